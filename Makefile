@@ -1,0 +1,74 @@
+# Every target sets up what it needs in .venv; the second time there is nothing to set up.
+# PYTHON=python3.12 make test    chooses the interpreter for a new .venv
+# make test ARGS="-k gather"     passes arguments on, also to demo and bench
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+ARGS ?=
+
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+
+.PHONY: help demo test lint bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo    a slow loader, its verdict, the fix and the proof, in under a minute"
+	@echo "make test    all tests"
+	@echo "make lint    ruff, mypy --strict, import rules"
+	@echo "make bench   what unstarve itself costs"
+	@echo "make clean   remove everything these made"
+
+demo: $(VENV)/.built
+	@$(BIN)/unstarve demo $(ARGS)
+
+test: $(VENV)/.built
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.built
+	@echo "ruff check" && $(BIN)/ruff check
+	@echo "ruff format --check" && $(BIN)/ruff format --check
+	@echo "mypy --strict" && $(BIN)/mypy --strict
+	@echo "lint-imports" && $(BIN)/lint-imports
+
+bench: $(VENV)/.built
+	@$(BIN)/python bench/overhead.py $(ARGS)
+
+clean:
+	@rm -rf $(VENV) build dist unstarve-demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@find src tests bench labs -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# An interpreter that is new enough, and a virtual environment made by it.
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "error: '$(PYTHON)' is not a command; install Python 3.11 or newer, or set PYTHON=" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: unstarve needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) -V); set PYTHON=" >&2; \
+	  exit 1; }
+	@echo "making $(VENV) with $$($(PYTHON) -V)"
+	@$(PYTHON) -m venv $(VENV)
+
+# What pyproject.toml names: to build, to run, to develop. The build's own wishes (CMake, Ninja) come last,
+# because only the installed build backend knows whether the system has them.
+$(VENV)/.requirements: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing requirements"
+	@$(BIN)/python -c 'import tomllib; \
+	  all = tomllib.load(open("pyproject.toml", "rb")); \
+	  project = all["project"]; \
+	  print(*all["build-system"]["requires"], *project["dependencies"], \
+	        *project["optional-dependencies"]["dev"], sep="\n")' > $@.txt
+	@$(PIP) install -qq -r $@.txt
+	@$(BIN)/python -c 'from scikit_build_core.build import get_requires_for_build_editable as wishes; \
+	  print(*wishes(), sep="\n")' > $@.txt
+	@$(PIP) install -qq -r $@.txt
+	@touch $@
+
+# The package itself, editable: edits to src/ need no new build, edits to native/ come through here.
+$(VENV)/.built: $(VENV)/.requirements CMakeLists.txt $(wildcard native/*)
+	@echo "building unstarve"
+	@$(PIP) install -qq --no-build-isolation --no-deps -e .
+	@$(BIN)/python -c 'from unstarve.native import why_not_native as why; print(why() or "in use")' > $@.txt
+	@echo "native code: $$(cat $@.txt)"
+	@! grep -q "not built" $@.txt || echo "to see why: $(PIP) install -v --no-build-isolation --no-deps -e ."
+	@touch $@

@@ -1,0 +1,51 @@
+// unstarve._native: the only file that knows both Python and the native code.
+//
+// The functions here guard memory safety; friendly checks and conversions are in the Python beside each
+// call, so that the Python twin shares them. Arguments are never converted: a copy of `out` would be lost.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "gather.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+using Source = nb::ndarray<nb::ro, nb::device::cpu, nb::c_contig>;
+using Index = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::device::cpu, nb::c_contig>;
+using Out = nb::ndarray<nb::device::cpu, nb::c_contig>;
+
+template <typename Array>
+std::size_t row_bytes(const Array &array) {
+    std::size_t bytes = array.itemsize();
+    for (std::size_t axis = 1; axis < array.ndim(); ++axis) {
+        bytes *= array.shape(axis);
+    }
+    return bytes;
+}
+
+void gather(const Source &source, const Index &index, const Out &out, unsigned threads) {
+    if (source.ndim() == 0 || out.ndim() == 0) {
+        throw nb::value_error("source and out need at least one dimension");
+    }
+    if (out.shape(0) != index.shape(0) || row_bytes(out) != row_bytes(source)) {
+        throw nb::value_error("out does not have one row of source's size for each index");
+    }
+    const unstarve::Rows rows{static_cast<const std::byte *>(source.data()), source.shape(0),
+                              row_bytes(source)};
+    const nb::gil_scoped_release unlocked;
+    unstarve::gather(rows, index.data(), index.shape(0), static_cast<std::byte *>(out.data()), threads);
+}
+
+}  // namespace
+
+NB_MODULE(_native, module) {
+    module.doc() = "Compiled parts of unstarve; each has a Python twin.";
+    module.def("gather", &gather, "source"_a.noconvert(), "index"_a.noconvert(), "out"_a.noconvert(),
+               "threads"_a = 0,
+               "Copy rows of source at int64 indices into out; all C-contiguous and on the CPU.");
+}

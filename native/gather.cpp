@@ -1,0 +1,140 @@
+#include "gather.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace unstarve {
+namespace {
+
+// What a thread must have to copy before starting it pays: below, two are no faster than one.
+constexpr std::size_t min_bytes_per_thread = std::size_t{4} << 20;
+
+// Threads take work in pieces of about this size, so that one that starts late leaves nothing waiting.
+constexpr std::size_t piece_bytes = std::size_t{256} << 10;
+
+// A few cores saturate the memory bus; the others have a model to train.
+constexpr unsigned max_automatic_threads = 4;
+
+bool overlap(const std::byte *a, std::size_t a_bytes, const std::byte *b, std::size_t b_bytes) {
+    const std::less<const std::byte *> before;  // defined for unrelated pointers, unlike `<`
+    return a_bytes != 0 && b_bytes != 0 && before(a, b + b_bytes) && before(b, a + a_bytes);
+}
+
+void check_bounds(const std::int64_t *index, std::size_t index_count, std::size_t row_count) {
+    // Shifted up by the number of rows, the good ones are 0 … 2 · rows - 1: one comparison without a sign.
+    const auto is_bad = [=](std::int64_t row) {
+        return static_cast<std::uint64_t>(row) + row_count >= 2 * row_count;
+    };
+    bool any_bad = false;
+    for (std::size_t i = 0; i < index_count; ++i) {
+        any_bad |= is_bad(index[i]);  // no early exit: that is faster when all are good
+    }
+    if (!any_bad) {
+        return;
+    }
+    const std::int64_t *const end = index + index_count;
+    const std::int64_t *const bad = std::find_if(index, end, is_bad);
+    if (bad != end) {
+        throw std::out_of_range("index " + std::to_string(*bad) + " at position " +
+                                std::to_string(bad - index) + " is out of bounds for " +
+                                std::to_string(row_count) + " rows");
+    }
+}
+
+// `fixed_bytes`, where not 0, is the size of a row known to the compiler: a label costs one load and store
+// instead of a call.
+template <std::size_t fixed_bytes>
+void copy_rows(Rows source, const std::int64_t *index, std::size_t index_count, std::byte *out) {
+    const std::size_t row_bytes = fixed_bytes != 0 ? fixed_bytes : source.row_bytes;
+    for (std::size_t i = 0; i < index_count; ++i) {
+        const std::int64_t at = index[i];
+        const std::size_t row = static_cast<std::size_t>(at) + (at < 0 ? source.count : 0);
+        // Already checked; but without the GIL another thread may have changed the index since.
+        const std::size_t in_bounds = std::min(row, source.count - 1);
+        std::memcpy(out + i * row_bytes, source.data + in_bounds * row_bytes, row_bytes);
+    }
+}
+
+auto copier_for(std::size_t row_bytes) {
+    switch (row_bytes) {
+        case 1: return copy_rows<1>;
+        case 2: return copy_rows<2>;
+        case 4: return copy_rows<4>;
+        case 8: return copy_rows<8>;
+        case 16: return copy_rows<16>;
+        default: return copy_rows<0>;
+    }
+}
+
+unsigned threads_worth_starting(std::size_t total_bytes, std::size_t piece_count, unsigned allowed) {
+    const std::size_t useful = std::min(total_bytes / min_bytes_per_thread, piece_count);
+    if (useful < 2 || allowed == 1) {
+        return 1;  // before asking for the number of cores, which takes longer than a small batch
+    }
+    if (allowed == 0) {
+        allowed = std::clamp(std::thread::hardware_concurrency(), 1u, max_automatic_threads);
+    }
+    return static_cast<unsigned>(std::min<std::size_t>(useful, allowed));
+}
+
+// Runs `work` on this thread and on up to `count - 1` others, and returns when all are done. Each call of
+// `work` must take pieces until none is left, so that fewer threads than hoped for do the whole.
+template <typename Work>
+void run_on_threads(unsigned count, const Work &work) {
+    std::vector<std::thread> others;
+    others.reserve(count - 1);
+    try {
+        while (others.size() + 1 < count) {
+            others.emplace_back(std::cref(work));
+        }
+    } catch (const std::exception &) {
+        // No more threads to be had: those that run, this one at least, do all of it.
+    }
+    work();
+    for (std::thread &other : others) {
+        other.join();
+    }
+}
+
+}  // namespace
+
+void gather(Rows source, const std::int64_t *index, std::size_t index_count, std::byte *out,
+            unsigned threads) {
+    const std::size_t row_bytes = source.row_bytes;
+    const std::size_t total_bytes = index_count * row_bytes;
+    if (overlap(source.data, source.count * row_bytes, out, total_bytes)) {
+        throw std::invalid_argument("out overlaps source: gather into a buffer of its own");
+    }
+    if (overlap(reinterpret_cast<const std::byte *>(index), index_count * sizeof *index, out, total_bytes)) {
+        throw std::invalid_argument("out overlaps index: gather into a buffer of its own");
+    }
+    check_bounds(index, index_count, source.count);
+    if (total_bytes == 0) {
+        return;
+    }
+
+    const auto copy = copier_for(row_bytes);
+    const std::size_t piece_rows = std::max<std::size_t>(piece_bytes / row_bytes, 1);
+    const std::size_t piece_count = (index_count + piece_rows - 1) / piece_rows;
+    const unsigned thread_count = threads_worth_starting(total_bytes, piece_count, threads);
+    if (thread_count == 1) {
+        copy(source, index, index_count, out);
+        return;
+    }
+    std::atomic<std::size_t> next_piece{0};
+    run_on_threads(thread_count, [&] {
+        for (std::size_t piece; (piece = next_piece.fetch_add(1, std::memory_order_relaxed)) < piece_count;) {
+            const std::size_t first = piece * piece_rows;
+            copy(source, index + first, std::min(piece_rows, index_count - first), out + first * row_bytes);
+        }
+    });
+}
+
+}  // namespace unstarve

@@ -1,0 +1,8 @@
+"""Compiled parts of unstarve; each has a Python twin. Call them through `unstarve.native.native()`."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+def gather(source: NDArray[Any], index: NDArray[np.int64], out: NDArray[Any], threads: int = 0) -> None: ...

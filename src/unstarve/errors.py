@@ -1,0 +1,56 @@
+"""What can go wrong, as a tree. The command line turns each branch into an exit code.
+
+    UnstarveError               exit 2
+    ├── UsageError              the caller asked for something that makes no sense
+    ├── RunFileError            a run file cannot be used
+    │   ├── NotARunError        not written by unstarve
+    │   ├── NewerFormatError    written by a newer unstarve
+    │   └── RunExistsError      the name is taken, by a finished run or one being recorded
+    ├── LogError                a loader log cannot be read
+    ├── MissingExtraError       an optional package is needed
+    └── CommandNotFoundError    exit 3: the user's command could not be started
+
+Messages say what was wrong, where, and what to do, in one sentence.
+"""
+
+from __future__ import annotations
+
+
+class UnstarveError(Exception):
+    """Base of everything unstarve raises on purpose."""
+
+    exit_code = 2
+
+
+class UsageError(UnstarveError, ValueError):
+    """The caller asked for something that makes no sense."""
+
+
+class RunFileError(UnstarveError):
+    """A run file cannot be used."""
+
+
+class NotARunError(RunFileError):
+    """Not written by unstarve, or damaged from the first byte."""
+
+
+class NewerFormatError(RunFileError):
+    """Written by a newer unstarve than this one."""
+
+
+class RunExistsError(RunFileError):
+    """The name given for a new run is taken."""
+
+
+class LogError(UnstarveError):
+    """A loader log cannot be read."""
+
+
+class MissingExtraError(UnstarveError, ImportError):
+    """An optional package is needed for what was asked."""
+
+
+class CommandNotFoundError(UnstarveError):
+    """The user's command could not be started."""
+
+    exit_code = 3

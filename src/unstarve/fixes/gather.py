@@ -1,0 +1,180 @@
+"""Indexed rows of an in-memory dataset → one batch, in a single call.
+
+A dataset held in one array costs the stock loader one Python call per sample and a collate over all of them.
+Where the rows lie in one array, a batch is a single copy: `gather(images, indices)`.
+
+All checks are made here, before the compiled function or its Python twin is called, so that both accept and
+refuse the same things; only the bounds of the index are checked by each in its own pass over it.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstarve.native import native
+
+if TYPE_CHECKING:
+    import torch
+
+Array: TypeAlias = NDArray[Any]
+Index: TypeAlias = "Sequence[int] | Array | torch.Tensor"
+
+# What numpy sees of a tensor whose type it does not know.
+_INTEGER_OF_SIZE = {1: "uint8", 2: "int16", 4: "int32"}
+
+# numpy types whose bytes the compiled function may see as they are; others are shown to it as uint8.
+_PLAIN_TYPES = frozenset("?bBhHiIlLqQefdFD")
+
+
+@overload
+def gather(source: Array, index: Index, out: Array | None = None, *, threads: int = 0) -> Array: ...
+@overload
+def gather(
+    source: torch.Tensor, index: Index, out: torch.Tensor | None = None, *, threads: int = 0
+) -> torch.Tensor: ...
+def gather(source: Any, index: Index, out: Any = None, *, threads: int = 0) -> Any:
+    """Copy the rows of `source` at `index` into one contiguous batch and return it.
+
+    `source` is a C-contiguous numpy array or CPU tensor with at least one dimension; a row is everything
+    behind its first. `index` holds integers in one dimension: a list, an array or a tensor; negative ones
+    count from the end. `out`, of source's kind and type and of the batch's shape, is filled and returned;
+    without it a new array or tensor is made. Bytes are copied: gradients do not flow through.
+
+    `threads` is the most threads to use. 0 chooses: one where torch was told to use one, as it is in loader
+    workers, else a few. Small batches are always copied by the calling thread. The GIL is released while
+    the compiled function copies; its Python twin uses one thread.
+
+    Raises IndexError for an index outside the source, and then `out` is untouched; TypeError and ValueError
+    for arguments that do not fit together. A source that is not C-contiguous is refused rather than copied
+    whole for every batch: make it contiguous once.
+    """
+    thread_limit = _thread_limit(threads)
+    rows = _as_array(source, "source")
+    if rows.ndim == 0:
+        raise ValueError("source has no rows: it needs at least one dimension")
+    if not rows.flags.c_contiguous:
+        remedy = "source.contiguous()" if _is_tensor(source) else "numpy.ascontiguousarray(source)"
+        raise ValueError(f"source is not C-contiguous: gather from {remedy}, made once")
+    positions = _as_positions(index)
+    if out is None:
+        out = _empty_batch(source, len(positions))
+        batch = _as_array(out, "out")
+    else:
+        batch = _checked_out(out, source, rows, positions)
+
+    compiled = native()
+    if compiled is None:
+        _take(rows, positions, batch)
+    else:
+        compiled.gather(_plain(rows), positions, _plain(batch), thread_limit)
+    return out
+
+
+def _take(rows: Array, positions: NDArray[np.int64], batch: Array) -> None:
+    """Do what the compiled function does, in Python."""
+    count = len(rows)
+    bad = (positions < -count) | (positions >= count)
+    if bad.any():
+        at = int(bad.argmax())
+        raise IndexError(f"index {positions[at]} at position {at} is out of bounds for {count} rows")
+    # With mode="raise" numpy would gather into a hidden buffer first; all indices are known to be good.
+    np.take(rows, positions, axis=0, out=batch, mode="wrap")
+
+
+def _is_tensor(value: object) -> TypeGuard[torch.Tensor]:
+    torch = sys.modules.get("torch")  # whoever holds a tensor has imported torch
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _as_array(value: object, name: str) -> Array:
+    """Return a numpy view of an array's or tensor's memory; the view's type may be an integer in disguise."""
+    if isinstance(value, np.ndarray):
+        if value.dtype.hasobject:
+            raise TypeError(f"{name} holds Python objects, whose bytes cannot be copied: got {value.dtype}")
+        return value if type(value) is np.ndarray else value.view(np.ndarray)
+    if not _is_tensor(value):
+        raise TypeError(f"{name} must be a numpy array or a torch tensor, not {type(value).__name__}")
+    if not value.is_cpu:
+        raise ValueError(f"{name} must be on the CPU, not on {value.device}")
+    try:
+        return _tensor_as_array(value.detach() if value.requires_grad else value)
+    except (RuntimeError, TypeError) as error:  # sparse, quantized, lazily conjugated …
+        raise TypeError(f"{name} is a tensor whose bytes cannot be read as they are: {error}") from error
+
+
+def _tensor_as_array(tensor: torch.Tensor) -> Array:
+    array: Array
+    try:
+        array = tensor.numpy()
+    except TypeError:  # numpy does not know the type: bfloat16, float8
+        integer = getattr(sys.modules["torch"], _INTEGER_OF_SIZE[tensor.element_size()])
+        array = tensor.view(integer).numpy()
+    return array
+
+
+def _as_positions(index: Index) -> NDArray[np.int64]:
+    positions: Array = index.numpy(force=True) if _is_tensor(index) else np.asarray(index)
+    if positions.ndim != 1:
+        raise ValueError(f"index must have one dimension, not {positions.ndim}")
+    if positions.dtype == np.int64:
+        return np.ascontiguousarray(positions)
+    if positions.size == 0 and not hasattr(index, "dtype"):
+        return np.empty(0, np.int64)  # numpy takes an empty list for floats
+    if positions.dtype.kind not in "iu" or not np.can_cast(positions.dtype, np.int64):
+        raise TypeError(f"index must hold integers that fit int64, not {positions.dtype}")
+    return np.ascontiguousarray(positions, np.int64)
+
+
+def _empty_batch(source: Array | torch.Tensor, count: int) -> Array | torch.Tensor:
+    if isinstance(source, np.ndarray):
+        return np.empty((count, *source.shape[1:]), source.dtype)
+    return sys.modules["torch"].empty((count, *source.shape[1:]), dtype=source.dtype)  # type: ignore[no-any-return] # sys.modules is untyped
+
+
+def _checked_out(
+    out: object, source: Array | torch.Tensor, rows: Array, positions: NDArray[np.int64]
+) -> Array:
+    batch = _as_array(out, "out")
+    shape = (len(positions), *rows.shape[1:])
+    if isinstance(out, np.ndarray) != isinstance(source, np.ndarray):
+        raise TypeError("out and source must both be numpy arrays or both be torch tensors")
+    dtype = getattr(out, "dtype")  # noqa: B009  # out is an array or a tensor by now, which mypy cannot see
+    if dtype != source.dtype:
+        raise TypeError(f"out must be of source's type {source.dtype}, not {dtype}")
+    if batch.shape != shape:
+        raise ValueError(f"out must have the shape {shape}, not {batch.shape}")
+    if not batch.flags.c_contiguous:
+        raise ValueError("out is not C-contiguous")
+    if not batch.flags.writeable:
+        raise ValueError("out is read-only")
+    if _is_tensor(out) and out.requires_grad:
+        raise ValueError("out requires gradients, which would not notice what is written into it")
+    # may_share_memory compares address ranges, which is exact for contiguous arrays.
+    if np.may_share_memory(rows, batch):
+        raise ValueError("out overlaps source: gather into a buffer of its own")
+    if np.may_share_memory(positions, batch):
+        raise ValueError("out overlaps index: gather into a buffer of its own")
+    return batch
+
+
+def _plain(array: Array) -> Array:
+    """Show dates, records, strings and foreign byte orders as bytes: the compiled function knows numbers."""
+    if array.dtype.char in _PLAIN_TYPES and array.dtype.isnative:
+        return array
+    return array[..., np.newaxis].view(np.uint8)
+
+
+def _thread_limit(threads: int) -> int:
+    limit = operator.index(threads)
+    if limit < 0:
+        raise ValueError(f"threads must be 0 (choose) or more, not {limit}")
+    torch = sys.modules.get("torch")
+    if limit == 0 and torch is not None and torch.get_num_threads() == 1:
+        return 1
+    return limit
