@@ -1,0 +1,69 @@
+"""unstarve: is my training waiting for data, why, and what would it be like if it were not?
+
+Public names only, each imported when it is first used: ``import unstarve`` is cheap and needs no torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unstarve.api import compare, diagnose, load_run
+    from unstarve.collect.loader import watch
+    from unstarve.errors import UnstarveError
+    from unstarve.evaluate.compare_plot import plot_comparison
+    from unstarve.evaluate.evaluator import LoaderEvaluator
+    from unstarve.evaluate.measure import measure_loading_overhead, measure_throughput
+    from unstarve.evaluate.profiler import DataLoaderProfiler
+    from unstarve.fixes.gather import gather
+
+_HOMES = {
+    "DataLoaderProfiler": "unstarve.evaluate.profiler",
+    "LoaderEvaluator": "unstarve.evaluate.evaluator",
+    "UnstarveError": "unstarve.errors",
+    "compare": "unstarve.api",
+    "diagnose": "unstarve.api",
+    "gather": "unstarve.fixes.gather",
+    "load_run": "unstarve.api",
+    "measure_loading_overhead": "unstarve.evaluate.measure",
+    "measure_throughput": "unstarve.evaluate.measure",
+    "plot_comparison": "unstarve.evaluate.compare_plot",
+    "watch": "unstarve.collect.loader",
+}
+
+__all__ = [
+    "DataLoaderProfiler",
+    "LoaderEvaluator",
+    "UnstarveError",
+    "__version__",
+    "compare",
+    "diagnose",
+    "gather",
+    "load_run",
+    "measure_loading_overhead",
+    "measure_throughput",
+    "plot_comparison",
+    "watch",
+]
+
+__version__: str
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("unstarve")
+        except PackageNotFoundError:  # recording in a Python that has no unstarve installed
+            return "unknown"
+    if name not in _HOMES:
+        raise AttributeError(f"module 'unstarve' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

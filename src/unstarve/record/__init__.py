@@ -1,0 +1,1 @@
+"""Events → one run file, and back. See `unstarve.record.format` for the layout."""

@@ -1,0 +1,239 @@
+"""Run file → `Run`: merge what the processes wrote, and say what is missing."""
+
+from __future__ import annotations
+
+import json
+import socket
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from unstarve.errors import NewerFormatError, NotARunError, RunFileError
+from unstarve.model import Batch, Epoch, Loader, Phase, Process, Run
+from unstarve.record import format as f
+
+
+@dataclass
+class _Stream:
+    """Chunks of one process, as they are found."""
+
+    metas: list[dict[str, Any]] = field(default_factory=list)
+    rows: dict[int, list[tuple[Any, ...]]] = field(default_factory=lambda: {kind: [] for kind in f.ROW_KINDS})
+
+    def meta(self, name: str) -> dict[str, Any] | None:
+        return next((m for m in reversed(self.metas) if m["meta"] == name), None)
+
+
+def read_run(path: Path) -> Run:
+    """Read a run file, finished, cut short or still being written.
+
+    Raises `RunFileError` when there is nothing to read; damage inside the file ends up in `Run.lost`.
+    """
+    streams: dict[int, _Stream] = {}
+    lost: list[str] = []
+    for file in _files(path):
+        if any(stream.meta("result") for stream in streams.values()):
+            break  # the parts are in the run file already; only their removal is yet to come
+        _scan(file, streams, lost)
+    launch = next((m for s in streams.values() if (m := s.meta("launch"))), None)
+    result = next((m for s in streams.values() if (m := s.meta("result"))), None)
+    if launch is None:
+        lost.append("the beginning of the run file is damaged: command and start time are not known")
+        launch = {"command": [], "kind": "run", "started_at": 0.0}
+    if result is not None and result.get("error"):
+        lost.append(str(result["error"]))
+    processes = tuple(p for s in streams.values() if (p := _process(s)) is not None)
+    if any(s.metas and s.meta("process") is None and s.meta("launch") is None for s in streams.values()):
+        lost.append("a process left events without saying who it was; they are not counted")
+    return Run(
+        path=str(path),
+        command=tuple(launch["command"]),
+        kind=launch["kind"],
+        started_at=launch["started_at"],
+        processes=tuple(sorted(processes, key=lambda p: (p.rank is None, p.rank or 0, p.start_ns))),
+        exit_code=None if result is None else result["exit_code"],
+        live=result is None and _launcher_alive(launch),
+        lost=tuple(lost),
+    )
+
+
+def is_live(path: Path) -> bool:
+    """Whether an unstarve is recording into this run right now."""
+    try:
+        return read_run(path).live
+    except RunFileError:
+        return False
+
+
+def is_run_file(path: Path) -> bool:
+    """Whether unstarve wrote this file."""
+    with path.open("rb") as file:
+        return file.read(len(f.MAGIC)) == f.MAGIC
+
+
+def _files(path: Path) -> list[Path]:
+    """The run file itself, then the parts that were not folded into it."""
+    try:
+        if path.is_dir():
+            raise NotARunError(f"{path} is a folder, not a run file")
+        parts = path.with_name(path.name + f.PARTS_SUFFIX)
+        unfolded = sorted(parts.iterdir()) if parts.is_dir() else []
+        if not path.exists():
+            raise RunFileError(f"there is no run file {path}; `unstarve run -o {path} CMD…` makes one")
+    except OSError as error:
+        raise RunFileError(f"cannot read {path}: {error.strerror or error}") from error
+    return [path, *unfolded]
+
+
+def _scan(path: Path, streams: dict[int, _Stream], lost: list[str]) -> None:
+    """Read one file's chunks into `streams`."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise RunFileError(f"cannot read {path}: {error.strerror or error}") from error
+    is_part = path.parent.name.endswith(f.PARTS_SUFFIX)
+    if is_part and len(data) < f.HEADER.size:
+        lost.append("1 process(es) could not write anything (disk full?)")
+        return
+    _check_header(path, data)
+    damaged = 0
+    for stream, kind, row_size, payload in _chunks(data):
+        if stream is None:
+            damaged += len(payload)
+            continue
+        _take(streams.setdefault(stream, _Stream()), kind, row_size, payload)
+    if damaged:
+        lost.append(f"{damaged} bytes of {path.name} are damaged or cut off and were skipped")
+
+
+def _check_header(path: Path, data: bytes) -> None:
+    if len(data) < f.HEADER.size or not data.startswith(f.MAGIC):
+        raise NotARunError(f"{path} is not an unstarve run file")
+    version = f.HEADER.unpack_from(data)[1]
+    if version > f.VERSION:
+        raise NewerFormatError(
+            f"{path} was written by a newer unstarve (format {version}, this one reads up to {f.VERSION}); "
+            "upgrade with: pip install -U unstarve"
+        )
+
+
+def _chunks(data: bytes) -> Iterator[tuple[int | None, int, int, bytes]]:
+    """All whole chunks; damage comes as one ``(None, 0, 0, bytes)`` per gap."""
+    at = f.HEADER.size
+    while at < len(data):
+        found = _chunk_at(data, at)
+        if found is None:
+            gap_end = at
+            while found is None and gap_end >= 0:
+                gap_end = data.find(f.SYNC, gap_end + 1)
+                found = _chunk_at(data, gap_end) if gap_end >= 0 else None
+            end = gap_end if gap_end >= 0 else len(data)
+            yield None, 0, 0, data[at:end]
+            at = end
+            continue
+        stream, kind, row_size, payload = found
+        at += f.CHUNK.size + len(payload)
+        yield stream, kind, row_size, payload
+
+
+def _chunk_at(data: bytes, at: int) -> tuple[int, int, int, bytes] | None:
+    if at + f.CHUNK.size > len(data):
+        return None
+    sync, stream, kind, row_size, length, crc = f.CHUNK.unpack_from(data, at)
+    payload = data[at + f.CHUNK.size : at + f.CHUNK.size + length]
+    if sync != f.SYNC or len(payload) != length or zlib.crc32(payload) != crc:
+        return None
+    return stream, kind, row_size, payload
+
+
+def _take(stream: _Stream, kind: int, row_size: int, payload: bytes) -> None:
+    """File one whole chunk; kinds that a later minor version added are passed over."""
+    if kind == f.META:
+        stream.metas.append(json.loads(payload))
+    elif kind in f.ROW_KINDS and row_size >= f.ROW_KINDS[kind].size:
+        layout = f.ROW_KINDS[kind]
+        stream.rows[kind].extend(layout.unpack_from(payload, at) for at in range(0, len(payload), row_size))
+
+
+def _process(stream: _Stream) -> Process | None:
+    who = stream.meta("process")
+    if who is None:
+        return None
+    device, end = stream.meta("device"), stream.meta("end")
+    return Process(
+        pid=who["pid"],
+        host=who["host"],
+        rank=who["rank"] if device is None or device["rank"] is None else device["rank"],
+        worker=who["worker"],
+        device="cpu" if device is None else device["name"],
+        versions=who["versions"],
+        start_ns=who["start_ns"],
+        clock_offset_ns=who["offset_ns"],
+        loaders=tuple(
+            Loader(m["id"], m["name"], m["where"], m["kind"], m["config"])
+            for m in stream.metas
+            if m["meta"] == "loader"
+        ),
+        epochs=_epochs(stream.rows[f.EPOCH_BEGIN], stream.rows[f.EPOCH_END]),
+        batches=tuple(_batch(row) for row in stream.rows[f.BATCH]),
+        end_ns=None if end is None else end["end_ns"],
+        stopped=None if end is None else end["stopped"],
+        lost=tuple(m["message"] for m in stream.metas if m["meta"] == "lost"),
+    )
+
+
+def _batch(row: tuple[Any, ...]) -> Batch:
+    loader, flags, epoch, index, thread, size, nbytes, ask, got, own_ns, block = row
+    return Batch(
+        loader,
+        epoch,
+        index,
+        ask,
+        got,
+        None if size < 0 else size,
+        None if nbytes < 0 else nbytes,
+        bool(flags & f.NESTED),
+        thread,
+        own_ns,
+        Phase.REPLAY if flags & f.REPLAY else Phase.REAL,
+        block,
+        bool(flags & f.SETTLING),
+    )
+
+
+def _epochs(begins: list[tuple[Any, ...]], ends: list[tuple[Any, ...]]) -> tuple[Epoch, ...]:
+    ended = {(row[0], row[2]): row for row in reversed(ends)}  # the first end counts
+    epochs = []
+    for loader, flags, epoch, thread, begin, ready in begins:
+        end = ended.get((loader, epoch))
+        epochs.append(
+            Epoch(
+                loader,
+                epoch,
+                begin,
+                ready,
+                thread,
+                bool(flags & f.NESTED),
+                None if end is None else end[3],
+                None if end is None else end[4],
+                None if end is None else end[5].rstrip(b"\0").decode(errors="replace") or None,
+            )
+        )
+    return tuple(epochs)
+
+
+def _launcher_alive(launch: dict[str, Any]) -> bool:
+    if launch.get("host") != socket.gethostname():
+        return False
+    try:
+        launcher = psutil.Process(launch["pid"])
+        # A younger process has been given the number of one that is gone.
+        return (
+            launcher.create_time() <= launch["started_at"] + 1 and launcher.status() != psutil.STATUS_ZOMBIE
+        )
+    except psutil.NoSuchProcess:
+        return False
