@@ -1,0 +1,137 @@
+"""Put a `Tap` on every iterator of every DataLoader, present and future subclasses included.
+
+Only the iterator classes and ``DataLoader.__init__`` (for the place of creation) are wrapped; samplers,
+datasets, queues and random state are left alone.
+
+torch imports its loader module before it is complete itself; what needs all of torch is therefore
+imported here when the first loader is iterated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from torch.utils.data import dataloader as stock
+
+from unstarve.collect.site import call_site
+
+_ATTACHED = "_unstarve_attached"
+_TAP = "_unstarve_tap"
+_SITE = "_unstarve_site"
+
+_making = threading.local()
+"""``stack``: the iterators that this thread is making or resetting right now, one for the sake of another."""
+
+
+def attach() -> None:
+    """Wrap torch's loader classes; calling it again changes nothing."""
+    base: Any = stock._BaseDataLoaderIter
+    if hasattr(base, _ATTACHED):
+        return
+    setattr(base, _ATTACHED, True)
+    _wrap_creation()
+    for cls in (base, *_subclasses(base)):
+        _wrap_iterator(cls)
+
+    def init_subclass(cls: Any, /, **kwargs: Any) -> None:
+        super(base, cls).__init_subclass__(**kwargs)
+        _wrap_iterator(cls)
+
+    base.__init_subclass__ = classmethod(init_subclass)
+
+
+def _subclasses(cls: type[Any]) -> list[type[Any]]:
+    return [found for child in cls.__subclasses__() for found in (child, *_subclasses(child))]
+
+
+def _wrap_creation() -> None:
+    original = stock.DataLoader.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        _quietly(lambda: self.__dict__.setdefault(_SITE, call_site()))
+
+    stock.DataLoader.__init__ = __init__  # type: ignore[method-assign]
+
+
+def _wrap_iterator(cls: type) -> None:
+    own = vars(cls)
+    if "__init__" in own:
+        _wrap_beginning(cls, "__init__")
+    if "_reset" in own:
+        _wrap_beginning(cls, "_reset")
+    if "__next__" in own:
+        _wrap_next(cls)
+
+
+def _wrap_beginning(cls: type, method: str) -> None:
+    """``__init__`` of a new iterator, ``_reset`` of one with persistent workers: an epoch begins."""
+    original = getattr(cls, method)
+
+    @functools.wraps(original)
+    def beginning(self: Any, *args: Any, **kwargs: Any) -> Any:
+        stack = _making.__dict__.setdefault("stack", [])
+        if any(iterator is self for iterator in stack):
+            return original(self, *args, **kwargs)  # a subclass calling its parent's, or a reset in __init__
+        loader = args[0] if args else kwargs.get("loader")
+        stack.append(self)
+        begin_ns = time.perf_counter_ns()
+        try:
+            result = original(self, *args, **kwargs)
+        finally:
+            stack.pop()
+        ready_ns = time.perf_counter_ns()
+        if loader is not None:
+            _quietly(lambda: _begin_epoch(self, loader, begin_ns, ready_ns, inside=bool(stack)))
+        return result
+
+    setattr(cls, method, beginning)
+
+
+def _begin_epoch(iterator: Any, loader: Any, begin_ns: int, ready_ns: int, *, inside: bool) -> None:
+    from unstarve.collect.loader import Tap
+    from unstarve.collect.recorder import recorder
+
+    owner = recorder()
+    if owner is None or not owner.active:
+        return
+    tap = iterator.__dict__.get(_TAP)
+    if tap is None:
+        site = loader.__dict__.get(_SITE)
+        number = owner.loader_number(loader, type(loader).__name__, site, None)
+        collated = getattr(loader, "batch_sampler", None) is not None
+        full = getattr(loader, "batch_size", None)
+        tap = iterator.__dict__[_TAP] = Tap(owner, number, full, collated=collated)
+    tap.begin(loader, begin_ns, ready_ns, inside=inside)
+
+
+def _wrap_next(cls: type) -> None:
+    original = cls.__next__  # type: ignore[attr-defined]  # only called for classes that define it
+
+    @functools.wraps(original)
+    def __next__(self: Any) -> Any:
+        tap = self.__dict__.get(_TAP)
+        if tap is None:
+            return original(self)
+        return tap.take(original, self)
+
+    cls.__next__ = __next__  # type: ignore[attr-defined]  # see above
+
+
+def _quietly(action: Callable[[], object]) -> None:
+    """Run a bit of bookkeeping; if it breaks, say so in the report and let training go on."""
+    try:
+        action()
+    except Exception as error:  # a defect of ours must not cost the user the training
+        with contextlib.suppress(Exception):  # whatever broke may break again
+            from unstarve.collect.recorder import recorder
+
+            owner = recorder()
+            if owner is not None:
+                owner.lose(f"a loader could not be followed: {error!r}")

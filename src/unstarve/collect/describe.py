@@ -1,0 +1,127 @@
+"""What a batch holds and how a loader was made, without touching either."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+_MOST_ITEMS = 64
+"""Batches of more parts than this are not weighed: the walk would cost more than it tells."""
+
+_CONFIG = (
+    "batch_size",
+    "num_workers",
+    "prefetch_factor",
+    "pin_memory",
+    "persistent_workers",
+    "drop_last",
+    "in_order",
+    "timeout",
+)
+
+
+def batch_extent(batch: Any, *, collated: bool = True) -> tuple[int, int]:
+    """Samples in a batch and bytes of its tensors and arrays; −1 for what cannot be told cheaply.
+
+    Without ``collated`` (``batch_size=None``) the object may be a ready-made batch or one sample: it is
+    taken for a batch only when all its tensors agree on their first dimension.
+    """
+    try:
+        if type(batch) in (list, tuple) and len(batch) <= _MOST_ITEMS and collated:
+            nbytes = 0
+            for item in batch:  # the common case, without the walk
+                if not isinstance(item, torch.Tensor):
+                    break
+                nbytes += item.nbytes
+            else:
+                return (len(batch[0]) if batch and batch[0].ndim else -1), nbytes or -1
+        return _walk(batch, collated)
+    except Exception:  # a sparse tensor has no bytes, a foreign object may have none of what it should
+        return -1, -1
+
+
+class Scale:
+    """Weighs the batches of one loader, and learns from full ones where its batches keep their samples.
+
+    A first dimension is not always the batch's: a ``collate_fn`` that leaves samples apart gives lists of
+    images, whose first dimension is the colour.
+    """
+
+    __slots__ = ("_collated", "_count", "_full")
+
+    def __init__(self, batch_size: Any, *, collated: bool) -> None:
+        self._collated = collated
+        self._full = batch_size if isinstance(batch_size, int) else None
+        """What a full batch counts; None when there is nothing to learn from it, or nothing left."""
+        self._count: Callable[[Any], int] | None = None
+        """How samples are counted where it is not by the first dimension."""
+
+    def weigh(self, batch: Any) -> tuple[int, int]:
+        """Samples and bytes, as `batch_extent` gives them."""
+        size, nbytes = batch_extent(batch, collated=self._collated)
+        if self._count is not None:
+            return self._count(batch), nbytes
+        if self._full is None or size == self._full:
+            self._full = None
+            return size, nbytes
+        self._count = next((count for count in (_columns, _rows) if count(batch) == self._full), None)
+        return (size if self._count is None else self._full), nbytes
+
+
+def _columns(batch: Any) -> int:
+    """Length of the lists in a batch of lists, one per field: ``(images, targets)``; −1 when they differ."""
+    if not isinstance(batch, (list, tuple)):
+        return -1
+    lengths = {len(field) if isinstance(field, (list, tuple)) else -1 for field in batch}
+    return lengths.pop() if len(lengths) == 1 else -1
+
+
+def _rows(batch: Any) -> int:
+    """Length of a batch that is a list of samples."""
+    return len(batch) if isinstance(batch, (list, tuple)) else -1
+
+
+def _walk(batch: Any, collated: bool) -> tuple[int, int]:
+    array = getattr(sys.modules.get("numpy"), "ndarray", torch.Tensor)
+    size, nbytes, seen, agree = -1, 0, 0, True
+    pending = [batch]
+    while pending:
+        item = pending.pop()
+        seen += 1
+        if seen > _MOST_ITEMS:
+            return size, -1
+        if isinstance(item, (torch.Tensor, array)):
+            nbytes += item.nbytes
+            first = len(item) if item.ndim else -1
+            if size < 0:
+                size = first
+            agree = agree and first == size
+        elif isinstance(item, Mapping):
+            pending.extend(reversed(list(item.values())))
+        elif isinstance(item, (list, tuple)):
+            pending.extend(reversed(item))
+    if not collated and not agree:
+        size = 1
+    if nbytes == 0:
+        return (len(batch) if size < 0 and isinstance(batch, (list, tuple)) else size), -1
+    return size, nbytes
+
+
+def loader_config(loader: Any) -> dict[str, Any]:
+    """The arguments of a DataLoader that matter for its speed, as plain data."""
+    config = {name: value for name in _CONFIG if _plain(value := getattr(loader, name, None))}
+    for name in ("dataset", "sampler", "batch_sampler", "collate_fn"):
+        value = getattr(loader, name, None)
+        if value is not None:
+            config[name] = getattr(value, "__qualname__", type(value).__qualname__)
+    context = getattr(loader, "multiprocessing_context", None)
+    if context is not None:
+        config["multiprocessing_context"] = context.get_start_method()
+    return config
+
+
+def _plain(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, str))

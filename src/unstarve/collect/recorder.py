@@ -1,0 +1,224 @@
+"""One per process: owns the part file, numbers loaders and epochs, watches the limits."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import platform
+import socket
+import sys
+import threading
+import time
+import weakref
+from collections import Counter
+from multiprocessing.util import Finalize
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unstarve.collect.cuda import cuda_in_use
+from unstarve.collect.describe import loader_config
+from unstarve.collect.ideal import Ideal
+from unstarve.collect.settings import LaunchSettings
+from unstarve.collect.site import call_site, variable_name
+from unstarve.record.writer import Writer
+
+_DEVICE_AFTER_STEPS = 5
+"""By then training has touched its device, and a run that is killed later still names it."""
+
+_MOST_LOSSES = 5
+"""What cannot be recorded of one batch can mostly not be recorded of any other either."""
+
+
+class Recorder:
+    """Writes this process's events. Every method may be called from any thread."""
+
+    def __init__(self, settings: LaunchSettings) -> None:
+        self.settings = settings
+        self.pid = os.getpid()
+        self.active = True
+        worker = torch.utils.data.get_worker_info() is not None
+        # A worker makes batches: it must neither be ended nor be fed from memory.
+        self.ideal = None if worker or settings.ideal is None else Ideal(settings.ideal)
+        self.limit_reached = False
+        """Some loader has given as many batches as were to be recorded; see `ends_at`."""
+        self.own_ns = 0
+        """unstarve's time since the last recorded batch."""
+        self._steps = 0
+        """Top-level batches of the loader that gave most: loaders iterated side by side share a step."""
+        self._delivered: Counter[int] = Counter()
+        self._limit = sys.maxsize if worker else settings.steps or settings.stop_after or sys.maxsize
+        self._losses = 0
+        self._stopped: str | None = None
+        self._loaders: dict[str, dict[int, weakref.ref[Any]]] = {}
+        self._names: Counter[tuple[str, str]] = Counter()
+        self._count = 0
+        self._epochs: dict[int, int] = {}
+        self._threads: dict[int, int] = {}
+        self._main_thread = threading.main_thread().ident
+        self._lock = threading.RLock()
+        name = f"{socket.gethostname()}-{self.pid}-{time.time_ns()}.part"
+        self.writer = Writer(Path(settings.parts) / name)
+        start_ns = time.perf_counter_ns()
+        self.writer.meta(
+            "process",
+            pid=self.pid,
+            host=socket.gethostname(),
+            rank=_environment_rank(),
+            worker=worker,
+            versions={
+                "unstarve": settings.version,
+                "torch": torch.__version__,
+                "python": platform.python_version(),
+            },
+            start_ns=start_ns,
+            offset_ns=time.time_ns() - start_ns,
+        )
+        atexit.register(self.close)
+        # A process forked by multiprocessing leaves without its exit handlers, but not without these.
+        Finalize(None, self.close, exitpriority=0)
+
+    def loader_number(self, loader: Any, kind: str, site: tuple[str, int] | None, name: str | None) -> int:
+        """The number of this loader; one made anew at the same place takes over its dead twin's."""
+        with self._lock:
+            filename, line = site or call_site()
+            where = f"{_short(filename)}:{line}"
+            config = loader_config(loader)
+            key = f"{where} {kind} {name} {config}"
+            twins = self._loaders.setdefault(key, {})
+            for number, known in twins.items():
+                if known() is loader:
+                    return number
+            for number, known in twins.items():
+                if known() is None:
+                    twins[number] = weakref.ref(loader)
+                    return number
+            number = self._count
+            self._count += 1
+            shown = name or variable_name(filename, line) or f"loader {number + 1}"
+            self._names[shown, where] += 1
+            if self._names[shown, where] > 1:  # one line of a helper function makes several loaders
+                shown += f" #{self._names[shown, where]}"
+            twins[number] = weakref.ref(loader)
+            self.writer.meta("loader", id=number, name=shown, where=where, kind=kind, config=config)
+            return number
+
+    def next_epoch(self, number: int) -> int:
+        """Number of the epoch that begins now, from 0."""
+        with self._lock:
+            epoch = self._epochs.get(number, -1) + 1
+            self._epochs[number] = epoch
+            return epoch
+
+    def thread_number(self) -> int:
+        """0 for the main thread, a small number for any other."""
+        ident = threading.get_ident()
+        if ident == self._main_thread:
+            return 0
+        return self._threads.setdefault(ident, len(self._threads) + 1)
+
+    def row(self, kind: int, now_ns: int, row: tuple[int | bytes, ...]) -> None:
+        """Record one row."""
+        if self.active:
+            self.writer.row(kind, now_ns, row)
+
+    def count_step(self, number: int) -> None:
+        """A loader has delivered a top-level batch."""
+        self._delivered[number] += 1
+        if self._delivered[number] <= self._steps:
+            return
+        self._steps += 1
+        if self._steps == _DEVICE_AFTER_STEPS:
+            self._write_device()
+        if self._steps >= self._limit:
+            self.limit_reached = True
+
+    def ends_at(self, number: int) -> bool:
+        """Whether this loader's next ask ends the recording: its last step is done, others' may not be."""
+        return self.ideal is not None or self._delivered[number] >= self._limit
+
+    def lose(self, message: str) -> None:
+        """Something could not be recorded: say so in the report and go on."""
+        with self._lock:
+            self._losses += 1
+            if self._losses <= _MOST_LOSSES:
+                self.writer.meta("lost", message=message)
+            elif self._losses == _MOST_LOSSES + 1:
+                self.writer.meta("lost", message="and more of that kind; the rest is not listed")
+
+    def stop(self, reason: str) -> None:
+        """End the recording because a limit was reached."""
+        self._stopped = reason
+        self.close()
+
+    def close(self) -> None:
+        """Write the end of the record. Safe to call twice; does nothing in a forked child."""
+        with self._lock:
+            if not self.active or os.getpid() != self.pid:
+                return
+            self._write_device()
+            self.writer.meta("end", end_ns=time.perf_counter_ns(), stopped=self._stopped)
+            self.active = False
+            self.writer.close()
+
+    def abandon(self) -> None:
+        """In a forked child: the file belongs to the parent."""
+        self.active = False
+        self.writer.abandon()
+        atexit.unregister(self.close)
+
+    def _write_device(self) -> None:
+        name = torch.cuda.get_device_name() if cuda_in_use() else "cpu"
+        self.writer.meta("device", name=name, rank=_group_rank())
+
+
+_lock = threading.Lock()
+_recorder: Recorder | None = None
+_failed = False
+
+
+def recorder() -> Recorder | None:
+    """This process's recorder, made on first use; None when nothing is to be recorded here."""
+    global _recorder, _failed
+    if _recorder is not None or _failed:
+        return _recorder
+    with _lock:
+        settings = LaunchSettings.from_environment()
+        if _recorder is not None or settings is None:
+            return _recorder
+        try:
+            _recorder = Recorder(settings)
+        except OSError as error:
+            _failed = True
+            print(f"unstarve: not recording process {os.getpid()}: {error}", file=sys.stderr)
+        return _recorder
+
+
+def _forget_in_child() -> None:
+    global _recorder, _lock
+    _lock = threading.Lock()
+    if _recorder is not None:
+        _recorder.abandon()
+        _recorder = None
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+def _environment_rank() -> int | None:
+    rank = os.environ.get("RANK", "")
+    return int(rank) if rank.isdigit() else None
+
+
+def _group_rank() -> int | None:
+    distributed = torch.distributed
+    return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else None
+
+
+def _short(filename: str) -> str:
+    """A path as people write it: relative where the file lies below the current folder."""
+    try:
+        return str(Path(filename).relative_to(Path.cwd()))
+    except (ValueError, OSError):  # it lies elsewhere, or the current folder is gone
+        return filename

@@ -1,0 +1,52 @@
+"""What `unstarve run` asks of the processes it starts, carried in one environment variable."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+VARIABLE = "UNSTARVE_LAUNCH"
+
+
+@dataclass(frozen=True, slots=True)
+class IdealSettings:
+    """How `unstarve ideal` alternates between real and replayed batches."""
+
+    pairs: int = 8
+    """Replay blocks; each has a real block on both sides."""
+    block_steps: int = 10
+    """Measured steps per block, at least."""
+    block_s: float = 0.1
+    """Measured seconds per block, at least."""
+    cached_batches: int = 8
+    replay_on: str = "host"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSettings:
+    """One recording, as the processes of the command see it."""
+
+    parts: str
+    """Folder in which each process appends to a file of its own."""
+    version: str
+    """The launcher's unstarve, which is the one that records."""
+    steps: int | None = None
+    """Stop recording after so many steps."""
+    stop_after: int | None = None
+    """End the process after so many steps."""
+    ideal: IdealSettings | None = None
+
+    def to_environment(self) -> dict[str, str]:
+        return {VARIABLE: json.dumps(asdict(self))}
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> LaunchSettings | None:
+        """The settings of the `unstarve run` this process was started by, if it was."""
+        text = environment.get(VARIABLE)
+        if not text:
+            return None
+        fields = json.loads(text)
+        ideal = fields.pop("ideal")
+        return cls(**fields, ideal=None if ideal is None else IdealSettings(**ideal))

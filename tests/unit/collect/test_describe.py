@@ -1,0 +1,70 @@
+"""What a batch holds and how a loader was made."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from unstarve.collect.describe import batch_extent, loader_config
+from unstarve.collect.site import variable_name
+
+Pair = namedtuple("Pair", "x y")
+X, Y = torch.zeros(8, 3), torch.zeros(8, dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    ("batch", "extent"),
+    [
+        (X, (8, 96)),
+        ([X, Y], (8, 160)),
+        ((X, Y), (8, 160)),
+        (Pair(X, Y), (8, 160)),
+        ({"x": X, "y": {"z": [Y]}}, (8, 160)),
+        ([np.zeros((8, 2)), X], (8, 224)),
+        ([X, ["a"] * 8], (8, 96)),
+        (["a", "b"], (2, -1)),
+        ("text", (-1, -1)),
+        (None, (-1, -1)),
+        ([], (-1, -1)),
+        (torch.zeros(()), (-1, 4)),
+        ([[X] * 100], (8, -1)),
+    ],
+)
+def test_size_and_bytes_of_a_batch(batch: Any, extent: tuple[int, int]) -> None:
+    assert batch_extent(batch) == extent
+
+
+def test_an_uncollated_sample_is_one_and_a_ready_made_batch_is_as_many_as_it_holds() -> None:
+    image, label = torch.zeros(3, 4, 4), torch.tensor(1)
+    assert batch_extent((image, label), collated=False)[0] == 1
+    assert batch_extent((X, Y), collated=False)[0] == 8
+
+
+def test_a_loader_is_described_by_plain_data() -> None:
+    loader = DataLoader(TensorDataset(X), batch_size=4, shuffle=True)
+    config = loader_config(loader)
+    assert config["batch_size"] == 4
+    assert config["num_workers"] == 0
+    assert config["dataset"] == "TensorDataset"
+    assert config["sampler"] == "RandomSampler"
+    assert config["collate_fn"] == "default_collate"
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("train_loader = DataLoader(data)", "train_loader"),
+        ("    self.loader: DataLoader[int] = DataLoader(data)", "loader"),
+        ("return DataLoader(data)", None),
+        ("if a == DataLoader(data):", None),
+    ],
+)
+def test_a_loader_is_called_what_the_source_calls_it(tmp_path: Any, line: str, name: str | None) -> None:
+    source = tmp_path / "train.py"
+    source.write_text(line + "\n")
+    assert variable_name(str(source), 1) == name
