@@ -1,0 +1,120 @@
+"""Run → `Diagnosis`: the one object that every view is made from."""
+
+from __future__ import annotations
+
+from unstarve.analyze.budget import budget
+from unstarve.analyze.headroom import estimated_headroom, measured_headroom
+from unstarve.analyze.loaders import summarize_loaders
+from unstarve.analyze.stats import spread_ms
+from unstarve.analyze.timeline import Timeline, build_timeline
+from unstarve.analyze.verdict import Thresholds, conclude
+from unstarve.model import Diagnosis, Headroom, Overhead, Process, Run, Throughput
+
+WARMUP_STEPS = 5
+
+
+def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int = WARMUP_STEPS) -> Diagnosis:
+    """All that can be said about a run."""
+    trainers = training_processes(run)
+    timelines = [t for p in trainers if (t := build_timeline(p, warmup_steps)) is not None]
+    # `unstarve ideal` mixes real and replayed steps: only its measured real ones are about the training.
+    told = [t.measured if run.kind == "ideal" else t.spans for t in timelines]
+    wall_s = _mean([sum(span.seconds for span in spans) for spans in told])
+    measured_s = sum(timeline.measured_s for timeline in timelines)
+    wait_share = sum(timeline.wait_s for timeline in timelines) / measured_s if measured_s else None
+    # On a CPU the wait is the stall; on an accelerator the host's wait is the best that is recorded.
+    stall_share = wait_share if all(t.process.device == "cpu" for t in timelines) else None
+    headroom = _headroom(run, timelines)
+    first = trainers[0] if trainers else None
+    return Diagnosis(
+        command=run.command,
+        kind=run.kind,
+        path=run.path,
+        started_at=run.started_at,
+        wall_s=wall_s,
+        steps=max((len(timeline.batches) for timeline in timelines), default=0),
+        warmup_steps=min(warmup_steps, max((len(t.batches) for t in timelines), default=0)),
+        ranks=len(trainers),
+        device=first.device if first else "cpu",
+        versions=first.versions if first else {},
+        cut_short=_cut_short(run, trainers),
+        live=run.live,
+        exit_code=run.exit_code,
+        verdict=conclude(run, timelines, wait_share, headroom, thresholds or Thresholds()),
+        wait_share=wait_share,
+        stall_share=stall_share,
+        throughput=_throughput(timelines),
+        step_ms=spread_ms([step.seconds for t in timelines for step in t.steps]),
+        wait_ms=spread_ms([b.wait_ns / 1e9 for t in timelines for b in t.measured_batches]),
+        budget=budget([span for spans in told for span in spans], max(len(timelines), 1)),
+        headroom=headroom,
+        overhead=_overhead(timelines),
+        loaders=summarize_loaders(trainers),
+        lost=_lost(run, trainers),
+    )
+
+
+def training_processes(run: Run) -> list[Process]:
+    """The processes that train: all ranks, or else the one that iterated loaders for the longest."""
+    candidates = [p for p in run.processes if not p.worker and p.batches]
+    ranked = [p for p in candidates if p.rank is not None]
+    if ranked:
+        return ranked
+    return sorted(candidates, key=lambda p: p.batches[0].ask_ns - p.batches[-1].got_ns)[:1]
+
+
+def _headroom(run: Run, timelines: list[Timeline]) -> Headroom | None:
+    if run.kind == "ideal":
+        measured = [h for t in timelines if (h := measured_headroom(t)) is not None]
+        # Ranks wait for each other: the one with the most to gain bounds the whole job.
+        return max(measured, key=lambda h: h.speedup) if measured else None
+    return estimated_headroom(timelines)
+
+
+def _throughput(timelines: list[Timeline]) -> Throughput:
+    """Per rank for steps, over all ranks together for samples."""
+    timed = [t for t in timelines if t.measured_s > 0 and t.measured_batches]
+    if not timed:
+        return Throughput(None, None)
+    steps = _mean([len(t.measured_batches) / t.measured_s for t in timed])
+    sizes = [[batch.size for batch in t.measured_batches] for t in timed]
+    if any(size is None for rank in sizes for size in rank):
+        return Throughput(steps, None)
+    samples = sum(sum(s or 0 for s in rank) / t.measured_s for rank, t in zip(sizes, timed, strict=True))
+    return Throughput(steps, samples)
+
+
+def _overhead(timelines: list[Timeline]) -> Overhead:
+    own_s = sum(batch.own_ns for t in timelines for batch in t.process.batches) / 1e9
+    steps = sum(len(t.batches) for t in timelines)
+    wall_s = sum(t.wall_s for t in timelines)
+    if not steps or not wall_s:
+        return Overhead(None, None)
+    return Overhead(own_s / steps * 1e6, own_s / wall_s)
+
+
+def _cut_short(run: Run, trainers: list[Process]) -> bool:
+    return run.exit_code is None or any(process.end_ns is None for process in trainers)
+
+
+def _lost(run: Run, trainers: list[Process]) -> tuple[str, ...]:
+    lost = list(run.lost)
+    for process in run.processes:
+        lost.extend(f"process {process.pid}: {message}" for message in process.lost)
+    if not run.live:
+        if run.exit_code is None:
+            lost.append("the run was cut short: unstarve itself was ended before the command was")
+        killed = [str(p.pid) for p in trainers if p.end_ns is None]
+        if killed:
+            lost.append(
+                f"the run was cut short: process {', '.join(killed)} ended without closing its record "
+                "(killed, crashed, or left by os._exit)"
+            )
+    others = [p for p in run.processes if not p.worker and p.batches and p not in trainers]
+    if others:
+        lost.append(f"{len(others)} other process(es) iterated loaders too; the report is about the longest")
+    return tuple(lost)
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

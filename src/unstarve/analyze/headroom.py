@@ -1,0 +1,77 @@
+"""How much faster training would be if data were free: measured by replay, or estimated."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from unstarve.analyze.stats import block_means, mean_estimate, ratio_estimate
+from unstarve.analyze.timeline import Timeline
+from unstarve.model import Batch, Headroom, Phase
+
+_FEWEST_STEPS = 3
+"""A block with fewer measured steps says nothing."""
+_LARGEST_SHARE = 0.999
+"""A training that only waits would get infinitely faster; a thousandfold is enough to say."""
+
+
+def measured_headroom(timeline: Timeline) -> Headroom | None:
+    """From a run of `unstarve ideal`: every replay block against the real blocks on both sides of it.
+
+    Pairing neighbours cancels slow drift (clocks, caches, other people's load). None when fewer than
+    two replay blocks have such neighbours, because then there is no interval.
+    """
+    durations = _step_seconds(timeline)
+    by_block: defaultdict[int, list[float]] = defaultdict(list)
+    for batch in timeline.batches:
+        seconds = durations.get((batch.epoch, batch.position))
+        if seconds is not None and batch.block and not batch.settling and batch.position > 0:
+            by_block[batch.block].append(seconds)
+    means = {block: sum(v) / len(v) for block, v in by_block.items() if len(v) >= _FEWEST_STEPS}
+    replayed = {batch.block for batch in timeline.batches if batch.phase is Phase.REPLAY}
+    ratios = [
+        (means[block - 1] + means[block + 1]) / 2 / means[block]
+        for block in sorted(replayed)
+        if block in means and block - 1 in means and block + 1 in means
+    ]
+    if len(ratios) < 2:
+        return None
+    estimate = ratio_estimate(ratios)
+    return Headroom(estimate.value, estimate.low, estimate.high, "replay")
+
+
+def _step_seconds(timeline: Timeline) -> dict[tuple[int, int], float]:
+    """Duration of each batch's step, from one ask to the next inside the same epoch.
+
+    Asks, because that is where `unstarve ideal` changes phase and has waited for the device.
+    """
+    last_ask = {e.epoch: e.last_ask_ns for e in timeline.process.epochs if e.loader == timeline.main}
+    seconds: dict[tuple[int, int], float] = {}
+    following: list[Batch | None] = [*timeline.batches[1:], None]
+    for batch, after in zip(timeline.batches, following, strict=True):
+        same_epoch = after is not None and after.epoch == batch.epoch
+        end_ns = after.ask_ns if after is not None and same_epoch else last_ask.get(batch.epoch)
+        if end_ns is not None:
+            seconds[batch.epoch, batch.position] = (end_ns - batch.ask_ns) / 1e9
+    return seconds
+
+
+def estimated_headroom(timelines: list[Timeline]) -> Headroom | None:
+    """From the recorded waits alone: the measured time against what would be left of it without them.
+
+    An estimate: it cannot know that workers slow the step itself down, nor what hides behind the wait.
+    """
+    steps = [step for timeline in timelines for step in timeline.steps]
+    measured_s = sum(timeline.measured_s for timeline in timelines)
+    if len(steps) < 2 * _FEWEST_STEPS or not measured_s:
+        return None
+    share = sum(timeline.wait_s for timeline in timelines) / measured_s
+    # The error of a ratio of sums, from the spread of its residuals over stretches of steps.
+    waits = block_means([step.wait_s for step in steps])
+    totals = block_means([step.seconds for step in steps])
+    step_share = sum(waits) / sum(totals)
+    error = mean_estimate([w - step_share * t for w, t in zip(waits, totals, strict=True)])
+    half = (error.high - error.low) / 2 / (sum(totals) / len(totals))
+    speedup, low, high = (
+        1 / (1 - min(max(s, 0.0), _LARGEST_SHARE)) for s in (share, share - half, share + half)
+    )
+    return Headroom(speedup, low, high, "estimate")

@@ -1,0 +1,66 @@
+"""Processes → one summary per loader, over all ranks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from unstarve.analyze.stats import spread_ms
+from unstarve.model import Batch, Epoch, Loader, LoaderSummary, Phase, Process
+
+
+@dataclass
+class _Gathered:
+    loader: Loader
+    batches: list[Batch] = field(default_factory=list)
+    epochs: list[Epoch] = field(default_factory=list)
+
+
+def summarize_loaders(processes: Sequence[Process]) -> tuple[LoaderSummary, ...]:
+    """Every loader that the given processes iterated, the busiest first."""
+    gathered: dict[tuple[str, str, str], _Gathered] = {}
+    for process in processes:
+        batches: defaultdict[int, list[Batch]] = defaultdict(list)
+        epochs: defaultdict[int, list[Epoch]] = defaultdict(list)
+        for batch in process.batches:
+            batches[batch.loader].append(batch)
+        for epoch in process.epochs:
+            epochs[epoch.loader].append(epoch)
+        for loader in process.loaders:
+            # Loaders of equal name and place are kept apart by their dataset, as ranks agree on that.
+            key = (loader.name, loader.where, f"{loader.kind} {loader.config.get('dataset')}")
+            into = gathered.setdefault(key, _Gathered(loader))
+            into.batches += batches[loader.id]
+            into.epochs += epochs[loader.id]
+    summaries = [_summary(one) for one in gathered.values()]
+    return tuple(sorted(summaries, key=lambda s: (s.nested, s.background, -s.steps)))
+
+
+def _summary(gathered: _Gathered) -> LoaderSummary:
+    loader, batches, epochs = gathered.loader, gathered.batches, gathered.epochs
+    real = [batch for batch in batches if batch.phase is Phase.REAL]
+    later = [batch.wait_ns / 1e9 for batch in real if batch.position > 0]
+    first_s = sum(batch.wait_ns for batch in real if batch.position == 0) / 1e9
+    making_s = sum(epoch.ready_ns - epoch.begin_ns for epoch in epochs) / 1e9
+    return LoaderSummary(
+        name=loader.name,
+        where=loader.where,
+        kind=loader.kind,
+        config=loader.config,
+        steps=len(batches),
+        epochs=len(epochs),
+        wait_s=sum(later),
+        startup_s=first_s + making_s,
+        samples=_total([batch.size for batch in batches]),
+        bytes=_total([batch.nbytes for batch in batches]),
+        nested=bool(epochs) and all(epoch.nested for epoch in epochs),
+        background=bool(batches) and all(batch.thread != 0 for batch in batches),
+        wait_ms=spread_ms(later or [batch.wait_ns / 1e9 for batch in real]),
+    )
+
+
+def _total(values: list[int | None]) -> int | None:
+    """The sum, or None when any part of it is not known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None

@@ -1,0 +1,216 @@
+"""Events → what the training thread did when: a sequence of spans without gaps.
+
+Only the thread that trains counts: a loader consumed in a background thread makes nobody wait by
+itself, and a loader iterated inside another's ``next()`` is part of that wait.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+
+from unstarve.model import Batch, Epoch, Phase, Process
+
+
+class Doing(StrEnum):
+    """What the training thread does during a span."""
+
+    START = "start"
+    """Making an iterator, waiting for an epoch's first batch, or taking the iterator down."""
+    WAIT = "wait"
+    """Waiting for any later batch."""
+    STEP = "step"
+    """Working on a batch."""
+    BETWEEN = "between"
+    """Outside of every epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of time in which the training thread did one thing."""
+
+    doing: Doing
+    begin_ns: int
+    end_ns: int
+
+    @property
+    def seconds(self) -> float:
+        return (self.end_ns - self.begin_ns) / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the main loader inside one epoch: from its delivery to the next one's."""
+
+    begin_ns: int
+    end_ns: int
+    wait_s: float
+    """Waiting for any loader during the step."""
+
+    @property
+    def seconds(self) -> float:
+        return (self.end_ns - self.begin_ns) / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """One process's training thread."""
+
+    process: Process
+    main: int
+    """Number of the main loader: the one whose epochs cover the most time."""
+    spans: tuple[Span, ...]
+    """All of the recorded time, in order, from the first ``iter()`` to the last event."""
+    measured: tuple[Span, ...]
+    """The same without warm-up (and, for `unstarve ideal`, only measured real steps)."""
+    batches: tuple[Batch, ...]
+    """The main loader's batches."""
+    measured_batches: tuple[Batch, ...]
+    steps: tuple[Step, ...]
+    """The main loader's measured steps."""
+
+    @property
+    def wall_s(self) -> float:
+        return sum(span.seconds for span in self.spans)
+
+    @property
+    def measured_s(self) -> float:
+        return sum(span.seconds for span in self.measured)
+
+    @property
+    def wait_s(self) -> float:
+        return sum(span.seconds for span in self.measured if span.doing in (Doing.START, Doing.WAIT))
+
+
+def build_timeline(process: Process, warmup_steps: int) -> Timeline | None:
+    """The timeline of a process, or None when it delivered no batch to a training thread."""
+    outer = [batch for batch in process.batches if not batch.nested]
+    if not outer:
+        return None
+    thread = training_thread(outer)
+    batches = [batch for batch in outer if batch.thread == thread]
+    epochs = [epoch for epoch in process.epochs if epoch.thread == thread and not epoch.nested]
+    main = _main_loader(batches, epochs)
+    own = tuple(batch for batch in batches if batch.loader == main)
+    spans = _spans(batches, epochs)
+    if any(batch.block for batch in own):
+        measured_batches = _real_steps(own)
+        steps = _steps(measured_batches, own, epochs, spans)
+        measured = _covered(spans, steps)
+    else:
+        measured_batches = own[warmup_steps:]
+        begin_ns = measured_batches[0].ask_ns if warmup_steps and measured_batches else 0
+        measured = _clipped(spans, begin_ns) if measured_batches else ()
+        steps = _steps(measured_batches, own, epochs, spans)
+    return Timeline(process, main, spans, measured, own, measured_batches, steps)
+
+
+def training_thread(batches: Iterable[Batch]) -> int:
+    """The main thread if it takes batches, else the thread that takes the most."""
+    counts = Counter(batch.thread for batch in batches)
+    return 0 if 0 in counts else counts.most_common(1)[0][0]
+
+
+def _main_loader(batches: list[Batch], epochs: list[Epoch]) -> int:
+    last_got: dict[tuple[int, int], int] = {}
+    counts: Counter[int] = Counter()
+    for batch in batches:
+        last_got[batch.loader, batch.epoch] = batch.got_ns
+        counts[batch.loader] += 1
+    covered: defaultdict[int, float] = defaultdict(float)
+    for epoch in epochs:
+        end_ns = epoch.end_ns or last_got.get((epoch.loader, epoch.epoch), epoch.ready_ns)
+        covered[epoch.loader] += (end_ns - epoch.begin_ns) / 1e9
+    longest = max(covered.values(), default=0.0)
+    # Loaders iterated side by side cover the same time but for a moment: the first of them leads.
+    leaders = [loader for loader in counts if covered[loader] >= 0.98 * longest]
+    return min(leaders or counts, key=lambda loader: (-counts[loader], loader))
+
+
+def _spans(batches: list[Batch], epochs: list[Epoch]) -> tuple[Span, ...]:
+    """Waits and starts as recorded, and what lies between them."""
+    marks: list[tuple[int, int, Doing, bool]] = []  # begin, end, doing, whether an epoch ends here
+    last_got: dict[tuple[int, int], int] = {}
+    for batch in batches:
+        marks.append((batch.ask_ns, batch.got_ns, Doing.START if batch.position == 0 else Doing.WAIT, False))
+        last_got[batch.loader, batch.epoch] = batch.got_ns
+    covers: list[tuple[int, int]] = []
+    for epoch in epochs:
+        marks.append((epoch.begin_ns, epoch.ready_ns, Doing.START, False))
+        if epoch.last_ask_ns is not None and epoch.end_ns is not None:
+            marks.append((epoch.last_ask_ns, epoch.end_ns, Doing.START, True))
+        covers.append(
+            (epoch.begin_ns, epoch.end_ns or last_got.get((epoch.loader, epoch.epoch), epoch.ready_ns))
+        )
+    marks.sort()
+    spans: list[Span] = []
+    at, after_epoch = marks[0][0], False
+    for begin, end, doing, ends_epoch in marks:
+        if begin > at:
+            outside = after_epoch and not any(first < at < last for first, last in covers)
+            spans.append(Span(Doing.BETWEEN if outside else Doing.STEP, at, begin))
+        if end > at:
+            spans.append(Span(doing, max(begin, at), end))
+            at = end
+        after_epoch = ends_epoch
+    return tuple(spans)
+
+
+def _real_steps(own: tuple[Batch, ...]) -> tuple[Batch, ...]:
+    """Of `unstarve ideal`: settled real batches whose step ends with a real wait, not with a replay."""
+    return tuple(
+        batch
+        for batch, after in pairwise(own)
+        if batch.block and batch.phase is after.phase is Phase.REAL and not batch.settling
+    )
+
+
+def _clipped(spans: Iterable[Span], begin_ns: int) -> tuple[Span, ...]:
+    return tuple(Span(s.doing, max(s.begin_ns, begin_ns), s.end_ns) for s in spans if s.end_ns > begin_ns)
+
+
+def _steps(
+    measured: tuple[Batch, ...], own: tuple[Batch, ...], epochs: list[Epoch], spans: tuple[Span, ...]
+) -> tuple[Step, ...]:
+    """Steps that begin with a measured batch and end inside the same epoch."""
+    next_got = {(a.epoch, a.position): b.got_ns for a, b in pairwise(own) if a.epoch == b.epoch}
+    loader = own[0].loader
+    last_ask = {e.epoch: e.last_ask_ns for e in epochs if e.loader == loader}
+    bounds = []
+    for batch in measured:
+        end_ns = next_got.get((batch.epoch, batch.position)) or last_ask.get(batch.epoch)
+        if end_ns is not None and end_ns > batch.got_ns:
+            bounds.append((batch.got_ns, end_ns))
+    return tuple(_waits_inside(bounds, spans))
+
+
+def _waits_inside(bounds: list[tuple[int, int]], spans: tuple[Span, ...]) -> Iterable[Step]:
+    """One pass over both sorted lists."""
+    waits = [s for s in spans if s.doing in (Doing.WAIT, Doing.START)]
+    at = 0
+    for begin_ns, end_ns in bounds:
+        while at < len(waits) and waits[at].end_ns <= begin_ns:
+            at += 1
+        wait_ns, look = 0, at
+        while look < len(waits) and waits[look].begin_ns < end_ns:
+            wait_ns += min(waits[look].end_ns, end_ns) - max(waits[look].begin_ns, begin_ns)
+            look += 1
+        yield Step(begin_ns, end_ns, wait_ns / 1e9)
+
+
+def _covered(spans: tuple[Span, ...], steps: tuple[Step, ...]) -> tuple[Span, ...]:
+    """The parts of the spans that lie inside the steps; both are in order."""
+    covered: list[Span] = []
+    at = 0
+    for step in steps:
+        while at < len(spans) and spans[at].end_ns <= step.begin_ns:
+            at += 1
+        look = at
+        while look < len(spans) and spans[look].begin_ns < step.end_ns:
+            span = spans[look]
+            covered.append(Span(span.doing, max(span.begin_ns, step.begin_ns), min(span.end_ns, step.end_ns)))
+            look += 1
+    return tuple(covered)

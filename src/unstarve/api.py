@@ -1,0 +1,51 @@
+"""The verbs as functions: what the command line, the evaluator and notebooks share. Needs no torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from unstarve.analyze.compare import compare as _compare
+from unstarve.analyze.diagnose import diagnose, training_processes
+from unstarve.analyze.timeline import build_timeline
+from unstarve.errors import LogError
+from unstarve.model import Comparison, LoadLog, Phase, Run
+from unstarve.record.reader import read_run
+
+__all__ = ["compare", "diagnose", "load_log_from_run", "load_run"]
+
+
+def load_run(path: str | os.PathLike[str]) -> Run:
+    """Read a run file. Raises `RunFileError` when it cannot be read."""
+    return read_run(Path(path))
+
+
+def compare(a: str | os.PathLike[str], b: str | os.PathLike[str], fail_if: Sequence[str] = ()) -> Comparison:
+    """Two run files side by side; `fail_if` as in ``unstarve compare --fail-if``."""
+    return _compare(load_run(a), load_run(b), fail_if)
+
+
+def load_log_from_run(path: str | os.PathLike[str], phase: Phase = Phase.REAL) -> LoadLog:
+    """The main loader's batches of a run file, as `plot_comparison` wants them.
+
+    `phase` chooses between the real and the replayed steps of an `unstarve ideal` run; a plain run has
+    only real ones.
+    """
+    run = load_run(path)
+    timelines = [t for p in training_processes(run) if (t := build_timeline(p, 0)) is not None]
+    wanted = phase if run.kind == "ideal" else Phase.REAL
+    batches = [b for t in timelines[:1] for b in t.batches if b.phase is wanted and not b.settling]
+    if not batches:
+        raise LogError(f"{path} holds no {wanted.value} batches to plot")
+    # A step needs the batch right before it; the first of each epoch or block has none of its kind.
+    steps = [(a, b) for a, b in pairwise(batches) if (b.epoch, b.position) == (a.epoch, a.position + 1)]
+    batches = [batches[0], *(b for _, b in steps)]
+    return LoadLog(
+        label=Path(path).stem,
+        mode="replay" if wanted is Phase.REPLAY else "log",
+        load_s=tuple(batch.wait_ns / 1e9 for batch in batches),
+        step_s=tuple((b.got_ns - a.got_ns) / 1e9 for a, b in steps),
+        sizes=tuple(batch.size for batch in batches),
+    )

@@ -1,0 +1,1 @@
+"""Diagnosis → what a person or a program reads. Nothing is computed here."""

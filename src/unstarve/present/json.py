@@ -1,0 +1,67 @@
+"""The report as JSON, schema ``unstarve.report/1``: the contract for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from unstarve.model import Comparison, Diagnosis
+
+SCHEMA = "unstarve.report/1"
+COMPARISON_SCHEMA = "unstarve.comparison/1"
+
+
+def report(diagnosis: Diagnosis) -> dict[str, Any]:
+    """The whole report; what is not known is null."""
+    d = diagnosis
+    return {
+        "schema": SCHEMA,
+        "run": {
+            "command": list(d.command),
+            "kind": d.kind,
+            "path": d.path,
+            "started_at": d.started_at,
+            "wall_s": d.wall_s,
+            "steps": d.steps,
+            "warmup_steps": d.warmup_steps,
+            "ranks": d.ranks,
+            "device": d.device,
+            "versions": dict(d.versions),
+            "exit_code": d.exit_code,
+            "cut_short": d.cut_short,
+            "live": d.live,
+        },
+        "verdict": _plain(d.verdict),
+        "wait_share": d.wait_share,
+        "stall_share": d.stall_share,
+        "throughput": _plain(d.throughput),
+        "step_ms": _plain(d.step_ms),
+        "wait_ms": _plain(d.wait_ms),
+        "budget": [_plain(share) for share in d.budget],
+        "headroom": _plain(d.headroom),
+        "functions": [],
+        "slow_samples": [],
+        "advice": [],
+        "health": [],
+        "gpu": None,
+        "overhead": _plain(d.overhead),
+        "loaders": [_plain(loader) for loader in d.loaders],
+        "lost": list(d.lost),
+    }
+
+
+def comparison(result: Comparison) -> dict[str, Any]:
+    """Both reports, the rows and the gates."""
+    return {
+        "schema": COMPARISON_SCHEMA,
+        "headline": result.headline,
+        "change": _plain(result.change),
+        "rows": [_plain(row) for row in result.rows],
+        "gates": [_plain(gate) for gate in result.gates],
+        "a": report(result.a),
+        "b": report(result.b),
+    }
+
+
+def _plain(value: Any) -> Any:
+    return None if value is None else dataclasses.asdict(value)

@@ -1,0 +1,155 @@
+"""The verdict card: state and headline first, then the numbers behind them. Fits 80 columns."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from unstarve.model import Comparison, Diagnosis, LoaderSummary, Row, Share, Spread, State
+
+_COLOURS = {State.STARVED: "red", State.TIGHT: "yellow", State.FED: "green", State.INCONCLUSIVE: "cyan"}
+_BAR_WIDTH = 24
+_SMALLEST_SHARE = 0.001
+"""Causes that took less than this are left to the JSON."""
+
+
+def print_report(diagnosis: Diagnosis, console: Console) -> None:
+    """The whole report of one run."""
+    console.print(_card(diagnosis))
+    for part in (_numbers(diagnosis), _budget(diagnosis.budget), _loaders(diagnosis.loaders)):
+        if part is not None:
+            console.print(Padding(part, (0, 1)))
+    for message in diagnosis.lost:
+        console.print(Text("! ", "yellow") + Text(message, "default"))
+    console.print(_footer(diagnosis))
+
+
+def print_comparison(result: Comparison, console: Console) -> None:
+    """Two runs side by side, then the gates."""
+    colour = "cyan"
+    if result.change is not None and result.change.shown:
+        colour = "green" if result.change.ratio >= 1 else "red"
+    console.print(Panel(Text(result.headline, "bold"), border_style=colour, box=box.ROUNDED))
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    table.add_column("")
+    table.add_column(f"A  {PurePath(result.a.path).name}", justify="right", overflow="fold")
+    table.add_column(f"B  {PurePath(result.b.path).name}", justify="right", overflow="fold")
+    table.add_column("B against A", justify="right")
+    table.add_row("state", _state(result.a), _state(result.b), "")
+    for row in result.rows:
+        table.add_row(*_comparison_cells(row))
+    console.print(Padding(table, (0, 1)))
+    for gate in result.gates:
+        mark = Text("✗ ", "red") if gate.failed else Text("✓ ", "green")
+        console.print(mark + Text(f"{gate.expression}: {gate.reason}", "default"))
+
+
+def _card(d: Diagnosis) -> Panel:
+    title = Text(f" {d.verdict.state.upper()} ", f"bold reverse {_COLOURS[d.verdict.state]}")
+    lines: list[RenderableType] = [Text(d.verdict.headline, "bold")]
+    lines += [Text(f"· {line}") for line in d.verdict.evidence]
+    return Panel(Group(*lines), title=title, title_align="left", box=box.ROUNDED,
+                 border_style=_COLOURS[d.verdict.state], padding=(0, 1))  # fmt: skip
+
+
+def _numbers(d: Diagnosis) -> Table | None:
+    if not d.steps:
+        return None
+    table = Table.grid(padding=(0, 2))
+    if d.wait_share is not None:
+        table.add_row("waiting for data", f"{d.wait_share:.1%} of the time")
+    if d.headroom is not None:
+        how = "measured by replay" if d.headroom.method == "replay" else "estimated from the waits"
+        h = d.headroom
+        table.add_row("if data were free", f"{h.speedup:.2f}×  ({h.low:.2f}–{h.high:.2f}, {how})")
+    if d.throughput.steps_per_s is not None:
+        samples = d.throughput.samples_per_s
+        per_s = f"{_number(d.throughput.steps_per_s)} steps/s"
+        table.add_row(
+            "throughput", per_s + (f", {_number(samples)} samples/s" if samples is not None else "")
+        )
+    for label, spread in (("step", d.step_ms), ("wait", d.wait_ms)):
+        if spread is not None:
+            table.add_row(label, _spread(spread))
+    return table
+
+
+def _budget(shares: tuple[Share, ...]) -> Table | None:
+    if not shares:
+        return None
+    table = Table.grid(padding=(0, 2))
+    table.add_row(Text("\nwhere the time went", "bold"))
+    for share in shares:
+        if share.share < _SMALLEST_SHARE:
+            continue
+        filled = round(share.share * _BAR_WIDTH)
+        bar = Text("█" * filled, "blue") + Text("░" * (_BAR_WIDTH - filled), "bright_black")
+        table.add_row(share.cause, bar, f"{share.share:6.1%}", f"{share.seconds:.2f} s")
+    return table
+
+
+def _loaders(loaders: tuple[LoaderSummary, ...]) -> Table | None:
+    if not loaders:
+        return None
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("loader", overflow="fold", min_width=14)
+    for name in ("workers", "batch", "epochs", "steps", "wait p50", "p95", "start"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for loader in loaders:
+        mark = " (nested)" if loader.nested else " (background)" if loader.background else ""
+        shown = Text(loader.name + mark) + Text(f"\n{loader.where}", "bright_black")
+        p50, p95 = (
+            ("–", "–") if loader.wait_ms is None else (_ms(loader.wait_ms.p50), _ms(loader.wait_ms.p95))
+        )
+        cells = [str(loader.config.get(key, "–")) for key in ("num_workers", "batch_size")]
+        table.add_row(
+            shown, *cells, str(loader.epochs), str(loader.steps), p50, p95, f"{loader.startup_s:.2f} s"
+        )
+    return table
+
+
+def _footer(d: Diagnosis) -> Text:
+    status = "still recording" if d.live else "cut short" if d.cut_short else f"exit code {d.exit_code}"
+    parts = [
+        f"{d.wall_s:.1f} s, {d.steps} steps ({d.warmup_steps} warm-up)",
+        d.device if d.ranks <= 1 else f"{d.ranks} × {d.device}",
+        status,
+    ]
+    if d.overhead.us_per_step is not None and d.overhead.share is not None:
+        parts.append(f"unstarve cost {d.overhead.us_per_step:.1f} µs a step ({d.overhead.share:.2%})")
+    return Text(" · ".join(parts), "bright_black")
+
+
+def _comparison_cells(row: Row) -> tuple[str, str, str, str]:
+    if row.unit == "%":
+        change = "" if row.a is None or row.b is None else f"{(row.b - row.a) * 100:+.1f} points"
+        a, b = ("–" if v is None else f"{v:.1%}" for v in (row.a, row.b))
+        return row.metric.replace("_", " "), a, b, change
+    change = "" if row.a is None or row.b is None or not row.a else f"{row.b / row.a:.2f}×"
+    a, b = ("–" if v is None else f"{_number(v)} {row.unit}" for v in (row.a, row.b))
+    return row.metric.replace("_", " "), a, b, change
+
+
+def _state(d: Diagnosis) -> Text:
+    return Text(d.verdict.state, _COLOURS[d.verdict.state])
+
+
+def _spread(spread: Spread) -> str:
+    return f"{_ms(spread.p50)} typical, {_ms(spread.p95)} p95, {_ms(spread.max)} longest"
+
+
+def _ms(value: float) -> str:
+    return f"{_number(value)} ms"
+
+
+def _number(value: float) -> str:
+    """Three significant digits where they matter, never an exponent."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 0.1 else f"{value:.3f}"

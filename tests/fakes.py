@@ -1,0 +1,123 @@
+"""Synthetic runs on a fake clock: a test says what each step cost and nothing ever sleeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from unstarve.model import Batch, Epoch, Loader, Phase, Process, Run
+
+
+@dataclass
+class FakeTraining:
+    """Plays a training loop: every call moves the clock forward and leaves events behind."""
+
+    now_ns: int = 1_000_000_000
+    rank: int | None = None
+    device: str = "cpu"
+    thread: int = 0
+    batches: list[Batch] = field(default_factory=list)
+    epochs: list[Epoch] = field(default_factory=list)
+    loaders: dict[str, int] = field(default_factory=dict)
+    _open: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+
+    def number(self, name: str) -> int:
+        return self.loaders.setdefault(name, len(self.loaders))
+
+    def spend(self, seconds: float) -> None:
+        """Time that passes in the training loop itself."""
+        self.now_ns += round(seconds * 1e9)
+
+    def begin(self, name: str = "train", start_s: float = 0.0) -> None:
+        """``iter(loader)``."""
+        number = self.number(name)
+        begin = self.now_ns
+        self.spend(start_s)
+        epoch = sum(1 for e in self.epochs if e.loader == number)
+        self.epochs.append(Epoch(number, epoch, begin, self.now_ns, self.thread, nested=False))
+
+    def take(
+        self,
+        wait_s: float,
+        name: str = "train",
+        *,
+        size: int | None = 8,
+        nested: bool = False,
+        phase: Phase = Phase.REAL,
+        block: int = 0,
+        settling: bool = False,
+    ) -> None:
+        """``next()`` that gives a batch."""
+        number = self.number(name)
+        epoch = max(e.epoch for e in self.epochs if e.loader == number)
+        index = sum(1 for b in self.batches if b.loader == number and b.epoch == epoch)
+        ask = self.now_ns
+        self.spend(wait_s)
+        row = (
+            number,
+            epoch,
+            index,
+            ask,
+            self.now_ns,
+            size,
+            64,
+            nested,
+            self.thread,
+            5_000,
+            phase,
+            block,
+            settling,
+        )
+        self.batches.append(Batch(*row))
+
+    def end(self, name: str = "train", wait_s: float = 0.0) -> None:
+        """``next()`` that finds the loader exhausted."""
+        number = self.number(name)
+        ask = self.now_ns
+        self.spend(wait_s)
+        at = max(i for i, e in enumerate(self.epochs) if e.loader == number)
+        e = self.epochs[at]
+        self.epochs[at] = Epoch(
+            e.loader, e.epoch, e.begin_ns, e.ready_ns, e.thread, e.nested, ask, self.now_ns, None
+        )
+
+    def epoch(self, steps: Iterable[tuple[float, float]], name: str = "train", start_s: float = 0.0) -> None:
+        """A whole epoch of (wait, compute) steps."""
+        self.begin(name, start_s)
+        for wait_s, compute_s in steps:
+            self.take(wait_s, name)
+            self.spend(compute_s)
+        self.end(name)
+
+    def process(self) -> Process:
+        return Process(
+            pid=100 + (self.rank or 0),
+            host="here",
+            rank=self.rank,
+            worker=False,
+            device=self.device,
+            versions={"torch": "2.13.0"},
+            start_ns=0,
+            clock_offset_ns=0,
+            loaders=tuple(
+                Loader(n, name, "train.py:1", "DataLoader", {}) for name, n in self.loaders.items()
+            ),
+            epochs=tuple(self.epochs),
+            batches=tuple(self.batches),
+            end_ns=self.now_ns,
+            stopped=None,
+            lost=(),
+        )
+
+
+def run_of(*trainings: FakeTraining, kind: str = "run", exit_code: int | None = 0) -> Run:
+    """A finished run of the given processes."""
+    processes = tuple(training.process() for training in trainings)
+    return Run("fake.unstarve", ("train.py",), kind, 0.0, processes, exit_code, live=False, lost=())
+
+
+def simple_run(steps: Sequence[tuple[float, float]]) -> Run:
+    """One process, one loader, one epoch of (wait, compute) steps."""
+    training = FakeTraining()
+    training.epoch(steps)
+    return run_of(training)

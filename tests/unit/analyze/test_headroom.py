@@ -1,0 +1,76 @@
+"""How much faster training would be if data were free."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes import FakeTraining, run_of, simple_run
+from unstarve.analyze.diagnose import diagnose
+from unstarve.model import Phase, State
+
+
+def ideal_run(real_s: list[float], replay_s: list[float], steps: int = 10) -> FakeTraining:
+    """Blocks real, replay, real, … of the given step times; waits are all that differs."""
+    training = FakeTraining()
+    training.begin()
+    training.take(1.0, settling=True)
+    training.spend(0.1)
+    for block in range(1, len(real_s) + len(replay_s) + 1):
+        replayed = block % 2 == 0
+        step_s = replay_s[block // 2 - 1] if replayed else real_s[block // 2]
+        for index in range(steps + 2):
+            settling = index < 2
+            wait_s = (0.001 if replayed else step_s - 0.04) * (0.1 if settling else 1)
+            training.take(
+                wait_s, phase=Phase.REPLAY if replayed else Phase.REAL, block=block, settling=settling
+            )
+            training.spend(step_s - wait_s if not settling else 0.01)
+    training.end()
+    return training
+
+
+def test_replay_blocks_are_measured_against_their_real_neighbours() -> None:
+    diagnosis = diagnose(run_of(ideal_run([0.1] * 5, [0.04] * 4), kind="ideal"))
+    assert diagnosis.headroom is not None
+    assert diagnosis.headroom.method == "replay"
+    assert diagnosis.headroom.speedup == pytest.approx(2.5, rel=0.02)
+    assert diagnosis.headroom.low <= 2.5 <= diagnosis.headroom.high * 1.001
+    assert "2.50×" in diagnosis.verdict.headline
+
+
+def test_drift_cancels() -> None:
+    slowing = [1.0 + 0.1 * i for i in range(9)]
+    training = ideal_run([0.1 * f for f in slowing[0::2]], [0.05 * f for f in slowing[1::2]])
+    headroom = diagnose(run_of(training, kind="ideal")).headroom
+    assert headroom is not None
+    assert headroom.speedup == pytest.approx(2.0, rel=0.02)
+
+
+def test_compute_bound_training_is_told_that_there_is_nothing_to_gain() -> None:
+    diagnosis = diagnose(run_of(ideal_run([0.0402] * 5, [0.04] * 4), kind="ideal"))
+    assert diagnosis.verdict.state is State.FED
+    assert "nothing to gain" in diagnosis.verdict.headline
+
+
+def test_steps_that_vary_too_much_prove_nothing() -> None:
+    diagnosis = diagnose(run_of(ideal_run([0.1, 0.5, 0.05, 0.4, 0.06], [0.3, 0.06, 0.4, 0.05]), kind="ideal"))
+    assert "vary too much" in diagnosis.verdict.headline
+
+
+def test_one_replay_block_gives_no_interval_and_so_no_headroom() -> None:
+    assert diagnose(run_of(ideal_run([0.1] * 2, [0.04]), kind="ideal")).headroom is None
+
+
+def test_without_replay_the_headroom_is_an_estimate_with_an_interval() -> None:
+    waits = [0.05, 0.07] * 50
+    headroom = diagnose(simple_run([(wait, 0.04) for wait in waits])).headroom
+    assert headroom is not None
+    assert headroom.method == "estimate"
+    assert headroom.low < headroom.speedup < headroom.high
+    assert headroom.speedup == pytest.approx(2.5, rel=0.02)
+
+
+def test_a_training_that_only_waits_has_a_finite_headroom() -> None:
+    headroom = diagnose(simple_run([(0.1, 0.0)] * 50)).headroom
+    assert headroom is not None
+    assert headroom.high <= 1001

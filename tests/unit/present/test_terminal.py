@@ -1,0 +1,85 @@
+"""The verdict card."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from fakes import FakeTraining, run_of, simple_run
+from unstarve.analyze.compare import compare
+from unstarve.analyze.diagnose import diagnose
+from unstarve.model import Run
+from unstarve.present import json as json_view
+from unstarve.present.terminal import print_comparison, print_report
+
+
+def text_of(run: Run, width: int = 80) -> str:
+    out = io.StringIO()
+    print_report(diagnose(run), Console(file=out, width=width))
+    return out.getvalue()
+
+
+def test_the_answer_stands_at_the_top() -> None:
+    first = text_of(simple_run([(0.06, 0.04)] * 50)).splitlines()[:2]
+    assert "STARVED" in first[0]
+    assert "waits for data 60% of the time" in first[1]
+
+
+def test_everything_is_said_within_80_columns() -> None:
+    text = text_of(simple_run([(0.06, 0.04)] * 50))
+    assert max(len(line) for line in text.splitlines()) <= 80
+    for part in (
+        "throughput",
+        "steps/s",
+        "samples/s",
+        "wait",
+        "p95",
+        "train.py:1",
+        "unstarve cost",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_any_run_can_be_shown_at_any_width(width: int) -> None:
+    empty = run_of()
+    short = simple_run([(0.1, 0.1)] * 3)
+    unknown = FakeTraining()
+    unknown.begin()
+    unknown.take(0.1, size=None)
+    for run in (empty, short, run_of(unknown, exit_code=None)):
+        text = text_of(run, width)
+        assert "INCONCLUSIVE" in text
+        assert max(len(line) for line in text.splitlines()) <= width
+
+
+def test_names_that_look_like_markup_stay_text() -> None:
+    training = FakeTraining()
+    training.epoch([(0.06, 0.04)] * 50, name="[red]x[/red]")
+    assert "[red]x[/red]" in text_of(run_of(training), 120)
+
+
+def test_a_comparison_shows_both_runs_and_its_gates() -> None:
+    out = io.StringIO()
+    result = compare(simple_run([(0.06, 0.04)] * 99), simple_run([(0.01, 0.04)] * 99), ["wait_share>0.1"])
+    print_comparison(result, Console(file=out, width=80))
+    text = out.getvalue()
+    assert "B is 2.0" in text
+    assert "2.00×" in text
+    assert "✗ wait_share>0.1" in text
+
+
+def test_the_json_report_is_complete_and_plain() -> None:
+    report = json_view.report(diagnose(simple_run([(0.06, 0.04)] * 50)))
+    back = json.loads(json.dumps(report, allow_nan=False))
+    assert back["schema"] == "unstarve.report/1"
+    assert set(back) == {
+        "schema", "run", "verdict", "wait_share", "stall_share", "throughput", "step_ms", "wait_ms", "budget",
+        "headroom", "functions", "slow_samples", "advice", "health", "gpu", "overhead", "loaders", "lost",
+    }  # fmt: skip
+    assert back["verdict"]["state"] == "starved"
+    assert back["loaders"][0]["steps"] == 50
+    assert back["headroom"]["method"] == "estimate"
