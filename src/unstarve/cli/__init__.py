@@ -1,0 +1,26 @@
+"""The command line: one file per verb; errors become one sentence and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from unstarve.errors import UnstarveError
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Entry point of the ``unstarve`` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a character must not end the report
+    from unstarve.cli.app import app, separate
+
+    try:
+        app(args=separate(sys.argv[1:] if argv is None else argv), prog_name="unstarve")
+    except UnstarveError as error:
+        print(f"unstarve: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader (`| head`) has what it wanted; keep Python from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

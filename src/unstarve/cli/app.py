@@ -1,0 +1,78 @@
+"""All verbs in one application, and where the user's own command begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from unstarve.cli import compare, demo, ideal, report, run
+
+app = typer.Typer(
+    name="unstarve",
+    help="Is my training waiting for data, why, and how much faster could it be?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with: `unstarve run train.py`, or `unstarve demo` to see it work.",
+)
+app.command("run")(run.run)
+app.command("ideal")(ideal.ideal)
+app.command("report")(report.report)
+app.command("compare")(compare.compare)
+app.command("demo")(demo.demo)
+
+_TAKE_A_COMMAND = {"run", "ideal"}
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from unstarve import __version__
+        from unstarve.native import why_not_native
+
+        missing = why_not_native()
+        typer.echo(f"unstarve {__version__} (native part {'in use' if missing is None else missing})")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def separate(argv: Sequence[str]) -> list[str]:
+    """Put ``--`` in front of the user's command, so that none of its arguments is taken for ours.
+
+    >>> separate(["run", "-o", "a.unstarve", "-m", "pkg.train", "--steps", "9"])
+    ['run', '-o', 'a.unstarve', '--', '-m', 'pkg.train', '--steps', '9']
+    """
+    arguments = list(argv)
+    if not arguments or arguments[0] not in _TAKE_A_COMMAND:
+        return arguments
+    takes_value = _options_with_value(arguments[0])
+    at = 1
+    while at < len(arguments):
+        word = arguments[at]
+        if word == "--":
+            return arguments
+        if not word.startswith("-") or word == "-m":
+            return [*arguments[:at], "--", *arguments[at:]]
+        at += 2 if word in takes_value else 1
+    return arguments
+
+
+def _options_with_value(verb: str) -> set[str]:
+    command: Any = typer.main.get_command(app)
+    return {
+        flag
+        for option in command.commands[verb].params
+        if option.param_type_name == "option" and not option.is_flag
+        for flag in option.opts
+    }

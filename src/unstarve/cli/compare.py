@@ -1,0 +1,41 @@
+"""`unstarve compare A B`: two runs side by side, the difference against noise."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from unstarve import api
+from unstarve.present import json as json_view
+from unstarve.present.terminal import print_comparison
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", help="The run to compare with.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="The run in question.")],
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-if",
+            metavar="EXPR",
+            help='Exit 1 when this holds for B: "throughput<-5%" (change against A), "wait_share>+3pt", '
+            '"step_p95>200". May be given several times.',
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+) -> None:
+    """Compare two recorded runs; exit 1 when a gate fails.
+
+    A change of throughput that is within the noise of the runs does not fail a gate.
+    """
+    result = api.compare(a, b, fail_if or ())
+    if as_json:
+        typer.echo(json.dumps(json_view.comparison(result), indent=2))
+    else:
+        print_comparison(result, Console())
+    if any(gate.failed for gate in result.gates):
+        raise typer.Exit(1)

@@ -1,0 +1,49 @@
+"""`unstarve ideal CMD…`: measure how fast training is when data costs nothing."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from unstarve.cli.recording import Command, Force, JsonFile, Output, Quiet, Request, record_and_show
+from unstarve.collect.settings import IdealSettings
+
+_DEFAULTS = IdealSettings(replay_on="host")
+
+
+class _Place(StrEnum):
+    host = "host"
+    device = "device"
+
+
+def ideal(
+    command: Command,
+    output: Output = None,
+    json_file: JsonFile = None,
+    pairs: Annotated[
+        int, typer.Option("--pairs", min=2, help="Replay blocks to measure, each between two real ones.")
+    ] = _DEFAULTS.pairs,
+    block_steps: Annotated[
+        int, typer.Option("--block-steps", min=3, help="Measured steps per block, at least.")
+    ] = _DEFAULTS.block_steps,
+    cached_batches: Annotated[
+        int, typer.Option("--cached-batches", min=1, help="Batches to keep in memory and replay.")
+    ] = _DEFAULTS.cached_batches,
+    replay_on: Annotated[
+        _Place,
+        typer.Option("--replay-on", help="Keep them on the host, or on the device to leave out the copy."),
+    ] = _Place.host,
+    quiet: Quiet = False,
+    force: Force = False,
+) -> None:
+    """Measure the headroom: real and replayed batches in turns, in one process.
+
+    The command trains for as many steps as the measurement needs, then ends. What it trains on is
+    partly replayed, so do not keep its weights.
+    """
+    settings = IdealSettings(
+        pairs=pairs, block_steps=block_steps, cached_batches=cached_batches, replay_on=replay_on.value
+    )
+    record_and_show(Request(command, "ideal", output, json_file, quiet, force, ideal=settings))

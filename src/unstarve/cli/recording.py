@@ -1,0 +1,177 @@
+"""What `run` and `ideal` share: record a command into a run file, then show what it means."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from unstarve import __version__
+from unstarve.analyze.diagnose import diagnose
+from unstarve.collect.launch import launch, resolve
+from unstarve.collect.settings import IdealSettings, LaunchSettings
+from unstarve.errors import CommandNotFoundError, RunExistsError, RunFileError, UsageError
+from unstarve.model import Diagnosis
+from unstarve.present import json as json_view
+from unstarve.present.terminal import print_report
+from unstarve.record.format import SUFFIX
+from unstarve.record.launcher import claim, discard, finish, parts_folder
+from unstarve.record.reader import read_run
+
+Command = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="CMD…",
+        help="What to run: a script (train.py), -m MODULE, or an executable (torchrun, accelerate …), "
+        "with its own arguments.",
+        show_default=False,
+    ),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="RUN", help="Run file to write. [default: SCRIPT-TIME.unstarve]"),
+]
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Also write the report as JSON.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no report.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Replace the run file if it exists.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One recording, as asked for on the command line."""
+
+    command: Sequence[str]
+    kind: str
+    output: Path | None = None
+    json_file: Path | None = None
+    quiet: bool = False
+    force: bool = False
+    steps: int | None = None
+    stop_after: int | None = None
+    ideal: IdealSettings | None = None
+
+
+def record_and_show(request: Request) -> NoReturn:
+    """Record, report on standard error, and leave with the command's own exit code."""
+    _check_json_file(request.json_file)
+    run_path, exit_code = record(request)
+    console = Console(stderr=True)
+    try:
+        _show(request, run_path, console)
+    except Exception as error:  # the command has run: its exit code must come through whatever we break
+        console.print(f"unstarve: the run was recorded, but reporting failed: {error!r}", markup=False)
+    leave(exit_code)
+
+
+def record(request: Request) -> tuple[Path, int]:
+    """Run the command and record it; the run file and the exit code (minus a signal's number)."""
+    argv = resolve(request.command)
+    run_path = _claim(request)
+    settings = LaunchSettings(
+        parts=str(parts_folder(run_path).absolute()),
+        version=__version__,
+        steps=request.steps,
+        stop_after=request.stop_after,
+        ideal=request.ideal,
+    )
+    try:
+        exit_code = launch(argv, settings)
+    except CommandNotFoundError:
+        discard(run_path)
+        raise
+    if exit_code == -signal.SIGTERM and _stopped_by_us(run_path):
+        exit_code = 0
+    problem = finish(run_path, exit_code)
+    if problem:
+        print(f"unstarve: {problem}", file=sys.stderr)
+    return run_path, exit_code
+
+
+def leave(exit_code: int) -> NoReturn:
+    """Exit as the command did; when a signal ended it, by the same signal."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if exit_code >= 0:
+        raise typer.Exit(exit_code)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # one core dump, the command's, is enough
+    with contextlib.suppress(OSError):  # SIGKILL has no handler to reset
+        signal.signal(-exit_code, signal.SIG_DFL)
+    os.kill(os.getpid(), -exit_code)
+    raise typer.Exit(128 - exit_code)  # the signal is blocked or does not end a process
+
+
+def write_json(path: Path, diagnosis: Diagnosis) -> None:
+    """The report as a file."""
+    path.write_text(json.dumps(json_view.report(diagnosis), indent=2) + "\n")
+
+
+def _show(request: Request, run_path: Path, console: Console) -> None:
+    diagnosis = diagnose(read_run(run_path))
+    if request.json_file is not None:
+        write_json(request.json_file, diagnosis)
+    if not request.quiet:
+        print_report(diagnosis, console)
+        console.print(f"run file: {run_path}", style="bright_black", soft_wrap=True, highlight=False)
+
+
+def _claim(request: Request) -> Path:
+    if request.output is not None:
+        claim(request.output, list(request.command), request.kind, force=request.force)
+        return request.output
+    name = _default_name(request.command)
+    try:
+        return _claim_unused(name, request)
+    except RunFileError as error:
+        elsewhere = Path(tempfile.mkdtemp(prefix="unstarve-")) / f"{name}{SUFFIX}"
+        print(f"unstarve: {error}\nunstarve: recording to {elsewhere} instead", file=sys.stderr)
+        claim(elsewhere, list(request.command), request.kind)
+        return elsewhere
+
+
+def _claim_unused(name: str, request: Request) -> Path:
+    """The name; where another run of the same second has it, with the number of our process."""
+    try:
+        path = Path(f"{name}{SUFFIX}")
+        claim(path, list(request.command), request.kind)
+    except RunExistsError:
+        path = Path(f"{name}-{os.getpid()}{SUFFIX}")
+        claim(path, list(request.command), request.kind)
+    return path
+
+
+def _default_name(command: Sequence[str]) -> str:
+    """``train-20260131-235959``."""
+    script = next((word for word in command if word.endswith(".py")), None)
+    word = script or (command[1] if command[0] == "-m" else command[0])
+    stem = re.sub(r"[^\w.-]", "_", Path(word).stem if script else word.rpartition("/")[2]) or "run"
+    return f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def _check_json_file(path: Path | None) -> None:
+    """Say before training, not after it, that the report could not be written."""
+    if path is not None and (
+        path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK)
+    ):
+        raise UsageError(f"cannot write {path}: there is no such folder, or it cannot be written to")
+
+
+def _stopped_by_us(run_path: Path) -> bool:
+    try:
+        return any(process.stopped == "stop-after" for process in read_run(run_path).processes)
+    except RunFileError:  # somebody took the run file away
+        return False

@@ -1,0 +1,40 @@
+"""`unstarve run CMD…`: record a training, then print the verdict."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from unstarve.cli.recording import Command, Force, JsonFile, Output, Quiet, Request, record_and_show
+from unstarve.errors import UsageError
+
+
+def run(
+    command: Command,
+    output: Output = None,
+    json_file: JsonFile = None,
+    steps: Annotated[
+        int | None,
+        typer.Option("--steps", min=1, metavar="N", help="Record N steps, then let training go on alone."),
+    ] = None,
+    stop_after: Annotated[
+        int | None,
+        typer.Option("--stop-after", min=1, metavar="N", help="End the command cleanly after N steps."),
+    ] = None,
+    quiet: Quiet = False,
+    force: Force = False,
+) -> None:
+    """Record a training and print whether it waits for data.
+
+    The command runs as it would alone: same batches, same output, same exit code. The report goes to
+    standard error.
+
+    Examples: `unstarve run train.py --epochs 3` · `unstarve run -m package.train` ·
+    `unstarve run torchrun --nproc-per-node 2 train.py`
+    """
+    if steps is not None and stop_after is not None:
+        raise UsageError("--steps and --stop-after exclude each other; --stop-after N also records N steps")
+    record_and_show(
+        Request(command, "run", output, json_file, quiet, force, steps=steps, stop_after=stop_after)
+    )
