@@ -1,0 +1,169 @@
+"""What was recorded can be read after any kind of end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+
+ENDLESS = """
+import os, sys
+from data import *
+done = 0
+while True:
+    for batch in DataLoader(Numbers(200), batch_size=4, num_workers=int(sys.argv[1])):
+        time.sleep(0.002)
+        done += 1
+        if done == 100:
+            open("warm", "w").write(str(os.getpid()))
+        if os.path.exists("enough"):
+            open("done", "w").write(str(done))
+            sys.exit(0)
+"""
+
+
+def pid_when_warm(project) -> int:
+    warm = project.folder / "warm"
+    end = time.monotonic() + 60
+    while not (warm.exists() and warm.read_text()):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    time.sleep(0.1)  # longer than a row stays in memory
+    return int(warm.read_text())
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_training_killed_without_warning_leaves_its_run(project, workers: str, nothing_left) -> None:
+    project.write("train.py", ENDLESS)
+    launcher = project.start("run", "-o", "run.unstarve", "train.py", workers)
+    training = psutil.Process(pid_when_warm(project))
+    nothing_left(psutil.Process(launcher.pid))
+    training.kill()
+    _, shown = launcher.communicate(timeout=60)
+    assert launcher.returncode == -signal.SIGKILL
+    assert "cut short" in shown
+    report = project.report()
+    assert report["run"]["steps"] >= 100
+    assert report["run"]["cut_short"]
+    assert "ended without closing its record" in report["lost"][0]
+    assert report["verdict"]["state"] != "inconclusive"
+    assert not (project.folder / "run.unstarve.parts").exists()
+
+
+def test_a_run_reads_on_when_unstarve_itself_is_killed(project, nothing_left) -> None:
+    project.write("train.py", ENDLESS)
+    launcher = project.start("run", "-o", "run.unstarve", "train.py", "0", stdout=None, stderr=None)
+    training = psutil.Process(pid_when_warm(project))
+    nothing_left(psutil.Process(launcher.pid))
+    launcher.kill()
+    launcher.wait(timeout=60)
+    orphaned = project.report()
+    assert training.is_running()
+    assert orphaned["run"]["steps"] >= 100
+    assert orphaned["run"]["cut_short"]
+    assert not orphaned["run"]["live"]
+    (project.folder / "enough").touch()
+    psutil.wait_procs([training], timeout=60)
+    done = int((project.folder / "done").read_text())
+    report = project.report()
+    assert report["run"]["steps"] == done > orphaned["run"]["steps"]
+    assert "unstarve itself was ended before the command" in " ".join(report["lost"])
+    assert "cut short" in project.unstarve("report", "run.unstarve").stdout
+    again = project.unstarve("run", "-o", "run.unstarve", "train.py", "0")
+    assert again.returncode == 2  # its parts are a run too
+    assert project.unstarve("run", "--force", "-o", "run.unstarve", "train.py", "0").returncode == 0
+
+
+def test_a_report_can_be_read_while_training_goes_on(project, nothing_left) -> None:
+    project.write("train.py", ENDLESS)
+    launcher = project.start("run", "-o", "run.unstarve", "train.py", "0")
+    pid_when_warm(project)
+    nothing_left(psutil.Process(launcher.pid))
+    before = project.report()["run"]
+    after = project.report()["run"]
+    assert before["live"]
+    assert after["steps"] > before["steps"] >= 100
+    (project.folder / "enough").touch()
+    launcher.communicate(timeout=60)
+    assert not project.report()["run"]["cut_short"]
+
+
+@pytest.mark.parametrize("room", [0, 3000, 20_000])
+def test_a_disk_that_fills_up_ends_the_recording_and_not_the_training(project, room: int) -> None:
+    """A limit on the size of files is a full disk that needs no root."""
+    project.write(
+        "train.py",
+        f"""
+        import resource, signal
+        from data import *
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room}))
+        count = 0
+        for epoch in range(30):
+            for batch in DataLoader(Numbers(80), batch_size=4):
+                count += 1
+                time.sleep(0.0005)
+        print(count)
+        """,
+    )
+    done = project.unstarve("run", "-o", "run.unstarve", "train.py")
+    assert (done.returncode, done.stdout) == (0, "600\n")
+    assert "Traceback" not in done.stderr
+    lost = " ".join(project.report()["lost"])
+    assert "File too large" in lost or "could not write anything" in lost
+    if room == 20_000:
+        assert 100 < project.report()["run"]["steps"] < 600
+
+
+@pytest.fixture(scope="module")
+def good(shared_project) -> bytes:
+    shared_project.write(
+        "train.py", "from data import *\nfor b in DataLoader(Numbers(400)): time.sleep(0.001)"
+    )
+    shared_project.record("train.py")
+    return (shared_project.folder / "run.unstarve").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "not an unstarve run file"),
+        (b"UNST", "not an unstarve run file"),
+        (b"\x89PNG\r\n\x1a\n" + b"\0" * 100, "not an unstarve run file"),
+        (b"UNSTARVE\xff\x00\0\0\0\0\0\0", "written by a newer unstarve (format 255"),
+    ],
+)
+def test_a_file_that_is_no_run_is_refused_in_a_sentence(project, content: bytes, told: str) -> None:
+    (project.folder / "run.unstarve").write_bytes(content)
+    for verb in (["report"], ["report", "--json"], ["compare", "run.unstarve"]):
+        done = project.unstarve(*verb, "run.unstarve")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert told in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_folder_is_refused_in_a_sentence(project) -> None:
+    done = project.unstarve("report", ".")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
+def test_a_truncated_run_tells_what_is_left_of_it(project, good: bytes, share: float) -> None:
+    (project.folder / "run.unstarve").write_bytes(good[: 16 + int(share * (len(good) - 16))])
+    report = project.report()
+    assert report["run"]["cut_short"]
+    assert report["lost"]
+    assert report["run"]["steps"] <= 400
+    assert share < 0.9 or report["run"]["steps"] > 300
+
+
+def test_damage_in_the_middle_costs_only_what_it_hit(project, good: bytes) -> None:
+    middle = len(good) // 2
+    (project.folder / "run.unstarve").write_bytes(good[:middle] + os.urandom(50) + good[middle + 50 :])
+    report = project.report()
+    assert 300 < report["run"]["steps"] < 400
+    assert "damaged" in report["lost"][0]
