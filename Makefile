@@ -64,8 +64,14 @@ $(VENV)/.requirements: pyproject.toml constraints.txt | $(BIN)/python
 	@$(PIP) install -qq -r $@.txt
 	@touch $@
 
+# The names of all modules: an editable install knows them one by one, so it is made anew when one moves.
+SOURCES := $(sort $(shell find src -name '*.py'))
+.PHONY: FORCE
+$(VENV)/.sources: FORCE | $(BIN)/python
+	@echo '$(SOURCES)' | cmp -s - $@ || echo '$(SOURCES)' > $@
+
 # The package itself, editable: edits to src/ need no new build, edits to native/ come through here.
-$(VENV)/.built: $(VENV)/.requirements CMakeLists.txt $(wildcard native/*)
+$(VENV)/.built: $(VENV)/.requirements $(VENV)/.sources CMakeLists.txt $(wildcard native/*)
 	@echo "building unstarve"
 	@$(PIP) install -qq --no-build-isolation --no-deps -e .
 	@$(BIN)/python -c 'from unstarve.native import why_not_native as why; print(why() or "in use")' > $@.txt

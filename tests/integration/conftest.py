@@ -139,16 +139,16 @@ def shared_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 @pytest.fixture
 def nothing_left() -> Iterator[Callable[[psutil.Process], None]]:
-    """Call it with a process to follow: all that descends from it must be gone when the test ends."""
+    """Call it with a process to follow: it, its descendants and their shared memory must go with the test."""
     followed: list[psutil.Process] = []
 
     def follow(process: psutil.Process) -> None:
         followed.extend([process, *process.children(recursive=True)])
 
-    shared_memory = set(os.listdir("/dev/shm"))
     yield follow
     alive = psutil.wait_procs(followed, timeout=10)[1]
     for process in alive:
         process.kill()
     assert alive == []
-    assert set(os.listdir("/dev/shm")) - shared_memory == set()
+    shared_memory = [path.name for path in Path("/dev/shm").glob("torch_*")]  # torch_PID_…
+    assert [name for name in shared_memory if int(name.split("_")[1]) in {p.pid for p in followed}] == []

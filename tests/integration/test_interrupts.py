@@ -97,7 +97,7 @@ def test_a_training_that_handles_a_signal_ends_as_it_likes(project) -> None:
         signal.signal(signal.SIGTERM, save)
         print("warm", flush=True)
         while True:
-            for batch in DataLoader(Numbers(40, load_s=0.001), batch_size=4, num_workers=1):
+            for batch in DataLoader(Numbers(40, load_s=0.001), batch_size=4):
                 pass
         """,
     )

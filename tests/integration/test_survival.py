@@ -115,7 +115,7 @@ def test_a_disk_that_fills_up_ends_the_recording_and_not_the_training(project, r
     lost = " ".join(project.report()["lost"])
     assert "File too large" in lost or "could not write anything" in lost
     if room == 20_000:
-        assert 100 < project.report()["run"]["steps"] < 600
+        assert 30 < project.report()["run"]["steps"] < 600
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,15 @@ come for nothing; after a real block the workers are still busy filling them. Su
 not measured. On CUDA the device is synchronized where a measured stretch begins and ends, so that
 work queued in one phase is not paid for in the next.
 
-An epoch keeps its length: replayed batches count, so that progress bars and schedules still fit.
+An epoch keeps its length where that is known: replayed batches count, so that progress bars and schedules
+still fit. An iterable-style loader gives all its own batches and the replayed ones on top. The ranks of one
+training must change phase at the same step, or they would wait for each other: there, blocks are counted in
+steps and never in seconds.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -62,6 +66,7 @@ class Ideal:
         self._block = 0
         """0 is warm-up; odd blocks are real, even ones replay."""
         self._block_began_s = 0.0
+        self._by_steps = int(os.environ.get("WORLD_SIZE") or 1) > 1
 
     @property
     def done(self) -> bool:
@@ -125,6 +130,8 @@ class Ideal:
             state.real_step_s = 0.8 * state.real_step_s + 0.2 * step_s if state.real_step_s else step_s
 
     def _is_settled(self, state: _LoaderState) -> bool:
+        if state.replaying and self._by_steps:
+            return state.in_block > state.in_flight
         if state.replaying:
             fill_s = min(state.in_flight * state.real_step_s, _LONGEST_FILL_S)
             return state.in_block > 0 and time.perf_counter() - self._block_began_s >= fill_s
@@ -135,7 +142,8 @@ class Ideal:
         if self._block == 0:
             return state.in_block >= max(_WARM_UP_STEPS, self._settings.cached_batches)
         enough_steps = state.measured >= self._settings.block_steps
-        return enough_steps and time.perf_counter() - state.measured_since_s >= self._settings.block_s
+        long_enough = time.perf_counter() - state.measured_since_s >= self._settings.block_s
+        return enough_steps and (long_enough or self._by_steps)
 
 
 def _synchronize() -> None:

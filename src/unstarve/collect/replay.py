@@ -124,7 +124,7 @@ class _Entry:
         """A deep copy, or the item itself where that fails: an open file, a lock, an unwilling object."""
         try:
             return copy.deepcopy(item, memo)
-        except Exception:
+        except Exception:  # whatever an object's own copying may raise
             memo[id(item)] = self._shared[id(item)] = item
             return item
 

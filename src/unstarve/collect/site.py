@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import linecache
 import re
 import sys
@@ -24,4 +25,4 @@ def call_site() -> tuple[str, int]:
 def variable_name(filename: str, line: int) -> str | None:
     """The name that the source line assigns to, as in ``train_loader = DataLoader(…)``."""
     match = re.match(r"\s*(?:self\.)?(\w+)\s*(?::[^=]+)?=[^=]", linecache.getline(filename, line))
-    return match.group(1) if match else None
+    return match.group(1) if match and not keyword.iskeyword(match.group(1)) else None  # else: loader = …

@@ -1,0 +1,67 @@
+"""The nouns every stage shares: frozen data, standard library only.
+
+``collect`` makes events, ``record`` stores them and gives a `Run` back, ``analyze`` turns a `Run`
+into a `Diagnosis`, ``present`` shows it. All times named ``…_ns`` are readings of one monotonic clock
+per machine; all named ``…_s`` and ``…_ms`` are durations; a ``share`` lies between 0 and 1.
+``None`` always means *not known*, never zero.
+"""
+
+from __future__ import annotations
+
+from unstarve.model.causes import Cause, Phase, State
+from unstarve.model.compared import Change, Comparison, Gate, LoadComparison, LoadLog, Row
+from unstarve.model.concluded import (
+    Advice,
+    Demand,
+    Diagnosis,
+    FunctionCost,
+    Gain,
+    Headroom,
+    LoaderSummary,
+    Overhead,
+    Share,
+    SlowSample,
+    Spread,
+    Throughput,
+    Verdict,
+)
+from unstarve.model.device import GpuSummary, Reading, Stall
+from unstarve.model.recorded import Batch, Crew, Epoch, Loader, Process, Received, Run, Sampled, Sent, Work
+
+__all__ = [
+    "Advice",
+    "Batch",
+    "Cause",
+    "Change",
+    "Comparison",
+    "Crew",
+    "Demand",
+    "Diagnosis",
+    "Epoch",
+    "FunctionCost",
+    "Gain",
+    "Gate",
+    "GpuSummary",
+    "Headroom",
+    "LoadComparison",
+    "LoadLog",
+    "Loader",
+    "LoaderSummary",
+    "Overhead",
+    "Phase",
+    "Process",
+    "Reading",
+    "Received",
+    "Row",
+    "Run",
+    "Sampled",
+    "Sent",
+    "Share",
+    "SlowSample",
+    "Spread",
+    "Stall",
+    "State",
+    "Throughput",
+    "Verdict",
+    "Work",
+]

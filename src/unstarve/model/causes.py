@@ -1,0 +1,40 @@
+"""The closed lists: where time can go, and how a training can stand with its data."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Cause(StrEnum):
+    """Where time can go: the closed list that code, JSON, pages and docs share."""
+
+    COMPUTE = "compute"
+    HOST = "host"
+    DISK = "disk"
+    REMOTE = "remote"
+    CPU = "cpu"
+    COLLATE = "collate"
+    HANDOFF = "handoff"
+    PIN = "pin"
+    COPY = "copy"
+    SAMPLER = "sampler"
+    STARTUP = "startup"
+    ORDER = "order"
+    CONTENTION = "contention"
+    UNKNOWN = "unknown"
+
+
+class State(StrEnum):
+    """How a training stands with its data."""
+
+    STARVED = "starved"
+    TIGHT = "tight"
+    FED = "fed"
+    INCONCLUSIVE = "inconclusive"
+
+
+class Phase(StrEnum):
+    """Whether a batch was really loaded or replayed from memory (`unstarve ideal`)."""
+
+    REAL = "real"
+    REPLAY = "replay"
