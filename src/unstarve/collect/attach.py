@@ -1,7 +1,7 @@
 """Put a `Tap` on every iterator of every DataLoader, present and future subclasses included.
 
-Only the iterator classes and ``DataLoader.__init__`` (for the place of creation) are wrapped; samplers,
-datasets, queues and random state are left alone.
+Wrapped are the iterator classes, the function that workers run, and ``DataLoader.__init__`` (for the place of
+creation); samplers, datasets, batches and random state are left alone.
 
 torch imports its loader module before it is complete itself; what needs all of torch is therefore
 imported here when the first loader is iterated.
@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 from torch.utils.data import dataloader as stock
+from torch.utils.data._utils import worker as stock_worker
 
 from unstarve.collect.site import call_site
 
@@ -35,6 +37,8 @@ def attach() -> None:
         return
     setattr(base, _ATTACHED, True)
     _wrap_creation()
+    _wrap_sampler(base)
+    _wrap_worker_loop(stock_worker)
     for cls in (base, *_subclasses(base)):
         _wrap_iterator(cls)
 
@@ -68,6 +72,12 @@ def _wrap_iterator(cls: type) -> None:
         _wrap_beginning(cls, "_reset")
     if "__next__" in own:
         _wrap_next(cls)
+    if "_try_get_data" in own:
+        _wrap_try_get_data(cls)
+    home: Any = sys.modules[cls.__module__]
+    if hasattr(home, "_worker_loop"):  # torchdata has a loop of its own, imported by name
+        _wrap_worker_loop(sys.modules[home._worker_loop.__module__])
+        home._worker_loop = sys.modules[home._worker_loop.__module__]._worker_loop
 
 
 def _wrap_beginning(cls: type, method: str) -> None:
@@ -80,6 +90,7 @@ def _wrap_beginning(cls: type, method: str) -> None:
         if any(iterator is self for iterator in stack):
             return original(self, *args, **kwargs)  # a subclass calling its parent's, or a reset in __init__
         loader = args[0] if args else kwargs.get("loader")
+        marks = None if stack else _ask_device()
         stack.append(self)
         begin_ns = time.perf_counter_ns()
         try:
@@ -88,13 +99,24 @@ def _wrap_beginning(cls: type, method: str) -> None:
             stack.pop()
         ready_ns = time.perf_counter_ns()
         if loader is not None:
-            _quietly(lambda: _begin_epoch(self, loader, begin_ns, ready_ns, inside=bool(stack)))
+            _quietly(lambda: _begin_epoch(self, loader, begin_ns, ready_ns, marks, inside=bool(stack)))
         return result
 
     setattr(cls, method, beginning)
 
 
-def _begin_epoch(iterator: Any, loader: Any, begin_ns: int, ready_ns: int, *, inside: bool) -> None:
+def _ask_device() -> Any:
+    """``iter()`` is a wait for the device, too; in the first one there is nobody yet to tell it."""
+    module = sys.modules.get("unstarve.collect.recorder")
+    owner = None if module is None else module.recorder()
+    return None if owner is None or owner.device is None or not owner.active else owner.device.ask()
+
+
+def _begin_epoch(
+    iterator: Any, loader: Any, begin_ns: int, ready_ns: int, marks: Any, *, inside: bool
+) -> None:
+    from unstarve.collect.inside import look_inside
+    from unstarve.collect.iterator import worker_pids
     from unstarve.collect.loader import Tap
     from unstarve.collect.recorder import recorder
 
@@ -108,7 +130,54 @@ def _begin_epoch(iterator: Any, loader: Any, begin_ns: int, ready_ns: int, *, in
         collated = getattr(loader, "batch_sampler", None) is not None
         full = getattr(loader, "batch_size", None)
         tap = iterator.__dict__[_TAP] = Tap(owner, number, full, collated=collated)
-    tap.begin(loader, begin_ns, ready_ns, inside=inside)
+        look_inside(iterator, tap, owner)
+    tap.begin(loader, begin_ns, ready_ns, inside=inside, marks=marks)
+    tap.tell_crew(worker_pids(iterator))
+
+
+def _wrap_sampler(cls: Any) -> None:
+    original = cls._next_index
+
+    @functools.wraps(original)
+    def _next_index(self: Any) -> Any:
+        begin_ns = time.perf_counter_ns()
+        try:
+            return original(self)
+        finally:
+            tap = self.__dict__.get(_TAP)
+            if tap is not None:
+                tap.sampler_ns += time.perf_counter_ns() - begin_ns
+
+    cls._next_index = _next_index
+
+
+def _wrap_try_get_data(cls: Any) -> None:
+    original = cls._try_get_data
+
+    @functools.wraps(original)
+    def _try_get_data(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        tap = self.__dict__.get(_TAP)
+        if tap is not None and result[0] and type(result[1][0]) is int:
+            tap.last_task = result[1][0]
+        return result
+
+    cls._try_get_data = _try_get_data
+
+
+def _wrap_worker_loop(module: Any) -> None:
+    """What a worker process runs. It is pickled by its name, so that spawned workers find it wrapped too."""
+    original = module._worker_loop
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @functools.wraps(original)
+    def _worker_loop(*args: Any, **kwargs: Any) -> Any:
+        from unstarve.collect.worker import run_worker
+
+        return run_worker(original, args, kwargs)
+
+    module._worker_loop = _worker_loop
 
 
 def _wrap_next(cls: type) -> None:

@@ -15,8 +15,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from unstarve.collect.counters import Counters
 from unstarve.collect.describe import Scale
+from unstarve.collect.device import Mark
+from unstarve.collect.fetching import Probe
 from unstarve.collect.ideal import Ideal
+from unstarve.collect.iterator import ready_batches, task_of
+from unstarve.collect.receiving import Place
 from unstarve.collect.recorder import Recorder, recorder
 from unstarve.record import format as f
 
@@ -28,6 +33,7 @@ _here = threading.local()
 """``depth``: how many ``next()`` of this thread are running inside each other."""
 
 _MOST_OWN_NS = 2**32 - 1
+_UNKNOWN = -1
 
 _GRACE_S = 60.0
 """How long a process that was asked to stop may take (it may be saving weights) before a signal ends it."""
@@ -42,36 +48,69 @@ class Tap:
         "_ideal",
         "_index",
         "_nested",
-        "_number",
         "_recorder",
         "_scale",
+        "last_task",
+        "number",
+        "place",
+        "probe",
+        "sampler_ns",
     )
 
     def __init__(self, owner: Recorder, number: int, batch_size: int | None, *, collated: bool) -> None:
         self._recorder = owner
-        self._number = number
+        self.number = number
         self._scale = Scale(batch_size, collated=collated)
         self._busy = False
         self._nested = False
         self._epoch = -1
         self._index = 0
         self._ideal: Ideal | None = None
+        self.probe: Probe | None = None
+        """Times the fetches of this loader, when the training process makes its batches itself."""
+        self.place: Place | None = None
+        """Tells the workers' queue which epoch it serves."""
+        self.last_task = _UNKNOWN
+        """torch's number of the batch that was taken out of the workers' queue last."""
+        self.sampler_ns = 0
+        """Spent in the sampler during this wait."""
 
-    def begin(self, loader: Any, begin_ns: int, ready_ns: int, *, inside: bool = False) -> None:
+    def begin(
+        self,
+        loader: Any,
+        begin_ns: int,
+        ready_ns: int,
+        *,
+        inside: bool = False,
+        marks: list[Mark] | None = None,
+    ) -> None:
         """``iter(loader)`` has returned: a new epoch; `inside` when another's ``iter()`` called it.
 
         The loader itself is not kept: it owns the iterator that owns this, and must go when its user lets go.
         """
         owner = self._recorder
         self._nested = inside or getattr(_here, "depth", 0) > 0
-        self._epoch = owner.next_epoch(self._number)
+        self._epoch = owner.next_epoch(self.number)
         self._index = 0
+        if not self._nested:
+            self._waited(marks, f.BEGIN_WAIT, begin_ns, ready_ns)
         if owner.ideal is not None and not self._nested:
-            owner.ideal.begin_epoch(self._number, loader)
+            owner.ideal.begin_epoch(self.number, loader)
             self._ideal = owner.ideal
+        if self.place is not None:
+            self.place.epoch = self._epoch
+        if self.probe is not None:
+            self.probe.iteration = self._epoch
         flags = f.NESTED if self._nested else 0
         thread = owner.thread_number()
-        owner.row(f.EPOCH_BEGIN, ready_ns, (self._number, flags, self._epoch, thread, begin_ns, ready_ns))
+        if thread == 0 and not self._nested:
+            owner.watch_stack()
+        owner.row(f.EPOCH_BEGIN, ready_ns, (self.number, flags, self._epoch, thread, begin_ns, ready_ns))
+
+    def tell_crew(self, pids: list[int]) -> None:
+        """The worker processes of this epoch."""
+        if pids:
+            self._recorder.writer.meta("crew", loader=self.number, epoch=self._epoch, pids=pids)
 
     def take(self, advance: Callable[[S], T], source: S) -> T:
         """The next batch, as ``advance(source)`` gives it."""
@@ -81,50 +120,68 @@ class Tap:
             return advance(source)
         ideal = self._ideal
         if ideal is not None:
-            ideal.before(self._number)
+            ideal.before(self.number)
             owner.limit_reached |= ideal.done
-        if owner.limit_reached and not self._nested and owner.ends_at(self._number):
+        if owner.limit_reached and not self._nested and owner.ends_at(self.number):
             self._stop(_clock())
             return advance(source)
         depth = getattr(_here, "depth", 0)
         _here.depth = depth + 1
         self._busy = True
+        self.sampler_ns = 0
+        if self.probe is not None:
+            self.probe.task = self._index
+        ready = ready_batches(source)
+        counters = _counters()
+        at_ask = counters.quick()
+        marks = owner.device.ask() if owner.device is not None and not depth else None
         ask = _clock()
         try:
-            batch = advance(source) if ideal is None else ideal.deliver(self._number, advance, source)
+            batch = advance(source) if ideal is None else ideal.deliver(self.number, advance, source)
         except BaseException as error:
-            self._end(ask, _clock(), "" if isinstance(error, StopIteration) else type(error).__name__)
+            end = _clock()
+            self._waited(marks, f.END_WAIT, ask, end)
+            self._end(ask, end, "" if isinstance(error, StopIteration) else type(error).__name__)
             raise
         finally:
             self._busy = False
             _here.depth = depth
         got = _clock()
+        self._waited(marks, f.BATCH_WAIT, ask, got)
         try:
-            self._record(batch, ask, got, nested=depth > 0)
+            spent = _spent(at_ask, counters.quick(), outermost=depth == 0)
+            self._record(batch, ask, got, (task_of(source, self), ready, self.sampler_ns, *spent), depth > 0)
         except Exception as error:  # a defect of ours must not cost the user the training
             owner.lose(f"batch {self._index} of epoch {self._epoch}: {error!r}")
         self._index += 1
         owner.own_ns += _clock() - got
         return batch
 
-    def _record(self, batch: Any, ask: int, got: int, *, nested: bool) -> None:
+    def _record(self, batch: Any, ask: int, got: int, inside: tuple[int, ...], nested: bool) -> None:
         owner = self._recorder
         size, nbytes = self._scale.weigh(batch)
         flags, block = f.NESTED if nested else 0, 0
         if not nested:
-            owner.count_step(self._number)
+            owner.count_step(self.number)
             if self._ideal is not None:
-                phase, block = self._ideal.label(self._number, batch)
+                phase, block = self._ideal.label(self.number, batch)
                 flags |= phase
         thread = owner.thread_number()
         own_ns, owner.own_ns = min(owner.own_ns, _MOST_OWN_NS), 0
-        row = (self._number, flags, self._epoch, self._index, thread, size, nbytes, ask, got, own_ns, block)
-        owner.row(f.BATCH, got, row)
+        row = (self.number, flags, self._epoch, self._index, thread, size, nbytes, ask, got, own_ns, block)
+        owner.row(f.BATCH, got, row + inside)
+
+    def _waited(self, marks: list[Mark] | None, kind: int, ask: int, got: int) -> None:
+        """A wait is over: the device's side of it is timed, too."""
+        owner = self._recorder
+        if marks and owner.device is not None:
+            owner.device.got(marks, (self.number, kind, self._epoch, self._index), ask, got)
+            owner.own_ns += owner.device.take_own_ns()
 
     def _end(self, ask: int, end: int, error: str) -> None:
         name = error.encode()[:32]
         try:
-            self._recorder.row(f.EPOCH_END, end, (self._number, 0, self._epoch, ask, end, name))
+            self._recorder.row(f.EPOCH_END, end, (self.number, 0, self._epoch, ask, end, name))
         except Exception as failure:  # a defect of ours must not hide the user's own exception
             self._recorder.lose(f"the end of epoch {self._epoch}: {failure!r}")
 
@@ -136,6 +193,29 @@ class Tap:
         owner.stop("stop-after" if ends_training else "steps")
         if ends_training:
             _end_training()
+
+
+def _counters() -> Counters:
+    """The calling thread's."""
+    found: Counters | None = getattr(_here, "counters", None)
+    if found is None:
+        found = _here.counters = Counters()
+        _here.at_got = found.quick()
+    return found
+
+
+def _spent(at_ask: tuple[int, int], at_got: tuple[int, int], *, outermost: bool) -> tuple[int, int, int, int]:
+    """CPU and queued nanoseconds of this wait, and of the step before it."""
+    before = _here.at_got
+    if outermost:
+        _here.at_got = at_got
+    known = at_ask[1] >= 0
+    return (
+        at_got[0] - at_ask[0],
+        at_got[1] - at_ask[1] if known else _UNKNOWN,
+        max(at_ask[0] - before[0], 0),
+        max(at_ask[1] - before[1], 0) if known else _UNKNOWN,
+    )
 
 
 def _end_training() -> None:
@@ -165,12 +245,13 @@ class Watched:
         tap = Tap(owner, number, getattr(self._iterable, "batch_size", None), collated=True)
         depth = getattr(_here, "depth", 0)
         _here.depth = depth + 1  # a DataLoader in here is nested: its waits are part of this one's
+        marks = owner.device.ask() if owner.device is not None and not depth else None
         begin = _clock()
         try:
             iterator = iter(self._iterable)
         finally:
             _here.depth = depth
-        tap.begin(self._iterable, begin, _clock())
+        tap.begin(self._iterable, begin, _clock(), marks=marks)
         return _WatchedIterator(iterator, tap)
 
     def __len__(self) -> int:

@@ -17,11 +17,15 @@ from typing import Any
 
 import torch
 
+from unstarve.collect import opens
 from unstarve.collect.cuda import cuda_in_use
 from unstarve.collect.describe import loader_config
+from unstarve.collect.device import device_clock
 from unstarve.collect.ideal import Ideal
 from unstarve.collect.settings import LaunchSettings
 from unstarve.collect.site import call_site, variable_name
+from unstarve.collect.stacks import StackSampler
+from unstarve.collect.system import describe_system
 from unstarve.record.writer import Writer
 
 _DEVICE_AFTER_STEPS = 5
@@ -34,13 +38,14 @@ _MOST_LOSSES = 5
 class Recorder:
     """Writes this process's events. Every method may be called from any thread."""
 
-    def __init__(self, settings: LaunchSettings) -> None:
+    def __init__(self, settings: LaunchSettings, worker_id: int | None = None) -> None:
         self.settings = settings
         self.pid = os.getpid()
         self.active = True
-        worker = torch.utils.data.get_worker_info() is not None
+        worker = worker_id is not None or torch.utils.data.get_worker_info() is not None
         # A worker makes batches: it must neither be ended nor be fed from memory.
         self.ideal = None if worker or settings.ideal is None else Ideal(settings.ideal)
+        self.device = None if worker else device_clock(self.row, self.lose)
         self.limit_reached = False
         """Some loader has given as many batches as were to be recorded; see `ends_at`."""
         self.own_ns = 0
@@ -54,6 +59,7 @@ class Recorder:
         self._loaders: dict[str, dict[int, weakref.ref[Any]]] = {}
         self._names: Counter[tuple[str, str]] = Counter()
         self._count = 0
+        self._sampler: StackSampler | None = None
         self._epochs: dict[int, int] = {}
         self._threads: dict[int, int] = {}
         self._main_thread = threading.main_thread().ident
@@ -67,6 +73,7 @@ class Recorder:
             host=socket.gethostname(),
             rank=_environment_rank(),
             worker=worker,
+            worker_id=worker_id,
             versions={
                 "unstarve": settings.version,
                 "torch": torch.__version__,
@@ -152,11 +159,27 @@ class Recorder:
         self._stopped = reason
         self.close()
 
+    def watch_stack(self) -> None:
+        """Sample the stack of the calling thread from now on; once per process."""
+        with self._lock:
+            if self._sampler is None:
+                self._sampler = StackSampler(self._write_sampled)
+
+    def _write_sampled(self, found: list[tuple[Any, ...]], cpu_s: float) -> None:
+        with self._lock:
+            if self.active:
+                self.writer.meta("sampled", found=found, cpu_s=cpu_s)
+                self.writer.meta("system", **describe_system(opens.folders))
+
     def close(self) -> None:
         """Write the end of the record. Safe to call twice; does nothing in a forked child."""
         with self._lock:
             if not self.active or os.getpid() != self.pid:
                 return
+            if self._sampler is not None:
+                self._sampler.close()
+            if self.device is not None:
+                self.device.close()
             self._write_device()
             self.writer.meta("end", end_ns=time.perf_counter_ns(), stopped=self._stopped)
             self.active = False
@@ -178,7 +201,7 @@ _recorder: Recorder | None = None
 _failed = False
 
 
-def recorder() -> Recorder | None:
+def recorder(worker_id: int | None = None) -> Recorder | None:
     """This process's recorder, made on first use; None when nothing is to be recorded here."""
     global _recorder, _failed
     if _recorder is not None or _failed:
@@ -188,7 +211,7 @@ def recorder() -> Recorder | None:
         if _recorder is not None or settings is None:
             return _recorder
         try:
-            _recorder = Recorder(settings)
+            _recorder = Recorder(settings, worker_id)
         except OSError as error:
             _failed = True
             print(f"unstarve: not recording process {os.getpid()}: {error}", file=sys.stderr)

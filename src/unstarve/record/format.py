@@ -24,6 +24,9 @@ A META payload is one UTF-8 JSON object with a key ``meta`` that names what it i
     result   exit_code, error                                          (by the launcher, last)
     process  pid, host, rank, worker, versions, start_ns, offset_ns    (first of a process)
     loader   id, name, where, kind, config
+    crew     loader, epoch, pids: the workers of an epoch
+    sampled  found, cpu_s: what the stack sampler has seen so far      (again and again: the last one counts)
+    system   cores, quota, …: what the process knows of its machine    (the same)
     device   name, rank                                                (when training has begun, at its end)
     lost     message: something could not be recorded
     end      end_ns, stopped                                           (last of a process)
@@ -50,19 +53,58 @@ META = 1
 BATCH = 2
 EPOCH_BEGIN = 3
 EPOCH_END = 4
+STALL = 5
+GAUGE = 6
 
-BATCH_ROW = struct.Struct("<HHIIIiqQQII")
-"""loader, flags, epoch, index, thread, size (−1 unknown), bytes (−1 unknown), ask, got, own_ns, block."""
+WORK = 10
+SENT = 11
+RECEIVED = 12
+
+BATCH_ROW = struct.Struct("<HHIIIiqQQIIiiQQqQq")
+"""loader, flags, epoch, index, thread, size, bytes, ask, got, own_ns, block,
+task, ready, sampler_ns, wait_cpu_ns, wait_queued_ns, step_cpu_ns, step_queued_ns; −1 is unknown."""
 EPOCH_BEGIN_ROW = struct.Struct("<HHIIQQ")
 """loader, flags, epoch, thread, begin, ready."""
 EPOCH_END_ROW = struct.Struct("<HHIQQ32s")
 """loader, flags, epoch, last ask, end, type of the exception that ended it (UTF-8, cut, NUL-padded)."""
+STALL_ROW = struct.Struct("<HHIIHHQQQ")
+"""loader, kind of wait, epoch, index, device, flags, ask, got, stall_ns: the part of the wait in which the
+device had nothing to do. Written some steps later, when the device has come that far."""
+GAUGE_ROW = struct.Struct("<HHQiqq")
+"""device, flags, at, utilization since the row before (percent), memory used, memory of the device (bytes);
+−1 is unknown."""
+WORK_ROW = struct.Struct("<HHIIIQQQQqqqqqqqqqqqqqI")
+"""loader, flags, iteration, task, samples, received, begin, collate, done; of fetching: cpu_ns, system_ns,
+queued_ns, asked_bytes, storage_bytes, delay_ns, major_faults, switches; of collating: cpu_ns, system_ns,
+queued_ns; slow_index, slow_ns, opens; −1 is unknown."""
+SENT_ROW = struct.Struct("<IIQQQq")
+"""task, iteration, put, begin, end, cpu_ns."""
+RECEIVED_ROW = struct.Struct("<HHIIQQQ")
+"""loader, flags, epoch, task, arrived, ready, pinned."""
 
-ROW_KINDS = {BATCH: BATCH_ROW, EPOCH_BEGIN: EPOCH_BEGIN_ROW, EPOCH_END: EPOCH_END_ROW}
+ROW_KINDS = {
+    BATCH: BATCH_ROW,
+    EPOCH_BEGIN: EPOCH_BEGIN_ROW,
+    EPOCH_END: EPOCH_END_ROW,
+    STALL: STALL_ROW,
+    GAUGE: GAUGE_ROW,
+    WORK: WORK_ROW,
+    SENT: SENT_ROW,
+    RECEIVED: RECEIVED_ROW,
+}
 
 NESTED = 1
 REPLAY = 2
 SETTLING = 4
+FAILED = 8
+SHARED = 16
+NO_LOADER = 0xFFFF
+"""A worker does not know its loader's number; the training process tells it by the worker's pid."""
+
+BATCH_WAIT = 0
+BEGIN_WAIT = 1
+END_WAIT = 2
+"""Kinds of wait: ``next()`` that gave a batch, ``iter()``, ``next()`` that gave none."""
 
 RESERVE_BYTES = 4096
 """Size of the ``reserve`` chunk's payload."""

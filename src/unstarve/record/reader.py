@@ -13,7 +13,21 @@ from typing import Any
 import psutil
 
 from unstarve.errors import NewerFormatError, NotARunError, RunFileError
-from unstarve.model import Batch, Epoch, Loader, Phase, Process, Run
+from unstarve.model import (
+    Batch,
+    Crew,
+    Epoch,
+    Loader,
+    Phase,
+    Process,
+    Reading,
+    Received,
+    Run,
+    Sampled,
+    Sent,
+    Stall,
+    Work,
+)
 from unstarve.record import format as f
 
 
@@ -183,26 +197,86 @@ def _process(stream: _Stream) -> Process | None:
         end_ns=None if end is None else end["end_ns"],
         stopped=None if end is None else end["stopped"],
         lost=tuple(m["message"] for m in stream.metas if m["meta"] == "lost"),
+        works=tuple(_work(row) for row in stream.rows[f.WORK]),
+        sents=tuple(Sent(*row) for row in stream.rows[f.SENT]),
+        receipts=tuple(Received(row[0], *row[2:]) for row in stream.rows[f.RECEIVED]),
+        crews=tuple(
+            Crew(m["loader"], m["epoch"], tuple(m["pids"])) for m in stream.metas if m["meta"] == "crew"
+        ),
+        sampled=tuple(Sampled(*found) for found in (stream.meta("sampled") or {"found": []})["found"]),
+        system=stream.meta("system") or {},
+        stalls=tuple(Stall(row[0], *row[2:5], *row[6:]) for row in stream.rows[f.STALL]),
+        readings=tuple(_reading(row) for row in stream.rows[f.GAUGE]),
     )
 
 
 def _batch(row: tuple[Any, ...]) -> Batch:
-    loader, flags, epoch, index, thread, size, nbytes, ask, got, own_ns, block = row
+    loader, flags, epoch, index, thread, size, nbytes, ask, got, own_ns, block, *inside = row
+    task, ready, sampler_ns, wait_cpu_ns, wait_queued_ns, step_cpu_ns, step_queued_ns = inside
     return Batch(
         loader,
         epoch,
         index,
         ask,
         got,
-        None if size < 0 else size,
-        None if nbytes < 0 else nbytes,
+        _known(size),
+        _known(nbytes),
         bool(flags & f.NESTED),
         thread,
         own_ns,
         Phase.REPLAY if flags & f.REPLAY else Phase.REAL,
         block,
         bool(flags & f.SETTLING),
+        _known(task),
+        _known(ready),
+        sampler_ns,
+        wait_cpu_ns,
+        _known(wait_queued_ns),
+        step_cpu_ns,
+        _known(step_queued_ns),
     )
+
+
+def _work(row: tuple[Any, ...]) -> Work:
+    loader, flags, iteration, task, samples, *rest = row
+    received, begin, collate, done, cpu, system, queued, asked, storage, delay, faults, switches, *rest = rest
+    collate_cpu, collate_system, collate_queued, slow_index, slow_ns, opens = rest
+    return Work(
+        None if loader == f.NO_LOADER else loader,
+        iteration,
+        task,
+        samples,
+        received,
+        begin,
+        collate,
+        done,
+        cpu,
+        system,
+        _known(queued),
+        _known(asked),
+        _known(storage),
+        _known(delay),
+        faults,
+        switches,
+        collate_cpu,
+        collate_system,
+        _known(collate_queued),
+        _known(slow_index),
+        slow_ns,
+        opens,
+        bool(flags & f.FAILED),
+    )
+
+
+def _reading(row: tuple[Any, ...]) -> Reading:
+    device, flags, at, percent, used, total = row
+    utilization = None if percent < 0 else percent / 100
+    return Reading(device, at, utilization, _known(used), _known(total), bool(flags & f.SHARED))
+
+
+def _known(value: int) -> int | None:
+    """Counters that could not be read are written as −1."""
+    return None if value < 0 else value
 
 
 def _epochs(begins: list[tuple[Any, ...]], ends: list[tuple[Any, ...]]) -> tuple[Epoch, ...]:

@@ -26,6 +26,8 @@ PROCESS = {
 }
 
 CONFIG = {"num_workers": 2}
+INSIDE = (7, -1, 10, 20, -1, 30, 40)
+"""What a batch row says about the inside of its wait."""
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def record(run: Path, steps: int, *, end: bool = True, name: str = "p.part") -> 
     writer.row(f.EPOCH_BEGIN, 0, (0, 0, 0, 0, 10, 20))
     for step in range(steps):
         now = (step + 1) * 10**16
-        writer.row(f.BATCH, now, (0, f.NESTED, 0, step, 3, 32, -1, now, now + 5, 9, 0))
+        writer.row(f.BATCH, now, (0, f.NESTED, 0, step, 3, 32, -1, now, now + 5, 9, 0, *INSIDE))
     writer.row(f.EPOCH_END, 10**18, (0, 0, 0, 30, 40, b"KeyError"))
     if end:
         writer.meta("end", end_ns=99, stopped="steps")
@@ -67,6 +69,7 @@ def test_everything_recorded_comes_back(run: Path) -> None:
     batch = process.batches[2]
     assert (batch.position, batch.size, batch.nbytes, batch.nested, batch.thread) == (2, 32, None, True, 3)
     assert (batch.wait_ns, batch.own_ns, batch.phase) == (5, 9, Phase.REAL)
+    assert (batch.task, batch.ready, batch.sampler_ns, batch.wait_queued_ns) == (7, None, 10, None)
     (epoch,) = process.epochs
     assert (epoch.begin_ns, epoch.ready_ns, epoch.last_ask_ns, epoch.end_ns) == (10, 20, 30, 40)
     assert epoch.error == "KeyError"
@@ -91,7 +94,7 @@ def test_rows_of_slow_steps_are_on_disk_at_once(run: Path) -> None:
     writer.meta("process", **PROCESS)
     for step in range(4):
         now = (step + 1) * 10**18
-        writer.row(f.BATCH, now, (0, 0, 0, step, 0, 1, 1, now, now, 0, 0))
+        writer.row(f.BATCH, now, (0, 0, 0, step, 0, 1, 1, now, now, 0, 0, *INSIDE))
     # No flush, no close: the process may be killed here.
     assert len(read_run(run).processes[0].batches) == 4
     writer.close()
@@ -143,7 +146,7 @@ def test_rows_with_fields_of_a_later_version_are_read(run: Path) -> None:
     record(run, 0)
     part = parts_folder(run) / "p.part"
     stream = f.CHUNK.unpack_from(part.read_bytes(), f.HEADER.size)[1]
-    row = f.BATCH_ROW.pack(0, 0, 0, 4, 0, 1, 1, 5, 6, 0, 0)
+    row = f.BATCH_ROW.pack(0, 0, 0, 4, 0, 1, 1, 5, 6, 0, 0, *INSIDE)
     longer = (row + b"new!") * 2
     with part.open("ab") as file:
         file.write(chunk(stream, f.BATCH, longer, len(row) + 4))
@@ -168,7 +171,7 @@ def test_a_full_disk_ends_the_recording_and_says_so(run: Path, monkeypatch: pyte
     monkeypatch.setattr(os, "pwrite", pwrite)
     for step in range(10):
         now = (step + 1) * 10**18
-        writer.row(f.BATCH, now, (0, 0, 0, step, 0, 1, 1, now, now, 0, 0))
+        writer.row(f.BATCH, now, (0, 0, 0, step, 0, 1, 1, now, now, 0, 0, *INSIDE))
     writer.close()
     assert used[0] == 1, "after the first failure nothing more is tried"
     monkeypatch.undo()

@@ -1,0 +1,174 @@
+"""Around every fetch: what getting the samples cost and what collating them cost, by the kernel's counters.
+
+Works the same in a worker process and, for ``num_workers=0``, in the training process. The fetcher object
+is torch's own and lives only where it fetches, so that wrapping its dataset and its collate function
+changes nothing that the user holds.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from torch.utils.data._utils import fetch as stock
+
+from unstarve.collect import opens
+from unstarve.collect.counters import Counters, Reading
+from unstarve.collect.recorder import Recorder
+from unstarve.record import format as f
+
+PROBE = "_unstarve_probe"
+"""Attribute of a fetcher: the probe that times it."""
+_PREPARED = "_unstarve_prepared"
+
+_clock = time.perf_counter_ns
+_UNKNOWN = -1
+
+
+class Probe:
+    """Times the fetches of one worker process, or of one loader in the training process."""
+
+    def __init__(self, owner: Recorder, loader: int) -> None:
+        self.owner = owner
+        self.iteration = 0
+        """How often the loader has started over, as this process saw it."""
+        self.task = 0
+        """torch's number of the batch being made."""
+        self.received_ns = 0
+        """When the indices of this batch arrived here."""
+        self._loader = loader
+        self._threads = threading.local()
+        self._at_collate: Reading | None = None
+        self._slowest_ns = 0
+        self._slowest_index = _UNKNOWN
+
+    def fetch(self, original: Callable[[Any, Any], Any], fetcher: Any, index: Any) -> Any:
+        """Run torch's own fetch and record what it cost."""
+        counters = self._counters()
+        if _PREPARED not in fetcher.__dict__:
+            self._prepare(fetcher)
+        self._at_collate = None
+        self._slowest_ns, self._slowest_index = 0, _UNKNOWN
+        opens.count, opens.counting = 0, True
+        begin = counters.read()
+        failed = True
+        try:
+            batch = original(fetcher, index)
+            failed = False
+            return batch
+        finally:
+            opens.counting = False
+            self._record(begin, counters.read(), _count(index), failed)
+
+    def _counters(self) -> Counters:
+        found: Counters | None = getattr(self._threads, "counters", None)
+        if found is None:
+            found = self._threads.counters = Counters()
+        return found
+
+    def _prepare(self, fetcher: Any) -> None:
+        fetcher.__dict__[_PREPARED] = True
+        opens.install()
+        collate = fetcher.collate_fn
+
+        @functools.wraps(collate)
+        def timed_collate(data: Any) -> Any:
+            self._at_collate = self._counters().read()
+            return collate(data)
+
+        fetcher.collate_fn = timed_collate
+        if isinstance(fetcher, stock._MapDatasetFetcher):
+            fetcher.dataset = _TimedDataset(fetcher.dataset, self)
+
+    def note_sample(self, index: Any, taken_ns: int) -> None:
+        """One ``dataset[index]`` took so long."""
+        if taken_ns > self._slowest_ns:
+            self._slowest_ns = taken_ns
+            self._slowest_index = index if isinstance(index, int) else _UNKNOWN
+
+    def _record(self, begin: Reading, end: Reading, samples: int, failed: bool) -> None:
+        collate = self._at_collate or end
+        self.owner.row(
+            f.WORK,
+            end.wall_ns,
+            (
+                self._loader,
+                f.FAILED if failed else 0,
+                self.iteration,
+                self.task,
+                samples,
+                self.received_ns or begin.wall_ns,
+                begin.wall_ns,
+                collate.wall_ns,
+                end.wall_ns,
+                collate.cpu_ns - begin.cpu_ns,
+                collate.system_ns - begin.system_ns,
+                _difference(collate.queued_ns, begin.queued_ns),
+                _difference(collate.asked_bytes, begin.asked_bytes),
+                _difference(collate.storage_bytes, begin.storage_bytes),
+                _difference(collate.delay_ns, begin.delay_ns),
+                collate.major_faults - begin.major_faults,
+                collate.switches - begin.switches,
+                end.cpu_ns - collate.cpu_ns,
+                end.system_ns - collate.system_ns,
+                _difference(end.queued_ns, collate.queued_ns),
+                self._slowest_index,
+                self._slowest_ns,
+                opens.count,
+            ),
+        )
+
+
+class _TimedDataset:
+    """Stands in for a map-style dataset inside a fetcher, to see which samples are slow."""
+
+    def __init__(self, dataset: Any, probe: Probe) -> None:
+        self._dataset = dataset
+        self._probe = probe
+
+    def __getitem__(self, index: Any) -> Any:
+        begin = _clock()
+        sample = self._dataset[index]
+        self._probe.note_sample(index, _clock() - begin)
+        return sample
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dataset, name)
+
+
+worker_probe: Probe | None = None
+"""The probe of this process, if it is a worker."""
+
+
+def wrap_fetchers() -> None:
+    """Put a probe around torch's fetchers: a loader's own in the training process, a worker's in a worker."""
+    for cls in (stock._MapDatasetFetcher, stock._IterableDatasetFetcher):
+        if not hasattr(cls.fetch, "__wrapped__"):
+            _wrap(cls)
+
+
+def _wrap(cls: Any) -> None:
+    original = cls.fetch
+
+    @functools.wraps(original)
+    def fetch(self: Any, possibly_batched_index: Any) -> Any:
+        probe: Probe | None = self.__dict__.get(PROBE, worker_probe)
+        if probe is None or not probe.owner.active:
+            return original(self, possibly_batched_index)
+        return probe.fetch(original, self, possibly_batched_index)
+
+    cls.fetch = fetch
+
+
+def _difference(later: int | None, earlier: int | None) -> int:
+    return _UNKNOWN if later is None or earlier is None else later - earlier
+
+
+def _count(index: Any) -> int:
+    try:
+        return len(index)
+    except TypeError:
+        return 1

@@ -1,0 +1,100 @@
+"""What a process can find out about the machine it runs on: cores, quota, file systems, missing counters."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from unstarve.collect.counters import counts_delay
+
+
+def describe_system(folders: Counter[str]) -> dict[str, Any]:
+    """Plain data about the machine; `folders` are those that files were opened in, with how often."""
+    return {
+        "cores": usable_cores(),
+        "quota_cores": cgroup_quota_cores(),
+        "throttled": cgroup_throttled(),
+        "counts_delay": counts_delay(),
+        "missing": missing_counters(),
+        "filesystems": dict(filesystems(folders)),
+    }
+
+
+def usable_cores() -> int:
+    """Cores this process may run on."""
+    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def cgroup_quota_cores(root: Path = Path("/sys/fs/cgroup")) -> float | None:
+    """Cores' worth of CPU time that a cgroup allows; None for no limit.
+
+    Version 2 says ``cpu.max``: "200000 100000" (or "max 100000"); version 1 says it in two files.
+    """
+    for folder in _cgroup_folders(root, "cpu"):
+        try:
+            quota, period = (folder / "cpu.max").read_text().split()
+        except (OSError, ValueError):
+            try:
+                quota = (folder / "cpu.cfs_quota_us").read_text().strip()
+                period = (folder / "cpu.cfs_period_us").read_text().strip()
+            except OSError:
+                continue
+        if quota.isdigit() and int(period) > 0:
+            return int(quota) / int(period)
+    return None
+
+
+def cgroup_throttled(root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """How often the cgroup's quota has stopped its processes; None where nobody counts."""
+    for folder in _cgroup_folders(root, "cpu"):
+        try:
+            words = (folder / "cpu.stat").read_text().split()
+        except OSError:
+            continue
+        if "nr_throttled" in words:
+            return int(words[words.index("nr_throttled") + 1])
+    return None
+
+
+def _cgroup_folders(root: Path, controller: str) -> list[Path]:
+    """Where this process's limits may stand, the innermost first."""
+    folders = []
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "" or controller in controllers.split(","):
+            base = root if controllers == "" else root / controllers
+            inside = base / path.lstrip("/")
+            folders += [inside, *(p for p in inside.parents if p == base or base in p.parents)]
+    return folders
+
+
+def missing_counters() -> list[str]:
+    """Counters that this machine does not offer, by their path."""
+    return [path for path in ("/proc/thread-self/schedstat", "/proc/self/io") if not os.access(path, os.R_OK)]
+
+
+def filesystems(folders: Counter[str]) -> Counter[str]:
+    """Files opened per kind of file system.
+
+    A line of /proc/self/mountinfo: ``36 35 98:0 / /data rw,noatime - ext4 /dev/sda1 rw``.
+    """
+    mounts: list[tuple[str, str]] = []
+    try:
+        for line in Path("/proc/self/mountinfo").read_text().splitlines():
+            left, _, right = line.partition(" - ")
+            mounts.append((left.split()[4], right.split()[0]))
+    except (OSError, IndexError):
+        return Counter()
+    mounts.sort(key=lambda mount: -len(mount[0]))
+    kinds: Counter[str] = Counter()
+    for folder, count in folders.items():
+        inside = [kind for point, kind in mounts if f"{folder}/".startswith(f"{point.rstrip('/')}/")]
+        kinds[inside[0] if inside else "unknown"] += count
+    return kinds

@@ -1,0 +1,108 @@
+"""Inside a DataLoader worker process: when it was asked, what it did, when it handed the batch over.
+
+torch's worker loop is left as it is; the two queues it is given are stood in for by objects that look at
+what passes. Started workers find their way here however they were started: a forked one inherits the
+wrapped loop, a spawned one runs unstarve's bootstrap like any Python process of the command.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing import queues
+from typing import Any
+
+from unstarve.collect import fetching
+from unstarve.collect.fetching import Probe, wrap_fetchers
+from unstarve.collect.recorder import Recorder, recorder
+from unstarve.record import format as f
+
+_clock = time.perf_counter_ns
+
+
+def run_worker(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run torch's worker loop with its queues looked at."""
+    bound = inspect.signature(original).bind(*args, **kwargs)
+    probe = _start_probe(bound.arguments)
+    if probe is None:
+        return original(*args, **kwargs)
+    bound.arguments["index_queue"] = _IndexQueue(bound.arguments["index_queue"], probe)
+    bound.arguments["data_queue"] = _DataQueue(bound.arguments["data_queue"], probe)
+    try:
+        return original(*bound.args, **bound.kwargs)
+    finally:
+        probe.owner.close()
+
+
+def _start_probe(arguments: dict[str, Any]) -> Probe | None:
+    try:
+        owner = recorder(worker_id=int(arguments["worker_id"]))
+        if owner is None:
+            return None
+        wrap_fetchers()
+        owner.watch_stack()
+        fetching.worker_probe = Probe(owner, f.NO_LOADER)
+    except Exception as error:  # a worker that cannot be followed must still work
+        print(f"unstarve: not recording worker {os.getpid()}: {error!r}", file=sys.stderr)
+    return fetching.worker_probe
+
+
+class _IndexQueue:
+    """What the worker loop reads its tasks from."""
+
+    def __init__(self, queue: Any, probe: Probe) -> None:
+        self._queue = queue
+        self._probe = probe
+
+    def get(self, *args: Any, **kwargs: Any) -> Any:
+        task = self._queue.get(*args, **kwargs)
+        if type(task) is tuple:
+            self._probe.task = task[0]
+            self._probe.received_ns = _clock()
+        elif type(task).__name__ == "_ResumeIteration":
+            self._probe.iteration += 1
+        return task
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+
+class _DataQueue:
+    """Where the worker loop puts its batches; a thread of the queue pickles and sends them."""
+
+    def __init__(self, queue: Any, probe: Probe) -> None:
+        self._queue = queue
+        self._sending: dict[int, tuple[int, int, int]] = {}
+        self._probe = probe
+        _time_pickling(self._sending, probe.owner)
+
+    def put(self, item: Any, *args: Any, **kwargs: Any) -> None:
+        if type(item[0]) is int:
+            # By identity: the queue holds the object until it has pickled it.
+            self._sending[id(item)] = (item[0], self._probe.iteration, _clock())
+        self._queue.put(item, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+
+def _time_pickling(sending: dict[int, tuple[int, int, int]], owner: Recorder) -> None:
+    """Record how long the queue's thread takes to turn a batch into a message (shared memory included)."""
+    stock = queues._ForkingPickler  # type: ignore[attr-defined]  # the name multiprocessing.queues uses
+
+    class TimedPickler(stock):  # type: ignore[misc, valid-type]  # a subclass of what it stands in for
+        @classmethod
+        def dumps(cls, item: Any, protocol: int | None = None) -> Any:
+            begin_ns, cpu_ns = _clock(), time.thread_time_ns()
+            message = stock.dumps(item, protocol)
+            task = sending.pop(id(item), None)
+            if task is not None:
+                end_ns = _clock()
+                spent_ns = time.thread_time_ns() - cpu_ns
+                owner.row(f.SENT, end_ns, (task[0], task[1], task[2], begin_ns, end_ns, spent_ns))
+            return message
+
+    queues._ForkingPickler = TimedPickler  # type: ignore[attr-defined]  # in this worker process alone
