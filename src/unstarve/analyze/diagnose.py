@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from unstarve.analyze.budget import budget
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from unstarve.analyze.blame import total
+from unstarve.analyze.budget import as_shares, causes_of, split_steps, step_queued_s, wait_causes
+from unstarve.analyze.demand import demand_of, slow_samples
+from unstarve.analyze.evidence import walk
+from unstarve.analyze.functions import function_costs
 from unstarve.analyze.headroom import estimated_headroom, measured_headroom
 from unstarve.analyze.loaders import summarize_loaders
+from unstarve.analyze.making import Production, productions
 from unstarve.analyze.stats import spread_ms
-from unstarve.analyze.timeline import Timeline, build_timeline
-from unstarve.analyze.verdict import Thresholds, conclude
-from unstarve.model import Diagnosis, Headroom, Overhead, Process, Run, Throughput
+from unstarve.analyze.timeline import Doing, Span, Timeline, build_timeline
+from unstarve.analyze.verdict import Findings, Thresholds, conclude
+from unstarve.model import Cause, Demand, Diagnosis, Headroom, Overhead, Process, Run, Throughput
 
 WARMUP_STEPS = 5
 
@@ -24,7 +33,16 @@ def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int =
     wait_share = sum(timeline.wait_s for timeline in timelines) / measured_s if measured_s else None
     # On a CPU the wait is the stall; on an accelerator the host's wait is the best that is recorded.
     stall_share = wait_share if all(t.process.device == "cpu" for t in timelines) else None
-    headroom = _headroom(run, timelines)
+    made = [productions(t.process, run.processes) for t in timelines]
+    findings = Findings(
+        timelines,
+        wait_share,
+        _headroom(run, timelines),
+        total(_waits(t.measured, m) for t, m in zip(timelines, made, strict=True)),
+        total(_steps(t) for t in timelines),
+        next((d for t, m in zip(timelines, made, strict=True) if (d := demand_of(t, m)) is not None), None),
+    )
+    spent = total(causes_of(spans, t.process, m) for spans, t, m in zip(told, timelines, made, strict=True))
     first = trainers[0] if trainers else None
     return Diagnosis(
         command=run.command,
@@ -40,18 +58,55 @@ def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int =
         cut_short=_cut_short(run, trainers),
         live=run.live,
         exit_code=run.exit_code,
-        verdict=conclude(run, timelines, wait_share, headroom, thresholds or Thresholds()),
+        verdict=conclude(run, findings, thresholds or Thresholds()),
         wait_share=wait_share,
         stall_share=stall_share,
         throughput=_throughput(timelines),
         step_ms=spread_ms([step.seconds for t in timelines for step in t.steps]),
         wait_ms=spread_ms([b.wait_ns / 1e9 for t in timelines for b in t.measured_batches]),
-        budget=budget([span for spans in told for span in spans], max(len(timelines), 1)),
-        headroom=headroom,
+        budget=as_shares(spent, max(len(timelines), 1)),
+        headroom=findings.headroom,
         overhead=_overhead(timelines),
         loaders=summarize_loaders(trainers),
         lost=_lost(run, trainers),
+        waits=findings.waits,
+        demand=findings.demand,
+        functions=function_costs(run.processes, _blocked_on(findings.demand)),
+        system=_system(run, trainers),
+        walk=walk(
+            findings.stall_share is not None and findings.stall_share >= (thresholds or Thresholds()).tight,
+            findings.stall_share,
+            _mean([step.seconds for t in timelines for step in t.steps]) if timelines else None,
+            findings.demand,
+        ),
+        slow_samples=slow_samples({(i, *key): p for i, m in enumerate(made) for key, p in m.items()}),
     )
+
+
+def _waits(spans: Sequence[Span], made: Mapping[tuple[int, int], Production]) -> dict[Cause, float]:
+    """Seconds of waiting per cause, starts and ends of epochs included."""
+    parts = [wait_causes(span, span.batch, made) for span in spans if span.batch is not None]
+    starts = sum(s.seconds for s in spans if s.batch is None and s.doing is Doing.START)
+    return total([*parts, {Cause.STARTUP: starts}])
+
+
+def _steps(timeline: Timeline) -> dict[Cause, float]:
+    step_s = sum(span.seconds for span in timeline.measured if span.doing is Doing.STEP)
+    return split_steps(step_s, step_queued_s(timeline.measured), timeline.process)
+
+
+def _system(run: Run, trainers: list[Process]) -> dict[str, Any]:
+    """Of the training process; file systems and opens of its workers too."""
+    if not trainers:
+        return {}
+    filesystems: Counter[str] = Counter()
+    for process in run.processes:
+        filesystems.update(process.system.get("filesystems", {}))
+    return {k: v for k, v in trainers[0].system.items() if k != "meta"} | {"filesystems": dict(filesystems)}
+
+
+def _blocked_on(demand: Demand | None) -> Cause:
+    return Cause.DISK if demand is not None and demand.disk_s > demand.remote_s else Cause.REMOTE
 
 
 def training_processes(run: Run) -> list[Process]:

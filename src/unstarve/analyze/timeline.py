@@ -19,7 +19,9 @@ class Doing(StrEnum):
     """What the training thread does during a span."""
 
     START = "start"
-    """Making an iterator, waiting for an epoch's first batch, or taking the iterator down."""
+    """Making an iterator, or waiting for an epoch's first batch."""
+    END = "end"
+    """Asking for a batch when there is none left: the workers are taken down."""
     WAIT = "wait"
     """Waiting for any later batch."""
     STEP = "step"
@@ -35,10 +37,16 @@ class Span:
     doing: Doing
     begin_ns: int
     end_ns: int
+    batch: Batch | None = None
+    """The batch that was waited for."""
 
     @property
     def seconds(self) -> float:
         return (self.end_ns - self.begin_ns) / 1e9
+
+    def within(self, begin_ns: int, end_ns: int) -> Span:
+        """The part of it that lies between two moments."""
+        return Span(self.doing, max(self.begin_ns, begin_ns), min(self.end_ns, end_ns), self.batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +73,7 @@ class Timeline:
     spans: tuple[Span, ...]
     """All of the recorded time, in order, from the first ``iter()`` to the last event."""
     measured: tuple[Span, ...]
-    """The same without warm-up (and, for `unstarve ideal`, only measured real steps)."""
+    """The same without warm-up and up to the end of the last step; of `unstarve ideal`, the real steps."""
     batches: tuple[Batch, ...]
     """The main loader's batches."""
     measured_batches: tuple[Batch, ...]
@@ -104,6 +112,7 @@ def build_timeline(process: Process, warmup_steps: int) -> Timeline | None:
         measured_batches = own[warmup_steps:]
         begin_ns = measured_batches[0].ask_ns if warmup_steps and measured_batches else 0
         measured = _clipped(spans, begin_ns) if measured_batches else ()
+        measured = measured[:-1] if measured and measured[-1].doing is Doing.END else measured
         steps = _steps(measured_batches, own, epochs, spans)
     return Timeline(process, main, spans, measured, own, measured_batches, steps)
 
@@ -132,29 +141,29 @@ def _main_loader(batches: list[Batch], epochs: list[Epoch]) -> int:
 
 def _spans(batches: list[Batch], epochs: list[Epoch]) -> tuple[Span, ...]:
     """Waits and starts as recorded, and what lies between them."""
-    marks: list[tuple[int, int, Doing, bool]] = []  # begin, end, doing, whether an epoch ends here
+    marks: list[tuple[Span, bool]] = []  # whether an epoch ends here
     last_got: dict[tuple[int, int], int] = {}
     for batch in batches:
-        marks.append((batch.ask_ns, batch.got_ns, Doing.START if batch.position == 0 else Doing.WAIT, False))
+        doing = Doing.START if batch.position == 0 else Doing.WAIT
+        marks.append((Span(doing, batch.ask_ns, batch.got_ns, batch), False))
         last_got[batch.loader, batch.epoch] = batch.got_ns
     covers: list[tuple[int, int]] = []
     for epoch in epochs:
-        marks.append((epoch.begin_ns, epoch.ready_ns, Doing.START, False))
+        marks.append((Span(Doing.START, epoch.begin_ns, epoch.ready_ns), False))
         if epoch.last_ask_ns is not None and epoch.end_ns is not None:
-            marks.append((epoch.last_ask_ns, epoch.end_ns, Doing.START, True))
-        covers.append(
-            (epoch.begin_ns, epoch.end_ns or last_got.get((epoch.loader, epoch.epoch), epoch.ready_ns))
-        )
-    marks.sort()
+            marks.append((Span(Doing.END, epoch.last_ask_ns, epoch.end_ns), True))
+        end_ns = epoch.end_ns or last_got.get((epoch.loader, epoch.epoch), epoch.ready_ns)
+        covers.append((epoch.begin_ns, end_ns))
+    marks.sort(key=lambda mark: (mark[0].begin_ns, mark[0].end_ns))
     spans: list[Span] = []
-    at, after_epoch = marks[0][0], False
-    for begin, end, doing, ends_epoch in marks:
-        if begin > at:
+    at, after_epoch = marks[0][0].begin_ns, False
+    for mark, ends_epoch in marks:
+        if mark.begin_ns > at:
             outside = after_epoch and not any(first < at < last for first, last in covers)
-            spans.append(Span(Doing.BETWEEN if outside else Doing.STEP, at, begin))
-        if end > at:
-            spans.append(Span(doing, max(begin, at), end))
-            at = end
+            spans.append(Span(Doing.BETWEEN if outside else Doing.STEP, at, mark.begin_ns))
+        if mark.end_ns > at:
+            spans.append(mark.within(at, mark.end_ns))
+            at = mark.end_ns
         after_epoch = ends_epoch
     return tuple(spans)
 
@@ -169,7 +178,7 @@ def _real_steps(own: tuple[Batch, ...]) -> tuple[Batch, ...]:
 
 
 def _clipped(spans: Iterable[Span], begin_ns: int) -> tuple[Span, ...]:
-    return tuple(Span(s.doing, max(s.begin_ns, begin_ns), s.end_ns) for s in spans if s.end_ns > begin_ns)
+    return tuple(span.within(begin_ns, span.end_ns) for span in spans if span.end_ns > begin_ns)
 
 
 def _steps(
@@ -210,7 +219,6 @@ def _covered(spans: tuple[Span, ...], steps: tuple[Step, ...]) -> tuple[Span, ..
             at += 1
         look = at
         while look < len(spans) and spans[look].begin_ns < step.end_ns:
-            span = spans[look]
-            covered.append(Span(span.doing, max(span.begin_ns, step.begin_ns), min(span.end_ns, step.end_ns)))
+            covered.append(spans[look].within(step.begin_ns, step.end_ns))
             look += 1
     return tuple(covered)

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from unstarve.analyze.timeline import Doing, Timeline
-from unstarve.model import Cause, Headroom, Run, State, Verdict
+from unstarve.analyze.evidence import evidence
+from unstarve.analyze.timeline import Timeline
+from unstarve.model import Cause, Demand, Headroom, Run, State, Verdict
 
+_SECOND = 0.25
+"""Share of the waiting from which on a second cause is named."""
+_WHY = {
+    Cause.DISK: "for the disk",
+    Cause.REMOTE: "for something that is neither CPU nor local disk",
+    Cause.CPU: "because samples cost CPU time",
+    Cause.COLLATE: "because batches are slow to collate",
+    Cause.HANDOFF: "to get finished batches from the workers",
+    Cause.PIN: "for memory to be pinned",
+    Cause.COPY: "for copies to the device",
+    Cause.SAMPLER: "for the sampler",
+    Cause.STARTUP: "for loaders to start",
+    Cause.ORDER: "because finished batches are held back for a late one",
+    Cause.CONTENTION: "because there are too few cores for the work",
+}
 _NO_GAIN = 1.05
 """A speed-up below this is not worth anybody's time."""
 
@@ -22,21 +39,52 @@ class Thresholds:
     """Measured steps under which nothing is concluded."""
 
 
-def conclude(
-    run: Run,
-    timelines: list[Timeline],
-    stall_share: float | None,
-    headroom: Headroom | None,
-    thresholds: Thresholds,
-) -> Verdict:
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What analysis knows about one run, before it is put into words."""
+
+    timelines: list[Timeline]
+    stall_share: float | None
+    headroom: Headroom | None
+    waits: Mapping[Cause, float]
+    """Seconds of waiting per cause, of the measured part."""
+    steps: Mapping[Cause, float]
+    """The same of the steps themselves."""
+    demand: Demand | None
+
+
+def conclude(run: Run, findings: Findings, thresholds: Thresholds) -> Verdict:
     """The verdict on a run."""
-    missing = _what_is_missing(run, timelines, thresholds)
-    if missing is not None or stall_share is None:
+    missing = _what_is_missing(run, findings.timelines, thresholds)
+    if missing is not None or findings.stall_share is None:
         text = missing or "The recorded time is too short to judge."
-        return Verdict(State.INCONCLUSIVE, Cause.UNKNOWN, text, _evidence(timelines))
-    state = _state(stall_share, thresholds)
-    cause = Cause.COMPUTE if state is State.FED else Cause.UNKNOWN
-    return Verdict(state, cause, _headline(state, stall_share, headroom), _evidence(timelines))
+        return Verdict(
+            State.INCONCLUSIVE, Cause.UNKNOWN, text, evidence(findings.timelines, Cause.UNKNOWN, None)
+        )
+    state = _state(findings.stall_share, thresholds)
+    cause, second = _fed_cause(findings) if state is State.FED else _wait_causes(findings)
+    return Verdict(
+        state,
+        cause,
+        _headline(state, cause, findings),
+        evidence(findings.timelines, cause, findings.demand),
+        second,
+    )
+
+
+def _fed_cause(findings: Findings) -> tuple[Cause, Cause | None]:
+    host_s, compute_s = (findings.steps.get(cause, 0.0) for cause in (Cause.HOST, Cause.COMPUTE))
+    return (Cause.HOST if host_s > compute_s else Cause.COMPUTE), None
+
+
+def _wait_causes(findings: Findings) -> tuple[Cause, Cause | None]:
+    """The largest cause of waiting, and the next where it matters."""
+    ordered = sorted(findings.waits.items(), key=lambda item: -item[1])
+    if not ordered:
+        return Cause.UNKNOWN, None
+    total_s = sum(findings.waits.values())
+    second = ordered[1][0] if len(ordered) > 1 and ordered[1][1] >= _SECOND * total_s else None
+    return ordered[0][0], second
 
 
 def _state(stall_share: float, thresholds: Thresholds) -> State:
@@ -51,6 +99,9 @@ def _what_is_missing(run: Run, timelines: list[Timeline], thresholds: Thresholds
             return (
                 "Batches were recorded only inside DataLoader workers; the training loop itself was not seen."
             )
+        lost = [*run.lost, *(message for process in run.processes for message in process.lost)]
+        if lost:
+            return f"Nothing could be recorded: {lost[0]}."
         return (
             "No DataLoader was iterated. If the loader is something else, "
             "wrap it: for batch in unstarve.watch(loader)."
@@ -74,48 +125,28 @@ def _what_is_missing(run: Run, timelines: list[Timeline], thresholds: Thresholds
     return None
 
 
-def _headline(state: State, stall_share: float, headroom: Headroom | None) -> str:
-    percent = f"{stall_share:.0%}" if stall_share >= 0.095 else f"{stall_share:.1%}"
+def _headline(state: State, cause: Cause, findings: Findings) -> str:
+    share, headroom = findings.stall_share or 0.0, findings.headroom
+    percent = f"{share:.0%}" if share >= 0.095 else f"{share:.1%}"
     if state is State.FED:
         sentence = f"Training is fed: it waits for data {percent} of the time."
-    elif state is State.TIGHT:
-        sentence = f"Training waits for data {percent} of the time: close to what the loader can give."
+        if cause is Cause.HOST:
+            sentence += " The loop's own Python takes longer than computing."
     else:
-        sentence = f"Training waits for data {percent} of the time."
+        why = _WHY.get(cause)
+        sentence = f"Training waits for data {percent} of the time" + (f", mostly {why}." if why else ".")
     if headroom is not None and headroom.method == "replay":
-        return f"{sentence} {_measured_gain(headroom)}"
+        return f"{sentence} {_measured_gain(headroom, state)}"
     if headroom is None or state is State.FED:
         return sentence
     return f"{sentence} With data for free it would run about {headroom.speedup:.2g}× as fast."
 
 
-def _measured_gain(headroom: Headroom) -> str:
-    if headroom.high < _NO_GAIN or headroom.speedup < _NO_GAIN - 0.02:
+def _measured_gain(headroom: Headroom, state: State) -> str:
+    # Steps that vary for reasons of their own show no gain; if they hardly wait either, there is none.
+    varies = headroom.low <= 1
+    if headroom.high < _NO_GAIN or headroom.speedup < _NO_GAIN - 0.02 or (varies and state is State.FED):
         return "There is nothing to gain from faster loading (measured)."
-    if headroom.low > 1:
+    if not varies:
         return f"With data for free it runs {headroom.speedup:.2f}× as fast (measured)."
     return "The steps vary too much to tell what faster loading would gain; measure longer with --pairs."
-
-
-def _evidence(timelines: list[Timeline]) -> tuple[str, ...]:
-    """Numbers that a person can check."""
-    lines = []
-    steps = [step for timeline in timelines for step in timeline.steps]
-    if steps:
-        mean_step = sum(step.seconds for step in steps) / len(steps)
-        mean_wait = sum(step.wait_s for step in steps) / len(steps)
-        lines.append(
-            f"{len(steps)} measured steps took {mean_step * 1e3:.1f} ms on average, "
-            f"{mean_wait * 1e3:.1f} ms of it waiting for the next batch"
-        )
-    starts = [span for timeline in timelines for span in timeline.spans if span.doing is Doing.START]
-    start_s = sum(span.seconds for span in starts) / max(len(timelines), 1)
-    wall_s = sum(timeline.wall_s for timeline in timelines) / max(len(timelines), 1)
-    if wall_s and start_s / wall_s >= 0.05:
-        lines.append(
-            f"starting loaders and waiting for first batches took {start_s:.1f} s "
-            f"({start_s / wall_s:.0%} of all)"
-        )
-    if any(timeline.process.device != "cpu" for timeline in timelines):
-        lines.append("waits are the host's: the accelerator may still have had queued work during them")
-    return tuple(lines)

@@ -1,0 +1,206 @@
+"""Why a wait happened: seconds per cause, from what the worker that made the batch did meanwhile.
+
+A wait runs from *ask* to *got*. The worker that made the batch was, during that time, fetching (this batch
+or ones before it), collating, or done; each stretch is split by the counters recorded around it. What is
+left behind its end is the hand-over. Two things come first: time the training thread itself spent in the
+sampler, and time in which other batches lay finished, and workers idle, only because this one came first.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import islice
+
+from unstarve.analyze.making import Made, Production
+from unstarve.model import Batch, Cause, Work
+
+Seconds = dict[Cause, float]
+
+_MOST_AHEAD = 16
+"""Tasks per worker that may be under way: beyond any sensible ``prefetch_factor``."""
+
+_SLOWEST_DISK = 5e6
+"""Bytes per second: a disk that is slower than this is not what a fetch waited for."""
+
+
+def blame(batch: Batch, production: Production | None) -> Seconds:
+    """Seconds of a batch's wait per cause; they sum to the wait."""
+    wait_s = batch.wait_ns / 1e9
+    if batch.position == 0 and (production is None or production.workers):
+        return {Cause.STARTUP: wait_s}
+    if production is None or batch.task is None or batch.task not in production.by_task:
+        return _from_the_outside(batch)
+    made = production.by_task[batch.task]
+    parts: defaultdict[Cause, float] = defaultdict(float)
+    parts[Cause.SAMPLER] = min(batch.sampler_ns / 1e9, wait_s)
+    # The sampler runs when the batch has come, for a batch to be made later: at the end of the wait.
+    end_ns = batch.got_ns - min(batch.sampler_ns, batch.wait_ns)
+    if production.workers == 0:
+        _add(parts, _own_work(made.work, end_ns - batch.ask_ns))
+    else:
+        _add(parts, _workers_time(batch, made, production, end_ns))
+    return _balanced(parts, wait_s)
+
+
+def _own_work(work: Work, available_ns: int) -> Seconds:
+    """Without workers the wait is the work."""
+    parts = defaultdict(float, split_fetch(work))
+    _add(parts, split_collate(work, in_worker=False))
+    pinned_s = max(available_ns / 1e9 - sum(parts.values()), 0.0)
+    parts[Cause.UNKNOWN] += pinned_s
+    return parts
+
+
+def _workers_time(batch: Batch, made: Made, production: Production, end_ns: int) -> Seconds:
+    parts: defaultdict[Cause, float] = defaultdict(float)
+    done_ns = min(max(made.work.done_ns, batch.ask_ns), end_ns)
+    held_ns = _held_back(batch, made, production, done_ns)
+    parts[Cause.ORDER] = held_ns / 1e9
+    making = _done_during(production.by_worker[made.worker], batch.ask_ns, done_ns)
+    making_s = sum(making.values())
+    unseen_s = max((done_ns - batch.ask_ns) / 1e9 - making_s, 0.0)
+    making[Cause.HANDOFF] = (
+        making.get(Cause.HANDOFF, 0.0) + unseen_s
+    )  # the task was still on its way to the worker
+    total_s = making_s + unseen_s
+    rest = 1 - parts[Cause.ORDER] / total_s if total_s else 0.0
+    _add(parts, {cause: seconds * rest for cause, seconds in making.items()})
+    _add(parts, _handed_over(batch, made, production, done_ns, end_ns))
+    return parts
+
+
+def _done_during(works: tuple[Made, ...], begin_ns: int, end_ns: int) -> Seconds:
+    """What a worker did between two moments."""
+    parts: defaultdict[Cause, float] = defaultdict(float)
+    first = bisect_left(works, begin_ns, key=lambda made: made.work.done_ns)
+    for made in islice(works, first, None):
+        work = made.work
+        if work.begin_ns >= end_ns:
+            break
+        fetched, collated = (work.begin_ns, work.collate_ns), (work.collate_ns, work.done_ns)
+        _add(parts, split_fetch(work), _overlap(*fetched, begin_ns, end_ns))
+        _add(parts, split_collate(work, in_worker=True), _overlap(*collated, begin_ns, end_ns))
+    return parts
+
+
+def _held_back(batch: Batch, made: Made, production: Production, done_ns: int) -> float:
+    """Nanoseconds in which a later batch lay finished and other workers stood idle."""
+    task = made.work.task
+    ahead = [
+        production.by_task.get(later)
+        for later in range(task + 1, task + 1 + _MOST_AHEAD * production.workers)
+    ]
+    later = [m.work.done_ns for m in ahead if m is not None and m.work.done_ns < done_ns]
+    if not later or production.workers < 2:
+        return 0.0
+    begin_ns = max(min(later), batch.ask_ns)
+    if begin_ns >= done_ns:
+        return 0.0
+    idle_ns = 0.0
+    for place, works in enumerate(production.by_worker):
+        if place != made.worker:
+            busy_s = sum(_done_during(works, begin_ns, done_ns).values())
+            idle_ns += (done_ns - begin_ns) - busy_s * 1e9
+    return max(idle_ns, 0.0) / (production.workers - 1)
+
+
+def _handed_over(batch: Batch, made: Made, production: Production, done_ns: int, end_ns: int) -> Seconds:
+    """From finished in the worker to delivered: sending, receiving, pinning.
+
+    Only what the hand-over itself costs is its own. A worker that is busy with its next batch lets its
+    sending thread wait for the interpreter and for a core: that time belongs to what it is busy with.
+    """
+    left_ns = end_ns - done_ns
+    if left_ns <= 0:
+        return {}
+    parts: defaultdict[Cause, float] = defaultdict(float)
+    queued_ns = min(batch.wait_queued_ns or 0, left_ns)
+    parts[Cause.CONTENTION] = queued_ns / 1e9
+    left_ns -= queued_ns
+    if made.received is not None:
+        pin_ns = max(0, min(made.received.pinned_ns, end_ns) - max(made.received.ready_ns, done_ns))
+        parts[Cause.PIN] = min(pin_ns, left_ns) / 1e9
+        left_ns -= min(pin_ns, left_ns)
+    sending_ns = 0 if made.sent is None else made.sent.cpu_ns
+    own_ns = min(sending_ns + batch.wait_cpu_ns, left_ns)
+    parts[Cause.HANDOFF] = own_ns / 1e9
+    left_ns -= own_ns
+    meanwhile = _done_during(production.by_worker[made.worker], done_ns, end_ns)
+    busy_s, span_s = sum(meanwhile.values()), (end_ns - done_ns) / 1e9
+    _add(parts, meanwhile, left_ns / 1e9 / span_s)
+    parts[Cause.HANDOFF] += left_ns / 1e9 * max(1 - busy_s / span_s, 0.0)
+    return parts
+
+
+def split_fetch(work: Work) -> Seconds:
+    """Seconds of one fetch on a CPU, waiting for a CPU, for the disk, or for anything else."""
+    wall_s = (work.collate_ns - work.begin_ns) / 1e9
+    cpu_s = min(work.cpu_ns / 1e9, wall_s)
+    queued_s = min((work.queued_ns or 0) / 1e9, wall_s - cpu_s)
+    blocked_s = wall_s - cpu_s - queued_s
+    storage, asked = work.storage_bytes or 0, work.asked_bytes or 0
+    # The kernel's time for bytes that were not in memory is the disk's price, not the transform's.
+    cold = storage / max(asked, storage) if storage else 0.0
+    disk_cpu_s = min(work.system_ns / 1e9, cpu_s) * cold
+    if work.delay_ns is not None:
+        disk_s = min(work.delay_ns / 1e9, blocked_s)
+    else:
+        disk_s = min(blocked_s, storage / _SLOWEST_DISK)
+    return {
+        Cause.CPU: cpu_s - disk_cpu_s,
+        Cause.DISK: disk_s + disk_cpu_s,
+        Cause.REMOTE: blocked_s - disk_s,
+        Cause.CONTENTION: queued_s,
+    }
+
+
+def split_collate(work: Work, *, in_worker: bool) -> Seconds:
+    """Seconds of one collate. In a worker it builds the batch in shared memory, made by the kernel."""
+    wall_s = (work.done_ns - work.collate_ns) / 1e9
+    cpu_s = min(work.collate_cpu_ns / 1e9, wall_s)
+    queued_s = min((work.collate_queued_ns or 0) / 1e9, wall_s - cpu_s)
+    shared_s = min(work.collate_system_ns / 1e9, cpu_s) if in_worker else 0.0
+    return {
+        Cause.COLLATE: cpu_s - shared_s,
+        Cause.HANDOFF: shared_s,
+        Cause.CONTENTION: queued_s,
+        Cause.REMOTE: wall_s - cpu_s - queued_s,
+    }
+
+
+def _from_the_outside(batch: Batch) -> Seconds:
+    """A loader whose inside is not seen: only the training thread's own counters are known."""
+    wait_s = batch.wait_ns / 1e9
+    cpu_s = min(batch.wait_cpu_ns / 1e9, wait_s)
+    queued_s = min((batch.wait_queued_ns or 0) / 1e9, wait_s - cpu_s)
+    return {Cause.CPU: cpu_s, Cause.CONTENTION: queued_s, Cause.UNKNOWN: wait_s - cpu_s - queued_s}
+
+
+def _overlap(begin_ns: int, end_ns: int, from_ns: int, to_ns: int) -> float:
+    """Which share of [begin, end] lies inside [from, to]."""
+    if end_ns <= begin_ns:
+        return 0.0
+    return max(0, min(end_ns, to_ns) - max(begin_ns, from_ns)) / (end_ns - begin_ns)
+
+
+def _add(into: defaultdict[Cause, float], parts: Mapping[Cause, float], factor: float = 1.0) -> None:
+    for cause, seconds in parts.items():
+        into[cause] += seconds * factor
+
+
+def _balanced(parts: Mapping[Cause, float], wait_s: float) -> Seconds:
+    """The same proportions, summing to the wait: clocks of several processes never agree to the last bit."""
+    total = sum(parts.values())
+    if total <= 0:
+        return {Cause.UNKNOWN: wait_s}
+    return {cause: seconds * wait_s / total for cause, seconds in parts.items() if seconds > 0}
+
+
+def total(parts: Iterable[Mapping[Cause, float]]) -> Seconds:
+    """Sums per cause."""
+    sums: defaultdict[Cause, float] = defaultdict(float)
+    for part in parts:
+        _add(sums, part)
+    return dict(sums)

@@ -1,0 +1,108 @@
+"""How batches were made → what one batch takes on average, for evidence, advice and prediction."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from unstarve.analyze.blame import split_collate, split_fetch
+from unstarve.analyze.making import Made, Production
+from unstarve.analyze.timeline import Timeline
+from unstarve.model import Cause, Demand, SlowSample, Work
+
+_MOST_SLOW_SAMPLES = 10
+_SLOW = 3.0
+"""A sample is slow when it takes this many times the typical batch's slowest one."""
+
+
+def demand_of(timeline: Timeline, made: Mapping[tuple[int, int], Production]) -> Demand | None:
+    """Means over the main loader's measured batches; None when nothing of its inside was recorded."""
+    batches = [b for b in timeline.measured_batches if b.task is not None]
+    pairs = [(b, m) for b in batches if (m := _made_for(b.epoch, b.task, timeline, made)) is not None]
+    if not pairs:
+        return None
+    workers = max(production.workers for key, production in made.items() if key[0] == timeline.main)
+    works = [m.work for _, m in pairs]
+    parts: defaultdict[Cause, float] = defaultdict(float)
+    for work in works:
+        for cause, seconds in split_fetch(work).items():
+            parts[cause] += seconds
+    collates = [split_collate(work, in_worker=workers > 0) for work in works]
+    count = len(works)
+    storage = [work.storage_bytes for work in works]
+    return Demand(
+        loader=next((x.name for x in timeline.process.loaders if x.id == timeline.main), "loader"),
+        workers=workers,
+        batches=count,
+        samples=sum(work.samples for work in works) / count,
+        fetch_s=sum(work.collate_ns - work.begin_ns for work in works) / count / 1e9,
+        cpu_s=parts[Cause.CPU] / count,
+        disk_s=parts[Cause.DISK] / count,
+        remote_s=parts[Cause.REMOTE] / count,
+        queued_s=parts[Cause.CONTENTION] / count,
+        collate_s=sum(c[Cause.COLLATE] for c in collates) / count,
+        handoff_s=sum(c[Cause.HANDOFF] for c in collates) / count
+        + sum(_handoff_s(m) for _, m in pairs) / count,
+        pin_s=sum(_pin_s(m) for _, m in pairs) / count,
+        sampler_s=sum(b.sampler_ns for b, _ in pairs) / count / 1e9,
+        storage_bytes=None if None in storage else sum(s or 0 for s in storage) / count,
+        opens=sum(work.opens for work in works) / count,
+        busy_share=_busy_share(timeline.main, made) if workers else None,
+        tail=_tail(works),
+    )
+
+
+def _made_for(
+    epoch: int, task: int | None, timeline: Timeline, made: Mapping[tuple[int, int], Production]
+) -> Made | None:
+    production = made.get((timeline.main, epoch))
+    return None if production is None or task is None else production.by_task.get(task)
+
+
+def _handoff_s(made: Made) -> float:
+    """Pickling in the worker and unpacking in the training process."""
+    sent = 0 if made.sent is None else made.sent.end_ns - made.sent.begin_ns
+    received = 0 if made.received is None else made.received.ready_ns - made.received.arrived_ns
+    return (sent + received) / 1e9
+
+
+def _pin_s(made: Made) -> float:
+    return 0.0 if made.received is None else (made.received.pinned_ns - made.received.ready_ns) / 1e9
+
+
+def _busy_share(loader: int, made: Mapping[tuple[int, int], Production]) -> float | None:
+    busy_ns = span_ns = 0
+    for key, production in made.items():
+        if key[0] != loader:
+            continue
+        for works in production.by_worker:
+            if len(works) > 1:
+                busy_ns += sum(m.work.done_ns - m.work.begin_ns for m in works)
+                span_ns += works[-1].work.done_ns - works[0].work.begin_ns
+    return busy_ns / span_ns if span_ns else None
+
+
+def _tail(works: Sequence[Work]) -> float:
+    durations = np.array([work.done_ns - work.begin_ns for work in works], dtype=float)
+    typical, slow = np.percentile(durations, [50, 99])
+    return float(slow / typical) if typical else 1.0
+
+
+def slow_samples(made: Mapping[Any, Production]) -> tuple[SlowSample, ...]:
+    """The slowest samples by index, the slowest first; only those that stand out."""
+    slowest: dict[int, float] = {}
+    times = []
+    for production in made.values():
+        for one in production.by_task.values():
+            times.append(one.work.slow_ns)
+            if one.work.slow_index is not None:
+                index = one.work.slow_index
+                slowest[index] = max(slowest.get(index, 0.0), one.work.slow_ns / 1e6)
+    if not times:
+        return ()
+    limit_ms = _SLOW * float(np.median(times)) / 1e6
+    found = sorted(((ms, index) for index, ms in slowest.items() if ms > limit_ms), reverse=True)
+    return tuple(SlowSample(index, ms) for ms, index in found[:_MOST_SLOW_SAMPLES])

@@ -1,0 +1,174 @@
+"""The numbers behind a verdict, in sentences that a person can check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from unstarve.analyze.timeline import Doing, Timeline
+from unstarve.model import Cause, Demand
+
+_WORTH_TELLING = 0.05
+
+
+def evidence(timelines: Sequence[Timeline], cause: Cause, demand: Demand | None) -> tuple[str, ...]:
+    """What was measured, then what points to the cause."""
+    lines = [*_steps(timelines), *_starts(timelines)]
+    if demand is not None and cause in _BY_CAUSE:
+        lines.insert(min(1, len(lines)), _BY_CAUSE[cause](demand))
+    if any(timeline.process.device != "cpu" for timeline in timelines):
+        lines.append("waits are the host's: the accelerator may still have had queued work during them")
+    return tuple(lines)
+
+
+def walk(waits: bool, share: float | None, step_s: float | None, demand: Demand | None) -> tuple[str, ...]:
+    """The questions people ask in turn, with this run's answers."""
+    if share is None:
+        return ()
+    lines = [f"Does training wait?  {'yes' if waits else 'no'}: {share:.0%} of the time"]
+    if demand is None or step_s is None:
+        return tuple(lines)
+    batch_s = demand.fetch_s + demand.collate_s + demand.handoff_s + demand.pin_s + demand.sampler_s
+    pace_s = batch_s / max(demand.workers, 1)
+    makers = (
+        f"{demand.workers} workers" if demand.workers > 1 else "1 worker" if demand.workers else "no worker"
+    )
+    lines.append(
+        f"Is loading slow?     a batch takes {_ms(batch_s)} to make, with {makers} one every {_ms(pace_s)}; "
+        f"a step takes {_ms(step_s)}"
+    )
+    stages = {
+        "on CPU": demand.cpu_s,
+        "disk": demand.disk_s,
+        "blocked elsewhere": demand.remote_s,
+        "waiting for a core": demand.queued_s,
+        "collate": demand.collate_s,
+        "hand-off": demand.handoff_s,
+        "pinning": demand.pin_s,
+        "sampler": demand.sampler_s,
+    }
+    large = sorted(((s, name) for name, s in stages.items() if s > _WORTH_TELLING * batch_s), reverse=True)
+    lines.append("Which stage?         " + ", ".join(f"{name} {_ms(s)}" for s, name in large))
+    return tuple(lines)
+
+
+def _steps(timelines: Sequence[Timeline]) -> list[str]:
+    steps = [step for timeline in timelines for step in timeline.steps]
+    if not steps:
+        return []
+    mean_step_s = sum(step.seconds for step in steps) / len(steps)
+    mean_wait_s = sum(step.wait_s for step in steps) / len(steps)
+    return [
+        f"{len(steps)} measured steps took {_ms(mean_step_s)} on average, "
+        f"{_ms(mean_wait_s)} of it waiting for the next batch"
+    ]
+
+
+def _starts(timelines: Sequence[Timeline]) -> list[str]:
+    ranks = max(len(timelines), 1)
+    start_s = sum(s.seconds for t in timelines for s in t.spans if s.doing is Doing.START) / ranks
+    wall_s = sum(timeline.wall_s for timeline in timelines) / ranks
+    if not wall_s or start_s / wall_s < _WORTH_TELLING:
+        return []
+    return [
+        f"starting loaders and waiting for first batches took {start_s:.1f} s ({start_s / wall_s:.0%} of all)"
+    ]
+
+
+def _fetching(demand: Demand) -> str:
+    """Whose time it is, and how it divides."""
+    who = (
+        f"{demand.workers} workers"
+        if demand.workers > 1
+        else "1 worker"
+        if demand.workers
+        else "the training process"
+    )
+    return f"{who} spent {{share:.0%}} of the fetching time {{how}}"
+
+
+def _share(part_s: float, demand: Demand) -> float:
+    return part_s / demand.fetch_s if demand.fetch_s else 0.0
+
+
+def _cpu(demand: Demand) -> str:
+    per_sample = demand.cpu_s / demand.samples if demand.samples else demand.cpu_s
+    said = _fetching(demand).format(share=_share(demand.cpu_s, demand), how="on a CPU")
+    return f"{said}: {_ms(per_sample)} for each sample"
+
+
+def _remote(demand: Demand) -> str:
+    said = _fetching(demand).format(share=_share(demand.remote_s, demand), how="blocked outside the CPU")
+    return (
+        said
+        if demand.storage_bytes is None
+        else f"{said} and read {_bytes(demand.storage_bytes)} a batch from storage"
+    )
+
+
+def _disk(demand: Demand) -> str:
+    said = _fetching(demand).format(share=_share(demand.disk_s, demand), how="on storage")
+    return (
+        said
+        if demand.storage_bytes is None
+        else f"{said}: {_bytes(demand.storage_bytes)} a batch were not in memory"
+    )
+
+
+def _contention(demand: Demand) -> str:
+    return _fetching(demand).format(
+        share=_share(demand.queued_s, demand), how="runnable, but without a core to run on"
+    )
+
+
+def _collate(demand: Demand) -> str:
+    return (
+        f"collating a batch takes {_ms(demand.collate_s)} of CPU, fetching its samples {_ms(demand.fetch_s)}"
+    )
+
+
+def _handoff(demand: Demand) -> str:
+    return (
+        f"handing a finished batch over takes {_ms(demand.handoff_s)}, "
+        f"making it {_ms(demand.fetch_s + demand.collate_s)}"
+    )
+
+
+def _sampler(demand: Demand) -> str:
+    return f"the sampler takes {_ms(demand.sampler_s)} in the training process for every batch"
+
+
+def _order(demand: Demand) -> str:
+    return (
+        f"the slowest batches take {demand.tail:.1f} times the typical one; "
+        "finished batches had to wait for them while workers stood idle"
+    )
+
+
+def _pin(demand: Demand) -> str:
+    return f"pinning a batch takes {_ms(demand.pin_s)}"
+
+
+_BY_CAUSE: dict[Cause, Callable[[Demand], str]] = {
+    Cause.CPU: _cpu,
+    Cause.REMOTE: _remote,
+    Cause.DISK: _disk,
+    Cause.CONTENTION: _contention,
+    Cause.COLLATE: _collate,
+    Cause.HANDOFF: _handoff,
+    Cause.SAMPLER: _sampler,
+    Cause.ORDER: _order,
+    Cause.PIN: _pin,
+}
+
+
+def _ms(seconds: float) -> str:
+    ms = seconds * 1e3
+    return f"{ms:.0f} ms" if ms >= 100 else f"{ms:.1f} ms" if ms >= 1 else f"{ms * 1e3:.0f} µs"
+
+
+def _bytes(count: float) -> str:
+    for unit in ("bytes", "KB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"

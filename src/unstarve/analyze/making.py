@@ -1,0 +1,77 @@
+"""Processes → how each batch was made: which worker, from when to when, and what it cost."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from unstarve.model import Process, Received, Sent, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """One batch from the worker's first touch to the training process."""
+
+    worker: int
+    """Place of the worker in its crew; 0 when the training process made the batch itself."""
+    work: Work
+    sent: Sent | None
+    received: Received | None
+
+
+@dataclass(frozen=True, slots=True)
+class Production:
+    """All batches of one epoch of one loader."""
+
+    workers: int
+    """0 when the training process made them itself."""
+    by_task: dict[int, Made]
+    by_worker: tuple[tuple[Made, ...], ...]
+    """Per worker, in the order of the work."""
+
+
+def productions(process: Process, all_processes: Sequence[Process]) -> dict[tuple[int, int], Production]:
+    """How each (loader, epoch) of a training process was made, as far as that was recorded."""
+    made = _by_workers(process, all_processes)
+    own: defaultdict[tuple[int, int], list[Work]] = defaultdict(list)
+    for work in process.works:
+        if work.loader is not None:
+            own[work.loader, work.iteration].append(work)
+    for key, works in own.items():
+        batches = tuple(Made(0, work, None, None) for work in works)
+        made.setdefault(key, Production(0, {m.work.task: m for m in batches}, (batches,)))
+    return made
+
+
+def _by_workers(process: Process, all_processes: Sequence[Process]) -> dict[tuple[int, int], Production]:
+    workers: defaultdict[int, list[Process]] = defaultdict(list)
+    for other in all_processes:
+        if other.worker and other.host == process.host:
+            workers[other.pid].append(other)
+    epochs = {(epoch.loader, epoch.epoch): epoch for epoch in process.epochs}
+    receipts: defaultdict[tuple[int, int], dict[int, Received]] = defaultdict(dict)
+    for receipt in process.receipts:
+        receipts[receipt.loader, receipt.epoch][receipt.task] = receipt
+    seen: defaultdict[int, int] = defaultdict(int)
+    found: dict[tuple[int, int], Production] = {}
+    for crew in process.crews:
+        key = (crew.loader, crew.epoch)
+        epoch = epochs.get(key)
+        members: list[tuple[Made, ...]] = []
+        for place, pid in enumerate(crew.pids):
+            # A pid may be used again: the crew's worker is the youngest that began before its epoch ended.
+            end_ns = None if epoch is None else epoch.end_ns
+            born = [w for w in workers[pid] if end_ns is None or w.start_ns < end_ns]
+            if not born:
+                members.append(())
+                continue
+            worker = max(born, key=lambda w: w.start_ns)
+            iteration = seen[id(worker)]
+            seen[id(worker)] += 1
+            sents = {s.task: s for s in worker.sents if s.iteration == iteration}
+            works = [w for w in worker.works if w.iteration == iteration and not w.failed]
+            members.append(tuple(Made(place, w, sents.get(w.task), receipts[key].get(w.task)) for w in works))
+        by_task = {made.work.task: made for member in members for made in member}
+        found[key] = Production(len(crew.pids), by_task, tuple(members))
+    return found
