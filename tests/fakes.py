@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from unstarve.model import Batch, Epoch, Loader, Phase, Process, Run
+from unstarve.model import (
+    Batch,
+    Cause,
+    Demand,
+    Diagnosis,
+    Epoch,
+    Headroom,
+    Loader,
+    LoaderSummary,
+    Overhead,
+    Phase,
+    Process,
+    Run,
+    State,
+    Throughput,
+    Verdict,
+)
 
 
 @dataclass
@@ -121,3 +138,57 @@ def simple_run(steps: Sequence[tuple[float, float]]) -> Run:
     training = FakeTraining()
     training.epoch(steps)
     return run_of(training)
+
+
+def diagnosis_of(
+    cause: Cause,
+    *,
+    state: State = State.STARVED,
+    workers: int = 2,
+    step_s: float = 0.05,
+    free_s: float = 0.02,
+    waits: Mapping[Cause, float] | None = None,
+    cores: int = 2,
+    system: Mapping[str, Any] | None = None,
+    config: Mapping[str, Any] | None = None,
+    source: str | None = None,
+    epochs: int = 1,
+    batch_bytes: int | None = 1000,
+    torch: str = "2.13.0+cpu",
+    **demand: float,
+) -> Diagnosis:
+    """A diagnosis as advice sees it: steps of `step_s` that would take `free_s`, waiting for one cause.
+
+    `demand` sets fields of the loader's `Demand`; the fetch takes what its parts do.
+    """
+    steps = 200
+    per_batch = dict.fromkeys(("cpu_s", "disk_s", "remote_s", "queued_s"), 0.0) | {
+        "collate_s": 0.0, "handoff_s": 0.0, "pin_s": 0.0, "sampler_s": 0.0, "opens": 0.0, "tail": 1.5,
+    } | demand  # fmt: skip
+    fetch_s = sum(per_batch[part] for part in ("cpu_s", "disk_s", "remote_s", "queued_s"))
+    room = step_s / free_s
+    summary = LoaderSummary(
+        "loader", "train.py:1", "DataLoader", {"num_workers": workers} | dict(config or {}), steps, epochs,
+        1.0, 0.5, steps * 8, None if batch_bytes is None else batch_bytes * steps, False, False, None, source,
+    )  # fmt: skip
+    made = Demand(
+        "loader",
+        workers,
+        steps,
+        8.0,
+        fetch_s,
+        storage_bytes=0.0,
+        busy_share=0.9 if workers else None,
+        **per_batch,
+    )
+    return Diagnosis(
+        command=("train.py",), kind="run", path="fake.unstarve", started_at=0.0, wall_s=steps * step_s,
+        steps=steps, warmup_steps=5, ranks=1, device="cpu", versions={"torch": torch}, cut_short=False,
+        live=False, exit_code=0, verdict=Verdict(state, cause, "headline", ()), wait_share=1 - 1 / room,
+        stall_share=1 - 1 / room, throughput=Throughput(1 / step_s, 8 / step_s), step_ms=None, wait_ms=None,
+        budget=(), headroom=Headroom(room, room * 0.95, room * 1.05, "estimate"),
+        overhead=Overhead(None, None), loaders=(summary,), lost=(),
+        waits=waits or {cause: steps * (step_s - free_s)}, demand=made,
+        system={"cores": cores} | dict(system or {}),
+        walk=("Does training wait?  yes: 60% of the time", "Which stage?         on CPU 40 ms"),
+    )  # fmt: skip

@@ -148,10 +148,12 @@ def split_fetch(work: Work) -> Seconds:
         disk_s = min(work.delay_ns / 1e9, blocked_s)
     else:
         disk_s = min(blocked_s, storage / _SLOWEST_DISK)
+    # Where a counter is missing, what is left may as well be the disk, or a core that was not free.
+    told_apart = work.queued_ns is not None and (work.storage_bytes is not None or work.delay_ns is not None)
     return {
         Cause.CPU: cpu_s - disk_cpu_s,
         Cause.DISK: disk_s + disk_cpu_s,
-        Cause.REMOTE: blocked_s - disk_s,
+        Cause.REMOTE if told_apart else Cause.UNKNOWN: blocked_s - disk_s,
         Cause.CONTENTION: queued_s,
     }
 
@@ -166,7 +168,7 @@ def split_collate(work: Work, *, in_worker: bool) -> Seconds:
         Cause.COLLATE: cpu_s - shared_s,
         Cause.HANDOFF: shared_s,
         Cause.CONTENTION: queued_s,
-        Cause.REMOTE: wall_s - cpu_s - queued_s,
+        Cause.UNKNOWN if work.collate_queued_ns is None else Cause.REMOTE: wall_s - cpu_s - queued_s,
     }
 
 

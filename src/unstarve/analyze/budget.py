@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from unstarve.analyze.blame import Seconds, blame
 from unstarve.analyze.making import Production
 from unstarve.analyze.timeline import Doing, Span
-from unstarve.model import Batch, Cause, Process, Share
+from unstarve.model import Batch, Cause, GpuSummary, Process, Share
 
 _FEWEST_SAMPLED_S = 0.5
 """Below this much sampled time, what a step did is not told apart."""
@@ -54,6 +54,35 @@ def split_steps(step_s: float, queued_s: float, process: Process) -> Seconds:
         Cause.HOST: host_s,
         Cause.COMPUTE: step_s - contention_s - host_s,
     }
+
+
+def seen_by_device(
+    seconds: Mapping[Cause, float], waits: Mapping[Cause, float], wait_share: float | None, gpu: GpuSummary
+) -> Seconds:
+    """The same wall time as an accelerator spent it.
+
+    A wait in which the device still had work was not lost: that part of it is computing. Idle time that is
+    no stall is the host's lateness, and nothing else of the steps is.
+    """
+    total_s = sum(seconds.values())
+    changed = dict(seconds)
+    if gpu.stall_share is not None and wait_share:
+        hidden = max(1 - gpu.stall_share / wait_share, 0.0)
+        for cause, wait_s in waits.items():
+            changed[cause] = max(changed.get(cause, 0.0) - wait_s * hidden, 0.0)
+            changed[Cause.COMPUTE] = changed.get(Cause.COMPUTE, 0.0) + wait_s * hidden
+    step_s = changed.get(Cause.COMPUTE, 0.0) + changed.get(Cause.HOST, 0.0)
+    if gpu.host_late_share is not None:
+        changed[Cause.HOST] = min(gpu.host_late_share * total_s, step_s)
+        changed[Cause.COMPUTE] = step_s - changed[Cause.HOST]
+    return {cause: value for cause, value in changed.items() if value > 0}
+
+
+def device_steps(gpu: GpuSummary, measured_s: float) -> Seconds:
+    """What an accelerator did besides waiting for data: computing, or idle because the host was late."""
+    host_late = gpu.host_late_share or 0.0
+    busy = 1 - (gpu.idle_share if gpu.idle_share is not None else gpu.stall_share or 0.0)
+    return {Cause.HOST: host_late * measured_s, Cause.COMPUTE: busy * measured_s}
 
 
 def step_queued_s(spans: Iterable[Span]) -> float:

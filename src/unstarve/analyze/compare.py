@@ -78,10 +78,13 @@ def _speeds(run: Run) -> list[tuple[float, float | None]]:
     if not timelines:
         return []
     batches = timelines[0].measured_batches
+    # The steps of `unstarve ideal` do not follow each other: replayed ones lie between them.
+    apart = [step.seconds for step in timelines[0].steps] if run.kind == "ideal" else None
     size = max((len(batches) - 1) // _BLOCKS, _FEWEST_BLOCK_STEPS)
     speeds = []
-    for at in range(0, len(batches) - size, size):
-        seconds = (batches[at + size].got_ns - batches[at].got_ns) / 1e9
+    for at in range(0, min(len(batches), len(apart or batches)) - size, size):
+        elapsed_s = (batches[at + size].got_ns - batches[at].got_ns) / 1e9
+        seconds = elapsed_s if apart is None else sum(apart[at : at + size])
         sizes = [batch.size for batch in batches[at : at + size]]
         samples = None if any(n is None for n in sizes) else sum(n or 0 for n in sizes) / seconds
         speeds.append((size / seconds, samples))

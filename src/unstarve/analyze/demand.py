@@ -97,8 +97,8 @@ def slow_samples(made: Mapping[Any, Production]) -> tuple[SlowSample, ...]:
     times = []
     for production in made.values():
         for one in production.by_task.values():
-            times.append(one.work.slow_ns)
             if one.work.slow_index is not None:
+                times.append(one.work.slow_ns)
                 index = one.work.slow_index
                 slowest[index] = max(slowest.get(index, 0.0), one.work.slow_ns / 1e6)
     if not times:

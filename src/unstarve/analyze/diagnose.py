@@ -7,8 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unstarve.analyze.blame import total
-from unstarve.analyze.budget import as_shares, causes_of, split_steps, step_queued_s, wait_causes
+from unstarve.analyze.budget import (
+    as_shares,
+    causes_of,
+    device_steps,
+    seen_by_device,
+    split_steps,
+    step_queued_s,
+    wait_causes,
+)
 from unstarve.analyze.demand import demand_of, slow_samples
+from unstarve.analyze.device import summarize_gpu
 from unstarve.analyze.evidence import walk
 from unstarve.analyze.functions import function_costs
 from unstarve.analyze.headroom import estimated_headroom, measured_headroom
@@ -31,18 +40,25 @@ def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int =
     wall_s = _mean([sum(span.seconds for span in spans) for spans in told])
     measured_s = sum(timeline.measured_s for timeline in timelines)
     wait_share = sum(timeline.wait_s for timeline in timelines) / measured_s if measured_s else None
-    # On a CPU the wait is the stall; on an accelerator the host's wait is the best that is recorded.
-    stall_share = wait_share if all(t.process.device == "cpu" for t in timelines) else None
+    gpu = summarize_gpu(timelines)
+    # On a CPU the wait is the stall; on an accelerator only its own events tell.
+    on_cpu = all(t.process.device == "cpu" for t in timelines)
+    stall_share = wait_share if on_cpu else None if gpu is None else gpu.stall_share
     made = [productions(t.process, run.processes) for t in timelines]
+    lost_share = wait_share if stall_share is None else stall_share
     findings = Findings(
         timelines,
-        wait_share,
-        _headroom(run, timelines),
+        lost_share,
+        _headroom(run, timelines, lost_share),
         total(_waits(t.measured, m) for t, m in zip(timelines, made, strict=True)),
-        total(_steps(t) for t in timelines),
+        total(_steps(t) for t in timelines) if gpu is None else device_steps(gpu, measured_s),
         next((d for t, m in zip(timelines, made, strict=True) if (d := demand_of(t, m)) is not None), None),
+        gpu,
     )
     spent = total(causes_of(spans, t.process, m) for spans, t, m in zip(told, timelines, made, strict=True))
+    if gpu is not None:
+        waits = total(_waits(spans, m) for spans, m in zip(told, made, strict=True))
+        spent = seen_by_device(spent, waits, wait_share, gpu)
     first = trainers[0] if trainers else None
     return Diagnosis(
         command=run.command,
@@ -69,6 +85,7 @@ def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int =
         overhead=_overhead(timelines),
         loaders=summarize_loaders(trainers),
         lost=_lost(run, trainers),
+        gpu=gpu,
         waits=findings.waits,
         demand=findings.demand,
         functions=function_costs(run.processes, _blocked_on(findings.demand)),
@@ -118,12 +135,12 @@ def training_processes(run: Run) -> list[Process]:
     return sorted(candidates, key=lambda p: p.batches[0].ask_ns - p.batches[-1].got_ns)[:1]
 
 
-def _headroom(run: Run, timelines: list[Timeline]) -> Headroom | None:
+def _headroom(run: Run, timelines: list[Timeline], lost_share: float | None) -> Headroom | None:
     if run.kind == "ideal":
         measured = [h for t in timelines if (h := measured_headroom(t)) is not None]
         # Ranks wait for each other: the one with the most to gain bounds the whole job.
         return max(measured, key=lambda h: h.speedup) if measured else None
-    return estimated_headroom(timelines)
+    return estimated_headroom(timelines, lost_share)
 
 
 def _throughput(timelines: list[Timeline]) -> Throughput:

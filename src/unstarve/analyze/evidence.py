@@ -5,19 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from unstarve.analyze.timeline import Doing, Timeline
-from unstarve.model import Cause, Demand
+from unstarve.model import Cause, Demand, GpuSummary
 
 _WORTH_TELLING = 0.05
 
 
-def evidence(timelines: Sequence[Timeline], cause: Cause, demand: Demand | None) -> tuple[str, ...]:
+def evidence(
+    timelines: Sequence[Timeline], cause: Cause, demand: Demand | None, gpu: GpuSummary | None = None
+) -> tuple[str, ...]:
     """What was measured, then what points to the cause."""
     lines = [*_steps(timelines), *_starts(timelines)]
     if demand is not None and cause in _BY_CAUSE:
         lines.insert(min(1, len(lines)), _BY_CAUSE[cause](demand))
     if any(timeline.process.device != "cpu" for timeline in timelines):
-        lines.append("waits are the host's: the accelerator may still have had queued work during them")
+        lines += _device(gpu)
     return tuple(lines)
+
+
+def _device(gpu: GpuSummary | None) -> list[str]:
+    if gpu is None or gpu.stall_share is None:
+        return ["waits are the host's: the accelerator may still have had queued work during them"]
+    lines = [f"by its own clock the GPU starved for {gpu.stall_share:.0%} of the time"]
+    if gpu.host_late_share is not None and gpu.host_late_share >= _WORTH_TELLING:
+        lines.append(f"it was idle for another {gpu.host_late_share:.0%}: the host gave it work too late")
+    return lines
 
 
 def walk(waits: bool, share: float | None, step_s: float | None, demand: Demand | None) -> tuple[str, ...]:
@@ -139,9 +150,13 @@ def _sampler(demand: Demand) -> str:
 
 def _order(demand: Demand) -> str:
     return (
-        f"the slowest batches take {demand.tail:.1f} times the typical one; "
+        f"the slowest batches take {_times(demand.tail)} the typical one; "
         "finished batches had to wait for them while workers stood idle"
     )
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.1f} times" if ratio < 100 else "more than 100 times"
 
 
 def _pin(demand: Demand) -> str:

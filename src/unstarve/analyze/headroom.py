@@ -55,16 +55,16 @@ def _step_seconds(timeline: Timeline) -> dict[tuple[int, int], float]:
     return seconds
 
 
-def estimated_headroom(timelines: list[Timeline]) -> Headroom | None:
-    """From the recorded waits alone: the measured time against what would be left of it without them.
+def estimated_headroom(timelines: list[Timeline], share: float | None) -> Headroom | None:
+    """From the recorded stalls alone: the measured time against what would be left of it without them.
+
+    `share` is the part of the measured time that was lost to data: the waits, or an accelerator's stalls.
 
     An estimate: it cannot know that workers slow the step itself down, nor what hides behind the wait.
     """
     steps = [step for timeline in timelines for step in timeline.steps]
-    measured_s = sum(timeline.measured_s for timeline in timelines)
-    if len(steps) < 2 * _FEWEST_STEPS or not measured_s:
+    if len(steps) < 2 * _FEWEST_STEPS or share is None:
         return None
-    share = sum(timeline.wait_s for timeline in timelines) / measured_s
     # The error of a ratio of sums, from the spread of its residuals over stretches of steps.
     waits = block_means([step.wait_s for step in steps])
     totals = block_means([step.seconds for step in steps])

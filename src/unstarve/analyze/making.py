@@ -54,6 +54,7 @@ def _by_workers(process: Process, all_processes: Sequence[Process]) -> dict[tupl
     for receipt in process.receipts:
         receipts[receipt.loader, receipt.epoch][receipt.task] = receipt
     seen: defaultdict[int, int] = defaultdict(int)
+    sorted_out: dict[int, dict[int, tuple[list[Work], dict[int, Sent]]]] = {}
     found: dict[tuple[int, int], Production] = {}
     for crew in process.crews:
         key = (crew.loader, crew.epoch)
@@ -69,9 +70,21 @@ def _by_workers(process: Process, all_processes: Sequence[Process]) -> dict[tupl
             worker = max(born, key=lambda w: w.start_ns)
             iteration = seen[id(worker)]
             seen[id(worker)] += 1
-            sents = {s.task: s for s in worker.sents if s.iteration == iteration}
-            works = [w for w in worker.works if w.iteration == iteration and not w.failed]
+            if id(worker) not in sorted_out:
+                sorted_out[id(worker)] = _by_iteration(worker)
+            works, sents = sorted_out[id(worker)].get(iteration, ([], {}))
             members.append(tuple(Made(place, w, sents.get(w.task), receipts[key].get(w.task)) for w in works))
         by_task = {made.work.task: made for member in members for made in member}
         found[key] = Production(len(crew.pids), by_task, tuple(members))
+    return found
+
+
+def _by_iteration(worker: Process) -> dict[int, tuple[list[Work], dict[int, Sent]]]:
+    """What a worker made and sent, each time its loader started over; failed work made nothing."""
+    found: dict[int, tuple[list[Work], dict[int, Sent]]] = {}
+    for work in worker.works:
+        if not work.failed:
+            found.setdefault(work.iteration, ([], {}))[0].append(work)
+    for sent in worker.sents:
+        found.setdefault(sent.iteration, ([], {}))[1][sent.task] = sent
     return found

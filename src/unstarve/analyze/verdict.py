@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from unstarve.analyze.evidence import evidence
 from unstarve.analyze.timeline import Timeline
-from unstarve.model import Cause, Demand, Headroom, Run, State, Verdict
+from unstarve.model import Cause, Demand, GpuSummary, Headroom, Run, State, Verdict
 
 _SECOND = 0.25
 """Share of the waiting from which on a second cause is named."""
@@ -51,6 +51,7 @@ class Findings:
     steps: Mapping[Cause, float]
     """The same of the steps themselves."""
     demand: Demand | None
+    gpu: GpuSummary | None = None
 
 
 def conclude(run: Run, findings: Findings, thresholds: Thresholds) -> Verdict:
@@ -67,7 +68,7 @@ def conclude(run: Run, findings: Findings, thresholds: Thresholds) -> Verdict:
         state,
         cause,
         _headline(state, cause, findings),
-        evidence(findings.timelines, cause, findings.demand),
+        evidence(findings.timelines, cause, findings.demand, findings.gpu),
         second,
     )
 
@@ -139,7 +140,14 @@ def _headline(state: State, cause: Cause, findings: Findings) -> str:
         return f"{sentence} {_measured_gain(headroom, state)}"
     if headroom is None or state is State.FED:
         return sentence
-    return f"{sentence} With data for free it would run about {headroom.speedup:.2g}× as fast."
+    return f"{sentence} With data for free it would run {_times(headroom.speedup)} as fast."
+
+
+def _times(speedup: float) -> str:
+    """``about 2.4×``; past a hundredfold the digits mean nothing."""
+    if speedup > 100:
+        return "more than 100×"
+    return f"about {speedup:.0f}×" if speedup >= 10 else f"about {speedup:.2g}×"
 
 
 def _measured_gain(headroom: Headroom, state: State) -> str:

@@ -90,7 +90,8 @@ def _wrap_beginning(cls: type, method: str) -> None:
         if any(iterator is self for iterator in stack):
             return original(self, *args, **kwargs)  # a subclass calling its parent's, or a reset in __init__
         loader = args[0] if args else kwargs.get("loader")
-        marks = None if stack else _ask_device()
+        _quietly(_import_all)
+        mark: Any = None if stack else _quietly(_ask_device)
         stack.append(self)
         begin_ns = time.perf_counter_ns()
         try:
@@ -99,10 +100,15 @@ def _wrap_beginning(cls: type, method: str) -> None:
             stack.pop()
         ready_ns = time.perf_counter_ns()
         if loader is not None:
-            _quietly(lambda: _begin_epoch(self, loader, begin_ns, ready_ns, marks, inside=bool(stack)))
+            _quietly(lambda: _begin_epoch(self, loader, begin_ns, ready_ns, mark, inside=bool(stack)))
         return result
 
     setattr(cls, method, beginning)
+
+
+def _import_all() -> None:
+    """Now, and not in every worker that is forked."""
+    from unstarve.collect import inside, worker  # noqa: F401 - imported for their effects
 
 
 def _ask_device() -> Any:
@@ -113,7 +119,7 @@ def _ask_device() -> Any:
 
 
 def _begin_epoch(
-    iterator: Any, loader: Any, begin_ns: int, ready_ns: int, marks: Any, *, inside: bool
+    iterator: Any, loader: Any, begin_ns: int, ready_ns: int, mark: Any, *, inside: bool
 ) -> None:
     from unstarve.collect.inside import look_inside
     from unstarve.collect.iterator import worker_pids
@@ -131,7 +137,7 @@ def _begin_epoch(
         full = getattr(loader, "batch_size", None)
         tap = iterator.__dict__[_TAP] = Tap(owner, number, full, collated=collated)
         look_inside(iterator, tap, owner)
-    tap.begin(loader, begin_ns, ready_ns, inside=inside, marks=marks)
+    tap.begin(loader, begin_ns, ready_ns, inside=inside, mark=mark)
     tap.tell_crew(worker_pids(iterator))
 
 
@@ -193,10 +199,10 @@ def _wrap_next(cls: type) -> None:
     cls.__next__ = __next__  # type: ignore[attr-defined]  # see above
 
 
-def _quietly(action: Callable[[], object]) -> None:
+def _quietly(action: Callable[[], object]) -> object:
     """Run a bit of bookkeeping; if it breaks, say so in the report and let training go on."""
     try:
-        action()
+        return action()
     except Exception as error:  # a defect of ours must not cost the user the training
         with contextlib.suppress(Exception):  # whatever broke may break again
             from unstarve.collect.recorder import recorder
@@ -204,3 +210,4 @@ def _quietly(action: Callable[[], object]) -> None:
             owner = recorder()
             if owner is not None:
                 owner.lose(f"a loader could not be followed: {error!r}")
+    return None

@@ -9,12 +9,18 @@ Every one of them may be missing (macOS, gVisor, a locked-down container): its r
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
+import threading
 import time
 from pathlib import Path
 from typing import NamedTuple
 
+SCHEDSTAT = "/proc/thread-self/schedstat"
+IO = "/proc/self/io"
+
+_RUSAGE_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)  # not on macOS
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _DELAY_FIELD = 41
 """Of /proc/…/stat, counted from 0; the second field may hold blanks, so counting starts behind its ')'."""
@@ -42,48 +48,87 @@ class Reading(NamedTuple):
 
 
 class Counters:
-    """The calling thread's counters. Belongs to that thread; not to be carried over a fork."""
+    """The calling thread's counters. Belongs to that thread; not to be carried over a fork.
+
+    A program may close descriptors that it does not know (daemons do): what then cannot be read, or does not
+    read like a counter, is given up and not known from there on.
+    """
 
     def __init__(self) -> None:
-        self._schedstat = _open("/proc/thread-self/schedstat")
-        self._io = _open("/proc/self/io")
+        self._schedstat = _open(SCHEDSTAT)
+        self._io = _open(IO)
         self._stat = _open("/proc/thread-self/stat") if counts_delay() else None
 
     def read(self) -> Reading:
         """All counters now, in about six microseconds."""
-        usage = resource.getrusage(resource.RUSAGE_THREAD)
-        queued = asked = storage = delay = None
-        if self._schedstat is not None:
-            queued = int(os.pread(self._schedstat, 64, 0).split()[1])
+        system_ns = major_faults = switches = 0
+        asked = storage = delay = None
+        if _RUSAGE_THREAD is not None:
+            usage = resource.getrusage(_RUSAGE_THREAD)
+            system_ns, major_faults, switches = round(usage.ru_stime * 1e9), usage.ru_majflt, usage.ru_nvcsw
+        cpu_ns, queued = self.quick()
         if self._io is not None:
-            words = os.pread(self._io, 256, 0).split()
-            asked, storage = int(words[1]), int(words[9])
+            try:
+                words = os.pread(self._io, 256, 0).split()
+                asked, storage = int(words[1]), int(words[9])
+            except (OSError, ValueError, IndexError):
+                self._io = None
         if self._stat is not None:
-            delay = int(os.pread(self._stat, 512, 0).rpartition(b")")[2].split()[_DELAY_FIELD - 2]) * _TICK_NS
+            try:
+                fields = os.pread(self._stat, 512, 0).rpartition(b")")[2].split()
+                delay = int(fields[_DELAY_FIELD - 2]) * _TICK_NS
+            except (OSError, ValueError, IndexError):
+                self._stat = None
         return Reading(
             time.perf_counter_ns(),
-            time.thread_time_ns(),
-            round(usage.ru_stime * 1e9),
-            queued,
+            cpu_ns,
+            system_ns,
+            None if queued < 0 else queued,
             asked,
             storage,
-            usage.ru_majflt,
-            usage.ru_nvcsw,
+            major_faults,
+            switches,
             delay,
         )
 
     def quick(self) -> tuple[int, int]:
         """Thread CPU and queued nanoseconds alone (−1: not known), in about two microseconds."""
-        if self._schedstat is None:
-            return time.thread_time_ns(), -1
-        return time.thread_time_ns(), int(os.pread(self._schedstat, 64, 0).split()[1])
+        if self._schedstat is not None:
+            try:
+                return time.thread_time_ns(), int(os.pread(self._schedstat, 64, 0).split()[1])
+            except (OSError, ValueError, IndexError):
+                self._schedstat = None
+        return time.thread_time_ns(), -1
 
     def close(self) -> None:
         """Let go of the descriptors."""
         for fd in (self._schedstat, self._io, self._stat):
             if fd is not None:
-                os.close(fd)
+                with contextlib.suppress(OSError):  # somebody else was faster
+                    os.close(fd)
         self._schedstat = self._io = self._stat = None
+
+    __del__ = close  # threads come and go: their descriptors must go with them
+
+
+_here = threading.local()
+
+
+def own_counters() -> Counters:
+    """The calling thread's, opened once."""
+    found: Counters | None = getattr(_here, "counters", None)
+    if found is None:
+        found = _here.counters = Counters()
+    return found
+
+
+def _forget_in_child() -> None:
+    """The forked child's thread is another one than its parent's."""
+    global _here
+    _here = threading.local()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def counts_delay() -> bool:

@@ -8,7 +8,7 @@ changes nothing that the user holds.
 from __future__ import annotations
 
 import functools
-import threading
+import operator
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,16 +16,17 @@ from typing import Any
 from torch.utils.data._utils import fetch as stock
 
 from unstarve.collect import opens
-from unstarve.collect.counters import Counters, Reading
+from unstarve.collect.counters import Reading, own_counters
 from unstarve.collect.recorder import Recorder
+from unstarve.collect.transforms import wrap_transforms
 from unstarve.record import format as f
 
 PROBE = "_unstarve_probe"
 """Attribute of a fetcher: the probe that times it."""
-_PREPARED = "_unstarve_prepared"
 
 _clock = time.perf_counter_ns
 _UNKNOWN = -1
+_MOST_INDEX = 2**63
 
 
 class Probe:
@@ -40,54 +41,51 @@ class Probe:
         self.received_ns = 0
         """When the indices of this batch arrived here."""
         self._loader = loader
-        self._threads = threading.local()
         self._at_collate: Reading | None = None
         self._slowest_ns = 0
-        self._slowest_index = _UNKNOWN
+        self._slowest_index: Any = _UNKNOWN
 
     def fetch(self, original: Callable[[Any, Any], Any], fetcher: Any, index: Any) -> Any:
-        """Run torch's own fetch and record what it cost."""
-        counters = self._counters()
-        if _PREPARED not in fetcher.__dict__:
-            self._prepare(fetcher)
-        self._at_collate = None
-        self._slowest_ns, self._slowest_index = 0, _UNKNOWN
-        opens.count, opens.counting = 0, True
-        begin = counters.read()
+        """Run torch's own fetch and record what it cost.
+
+        Dataset and collate function are stood in for during the fetch alone: whoever looks at the fetcher at
+        any other time (torchdata saves the dataset's state from there) finds what torch has put there.
+        """
+        dataset, collate = fetcher.dataset, fetcher.collate_fn
+        begin = self._begin()
+        fetcher.collate_fn = functools.partial(self._collate, collate)
+        if isinstance(fetcher, stock._MapDatasetFetcher):
+            fetcher.dataset = _TimedDataset(dataset, self)
         failed = True
         try:
             batch = original(fetcher, index)
             failed = False
             return batch
         finally:
+            fetcher.dataset, fetcher.collate_fn = dataset, collate
             opens.counting = False
-            self._record(begin, counters.read(), _count(index), failed)
+            try:
+                self._record(begin, own_counters().read(), _count(index), failed)
+            except Exception as error:  # a defect of ours must not hide the user's own exception
+                self.owner.lose(f"the work on batch {self.task}: {error!r}")
 
-    def _counters(self) -> Counters:
-        found: Counters | None = getattr(self._threads, "counters", None)
-        if found is None:
-            found = self._threads.counters = Counters()
-        return found
-
-    def _prepare(self, fetcher: Any) -> None:
-        fetcher.__dict__[_PREPARED] = True
+    def _begin(self) -> Reading:
         opens.install()
-        collate = fetcher.collate_fn
+        wrap_transforms()
+        self._at_collate = None
+        self._slowest_ns, self._slowest_index = 0, _UNKNOWN
+        opens.count, opens.counting = 0, True
+        return own_counters().read()
 
-        @functools.wraps(collate)
-        def timed_collate(data: Any) -> Any:
-            self._at_collate = self._counters().read()
-            return collate(data)
-
-        fetcher.collate_fn = timed_collate
-        if isinstance(fetcher, stock._MapDatasetFetcher):
-            fetcher.dataset = _TimedDataset(fetcher.dataset, self)
+    def _collate(self, collate: Callable[[Any], Any], data: Any) -> Any:
+        self._at_collate = own_counters().read()
+        return collate(data)
 
     def note_sample(self, index: Any, taken_ns: int) -> None:
         """One ``dataset[index]`` took so long."""
         if taken_ns > self._slowest_ns:
             self._slowest_ns = taken_ns
-            self._slowest_index = index if isinstance(index, int) else _UNKNOWN
+            self._slowest_index = index
 
     def _record(self, begin: Reading, end: Reading, samples: int, failed: bool) -> None:
         collate = self._at_collate or end
@@ -115,7 +113,7 @@ class Probe:
                 end.cpu_ns - collate.cpu_ns,
                 end.system_ns - collate.system_ns,
                 _difference(end.queued_ns, collate.queued_ns),
-                self._slowest_index,
+                _number(self._slowest_index),
                 self._slowest_ns,
                 opens.count,
             ),
@@ -124,6 +122,8 @@ class Probe:
 
 class _TimedDataset:
     """Stands in for a map-style dataset inside a fetcher, to see which samples are slow."""
+
+    __slots__ = ("_dataset", "_probe")
 
     def __init__(self, dataset: Any, probe: Probe) -> None:
         self._dataset = dataset
@@ -172,3 +172,12 @@ def _count(index: Any) -> int:
         return len(index)
     except TypeError:
         return 1
+
+
+def _number(index: Any) -> int:
+    """A sampler may give numpy's or torch's numbers; a key of any other kind is not told."""
+    try:
+        number = operator.index(index)
+    except TypeError:
+        return _UNKNOWN
+    return number if abs(number) < _MOST_INDEX else _UNKNOWN

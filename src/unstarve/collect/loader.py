@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from unstarve.collect.counters import Counters
+from unstarve.collect.counters import own_counters
 from unstarve.collect.describe import Scale
 from unstarve.collect.device import Mark
 from unstarve.collect.fetching import Probe
@@ -82,7 +82,7 @@ class Tap:
         ready_ns: int,
         *,
         inside: bool = False,
-        marks: list[Mark] | None = None,
+        mark: Mark | None = None,
     ) -> None:
         """``iter(loader)`` has returned: a new epoch; `inside` when another's ``iter()`` called it.
 
@@ -93,7 +93,7 @@ class Tap:
         self._epoch = owner.next_epoch(self.number)
         self._index = 0
         if not self._nested:
-            self._waited(marks, f.BEGIN_WAIT, begin_ns, ready_ns)
+            self._waited(mark, f.BEGIN_WAIT, begin_ns, ready_ns)
         if owner.ideal is not None and not self._nested:
             owner.ideal.begin_epoch(self.number, loader)
             self._ideal = owner.ideal
@@ -132,22 +132,22 @@ class Tap:
         if self.probe is not None:
             self.probe.task = self._index
         ready = ready_batches(source)
-        counters = _counters()
+        counters = own_counters()
         at_ask = counters.quick()
-        marks = owner.device.ask() if owner.device is not None and not depth else None
+        mark = owner.device.ask() if owner.device is not None and not depth else None
         ask = _clock()
         try:
             batch = advance(source) if ideal is None else ideal.deliver(self.number, advance, source)
         except BaseException as error:
             end = _clock()
-            self._waited(marks, f.END_WAIT, ask, end)
+            self._waited(mark, f.END_WAIT, ask, end)
             self._end(ask, end, "" if isinstance(error, StopIteration) else type(error).__name__)
             raise
         finally:
             self._busy = False
             _here.depth = depth
         got = _clock()
-        self._waited(marks, f.BATCH_WAIT, ask, got)
+        self._waited(mark, f.BATCH_WAIT, ask, got)
         try:
             spent = _spent(at_ask, counters.quick(), outermost=depth == 0)
             self._record(batch, ask, got, (task_of(source, self), ready, self.sampler_ns, *spent), depth > 0)
@@ -171,11 +171,11 @@ class Tap:
         row = (self.number, flags, self._epoch, self._index, thread, size, nbytes, ask, got, own_ns, block)
         owner.row(f.BATCH, got, row + inside)
 
-    def _waited(self, marks: list[Mark] | None, kind: int, ask: int, got: int) -> None:
+    def _waited(self, mark: Mark | None, kind: int, ask: int, got: int) -> None:
         """A wait is over: the device's side of it is timed, too."""
         owner = self._recorder
-        if marks and owner.device is not None:
-            owner.device.got(marks, (self.number, kind, self._epoch, self._index), ask, got)
+        if mark is not None and owner.device is not None:
+            owner.device.got(mark, (self.number, kind, self._epoch, self._index), ask, got)
             owner.own_ns += owner.device.take_own_ns()
 
     def _end(self, ask: int, end: int, error: str) -> None:
@@ -195,18 +195,9 @@ class Tap:
             _end_training()
 
 
-def _counters() -> Counters:
-    """The calling thread's."""
-    found: Counters | None = getattr(_here, "counters", None)
-    if found is None:
-        found = _here.counters = Counters()
-        _here.at_got = found.quick()
-    return found
-
-
 def _spent(at_ask: tuple[int, int], at_got: tuple[int, int], *, outermost: bool) -> tuple[int, int, int, int]:
     """CPU and queued nanoseconds of this wait, and of the step before it."""
-    before = _here.at_got
+    before: tuple[int, int] = getattr(_here, "at_got", at_ask)
     if outermost:
         _here.at_got = at_got
     known = at_ask[1] >= 0
@@ -245,13 +236,13 @@ class Watched:
         tap = Tap(owner, number, getattr(self._iterable, "batch_size", None), collated=True)
         depth = getattr(_here, "depth", 0)
         _here.depth = depth + 1  # a DataLoader in here is nested: its waits are part of this one's
-        marks = owner.device.ask() if owner.device is not None and not depth else None
+        mark = owner.device.ask() if owner.device is not None and not depth else None
         begin = _clock()
         try:
             iterator = iter(self._iterable)
         finally:
             _here.depth = depth
-        tap.begin(self._iterable, begin, _clock(), marks=marks)
+        tap.begin(self._iterable, begin, _clock(), mark=mark)
         return _WatchedIterator(iterator, tap)
 
     def __len__(self) -> int:

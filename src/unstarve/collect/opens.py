@@ -26,8 +26,14 @@ def install() -> None:
 
 def _listen(event: str, arguments: tuple[Any, ...]) -> None:
     global count
-    if counting and event == "open" and isinstance(arguments[0], str):
-        count += 1
+    if not counting or event != "open" or not isinstance(arguments[0], str):
+        return
+    count += 1
+    try:
         folder = os.path.dirname(arguments[0])  # noqa: PTH120 - pathlib costs more than the rest of the hook
+        if not folder.startswith("/"):
+            folder = os.path.abspath(folder)  # noqa: PTH100 - as above
         if folder in folders or len(folders) < _MOST_FOLDERS:
-            folders[os.path.abspath(folder) if not folder.startswith("/") else folder] += 1  # noqa: PTH100 - as above
+            folders[folder] += 1
+    except OSError:
+        pass  # the current folder is gone; the user's own call will say so

@@ -17,13 +17,13 @@ from typing import Any
 
 import torch
 
-from unstarve.collect import opens
+from unstarve.collect import opens, transforms
 from unstarve.collect.cuda import cuda_in_use
 from unstarve.collect.describe import loader_config
 from unstarve.collect.device import device_clock
 from unstarve.collect.ideal import Ideal
 from unstarve.collect.settings import LaunchSettings
-from unstarve.collect.site import call_site, variable_name
+from unstarve.collect.site import call_site, call_source, variable_name
 from unstarve.collect.stacks import StackSampler
 from unstarve.collect.system import describe_system
 from unstarve.record.writer import Writer
@@ -60,6 +60,7 @@ class Recorder:
         self._names: Counter[tuple[str, str]] = Counter()
         self._count = 0
         self._sampler: StackSampler | None = None
+        self._watching = False
         self._epochs: dict[int, int] = {}
         self._threads: dict[int, int] = {}
         self._main_thread = threading.main_thread().ident
@@ -108,7 +109,10 @@ class Recorder:
             if self._names[shown, where] > 1:  # one line of a helper function makes several loaders
                 shown += f" #{self._names[shown, where]}"
             twins[number] = weakref.ref(loader)
-            self.writer.meta("loader", id=number, name=shown, where=where, kind=kind, config=config)
+            source = call_source(filename, line, kind)
+            self.writer.meta(
+                "loader", id=number, name=shown, where=where, kind=kind, config=config, source=source
+            )
             return number
 
     def next_epoch(self, number: int) -> int:
@@ -162,22 +166,35 @@ class Recorder:
     def watch_stack(self) -> None:
         """Sample the stack of the calling thread from now on; once per process."""
         with self._lock:
-            if self._sampler is None:
-                self._sampler = StackSampler(self._write_sampled)
+            if self._watching:
+                return
+            self._watching = True
+            try:
+                self._sampler = StackSampler(self._write_sampled, self.lose, self._flush)
+            except (OSError, RuntimeError) as error:
+                self.lose(f"functions are not named: {error}")
+
+    def _flush(self) -> None:
+        """torch ends persistent workers by a signal: what is not written by then is gone."""
+        if self.active:
+            self.writer.flush(time.perf_counter_ns())
 
     def _write_sampled(self, found: list[tuple[Any, ...]], cpu_s: float) -> None:
         with self._lock:
             if self.active:
                 self.writer.meta("sampled", found=found, cpu_s=cpu_s)
                 self.writer.meta("system", **describe_system(opens.folders))
+                if transforms.spent:
+                    spent = [(name, *amounts) for name, amounts in list(transforms.spent.items())]
+                    self.writer.meta("transforms", spent=spent)
 
     def close(self) -> None:
         """Write the end of the record. Safe to call twice; does nothing in a forked child."""
+        if self._sampler is not None and os.getpid() == self.pid:
+            self._sampler.close()  # not under the lock: its thread may be waiting for that
         with self._lock:
             if not self.active or os.getpid() != self.pid:
                 return
-            if self._sampler is not None:
-                self._sampler.close()
             if self.device is not None:
                 self.device.close()
             self._write_device()

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import keyword
 import linecache
 import re
 import sys
+import tokenize
+from collections.abc import Iterator
 from types import FrameType
+
+_MOST_SOURCE = 1000
+"""Characters of a call beyond which it is not kept: nobody wants it printed again."""
+_MOST_LINES = 100
 
 _PASSED_OVER = {"torch", "torchdata", "unstarve", "typing", "functools", "contextlib"}
 
@@ -26,3 +33,46 @@ def variable_name(filename: str, line: int) -> str | None:
     """The name that the source line assigns to, as in ``train_loader = DataLoader(…)``."""
     match = re.match(r"\s*(?:self\.)?(\w+)\s*(?::[^=]+)?=[^=]", linecache.getline(filename, line))
     return match.group(1) if match and not keyword.iskeyword(match.group(1)) else None  # else: loader = …
+
+
+def call_source(filename: str, line: int, kind: str) -> str | None:
+    """The call on this line that makes a loader of class `kind`, as written; None when that is not sure.
+
+    Only the call itself is parsed: parsing all of the user's file could warn about it a second time.
+    """
+    lines = linecache.getlines(filename)[line - 1 : line - 1 + _MOST_LINES] if line > 0 else []
+    if not lines:
+        return None
+    starts = _calls(lines[0], rf"(?:{re.escape(kind)}|DataLoader)") or _calls(lines[0], r"\w*Loader")
+    starts = starts or [match.start() for match in re.finditer(r"super\(\)\.__init__\(", lines[0])]
+    if len(starts) != 1:
+        return None
+    text = _up_to_closing([lines[0][starts[0] :], *lines[1:]])
+    try:
+        made = text is not None and isinstance(ast.parse(text, mode="eval").body, ast.Call)
+    except (SyntaxError, ValueError):
+        return None
+    return text if made else None
+
+
+def _calls(line: str, name: str) -> list[int]:
+    """Where a call of this name begins, the modules before it included."""
+    return [match.start() for match in re.finditer(rf"(?<![\w.])(?:\w+\.)*{name}(?:\[[^\]]*\])?\(", line)]
+
+
+def _up_to_closing(lines: list[str]) -> str | None:
+    """The text up to the bracket that closes the call: the first pair, or the one after ``super()``."""
+    source: Iterator[str] = iter(lines)
+    depth, pairs = 0, 2 if lines[0].startswith("super()") else 1
+    try:
+        for token in tokenize.generate_tokens(lambda: next(source, "")):
+            if token.type == tokenize.OP and token.string in "()[]{}":
+                depth += 1 if token.string in "([{" else -1
+                pairs -= depth == 0 and token.string == ")"
+                if pairs == 0:
+                    row, column = token.end
+                    text = "".join([*lines[: row - 1], lines[row - 1][:column]])
+                    return text if len(text) <= _MOST_SOURCE else None
+    except (tokenize.TokenError, SyntaxError):
+        return None
+    return None

@@ -1,6 +1,6 @@
 """A light sampler of one thread's stack: which functions the time goes to, where no counter can tell.
 
-A daemon thread looks at the watched thread's frames some forty times a second. It sorts what it sees into
+A thread of its own looks at the watched thread's frames some forty times a second. It sorts what it sees into
 *fetch* (making a batch) and *step* (working on one), by finding unstarve's own frames further out; waiting
 for a batch that others make is neither. The thread's scheduler statistics since the last look tell whether
 it wanted a CPU or was blocked. Whether it ran Python or native code is told by the look itself: native code
@@ -10,22 +10,28 @@ beside what it found.
 
 from __future__ import annotations
 
+import _thread
+import contextlib
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
-from typing import Any
-
-import torch
 
 from unstarve.collect.counters import Counters
+from unstarve.collect.expression import works_on_torch
 
 INTERVAL_S = 0.025
-_REPORT_S = 2.0
+_REPORT_S = 0.5
+_REPORT_SHARE = 0.2
+"""Of the time so far: reports become rarer, or those of a long run would fill its file."""
+_END_S = 1.0
 _MOST_FUNCTIONS = 200
-_MOST_LOCALS = 40
 _FETCHING = "unstarve.collect.fetching"
+_INSIDE_A_FETCH = {_FETCHING, "unstarve.collect.transforms"}
+"""Our wrappers that a fetch runs through; any other frame of ours means that training waits."""
 _NOT_COMPUTING = {"torch.serialization", "torch.utils.tensorboard.writer"}
 _LATE = 0.6
 """Of the interpreter's switch interval: so late is a look when Python code had to be interrupted for it."""
@@ -35,30 +41,61 @@ Key = tuple[str, str, str, int, bool, bool]
 
 
 class StackSampler:
-    """Watches the thread that starts it. `report` is called now and then with what was found so far."""
+    """Watches the thread that makes it. `report` is called now and then with what was found so far.
 
-    def __init__(self, report: Callable[..., object]) -> None:
+    `look_on` is called at every look: what else is to be done beside the watched thread.
+    Raises `OSError` or `RuntimeError` where a thread cannot be watched or no other one be started.
+    """
+
+    def __init__(
+        self, report: Callable[..., object], lose: Callable[[str], object], look_on: Callable[[], object]
+    ) -> None:
         self._report = report
+        self._look_on = look_on
+        self._lose = lose
         self._ident = threading.get_ident()
         self._watched = Counters()  # opened by the watched thread, so that they are its counters
-        self._clock_id = time.pthread_getcpuclockid(self._ident)
+        self._clock_id = _cpu_clock(self._ident)
         self._seconds: dict[Key, float] = {}
-        self._stop = threading.Event()
+        self._began = self._reported = time.perf_counter()
         self._own_cpu_s = 0.0
-        self._thread = threading.Thread(target=self._run, name="unstarve-stacks", daemon=True)
-        self._thread.start()
+        self._looking: _Looking | None = None
+        self.resume()
+        _samplers.add(self)
+
+    def resume(self) -> None:
+        """Go on looking."""
+        if self._looking is None:
+            self._looking = _Looking(self._run)
+
+    def pause(self) -> None:
+        """Stop looking; the thread that looks is gone afterwards."""
+        looking, self._looking = self._looking, None
+        if looking is not None:
+            looking.end()
 
     def close(self) -> None:
         """Stop looking and report for the last time."""
-        if not self._stop.is_set():
-            self._stop.set()
+        if self in _samplers:
+            self.abandon()
+            self.pause()
             self._tell()
 
-    def _run(self) -> None:
-        own = Counters()
-        looked = reported = time.perf_counter()
+    def abandon(self) -> None:
+        """In a forked child, which has no such thread: forget it."""
+        _samplers.discard(self)
+
+    def _run(self, stop: threading.Event) -> None:
+        try:
+            self._look(stop)
+        except Exception as error:  # a defect of ours must not print into the user's terminal
+            self._lose(f"functions are named up to here only: {error!r}")
+
+    def _look(self, stop: threading.Event) -> None:
+        own, own_before_s = Counters(), self._own_cpu_s
+        looked = time.perf_counter()
         wanted_s, own_queued_s = self._wanted_s(), _queued_s(own)
-        while not self._stop.wait(INTERVAL_S):
+        while not stop.wait(INTERVAL_S):
             now = time.perf_counter()
             frame = sys._current_frames().get(self._ident)
             if frame is None:
@@ -71,10 +108,11 @@ class StackSampler:
             if key is not None and (key in self._seconds or len(self._seconds) < _MOST_FUNCTIONS):
                 self._seconds[key] = self._seconds.get(key, 0.0) + (now - looked)
             wanted_s, own_queued_s = wanted_now_s, own_queued_now_s
-            self._own_cpu_s = time.thread_time()
-            if now - reported > _REPORT_S:
+            self._look_on()
+            self._own_cpu_s = own_before_s + time.thread_time()
+            if now - self._reported > max(_REPORT_S, _REPORT_SHARE * (now - self._began)):
                 self._tell()
-                reported = now
+                self._reported = now
             looked = time.perf_counter()
 
     def _tell(self) -> None:
@@ -84,6 +122,62 @@ class StackSampler:
     def _wanted_s(self) -> float:
         """Seconds that the watched thread was on a CPU or waiting for one."""
         return time.clock_gettime(self._clock_id) + _queued_s(self._watched)
+
+
+class _Looking:
+    """A bare thread: neither listed by ``threading`` nor traced by a user's tracer nor waited for at exit."""
+
+    def __init__(self, run: Callable[[threading.Event], None]) -> None:
+        self._run = run
+        self._stop = threading.Event()
+        self._native_id = 0
+        self._done = _thread.allocate_lock()
+        self._done.acquire()
+        _thread.start_new_thread(self._bootstrap, ())
+
+    def _bootstrap(self) -> None:
+        try:
+            self._native_id = _thread.get_native_id()
+            self._run(self._stop)
+        finally:
+            self._done.release()
+
+    def end(self) -> None:
+        """Let the thread end, and wait until the kernel, too, counts it no more."""
+        self._stop.set()
+        deadline = time.monotonic() + _END_S
+        if self._done.acquire(timeout=_END_S):
+            task = Path(f"/proc/self/task/{self._native_id}")
+            while task.exists() and time.monotonic() < deadline:
+                time.sleep(0)
+
+
+_samplers: set[StackSampler] = set()
+"""The one of this process, while it runs."""
+
+
+def _before_fork() -> None:
+    """From Python 3.12 on, a fork beside other threads warns: ours must not be the reason."""
+    for sampler in list(_samplers):
+        sampler.pause()
+
+
+def _after_fork_in_parent() -> None:
+    for sampler in list(_samplers):
+        with contextlib.suppress(RuntimeError):  # no more threads
+            sampler.resume()
+
+
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_samplers.clear
+)
+
+
+def _cpu_clock(ident: int) -> int:
+    clock_of: Callable[[int], int] | None = getattr(time, "pthread_getcpuclockid", None)
+    if clock_of is None:
+        raise OSError("threads have no CPU clock here")  # macOS
+    return clock_of(ident)
 
 
 def _queued_s(counters: Counters) -> float:
@@ -96,28 +190,22 @@ def _place(innermost: FrameType, wants_cpu: bool, *, runs_python: bool) -> Key |
     outer: FrameType | None = innermost
     while outer is not None:
         name = _module(outer)
+        if name == _FETCHING and outer.f_code.co_name == "timed_collate":
+            place = "collate"
+            break
         if name == _FETCHING and outer.f_code.co_qualname == "Probe.fetch":
             place = "fetch"
             break
-        if name.startswith("unstarve.collect.") and name != _FETCHING:
+        if name.startswith("unstarve.collect.") and name not in _INSIDE_A_FETCH:
             return None
         in_torch = in_torch or name.startswith("torch.")
         on_host = on_host or name in _NOT_COMPUTING
         outer = outer.f_back
     native = wants_cpu and not runs_python
-    computes = in_torch or (place == "step" and native and _handles_tensors(innermost))
+    computes = in_torch or (place == "step" and native and works_on_torch(innermost))
     code = innermost.f_code
     return place, code.co_qualname, code.co_filename, code.co_firstlineno, wants_cpu, computes and not on_host
 
 
 def _module(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", ""))
-
-
-def _handles_tensors(frame: FrameType) -> bool:
-    """Whether a function's variables hold tensors: plain ``x @ w`` leaves no frame of torch."""
-    try:
-        values: list[Any] = list(frame.f_locals.values())[:_MOST_LOCALS]
-        return any(isinstance(value, torch.Tensor) for value in values)
-    except RuntimeError:  # the variables change under our eyes
-        return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,11 @@ def usable_cores() -> int:
 
 
 def cgroup_quota_cores(root: Path = Path("/sys/fs/cgroup")) -> float | None:
-    """Cores' worth of CPU time that a cgroup allows; None for no limit.
+    """Cores' worth of CPU time that the tightest cgroup allows; None for no limit.
 
     Version 2 says ``cpu.max``: "200000 100000" (or "max 100000"); version 1 says it in two files.
     """
+    limits = []
     for folder in _cgroup_folders(root, "cpu"):
         try:
             quota, period = (folder / "cpu.max").read_text().split()
@@ -43,8 +45,8 @@ def cgroup_quota_cores(root: Path = Path("/sys/fs/cgroup")) -> float | None:
             except OSError:
                 continue
         if quota.isdigit() and int(period) > 0:
-            return int(quota) / int(period)
-    return None
+            limits.append(int(quota) / int(period))
+    return min(limits, default=None)
 
 
 def cgroup_throttled(root: Path = Path("/sys/fs/cgroup")) -> int | None:
@@ -67,8 +69,9 @@ def _cgroup_folders(root: Path, controller: str) -> list[Path]:
     except OSError:
         return []
     for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "" or controller in controllers.split(","):
+        _, known, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if (known and controllers == "") or controller in controllers.split(","):
             base = root if controllers == "" else root / controllers
             inside = base / path.lstrip("/")
             folders += [inside, *(p for p in inside.parents if p == base or base in p.parents)]
@@ -83,18 +86,20 @@ def missing_counters() -> list[str]:
 def filesystems(folders: Counter[str]) -> Counter[str]:
     """Files opened per kind of file system.
 
-    A line of /proc/self/mountinfo: ``36 35 98:0 / /data rw,noatime - ext4 /dev/sda1 rw``.
+    A line of /proc/self/mountinfo: ``36 35 98:0 / /data rw,noatime - ext4 /dev/sda1 rw``; a blank in the
+    mount point is written ``\\040``.
     """
     mounts: list[tuple[str, str]] = []
     try:
         for line in Path("/proc/self/mountinfo").read_text().splitlines():
             left, _, right = line.partition(" - ")
-            mounts.append((left.split()[4], right.split()[0]))
+            point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), left.split()[4])
+            mounts.append((point, right.split()[0]))
     except (OSError, IndexError):
         return Counter()
     mounts.sort(key=lambda mount: -len(mount[0]))
     kinds: Counter[str] = Counter()
-    for folder, count in folders.items():
+    for folder, count in list(folders.items()):  # others open files meanwhile
         inside = [kind for point, kind in mounts if f"{folder}/".startswith(f"{point.rstrip('/')}/")]
         kinds[inside[0] if inside else "unknown"] += count
     return kinds

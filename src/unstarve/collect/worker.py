@@ -25,29 +25,25 @@ _clock = time.perf_counter_ns
 
 def run_worker(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run torch's worker loop with its queues looked at."""
-    bound = inspect.signature(original).bind(*args, **kwargs)
-    probe = _start_probe(bound.arguments)
-    if probe is None:
-        return original(*args, **kwargs)
-    bound.arguments["index_queue"] = _IndexQueue(bound.arguments["index_queue"], probe)
-    bound.arguments["data_queue"] = _DataQueue(bound.arguments["data_queue"], probe)
+    owner: Recorder | None = None
     try:
-        return original(*bound.args, **bound.kwargs)
-    finally:
-        probe.owner.close()
-
-
-def _start_probe(arguments: dict[str, Any]) -> Probe | None:
-    try:
-        owner = recorder(worker_id=int(arguments["worker_id"]))
-        if owner is None:
-            return None
-        wrap_fetchers()
-        owner.watch_stack()
-        fetching.worker_probe = Probe(owner, f.NO_LOADER)
+        bound = inspect.signature(original).bind(*args, **kwargs)
+        owner = recorder(worker_id=int(bound.arguments["worker_id"]))
+        if owner is not None:
+            wrap_fetchers()
+            owner.watch_stack()
+            probe = Probe(owner, f.NO_LOADER)
+            bound.arguments["index_queue"] = _IndexQueue(bound.arguments["index_queue"], probe)
+            bound.arguments["data_queue"] = _DataQueue(bound.arguments["data_queue"], probe)
+            args, kwargs = bound.args, bound.kwargs
+            fetching.worker_probe = probe
     except Exception as error:  # a worker that cannot be followed must still work
         print(f"unstarve: not recording worker {os.getpid()}: {error!r}", file=sys.stderr)
-    return fetching.worker_probe
+    try:
+        return original(*args, **kwargs)
+    finally:
+        if owner is not None:
+            owner.close()
 
 
 class _IndexQueue:

@@ -26,7 +26,19 @@ from unstarve.model.concluded import (
     Verdict,
 )
 from unstarve.model.device import GpuSummary, Reading, Stall
-from unstarve.model.recorded import Batch, Crew, Epoch, Loader, Process, Received, Run, Sampled, Sent, Work
+from unstarve.model.recorded import (
+    Batch,
+    Crew,
+    Epoch,
+    Loader,
+    Process,
+    Received,
+    Run,
+    Sampled,
+    Sent,
+    TransformTime,
+    Work,
+)
 
 __all__ = [
     "Advice",
@@ -62,6 +74,7 @@ __all__ = [
     "Stall",
     "State",
     "Throughput",
+    "TransformTime",
     "Verdict",
     "Work",
 ]

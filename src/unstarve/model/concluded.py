@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unstarve.model.causes import Cause, State
+from unstarve.model.device import GpuSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,8 @@ class LoaderSummary:
     background: bool
     """Consumed outside the main thread."""
     wait_ms: Spread | None
+    source: str | None = None
+    """The call that made it, as the user wrote it; None where it could not be found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +201,7 @@ class Diagnosis:
     overhead: Overhead
     loaders: tuple[LoaderSummary, ...]
     lost: tuple[str, ...]
+    gpu: GpuSummary | None = None
     waits: Mapping[Cause, float] = field(default_factory=dict)
     """Seconds of waiting per cause, of the measured part."""
     demand: Demand | None = None

@@ -137,7 +137,7 @@ class Sampled(NamedTuple):
     """Where a stack sampler found the code of this process."""
 
     place: str
-    """``fetch``: making a batch; ``step``: working on one."""
+    """``fetch``: getting samples; ``collate``: building a batch of them; ``step``: working on one."""
     function: str
     file: str
     line: int
@@ -146,6 +146,14 @@ class Sampled(NamedTuple):
     torch: bool
     """Inside of torch, or handling tensors."""
     seconds: float
+
+
+class TransformTime(NamedTuple):
+    """What a transform in a known container (torchvision, albumentations) has taken in one process."""
+
+    name: str
+    seconds: float
+    calls: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +188,8 @@ class Loader:
     """Class name."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """Arguments that matter for speed: ``num_workers``, ``batch_size``, …"""
+    source: str | None = None
+    """The call that made it, as the user wrote it; None where it could not be found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +221,7 @@ class Process:
     receipts: tuple[Received, ...] = ()
     crews: tuple[Crew, ...] = ()
     sampled: tuple[Sampled, ...] = ()
+    transforms: tuple[TransformTime, ...] = ()
     system: Mapping[str, Any] = field(default_factory=dict)
     """What the process found out about its machine: cores, quota, file systems, missing counters."""
     stalls: tuple[Stall, ...] = ()

@@ -23,10 +23,11 @@ A META payload is one UTF-8 JSON object with a key ``meta`` that names what it i
     launch   command, kind, started_at, pid, host                      (by the launcher, first)
     result   exit_code, error                                          (by the launcher, last)
     process  pid, host, rank, worker, versions, start_ns, offset_ns    (first of a process)
-    loader   id, name, where, kind, config
+    loader   id, name, where, kind, config, source
     crew     loader, epoch, pids: the workers of an epoch
     sampled  found, cpu_s: what the stack sampler has seen so far      (again and again: the last one counts)
     system   cores, quota, …: what the process knows of its machine    (the same)
+    transforms  spent: name, seconds, calls of single transforms       (the same)
     device   name, rank                                                (when training has begun, at its end)
     lost     message: something could not be recorded
     end      end_ns, stopped                                           (last of a process)

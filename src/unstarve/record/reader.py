@@ -26,6 +26,7 @@ from unstarve.model import (
     Sampled,
     Sent,
     Stall,
+    TransformTime,
     Work,
 )
 from unstarve.record import format as f
@@ -188,7 +189,7 @@ def _process(stream: _Stream) -> Process | None:
         start_ns=who["start_ns"],
         clock_offset_ns=who["offset_ns"],
         loaders=tuple(
-            Loader(m["id"], m["name"], m["where"], m["kind"], m["config"])
+            Loader(m["id"], m["name"], m["where"], m["kind"], m["config"], m.get("source"))
             for m in stream.metas
             if m["meta"] == "loader"
         ),
@@ -205,6 +206,7 @@ def _process(stream: _Stream) -> Process | None:
         ),
         sampled=tuple(Sampled(*found) for found in (stream.meta("sampled") or {"found": []})["found"]),
         system=stream.meta("system") or {},
+        transforms=tuple(TransformTime(*t) for t in (stream.meta("transforms") or {"spent": []})["spent"]),
         stalls=tuple(Stall(row[0], *row[2:5], *row[6:]) for row in stream.rows[f.STALL]),
         readings=tuple(_reading(row) for row in stream.rows[f.GAUGE]),
     )

@@ -1,0 +1,365 @@
+"""How right unstarve's account of the GPU is, and what it costs; needs a CUDA device, else says so.
+
+For each mix of loader and step, in one and the same stretch of training:
+
+    wait      share of the time that the host spent in next()
+    stall     share in which the GPU starved for data, by unstarve's events
+    truth     the same by torch.profiler: its idle time (no kernel, copy or fill running) inside the waits
+    idle      all of the profiler's idle time
+    gaps      what of that lies outside the waits and is shorter than 50 µs each: launch gaps
+    late      idle − truth − gaps: the host's code had given the GPU nothing to do
+    unused    idle as unstarve knows it: 1 − the utilization that the driver records
+    unread    waits whose events had not fired at the end
+
+``stall`` may differ from ``truth`` by 3 points. Then the cost: a step of 4 ms with and without the events, in
+turns, once with the host ahead of the device and once with a synchronization in every step.
+
+    python bench/device.py [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.data import DataLoader, Dataset
+
+from unstarve.collect.device import DeviceClock
+from unstarve.record import format as f
+
+WIDTH = 4096
+LAYER_MS = 0.33
+"""Forward, backward and update of one layer below on an H200: what makes a step about as long as it says."""
+LAUNCH_GAP_NS = 50_000
+POINTS = 0.03
+OVERHEAD = 0.005
+
+Batch = torch.Tensor
+Take = Callable[[Callable[[], Batch]], Batch]
+Step = Callable[[Batch], None]
+
+
+class Sleepy(Dataset[torch.Tensor]):
+    """Samples that take their time."""
+
+    def __init__(self, sample_s: float, floats: int = WIDTH) -> None:
+        self._sample_s = sample_s
+        self._floats = floats
+
+    def __len__(self) -> int:
+        return 10_000_000
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if self._sample_s:
+            time.sleep(self._sample_s)
+        return torch.ones(self._floats)
+
+
+@dataclass(frozen=True)
+class Mix:
+    name: str
+    loader: Callable[[], Iterator[Batch]]
+    step: Callable[[], Step]
+    take: Callable[[], Take] = lambda: lambda following: following()
+    own_stream: bool = False
+
+
+def loading(sample_ms: float, workers: int, **options: Any) -> Callable[[], Iterator[Batch]]:
+    floats = options.pop("floats", WIDTH)
+    data = Sleepy(sample_ms / 1e3, floats)
+    return lambda: iter(DataLoader(data, batch_size=8, num_workers=workers, **options))
+
+
+def in_memory() -> Iterator[Batch]:
+    return itertools.repeat(torch.ones(8, WIDTH))
+
+
+def training(step_ms: float, after_s: float = 0.0, *, sync: bool = False) -> Callable[[], Step]:
+    """A stack of linear layers and an optimizer; then, perhaps, code that the GPU has nothing to do with."""
+
+    def make() -> Step:
+        layers = [torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(round(step_ms / LAYER_MS))]
+        model = torch.nn.Sequential(*layers).to("cuda", torch.bfloat16)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+
+        def step(batch: Batch) -> None:
+            x = batch.to("cuda", non_blocking=True).flatten()[: 8 * WIDTH].view(8, WIDTH)
+            loss = model(x.to(torch.bfloat16).repeat(256, 1)).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if sync:
+                loss.item()
+            if after_s:
+                time.sleep(after_s)
+
+        return step
+
+    return make
+
+
+def graphed(step_ms: float) -> Callable[[], Step]:
+    """The whole step in one CUDA graph."""
+
+    def make() -> Step:
+        eager = training(step_ms)()
+        held = torch.ones(8, WIDTH, device="cuda")
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                eager(held)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            eager(held)
+
+        def step(batch: Batch) -> None:
+            held.copy_(batch, non_blocking=True)
+            graph.replay()
+
+        return step
+
+    return make
+
+
+def tiny_kernels() -> Step:
+    """More launches than work: the host is late all the time."""
+    x = torch.ones(1024, device="cuda")
+
+    def step(batch: Batch) -> None:
+        x.add_(batch.flatten()[:1024].to("cuda", non_blocking=True))
+        for _ in range(400):
+            x.mul_(0.5)
+
+    return step
+
+
+def prefetcher() -> Take:
+    """The well-known one: fetch and copy on a side stream while training runs on the current one."""
+    side = torch.cuda.Stream()
+
+    def take(following: Callable[[], Batch]) -> Batch:
+        with torch.cuda.stream(side):
+            batch = following().to("cuda", non_blocking=True)
+        torch.cuda.current_stream().wait_stream(side)
+        batch.record_stream(torch.cuda.current_stream())
+        return batch
+
+    return take
+
+
+MIXES = [
+    Mix("slow loader, long step", loading(2, 2), training(6)),
+    Mix("slow loader, short step", loading(2, 2), training(2)),
+    Mix("0 workers, long step", loading(1, 0), training(5)),
+    Mix("fast loader", loading(0.2, 4), training(4)),
+    Mix("data in memory", in_memory, training(4)),
+    Mix("10 ms of host code a step", loading(0.2, 4), training(4, after_s=0.01)),
+    Mix("slow loader and host code", loading(2, 2), training(2, after_s=0.004)),
+    Mix("synchronizing every step", loading(1, 2), training(4, sync=True)),
+    Mix("CUDA graph, slow loader", loading(2, 2), graphed(5)),
+    Mix("large pinned copies", loading(0, 4, floats=1 << 20, pin_memory=True), training(4)),
+    Mix("prefetcher on a side stream", loading(2, 2, pin_memory=True), training(6), prefetcher),
+    Mix("training on its own stream", loading(2, 2), training(6), own_stream=True),
+    Mix("tiny kernels, data in memory", in_memory, tiny_kernels),
+]
+
+
+@dataclass
+class Measured:
+    wall_ns: int
+    waits: list[tuple[int, int]]
+    busy: list[tuple[int, int]]
+    """The profiler's: sorted, without overlap, inside the window; on the same clock as `waits`."""
+    rows: list[tuple[int, tuple[Any, ...]]]
+
+    def rows_of(self, kind: int) -> list[tuple[Any, ...]]:
+        return [row for row_kind, row in self.rows if row_kind == kind]
+
+
+def measure(mix: Mix, seconds: float) -> Measured:
+    rows: list[tuple[int, tuple[Any, ...]]] = []
+    clock = DeviceClock(lambda kind, now, row: rows.append((kind, row)), print)
+    stream = torch.cuda.stream(torch.cuda.Stream()) if mix.own_stream else nullcontext()
+    waits: list[tuple[int, int]] = []
+    batches = mix.loader()
+
+    def following() -> Batch:
+        mark = clock.ask()
+        ask = time.perf_counter_ns()
+        batch = next(batches)
+        got = time.perf_counter_ns()
+        if mark is not None:
+            clock.got(mark, (0, f.BATCH_WAIT, 0, len(waits)), ask, got)
+        waits.append((ask, got))
+        return batch
+
+    def train(for_s: float) -> None:
+        until = time.perf_counter() + for_s
+        while time.perf_counter() < until:
+            step(take(following))
+        torch.cuda.synchronize()
+
+    with stream:
+        step, take = mix.step(), mix.take()
+        train(1.0)
+        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+            train(0.3)
+            clock.read(time.perf_counter_ns())
+            waits.clear()
+            clock.read_gauges({torch.cuda.current_device()}, time.perf_counter_ns())
+            del rows[:-1]  # a reading is about the time since the one before
+            begin, offset = time.perf_counter_ns(), time.time_ns() - time.perf_counter_ns()
+            train(seconds)
+            end = time.perf_counter_ns()
+            clock.close()
+    busy = merged(device_work(profiler), begin + offset, end + offset)
+    return Measured(end - begin, waits, [(a - offset, b - offset) for a, b in busy], rows)
+
+
+def device_work(profiler: Any) -> Iterator[tuple[int, int]]:
+    """Begin and end, in nanoseconds since 1970, of whatever ran on the device."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        trace = json.loads(path.read_text())
+    base = int(trace.get("baseTimeNanoseconds", 0))
+    for event in trace["traceEvents"]:
+        if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
+            begin = base + round(event["ts"] * 1e3)
+            yield begin, begin + round(event["dur"] * 1e3)
+
+
+def merged(work: Iterator[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:
+    union: list[tuple[int, int]] = []
+    inside = ((max(a, begin), min(b, end)) for a, b in work)
+    for a, b in sorted((a, b) for a, b in inside if a < b):
+        if union and a <= union[-1][1]:
+            union[-1] = (union[-1][0], max(b, union[-1][1]))
+        else:
+            union.append((a, b))
+    return union
+
+
+def idle_gaps(measured: Measured) -> list[tuple[int, int]]:
+    ends = [b for _, b in measured.busy]
+    begins = [a for a, _ in measured.busy]
+    return list(zip(ends[:-1], begins[1:], strict=True))
+
+
+def overlap_ns(gap: tuple[int, int], waits: list[tuple[int, int]]) -> int:
+    return sum(max(0, min(gap[1], b) - max(gap[0], a)) for a, b in waits)
+
+
+def tell(mix: Mix, measured: Measured) -> tuple[str, float]:
+    wall = measured.wall_ns
+    gaps = idle_gaps(measured)
+    edges = wall - (measured.busy[-1][1] - measured.busy[0][0])
+    inside, at = 0, 0
+    launch = 0
+    for gap in gaps:
+        while at < len(measured.waits) and measured.waits[at][1] <= gap[0]:
+            at += 1
+        near = measured.waits[at : at + 4]
+        in_waits = overlap_ns(gap, near)
+        inside += in_waits
+        outside = gap[1] - gap[0] - in_waits
+        launch += outside if outside < LAUNCH_GAP_NS else 0
+    inside += overlap_ns((measured.waits[0][0], measured.busy[0][0]), measured.waits[:1])
+    stall = sum(row[-1] for row in measured.rows_of(f.STALL)) / wall
+    idle = (sum(b - a for a, b in gaps) + edges) / wall
+    read = [(row[2], row[3] / 100) for row in measured.rows_of(f.GAUGE) if row[3] >= 0]
+    busy = weighted([(share, b - a) for (a, _), (b, share) in itertools.pairwise(read)])
+    wait = sum(b - a for a, b in measured.waits) / wall
+    late = idle - (inside + launch) / wall
+    shares = (wait, stall, inside / wall, idle, launch / wall, late, None if busy is None else 1 - busy)
+    cells = "".join("       –" if share is None else f"{share:8.1%}" for share in shares)
+    unread = len(measured.waits) - len(measured.rows_of(f.STALL))
+    return f"{mix.name:32}{len(measured.waits):6}{cells}{unread:8}", abs(stall - inside / wall)
+
+
+def weighted(pairs: list[tuple[float, int]]) -> float | None:
+    total = sum(weight for _, weight in pairs)
+    return sum(value * weight for value, weight in pairs) / total if total else None
+
+
+def overhead(*, sync: bool, blocks: int, steps: int = 50) -> tuple[float, float, float]:
+    """Milliseconds a step without and with the clock, and the median of the paired ratios less one."""
+    step = training(4, sync=sync)()
+    batch = torch.ones(8, WIDTH)
+    clock = DeviceClock(lambda kind, now, row: None, print)
+
+    def bare() -> None:
+        step(batch)
+
+    def clocked() -> None:
+        mark = clock.ask()
+        now = time.perf_counter_ns()
+        if mark is not None:
+            clock.got(mark, (0, 0, 0, 0), now, now)
+        step(batch)
+
+    def block(turn: Callable[[], None]) -> float:
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(steps):
+            turn()
+        torch.cuda.synchronize()
+        return (time.perf_counter() - begin) / steps * 1e3
+
+    block(bare), block(clocked)
+    pairs = []
+    for number in range(blocks):
+        if number % 2:
+            without, with_it = block(bare), block(clocked)
+        else:
+            with_it, without = block(clocked), block(bare)
+        pairs.append((without, with_it))
+    clock.close()
+    ratio = statistics.median(b / a for a, b in pairs) - 1
+    return statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs), ratio
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="shorter stretches, fewer repeats")
+    parser.add_argument("--only", help="mixes whose name contains this")
+    arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("bench/device.py: no CUDA device here, nothing to measure")
+        return
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Python {platform.python_version()}")
+    names = ("steps", "wait", "stall", "truth", "idle", "gaps", "late", "unused", "unread")
+    print(f"\n{'':32}{names[0]:>6}" + "".join(f"{name:>8}" for name in names[1:]))
+    worst = 0.0
+    for mix in MIXES:
+        if arguments.only and arguments.only not in mix.name:
+            continue
+        line, off = tell(mix, measure(mix, 1.5 if arguments.quick else 3.0))
+        worst = max(worst, off)
+        print(line, flush=True)
+    print(f"\nlargest difference of stall and truth: {worst * 100:.1f} points (bar: {POINTS * 100:g})")
+    for sync in (False, True):
+        without, with_it, ratio = overhead(sync=sync, blocks=20 if arguments.quick else 40)
+        kind = "synchronizing every step" if sync else "host ahead of the device"
+        print(
+            f"step of {without:.3f} ms, {kind}: {with_it:.3f} ms with the events, "
+            f"{ratio:+.2%} (bar: {OVERHEAD:.1%})"
+        )
+
+
+if __name__ == "__main__":
+    main()

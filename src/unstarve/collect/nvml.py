@@ -1,0 +1,100 @@
+"""NVIDIA's management library, straight from the driver: how busy a GPU is, and how full.
+
+The driver itself keeps a record of the GPU's utilization, several times a second; reading it now and then
+gives all of it, no matter when training finds time to look. It is about the whole GPU: other processes on
+it count too. Where a number is not to be had (another vendor, a container without the library, a slice of
+a GPU) it is −1.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import time
+from typing import Any
+
+import torch
+
+_UNKNOWN = -1
+_NO_ATTACH = 2
+"""Initialize without touching the GPUs, which takes seconds where there are many."""
+_GPU_UTILIZATION = 1
+_MOST_SAMPLES = 1024
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
+class _Value(ctypes.Union):
+    _fields_ = (("integer", ctypes.c_uint), ("double", ctypes.c_double))
+
+
+class _Sample(ctypes.Structure):
+    _fields_ = (("at_us", ctypes.c_ulonglong), ("value", _Value))
+
+
+class Gauge:
+    """One GPU's load and memory."""
+
+    def __init__(self, library: Any, handle: ctypes.c_void_p) -> None:
+        self._library = library
+        self._handle = handle
+        self._samples = (_Sample * _MOST_SAMPLES)()
+        self._seen_us = time.time_ns() // 1000
+        """The record from before this moment is about somebody else's work."""
+
+    @staticmethod
+    def of(device: int) -> Gauge | None:
+        """The gauge of torch's device `device`; None where there is no such library or no such device."""
+        library = _nvml()
+        uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
+        if library is None or uuid is None:
+            return None
+        handle = ctypes.c_void_p()
+        if library.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode(), ctypes.byref(handle)):
+            return None
+        return Gauge(library, handle)
+
+    def utilization(self) -> list[tuple[int, int]]:
+        """What the driver has recorded since the last call: (nanoseconds since 1970, percent), in order.
+
+        A percent is the share of the time since the sample before it in which any kernel was running.
+        """
+        count, kind = ctypes.c_uint(_MOST_SAMPLES), ctypes.c_uint()
+        failed = self._library.nvmlDeviceGetSamples(
+            self._handle,
+            _GPU_UTILIZATION,
+            ctypes.c_ulonglong(self._seen_us),
+            ctypes.byref(kind),
+            ctypes.byref(count),
+            self._samples,
+        )
+        if failed:  # also when there is nothing new
+            return []
+        found = [(s.at_us, s.value.integer) for s in self._samples[: count.value] if s.at_us > self._seen_us]
+        self._seen_us = max((at_us for at_us, _ in found), default=self._seen_us)
+        return [(at_us * 1000, percent) for at_us, percent in sorted(found)]
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes in use on the device, by anybody, and all that it has."""
+        memory = _Memory()
+        if self._library.nvmlDeviceGetMemoryInfo(self._handle, ctypes.byref(memory)):
+            return _UNKNOWN, _UNKNOWN
+        return memory.used, memory.total
+
+    def shared(self) -> bool:
+        """Whether more than one process computes on the device, as far as this one may know."""
+        count = ctypes.c_uint(0)
+        # With no room for the list it fails, and still says how long the list is.
+        self._library.nvmlDeviceGetComputeRunningProcesses_v3(self._handle, ctypes.byref(count), None)
+        return count.value > 1
+
+
+@functools.cache
+def _nvml() -> Any | None:
+    try:
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+        return None if library.nvmlInitWithFlags(_NO_ATTACH) else library
+    except (OSError, AttributeError):  # no driver of NVIDIA's, or one from before these calls
+        return None

@@ -1,0 +1,85 @@
+"""Time single transforms where they sit in a known container; elsewhere the stack sampler names functions.
+
+The containers' classes are wrapped, never their instances: a user's transform stays the object it was.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+_clock = time.perf_counter_ns
+
+spent: dict[str, list[float]] = {}
+"""Per transform, by class name: seconds and calls."""
+
+
+def wrap_transforms() -> None:
+    """Wrap the containers that this process has imported so far; calling it again looks for new ones."""
+    for module_name, class_name, method, timed in _CONTAINERS:
+        cls = getattr(sys.modules.get(module_name), class_name, None)
+        original = None if cls is None else vars(cls).get(method)
+        if original is not None and not hasattr(original, "__wrapped__"):
+            setattr(cls, method, functools.wraps(original)(timed(original)))
+
+
+def _call(transform: Any, *args: Any, **kwargs: Any) -> Any:
+    begin = _clock()
+    try:
+        return transform(*args, **kwargs)
+    finally:
+        _note(type(transform).__name__, _clock() - begin)
+
+
+def _note(name: str, taken_ns: int) -> None:
+    entry = spent.setdefault(name, [0.0, 0])
+    entry[0] += taken_ns / 1e9
+    entry[1] += 1
+
+
+def _compose(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``torchvision.transforms.Compose``: one value through all transforms."""
+
+    def __call__(self: Any, img: Any) -> Any:
+        for transform in self.transforms:
+            img = _call(transform, img)
+        return img
+
+    return __call__
+
+
+def _compose_v2(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``torchvision.transforms.v2.Compose``: one value or several through all transforms."""
+
+    def forward(self: Any, *inputs: Any) -> Any:
+        several = len(inputs) > 1
+        outputs: Any = inputs if several else inputs[0]
+        for transform in self.transforms:
+            outputs = _call(transform, *inputs)
+            inputs = outputs if several else (outputs,)
+        return outputs
+
+    return forward
+
+
+def _single(original: Callable[..., Any]) -> Callable[..., Any]:
+    """albumentations: every transform by itself, as its containers do more than call them."""
+
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        begin = _clock()
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _note(type(self).__name__, _clock() - begin)
+
+    return __call__
+
+
+_CONTAINERS: tuple[tuple[str, str, str, Callable[[Callable[..., Any]], Callable[..., Any]]], ...] = (
+    ("torchvision.transforms.transforms", "Compose", "__call__", _compose),
+    ("torchvision.transforms.v2._container", "Compose", "forward", _compose_v2),
+    ("albumentations.core.transforms_interface", "BasicTransform", "__call__", _single),
+)

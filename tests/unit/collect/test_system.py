@@ -1,0 +1,133 @@
+"""Cores, quota and file systems, as a process can find them out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from unstarve.collect import system
+from unstarve.collect.system import (
+    cgroup_quota_cores,
+    cgroup_throttled,
+    describe_system,
+    filesystems,
+    missing_counters,
+    usable_cores,
+)
+
+
+@pytest.fixture
+def proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A /proc/self of our own; files that are not written there are missing."""
+    real = Path
+
+    def fake(path: str | Path = ".") -> Path:
+        text = str(path)
+        return tmp_path / real(text).name if text.startswith("/proc/self/") else real(path)
+
+    monkeypatch.setattr(system, "Path", fake)
+    return tmp_path
+
+
+def cgroup(root: Path, folder: str, **files: str) -> None:
+    path = root / folder
+    path.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (path / name.replace("__", ".")).write_text(text)
+
+
+def test_version_2_quota_and_throttling(proc: Path) -> None:
+    (proc / "cgroup").write_text("0::/user/job\n")
+    root = proc / "fs"
+    cgroup(root, "user/job", cpu__max="150000 100000\n", cpu__stat="usage_usec 5\nnr_throttled 17\n")
+    assert cgroup_quota_cores(root) == 1.5
+    assert cgroup_throttled(root) == 17
+
+
+def test_version_2_without_a_limit_looks_further_out(proc: Path) -> None:
+    (proc / "cgroup").write_text("0::/pod/container\n")
+    root = proc / "fs"
+    cgroup(root, "pod/container", cpu__max="max 100000\n")
+    assert cgroup_quota_cores(root) is None
+    cgroup(root, "pod", cpu__max="400000 100000\n")
+    assert cgroup_quota_cores(root) == 4
+
+
+def test_the_tightest_limit_counts(proc: Path) -> None:
+    (proc / "cgroup").write_text("0::/pod/container\n")
+    root = proc / "fs"
+    cgroup(root, "pod/container", cpu__max="800000 100000\n")
+    cgroup(root, "pod", cpu__max="200000 100000\n")
+    assert cgroup_quota_cores(root) == 2
+
+
+def test_a_namespaced_container_sees_its_limits_at_the_root(proc: Path) -> None:
+    (proc / "cgroup").write_text("0::/\n")
+    root = proc / "fs"
+    cgroup(root, ".", cpu__max="50000 100000\n", cpu__stat="nr_throttled 3\n")
+    assert cgroup_quota_cores(root) == 0.5
+    assert cgroup_throttled(root) == 3
+
+
+def test_version_1_quota_and_throttling(proc: Path) -> None:
+    (proc / "cgroup").write_text("4:memory:/a\n3:cpu,cpuacct:/docker/abc\n1:name=systemd:/x\n")
+    root = proc / "fs"
+    cgroup(
+        root,
+        "cpu,cpuacct/docker/abc",
+        cpu__cfs_quota_us="50000\n",
+        cpu__cfs_period_us="100000\n",
+        cpu__stat="nr_periods 10\nnr_throttled 4\nthrottled_time 9\n",
+    )
+    assert cgroup_quota_cores(root) == 0.5
+    assert cgroup_throttled(root) == 4
+
+
+def test_version_1_without_a_limit_says_minus_one(proc: Path) -> None:
+    (proc / "cgroup").write_text("3:cpu,cpuacct:/\n")
+    root = proc / "fs"
+    cgroup(root, "cpu,cpuacct", cpu__cfs_quota_us="-1\n", cpu__cfs_period_us="100000\n")
+    assert cgroup_quota_cores(root) is None
+
+
+def test_a_container_mounts_version_1_limits_at_the_controllers_root(proc: Path) -> None:
+    """The path of /proc/self/cgroup is the host's there; only the mount's root exists."""
+    (proc / "cgroup").write_text("3:cpu,cpuacct:/docker/abc\n")
+    root = proc / "fs"
+    cgroup(root, "cpu,cpuacct", cpu__cfs_quota_us="200000\n", cpu__cfs_period_us="100000\n")
+    assert cgroup_quota_cores(root) == 2
+
+
+def test_without_cgroups_nothing_is_claimed(proc: Path) -> None:
+    assert cgroup_quota_cores(proc / "fs") is None
+    assert cgroup_throttled(proc / "fs") is None
+    (proc / "cgroup").write_text("not a cgroup line\n")
+    assert cgroup_quota_cores(proc / "fs") is None
+
+
+MOUNTS = """\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+30 22 0:30 / /data rw,noatime - nfs4 server:/export rw
+31 30 0:31 / /data/fast rw - tmpfs tmpfs rw
+32 22 0:32 / /mnt/my\\040disk rw shared:2 master:1 - fuse.s3fs s3fs rw
+"""
+
+
+def test_files_belong_to_the_innermost_mount(proc: Path) -> None:
+    (proc / "mountinfo").write_text(MOUNTS)
+    opened = {"/data/images": 3, "/data/fast": 2, "/database": 1, "/home/me": 1, "/mnt/my disk/a": 4}
+    assert filesystems(Counter(opened)) == {"nfs4": 3, "tmpfs": 2, "ext4": 2, "fuse.s3fs": 4}
+
+
+def test_without_mountinfo_no_file_system_is_named(proc: Path) -> None:
+    assert filesystems(Counter({"/data": 1})) == {}
+    (proc / "mountinfo").write_text("garbage\n")
+    assert filesystems(Counter({"/data": 1})) == {}
+
+
+def test_this_machine_can_be_described() -> None:
+    described = describe_system(Counter({"/": 1}))
+    assert described["cores"] == usable_cores() >= 1
+    assert described["missing"] == missing_counters()
