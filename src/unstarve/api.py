@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from unstarve.advise.rules import advise
 from unstarve.analyze.compare import compare as _compare
-from unstarve.analyze.diagnose import diagnose, training_processes
+from unstarve.analyze.diagnose import WARMUP_STEPS, training_processes
+from unstarve.analyze.diagnose import diagnose as _analyze
 from unstarve.analyze.timeline import build_timeline
+from unstarve.analyze.verdict import Thresholds
 from unstarve.errors import LogError
-from unstarve.model import Comparison, LoadLog, Phase, Run
+from unstarve.model import Comparison, Diagnosis, LoadLog, Phase, Run
 from unstarve.record.reader import read_run
 
 __all__ = ["compare", "diagnose", "load_log_from_run", "load_run"]
@@ -20,6 +24,12 @@ __all__ = ["compare", "diagnose", "load_log_from_run", "load_run"]
 def load_run(path: str | os.PathLike[str]) -> Run:
     """Read a run file. Raises `RunFileError` when it cannot be read."""
     return read_run(Path(path))
+
+
+def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int = WARMUP_STEPS) -> Diagnosis:
+    """All that can be said about a run, and what to change."""
+    diagnosis = _analyze(run, thresholds, warmup_steps)
+    return dataclasses.replace(diagnosis, advice=advise(diagnosis))
 
 
 def compare(a: str | os.PathLike[str], b: str | os.PathLike[str], fail_if: Sequence[str] = ()) -> Comparison:

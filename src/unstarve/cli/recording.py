@@ -20,7 +20,7 @@ import typer
 from rich.console import Console
 
 from unstarve import __version__
-from unstarve.analyze.diagnose import diagnose
+from unstarve.api import diagnose
 from unstarve.collect.launch import launch, resolve
 from unstarve.collect.settings import IdealSettings, LaunchSettings
 from unstarve.errors import CommandNotFoundError, RunExistsError, RunFileError, UsageError

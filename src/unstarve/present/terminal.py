@@ -12,9 +12,18 @@ from rich.table import Table
 from rich.text import Text
 
 from unstarve.model import Comparison, Diagnosis, LoaderSummary, Row, Share, Spread, State
+from unstarve.present.advice import advice, walk
+from unstarve.present.units import times
 
 _COLOURS = {State.STARVED: "red", State.TIGHT: "yellow", State.FED: "green", State.INCONCLUSIVE: "cyan"}
 _BAR_WIDTH = 24
+_SHORTEST_BAR = 6
+_BESIDE_BAR = 34
+"""Columns of a cause's name and numbers."""
+_COLUMNS = ("workers", "batch", "epochs", "steps", "wait p50", "p95", "start")
+_NARROW_COLUMNS = ("workers", "wait p50")
+_WIDE = 78
+"""Columns of a terminal that all of a loader's fit into."""
 _SMALLEST_SHARE = 0.001
 """Causes that took less than this are left to the JSON."""
 
@@ -22,9 +31,13 @@ _SMALLEST_SHARE = 0.001
 def print_report(diagnosis: Diagnosis, console: Console) -> None:
     """The whole report of one run."""
     console.print(_card(diagnosis))
-    for part in (_numbers(diagnosis), _budget(diagnosis.budget), _loaders(diagnosis.loaders)):
+    numbers, budget = _numbers(diagnosis), _budget(diagnosis.budget, console.width)
+    loaders = _loaders(diagnosis.loaders, console.width)
+    for part in (numbers, budget, loaders, walk(diagnosis), advice(diagnosis)):
         if part is not None:
             console.print(Padding(part, (0, 1)))
+    if diagnosis.advice:
+        console.print()
     for message in diagnosis.lost:
         console.print(Text("! ", "yellow") + Text(message, "default"))
     console.print(_footer(diagnosis))
@@ -67,7 +80,8 @@ def _numbers(d: Diagnosis) -> Table | None:
     if d.headroom is not None:
         how = "measured by replay" if d.headroom.method == "replay" else "estimated from the waits"
         h = d.headroom
-        table.add_row("if data were free", f"{h.speedup:.2f}×  ({h.low:.2f}–{h.high:.2f}, {how})")
+        between = f"{h.low:.2f}–{h.high:.2f}, " if h.high <= 100 else ""
+        table.add_row("if data were free", f"{times(h.speedup, 2)}  ({between}{how})")
     if d.throughput.steps_per_s is not None:
         samples = d.throughput.samples_per_s
         per_s = f"{_number(d.throughput.steps_per_s)} steps/s"
@@ -80,26 +94,27 @@ def _numbers(d: Diagnosis) -> Table | None:
     return table
 
 
-def _budget(shares: tuple[Share, ...]) -> Table | None:
+def _budget(shares: tuple[Share, ...], width: int) -> Group | None:
     if not shares:
         return None
     table = Table.grid(padding=(0, 2))
-    table.add_row(Text("\nwhere the time went", "bold"))
+    longest = max(_SHORTEST_BAR, min(_BAR_WIDTH, width - _BESIDE_BAR))
     for share in shares:
         if share.share < _SMALLEST_SHARE:
             continue
-        filled = round(share.share * _BAR_WIDTH)
-        bar = Text("█" * filled, "blue") + Text("░" * (_BAR_WIDTH - filled), "bright_black")
+        filled = round(share.share * longest)
+        bar = Text("█" * filled, "blue") + Text("░" * (longest - filled), "bright_black")
         table.add_row(share.cause, bar, f"{share.share:6.1%}", f"{share.seconds:.2f} s")
-    return table
+    return Group(Text("\nwhere the time went", "bold"), table)
 
 
-def _loaders(loaders: tuple[LoaderSummary, ...]) -> Table | None:
+def _loaders(loaders: tuple[LoaderSummary, ...], width: int) -> Table | None:
     if not loaders:
         return None
+    shown_columns = _COLUMNS if width >= _WIDE else _NARROW_COLUMNS
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("loader", overflow="fold", min_width=14)
-    for name in ("workers", "batch", "epochs", "steps", "wait p50", "p95", "start"):
+    for name in shown_columns:
         table.add_column(name, justify="right", no_wrap=True)
     for loader in loaders:
         mark = " (nested)" if loader.nested else " (background)" if loader.background else ""
@@ -107,10 +122,11 @@ def _loaders(loaders: tuple[LoaderSummary, ...]) -> Table | None:
         p50, p95 = (
             ("–", "–") if loader.wait_ms is None else (_ms(loader.wait_ms.p50), _ms(loader.wait_ms.p95))
         )
-        cells = [str(loader.config.get(key, "–")) for key in ("num_workers", "batch_size")]
-        table.add_row(
-            shown, *cells, str(loader.epochs), str(loader.steps), p50, p95, f"{loader.startup_s:.2f} s"
-        )
+        workers, batch = (str(loader.config.get(key, "–")) for key in ("num_workers", "batch_size"))
+        start = f"{loader.startup_s:.2f} s"
+        cells = (workers, batch, str(loader.epochs), str(loader.steps), p50, p95, start)
+        told = dict(zip(_COLUMNS, cells, strict=True))
+        table.add_row(shown, *(told[name] for name in shown_columns))
     return table
 
 

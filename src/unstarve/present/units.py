@@ -21,5 +21,12 @@ def share(value: float) -> str:
     return f"{value * 100:.0f} %"
 
 
+def times(value: float, digits: int = 1) -> str:
+    """A factor: ``2.4×``; past a hundredfold the digits mean nothing."""
+    if value > 100:
+        return "more than 100×"
+    return f"{value:.0f}×" if value >= 10 else f"{value:.{digits}f}×"
+
+
 def _three_digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,0 +1,113 @@
+"""The ``DataLoader(…)`` call as the user wrote it, with some arguments set."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+from unstarve.model import LoaderSummary
+
+_POSITIONS = (
+    "dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory",
+    "drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator",
+)  # fmt: skip
+_NEED_WORKERS = ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
+"""torch refuses these, or their values, when there are no workers."""
+_DEFAULTS: dict[str, Any] = {
+    "num_workers": 0,
+    "prefetch_factor": 2,
+    "pin_memory": False,
+    "persistent_workers": False,
+    "drop_last": False,
+    "in_order": True,
+    "timeout": 0,
+}
+_WIDEST = 72
+"""Columns of a call on one line: a report has 80."""
+
+
+def loader_call(loader: LoaderSummary, change: Mapping[str, Any]) -> str:
+    """The loader's call with `change` applied; made from what was recorded where its source is not known."""
+    call = _parsed(loader.source) or _from_config(loader.config)
+    for name, value in change.items():
+        _set(call, name, value)
+    if change.get("num_workers") == 0:
+        call.keywords = [keyword for keyword in call.keywords if keyword.arg not in _NEED_WORKERS]
+    return _written(call)
+
+
+def _parsed(source: str | None) -> ast.Call | None:
+    try:
+        found = ast.parse(source or "", mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # a run file is not to be trusted
+        return None
+    return found if isinstance(found, ast.Call) else None
+
+
+def _set(call: ast.Call, name: str, value: Any) -> None:
+    new = ast.Constant(value)
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            keyword.value = new
+            return
+    place = _POSITIONS.index(name) if name in _POSITIONS else len(call.args)
+    starred = any(isinstance(argument, ast.Starred) for argument in call.args)
+    if place < len(call.args) and not starred and _function(call) == "DataLoader":
+        call.args[place] = new
+        return
+    for keyword in call.keywords:
+        if keyword.arg is None:  # **options may hold the same name, and a name given twice is an error
+            keyword.value = _overridden(keyword.value, name, new)
+            return
+    call.keywords.append(ast.keyword(name, new))
+
+
+def _overridden(options: ast.expr, name: str, value: ast.expr) -> ast.Dict:
+    """``{**options, "num_workers": 8}``."""
+    if isinstance(options, ast.Dict):
+        return ast.Dict([*options.keys, ast.Constant(name)], [*options.values, value])
+    return ast.Dict([None, ast.Constant(name)], [options, value])
+
+
+def _function(call: ast.Call) -> str:
+    named = call.func
+    return named.attr if isinstance(named, ast.Attribute) else named.id if isinstance(named, ast.Name) else ""
+
+
+def _from_config(config: Mapping[str, Any]) -> ast.Call:
+    """A call that makes such a loader; objects go by the name of their argument."""
+    given: dict[str, Any] = {}
+    sampler, batched = config.get("sampler"), config.get("batch_sampler")
+    if config.get("batch_size") is not None:
+        given["batch_size"] = ast.Constant(config["batch_size"])
+        if sampler == "RandomSampler":
+            given["shuffle"] = ast.Constant(True)
+        elif sampler not in (None, "SequentialSampler", "_InfiniteConstantSampler"):
+            given["sampler"] = ast.Name("sampler")
+    elif batched is not None:
+        given["batch_sampler"] = ast.Name("batch_sampler")
+    else:
+        given["batch_size"] = ast.Constant(None)
+    if config.get("collate_fn") not in (None, "default_collate", "default_convert"):
+        given["collate_fn"] = ast.Name("collate_fn")
+    for name, default in _DEFAULTS.items():
+        if config.get(name, default) != default:
+            given[name] = ast.Constant(config[name])
+    if "multiprocessing_context" in config:
+        given["multiprocessing_context"] = ast.Constant(config["multiprocessing_context"])
+    keywords = [ast.keyword(name, value) for name, value in given.items()]
+    return ast.Call(ast.Name("DataLoader"), [ast.Name("dataset")], keywords)
+
+
+def _written(call: ast.Call) -> str:
+    """On one line where it fits, else one argument a line."""
+    line = ast.unparse(call)
+    if len(line) <= _WIDEST:
+        return line
+    arguments = [ast.unparse(argument) for argument in call.args]
+    arguments += [
+        f"**{ast.unparse(k.value)}" if k.arg is None else f"{k.arg}={ast.unparse(k.value)}"
+        for k in call.keywords
+    ]
+    return f"{ast.unparse(call.func)}(\n" + "".join(f"    {argument},\n" for argument in arguments) + ")"
