@@ -2,8 +2,16 @@
 
 ``LoaderEvaluator`` (log mode) and, where it is installed, DALI's evaluator are timed around a loader that
 costs nothing, in turns with the bare loop. ``unstarve run`` is timed by whole processes, bare and recorded
-in turns: CPU time of the training thread inside ``next()``, where all of unstarve's work is done, for an
-empty step and for one that computes and so leaves the caches cold. Prints medians over the repeats.
+in turns:
+
+- CPU time of the training thread inside ``next()``, with a worker and without, for an empty step and for one
+  that computes and so leaves the caches cold;
+- CPU time of a worker's main thread from batch to batch, for small and for large batches, which tells what a
+  batch adds and what a sample adds;
+- wall time of a training whose step computes for 5 ms.
+
+Each is a mean without the slowest tenth, which is other processes' doing. The stack sampler's thread is timed
+by itself. Prints medians over the repeats.
 
     python bench/overhead.py [--quick]
 """
@@ -20,40 +28,65 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-STEPS = {"empty step": 4000, "step of 2 ms": 400}
-BARS = {"LoaderEvaluator": 1.0, "unstarve run": 10.0}
+BARS = {
+    "LoaderEvaluator": 1.0,
+    "next(), ": 30.0,
+    "a batch in a worker": 40.0,
+    "a sample in a worker": 2.0,
+    "a step of 5 ms": 1.0,
+}
+SMALL, LARGE = 2, 66
+"""Batch sizes of the worker's bench; few enough batches wait for the training thread that it never sleeps."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer repeats")
-    parser.add_argument("--child", choices=STEPS, help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        print(json.dumps(child(arguments.child)))
+        kind, *numbers = arguments.child
+        print(json.dumps(CHILDREN[kind](*map(int, numbers))))
         return
     repeats = 3 if arguments.quick else 9
     versions = f"torch {torch.__version__}, Python {platform.python_version()}"
     print(f"{versions}, {os.cpu_count()} cores, {repeats} repeats")
-    print(f"\n{'around a loader that costs nothing':44}{'µs a batch':>12}{'bar':>8}")
+    heading("around a loader that costs nothing", "µs a batch")
     for name, added_us in evaluators(repeats).items():
-        print(f"{name:44}{added_us:12.2f}{bar(name):>8}")
-    print(f"\n{'CPU inside next()':44}{'µs a step':>12}{'bar':>8}")
-    for kind in STEPS:
-        bare_us, added_us = recorded(kind, repeats)
-        print(f"{f'bare, {kind}':44}{bare_us:12.1f}")
-        print(f"{f'unstarve run adds, {kind}':44}{added_us:12.1f}{bar('unstarve run'):>8}")
+        line(name, added_us)
+    heading("CPU that unstarve run adds", "µs")
+    for workers in (0, 1):
+        for step, ms in (("empty step", 0), ("step of 2 ms", 2)):
+            bare_us, added_us = recorded(repeats, "next", workers, ms)
+            line(f"to a next(), {step}, {workers} workers ({bare_us:.0f} bare)", added_us)
+    (small_bare, small), (large_bare, large) = (recorded(repeats, "worker", size) for size in (SMALL, LARGE))
+    sample_us = (large - small) / (LARGE - SMALL)
+    line(f"to a batch in a worker ({small_bare:.0f} bare)", small - SMALL * sample_us)
+    sample_bare_us = (large_bare - small_bare) / (LARGE - SMALL)
+    line(f"to a sample in a worker ({sample_bare_us:.1f} bare)", sample_us)
+    heading("the stack sampler's thread", "ms a second")
+    line("beside Python code", statistics.median(sampler_ms() for _ in range(repeats)))
+    heading("wall time that unstarve run adds", "%")
+    rounds = rounds_of(0.005)
+    for workers in (0, 1):
+        bare_us, added_us = recorded(repeats, "train", workers, rounds)
+        line(f"to a step of 5 ms, {workers} workers ({bare_us / 1e3:.2f} ms bare)", 100 * added_us / bare_us)
 
 
-def bar(name: str) -> str:
-    """The most that a part may cost, where the project has set itself one."""
-    return next((f"≤ {value:g}" for part, value in BARS.items() if part in name), "")
+def heading(what: str, unit: str) -> None:
+    print(f"\n{what:56}{unit:>12}{'bar':>8}")
+
+
+def line(name: str, value: float) -> None:
+    bar = next((f"≤ {most:g}" for part, most in BARS.items() if part in name), "")
+    print(f"{name:56}{value:12.2f}{bar:>8}", flush=True)
 
 
 def evaluators(repeats: int) -> dict[str, float]:
@@ -84,43 +117,110 @@ def loop_us(loader: Iterable[Any]) -> float:
     return (time.perf_counter_ns() - begin) / count / 1e3
 
 
-def recorded(kind: str, repeats: int) -> tuple[float, float]:
-    """CPU of a bare step, and what recording adds to it; whole processes in turns."""
+def sampler_ms() -> float:
+    """CPU milliseconds per second that looking at a busy thread's stack takes."""
+    from unstarve.collect.stacks import StackSampler
+
+    told: list[float] = []
+    begin = time.perf_counter()
+    sampler = StackSampler(lambda found, cpu_s: told.append(cpu_s), print, lambda: None)
+    while time.perf_counter() < begin + 1:
+        sum(range(100))
+    sampler.close()
+    return told[-1] * 1e3 / (time.perf_counter() - begin)
+
+
+def recorded(repeats: int, *child: str | int) -> tuple[float, float]:
+    """Microseconds of the bare child, and what recording adds to it; whole processes in turns."""
     bare, under = [], []
-    script = [__file__, "--child", kind]
+    script = [__file__, "--child", *map(str, child)]
     with tempfile.TemporaryDirectory() as folder:
         launcher = [sys.executable, "-c", "from unstarve.cli import main; main()"]
         launcher += ["run", "--quiet", "--force", "-o", str(Path(folder) / "bench.unstarve")]
         for _ in range(repeats):
-            bare.append(cpu_us([sys.executable, *script]))
-            under.append(cpu_us([*launcher, *script]))
+            bare.append(told_by([sys.executable, *script]))
+            under.append(told_by([*launcher, *script]))
     return statistics.median(bare), statistics.median(u - b for u, b in zip(under, bare, strict=True))
 
 
-def cpu_us(command: list[str]) -> float:
+def told_by(command: list[str]) -> float:
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return float(json.loads(out))
 
 
-def child(kind: str) -> float:
-    """The training that is measured: CPU microseconds of the training thread per ``next()``."""
+def next_us(workers: int, step_ms: int) -> float:
+    """CPU of the training thread per ``next()``, slow ones left out."""
     torch.set_num_threads(1)
-    steps = STEPS[kind]
+    steps = 400 if step_ms else 4000 if workers == 0 else 1500
     rows = torch.zeros((steps + 100) * 8, 16)
-    loader = DataLoader(TensorDataset(rows, rows[:, 0]), batch_size=8)
-    batches = iter(loader)
+    batches = iter(DataLoader(TensorDataset(rows, rows[:, 0]), batch_size=8, num_workers=workers))
     for _ in range(50):
         next(batches)
-    cpu_ns = 0
+    spent = []
     for _ in range(steps):
         begin = time.thread_time_ns()
         next(batches)
-        cpu_ns += time.thread_time_ns() - begin
-        if kind != "empty step":
-            until = time.perf_counter_ns() + 2_000_000
-            while time.perf_counter_ns() < until:
-                rows[:512].sum()
-    return cpu_ns / steps / 1e3
+        spent.append(time.thread_time_ns() - begin)
+        until = time.perf_counter_ns() + step_ms * 1_000_000
+        while time.perf_counter_ns() < until:
+            rows[:512].sum()
+    return usual(spent) / 1e3
+
+
+def usual(values: list[int]) -> float:
+    """The mean without the largest tenth: what other processes of the machine cause."""
+    return statistics.mean(sorted(values)[: int(0.9 * len(values))])
+
+
+class Clock(Dataset[int]):
+    """The first sample of every batch is the CPU time of the thread that makes it."""
+
+    def __init__(self, batches: int, size: int) -> None:
+        self.batches, self.size = batches, size
+
+    def __len__(self) -> int:
+        return self.batches * self.size
+
+    def __getitem__(self, index: int) -> int:
+        return 0 if index % self.size else time.thread_time_ns()
+
+
+def worker_us(size: int) -> float:
+    """CPU of a worker's main thread from batch to batch."""
+    batches = 2000
+    loader = DataLoader(Clock(batches, size), batch_size=size, num_workers=1)
+    clocks = [int(batch[0]) for batch in loader][50:]
+    return usual([b - a for a, b in pairwise(clocks)]) / 1e3
+
+
+def train_us(workers: int, rounds: int) -> float:
+    """Wall time of a step that computes; the slowest tenth left out."""
+    torch.set_num_threads(1)
+    rows = torch.zeros(500 * 8, 16)
+    loader = DataLoader(TensorDataset(rows, rows[:, 0]), batch_size=8, num_workers=workers)
+    x = torch.rand(64, 64)
+    times, begin = [], time.perf_counter_ns()
+    for _ in loader:
+        for _ in range(rounds):
+            x.matmul(x)
+        now = time.perf_counter_ns()
+        times.append(now - begin)
+        begin = now
+    return usual(times[20:]) / 1e3
+
+
+def rounds_of(step_s: float) -> int:
+    """How often to multiply for a step of that length."""
+    torch.set_num_threads(1)
+    x, count = torch.rand(64, 64), 0
+    begin = time.perf_counter()
+    while time.perf_counter() < begin + 1:
+        x.matmul(x)
+        count += 1
+    return round(count * step_s)
+
+
+CHILDREN: dict[str, Callable[..., float]] = {"next": next_us, "worker": worker_us, "train": train_us}
 
 
 if __name__ == "__main__":

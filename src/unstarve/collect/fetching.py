@@ -23,10 +23,12 @@ from unstarve.record import format as f
 
 PROBE = "_unstarve_probe"
 """Attribute of a fetcher: the probe that times it."""
+_TIMED = "_unstarve_timed"
 
 _clock = time.perf_counter_ns
 _UNKNOWN = -1
 _MOST_INDEX = 2**63
+_FIRST_BATCHES = 4
 
 
 class Probe:
@@ -41,7 +43,10 @@ class Probe:
         self.received_ns = 0
         """When the indices of this batch arrived here."""
         self._loader = loader
+        self._at_begin: Reading
+        self._at_end: Reading | None = None
         self._at_collate: Reading | None = None
+        self._batches = 0
         self._slowest_ns = 0
         self._slowest_index: Any = _UNKNOWN
 
@@ -55,7 +60,10 @@ class Probe:
         begin = self._begin()
         fetcher.collate_fn = functools.partial(self._collate, collate)
         if isinstance(fetcher, stock._MapDatasetFetcher):
-            fetcher.dataset = _TimedDataset(dataset, self)
+            timed = fetcher.__dict__.get(_TIMED)  # kept there: the probe must not keep a dataset alive
+            if timed is None or timed.dataset is not dataset:
+                timed = fetcher.__dict__[_TIMED] = _TimedDataset(dataset, self)
+            fetcher.dataset = timed
         failed = True
         try:
             batch = original(fetcher, index)
@@ -65,20 +73,26 @@ class Probe:
             fetcher.dataset, fetcher.collate_fn = dataset, collate
             opens.counting = False
             try:
-                self._record(begin, own_counters().read(), _count(index), failed)
+                self._at_end = own_counters().read()
+                self._record(begin, self._at_end, _count(index), failed)
             except Exception as error:  # a defect of ours must not hide the user's own exception
                 self.owner.lose(f"the work on batch {self.task}: {error!r}")
 
     def _begin(self) -> Reading:
-        opens.install()
-        wrap_transforms()
+        if self._batches < _FIRST_BATCHES:  # by then a dataset has imported what it uses
+            self._batches += 1
+            opens.install()
+            wrap_transforms()
         self._at_collate = None
         self._slowest_ns, self._slowest_index = 0, _UNKNOWN
         opens.count, opens.counting = 0, True
-        return own_counters().read()
+        # Between two batches a worker reads no files; a training process may.
+        last = self._at_end if self._loader == f.NO_LOADER else None
+        self._at_begin = own_counters().read() if last is None else own_counters().light(last)
+        return self._at_begin
 
     def _collate(self, collate: Callable[[Any], Any], data: Any) -> Any:
-        self._at_collate = own_counters().read()
+        self._at_collate = own_counters().light(self._at_begin)
         return collate(data)
 
     def note_sample(self, index: Any, taken_ns: int) -> None:
@@ -105,11 +119,12 @@ class Probe:
                 collate.cpu_ns - begin.cpu_ns,
                 collate.system_ns - begin.system_ns,
                 _difference(collate.queued_ns, begin.queued_ns),
-                _difference(collate.asked_bytes, begin.asked_bytes),
-                _difference(collate.storage_bytes, begin.storage_bytes),
-                _difference(collate.delay_ns, begin.delay_ns),
-                collate.major_faults - begin.major_faults,
-                collate.switches - begin.switches,
+                # Collating reads no files, as a rule: what both have read was read by fetching.
+                _difference(end.asked_bytes, begin.asked_bytes),
+                _difference(end.storage_bytes, begin.storage_bytes),
+                _difference(end.delay_ns, begin.delay_ns),
+                end.major_faults - begin.major_faults,
+                end.switches - begin.switches,
                 end.cpu_ns - collate.cpu_ns,
                 end.system_ns - collate.system_ns,
                 _difference(end.queued_ns, collate.queued_ns),
@@ -123,20 +138,20 @@ class Probe:
 class _TimedDataset:
     """Stands in for a map-style dataset inside a fetcher, to see which samples are slow."""
 
-    __slots__ = ("_dataset", "_probe")
-
     def __init__(self, dataset: Any, probe: Probe) -> None:
-        self._dataset = dataset
-        self._probe = probe
+        self.dataset = dataset
+        self._note = probe.note_sample
+        # What torch asks for in every fetch; a None counts as none.
+        self.__getitems__ = getattr(dataset, "__getitems__", None)
 
     def __getitem__(self, index: Any) -> Any:
         begin = _clock()
-        sample = self._dataset[index]
-        self._probe.note_sample(index, _clock() - begin)
+        sample = self.dataset[index]
+        self._note(index, _clock() - begin)
         return sample
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._dataset, name)
+        return getattr(self.dataset, name)
 
 
 worker_probe: Probe | None = None

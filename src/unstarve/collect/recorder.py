@@ -133,6 +133,8 @@ class Recorder:
         """Record one row."""
         if self.active:
             self.writer.row(kind, now_ns, row)
+            if self._sampler is not None and self._sampler.paused:
+                self._sampler.resume()
 
     def count_step(self, number: int) -> None:
         """A loader has delivered a top-level batch."""

@@ -24,7 +24,7 @@ from unstarve.collect.counters import Counters
 from unstarve.collect.expression import works_on_torch
 
 INTERVAL_S = 0.025
-_REPORT_S = 0.5
+_REPORT_S = 0.25
 _REPORT_SHARE = 0.2
 """Of the time so far: reports become rarer, or those of a long run would fill its file."""
 _END_S = 1.0
@@ -59,17 +59,20 @@ class StackSampler:
         self._seconds: dict[Key, float] = {}
         self._began = self._reported = time.perf_counter()
         self._own_cpu_s = 0.0
-        self._looking: _Looking | None = None
-        self.resume()
+        self._looking: _Looking | None = _Looking(self._run)
+        self.paused = False
         _samplers.add(self)
 
     def resume(self) -> None:
-        """Go on looking."""
-        if self._looking is None:
-            self._looking = _Looking(self._run)
+        """Go on looking after a fork."""
+        if self.paused and self in _samplers:
+            self.paused = False
+            with contextlib.suppress(RuntimeError):  # no more threads
+                self._looking = _Looking(self._run)
 
     def pause(self) -> None:
         """Stop looking; the thread that looks is gone afterwards."""
+        self.paused = True
         looking, self._looking = self._looking, None
         if looking is not None:
             looking.end()
@@ -157,20 +160,15 @@ _samplers: set[StackSampler] = set()
 
 
 def _before_fork() -> None:
-    """From Python 3.12 on, a fork beside other threads warns: ours must not be the reason."""
+    """From Python 3.12 on, a fork beside other threads warns: ours must not be the reason.
+
+    Some versions count the threads when all hooks have run, so that none may start one again.
+    """
     for sampler in list(_samplers):
         sampler.pause()
 
 
-def _after_fork_in_parent() -> None:
-    for sampler in list(_samplers):
-        with contextlib.suppress(RuntimeError):  # no more threads
-            sampler.resume()
-
-
-os.register_at_fork(
-    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_samplers.clear
-)
+os.register_at_fork(before=_before_fork, after_in_child=_samplers.clear)
 
 
 def _cpu_clock(ident: int) -> int:
@@ -190,7 +188,7 @@ def _place(innermost: FrameType, wants_cpu: bool, *, runs_python: bool) -> Key |
     outer: FrameType | None = innermost
     while outer is not None:
         name = _module(outer)
-        if name == _FETCHING and outer.f_code.co_name == "timed_collate":
+        if name == _FETCHING and outer.f_code.co_qualname == "Probe._collate":
             place = "collate"
             break
         if name == _FETCHING and outer.f_code.co_qualname == "Probe.fetch":

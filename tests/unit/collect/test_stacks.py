@@ -129,19 +129,23 @@ def test_the_thread_is_not_among_the_users_and_goes_for_a_fork() -> None:
         assert threading.enumerate() == listed
         stacks._before_fork()
         assert first not in os_threads()
-        stacks._after_fork_in_parent()
-        stacks._after_fork_in_parent()
+        sampler.resume()
+        sampler.resume()
         pid = os.fork()
         if pid == 0:  # in the child nothing may raise into pytest
             os._exit(0 if len(os_threads()) == 1 and not stacks._samplers else 1)
         assert os.waitpid(pid, 0)[1] == 0
+        assert sampler.paused
+        sampler.resume()
         sampler._seconds.clear()
         looks_at_once(sampler, busy)
         last = native_id(sampler)
         assert last in os_threads()
     finally:
         sampler.close()
+    sampler.resume()
     assert last not in os_threads()
+    assert sampler._looking is None
 
 
 def native_id(sampler: StackSampler) -> str:

@@ -1,0 +1,40 @@
+"""A zoo of planted bottlenecks: small trainings whose one truth is known, by family of causes.
+
+`pin` and `copy` are missing: without an accelerator nothing is pinned or copied.
+"""
+
+from __future__ import annotations
+
+from zoo import (
+    collate,
+    compute,
+    contention,
+    cpu,
+    disk,
+    handoff,
+    host,
+    mixed,
+    order,
+    remote,
+    sampler,
+    short,
+    startup,
+)
+from zoo.case import Case
+
+FAMILIES = (
+    compute,
+    host,
+    disk,
+    remote,
+    cpu,
+    collate,
+    handoff,
+    sampler,
+    startup,
+    order,
+    contention,
+    mixed,
+    short,
+)
+CASES: tuple[Case, ...] = tuple(case for family in FAMILIES for case in family.CASES)

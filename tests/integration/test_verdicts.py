@@ -1,0 +1,20 @@
+"""The verdict on planted bottlenecks: the quick half of the zoo, through the public command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from zoo import CASES
+from zoo.case import Case
+
+PLAY = Path(__file__).parents[2] / "bench" / "play.py"
+QUICK = [pytest.param(case, id=case.name) for case in CASES if case.quick]
+
+
+@pytest.mark.parametrize("case", QUICK)
+def test_a_planted_bottleneck_is_named(project, case: Case) -> None:
+    if why := case.why_not():
+        pytest.skip(why)
+    verdict = project.record(PLAY, case.name)["verdict"]
+    assert (verdict["state"], verdict["cause"]) == (case.state, case.cause), verdict["evidence"]
