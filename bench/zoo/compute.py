@@ -59,5 +59,5 @@ CASES = (
     Case("compute-matmul", matmul, "fed", "compute"),
     Case("compute-two-workers", well_fed, "fed", "compute"),
     Case("compute-spawned-stream", fed_by_stream, "fed", "compute"),
-    Case("compute-busy-neighbours", beside_neighbours, "fed", "compute", quick=True),
+    Case("compute-busy-neighbours", beside_neighbours, "fed", "compute"),
 )

@@ -171,7 +171,7 @@ def _bytes_from_storage() -> int:
 
 
 CASES = (
-    Case("disk-random-reads", random_reads, "starved", "disk", quick=True, why_not=no_cold_reads),
+    Case("disk-random-reads", random_reads, "starved", "disk", why_not=no_cold_reads),
     Case("disk-direct-stream", direct_stream, "starved", "disk", quick=True, why_not=no_cold_reads),
     Case("disk-whole-files", whole_files, "starved", "disk", why_not=no_cold_reads),
     Case("disk-memory-map", memory_map, "starved", "disk", why_not=no_cold_reads),

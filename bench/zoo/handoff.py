@@ -61,5 +61,5 @@ def many_tensors(truth: Truth) -> None:
 CASES = (
     Case("handoff-arrays", arrays, "starved", "handoff", quick=True),
     Case("handoff-large-tensors", large_tensors, "starved", "handoff"),
-    Case("handoff-many-tensors", many_tensors, "starved", "handoff", quick=True),
+    Case("handoff-many-tensors", many_tensors, "starved", "handoff"),
 )

@@ -43,6 +43,6 @@ CASES = (
     Case("mixed-cpu-collate", cpu_and_collate, "starved", "cpu", quick=True),
     Case("mixed-remote-cpu", remote_and_cpu, "starved", "remote"),
     Case("mixed-collate-remote", collate_and_remote, "starved", "collate"),
-    Case("tight-cpu", almost, "tight", "cpu", {"step": Model, "cpu_ms": 0.42}, quick=True),
+    Case("tight-cpu", almost, "tight", "cpu", {"step": Model, "cpu_ms": 0.42}),
     Case("tight-remote", almost, "tight", "remote", {"step": Device, "sleep_ms": 0.4}),
 )

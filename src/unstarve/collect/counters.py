@@ -14,14 +14,18 @@ import os
 import resource
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from unstarve.native import native
 
 SCHEDSTAT = "/proc/thread-self/schedstat"
 IO = "/proc/self/io"
 
 _RUSAGE_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)  # not on macOS
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+_NO_FILE = -1
 _DELAY_FIELD = 41
 """Of /proc/…/stat, counted from 0; the second field may hold blanks, so counting starts behind its ')'."""
 
@@ -57,60 +61,47 @@ class Counters:
     def __init__(self) -> None:
         self._schedstat = _open(SCHEDSTAT)
         self._io = _open(IO)
-        self._stat = _open("/proc/thread-self/stat") if counts_delay() else None
+        self._stat: int | None = None
+        if counts_delay() and (stat := _open("/proc/thread-self/stat")) >= 0:
+            self._stat = stat
 
     def read(self) -> Reading:
-        """All counters now, in about six microseconds."""
-        asked = storage = delay = None
-        if self._io is not None:
-            try:
-                words = os.pread(self._io, 256, 0).split(None, 10)
-                asked, storage = int(words[1]), int(words[9])
-            except (OSError, ValueError, IndexError):
-                self._io = None
+        """All counters now."""
+        delay = None
         if self._stat is not None:
             try:
                 fields = os.pread(self._stat, 512, 0).rpartition(b")")[2].split()
                 delay = int(fields[_DELAY_FIELD - 2]) * _TICK_NS
             except (OSError, ValueError, IndexError):
                 self._stat = None
-        return self.light(Reading(0, 0, 0, None, asked, storage, 0, 0, delay))
+        found = _read_counters(self._schedstat, self._io)
+        wall, cpu, system, queued, asked, storage, faults, switches = found
+        if queued < 0:
+            self._schedstat = _NO_FILE
+        if storage < 0:
+            self._io = _NO_FILE
+        return Reading(
+            wall, cpu, system, _known(queued), _known(asked), _known(storage), faults, switches, delay
+        )
 
     def light(self, before: Reading) -> Reading:
         """The same without what is read from files of the process: that stays as it was `before`."""
-        system_ns = major_faults = switches = 0
-        if _RUSAGE_THREAD is not None:
-            usage = resource.getrusage(_RUSAGE_THREAD)
-            system_ns, major_faults, switches = round(usage.ru_stime * 1e9), usage.ru_majflt, usage.ru_nvcsw
-        cpu_ns, queued = self.quick()
-        return Reading(
-            time.perf_counter_ns(),
-            cpu_ns,
-            system_ns,
-            None if queued < 0 else queued,
-            before.asked_bytes,
-            before.storage_bytes,
-            major_faults,
-            switches,
-            before.delay_ns,
-        )
+        wall, cpu, system, queued, _, _, faults, switches = _read_counters(self._schedstat, _NO_FILE)
+        asked, storage, delay = before.asked_bytes, before.storage_bytes, before.delay_ns
+        return Reading(wall, cpu, system, _known(queued), asked, storage, faults, switches, delay)
 
     def quick(self) -> tuple[int, int]:
-        """Thread CPU and queued nanoseconds alone (−1: not known), in about two microseconds."""
-        if self._schedstat is not None:
-            try:
-                return time.thread_time_ns(), int(os.pread(self._schedstat, 64, 0).split()[1])
-            except (OSError, ValueError, IndexError):
-                self._schedstat = None
-        return time.thread_time_ns(), -1
+        """Thread CPU and queued nanoseconds alone (−1: not known)."""
+        return _read_quick(self._schedstat)
 
     def close(self) -> None:
         """Let go of the descriptors."""
         for fd in (self._schedstat, self._io, self._stat):
-            if fd is not None:
+            if fd is not None and fd >= 0:
                 with contextlib.suppress(OSError):  # somebody else was faster
                     os.close(fd)
-        self._schedstat = self._io = self._stat = None
+        self._schedstat = self._io = _NO_FILE
+        self._stat = None
 
     __del__ = close  # threads come and go: their descriptors must go with them
 
@@ -143,15 +134,53 @@ def counts_delay() -> bool:
         return False
 
 
-def _open(path: str) -> int | None:
+def _open(path: str) -> int:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return None
+        return _NO_FILE
     try:
         if os.pread(fd, 64, 0).split():
             return fd
     except OSError:
         pass  # there, but not for us
     os.close(fd)
-    return None
+    return _NO_FILE
+
+
+def _known(value: int) -> int | None:
+    return None if value < 0 else value
+
+
+def _numbers(fd: int) -> list[int]:
+    """The numbers in a small file; none when it cannot be read."""
+    if fd < 0:
+        return []
+    try:
+        return [int(word) for word in os.pread(fd, 256, 0).split() if word.isdigit()]
+    except OSError:
+        return []
+
+
+def _python_quick(schedstat: int) -> tuple[int, int]:
+    numbers = _numbers(schedstat)
+    return time.thread_time_ns(), numbers[1] if len(numbers) == 3 else -1
+
+
+def _python_counters(schedstat: int, io: int) -> tuple[int, int, int, int, int, int, int, int]:
+    """The twin of the native reading."""
+    system_ns = faults = switches = 0
+    if _RUSAGE_THREAD is not None:
+        usage = resource.getrusage(_RUSAGE_THREAD)
+        system_ns, faults, switches = round(usage.ru_stime * 1e9), usage.ru_majflt, usage.ru_nvcsw
+    numbers = _numbers(io)
+    asked, storage = (numbers[0], numbers[4]) if len(numbers) > 4 else (-1, -1)
+    cpu_ns, queued = _python_quick(schedstat)
+    return time.perf_counter_ns(), cpu_ns, system_ns, queued, asked, storage, faults, switches
+
+
+_native: Any = native()
+_read_counters: Callable[[int, int], tuple[int, int, int, int, int, int, int, int]] = (
+    _python_counters if _native is None else _native.read_counters
+)
+_read_quick: Callable[[int], tuple[int, int]] = _python_quick if _native is None else _native.read_quick

@@ -78,6 +78,11 @@ class Probe:
             except Exception as error:  # a defect of ours must not hide the user's own exception
                 self.owner.lose(f"the work on batch {self.task}: {error!r}")
 
+    @property
+    def last(self) -> tuple[Reading, Reading] | None:
+        """The readings around the fetch before; None before the first."""
+        return None if self._at_end is None else (self._at_begin, self._at_end)
+
     def _begin(self) -> Reading:
         if self._batches < _FIRST_BATCHES:  # by then a dataset has imported what it uses
             self._batches += 1

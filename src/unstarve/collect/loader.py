@@ -131,9 +131,10 @@ class Tap:
         self.sampler_ns = 0
         if self.probe is not None:
             self.probe.task = self._index
-        ready = ready_batches(source)
-        counters = own_counters()
-        at_ask = counters.quick()
+        ready = ready_batches(source) if self.place is not None else _UNKNOWN
+        # Where the training thread fetches by itself, the probe reads the same counters and more.
+        counters = own_counters() if self.probe is None else None
+        at_ask = (0, 0) if counters is None else counters.quick()
         mark = owner.device.ask() if owner.device is not None and not depth else None
         ask = _clock()
         try:
@@ -149,13 +150,23 @@ class Tap:
         got = _clock()
         self._waited(mark, f.BATCH_WAIT, ask, got)
         try:
-            spent = _spent(at_ask, counters.quick(), outermost=depth == 0)
+            if counters is not None:
+                spent = _spent(at_ask, counters.quick(), outermost=depth == 0)
+            else:
+                spent = self._spent_by_probe(outermost=depth == 0)
             self._record(batch, ask, got, (task_of(source, self), ready, self.sampler_ns, *spent), depth > 0)
         except Exception as error:  # a defect of ours must not cost the user the training
             owner.lose(f"batch {self._index} of epoch {self._epoch}: {error!r}")
         self._index += 1
         owner.own_ns += _clock() - got
         return batch
+
+    def _spent_by_probe(self, *, outermost: bool) -> tuple[int, int, int, int]:
+        readings = None if self.probe is None else self.probe.last
+        if readings is None:
+            return 0, _UNKNOWN, 0, _UNKNOWN
+        at_ask, at_got = ((r.cpu_ns, _UNKNOWN if r.queued_ns is None else r.queued_ns) for r in readings)
+        return _spent(at_ask, at_got, outermost=outermost)
 
     def _record(self, batch: Any, ask: int, got: int, inside: tuple[int, ...], nested: bool) -> None:
         owner = self._recorder

@@ -1,11 +1,13 @@
 """A light sampler of one thread's stack: which functions the time goes to, where no counter can tell.
 
-A thread of its own looks at the watched thread's frames some forty times a second. It sorts what it sees into
-*fetch* (making a batch) and *step* (working on one), by finding unstarve's own frames further out; waiting
-for a batch that others make is neither. The thread's scheduler statistics since the last look tell whether
-it wanted a CPU or was blocked. Whether it ran Python or native code is told by the look itself: native code
-lets go of the interpreter lock, Python makes the sampler wait for it. The sampler's own CPU time is recorded
-beside what it found.
+A thread of its own looks at the watched thread's frames forty times a second at first, ten times later. It
+sorts what it sees into *fetch* and *collate* (making a batch) and *step* (working on one), by finding
+unstarve's own frames further out; waiting for a batch that others make is neither. The thread's scheduler
+statistics since the last look tell whether it wanted a CPU or was blocked. Whether it ran Python or native
+code is told by the look itself: native code lets go of the interpreter lock, Python makes the sampler wait
+for it. For the same reason Python code that runs for less than the interpreter's switch interval (5 ms) is
+often seen only at its next call that lets go of the lock. The sampler's own CPU time is recorded beside what
+it found.
 """
 
 from __future__ import annotations
@@ -24,6 +26,9 @@ from unstarve.collect.counters import Counters
 from unstarve.collect.expression import works_on_torch
 
 INTERVAL_S = 0.025
+_LATER_INTERVAL_S = 0.1
+_FIRST_LOOKS = 60
+"""So many looks tell the large from the small; what follows makes them surer, at a quarter of the price."""
 _REPORT_S = 0.25
 _REPORT_SHARE = 0.2
 """Of the time so far: reports become rarer, or those of a long run would fill its file."""
@@ -98,14 +103,16 @@ class StackSampler:
         own, own_before_s = Counters(), self._own_cpu_s
         looked = time.perf_counter()
         wanted_s, own_queued_s = self._wanted_s(), _queued_s(own)
-        while not stop.wait(INTERVAL_S):
+        looks = 0
+        interval_s = INTERVAL_S
+        while not stop.wait(interval_s):
             now = time.perf_counter()
             frame = sys._current_frames().get(self._ident)
             if frame is None:
                 return
             wanted_now_s, own_queued_now_s = self._wanted_s(), _queued_s(own)
             wants_cpu = wanted_now_s - wanted_s > 0.5 * (now - looked)
-            late_s = now - looked - INTERVAL_S - (own_queued_now_s - own_queued_s)
+            late_s = now - looked - interval_s - (own_queued_now_s - own_queued_s)
             key = _place(frame, wants_cpu, runs_python=late_s > _LATE * sys.getswitchinterval())
             del frame  # a frame kept here would keep the user's objects alive
             if key is not None and (key in self._seconds or len(self._seconds) < _MOST_FUNCTIONS):
@@ -116,6 +123,8 @@ class StackSampler:
             if now - self._reported > max(_REPORT_S, _REPORT_SHARE * (now - self._began)):
                 self._tell()
                 self._reported = now
+            looks += 1
+            interval_s = INTERVAL_S if looks < _FIRST_LOOKS else _LATER_INTERVAL_S
             looked = time.perf_counter()
 
     def _tell(self) -> None:
