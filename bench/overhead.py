@@ -38,7 +38,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 BARS = {
     "LoaderEvaluator": 1.0,
     "a step of 5 ms": 1.0,
-    "0 workers (": 86.0,  # the training thread's 30, and a worker's 40 and 2 a sample, as it makes the batch itself
+    "0 workers (": 86.0,  # making the batch included: 30, a worker's 40, and 2 for each of 8 samples
     "next(), ": 30.0,
     "a batch in a worker": 40.0,
     "a sample in a worker": 2.0,
