@@ -1,8 +1,9 @@
 """What unstarve itself costs, measured beside the bare loop in one run.
 
 ``LoaderEvaluator`` (log mode) and, where it is installed, DALI's evaluator are timed around a loader that
-costs nothing, in turns with the bare loop. ``unstarve run`` is timed by whole processes, bare and recorded
-in turns:
+costs nothing, in turns with the bare loop. What ``unstarve run`` costs the training thread is timed inside a
+recorded process, in turns with a loader from which unstarve was taken off again; what it costs a worker, by
+whole processes in turns:
 
 - CPU time of the training thread inside ``next()``, with a worker and without, for an empty step and for one
   that computes and so leaves the caches cold;
@@ -27,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ def main() -> None:
     heading("CPU that unstarve run adds", "µs")
     for workers in (0, 1):
         for step, ms in (("empty step", 0), ("step of 2 ms", 2)):
-            bare_us, added_us = recorded(repeats, "next", workers, ms)
+            bare_us, added_us = side_by_side(repeats, "next", workers, ms)
             line(f"to a next(), {step}, {workers} workers ({bare_us:.0f} bare)", added_us)
     (small_bare, small), (large_bare, large) = (recorded(repeats, "worker", size) for size in (SMALL, LARGE))
     sample_us = (large - small) / (LARGE - SMALL)
@@ -74,10 +75,10 @@ def main() -> None:
     line(f"to a sample in a worker ({sample_bare_us:.1f} bare)", sample_us)
     heading("the stack sampler's thread", "ms a second")
     line("beside Python code", statistics.median(sampler_ms() for _ in range(repeats)))
-    heading("wall time that unstarve run adds", "%")
+    heading("wall time that unstarve run adds, without the sampler", "%")
     rounds = rounds_of(0.005)
     for workers in (0, 1):
-        bare_us, added_us = recorded(repeats, "train", workers, rounds)
+        bare_us, added_us = side_by_side(repeats, "train", workers, rounds)
         line(f"to a step of 5 ms, {workers} workers ({bare_us / 1e3:.2f} ms bare)", 100 * added_us / bare_us)
 
 
@@ -134,38 +135,75 @@ def sampler_ms() -> float:
 def recorded(repeats: int, *child: str | int) -> tuple[float, float]:
     """Microseconds of the bare child, and what recording adds to it; whole processes in turns."""
     bare, under = [], []
-    script = [__file__, "--child", *map(str, child)]
-    with tempfile.TemporaryDirectory() as folder:
-        launcher = [sys.executable, "-c", "from unstarve.cli import main; main()"]
-        launcher += ["run", "--quiet", "--force", "-o", str(Path(folder) / "bench.unstarve")]
-        for _ in range(repeats):
-            bare.append(told_by([sys.executable, *script]))
-            under.append(told_by([*launcher, *script]))
+    for _ in range(repeats):
+        bare.append(float(told_by([sys.executable, __file__, "--child", *map(str, child)])))
+        under.append(float(told_by(under_unstarve(*child))))
     return statistics.median(bare), statistics.median(u - b for u, b in zip(under, bare, strict=True))
 
 
-def told_by(command: list[str]) -> float:
-    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return float(json.loads(out))
+def side_by_side(repeats: int, *child: str | int) -> tuple[float, float]:
+    """The same from children that are recorded and take every other batch from a loader that is not."""
+    pairs = [told_by(under_unstarve(*child)) for _ in range(repeats)]
+    return statistics.median(bare for bare, _ in pairs), statistics.median(added for _, added in pairs)
 
 
-def next_us(workers: int, step_ms: int) -> float:
-    """CPU of the training thread per ``next()``, slow ones left out."""
+def under_unstarve(*child: str | int) -> list[str]:
+    launcher = [sys.executable, "-c", "from unstarve.cli import main; main()", "run", "--quiet", "--force"]
+    run = str(Path(tempfile.gettempdir()) / f"bench-{os.getpid()}.unstarve")
+    return [*launcher, "-o", run, __file__, "--child", *map(str, child)]
+
+
+def told_by(command: list[str]) -> Any:
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def two_iterators(workers: int, batches: int) -> tuple[Iterator[Any], Iterator[Any], torch.Tensor]:
+    """One that unstarve records, one like it from which all of unstarve has been taken off again."""
     torch.set_num_threads(1)
-    steps = 400 if step_ms else 4000 if workers == 0 else 1500
-    rows = torch.zeros((steps + 100) * 8, 16)
-    batches = iter(DataLoader(TensorDataset(rows, rows[:, 0]), batch_size=8, num_workers=workers))
+    rows = torch.zeros((batches + 100) * 8, 16)
+    loaders = [DataLoader(TensorDataset(rows, rows[:, 0]), batch_size=8, num_workers=workers) for _ in "ab"]
+    seen, bare = (iter(loader) for loader in loaders)
+    del bare.__dict__["_unstarve_tap"]
+    if workers:
+        queue = bare._worker_result_queue
+        del queue.get
+        queue._recv_bytes = queue._reader.recv_bytes
+    else:
+        bare._dataset_fetcher.__dict__["_unstarve_probe"] = None
     for _ in range(50):
-        next(batches)
-    spent = []
-    for _ in range(steps):
-        begin = time.thread_time_ns()
-        next(batches)
-        spent.append(time.thread_time_ns() - begin)
+        next(seen), next(bare)
+    return seen, bare, rows
+
+
+def in_turns(
+    workers: int, clock: Callable[[], int], step: Callable[[], object], *, timed_step: bool
+) -> list[float]:
+    """Bare microseconds of a ``next()`` (and the step behind it), and what recording adds."""
+    seen, bare, _ = two_iterators(workers, 400)
+    spent: dict[bool, list[int]] = {True: [], False: []}
+    for count in range(400):
+        for is_seen in (True, False) if count % 2 else (False, True):
+            begin = clock()
+            next(seen if is_seen else bare)
+            if timed_step:
+                step()
+            spent[is_seen].append(clock() - begin)
+            if not timed_step:
+                step()
+    bare_us = usual(spent[False]) / 1e3
+    return [bare_us, usual(spent[True]) / 1e3 - bare_us]
+
+
+def next_us(workers: int, step_ms: int) -> list[float]:
+    """CPU of the training thread per ``next()``, slow ones left out."""
+    x = torch.zeros(512, 16)
+
+    def step() -> None:
         until = time.perf_counter_ns() + step_ms * 1_000_000
         while time.perf_counter_ns() < until:
-            rows[:512].sum()
-    return usual(spent) / 1e3
+            x.sum()
+
+    return in_turns(workers, time.thread_time_ns, step, timed_step=False)
 
 
 def usual(values: list[int]) -> float:
@@ -194,20 +232,15 @@ def worker_us(size: int) -> float:
     return usual([b - a for a, b in pairwise(clocks)]) / 1e3
 
 
-def train_us(workers: int, rounds: int) -> float:
+def train_us(workers: int, rounds: int) -> list[float]:
     """Wall time of a step that computes; the slowest tenth left out."""
-    torch.set_num_threads(1)
-    rows = torch.zeros(500 * 8, 16)
-    loader = DataLoader(TensorDataset(rows, rows[:, 0]), batch_size=8, num_workers=workers)
     x = torch.rand(64, 64)
-    times, begin = [], time.perf_counter_ns()
-    for _ in loader:
+
+    def step() -> None:
         for _ in range(rounds):
             x.matmul(x)
-        now = time.perf_counter_ns()
-        times.append(now - begin)
-        begin = now
-    return usual(times[20:]) / 1e3
+
+    return in_turns(workers, time.perf_counter_ns, step, timed_step=True)
 
 
 def rounds_of(step_s: float) -> int:
@@ -221,7 +254,11 @@ def rounds_of(step_s: float) -> int:
     return round(count * step_s)
 
 
-CHILDREN: dict[str, Callable[..., float]] = {"next": next_us, "worker": worker_us, "train": train_us}
+CHILDREN: dict[str, Callable[..., float | list[float]]] = {
+    "next": next_us,
+    "worker": worker_us,
+    "train": train_us,
+}
 
 
 if __name__ == "__main__":

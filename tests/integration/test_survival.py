@@ -165,5 +165,5 @@ def test_damage_in_the_middle_costs_only_what_it_hit(project, good: bytes) -> No
     middle = len(good) // 2
     (project.folder / "run.unstarve").write_bytes(good[:middle] + os.urandom(50) + good[middle + 50 :])
     report = project.report()
-    assert 300 < report["run"]["steps"] < 400
+    assert 300 < report["run"]["steps"] <= 400  # it may have hit something else than batches
     assert "damaged" in report["lost"][0]

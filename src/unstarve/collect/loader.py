@@ -128,13 +128,7 @@ class Tap:
         depth = getattr(_here, "depth", 0)
         _here.depth = depth + 1
         self._busy = True
-        self.sampler_ns = 0
-        if self.probe is not None:
-            self.probe.task = self._index
-        ready = ready_batches(source) if self.place is not None else _UNKNOWN
-        # Where the training thread fetches by itself, the probe reads the same counters and more.
-        counters = own_counters() if self.probe is None else None
-        at_ask = (0, 0) if counters is None else counters.quick()
+        ready, at_ask = self._asked(source)
         mark = owner.device.ask() if owner.device is not None and not depth else None
         ask = _clock()
         try:
@@ -150,8 +144,8 @@ class Tap:
         got = _clock()
         self._waited(mark, f.BATCH_WAIT, ask, got)
         try:
-            if counters is not None:
-                spent = _spent(at_ask, counters.quick(), outermost=depth == 0)
+            if at_ask is not None:
+                spent = _spent(at_ask, own_counters().quick(), outermost=depth == 0)
             else:
                 spent = self._spent_by_probe(outermost=depth == 0)
             self._record(batch, ask, got, (task_of(source, self), ready, self.sampler_ns, *spent), depth > 0)
@@ -160,6 +154,22 @@ class Tap:
         self._index += 1
         owner.own_ns += _clock() - got
         return batch
+
+    def _asked(self, source: Any) -> tuple[int, tuple[int, int] | None]:
+        """Just before the wait: batches that lie ready, and the counters of this thread.
+
+        No counters where the thread fetches by itself: its probe reads the same and more.
+        """
+        self.sampler_ns = 0
+        try:
+            if self.probe is not None:
+                self.probe.task = self._index
+                return _UNKNOWN, None
+            ready = ready_batches(source) if self.place is not None else _UNKNOWN
+            return ready, own_counters().quick()
+        except Exception as error:  # a defect of ours must not cost the user the training
+            self._recorder.lose(f"before batch {self._index} of epoch {self._epoch}: {error!r}")
+            return _UNKNOWN, None
 
     def _spent_by_probe(self, *, outermost: bool) -> tuple[int, int, int, int]:
         readings = None if self.probe is None else self.probe.last
