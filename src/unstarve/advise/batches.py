@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from unstarve.advise.code import loader_call
-from unstarve.advise.facts import batch_bytes, matters, ms, size, stock_loader
+from unstarve.advise.facts import batch_bytes, matters, stock_loader
 from unstarve.advise.gain import cheaper, predict, without_workers
 from unstarve.model import Advice, Cause, Diagnosis
+from unstarve.words import ms, size
 
 _HEAVY_BYTES_PER_S = 0.3e9
 """A hand-off that moves more than this is busy with bytes; below, with the number of its tensors."""

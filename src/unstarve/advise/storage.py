@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from unstarve.advise.code import loader_call
-from unstarve.advise.facts import matters, ms, size, stock_loader, workers
+from unstarve.advise.facts import matters, stock_loader
 from unstarve.advise.gain import cheaper, enough_workers, predict, with_workers
 from unstarve.model import Advice, Cause, Diagnosis
+from unstarve.words import ms, size, workers
 
 _OPENS = 0.5
 """Files opened per sample from which on samples are files of their own."""

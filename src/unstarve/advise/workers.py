@@ -5,16 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from unstarve.advise.code import loader_call
-from unstarve.advise.facts import (
-    costliest,
-    is_iterable,
-    matters,
-    ms,
-    named,
-    stock_loader,
-    usable_cores,
-    workers,
-)
+from unstarve.advise.facts import costliest, is_iterable, matters, named, stock_loader, usable_cores
 from unstarve.advise.gain import (
     Outcome,
     cheaper,
@@ -26,6 +17,7 @@ from unstarve.advise.gain import (
     with_workers,
 )
 from unstarve.model import Advice, Cause, Diagnosis
+from unstarve.words import ms, workers
 
 _BLOCKED = 0.5
 """From this share of a fetch on, waiting decides how long it takes."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from unstarve.analyze.timeline import Doing, Timeline
 from unstarve.model import Cause, Demand, GpuSummary
+from unstarve.words import ms, size, workers
 
 _WORTH_TELLING = 0.05
 
@@ -40,12 +41,10 @@ def walk(waits: bool, share: float | None, step_s: float | None, demand: Demand 
         return tuple(lines)
     batch_s = demand.fetch_s + demand.collate_s + demand.handoff_s + demand.pin_s + demand.sampler_s
     pace_s = batch_s / max(demand.workers, 1)
-    makers = (
-        f"{demand.workers} workers" if demand.workers > 1 else "1 worker" if demand.workers else "no worker"
-    )
+    makers = workers(demand.workers)
     lines.append(
-        f"Is loading slow?     a batch takes {_ms(batch_s)} to make, with {makers} one every {_ms(pace_s)}; "
-        f"a step takes {_ms(step_s)}"
+        f"Is loading slow?     a batch takes {ms(batch_s)} to make, with {makers} one every {ms(pace_s)}; "
+        f"a step takes {ms(step_s)}"
     )
     stages = {
         "on CPU": demand.cpu_s,
@@ -58,7 +57,7 @@ def walk(waits: bool, share: float | None, step_s: float | None, demand: Demand 
         "sampler": demand.sampler_s,
     }
     large = sorted(((s, name) for name, s in stages.items() if s > _WORTH_TELLING * batch_s), reverse=True)
-    lines.append("Which stage?         " + ", ".join(f"{name} {_ms(s)}" for s, name in large))
+    lines.append("Which stage?         " + ", ".join(f"{name} {ms(s)}" for s, name in large))
     return tuple(lines)
 
 
@@ -69,8 +68,8 @@ def _steps(timelines: Sequence[Timeline]) -> list[str]:
     mean_step_s = sum(step.seconds for step in steps) / len(steps)
     mean_wait_s = sum(step.wait_s for step in steps) / len(steps)
     return [
-        f"{len(steps)} measured steps took {_ms(mean_step_s)} on average, "
-        f"{_ms(mean_wait_s)} of it waiting for the next batch"
+        f"{len(steps)} measured steps took {ms(mean_step_s)} on average, "
+        f"{ms(mean_wait_s)} of it waiting for the next batch"
     ]
 
 
@@ -104,7 +103,7 @@ def _share(part_s: float, demand: Demand) -> float:
 def _cpu(demand: Demand) -> str:
     per_sample = demand.cpu_s / demand.samples if demand.samples else demand.cpu_s
     said = _fetching(demand).format(share=_share(demand.cpu_s, demand), how="on a CPU")
-    return f"{said}: {_ms(per_sample)} for each sample"
+    return f"{said}: {ms(per_sample)} for each sample"
 
 
 def _remote(demand: Demand) -> str:
@@ -112,7 +111,7 @@ def _remote(demand: Demand) -> str:
     return (
         said
         if demand.storage_bytes is None
-        else f"{said} and read {_bytes(demand.storage_bytes)} a batch from storage"
+        else f"{said} and read {size(demand.storage_bytes)} a batch from storage"
     )
 
 
@@ -121,7 +120,7 @@ def _disk(demand: Demand) -> str:
     return (
         said
         if demand.storage_bytes is None
-        else f"{said}: {_bytes(demand.storage_bytes)} a batch were not in memory"
+        else f"{said}: {size(demand.storage_bytes)} a batch were not in memory"
     )
 
 
@@ -132,20 +131,18 @@ def _contention(demand: Demand) -> str:
 
 
 def _collate(demand: Demand) -> str:
-    return (
-        f"collating a batch takes {_ms(demand.collate_s)} of CPU, fetching its samples {_ms(demand.fetch_s)}"
-    )
+    return f"collating a batch takes {ms(demand.collate_s)} of CPU, fetching its samples {ms(demand.fetch_s)}"
 
 
 def _handoff(demand: Demand) -> str:
     return (
-        f"handing a finished batch over takes {_ms(demand.handoff_s)}, "
-        f"making it {_ms(demand.fetch_s + demand.collate_s)}"
+        f"handing a finished batch over takes {ms(demand.handoff_s)}, "
+        f"making it {ms(demand.fetch_s + demand.collate_s)}"
     )
 
 
 def _sampler(demand: Demand) -> str:
-    return f"the sampler takes {_ms(demand.sampler_s)} in the training process for every batch"
+    return f"the sampler takes {ms(demand.sampler_s)} in the training process for every batch"
 
 
 def _order(demand: Demand) -> str:
@@ -160,7 +157,7 @@ def _times(ratio: float) -> str:
 
 
 def _pin(demand: Demand) -> str:
-    return f"pinning a batch takes {_ms(demand.pin_s)}"
+    return f"pinning a batch takes {ms(demand.pin_s)}"
 
 
 _BY_CAUSE: dict[Cause, Callable[[Demand], str]] = {
@@ -174,16 +171,3 @@ _BY_CAUSE: dict[Cause, Callable[[Demand], str]] = {
     Cause.ORDER: _order,
     Cause.PIN: _pin,
 }
-
-
-def _ms(seconds: float) -> str:
-    ms = seconds * 1e3
-    return f"{ms:.0f} ms" if ms >= 100 else f"{ms:.1f} ms" if ms >= 1 else f"{ms * 1e3:.0f} µs"
-
-
-def _bytes(count: float) -> str:
-    for unit in ("bytes", "KB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"

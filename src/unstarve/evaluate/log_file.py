@@ -79,6 +79,6 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
     try:
         unfinished.write_text(json.dumps(document) + "\n", encoding="utf-8")
         unfinished.replace(path)
-    except BaseException:
+    except BaseException:  # Ctrl-C too must not leave the unfinished file behind
         unfinished.unlink(missing_ok=True)
         raise
