@@ -24,6 +24,7 @@ _COLUMNS = ("workers", "batch", "epochs", "steps", "wait p50", "p95", "start")
 _NARROW_COLUMNS = ("workers", "wait p50")
 _WIDE = 78
 """Columns of a terminal that all of a loader's fit into."""
+_MOST_LOADERS = 8
 _SMALLEST_SHARE = 0.001
 """Causes that took less than this are left to the JSON."""
 
@@ -116,7 +117,7 @@ def _loaders(loaders: tuple[LoaderSummary, ...], width: int) -> Table | None:
     table.add_column("loader", overflow="fold", min_width=14)
     for name in shown_columns:
         table.add_column(name, justify="right", no_wrap=True)
-    for loader in loaders:
+    for loader in loaders[:_MOST_LOADERS]:
         mark = " (nested)" if loader.nested else " (background)" if loader.background else ""
         shown = Text(loader.name + mark) + Text(f"\n{loader.where}", "bright_black")
         p50, p95 = (
@@ -127,6 +128,8 @@ def _loaders(loaders: tuple[LoaderSummary, ...], width: int) -> Table | None:
         cells = (workers, batch, str(loader.epochs), str(loader.steps), p50, p95, start)
         told = dict(zip(_COLUMNS, cells, strict=True))
         table.add_row(shown, *(told[name] for name in shown_columns))
+    if len(loaders) > _MOST_LOADERS:
+        table.add_row(Text(f"and {len(loaders) - _MOST_LOADERS} more: see --json", "bright_black"))
     return table
 
 

@@ -59,6 +59,16 @@ def test_any_run_can_be_shown_at_any_width(width: int) -> None:
         assert max(len(line) for line in text.splitlines()) <= width
 
 
+def test_of_many_loaders_the_busiest_are_shown_and_the_rest_counted() -> None:
+    training = FakeTraining()
+    for number in range(11):
+        training.epoch([(0.01, 0.01)] * (30 - number), name=f"loader_{number}")
+    text = text_of(run_of(training))
+    assert "loader_0" in text
+    assert "loader_9" not in text
+    assert "and 3 more" in text
+
+
 def test_names_that_look_like_markup_stay_text() -> None:
     training = FakeTraining()
     training.epoch([(0.06, 0.04)] * 50, name="[red]x[/red]")
