@@ -10,7 +10,7 @@ ARGS ?=
 
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench native-check clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make test    all tests"
 	@echo "make lint    ruff, mypy --strict, import rules"
 	@echo "make bench   what unstarve itself costs"
+	@echo "make native-check   the native tests under ASan, UBSan and TSan"
 	@echo "make clean   remove everything these made"
 
 demo: $(VENV)/.built
@@ -34,6 +35,18 @@ lint: $(VENV)/.built
 
 bench: $(VENV)/.built
 	@$(BIN)/python bench/overhead.py $(ARGS)
+
+# Each sanitizer has a build folder of its own; CMake and Ninja come with the requirements.
+native-check: $(VENV)/.requirements
+	@for sanitizer in address,undefined thread; do \
+	  folder=build/native-check-$${sanitizer%%,*}; \
+	  PATH="$(CURDIR)/$(BIN):$$PATH" && \
+	  cmake -S . -B $$folder -DCMAKE_BUILD_TYPE=RelWithDebInfo -DUNSTARVE_NATIVE_TESTS=ON -DUNSTARVE_WERROR=ON \
+	    -DUNSTARVE_SANITIZE=$$sanitizer > /dev/null && \
+	  cmake --build $$folder --parallel > /dev/null && \
+	  echo "native tests under $$sanitizer" && \
+	  ctest --test-dir $$folder --output-on-failure $(ARGS) || exit 1; \
+	done
 
 clean:
 	@rm -rf $(VENV) build dist unstarve-demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

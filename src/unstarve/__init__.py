@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from unstarve.evaluate.measure import measure_loading_overhead, measure_throughput
     from unstarve.evaluate.profiler import DataLoaderProfiler
     from unstarve.fixes.gather import gather
+    from unstarve.fixes.loader import DataLoader
 
 _HOMES = {
+    "DataLoader": "unstarve.fixes.loader",
     "DataLoaderProfiler": "unstarve.evaluate.profiler",
     "LoaderEvaluator": "unstarve.evaluate.evaluator",
     "UnstarveError": "unstarve.errors",
@@ -33,6 +35,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "DataLoader",
     "DataLoaderProfiler",
     "LoaderEvaluator",
     "UnstarveError",

@@ -1,0 +1,34 @@
+"""Where the memory of a batch comes from, in one place.
+
+In a loader's worker process a batch is made in shared memory at once, as torch's own collate does, so that
+handing it over copies nothing. An engine may put its own allocator here for the process it runs in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import get_worker_info
+
+Allocator = Callable[[Sequence[int], torch.dtype], torch.Tensor]
+
+_allocate: Allocator | None = None
+
+
+def empty_batch(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Return an uninitialized, C-contiguous CPU tensor to build a batch in."""
+    if _allocate is not None:
+        return _allocate(shape, dtype)
+    if get_worker_info() is None:
+        return torch.empty(*shape, dtype=dtype)
+    storage: Any = torch.UntypedStorage._new_shared(math.prod(shape) * dtype.itemsize)  # type: ignore[no-untyped-call] # private, as in default_collate
+    return torch.empty(0, dtype=dtype).set_(storage).view(*shape)
+
+
+def use_allocator(allocate: Allocator | None) -> None:
+    """Make `empty_batch` use `allocate` in this process; None restores the default."""
+    global _allocate
+    _allocate = allocate
