@@ -127,9 +127,9 @@ class FakeTraining:
         )
 
 
-def run_of(*trainings: FakeTraining, kind: str = "run", exit_code: int | None = 0) -> Run:
+def run_of(*trainings: FakeTraining | Process, kind: str = "run", exit_code: int | None = 0) -> Run:
     """A finished run of the given processes."""
-    processes = tuple(training.process() for training in trainings)
+    processes = tuple(t.process() if isinstance(t, FakeTraining) else t for t in trainings)
     return Run("fake.unstarve", ("train.py",), kind, 0.0, processes, exit_code, live=False, lost=())
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from unstarve.analyze.blame import Seconds, blame
 from unstarve.analyze.making import Production
-from unstarve.analyze.timeline import Doing, Span
-from unstarve.model import Batch, Cause, GpuSummary, Process, Share
+from unstarve.analyze.timeline import Span
+from unstarve.model import Batch, Cause, Doing, GpuSummary, Process, Share
 
 _FEWEST_SAMPLED_S = 0.5
 """Below this much sampled time, what a step did is not told apart."""

@@ -24,9 +24,9 @@ from unstarve.analyze.headroom import estimated_headroom, measured_headroom
 from unstarve.analyze.loaders import summarize_loaders
 from unstarve.analyze.making import Production, productions
 from unstarve.analyze.stats import spread_ms
-from unstarve.analyze.timeline import Doing, Span, Timeline, build_timeline
+from unstarve.analyze.timeline import Span, Timeline, build_timeline
 from unstarve.analyze.verdict import Findings, Thresholds, conclude
-from unstarve.model import Cause, Demand, Diagnosis, Headroom, Overhead, Process, Run, Throughput
+from unstarve.model import Cause, Demand, Diagnosis, Doing, Headroom, Overhead, Process, Run, Throughput
 
 WARMUP_STEPS = 5
 

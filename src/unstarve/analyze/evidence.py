@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from unstarve.analyze.timeline import Doing, Timeline
-from unstarve.model import Cause, Demand, GpuSummary
+from unstarve.analyze.timeline import Timeline
+from unstarve.model import Cause, Demand, Doing, GpuSummary
 from unstarve.words import ms, size, workers
 
 _WORTH_TELLING = 0.05

@@ -9,25 +9,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import pairwise
 
-from unstarve.model import Batch, Epoch, Phase, Process
-
-
-class Doing(StrEnum):
-    """What the training thread does during a span."""
-
-    START = "start"
-    """Making an iterator, or waiting for an epoch's first batch."""
-    END = "end"
-    """Asking for a batch when there is none left: the workers are taken down."""
-    WAIT = "wait"
-    """Waiting for any later batch."""
-    STEP = "step"
-    """Working on a batch."""
-    BETWEEN = "between"
-    """Outside of every epoch."""
+from unstarve.model import Batch, Doing, Epoch, Phase, Process
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,22 +39,30 @@ from unstarve.model.recorded import (
     TransformTime,
     Work,
 )
+from unstarve.model.views import BatchStory, Doing, EpochBorder, Histogram, Lane, LaneKind, LaneSpan, Views
 
 __all__ = [
     "Advice",
     "Batch",
+    "BatchStory",
     "Cause",
     "Change",
     "Comparison",
     "Crew",
     "Demand",
     "Diagnosis",
+    "Doing",
     "Epoch",
+    "EpochBorder",
     "FunctionCost",
     "Gain",
     "Gate",
     "GpuSummary",
     "Headroom",
+    "Histogram",
+    "Lane",
+    "LaneKind",
+    "LaneSpan",
     "LoadComparison",
     "LoadLog",
     "Loader",
@@ -76,5 +84,6 @@ __all__ = [
     "Throughput",
     "TransformTime",
     "Verdict",
+    "Views",
     "Work",
 ]

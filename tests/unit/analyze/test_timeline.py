@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 
 from fakes import FakeTraining
-from unstarve.analyze.timeline import Doing, Timeline, build_timeline
+from unstarve.analyze.timeline import Timeline, build_timeline
+from unstarve.model import Doing
 
 
 def seconds(timeline: Timeline, doing: Doing) -> float:

@@ -1,0 +1,194 @@
+"""Run → `Views`: the same timeline and blame that the verdict is made of, kept step by step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from unstarve.analyze.blame import blame
+from unstarve.analyze.diagnose import WARMUP_STEPS, training_processes
+from unstarve.analyze.making import Made, Production, productions
+from unstarve.analyze.timeline import Timeline, build_timeline
+from unstarve.model import (
+    Batch,
+    BatchStory,
+    Doing,
+    EpochBorder,
+    Histogram,
+    Lane,
+    LaneKind,
+    LaneSpan,
+    Process,
+    Run,
+    Views,
+)
+
+_BINS_PER_TENFOLD = 10
+_MOST_BINS = 60
+
+MadeBy = Mapping[tuple[int, int], Production]
+Numbers = Mapping[tuple[int, int, int], int]
+"""(loader, epoch, position) → place among the stories."""
+
+
+def views_of(run: Run, warmup_steps: int = WARMUP_STEPS) -> Views | None:
+    """What can be drawn of a run; None when it delivered no batch to a training thread."""
+    timelines = [t for p in training_processes(run) if (t := build_timeline(p, warmup_steps)) is not None]
+    if not timelines:
+        return None
+    timeline = max(timelines, key=lambda t: t.wait_s)
+    process = timeline.process
+    made = productions(process, run.processes)
+    origin_ns = timeline.spans[0].begin_ns
+    delivered = [span.batch for span in timeline.spans if span.batch is not None]
+    # A span may have been split where loaders overlap: each batch once, in the order of asking.
+    batches = list(dict.fromkeys(delivered))
+    numbers = {(b.loader, b.epoch, b.position): i for i, b in enumerate(batches)}
+    names = {loader.id: loader.name for loader in process.loaders}
+    stories = tuple(_stories(batches, made, names, origin_ns))
+    lanes = [_main_lane(timeline, numbers, origin_ns)]
+    lanes += _worker_lanes(made, batches, names, numbers, origin_ns)
+    lanes += _pin_lane(process, batches, numbers, origin_ns)
+    lanes += _device_lanes(process, numbers, origin_ns)
+    measured = timeline.measured_batches
+    warmup_end_ns = measured[0].ask_ns if measured else timeline.spans[-1].end_ns
+    return Views(
+        rank=process.rank,
+        lanes=tuple(lanes),
+        batches=stories,
+        epochs=tuple(
+            EpochBorder(names.get(e.loader, "loader"), e.epoch, (e.begin_ns - origin_ns) / 1e9)
+            for e in process.epochs
+            if not e.nested and e.begin_ns >= origin_ns
+        ),
+        warmup_end_s=(warmup_end_ns - origin_ns) / 1e9,
+        wait_ms=_histogram([b.wait_ns / 1e6 for b in measured]),
+        step_ms=_histogram([step.seconds * 1e3 for step in timeline.steps]),
+    )
+
+
+def _stories(
+    batches: Sequence[Batch], made: MadeBy, names: Mapping[int, str], origin_ns: int
+) -> Iterator[BatchStory]:
+    following = {
+        (a.loader, a.epoch, a.position): b.got_ns
+        for of_one in _by_loader(batches)
+        for a, b in pairwise(of_one)
+        if a.epoch == b.epoch
+    }
+    for batch in batches:
+        production = made.get((batch.loader, batch.epoch))
+        maker = _maker(batch, production)
+        next_ns = following.get((batch.loader, batch.epoch, batch.position))
+        yield BatchStory(
+            loader=names.get(batch.loader, "loader"),
+            epoch=batch.epoch,
+            position=batch.position,
+            ask_s=(batch.ask_ns - origin_ns) / 1e9,
+            got_s=(batch.got_ns - origin_ns) / 1e9,
+            step_s=None if next_ns is None else (next_ns - batch.got_ns) / 1e9,
+            causes=blame(batch, production),
+            worker=maker.worker if maker is not None and production and production.workers else None,
+            ready=batch.ready,
+            size=batch.size,
+        )
+
+
+def _by_loader(batches: Iterable[Batch]) -> Iterable[list[Batch]]:
+    found: dict[int, list[Batch]] = {}
+    for batch in batches:
+        found.setdefault(batch.loader, []).append(batch)
+    return found.values()
+
+
+def _maker(batch: Batch, production: Production | None) -> Made | None:
+    if production is None or batch.task is None:
+        return None
+    return production.by_task.get(batch.task)
+
+
+def _main_lane(timeline: Timeline, numbers: Numbers, origin_ns: int) -> Lane:
+    spans = []
+    current: int | None = None
+    for span in timeline.spans:
+        if span.batch is not None:
+            current = numbers[span.batch.loader, span.batch.epoch, span.batch.position]
+        about = current if span.batch is not None or span.doing is Doing.STEP else None
+        spans.append(_span(span.begin_ns, span.end_ns, span.doing, about, origin_ns))
+    return Lane("main", LaneKind.MAIN, tuple(spans))
+
+
+def _worker_lanes(
+    made: MadeBy, batches: Sequence[Batch], names: Mapping[int, str], numbers: Numbers, origin_ns: int
+) -> Iterator[Lane]:
+    """One lane per worker's place in its loader's crew, over all epochs."""
+    number_of_task = {
+        (b.loader, b.epoch, b.task): numbers[b.loader, b.epoch, b.position]
+        for b in batches
+        if b.task is not None
+    }
+    spans: dict[tuple[int, int], list[LaneSpan]] = {}
+    for (loader, epoch), production in made.items():
+        if not production.workers:
+            continue
+        for place, works in enumerate(production.by_worker):
+            lane = spans.setdefault((loader, place), [])
+            for one in works:
+                lane += _work_spans(one, number_of_task.get((loader, epoch, one.work.task)), origin_ns)
+    several = len({loader for loader, _ in spans}) > 1
+    for (loader, place), found in sorted(spans.items()):
+        name = f"{names.get(loader, 'loader')} worker {place}" if several else f"worker {place}"
+        yield Lane(name, LaneKind.WORKER, tuple(sorted(found)))
+
+
+def _work_spans(made: Made, number: int | None, origin_ns: int) -> Iterator[LaneSpan]:
+    work, sent = made.work, made.sent
+    yield _span(work.begin_ns, work.collate_ns, Doing.FETCH, number, origin_ns)
+    if work.done_ns > work.collate_ns:
+        yield _span(work.collate_ns, work.done_ns, Doing.COLLATE, number, origin_ns)
+    if sent is not None and sent.end_ns > sent.begin_ns:
+        yield _span(sent.begin_ns, sent.end_ns, Doing.SEND, number, origin_ns)
+
+
+def _pin_lane(process: Process, batches: Sequence[Batch], numbers: Numbers, origin_ns: int) -> Iterator[Lane]:
+    number_of_task = {(b.loader, b.epoch, b.task): numbers[b.loader, b.epoch, b.position] for b in batches}
+    spans = [
+        _span(r.ready_ns, r.pinned_ns, Doing.PIN, number_of_task.get((r.loader, r.epoch, r.task)), origin_ns)
+        for r in process.receipts
+        if r.pinned_ns > r.ready_ns
+    ]
+    if spans:
+        yield Lane("pin thread", LaneKind.PIN, tuple(sorted(spans)))
+
+
+def _device_lanes(process: Process, numbers: Numbers, origin_ns: int) -> Iterator[Lane]:
+    """A device starves at the end of a wait: until then it had work queued."""
+    for device in sorted({stall.device for stall in process.stalls}):
+        spans = [
+            _span(s.got_ns - s.stall_ns, s.got_ns, Doing.STALL,
+                  numbers.get((s.loader, s.epoch, s.position)), origin_ns)
+            for s in process.stalls
+            if s.device == device and s.stall_ns > 0
+        ]  # fmt: skip
+        yield Lane(f"device {device}", LaneKind.DEVICE, tuple(sorted(spans)))
+
+
+def _span(begin_ns: int, end_ns: int, doing: Doing, batch: int | None, origin_ns: int) -> LaneSpan:
+    return LaneSpan((begin_ns - origin_ns) / 1e9, (end_ns - origin_ns) / 1e9, doing, batch)
+
+
+def _histogram(values_ms: Sequence[float]) -> Histogram | None:
+    """Bins that grow by a constant factor: waits span from microseconds to seconds."""
+    known = [value for value in values_ms if value > 0]
+    if not known:
+        return None
+    low = math.floor(math.log10(min(known)) * _BINS_PER_TENFOLD)
+    high = math.ceil(math.log10(max(known)) * _BINS_PER_TENFOLD + 1e-9)
+    low = max(low, high - _MOST_BINS)
+    counts = [0] * max(high - low, 1)
+    for value in values_ms:
+        at = math.floor(math.log10(value) * _BINS_PER_TENFOLD) - low if value > 0 else 0
+        counts[min(max(at, 0), len(counts) - 1)] += 1
+    edges = tuple(10 ** ((low + i) / _BINS_PER_TENFOLD) for i in range(len(counts) + 1))
+    return Histogram(edges, tuple(counts))
