@@ -10,7 +10,7 @@ ARGS ?=
 
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: help demo test lint bench native-check clean
+.PHONY: help demo test lint bench native-check web web-check clean
 .DEFAULT_GOAL := help
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make lint    ruff, mypy --strict, import rules"
 	@echo "make bench   what unstarve itself costs"
 	@echo "make native-check   the native tests under ASan, UBSan and TSan"
+	@echo "make web            build the report's page from web/ into the package"
 	@echo "make clean   remove everything these made"
 
 demo: $(VENV)/.built
@@ -48,8 +49,20 @@ native-check: $(VENV)/.requirements
 	  ctest --test-dir $$folder --output-on-failure $(ARGS) || exit 1; \
 	done
 
+# The built page is part of the package, so that nobody needs Node to use it; web-check tells when it is stale.
+web: web/node_modules/.installed
+	@cd web && npm run --silent build
+
+web-check: web/node_modules/.installed
+	@cd web && npm run --silent build -- --outDir ../build/page --logLevel warn
+	@diff -r build/page src/unstarve/present/page || { echo "the built page is stale: run make web" >&2; exit 1; }
+
+web/node_modules/.installed: web/package.json web/package-lock.json
+	@cd web && npm install --silent --no-save --no-audit --no-fund
+	@touch $@
+
 clean:
-	@rm -rf $(VENV) build dist unstarve-demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) build dist web/node_modules unstarve-demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	@find src tests bench labs -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # An interpreter that is new enough, and a virtual environment made by it.

@@ -36,7 +36,7 @@ class FakeTraining:
     batches: list[Batch] = field(default_factory=list)
     epochs: list[Epoch] = field(default_factory=list)
     loaders: dict[str, int] = field(default_factory=dict)
-    _open: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    _taken: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def number(self, name: str) -> int:
         return self.loaders.setdefault(name, len(self.loaders))
@@ -67,7 +67,8 @@ class FakeTraining:
         """``next()`` that gives a batch."""
         number = self.number(name)
         epoch = max(e.epoch for e in self.epochs if e.loader == number)
-        index = sum(1 for b in self.batches if b.loader == number and b.epoch == epoch)
+        index = self._taken.get((number, epoch), 0)
+        self._taken[number, epoch] = index + 1
         ask = self.now_ns
         self.spend(wait_s)
         row = (

@@ -14,11 +14,12 @@ from unstarve.analyze.diagnose import WARMUP_STEPS, training_processes
 from unstarve.analyze.diagnose import diagnose as _analyze
 from unstarve.analyze.timeline import build_timeline
 from unstarve.analyze.verdict import Thresholds
+from unstarve.analyze.views import views_of
 from unstarve.errors import LogError
 from unstarve.model import Comparison, Diagnosis, LoadLog, Phase, Run
 from unstarve.record.reader import read_run
 
-__all__ = ["compare", "diagnose", "load_log_from_run", "load_run"]
+__all__ = ["compare", "diagnose", "load_log_from_run", "load_run", "views_of"]
 
 
 def load_run(path: str | os.PathLike[str]) -> Run:

@@ -10,7 +10,9 @@ import typer
 from rich.console import Console
 
 from unstarve import api
+from unstarve.cli.pages import write_page
 from unstarve.present import json as json_view
+from unstarve.present.html import comparison_page
 from unstarve.present.terminal import print_comparison
 
 
@@ -27,15 +29,22 @@ def compare(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write both runs side by side as one page."),
+    ] = None,
 ) -> None:
     """Compare two recorded runs; exit 1 when a gate fails.
 
     A change of throughput that is within the noise of the runs does not fail a gate.
     """
     result = api.compare(a, b, fail_if or ())
+    if html is not None:
+        views = (api.views_of(api.load_run(path)) for path in (a, b))
+        write_page(html, comparison_page(result, *views))
     if as_json:
         typer.echo(json.dumps(json_view.comparison(result), indent=2))
-    else:
+    elif html is None:
         print_comparison(result, Console())
     if any(gate.failed for gate in result.gates):
         raise typer.Exit(1)

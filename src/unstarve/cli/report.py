@@ -9,18 +9,27 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from unstarve.api import diagnose, load_run
+from unstarve.api import diagnose, load_run, views_of
+from unstarve.cli.pages import write_page
 from unstarve.present import json as json_view
+from unstarve.present.html import report_page
 from unstarve.present.terminal import print_report
 
 
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run file, finished or still being recorded.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write the report as one self-contained page."),
+    ] = None,
 ) -> None:
     """Print the verdict of a recorded run. Needs no torch."""
-    diagnosis = diagnose(load_run(run))
+    recorded = load_run(run)
+    diagnosis = diagnose(recorded)
+    if html is not None:
+        write_page(html, report_page(diagnosis, views_of(recorded)))
     if as_json:
         typer.echo(json.dumps(json_view.report(diagnosis), indent=2))
-    else:
+    elif html is None:
         print_report(diagnosis, Console())

@@ -47,6 +47,8 @@ def report(diagnosis: Diagnosis) -> dict[str, Any]:
         "health": [],
         "gpu": _plain(d.gpu),
         "overhead": _plain(d.overhead),
+        "system": dict(d.system),
+        "walk": list(d.walk),
         "loaders": [_plain(loader) for loader in d.loaders],
         "lost": list(d.lost),
     }

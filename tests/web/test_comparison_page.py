@@ -1,0 +1,25 @@
+"""Two runs side by side in a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from large_run import large_run
+
+from unstarve.analyze.compare import compare
+from unstarve.analyze.views import views_of
+from unstarve.present.html import comparison_page
+
+
+def test_both_runs_are_shown_side_by_side(opened: Any, tmp_path: Path) -> None:
+    a, b = large_run(200, 1), large_run(200, 2)
+    file = tmp_path / "compare.html"
+    file.write_text(comparison_page(compare(a, b, ()), views_of(a), views_of(b)), encoding="utf-8")
+    page = opened.show(file)
+    assert page.inner_text("h1")
+    ids = page.eval_on_selector_all("[id]", "found => found.map(one => one.id)")
+    assert len(ids) == len(set(ids))
+    assert {"A-timeline", "B-timeline", "A-budget", "B-budget"} <= set(ids)
+    assert "throughput" in page.inner_text("#numbers")
+    assert opened.complaints == []

@@ -1,0 +1,150 @@
+"""The report as a reader meets it: in a browser."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from large_run import large_run
+
+from unstarve.analyze.views import views_of
+from unstarve.api import diagnose
+from unstarve.model import Advice, FunctionCost, Gain, SlowSample
+from unstarve.present import page_data
+from unstarve.present.html import report_page
+
+SECTIONS = ["verdict", "advice", "budget", "timeline", "over-time", "distribution", "functions",
+            "slow-samples", "loaders", "environment"]  # fmt: skip
+HOSTILE = '</script><img src=x onerror="window.broken=1"><b>&amp;\u2028'
+
+
+def written(folder: Path, steps: int = 300, workers: int = 2, word: str = "decode") -> Path:
+    run = large_run(steps, workers, name=word)
+    diagnosis = dataclasses.replace(
+        diagnose(run),
+        command=("train.py", word),
+        functions=(FunctionCost(word, f"/data/{word}.py", 3, "cpu", 1.0, 0.5),),  # type: ignore[arg-type]
+        slow_samples=(SlowSample(17, 912.0),),
+        advice=(Advice("more-workers", word, word, {}, Gain(2.0, 1.8, 2.2), f"DataLoader({word})"),),
+    )
+    path = folder / "report.html"
+    path.write_text(report_page(diagnosis, views_of(run)), encoding="utf-8")
+    return path
+
+
+def test_everything_is_there_and_the_answer_comes_first(opened: Any, tmp_path: Path) -> None:
+    page = opened.show(written(tmp_path))
+    shown = page.eval_on_selector_all("section", "found => found.map(one => one.id)")
+    assert shown == SECTIONS
+    state = page.inner_text("#verdict .badge").lower()
+    assert state in ("starved", "tight", "fed")
+    assert page.inner_text("h1")
+    assert "2.00×" in page.inner_text("#advice")
+    assert opened.complaints == []
+
+
+def test_no_request_leaves_the_page(opened: Any, tmp_path: Path) -> None:
+    file = written(tmp_path)
+    opened.show(file)
+    assert [url for url in opened.requests if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert not re.search(r"""(src|href)=["']?https?:""", file.read_text())
+
+
+def test_hostile_names_stay_text(opened: Any, tmp_path: Path) -> None:
+    page = opened.show(written(tmp_path, word=HOSTILE))
+    assert page.evaluate("window.broken") is None
+    assert page.query_selector("img") is None
+    assert HOSTILE.split("\u2028")[0] in page.inner_text("#functions")
+    assert HOSTILE.split("\u2028")[0] in page.inner_text("header")
+    assert opened.complaints == []
+
+
+@pytest.mark.parametrize(
+    "opened",
+    [(width, theme) for width in (400, 768, 1280) for theme in ("light", "dark")],
+    indirect=True,
+    ids=lambda case: f"{case[0]}px-{case[1]}",
+)
+def test_it_fits_every_width_in_both_themes(opened: Any, tmp_path: Path) -> None:
+    page = opened.show(written(tmp_path))
+    wide = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+    assert wide[0] == wide[1], "the page scrolls sideways"
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    light = sum(int(part) for part in re.findall(r"\d+", background)) > 3 * 128
+    assert light == (page.evaluate("matchMedia('(prefers-color-scheme: light)').matches"))
+    assert len(page.screenshot(path=str(tmp_path / "page.png"), full_page=True)) > 20_000
+
+
+def drawn(page: Any) -> str:
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    return str(page.eval_on_selector("#timeline canvas", "canvas => canvas.toDataURL()"))
+
+
+def test_the_timeline_zooms_pans_and_tells_by_keyboard(opened: Any, tmp_path: Path) -> None:
+    page = opened.show(written(tmp_path))
+    page.focus("#timeline canvas")
+    pictures = [drawn(page)]
+    for key in ("+", "ArrowRight", "-", "0"):
+        page.keyboard.press(key)
+        pictures.append(drawn(page))
+    assert len(set(pictures)) == len(pictures)
+    page.keyboard.press("n")
+    assert "waited" in page.inner_text("#timeline .story")
+    first = page.inner_text("#timeline .story b")
+    page.keyboard.press("n")
+    assert page.inner_text("#timeline .story b") != first
+    assert opened.complaints == []
+
+
+def test_pointing_at_a_span_tells_its_batch(opened: Any, tmp_path: Path) -> None:
+    page = opened.show(written(tmp_path))
+    drawn(page)
+    canvas = page.query_selector("#timeline canvas")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 34)
+    assert "batch" in page.inner_text("#timeline .story")
+    page.mouse.down()
+    before = drawn(page)
+    page.mouse.move(box["x"] + box["width"] / 2 - 90, box["y"] + 34, steps=3)
+    page.mouse.up()
+    assert drawn(page) != before
+
+
+def test_the_theme_can_be_switched(opened: Any, tmp_path: Path) -> None:
+    page = opened.show(written(tmp_path))
+    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.click(".theme")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    assert opened.complaints == []
+
+
+def test_ten_thousand_steps_and_eight_workers_stay_below_a_megabyte(opened: Any, tmp_path: Path) -> None:
+    file = written(tmp_path, steps=10_000, workers=8)
+    assert file.stat().st_size < 1_000_000
+    page = opened.show(file)
+    page.click("text=Whole run")
+    assert len(drawn(page)) > 1000
+    assert opened.complaints == []
+
+
+def test_of_a_very_long_run_a_stretch_is_shown_and_said(
+    opened: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_data, "_MOST_BATCHES", 100)
+    page = opened.show(written(tmp_path))
+    assert "Shows batches 100 to 200 of 300" in page.inner_text("#timeline")
+    assert opened.complaints == []
+
+
+def test_a_run_without_batches_still_has_a_page(opened: Any, tmp_path: Path) -> None:
+    from fakes import run_of
+
+    path = tmp_path / "empty.html"
+    path.write_text(report_page(diagnose(run_of()), views_of(run_of())), encoding="utf-8")
+    page = opened.show(path)
+    assert page.inner_text("#verdict .badge").lower() == "inconclusive"
+    assert opened.complaints == []

@@ -1,0 +1,114 @@
+// What Python put into the page: the report (schema unstarve.report/1) and the columns of present/page_data.py.
+
+export interface Spread { mean: number; p50: number; p95: number; max: number }
+export interface Interval { predicted: number; low: number; high: number }
+
+export interface Advice {
+  id: string; title: string; why: string; code: string; speedup: Interval | null;
+}
+
+export interface WhatifPoint {
+  workers: number; samples_per_s?: number; steps_per_s: number; low: number; high: number;
+}
+
+export interface Report {
+  run: {
+    command: string[]; kind: string; path: string; started_at: number; wall_s: number; steps: number;
+    warmup_steps: number; ranks: number; device: string; versions: Record<string, string>;
+    exit_code: number | null; cut_short: boolean; live: boolean;
+  };
+  verdict: { state: string; cause: string; headline: string; evidence: string[]; second: string | null };
+  wait_share: number | null;
+  stall_share: number | null;
+  throughput: { steps_per_s: number | null; samples_per_s: number | null };
+  step_ms: Spread | null;
+  wait_ms: Spread | null;
+  budget: { cause: string; seconds: number; share: number }[];
+  headroom: { speedup: number; low: number; high: number; method: string } | null;
+  functions: { name: string; file: string; line: number; where: string; seconds: number; share: number }[];
+  slow_samples: { index: number; ms: number }[];
+  advice: Advice[];
+  health: { id: string; severity: string; message: string; fix: string }[];
+  gpu: Record<string, number | null> | null;
+  overhead: { us_per_step: number | null; share: number | null };
+  loaders: {
+    name: string; where: string; kind: string; config: Record<string, unknown>; steps: number; epochs: number;
+    wait_s: number; startup_s: number; wait_ms: Spread | null;
+  }[];
+  system?: Record<string, unknown>;
+  whatif?: { loader?: string; points: WhatifPoint[]; recorded_workers?: number } | null;
+  memory?: { name: string; at_s: number[]; bytes: number[] }[];
+  walk?: string[];
+  lost: string[];
+}
+
+export interface Histogram { edges_ms: number[]; counts: number[] }
+
+interface LaneColumns { name: string; kind: string; begin: number[]; length: number[]; doing: number[]; batch: number[] }
+interface BatchColumns {
+  loader: number[]; epoch: number[]; position: number[]; ask: number[]; wait: number[]; step: number[];
+  worker: number[]; ready: number[]; size: number[]; causes: number[][];
+}
+export interface ViewColumns {
+  rank: number | null; shown: { first: number; last: number; of: number }; warmup_end_s: number;
+  doings: string[]; causes: string[]; loaders: string[]; lanes: LaneColumns[]; batches: BatchColumns;
+  epochs: { loader: string; epoch: number; begin_s: number }[];
+  wait_ms: Histogram | null; step_ms: Histogram | null;
+}
+
+export interface Lane { name: string; kind: string; begin: Float64Array; end: Float64Array; doing: Uint8Array; batch: Int32Array }
+export interface Views extends Omit<ViewColumns, "lanes" | "batches"> {
+  lanes: Lane[];
+  batches: BatchColumns; // ask and position summed up; times in seconds
+  endS: number;
+}
+
+export interface OneRun { report: Report; views: Views | null }
+export interface Comparison {
+  headline: string; change: { ratio: number; low: number; high: number; shown: boolean } | null;
+  rows: { metric: string; unit: string; a: number | null; b: number | null }[];
+  gates: { expression: string; failed: boolean; reason: string }[];
+}
+export type Page =
+  | { page: "report"; report: Report; views: ViewColumns | null }
+  | { page: "comparison"; comparison: Comparison; a: Packed; b: Packed };
+interface Packed { report: Report; views: ViewColumns | null }
+
+export async function unpack(text: string): Promise<Page> {
+  const bytes = Uint8Array.from(atob(text.trim()), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+  return JSON.parse(await new Response(stream).text()) as Page;
+}
+
+export function readRun(packed: Packed): OneRun {
+  return { report: packed.report, views: packed.views && readViews(packed.views) };
+}
+
+function readViews(columns: ViewColumns): Views {
+  const lanes = columns.lanes.map(readLane);
+  const batches = {
+    ...columns.batches,
+    position: summed(columns.batches.position),
+    ask: summed(columns.batches.ask).map(seconds),
+    wait: columns.batches.wait.map(seconds),
+    step: columns.batches.step.map((us) => (us < 0 ? us : seconds(us))),
+  };
+  const endS = Math.max(0.001, ...lanes.map((lane) => lane.end.reduce((a, b) => Math.max(a, b), 0)));
+  return { ...columns, lanes, batches, endS };
+}
+
+function readLane(columns: LaneColumns): Lane {
+  const begin = Float64Array.from(summed(columns.begin), seconds);
+  const end = begin.map((at, i) => at + seconds(columns.length[i] ?? 0));
+  return {
+    name: columns.name, kind: columns.kind, begin, end,
+    doing: Uint8Array.from(columns.doing), batch: Int32Array.from(summed(columns.batch)),
+  };
+}
+
+function summed(differences: number[]): number[] {
+  let sum = 0;
+  return differences.map((difference) => (sum += difference));
+}
+
+const seconds = (us: number): number => us / 1e6;

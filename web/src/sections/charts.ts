@@ -1,0 +1,131 @@
+import uPlot from "uplot";
+import type { Histogram, Report, Views } from "../data";
+import { colour, el, section } from "../dom";
+import { duration, number } from "../format";
+import { onTheme } from "../theme";
+
+type Build = (width: number) => { options: uPlot.Options; data: uPlot.AlignedData };
+
+/** A chart that follows its container's width and the theme. */
+function chart(build: Build, label: string): HTMLElement {
+  const box = el("div", { class: "chart", role: "img", "aria-label": label });
+  let plot: uPlot | null = null;
+  const draw = (): void => {
+    if (box.clientWidth === 0) return;
+    plot?.destroy();
+    const { options, data } = build(box.clientWidth);
+    plot = new uPlot(options, data, box);
+  };
+  let width = 0;
+  new ResizeObserver(() => { if (box.clientWidth !== width) { width = box.clientWidth; draw(); } }).observe(box);
+  onTheme(draw);
+  return box;
+}
+
+function axis(format: (value: number) => string, size = 60): uPlot.Axis {
+  return {
+    stroke: colour("muted"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line"), width: 1 },
+    values: (_, values) => values.map((value) => (value === null ? "" : format(value))), size, font: "12px system-ui, sans-serif",
+  };
+}
+
+export function overTime(views: Views): HTMLElement | null {
+  const { ask, wait, step } = views.batches;
+  if (ask.length < 2) return null;
+  const data: uPlot.AlignedData = [ask, wait.map((s) => s * 1e3), step.map((s) => (s < 0 ? null : s * 1e3))];
+  const build: Build = (width) => ({
+    data,
+    options: {
+      width, height: 240, cursor: { drag: { x: true, y: false } }, scales: { x: { time: false } },
+      axes: [{ ...axis((at) => `${number(at)} s`), size: 34 }, axis((ms) => duration(ms / 1e3), 70)],
+      series: [
+        { label: "at", value: (_, at) => (at === null ? "" : `${number(at)} s`) },
+        { label: "wait", stroke: colour("wait"), width: 1.5, value: (_, ms) => (ms === null ? "" : duration(ms / 1e3)) },
+        { label: "step (with its wait)", stroke: colour("cause-compute"), width: 1.5, value: (_, ms) => (ms === null ? "" : duration(ms / 1e3)) },
+      ],
+      hooks: { drawClear: [(plot) => shade(plot, views)] },
+    },
+  });
+  return section("over-time", "Wait and step over time", chart(build, "wait and step time of every batch"),
+    el("p", { class: "note" }, "Shaded: warm-up, which does not count. Dashed: an epoch begins. Drag to zoom, double-click to see all."));
+}
+
+function shade(plot: uPlot, views: Views): void {
+  const pen = plot.ctx, { left, top, width, height } = plot.bbox;
+  const end = plot.valToPos(views.warmup_end_s, "x", true);
+  pen.save();
+  pen.fillStyle = colour("lane");
+  if (end > left) pen.fillRect(left, top, Math.min(end - left, width), height);
+  pen.strokeStyle = colour("accent");
+  pen.setLineDash([6, 4]);
+  for (const border of views.epochs) {
+    const x = plot.valToPos(border.begin_s, "x", true);
+    if (x < left || x > left + width) continue;
+    pen.beginPath(); pen.moveTo(x, top); pen.lineTo(x, top + height); pen.stroke();
+  }
+  pen.restore();
+}
+
+export function distribution(views: Views): HTMLElement | null {
+  const charts = [histogram("wait", views.wait_ms, "wait"), histogram("step", views.step_ms, "cause-compute")].filter((one) => one !== null);
+  return charts.length === 0 ? null : section("distribution", "How long batches and steps take", el("div", { class: "pair" }, ...charts));
+}
+
+function histogram(name: string, found: Histogram | null, look: string): HTMLElement | null {
+  if (!found) return null;
+  const most = Math.max(...found.counts, 1);
+  const bars = found.counts.map((count, at) => {
+    const span = `${duration((found.edges_ms[at] ?? 0) / 1e3)} – ${duration((found.edges_ms[at + 1] ?? 0) / 1e3)}`;
+    const bar = el("span", { title: `${span}: ${count}` });
+    bar.style.height = `${count === 0 ? 0 : Math.max((count / most) * 100, 2)}%`;
+    bar.style.background = `var(--${look})`;
+    return bar;
+  });
+  const first = duration((found.edges_ms[0] ?? 0) / 1e3), last = duration((found.edges_ms.at(-1) ?? 0) / 1e3);
+  return el("figure", { class: "histogram" },
+    el("figcaption", {}, `${name}, ${found.counts.reduce((a, b) => a + b, 0).toLocaleString("en")} of them`),
+    el("div", { class: "bars", role: "img", "aria-label": `distribution of ${name} times from ${first} to ${last}` }, ...bars),
+    el("div", { class: "ends" }, el("span", {}, first), el("span", {}, last)));
+}
+
+export function whatif(report: Report): HTMLElement | null {
+  const points = report.whatif?.points ?? [];
+  if (points.length < 2) return null;
+  const workers = points.map((point) => point.workers);
+  const build: Build = (width) => ({
+    data: [workers, points.map((p) => p.high), points.map((p) => p.low), points.map((p) => p.steps_per_s)],
+    options: {
+      width, height: 240, scales: { x: { time: false }, y: { range: (_, __, max) => [0, max * 1.1] } },
+      axes: [{ ...axis((count) => `${count}`), size: 34 }, axis((rate) => `${number(rate)}/s`, 64)],
+      series: [
+        { label: "workers" }, { label: "high", stroke: "transparent" }, { label: "low", stroke: "transparent" },
+        { label: "steps a second", stroke: colour("accent"), width: 2, points: { show: true, size: 7 } },
+      ],
+      bands: [{ series: [1, 2], fill: `${colour("accent")}33` }],
+    },
+  });
+  const now = report.whatif?.recorded_workers;
+  return section("whatif", "What if there were more workers", chart(build, "predicted steps a second over the number of workers"),
+    el("p", { class: "note" }, `Predicted from this run's recorded demands, with its interval${now === undefined ? "" : `; recorded with ${now}`}.`));
+}
+
+export function memory(report: Report): HTMLElement | null {
+  const lines = report.memory ?? [];
+  if (lines.length === 0) return null;
+  const at = [...new Set(lines.flatMap((line) => line.at_s))].sort((a, b) => a - b);
+  const place = new Map(at.map((value, index) => [value, index]));
+  const palette = ["accent", "cause-cpu", "cause-remote", "cause-handoff", "cause-order", "cause-disk"];
+  const build: Build = (width) => ({
+    data: [at, ...lines.map((line) => {
+      const column: (number | null | undefined)[] = new Array<number | undefined>(at.length).fill(undefined);
+      line.at_s.forEach((when, i) => { column[place.get(when) ?? 0] = (line.bytes[i] ?? 0) / 1e6; });
+      return column as (number | null)[];
+    })],
+    options: {
+      width, height: 220, scales: { x: { time: false } },
+      axes: [{ ...axis((s) => `${number(s)} s`), size: 34 }, axis((mb) => `${number(mb)} MB`, 76)],
+      series: [{ label: "at" }, ...lines.map((line, i) => ({ label: line.name, stroke: colour(palette[i % palette.length] ?? "accent"), width: 1.5, spanGaps: true }))],
+    },
+  });
+  return section("memory", "Memory over time", chart(build, "memory of training, workers and shared memory"));
+}

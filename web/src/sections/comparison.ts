@@ -1,0 +1,47 @@
+import type { Comparison, OneRun } from "../data";
+import { el, section, table } from "../dom";
+import { number, percent } from "../format";
+import { advice } from "./verdict";
+import { budget } from "./budget";
+import { distribution, overTime } from "./charts";
+import { timeline } from "./timeline";
+
+export function comparison(found: Comparison, a: OneRun, b: OneRun): (HTMLElement | null)[] {
+  const better = found.change?.shown ? (found.change.ratio >= 1 ? "fed" : "starved") : "inconclusive";
+  const rows = found.rows.map((row) => [row.metric.replaceAll("_", " "), shown(row.a, row.unit), shown(row.b, row.unit), change(row)]);
+  return [
+    el("section", { id: "verdict", class: `card state-${better}`, "aria-label": "comparison" },
+      el("p", { class: "badge" }, "A against B"), el("h1", {}, found.headline),
+      el("ul", { class: "evidence" }, ...found.gates.map((gate) => el("li", {}, `${gate.failed ? "✗" : "✓"} ${gate.expression}: ${gate.reason}`)))),
+    section("numbers", "Numbers", table(["", `A  ${name(a)}`, `B  ${name(b)}`, "B against A"], [
+      ["state", a.report.verdict.state, b.report.verdict.state, ""], ...rows], [1, 2, 3])),
+    el("div", { class: "sides" }, side("A", a), side("B", b)),
+  ];
+}
+
+function side(letter: string, run: OneRun): HTMLElement {
+  const parts = [budget(run.report), run.views && timeline(run.views), run.views && overTime(run.views), run.views && distribution(run.views), advice(run.report)];
+  for (const part of parts) prefix(part, letter);
+  return el("div", { class: "side" }, el("p", { class: "side-name" }, el("b", {}, letter), ` ${run.report.verdict.headline}`), ...parts);
+}
+
+/** Two of each section on one page: their ids must differ. */
+function prefix(part: HTMLElement | null, letter: string): void {
+  if (!part) return;
+  for (const marked of [part, ...part.querySelectorAll("[id]")]) if (marked.id) marked.id = `${letter}-${marked.id}`;
+  const label = part.getAttribute("aria-labelledby");
+  if (label) part.setAttribute("aria-labelledby", `${letter}-${label}`);
+}
+
+const name = (run: OneRun): string => run.report.run.path.split("/").at(-1) ?? "";
+
+function shown(value: number | null, unit: string): string {
+  if (value === null) return "–";
+  return unit === "%" ? percent(value) : `${number(value)} ${unit}`;
+}
+
+function change(row: { a: number | null; b: number | null; unit: string }): string {
+  if (row.a === null || row.b === null) return "";
+  if (row.unit === "%") return `${row.b >= row.a ? "+" : ""}${((row.b - row.a) * 100).toFixed(1)} points`;
+  return row.a === 0 ? "" : `${(row.b / row.a).toFixed(2)}×`;
+}

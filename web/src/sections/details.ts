@@ -1,0 +1,88 @@
+import type { Report } from "../data";
+import { el, section, swatch, table } from "../dom";
+import { bytes, duration, number, percent } from "../format";
+
+/** Cause over function: the width of a block is its share of the sampled time. */
+export function functions(report: Report): HTMLElement | null {
+  if (report.functions.length === 0) return null;
+  const most = Math.max(...report.functions.map((f) => f.seconds));
+  const causes = [...new Set(report.functions.map((f) => f.where))];
+  const total = report.functions.reduce((sum, f) => sum + f.seconds, 0);
+  const flame = el("div", { class: "flame", role: "img", "aria-label": "functions by cause and share of time" },
+    ...causes.map((cause) => {
+      const own = report.functions.filter((f) => f.where === cause);
+      const seconds = own.reduce((sum, f) => sum + f.seconds, 0);
+      const column = el("div", { class: "flame-cause" }, el("span", { class: "flame-top", title: `${cause}: ${duration(seconds)}` }, cause),
+        el("div", { class: "flame-row" }, ...own.map((f) => {
+          const block = el("span", { title: `${f.name} (${place(f)}): ${duration(f.seconds)}` }, f.name);
+          block.style.flex = `${f.seconds} 1 0`;
+          block.style.background = `var(--cause-${cause})`;
+          return block;
+        })));
+      column.style.flex = `${seconds / total} 1 0`;
+      return column;
+    }));
+  const rows = report.functions.map((f) => {
+    const bar = el("span", { class: "bar" });
+    bar.style.width = `${(f.seconds / most) * 100}%`;
+    bar.style.background = `var(--cause-${f.where})`;
+    return [el("div", { class: "name" }, el("b", {}, f.name), el("small", {}, place(f))), el("span", {}, swatch(f.where), f.where),
+      percent(f.share), duration(f.seconds), el("div", { class: "track" }, bar)];
+  });
+  return section("functions", "Functions and transforms", flame, table(["function", "cause", "share", "time", ""], rows, [2, 3]));
+}
+
+const place = (f: { file: string; line: number }): string => (f.line > 0 ? `${f.file}:${f.line}` : f.file);
+
+export function slowSamples(report: Report): HTMLElement | null {
+  if (report.slow_samples.length === 0) return null;
+  const rows = report.slow_samples.map((sample) => [`${sample.index}`, duration(sample.ms / 1e3)]);
+  return section("slow-samples", "Slowest samples", el("div", { class: "narrow" }, table(["index in the dataset", "time"], rows, [1])));
+}
+
+export function health(report: Report): HTMLElement | null {
+  if (report.health.length === 0) return null;
+  return section("health", "Health", el("ul", { class: "health" }, ...report.health.map((finding) =>
+    el("li", { class: `severity-${finding.severity}` }, el("b", {}, finding.message), el("p", {}, finding.fix)))));
+}
+
+export function loaders(report: Report): HTMLElement | null {
+  if (report.loaders.length === 0) return null;
+  const rows = report.loaders.map((loader) => [
+    el("div", { class: "name" }, el("b", {}, loader.name), el("small", {}, loader.where)),
+    String(loader.config["num_workers"] ?? "–"), String(loader.config["batch_size"] ?? "–"), `${loader.epochs}`, `${loader.steps}`,
+    loader.wait_ms ? duration(loader.wait_ms.p50 / 1e3) : "–", loader.wait_ms ? duration(loader.wait_ms.p95 / 1e3) : "–", duration(loader.startup_s),
+  ]);
+  return section("loaders", "Loaders", table(["loader", "workers", "batch", "epochs", "steps", "wait p50", "p95", "start"], rows, [1, 2, 3, 4, 5, 6, 7]));
+}
+
+function inWords(value: unknown): string {
+  if (value === null || value === undefined) return "";
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  if (Array.isArray(value)) return value.map(inWords).join(", ");
+  if (typeof value === "object") return Object.entries(value).map(([name, one]) => `${name} ${inWords(one)}`).join(", ");
+  return String(value);
+}
+
+export function environment(report: Report): HTMLElement {
+  const { run, overhead } = report;
+  const facts: [string, string][] = [
+    ["command", run.command.join(" ")], ["recorded", new Date(run.started_at * 1000).toLocaleString()],
+    ["wall time", duration(run.wall_s)], ["steps", `${run.steps.toLocaleString("en")} (${run.warmup_steps} warm-up)`],
+    ["device", run.ranks > 1 ? `${run.ranks} × ${run.device}` : run.device],
+    ["versions", Object.entries(run.versions).map(([name, version]) => `${name} ${version}`).join(", ")],
+    ["ended", run.live ? "still recording" : run.cut_short ? "cut short" : `exit code ${run.exit_code}`],
+  ];
+  for (const [name, value] of Object.entries(report.system ?? {})) {
+    const words = inWords(value);
+    if (words !== "") facts.push([name.replaceAll("_", " "), words]);
+  }
+  const used = report.gpu?.["memory_used_bytes"];
+  if (used) facts.push(["GPU memory", bytes(used)]);
+  if (overhead.us_per_step !== null && overhead.share !== null) {
+    facts.push(["unstarve's own cost", `${number(overhead.us_per_step)} µs a step (${percent(overhead.share, 2)})`]);
+  }
+  return section("environment", "Environment",
+    report.lost.length > 0 && el("ul", { class: "lost" }, ...report.lost.map((line) => el("li", {}, line))),
+    el("dl", {}, ...facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])));
+}

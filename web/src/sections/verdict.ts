@@ -1,0 +1,64 @@
+import type { Advice, Report } from "../data";
+import { el } from "../dom";
+import { number, percent, times } from "../format";
+
+export function verdict(report: Report): HTMLElement {
+  const { state, headline, evidence } = report.verdict;
+  return el("section", { id: "verdict", class: `card state-${state}`, "aria-label": "verdict" },
+    el("p", { class: "badge" }, state),
+    el("h1", {}, headline),
+    el("div", { class: "figures" }, figures(report)),
+    evidence.length > 0 && el("ul", { class: "evidence" }, ...evidence.map((line) => el("li", {}, line))));
+}
+
+function figures(report: Report): HTMLElement[] {
+  const found: HTMLElement[] = [];
+  const add = (value: string, label: string): number => found.push(el("div", { class: "figure" }, el("b", {}, value), el("span", {}, label)));
+  if (report.gpu && report.stall_share !== null) add(percent(report.stall_share), "GPU starved for data");
+  else if (report.wait_share !== null) add(percent(report.wait_share), "of the time waiting for data");
+  if (report.headroom) {
+    const how = report.headroom.method === "replay" ? "measured" : "estimated";
+    add(times(report.headroom.speedup), `if data were free (${how}, ${range(report.headroom)})`);
+  }
+  const { samples_per_s: samples, steps_per_s: steps } = report.throughput;
+  if (samples !== null) add(number(samples), "samples a second");
+  if (steps !== null) add(number(steps), "steps a second");
+  return found;
+}
+
+export function advice(report: Report): HTMLElement | null {
+  if (report.advice.length === 0) return null;
+  return el("section", { id: "advice", "aria-labelledby": "advice-title" },
+    el("h2", { id: "advice-title" }, "What to change"),
+    el("ol", { class: "advice" }, ...report.advice.map(one)));
+}
+
+function one(item: Advice): HTMLElement {
+  return el("li", {},
+    el("div", { class: "advice-head" },
+      el("h3", {}, item.title),
+      item.speedup && el("span", { class: "gain", title: `between ${times(item.speedup.low)} and ${times(item.speedup.high)}` },
+        times(item.speedup.predicted), el("small", {}, ` ${range(item.speedup)}`))),
+    el("p", {}, item.why),
+    item.code !== "" && code(item.code));
+}
+
+export function code(text: string): HTMLElement {
+  const said = el("span", { class: "said", role: "status" });
+  const copy = el("button", { type: "button", class: "copy", click: () => { void copyText(text, said); } }, "Copy");
+  return el("div", { class: "code" }, el("pre", { tabindex: 0 }, el("code", {}, text)), copy, said);
+}
+
+async function copyText(text: string, said: HTMLElement): Promise<void> {
+  try {
+    await navigator.clipboard.writeText(text);
+    said.textContent = "copied";
+  } catch {
+    said.textContent = "select the text and copy it"; // no clipboard without a secure context
+  }
+  setTimeout(() => { said.textContent = ""; }, 2000);
+}
+
+function range(interval: { low: number; high: number }): string {
+  return `${interval.low.toFixed(2)}–${interval.high > 100 ? "…" : interval.high.toFixed(2)}`;
+}
