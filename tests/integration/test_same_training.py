@@ -51,7 +51,8 @@ def surroundings():
         "warnings": [str(w.message) for w in caught],
         "streamed": streamed,
         "handlers": [str(signal.getsignal(n)) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)],
-        "threads": threading.active_count(),
+        # A finished loader's own feeder thread ends when it comes to it.
+        "threads": sum("QueueFeeder" not in thread.name for thread in threading.enumerate()),
         "hooks": [sys.excepthook is sys.__excepthook__, threading.excepthook is threading.__excepthook__],
     }
 
