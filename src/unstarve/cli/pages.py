@@ -1,4 +1,4 @@
-"""Writing a page to where the user wants it."""
+"""Writing a page or a trace to where the user wants it."""
 
 from __future__ import annotations
 
@@ -18,4 +18,4 @@ def write_page(path: Path, page: str) -> None:
     except OSError as error:
         unfinished.unlink(missing_ok=True)
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
-    typer.echo(f"page: {path}", err=True)
+    typer.echo(f"written: {path}", err=True)

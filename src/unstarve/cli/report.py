@@ -11,25 +11,34 @@ from rich.console import Console
 
 from unstarve.api import diagnose, load_run, views_of
 from unstarve.cli.pages import write_page
+from unstarve.errors import UsageError
 from unstarve.present import json as json_view
 from unstarve.present.html import report_page
+from unstarve.present.markdown import markdown
 from unstarve.present.terminal import print_report
 
 
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run file, finished or still being recorded.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the report as Markdown, for a pull request.")
+    ] = False,
     html: Annotated[
         Path | None,
         typer.Option("--html", metavar="FILE", help="Write the report as one self-contained page."),
     ] = None,
 ) -> None:
     """Print the verdict of a recorded run. Needs no torch."""
+    if as_json and as_markdown:
+        raise UsageError("--json and --markdown exclude each other: both print to standard output")
     recorded = load_run(run)
     diagnosis = diagnose(recorded)
     if html is not None:
         write_page(html, report_page(diagnosis, views_of(recorded)))
     if as_json:
         typer.echo(json.dumps(json_view.report(diagnosis), indent=2))
+    elif as_markdown:
+        typer.echo(markdown(diagnosis), nl=False)
     elif html is None:
         print_report(diagnosis, Console())

@@ -1,0 +1,81 @@
+"""The report as Markdown: for a pull request, an issue, a job's summary."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from unstarve.model import Advice, Diagnosis, State
+from unstarve.present.units import times
+
+_MARKS = {State.STARVED: "🔴", State.TIGHT: "🟡", State.FED: "🟢", State.INCONCLUSIVE: "⚪"}
+_SMALLEST_SHARE = 0.005
+
+
+def markdown(diagnosis: Diagnosis) -> str:
+    """The verdict, its evidence, the budget and the advice; names from the data cannot break out of it."""
+    return "\n".join(_lines(diagnosis)) + "\n"
+
+
+def _lines(d: Diagnosis) -> Iterator[str]:
+    yield f"### {_MARKS[d.verdict.state]} {d.verdict.state}: {_text(d.verdict.headline)}"
+    yield ""
+    yield from (f"- {_text(line)}" for line in d.verdict.evidence)
+    yield ""
+    yield from _numbers(d)
+    budget = [share for share in d.budget if share.share >= _SMALLEST_SHARE]
+    if budget:
+        yield "| where the time went | share | seconds |"
+        yield "|---|--:|--:|"
+        yield from (f"| {s.cause} | {s.share:.1%} | {s.seconds:.2f} |" for s in budget)
+        yield ""
+    for number, advice in enumerate(d.advice, 1):
+        yield from _advice(number, advice)
+    yield from (f"> ⚠ {_text(message)}" for message in d.lost)
+
+
+def _numbers(d: Diagnosis) -> Iterator[str]:
+    yield "| | |"
+    yield "|---|--:|"
+    if d.wait_share is not None:
+        yield f"| waiting for data | {d.wait_share:.1%} |"
+    if d.gpu is not None and d.stall_share is not None:
+        yield f"| device starved | {d.stall_share:.1%} |"
+    if d.headroom is not None:
+        h = d.headroom
+        yield f"| if data were free ({h.method}) | {times(h.speedup, 2)} ({h.low:.2f}–{h.high:.2f}) |"
+    if d.throughput.samples_per_s is not None:
+        yield f"| samples a second | {d.throughput.samples_per_s:,.1f} |"
+    if d.throughput.steps_per_s is not None:
+        yield f"| steps a second | {d.throughput.steps_per_s:,.2f} |"
+    yield f"| command | {_code(' '.join(d.command))} |"
+    yield ""
+
+
+def _advice(number: int, advice: Advice) -> Iterator[str]:
+    gain = advice.speedup
+    told = ""
+    if gain is not None:
+        told = f" — ≈ {times(gain.predicted, 2)} ({gain.low:.2f}–{gain.high:.2f}) predicted"
+    yield f"**{number}. {_text(advice.title)}**{told}"
+    yield ""
+    yield _text(advice.why)
+    yield ""
+    if advice.code:
+        fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", advice.code)), default=0))
+        yield f"{fence}python"
+        yield advice.code
+        yield fence
+        yield ""
+
+
+def _text(words: str) -> str:
+    """What Markdown and HTML would take for their own, escaped; one line."""
+    flat = " ".join(words.split())
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", flat)
+
+
+def _code(words: str) -> str:
+    flat = " ".join(words.split()).replace("|", "\\|")
+    fence = "`" * (1 + max((len(run) for run in re.findall(r"`+", flat)), default=0))
+    return f"{fence} {flat} {fence}" if "`" in flat else f"`{flat}`"
