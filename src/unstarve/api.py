@@ -10,9 +10,8 @@ from pathlib import Path
 
 from unstarve.advise.rules import advise
 from unstarve.analyze.compare import compare as _compare
-from unstarve.analyze.diagnose import WARMUP_STEPS, training_processes
 from unstarve.analyze.diagnose import diagnose as _analyze
-from unstarve.analyze.timeline import build_timeline
+from unstarve.analyze.timeline import WARMUP_STEPS, build_timeline, training_processes
 from unstarve.analyze.verdict import Thresholds
 from unstarve.analyze.views import views_of
 from unstarve.errors import LogError

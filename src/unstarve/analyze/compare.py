@@ -7,9 +7,9 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 
-from unstarve.analyze.diagnose import WARMUP_STEPS, diagnose, training_processes
+from unstarve.analyze.diagnose import diagnose
 from unstarve.analyze.stats import mean_estimate
-from unstarve.analyze.timeline import build_timeline
+from unstarve.analyze.timeline import WARMUP_STEPS, build_timeline, training_processes
 from unstarve.errors import UsageError
 from unstarve.model import Change, Comparison, Diagnosis, Gate, Row, Run
 

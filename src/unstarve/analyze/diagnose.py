@@ -24,11 +24,10 @@ from unstarve.analyze.headroom import estimated_headroom, measured_headroom
 from unstarve.analyze.loaders import summarize_loaders
 from unstarve.analyze.making import Production, productions
 from unstarve.analyze.stats import spread_ms
-from unstarve.analyze.timeline import Span, Timeline, build_timeline
+from unstarve.analyze.timeline import WARMUP_STEPS, Span, Timeline, build_timeline, training_processes
+from unstarve.analyze.typical import typical_lanes
 from unstarve.analyze.verdict import Findings, Thresholds, conclude
-from unstarve.model import Cause, Demand, Diagnosis, Doing, Headroom, Overhead, Process, Run, Throughput
-
-WARMUP_STEPS = 5
+from unstarve.model import Cause, Demand, Diagnosis, Doing, Headroom, Lane, Overhead, Process, Run, Throughput
 
 
 def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int = WARMUP_STEPS) -> Diagnosis:
@@ -90,6 +89,7 @@ def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int =
         demand=findings.demand,
         functions=function_costs(run.processes, _blocked_on(findings.demand)),
         system=_system(run, trainers),
+        typical=_typical(timelines, made),
         walk=walk(
             findings.stall_share is not None and findings.stall_share >= (thresholds or Thresholds()).tight,
             findings.stall_share,
@@ -112,6 +112,12 @@ def _steps(timeline: Timeline) -> dict[Cause, float]:
     return split_steps(step_s, step_queued_s(timeline.measured), timeline.process)
 
 
+def _typical(timelines: list[Timeline], made: list[dict[tuple[int, int], Production]]) -> tuple[Lane, ...]:
+    if not timelines:
+        return ()
+    return typical_lanes(*max(zip(timelines, made, strict=True), key=lambda pair: pair[0].wait_s))
+
+
 def _system(run: Run, trainers: list[Process]) -> dict[str, Any]:
     """Of the training process; file systems and opens of its workers too."""
     if not trainers:
@@ -124,15 +130,6 @@ def _system(run: Run, trainers: list[Process]) -> dict[str, Any]:
 
 def _blocked_on(demand: Demand | None) -> Cause:
     return Cause.DISK if demand is not None and demand.disk_s > demand.remote_s else Cause.REMOTE
-
-
-def training_processes(run: Run) -> list[Process]:
-    """The processes that train: all ranks, or else the one that iterated loaders for the longest."""
-    candidates = [p for p in run.processes if not p.worker and p.batches]
-    ranked = [p for p in candidates if p.rank is not None]
-    if ranked:
-        return ranked
-    return sorted(candidates, key=lambda p: p.batches[0].ask_ns - p.batches[-1].got_ns)[:1]
 
 
 def _headroom(run: Run, timelines: list[Timeline], lost_share: float | None) -> Headroom | None:

@@ -11,7 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from unstarve.model import Batch, Doing, Epoch, Phase, Process
+from unstarve.model import Batch, Doing, Epoch, Phase, Process, Run
+
+WARMUP_STEPS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,15 @@ class Timeline:
     @property
     def wait_s(self) -> float:
         return sum(span.seconds for span in self.measured if span.doing in (Doing.START, Doing.WAIT))
+
+
+def training_processes(run: Run) -> list[Process]:
+    """The processes that train: all ranks, or else the one that iterated loaders for the longest."""
+    candidates = [p for p in run.processes if not p.worker and p.batches]
+    ranked = [p for p in candidates if p.rank is not None]
+    if ranked:
+        return ranked
+    return sorted(candidates, key=lambda p: p.batches[0].ask_ns - p.batches[-1].got_ns)[:1]
 
 
 def build_timeline(process: Process, warmup_steps: int) -> Timeline | None:

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from unstarve.analyze.blame import blame
-from unstarve.analyze.diagnose import WARMUP_STEPS, training_processes
 from unstarve.analyze.making import Made, Production, productions
-from unstarve.analyze.timeline import Timeline, build_timeline
+from unstarve.analyze.timeline import WARMUP_STEPS, Timeline, build_timeline, training_processes
 from unstarve.model import (
     Batch,
     BatchStory,
@@ -29,7 +28,7 @@ _MOST_BINS = 60
 
 MadeBy = Mapping[tuple[int, int], Production]
 Numbers = Mapping[tuple[int, int, int], int]
-"""(loader, epoch, position) → place among the stories."""
+"""(loader, epoch, position or task) → place among the stories."""
 
 
 def views_of(run: Run, warmup_steps: int = WARMUP_STEPS) -> Views | None:
@@ -47,15 +46,11 @@ def views_of(run: Run, warmup_steps: int = WARMUP_STEPS) -> Views | None:
     numbers = {(b.loader, b.epoch, b.position): i for i, b in enumerate(batches)}
     names = {loader.id: loader.name for loader in process.loaders}
     stories = tuple(_stories(batches, made, names, origin_ns))
-    lanes = [_main_lane(timeline, numbers, origin_ns)]
-    lanes += _worker_lanes(made, batches, names, numbers, origin_ns)
-    lanes += _pin_lane(process, batches, numbers, origin_ns)
-    lanes += _device_lanes(process, numbers, origin_ns)
     measured = timeline.measured_batches
     warmup_end_ns = measured[0].ask_ns if measured else timeline.spans[-1].end_ns
     return Views(
         rank=process.rank,
-        lanes=tuple(lanes),
+        lanes=lanes_of(timeline, made, numbers, origin_ns),
         batches=stories,
         epochs=tuple(
             EpochBorder(names.get(e.loader, "loader"), e.epoch, (e.begin_ns - origin_ns) / 1e9)
@@ -66,6 +61,26 @@ def views_of(run: Run, warmup_steps: int = WARMUP_STEPS) -> Views | None:
         wait_ms=_histogram([b.wait_ns / 1e6 for b in measured]),
         step_ms=_histogram([step.seconds * 1e3 for step in timeline.steps]),
     )
+
+
+def lanes_of(timeline: Timeline, made: MadeBy, numbers: Numbers, origin_ns: int) -> tuple[Lane, ...]:
+    """Main, workers, pin thread, devices; batches that have no number are not told apart."""
+    process = timeline.process
+    names = {loader.id: loader.name for loader in process.loaders}
+    number_of_task = (
+        {
+            (b.loader, b.epoch, b.task): numbers[key]
+            for b in process.batches
+            if b.task is not None and (key := (b.loader, b.epoch, b.position)) in numbers
+        }
+        if numbers
+        else {}
+    )
+    lanes = [_main_lane(timeline, numbers, origin_ns)]
+    lanes += _worker_lanes(made, names, number_of_task, origin_ns)
+    lanes += _pin_lane(process, number_of_task, origin_ns)
+    lanes += _device_lanes(process, numbers, origin_ns)
+    return tuple(lanes)
 
 
 def _stories(
@@ -113,21 +128,16 @@ def _main_lane(timeline: Timeline, numbers: Numbers, origin_ns: int) -> Lane:
     current: int | None = None
     for span in timeline.spans:
         if span.batch is not None:
-            current = numbers[span.batch.loader, span.batch.epoch, span.batch.position]
+            current = numbers.get((span.batch.loader, span.batch.epoch, span.batch.position))
         about = current if span.batch is not None or span.doing is Doing.STEP else None
         spans.append(_span(span.begin_ns, span.end_ns, span.doing, about, origin_ns))
     return Lane("main", LaneKind.MAIN, tuple(spans))
 
 
 def _worker_lanes(
-    made: MadeBy, batches: Sequence[Batch], names: Mapping[int, str], numbers: Numbers, origin_ns: int
+    made: MadeBy, names: Mapping[int, str], number_of_task: Numbers, origin_ns: int
 ) -> Iterator[Lane]:
     """One lane per worker's place in its loader's crew, over all epochs."""
-    number_of_task = {
-        (b.loader, b.epoch, b.task): numbers[b.loader, b.epoch, b.position]
-        for b in batches
-        if b.task is not None
-    }
     spans: dict[tuple[int, int], list[LaneSpan]] = {}
     for (loader, epoch), production in made.items():
         if not production.workers:
@@ -151,8 +161,7 @@ def _work_spans(made: Made, number: int | None, origin_ns: int) -> Iterator[Lane
         yield _span(sent.begin_ns, sent.end_ns, Doing.SEND, number, origin_ns)
 
 
-def _pin_lane(process: Process, batches: Sequence[Batch], numbers: Numbers, origin_ns: int) -> Iterator[Lane]:
-    number_of_task = {(b.loader, b.epoch, b.task): numbers[b.loader, b.epoch, b.position] for b in batches}
+def _pin_lane(process: Process, number_of_task: Numbers, origin_ns: int) -> Iterator[Lane]:
     spans = [
         _span(r.ready_ns, r.pinned_ns, Doing.PIN, number_of_task.get((r.loader, r.epoch, r.task)), origin_ns)
         for r in process.receipts

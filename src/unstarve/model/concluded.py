@@ -8,6 +8,7 @@ from typing import Any
 
 from unstarve.model.causes import Cause, State
 from unstarve.model.device import GpuSummary
+from unstarve.model.views import Lane
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,5 +211,7 @@ class Diagnosis:
     advice: tuple[Advice, ...] = ()
     system: Mapping[str, Any] = field(default_factory=dict)
     """``cores``, ``quota_cores``, ``filesystems``, …: what the training process knew of its machine."""
+    typical: tuple[Lane, ...] = ()
+    """A few steps that are like most others, of the rank that waited the most; seconds from their begin."""
     walk: tuple[str, ...] = ()
     """The questions people ask in turn, with this run's answers."""

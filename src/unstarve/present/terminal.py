@@ -13,6 +13,7 @@ from rich.text import Text
 
 from unstarve.model import Comparison, Diagnosis, LoaderSummary, Row, Share, Spread, State
 from unstarve.present.advice import advice, walk
+from unstarve.present.lanes import lanes
 from unstarve.present.units import times
 
 _COLOURS = {State.STARVED: "red", State.TIGHT: "yellow", State.FED: "green", State.INCONCLUSIVE: "cyan"}
@@ -33,8 +34,8 @@ def print_report(diagnosis: Diagnosis, console: Console) -> None:
     """The whole report of one run."""
     console.print(_card(diagnosis))
     numbers, budget = _numbers(diagnosis), _budget(diagnosis.budget, console.width)
-    loaders = _loaders(diagnosis.loaders, console.width)
-    for part in (numbers, budget, loaders, walk(diagnosis), advice(diagnosis)):
+    picture, loaders = lanes(diagnosis.typical, console.width), _loaders(diagnosis.loaders, console.width)
+    for part in (numbers, budget, picture, loaders, walk(diagnosis), advice(diagnosis)):
         if part is not None:
             console.print(Padding(part, (0, 1)))
     if diagnosis.advice:
