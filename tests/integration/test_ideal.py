@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
+pytestmark = pytest.mark.alone
+
 TRAIN = """
 import sys
 from data import *
