@@ -116,7 +116,7 @@ class Copies:
         warnings.warn(
             f"the cache is full at {in_words(self._store.taken_bytes)}: samples that are not in it are read"
             " from the dataset each time; give it a larger budget=",
-            stacklevel=5,
+            stacklevel=4,
         )
 
 

@@ -62,7 +62,7 @@ def cache_folder(wish: str | Path | None) -> Path:
 
 def open_finished(place: Place, samples: int) -> Store | None:
     """Return the finished store, or None where there is none that can be used."""
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, ValueError):  # ValueError: empty
         region = open_file(place.finished)
         header = read_header(region) if _is_ours(region) else None
         if header is not None:

@@ -94,7 +94,7 @@ def fetched(source: Any, index: int) -> Any:
     """Read a sample from a dataset. Raises CacheError that names it."""
     try:
         return source[index]
-    except Exception as error:
+    except Exception as error:  # whatever a dataset raises: with the index it can be found
         raise CacheError(f"sample {index} could not be read: {type(error).__name__}: {error}") from error
 
 
@@ -102,7 +102,7 @@ def keep(store: Store, index: int, sample: Any) -> int:
     """Copy a sample into the store and return its state. Raises CacheError that names it."""
     try:
         return store.put(index, sample)
-    except Exception as error:
+    except Exception as error:  # whatever pickle raises for what a dataset returns
         raise cannot_keep(index, error) from error
 
 

@@ -33,7 +33,7 @@ def probe(source: Any, count: int) -> Probe:
         try:
             check(sample)
             samples[index] = blobs.loads(blobs.dumps(sample))  # a copy: the dataset may reuse its memory
-        except Exception as error:
+        except Exception as error:  # whatever pickle raises for what a dataset returns
             raise filling.cannot_keep(index, error) from error
     drew = random_state() != before
     found = list(samples.values())

@@ -116,7 +116,10 @@ def read_header(region: Region) -> tuple[Plan, bytes] | None:
     )
     if magic != _MAGIC or version != _VERSION or used > arena_bytes:
         return None
-    layout = pickle.loads(region.read(_HEADER.size, layout_bytes))
+    try:
+        layout = pickle.loads(region.read(_HEADER.size, layout_bytes))
+    except Exception:  # cut short, or of classes that are no more: pickle raises what it likes
+        return None
     planned = plan(layout, samples, held, arena_bytes, layout_bytes)
     return (planned, boot) if region.size >= planned.arena_at + used else None
 
