@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from unstarve.fixes.batched import Batched
 from unstarve.fixes.buffers import Allocator
 from unstarve.fixes.cached.copies import Copies
 from unstarve.fixes.cached.layout import Layout
-from unstarve.fixes.cached.leaves import viewer
+from unstarve.fixes.cached.leaves import Kind, viewer
 from unstarve.fixes.cached.source import Columns
 from unstarve.fixes.cached.tree import batch_builder, builder, inside_sequence
 
@@ -24,6 +21,7 @@ class Batches:
         self.possible = layout.batchable
         self._layout = layout
         self._is_bare = layout.tree == 0
+        self._is_tensor = self._is_bare and layout.leaves[0].kind is Kind.TENSOR
         self._build = builder(layout.tree)
         self._build_batch = batch_builder(layout.tree)
         # zip makes tuples of what stands side by side in a sequence, which default_collate leaves as they are
@@ -33,14 +31,18 @@ class Batches:
     def __reduce__(self) -> Any:
         return Batches, (self._layout,)
 
-    def of(self, held: Columns | Copies, positions: NDArray[np.int64], empty: Allocator) -> Batched:
-        """Gather the samples at these positions, all of which are rows."""
-        values: list[Any] = held.rows.gather(positions, empty)  # and more
+    def of(self, held: Columns | Copies, indices: list[int], empty: Allocator) -> Batched | None:
+        """Gather these samples, all of which are rows; None where an index is something else than an int."""
+        values: list[Any] | None = held.rows.gather(indices, empty)
+        if values is None:
+            return None
         if self._is_bare:
-            return Batched(values[0], len(positions), viewer(self._layout.leaves[0], values[0]))
+            whole = values[0]
+            view = whole.__getitem__ if self._is_tensor else viewer(self._layout.leaves[0], whole)
+            return Batched(whole, len(indices), view)
         if self._text_kinds and isinstance(held, Copies):
-            values = self._with_texts(values, [held.texts(at) for at in positions.tolist()])
-        return Batched(self._build_batch(values), len(positions), self._taking_apart(values))
+            values = self._with_texts(values, [held.texts(at) for at in indices])
+        return Batched(self._build_batch(values), len(indices), self._taking_apart(values))
 
     def _with_texts(self, tensors: list[Any], texts: Sequence[Sequence[Any]]) -> list[Any]:
         values: list[Any] = [None] * len(self._layout.leaves)

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from unstarve.fixes.cached import filling, ranks
 from unstarve.fixes.cached.homes import Home, Needs, Wishes, find_home, find_home_on_disk, too_large
@@ -37,6 +36,7 @@ class Copies:
         self._home = home
         self._may_overflow = may_overflow
         self._store = home.store
+        self.rows: Rows = home.store.rows
         self._all_rows = False
         self._until_look = _BATCHES_BETWEEN_LOOKS
         self.all_rows()
@@ -53,11 +53,6 @@ class Copies:
     def layout(self) -> Layout:
         """What the samples have in common."""
         return self._store.layout
-
-    @property
-    def rows(self) -> Rows:
-        """The values that lie in rows."""
-        return self._store.rows
 
     def get(self, index: int) -> Any:
         """Return a sample, from the store or from the source."""
@@ -87,10 +82,11 @@ class Copies:
             self._all_rows = store.plan.held == self.samples and bool((store.states == ROW).all())
             self._home.finish()
             self._store = self._home.store
+            self.rows = self._store.rows
         return self._all_rows
 
-    def are_rows(self, positions: NDArray[np.int64]) -> bool:
-        """Whether these samples are there, and are like the others. Raises IndexError for one too many."""
+    def are_rows(self, indices: list[int]) -> bool:
+        """Whether these samples are there, and are like the others."""
         if self._all_rows:
             return True
         self._until_look -= 1
@@ -98,10 +94,11 @@ class Copies:
             self._until_look = max(_BATCHES_BETWEEN_LOOKS, self.samples // 10_000)
             if self.all_rows():
                 return True
-        store = self._store
-        if store.plan.held < self.samples and not _within(positions, store.plan.held):
+        states, positions = self._store.states, np.array(indices)
+        if positions.dtype != np.int64 or positions.min() < -self.samples or positions.max() >= self.samples:
             return False
-        return bool((store.states[positions] == ROW).all())
+        positions %= self.samples
+        return bool((positions < len(states)).all()) and bool((states[positions] == ROW).all())
 
     def where(self) -> str:
         """Say where the samples are, how many of them, and what they take."""
@@ -188,7 +185,3 @@ class _Either:
 def _arrived(source: Any, samples: int, store: Store, may_overflow: bool) -> Copies:
     """Put together in another process what was taken apart for it."""
     return Copies(source, samples, Home(store), may_overflow)
-
-
-def _within(positions: NDArray[np.int64], held: int) -> bool:
-    return positions.size > 0 and bool(positions.min() >= 0) and bool(positions.max() < held)

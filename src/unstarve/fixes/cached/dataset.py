@@ -102,9 +102,11 @@ class CachedDataset(Dataset[Any]):
         """Return several samples at once; `default_collate` finds its batch already made."""
         held = self._held
         if self._batches.possible and self.transform is None:
-            positions = np.array(indices)
-            if positions.dtype == np.int64 and held.are_rows(positions):
-                return self._batches.of(held, positions, self._empty)
+            numbers = indices if type(indices) is list else np.asarray(indices).tolist()
+            if held.are_rows(numbers):
+                batch = self._batches.of(held, numbers, self._empty)
+                if batch is not None:
+                    return batch
         return [self[index] for index in indices]
 
     def rows(self) -> Any:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.utils.data import IterableDataset, TensorDataset
 
 from unstarve.errors import CacheError, UsageError
@@ -53,7 +52,7 @@ class Columns:
         """Whether every sample is there, and is like the others."""
         return True
 
-    def are_rows(self, positions: NDArray[np.int64]) -> bool:
+    def are_rows(self, indices: list[int]) -> bool:
         """Whether these samples are there, and are like the others."""
         return True
 
