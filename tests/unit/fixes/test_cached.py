@@ -561,6 +561,7 @@ def test_a_part_may_be_kept(kind: str, fill: Any) -> None:
     assert 500 < again < 1950
     assert cached.rows() is None
     assert_same(cached[-1], MADE[kind](1999))
+    assert_same(list(cached.__getitems__([-1, 3, -2000, 1999])), [MADE[kind](i) for i in (1999, 3, 0, 1999)])
 
 
 def test_nothing_may_be_kept() -> None:

@@ -59,17 +59,11 @@ class Copies:
         store = self._store
         if index >= store.plan.held:
             return self.source[index]
-        state = store.states[index]
-        if state == MISSING:
+        if store.states[index] == MISSING:
             sample = self.source[index]
-            state = filling.keep(store, index, sample)
-            if state == NO_ROOM:
-                if not self._may_overflow:
-                    self._warn_full()
+            if self._keep(index, sample) == NO_ROOM:
                 return sample
-        if state == NO_ROOM:
-            return self.source[index]
-        return store.get(index)
+        return self.source[index] if store.states[index] == NO_ROOM else store.get(index)
 
     def texts(self, index: int) -> Sequence[Any]:
         """Return the values of a sample that do not lie in rows."""
@@ -85,8 +79,8 @@ class Copies:
             self.rows = self._store.rows
         return self._all_rows
 
-    def are_rows(self, indices: list[int]) -> bool:
-        """Whether these samples are there, and are like the others."""
+    def bring_rows(self, indices: list[int]) -> bool:
+        """Read those of these samples that are not there yet; whether all are there then, and alike."""
         if self._all_rows:
             return True
         self._until_look -= 1
@@ -95,10 +89,12 @@ class Copies:
             if self.all_rows():
                 return True
         states, positions = self._store.states, np.array(indices)
-        if positions.dtype != np.int64 or positions.min() < -self.samples or positions.max() >= self.samples:
+        if positions.dtype != np.int64 or positions.min() < 0 or positions.max() >= len(states):
             return False
-        positions %= self.samples
-        return bool((positions < len(states)).all()) and bool((states[positions] == ROW).all())
+        for index in positions[states[positions] == MISSING].tolist():
+            if states[index] == MISSING:  # it may be among them twice
+                self._keep(index, self.source[index])
+        return bool((states[positions] == ROW).all())
 
     def where(self) -> str:
         """Say where the samples are, how many of them, and what they take."""
@@ -108,13 +104,16 @@ class Copies:
         place = "memory" if not store.region.on_disk else store.region.path or "a temporary file"
         return f"{part}in {place}, {in_words(store.taken_bytes)}"
 
-    def _warn_full(self) -> None:
-        self._may_overflow = True  # said once
-        warnings.warn(
-            f"the cache is full at {in_words(self._store.taken_bytes)}: samples that are not in it are read"
-            " from the dataset each time; give it a larger budget=",
-            stacklevel=4,
-        )
+    def _keep(self, index: int, sample: Any) -> int:
+        state = filling.keep(self._store, index, sample)
+        if state == NO_ROOM and not self._may_overflow:
+            self._may_overflow = True  # said once
+            warnings.warn(
+                f"the cache is full at {in_words(self._store.taken_bytes)}: samples that are not in it are"
+                " read from the dataset each time; give it a larger budget=",
+                stacklevel=4,
+            )
+        return state
 
 
 def copies_of(

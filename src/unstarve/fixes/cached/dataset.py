@@ -13,7 +13,7 @@ from torch.utils.data import Dataset, Subset
 from unstarve.errors import UsageError
 from unstarve.fixes.buffers import Allocator, empty_batch
 from unstarve.fixes.cached.batches import Batches
-from unstarve.fixes.cached.budget import budget_of
+from unstarve.fixes.cached.budget import budget_of, parse_bytes
 from unstarve.fixes.cached.copies import Copies, copies_of
 from unstarve.fixes.cached.frozen import warn_if_frozen
 from unstarve.fixes.cached.homes import OverBudget, Wishes
@@ -70,13 +70,15 @@ class CachedDataset(Dataset[Any]):
             raise UsageError(f'fill must be "now" or "lazy", not {fill!r}')
         if over_budget not in ("error", "partial", "disk"):
             raise UsageError(f'over_budget must be "error", "partial" or "disk", not {over_budget!r}')
-        wishes = Wishes(budget_of(budget), over_budget, fill == "lazy", cache_dir)
+        if budget is not None:
+            parse_bytes(budget)
         self.transform = transform
         held: Columns | Copies | None = columns_in(data)
         if held is None:
             samples = check_dataset(data)
             probed = probe(data, samples)
             warn_if_frozen(data, probed.drew)
+            wishes = Wishes(budget_of(budget), over_budget, fill == "lazy", cache_dir)
             held = copies_of(data, samples, probed, wishes, key, show=progress)
         self._held: Columns | Copies = held
         self._batches = Batches(held.layout)
@@ -103,7 +105,7 @@ class CachedDataset(Dataset[Any]):
         held = self._held
         if self._batches.possible and self.transform is None:
             numbers = indices if type(indices) is list else np.asarray(indices).tolist()
-            if held.are_rows(numbers):
+            if held.bring_rows(numbers):
                 batch = self._batches.of(held, numbers, self._empty)
                 if batch is not None:
                     return batch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils.data import default_collate
 
-from unstarve.fixes.cached.leaves import OBJECT, Kind, Leaf, describe
+from unstarve.fixes.cached.leaves import OBJECT, Kind, Leaf, describe, fitter
 from unstarve.fixes.cached.tree import Tree, collated, is_plain, tree_of, values_like
 
 
@@ -46,12 +46,15 @@ class Layout:
     def values(self, sample: Any) -> list[Any] | None:
         """Take a sample apart, or return None where it is not like the others."""
         values = values_like(self.tree, sample)
-        if values is None:
-            return None
-        for leaf, value in zip(self.leaves, values, strict=True):
-            if leaf.kind is not Kind.OBJECT and describe(value) != leaf:
-                return None
+        if values is not None:
+            for fits, value in zip(self._fitters, values, strict=True):
+                if not fits(value):
+                    return None
         return values
+
+    @cached_property
+    def _fitters(self) -> list[Callable[[Any], bool]]:
+        return [*map(fitter, self.leaves)]
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.leaves))

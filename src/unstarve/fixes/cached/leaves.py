@@ -117,6 +117,22 @@ def describe_tensor(value: torch.Tensor, subclass: type[torch.Tensor] | None = N
     return Leaf(Kind.TENSOR, value.dtype, tuple(value.shape), subclass)
 
 
+def fitter(leaf: Leaf) -> Callable[[Any], bool]:
+    """Return a function that says whether a value is like the leaf, as `describe` would, but sooner."""
+    if leaf.kind is Kind.OBJECT:
+        return lambda value: True
+    if leaf.kind is not Kind.TENSOR or leaf.subclass is not None:
+        return lambda value: describe(value) == leaf
+    dtype, shape = leaf.dtype, leaf.shape
+
+    def fits(value: Any) -> bool:
+        if type(value) is not torch.Tensor or value.dtype is not dtype or value.shape != shape:
+            return False
+        return (not value.requires_grad and value.is_cpu) or describe(value) == leaf
+
+    return fits
+
+
 def as_array(tensor: torch.Tensor) -> Array:
     """Return a numpy view of a tensor; a type that numpy does not know is seen as an integer of its size."""
     if tensor.dtype in _NUMPY_TYPES:

@@ -52,7 +52,7 @@ class Columns:
         """Whether every sample is there, and is like the others."""
         return True
 
-    def are_rows(self, indices: list[int]) -> bool:
+    def bring_rows(self, indices: list[int]) -> bool:
         """Whether these samples are there, and are like the others."""
         return True
 
