@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from unstarve.evaluate.evaluator import LoaderEvaluator
     from unstarve.evaluate.measure import measure_loading_overhead, measure_throughput
     from unstarve.evaluate.profiler import DataLoaderProfiler
+    from unstarve.fixes.cached.dataset import CachedDataset
     from unstarve.fixes.gather import gather
     from unstarve.fixes.loader import DataLoader
 
 _HOMES = {
+    "CachedDataset": "unstarve.fixes.cached.dataset",
     "DataLoader": "unstarve.fixes.loader",
     "DataLoaderProfiler": "unstarve.evaluate.profiler",
     "LoaderEvaluator": "unstarve.evaluate.evaluator",
@@ -35,6 +37,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "CachedDataset",
     "DataLoader",
     "DataLoaderProfiler",
     "LoaderEvaluator",

@@ -3,8 +3,16 @@
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 def gather(source: NDArray[Any], index: NDArray[np.int64], out: NDArray[Any], threads: int = 0) -> None: ...
+def gather_columns(
+    columns: tuple[torch.Tensor, ...],
+    row_count: int,
+    indices: list[int],
+    batches: list[torch.Tensor],
+    threads: int = 0,
+) -> bool: ...
 def read_counters(schedstat: int, io: int) -> tuple[int, int, int, int, int, int, int, int]: ...
 def read_quick(schedstat: int) -> tuple[int, int]: ...

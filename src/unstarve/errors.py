@@ -7,6 +7,8 @@
     │   ├── NewerFormatError    written by a newer unstarve
     │   └── RunExistsError      the name is taken, by a finished run or one being recorded
     ├── LogError                a loader log cannot be read
+    ├── CacheError              a dataset cannot be cached
+    │   └── CacheTooLargeError  it takes more than may be used
     ├── MissingExtraError       an optional package is needed
     └── CommandNotFoundError    exit 3: the user's command could not be started
 
@@ -44,6 +46,14 @@ class RunExistsError(RunFileError):
 
 class LogError(UnstarveError):
     """A loader log cannot be read."""
+
+
+class CacheError(UnstarveError):
+    """A dataset, or one of its samples, cannot be cached."""
+
+
+class CacheTooLargeError(CacheError):
+    """A dataset takes more memory or disk than may be used."""
 
 
 class MissingExtraError(UnstarveError, ImportError):

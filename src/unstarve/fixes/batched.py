@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
+import numpy as np
 import torch
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
@@ -46,6 +47,10 @@ class _FirstTensor(torch.Tensor):
     __torch_function__: Any = torch._C._disabled_torch_function_impl
 
 
+class _FirstArray(np.ndarray[Any, Any]):
+    pass
+
+
 class _FirstTuple(tuple[Any, ...]):
     __slots__ = ()
 
@@ -65,6 +70,8 @@ def _marked(sample: Any) -> Any:
     """Return the sample as a type that `default_collate` knows from us and that behaves like its own."""
     if type(sample) is torch.Tensor:
         return sample.as_subclass(_FirstTensor)
+    if type(sample) is np.ndarray:
+        return sample.view(_FirstArray)
     mark = _MARKS.get(type(sample))
     return sample if mark is None else mark(sample)
 
@@ -72,6 +79,8 @@ def _marked(sample: Any) -> Any:
 def _plain(sample: Any) -> Any:
     if isinstance(sample, _FirstTensor):
         return sample.as_subclass(torch.Tensor)
+    if isinstance(sample, _FirstArray):
+        return sample.view(np.ndarray)
     for kind, mark in _MARKS.items():
         if isinstance(sample, mark):
             return kind(sample)
@@ -85,5 +94,5 @@ def _collate_batched(batch: Any, *, collate_fn_map: Any = None) -> Any:
     return collate([_plain(sample) for sample in batch], collate_fn_map=collate_fn_map)
 
 
-default_collate_fn_map[_FirstTensor] = _collate_batched
-default_collate_fn_map.update(dict.fromkeys(_MARKS.values(), _collate_batched))
+_FIRSTS: tuple[type[Any], ...] = (_FirstTensor, _FirstArray, *_MARKS.values())
+default_collate_fn_map.update(dict.fromkeys(_FIRSTS, _collate_batched))

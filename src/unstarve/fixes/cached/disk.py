@@ -1,0 +1,192 @@
+"""Stores that are files in the cache folder: made once, reused by the next run.
+
+    NAME-KEY.cache     finished; never changes
+    NAME-KEY.partial   being filled; continued by the next run where the machine was not restarted since
+    NAME-KEY.lock      held by whoever fills, gone when nobody does
+
+A finished file appears by being renamed, after all of it is on the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from unstarve.fixes.cached.region import Region, open_file, sized
+from unstarve.fixes.cached.store import Plan, Store, boot_id, read_header, write_header
+
+try:
+    import fcntl
+except ImportError:  # Windows: nobody is kept from filling the same file
+    fcntl = None  # type: ignore[assignment] # where the module is missing
+
+_LAZILY = b"lazily"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the cache of one dataset is kept, under a key that says which dataset it is."""
+
+    folder: Path
+    name: str
+
+    @property
+    def finished(self) -> Path:
+        """The file that never changes."""
+        return self.folder / f"{self.name}.cache"
+
+    @property
+    def partial(self) -> Path:
+        """The file that is being filled."""
+        return self.folder / f"{self.name}.partial"
+
+    @property
+    def lock(self) -> Path:
+        """The file whose lock the one who fills holds."""
+        return self.folder / f"{self.name}.lock"
+
+
+def cache_folder(wish: str | Path | None) -> Path:
+    """Return the folder for caches, made where it is missing: `wish`, $UNSTARVE_CACHE, or the user's own."""
+    if wish is None:
+        wish = os.environ.get("UNSTARVE_CACHE")
+    if wish is None:
+        wish = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unstarve"
+    folder = Path(wish).expanduser()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # what is in it is unpickled
+    return folder
+
+
+def open_finished(place: Place, samples: int) -> Store | None:
+    """Return the finished store, or None where there is none that can be used."""
+    with suppress(FileNotFoundError, ValueError):  # ValueError: empty
+        region = open_file(place.finished)
+        header = read_header(region) if _is_ours(region) else None
+        if header is not None:
+            store = Store(region, header[0])
+            if store.plan.samples == samples and store.is_complete():
+                return store
+    return None
+
+
+class Claim:
+    """The right to fill a place: nobody else has it until it is released, or its process is gone."""
+
+    def __init__(self, place: Place, lock_fd: int) -> None:
+        self._place = place
+        self._owner_pid = os.getpid()
+        self._release = weakref.finalize(self, _unlock, place, lock_fd, self._owner_pid)
+
+    def is_ours(self) -> bool:
+        """Whether this is the process that has it, and not a forked child."""
+        return os.getpid() == self._owner_pid
+
+    def finish(self, store: Store) -> None:
+        """Give a complete store its final name."""
+        region = store.region
+        os.ftruncate(region.fd, store.end)
+        region.flush()
+        self._place.partial.rename(self._place.finished)
+        _flush_folder(self._place.folder)
+        region.path = self._place.finished
+        self._release()
+
+    def discard(self) -> None:
+        """Remove what was begun."""
+        self._place.partial.unlink(missing_ok=True)
+        self._release()
+
+
+def try_begin(place: Place, plan: Plan, *, lazy: bool) -> tuple[Region, Claim] | None:
+    """Start to fill, or go on with what a killed process has left; None while somebody else is filling.
+
+    Raises OSError where the disk is full.
+    """
+    lock_fd = _try_lock(place.lock)
+    if lock_fd is None:
+        return None
+    claim = Claim(place, lock_fd)
+    os.truncate(lock_fd, 0)
+    os.write(lock_fd, _LAZILY if lazy else b"")
+    region = _continued(place, plan)
+    if region is None:
+        try:
+            region = _begun(place, plan)
+        except BaseException:
+            claim.discard()
+            raise
+    return region, claim
+
+
+def is_filled_lazily(place: Place) -> bool:
+    """Whether the one who fills does so as samples are asked for, so that there is no end to wait for."""
+    try:
+        return place.lock.read_bytes() == _LAZILY
+    except FileNotFoundError:
+        return False
+
+
+def _begun(place: Place, plan: Plan) -> Region:
+    flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0)
+    region = sized(os.open(place.partial, flags, 0o600), plan.size, on_disk=True)
+    region.reserve(0, plan.arena_at)
+    write_header(region, plan)
+    return region
+
+
+def _continued(place: Place, plan: Plan) -> Region | None:
+    """Map what is there, if every sample that says it is there must be: the machine has not stopped since."""
+    try:
+        region = Region(os.open(place.partial, os.O_RDWR | getattr(os, "O_CLOEXEC", 0)), on_disk=True)
+    except (FileNotFoundError, ValueError):  # ValueError: empty
+        return None
+    header = read_header(region) if _is_ours(region) else None
+    if header is None:
+        return None
+    found, boot = header
+    same = (found.layout, found.samples, found.held) == (plan.layout, plan.samples, plan.held)
+    return region if same and boot == boot_id() and region.size == found.size else None
+
+
+def _is_ours(region: Region) -> bool:
+    return not hasattr(os, "getuid") or os.fstat(region.fd).st_uid == os.getuid()
+
+
+def _try_lock(path: Path) -> int | None:
+    """Lock a file, and make sure that the name still means the file that was locked."""
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+        try:
+            if fcntl is not None:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _names(path, fd):
+                return fd
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        os.close(fd)
+
+
+def _names(path: Path, fd: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(fd))
+    except FileNotFoundError:
+        return False
+
+
+def _unlock(place: Place, lock_fd: int, owner_pid: int) -> None:
+    if os.getpid() == owner_pid:  # a forked child has the descriptor too, but the place is not its own
+        with suppress(OSError):
+            place.lock.unlink()
+    os.close(lock_fd)
+
+
+def _flush_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,172 @@
+"""Where a store lives: in memory if the budget allows, else in part, or in a file, or nowhere."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from unstarve.errors import CacheError, CacheTooLargeError
+from unstarve.fixes.cached import disk, ranks
+from unstarve.fixes.cached.budget import Budget
+from unstarve.fixes.cached.layout import Layout
+from unstarve.fixes.cached.region import Region, anonymous, unlinked
+from unstarve.fixes.cached.store import Plan, Store, plan, read_header, write_header
+from unstarve.words import size as in_words
+
+OverBudget = Literal["error", "partial", "disk"]
+
+_WAIT_S = 0.1
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What is known of a dataset before it is read: `blob_bytes` is what a sample takes outside of rows."""
+
+    layout: Layout
+    samples: int
+    blob_bytes: float
+
+    def size_bytes(self, held: int) -> int:
+        """What that many samples take, with a little for the bookkeeping."""
+        return plan(self.layout, self.samples, held, 0).taken_bytes + int(held * self.blob_bytes)
+
+    def fitting(self, budget_bytes: int) -> int:
+        """How many samples fit."""
+        low, high = 0, self.samples
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.size_bytes(middle) <= budget_bytes else (low, middle - 1)
+        return low
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user asked for."""
+
+    budget: Budget
+    over_budget: OverBudget
+    lazy: bool
+    cache_dir: str | Path | None
+
+
+@dataclass
+class Home:
+    """A store and how it is kept: with a `place` it is a file, which gets its name when it is complete.
+
+    `claim` is the right to give it, which one process has.
+    """
+
+    store: Store
+    place: disk.Place | None = None
+    claim: disk.Claim | None = None
+    is_shared: bool = False
+
+    def finish(self) -> None:
+        """Give a complete store's file its name, and read it from there, where nobody can change it."""
+        if self.place is None or not self.store.region.writable or not self.store.is_complete():
+            return
+        if self.claim is not None and self.claim.is_ours():
+            self.claim.finish(self.store)
+            self.claim = None
+        self.store = disk.open_finished(self.place, self.store.plan.samples) or self.store
+
+    def abandon(self) -> None:
+        """Leave nothing behind of a store that will not be filled."""
+        if self.claim is not None and self.claim.is_ours():
+            self.claim.discard()
+            self.claim = None
+
+
+def find_home(needs: Needs, wishes: Wishes, key: Callable[[], str]) -> Home:
+    """Find or make the store for a dataset; `key`, called only if need be, says which dataset it is.
+
+    Raises CacheTooLargeError where it fits nowhere that was allowed.
+    """
+    if ranks.local_rank() is None:
+        return _make(needs, wishes, key)
+    made: list[Home] = []
+
+    def make() -> Region:
+        made.append(_make(needs, wishes, key))
+        return made[0].store.region
+
+    region = ranks.shared(key(), make)
+    home = made[0] if made else Home(_store(region), _place(wishes, key) if region.on_disk else None)
+    home.is_shared = True
+    return home
+
+
+def find_home_on_disk(needs: Needs, wishes: Wishes, key: Callable[[], str]) -> Home:
+    """Find or make the store for a dataset in a file."""
+    place = _place(wishes, key)
+    rows_bytes = plan(needs.layout, needs.samples, needs.samples, 0).arena_at
+    free_bytes = shutil.disk_usage(place.folder).free
+    planned = plan(needs.layout, needs.samples, needs.samples, max(0, free_bytes - rows_bytes))
+    try:
+        return _claimed(place, planned, lazy=wishes.lazy)
+    except OSError as error:
+        raise CacheTooLargeError(
+            f"caching {needs.samples:,} samples takes about {in_words(needs.size_bytes(needs.samples))}, but"
+            f" {place.folder} has {in_words(free_bytes)} left: free some, or choose another folder with"
+            " cache_dir= or UNSTARVE_CACHE"
+        ) from error
+
+
+def _place(wishes: Wishes, key: Callable[[], str]) -> disk.Place:
+    return disk.Place(disk.cache_folder(wishes.cache_dir), key())
+
+
+def _make(needs: Needs, wishes: Wishes, key: Callable[[], str]) -> Home:
+    budget_bytes = wishes.budget.size_bytes
+    needed_bytes = needs.size_bytes(needs.samples)
+    held = needs.samples
+    if needed_bytes > budget_bytes:
+        if wishes.over_budget == "disk":
+            return find_home_on_disk(needs, wishes, key)
+        if wishes.over_budget == "error":
+            raise too_large(needs.samples, needed_bytes, wishes.budget)
+        held = needs.fitting(budget_bytes)
+    rows_bytes = plan(needs.layout, needs.samples, held, 0).taken_bytes
+    planned = plan(needs.layout, needs.samples, held, max(0, budget_bytes - rows_bytes))
+    return Home(_new_store(anonymous(planned.size), planned))
+
+
+def too_large(samples: int, needed_bytes: float, budget: Budget) -> CacheTooLargeError:
+    """Say how much is needed, how much is allowed, and what can be done."""
+    return CacheTooLargeError(
+        f"caching {samples:,} samples takes about {in_words(needed_bytes)}, but only"
+        f" {in_words(budget.size_bytes)} may be used ({budget.reason}): give a larger budget=, or choose"
+        ' over_budget="partial" to keep as many samples as fit, or over_budget="disk" to keep them in a file'
+    )
+
+
+def _claimed(place: disk.Place, planned: Plan, *, lazy: bool) -> Home:
+    """Take the finished file, or the right to make it; wait for somebody who is at it, where that ends."""
+    while True:
+        finished = disk.open_finished(place, planned.samples)
+        if finished is not None:
+            return Home(finished, place)
+        begun = disk.try_begin(place, planned, lazy=lazy)
+        if begun is not None:
+            region, claim = begun
+            return Home(_store(region), place, claim)
+        if lazy or disk.is_filled_lazily(place):
+            return Home(_new_store(unlinked(place.folder, planned.size), planned))
+        time.sleep(_WAIT_S)
+
+
+def _new_store(region: Region, planned: Plan) -> Store:
+    region.reserve(0, planned.arena_at)
+    write_header(region, planned)
+    return Store(region, planned)
+
+
+def _store(region: Region) -> Store:
+    header = read_header(region)
+    if header is None:
+        raise CacheError("the ranks of this training have different versions of unstarve: install one")
+    return Store(region, header[0])

@@ -1,0 +1,174 @@
+"""The values in a sample: which of them can lie in rows of one tensor, and how they get in and out.
+
+Numbers, tensors and arrays of one type and shape are rows. Texts, and whatever else Python can pickle, are
+kept as they are, one by one.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unstarve.errors import CacheError
+
+Array: TypeAlias = NDArray[Any]
+
+
+class Kind(enum.Enum):
+    """What comes back when a value is read."""
+
+    TENSOR = "tensor"
+    ARRAY = "numpy array"
+    SCALAR = "numpy scalar"
+    INT = "int"
+    FLOAT = "float"
+    BOOL = "bool"
+    TEXT = "text"
+    OBJECT = "object"
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One value of every sample. `dtype` is None where it has no row of its own."""
+
+    kind: Kind
+    dtype: torch.dtype | None = None
+    shape: tuple[int, ...] = ()
+    subclass: type[torch.Tensor] | None = None
+
+    @property
+    def row_bytes(self) -> int:
+        """What one row takes; 0 where there are none."""
+        return 0 if self.dtype is None else math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def collates(self) -> bool:
+        """Whether we know what `default_collate` makes of it."""
+        return self.kind is not Kind.OBJECT and self.subclass is None
+
+    def __str__(self) -> str:
+        if self.dtype is None or self.kind in (Kind.INT, Kind.FLOAT, Kind.BOOL):
+            return self.kind.value
+        shape = "×".join(map(str, self.shape))
+        return f"{self.kind.value} of {str(self.dtype).removeprefix('torch.')}{' ' + shape if shape else ''}"
+
+
+_TEXT = Leaf(Kind.TEXT)
+OBJECT = Leaf(Kind.OBJECT)
+_NUMBERS = {
+    int: Leaf(Kind.INT, torch.int64),
+    float: Leaf(Kind.FLOAT, torch.float64),
+    bool: Leaf(Kind.BOOL, torch.bool),
+    str: _TEXT,
+    bytes: _TEXT,
+}
+_INT64 = range(-(2**63), 2**63)
+
+# numpy types that torch has too, and under which numpy sees a tensor of that type.
+_TORCH_TYPES: dict[np.dtype[Any], torch.dtype] = {
+    np.dtype(name): getattr(torch, name)
+    for name in (
+        "bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64",
+        "float16", "float32", "float64", "complex64", "complex128",
+    )
+}  # fmt: skip
+_NUMPY_TYPES = {mine: theirs for theirs, mine in _TORCH_TYPES.items()}
+_DISGUISES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def describe(value: Any) -> Leaf:
+    """Say how a value is kept. Raises CacheError for a tensor that cannot be."""
+    kind = type(value)
+    if kind is torch.Tensor:
+        return describe_tensor(value)
+    number = _NUMBERS.get(kind)
+    if number is not None:
+        return number if kind is not int or value in _INT64 else OBJECT
+    if kind is np.ndarray or kind is np.memmap:
+        dtype = _TORCH_TYPES.get(value.dtype)
+        return OBJECT if dtype is None else Leaf(Kind.ARRAY, dtype, value.shape)
+    if isinstance(value, np.generic):
+        dtype = _TORCH_TYPES.get(value.dtype)
+        same = dtype is not None and kind is value.dtype.type
+        return Leaf(Kind.SCALAR, dtype) if same else OBJECT
+    if isinstance(value, torch.Tensor):
+        plain = not vars(value) and not isinstance(value, torch.nn.Parameter)
+        return describe_tensor(value, kind) if plain else OBJECT
+    return OBJECT
+
+
+def describe_tensor(value: torch.Tensor, subclass: type[torch.Tensor] | None = None) -> Leaf:
+    """Say how a tensor is kept. Raises CacheError where it cannot be."""
+    if not value.is_cpu:
+        raise CacheError(
+            f"a tensor on {value.device} cannot be cached: let the dataset return tensors on the CPU"
+        )
+    if value.requires_grad:
+        raise CacheError("a tensor that requires gradients cannot be cached: detach() it in the dataset")
+    if value.layout is not torch.strided or value.is_quantized or value.is_nested:
+        return OBJECT
+    return Leaf(Kind.TENSOR, value.dtype, tuple(value.shape), subclass)
+
+
+def fitter(leaf: Leaf) -> Callable[[Any], bool]:
+    """Return a function that says whether a value is like the leaf, as `describe` would, but sooner."""
+    if leaf.kind is Kind.OBJECT:
+        return lambda value: True
+    if leaf.kind is not Kind.TENSOR or leaf.subclass is not None:
+        return lambda value: describe(value) == leaf
+    dtype, shape = leaf.dtype, leaf.shape
+
+    def fits(value: Any) -> bool:
+        if type(value) is not torch.Tensor or value.dtype is not dtype or value.shape != shape:
+            return False
+        return (not value.requires_grad and value.is_cpu) or describe(value) == leaf
+
+    return fits
+
+
+def as_array(tensor: torch.Tensor) -> Array:
+    """Return a numpy view of a tensor; a type that numpy does not know is seen as an integer of its size."""
+    if tensor.dtype in _NUMPY_TYPES:
+        return tensor.numpy()
+    return tensor.view(_DISGUISES[tensor.dtype.itemsize]).numpy()
+
+
+def writer(leaf: Leaf, column: torch.Tensor) -> Callable[[int, Any], Any]:
+    """Return a function that writes a value into a row of the column."""
+    if leaf.kind is Kind.TENSOR:
+        return lambda row, value: column[row].copy_(value)
+    return as_array(column).__setitem__
+
+
+def reader(leaf: Leaf, column: torch.Tensor) -> Callable[[int], Any]:
+    """Return a function that reads a row of the column as what was written, in memory of its own."""
+    array = as_array(column)
+    if leaf.kind in (Kind.INT, Kind.FLOAT, Kind.BOOL):
+        return array.item
+    if leaf.kind is Kind.SCALAR:
+        return array.__getitem__
+    if leaf.kind is Kind.ARRAY:
+        return lambda row: array[row, ...].copy()
+    if leaf.subclass is not None:
+        subclass = leaf.subclass
+        return lambda row: column[row].clone().as_subclass(subclass)
+    if leaf.shape and leaf.dtype in _NUMPY_TYPES:  # half the time of indexing and cloning in torch
+        return lambda row: torch.from_numpy(array[row].copy())
+    return lambda row: column[row].clone()
+
+
+def viewer(leaf: Leaf, batch: Any) -> Callable[[int], Any]:
+    """Return a function that gives the i-th value of a batch as the sample had it, without a copy."""
+    if leaf.kind in (Kind.TENSOR, Kind.TEXT):
+        return batch.__getitem__  # type: ignore[no-any-return] # a tensor, a tuple or a list
+    if leaf.kind is Kind.ARRAY:
+        array = as_array(batch)
+        return lambda row: array[row, ...]
+    return reader(leaf, batch)

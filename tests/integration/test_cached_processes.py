@@ -1,0 +1,251 @@
+"""One copy for all workers and ranks, whatever happens to one of them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from sample_datasets import Counted, Logged, with_memory
+from unstarve import CachedDataset
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share memory on Linux")
+
+MB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [
+        ("fork", "tensor"),
+        ("fork", "filled"),
+        ("fork", "lazy"),
+        ("spawn", "tensor"),
+        ("spawn", "lazy"),
+        ("forkserver", "lazy"),
+    ],
+)
+def test_workers_share_one_copy(method: str, kind: str) -> None:
+    source = Counted(40, size=MB // 8)  # 1 MB a sample
+    if kind == "tensor":
+        cached = CachedDataset((torch.stack([source[i][0] for i in range(40)]), torch.arange(40)))
+        source.reads.fill_(1)
+    else:
+        cached = CachedDataset(source, fill="lazy" if kind == "lazy" else "now")
+    loader = DataLoader(
+        cached,
+        batch_size=5,
+        shuffle=True,
+        num_workers=2 if kind == "lazy" else 1,
+        collate_fn=with_memory,
+        multiprocessing_context=method,
+        persistent_workers=True,
+    )
+    for _ in range(3):
+        batches, private = zip(*loader, strict=True)
+        labels = torch.cat([batch[1] for batch in batches])
+        assert sorted(labels.tolist()) == list(range(40))
+        assert torch.equal(torch.cat([batch[0][:, 5] for batch in batches]), labels)
+    assert max(private) - min(private) < 20 * MB
+    assert source.reads.tolist() == [1] * 40
+    assert int(cached[7][0][3]) == 7
+    assert source.reads.tolist() == [1] * 40
+
+
+# Ranks: processes that know nothing of each other but their environment.
+
+
+def run_rank(wire: Connection, rank: int, log: Path, count: int, seconds: float, arguments: Any) -> None:
+    os.environ |= {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": str(log)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    cached = CachedDataset(Logged(log, count, seconds), **arguments)
+    wire.send("cached")
+    while True:
+        command = wire.recv()
+        if command == "inode":
+            wire.send(os.fstat(cached._held._store.region.fd).st_ino)  # type: ignore[union-attr] # a dataset's
+        elif command == "right":
+            samples = [cached[index] for index in range(count)]
+            wire.send(all(int(x[0]) == int(x[-1]) == y == i for i, (x, y) in enumerate(samples)))
+        else:
+            return
+
+
+class Rank:
+    """A rank of a training."""
+
+    def __init__(self, *arguments: Any) -> None:
+        context = multiprocessing.get_context("fork")
+        self._wire, theirs = context.Pipe()
+        self.process = context.Process(target=run_rank, args=(theirs, *arguments))
+        self.process.start()
+        theirs.close()
+
+    def ask(self, command: str) -> Any:
+        self._wire.send(command)
+        return self.answer()
+
+    def answer(self) -> Any:
+        assert self._wire.poll(30), "no answer"
+        return self._wire.recv()
+
+    def end(self) -> int | None:
+        if self.process.is_alive():
+            self._wire.send("end")
+        self.process.join(30)
+        return self.process.exitcode
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Rank]]:
+    ranks: list[Rank] = []
+
+    def start(rank: int, count: int = 40, seconds: float = 0.0, **arguments: Any) -> Rank:
+        ranks.append(Rank(rank, tmp_path / "log", count, seconds, arguments))
+        return ranks[-1]
+
+    yield start
+    for rank in ranks:
+        rank.process.kill()
+        rank.process.join()
+
+
+def reads(folder: Path) -> Counter[int]:
+    log = folder / "log"
+    return Counter(int(line) for line in log.read_text().split()) if log.exists() else Counter()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end_s, "waited in vain"
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"fill": "lazy"}, {"budget": 0, "over_budget": "disk"}], ids=str)
+def test_ranks_share_one_copy_and_the_work(
+    tmp_path: Path, start: Callable[..., Rank], arguments: dict[str, Any]
+) -> None:
+    pair = [start(rank, 60, 0.002, **arguments, cache_dir=tmp_path / "cache") for rank in range(2)]
+    for rank in pair:
+        assert rank.answer() == "cached"
+        assert rank.ask("right") is True
+    assert pair[0].ask("inode") == pair[1].ask("inode")
+    counted = reads(tmp_path)
+    assert sorted(counted) == list(range(60))
+    assert counted.total() <= 60 + 3  # each rank looks at three to know which dataset it is
+    assert [rank.end() for rank in pair] == [0, 0]
+
+
+def test_the_others_go_on_when_the_rank_that_owns_the_memory_is_killed(
+    tmp_path: Path, start: Callable[..., Rank]
+) -> None:
+    owner = start(0, 150, 0.01)
+    wait_for(lambda: reads(tmp_path).total() > 5)
+    other = start(1, 150, 0.01)
+    wait_for(lambda: reads(tmp_path)[80] > 0)  # it has begun, in the second half
+    os.kill(owner.process.pid or 0, signal.SIGKILL)
+    assert reads(tmp_path).total() < 140
+    assert other.answer() == "cached"
+    assert other.ask("right") is True
+    late = start(0, 150, 0.01)
+    assert late.answer() == "cached"
+    assert late.ask("right") is True
+    assert other.end() == late.end() == 0
+    assert not list(Path("/dev/shm").glob("*unstarve*"))
+
+
+def test_ranks_that_hold_different_data_do_not_share(start: Callable[..., Rank]) -> None:
+    pair = [start(0, 30), start(1, 31)]
+    for rank in pair:
+        assert rank.answer() == "cached"
+        assert rank.ask("right") is True
+    assert pair[0].ask("inode") != pair[1].ask("inode")
+
+
+def test_programs_that_were_started_apart_share_too(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from sample_datasets import Logged
+from unstarve import CachedDataset
+cached = CachedDataset(Logged(sys.argv[1], 50, 0.02))
+print(sum(cached[i][1] for i in range(50)), os.fstat(cached._held._store.region.fd).st_ino, flush=True)
+sys.stdin.read()
+"""
+    environment = {
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_PORT": "29501",
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+    }
+    pair = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(tmp_path / "log")],
+            env=os.environ | environment | {"LOCAL_RANK": str(rank)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    lines = [each.stdout.readline() for each in pair if each.stdout is not None]
+    for each in pair:
+        each.communicate(timeout=30)
+    assert lines[0] == lines[1]
+    assert lines[0].startswith("1225 ")
+    assert reads(tmp_path).total() <= 53
+
+
+# What a program leaves behind that is stopped while it fills a file
+
+
+def contents(folder: Path) -> list[str]:
+    return sorted(path.suffix for path in folder.iterdir())
+
+
+def test_an_interrupt_leaves_nothing_behind(tmp_path: Path, start: Callable[..., Rank]) -> None:
+    folder = tmp_path / "cache"
+    rank = start(0, 1000, 0.01, budget=0, over_budget="disk", cache_dir=folder)
+    wait_for(lambda: reads(tmp_path).total() > 10)
+    assert contents(folder) == [".lock", ".partial"]
+    os.kill(rank.process.pid or 0, signal.SIGINT)
+    rank.process.join(30)
+    assert rank.process.exitcode == 1
+    assert contents(folder) == []
+
+
+def test_a_killed_program_leaves_what_the_next_one_goes_on_with(
+    tmp_path: Path, start: Callable[..., Rank]
+) -> None:
+    folder = tmp_path / "cache"
+    arguments = {"budget": 0, "over_budget": "disk", "cache_dir": folder}
+    killed = start(0, 100, 0.005, **arguments)
+    wait_for(lambda: reads(tmp_path).total() > 40)
+    killed.process.kill()
+    killed.process.join()
+    assert contents(folder) == [".lock", ".partial"]
+    done = reads(tmp_path).total()
+
+    following = start(0, 100, 0.005, **arguments)
+    assert following.answer() == "cached"
+    assert following.ask("right") is True
+    assert contents(folder) == [".cache"]
+    assert reads(tmp_path).total() <= 100 + 3 + 1  # its own look, and the one that was being read
+
+    last = start(0, 100, 0.005, **arguments)
+    assert last.answer() == "cached"
+    assert last.ask("right") is True
+    assert reads(tmp_path).total() <= 100 + 3 + 1 + 3
+    assert following.end() == last.end() == 0
+    assert done > 40
