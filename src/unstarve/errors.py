@@ -7,6 +7,7 @@
     │   ├── NewerFormatError    written by a newer unstarve
     │   └── RunExistsError      the name is taken, by a finished run or one being recorded
     ├── LogError                a loader log cannot be read
+    ├── DataFileError           a file of a dataset is truncated, damaged or not what it was
     ├── MissingExtraError       an optional package is needed
     └── CommandNotFoundError    exit 3: the user's command could not be started
 
@@ -44,6 +45,10 @@ class RunExistsError(RunFileError):
 
 class LogError(UnstarveError):
     """A loader log cannot be read."""
+
+
+class DataFileError(UnstarveError, ValueError):
+    """A file of a dataset is truncated, damaged, or has changed since it was looked at."""
 
 
 class MissingExtraError(UnstarveError, ImportError):
