@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstarve.errors import DataFileError
-from unstarve.fixes import reading_twin
+from unstarve.fixes.twins import reader as twin
 from unstarve.native import native
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def read_plan(
     """
     block = b"" if names is None else names.block
     memory = [_memory_of(out) for out in outs]
-    reader = native() or reading_twin
+    reader = native() or twin
     rows = np.ascontiguousarray(plan, np.int64)
     failures, *rest = reader.read_files(rows, block, memory, direct, depth, threads, uring)
     return Outcome([Failure(*failure) for failure in failures], *rest)
