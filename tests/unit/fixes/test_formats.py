@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import io
-import math
 import os
 import pickle
 import random
@@ -17,12 +16,12 @@ import numpy as np
 import pytest
 import torch
 
-from tensor_files import LEFT_TO_TORCH, PLAIN, write_safetensors
+from tensor_files import LEFT_TO_TORCH, PLAIN, same, write_safetensors
 from unstarve.errors import DataFileError
 from unstarve.fixes import formats
+from unstarve.fixes.files.structure import number, structure_of
 from unstarve.fixes.formats import DAMAGED, LAYOUT, NO_FILE, UNSUPPORTED, Answer, error_of, find_layouts
 from unstarve.fixes.reading import Names
-from unstarve.fixes.structure import number, structure_of
 from unstarve.native import native, why_not_native
 
 needs_native = pytest.mark.skipif(native() is None, reason=f"native formats: {why_not_native()}")
@@ -56,17 +55,6 @@ def sample_in(path: Path, answer: Answer) -> Any:
         flat = torch.frombuffer(content, dtype=leaf.dtype) if content else torch.empty(0, dtype=leaf.dtype)
         values.append(flat.reshape(leaf.shape))
     return structure.sample(values)
-
-
-def same(a: Any, b: Any) -> bool:
-    if isinstance(a, torch.Tensor):
-        content = [t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b)]
-        return a.dtype == b.dtype and a.shape == b.shape and torch.equal(*content)
-    if isinstance(a, dict):
-        return type(a) is type(b) and list(a) == list(b) and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple):
-        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
-    return type(a) is type(b) and bool(a == b)
 
 
 @pytest.mark.parametrize("direct", [False, True], ids=["cached", "direct"])
