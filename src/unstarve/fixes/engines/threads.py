@@ -7,7 +7,9 @@ loop's own thread, at the moments at which torch would ask it.
 
 from __future__ import annotations
 
+import copy
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -17,7 +19,7 @@ from torch.utils.data import dataloader as torch_loader
 from torch.utils.data._utils import pin_memory as torch_pin
 
 from unstarve.fixes.buffers import use_allocator_in_thread
-from unstarve.fixes.engines.drawing import draws_at_once
+from unstarve.fixes.engines.drawing import settled_batches
 from unstarve.fixes.engines.reading_ahead import ReadingAhead
 from unstarve.fixes.engines.recycling import Recycled
 
@@ -36,7 +38,7 @@ def why_not(loader: DataLoader[Any]) -> str | None:
         return "worker_init_fn must run in worker processes"
     if loader.num_workers == 0 and loader.timeout != 0:
         return "a timeout without workers is refused by torch"
-    if loader.num_workers == 0 and not draws_at_once(loader.batch_sampler):
+    if loader.num_workers == 0 and settled_batches(loader.batch_sampler) == 0:
         return (
             "without workers torch asks this sampler batch by batch, and reading ahead would ask it earlier"
         )
@@ -86,6 +88,8 @@ class _Threads(torch_loader._BaseDataLoaderIter):
         if read is None:
             raise ValueError("the dataset has no read_batch that releases the GIL any more")
         self._ahead = self._num_workers * (loader.prefetch_factor or 0) or _AHEAD_WITHOUT_WORKERS
+        self._settled = math.inf if self._num_workers else settled_batches(loader.batch_sampler)
+        self._asked = 0
         make, begin = _making(read, self._pin_memory_device if self._pin_memory else None, self._ahead)
         self._reading = ReadingAhead(max(self._num_workers, 1), make, begin)
         if self._num_workers > 0:
@@ -98,8 +102,8 @@ class _Threads(torch_loader._BaseDataLoaderIter):
         self._read_ahead()
 
     def _next_data(self) -> Any:
-        if self._num_workers == 0:
-            self._read_ahead()
+        if self._num_workers == 0 and not self._reading.coming:
+            self._ask()
         if not self._reading.coming:
             if not self._persistent_workers:
                 self._reading.close()
@@ -114,12 +118,25 @@ class _Threads(torch_loader._BaseDataLoaderIter):
         return batch
 
     def _read_ahead(self) -> None:
-        while self._reading.coming < self._ahead:
-            try:
-                indices = next(self._sampler_iter)
-            except StopIteration:
-                return
-            self._reading.ask(indices)
+        while self._reading.coming < self._ahead and self._asked < self._settled and self._ask():
+            pass
+
+    def _ask(self) -> bool:
+        """Have the sampler's next batch read. False: that was all."""
+        try:
+            indices = self._next_index()  # type: ignore[no-untyped-call] # torch's own, which a watcher may time
+        except StopIteration:
+            return False
+        self._asked += 1
+        self._reading.ask(_own(indices))
+        return True
+
+
+def _own(indices: Any) -> Any:
+    """Return indices that a sampler cannot change any more while a thread reads by them."""
+    if isinstance(indices, torch.Tensor):
+        return indices.clone()
+    return copy.copy(indices)
 
 
 class _WithoutDraw:

@@ -42,5 +42,6 @@ class Labels:
     def many(self, positions: NDArray[np.int64]) -> Any:
         """Return what default_collate makes of these labels, as the second part of samples."""
         if self._tensor is None:
-            return default_collate(tuple(self._list[position] for position in positions.tolist()))
+            collated: Any = tuple(self._list[position] for position in positions.tolist())
+            return default_collate(collated)
         return self._tensor.index_select(0, torch.from_numpy(positions))
