@@ -4,3 +4,5 @@
 #include <nanobind/nanobind.h>
 
 void bind_columns(nanobind::module_ &module);
+void bind_formats(nanobind::module_ &module);
+void bind_reader(nanobind::module_ &module);

@@ -68,4 +68,6 @@ NB_MODULE(_native, module) {
                "Wall, CPU, system and queued ns, asked and storage bytes, major faults, switches; -1 is unknown.");
     module.def("read_quick", &read_quick, "schedstat"_a, "CPU and queued ns of the calling thread.");
     bind_columns(module);
+    bind_formats(module);
+    bind_reader(module);
 }

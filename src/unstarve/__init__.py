@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from unstarve.evaluate.measure import measure_loading_overhead, measure_throughput
     from unstarve.evaluate.profiler import DataLoaderProfiler
     from unstarve.fixes.cached.dataset import CachedDataset
+    from unstarve.fixes.files.dataset import TensorFileDataset
     from unstarve.fixes.gather import gather
     from unstarve.fixes.loader import DataLoader
 
@@ -25,6 +26,7 @@ _HOMES = {
     "DataLoader": "unstarve.fixes.loader",
     "DataLoaderProfiler": "unstarve.evaluate.profiler",
     "LoaderEvaluator": "unstarve.evaluate.evaluator",
+    "TensorFileDataset": "unstarve.fixes.files.dataset",
     "UnstarveError": "unstarve.errors",
     "compare": "unstarve.api",
     "diagnose": "unstarve.api",
@@ -41,6 +43,7 @@ __all__ = [
     "DataLoader",
     "DataLoaderProfiler",
     "LoaderEvaluator",
+    "TensorFileDataset",
     "UnstarveError",
     "__version__",
     "compare",

@@ -9,6 +9,7 @@
     ├── LogError                a loader log cannot be read
     ├── CacheError              a dataset cannot be cached
     │   └── CacheTooLargeError  it takes more than may be used
+    ├── DataFileError           a file of a dataset is truncated, damaged or not what it was
     ├── MissingExtraError       an optional package is needed
     └── CommandNotFoundError    exit 3: the user's command could not be started
 
@@ -54,6 +55,10 @@ class CacheError(UnstarveError):
 
 class CacheTooLargeError(CacheError):
     """A dataset takes more memory or disk than may be used."""
+
+
+class DataFileError(UnstarveError, ValueError):
+    """A file of a dataset is truncated, damaged, or has changed since it was looked at."""
 
 
 class MissingExtraError(UnstarveError, ImportError):
