@@ -18,11 +18,17 @@ if TYPE_CHECKING:
     from unstarve.evaluate.profiler import DataLoaderProfiler
     from unstarve.fixes.gather import gather
     from unstarve.fixes.loader import DataLoader
+    from unstarve.fixes.packed.dataset import PackedDataset
+    from unstarve.fixes.packed.sampler import ChunkShuffleSampler
+    from unstarve.fixes.packed.writer import PackedWriter
 
 _HOMES = {
+    "ChunkShuffleSampler": "unstarve.fixes.packed.sampler",
     "DataLoader": "unstarve.fixes.loader",
     "DataLoaderProfiler": "unstarve.evaluate.profiler",
     "LoaderEvaluator": "unstarve.evaluate.evaluator",
+    "PackedDataset": "unstarve.fixes.packed.dataset",
+    "PackedWriter": "unstarve.fixes.packed.writer",
     "UnstarveError": "unstarve.errors",
     "compare": "unstarve.api",
     "diagnose": "unstarve.api",
@@ -35,9 +41,12 @@ _HOMES = {
 }
 
 __all__ = [
+    "ChunkShuffleSampler",
     "DataLoader",
     "DataLoaderProfiler",
     "LoaderEvaluator",
+    "PackedDataset",
+    "PackedWriter",
     "UnstarveError",
     "__version__",
     "compare",

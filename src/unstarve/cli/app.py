@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unstarve.cli import compare, demo, ideal, report, run
+from unstarve.cli import compare, demo, ideal, pack, report, run
 
 app = typer.Typer(
     name="unstarve",
@@ -23,6 +23,7 @@ app.command("run")(run.run)
 app.command("ideal")(ideal.ideal)
 app.command("report")(report.report)
 app.command("compare")(compare.compare)
+app.command("pack")(pack.pack)
 app.command("demo")(demo.demo)
 
 _TAKE_A_COMMAND = {"run", "ideal"}
