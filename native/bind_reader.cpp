@@ -45,7 +45,7 @@ unstarve::Read read_of(const std::int64_t *row, const nb::bytes &names, const st
 }
 
 nb::tuple read_files(const Plan &plan, const nb::bytes &names, const std::vector<Out> &outs, bool direct,
-                     unsigned depth, unsigned threads) {
+                     unsigned depth, unsigned threads, bool uring) {
     std::vector<unstarve::Read> reads;
     reads.reserve(plan.shape(0));
     for (std::size_t i = 0; i < plan.shape(0); ++i) {
@@ -54,7 +54,7 @@ nb::tuple read_files(const Plan &plan, const nb::bytes &names, const std::vector
     unstarve::Report report;
     {
         const nb::gil_scoped_release unlocked;
-        report = unstarve::read_all(reads, {direct, depth, threads});
+        report = unstarve::read_all(reads, {direct, depth, threads, uring});
     }
     nb::list failures;
     for (const unstarve::Failure &failure : report.failures) {
@@ -67,6 +67,6 @@ nb::tuple read_files(const Plan &plan, const nb::bytes &names, const std::vector
 
 void bind_reader(nb::module_ &module) {
     module.def("read_files", &read_files, "plan"_a.noconvert(), "names"_a, "outs"_a, "direct"_a, "depth"_a,
-               "threads"_a,
+               "threads"_a, "uring"_a,
                "Read each row of the plan into its buffer; failures, direct bytes, O_DIRECT refused, io_uring used.");
 }

@@ -98,26 +98,25 @@ class Pool {
 };
 
 // Never destroyed: its threads sleep until the process ends. After a fork the child has none of them, and
-// whatever state they left is left alone.
+// whatever state they left behind is left alone.
 std::atomic<Pool *> the_pool{nullptr};
-std::mutex *make_pool = new std::mutex;
+std::atomic<unsigned> generation{0};
 
 void forget_in_child() {
     the_pool.store(nullptr);
-    make_pool = new std::mutex;
+    generation.fetch_add(1);
 }
 
 Pool &pool() {
+    static const int watching_forks = pthread_atfork(nullptr, nullptr, &forget_in_child);
+    (void)watching_forks;
     Pool *found = the_pool.load(std::memory_order_acquire);
     if (found == nullptr) {
-        const std::lock_guard<std::mutex> locked(*make_pool);
-        found = the_pool.load();
-        if (found == nullptr) {
-            static const int registered = pthread_atfork(nullptr, nullptr, &forget_in_child);
-            (void)registered;
-            found = new Pool;
-            the_pool.store(found, std::memory_order_release);
+        auto *const made = new Pool;
+        if (the_pool.compare_exchange_strong(found, made, std::memory_order_acq_rel)) {
+            return *made;
         }
+        delete made;  // another thread was faster
     }
     return *found;
 }
@@ -130,6 +129,11 @@ void run_on_pool(unsigned count, const std::function<void()> &work) {
         return;
     }
     pool().run(count, work);
+}
+
+unsigned fork_generation() {
+    pool();
+    return generation.load();
 }
 
 unsigned pool_size() { return the_pool.load() == nullptr ? 0 : the_pool.load()->size(); }

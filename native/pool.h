@@ -10,6 +10,10 @@ namespace unstarve {
 // late finds nothing to do, and fewer threads than hoped for do the whole.
 void run_on_pool(unsigned count, const std::function<void()> &work);
 
+// How many times this process has been forked off with the pool in use: what a thread keeps for itself is its
+// parent's if this has changed since.
+unsigned fork_generation();
+
 // Threads the pool has in this process now.
 unsigned pool_size();
 

@@ -1,133 +1,158 @@
 #include "reader.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <mutex>
+#include <numeric>
 #include <thread>
 
+#include "direct.h"
+#include "files.h"
 #include "pool.h"
 
 namespace unstarve {
 namespace {
 
-constexpr unsigned default_threads = 16;
+// Threads that wait for storage, and direct reads in flight, where the caller leaves the choice.
+constexpr unsigned default_waiting_threads = 16;
+constexpr unsigned default_depth = 32;
 
-// Closes what was opened for a read, and nothing that belongs to the caller.
-class Opened {
-  public:
-    explicit Opened(const Read &read, int flags = 0)
-        : fd_(read.path == nullptr ? read.fd : ::open(read.path, O_RDONLY | O_CLOEXEC | flags)),
-          ours_(read.path != nullptr) {}
-    ~Opened() {
-        if (ours_ && fd_ >= 0) {
-            ::close(fd_);
-        }
-    }
-    Opened(const Opened &) = delete;
-    Opened &operator=(const Opened &) = delete;
-    int fd() const { return fd_; }
+// Threads that copy: a few cores saturate the memory bus, and the others have a model to train.
+constexpr unsigned max_copying_threads = 4;
 
-  private:
-    int fd_;
-    bool ours_;
+// Callers inside read_all: they share the cores.
+std::atomic<unsigned> callers{0};
+
+struct CountedCaller {
+    const unsigned now = callers.fetch_add(1) + 1;
+    ~CountedCaller() { callers.fetch_sub(1); }
 };
 
-bool as_expected(int fd, const Read &read) {
-    if (read.size_bytes < 0 && read.mtime_ns < 0) {
-        return true;
+unsigned copying_threads(unsigned callers_now, unsigned allowed) {
+    static const unsigned cores = std::clamp(std::thread::hardware_concurrency(), 1u, max_copying_threads);
+    const unsigned share = std::max(cores / callers_now, 1u);
+    return allowed == 0 ? share : std::min(share, allowed);
+}
+
+unsigned no_more_than(std::size_t pieces, unsigned threads) {
+    return static_cast<unsigned>(std::min<std::size_t>(std::max<std::size_t>(pieces, 1), threads));
+}
+
+// Bytes that are in memory already are worth copying at once; waiting for the others is left to more threads.
+// The attempt makes the kernel start to fetch them.
+enum class Patience { none, any };
+
+ssize_t read_some(int fd, std::byte *to, std::uint64_t length, std::uint64_t offset, Patience patience) {
+#ifdef RWF_NOWAIT
+    if (patience == Patience::none) {
+        const iovec part{to, length};
+        return ::preadv2(fd, &part, 1, static_cast<off_t>(offset), RWF_NOWAIT);
     }
-    struct stat status {};
-    if (::fstat(fd, &status) != 0) {
-        return false;
-    }
-#ifdef __APPLE__
-    const timespec changed = status.st_mtimespec;
 #else
-    const timespec changed = status.st_mtim;
+    if (patience == Patience::none) {
+        errno = EAGAIN;
+        return -1;
+    }
 #endif
-    const std::int64_t mtime_ns = std::int64_t{changed.tv_sec} * 1'000'000'000 + changed.tv_nsec;
-    return (read.size_bytes < 0 || status.st_size == read.size_bytes) &&
-           (read.mtime_ns < 0 || mtime_ns == read.mtime_ns);
+    return ::pread(fd, to, length, static_cast<off_t>(offset));
 }
 
-// Positions of the first read of each run of reads that share an open.
-std::vector<std::size_t> runs_of(const std::vector<Read> &reads) {
-    std::vector<std::size_t> starts;
-    starts.reserve(reads.size() + 1);
-    for (std::size_t i = 0; i < reads.size(); ++i) {
-        if (i == 0 || reads[i].path == nullptr || reads[i].path != reads[i - 1].path) {
-            starts.push_back(i);
-        }
-    }
-    starts.push_back(reads.size());
-    return starts;
-}
-
-class Failures {
-  public:
-    void add(std::size_t read, Trouble trouble, int error, std::uint64_t got) {
-        const std::lock_guard<std::mutex> locked(mutex_);
-        all_.push_back({read, trouble, error, got});
-    }
-    std::vector<Failure> sorted() {
-        std::sort(all_.begin(), all_.end(), [](const Failure &a, const Failure &b) { return a.read < b.read; });
-        return std::move(all_);
-    }
-
-  private:
-    std::mutex mutex_;
-    std::vector<Failure> all_;
-};
-
-void read_buffered(int fd, const Read &read, std::size_t at, Failures &failures) {
+// False: not without waiting.
+bool read_through_cache(int fd, const Read &read, std::size_t at, Patience patience, Failures &failures) {
     std::uint64_t got = 0;
     while (got < read.length) {
-        const ssize_t more =
-            ::pread(fd, read.to + got, read.length - got, static_cast<off_t>(read.offset + got));
+        const ssize_t more = read_some(fd, read.to + got, read.length - got, read.offset + got, patience);
         if (more > 0) {
             got += static_cast<std::uint64_t>(more);
+        } else if (patience == Patience::none) {
+            return false;  // whatever it is will show again
         } else if (more == 0) {
             failures.add(at, Trouble::ended, 0, got);
-            return;
+            return true;
         } else if (errno != EINTR) {
             failures.add(at, Trouble::read, errno, got);
-            return;
+            return true;
         }
     }
+    return true;
+}
+
+bool read_run(const std::vector<Read> &reads, const Run &run, Patience patience, Failures &failures) {
+    const Read &first = reads[run.first];
+    const Opened file(first, 0);
+    if (file.fd() < 0) {
+        failures.add(run, Trouble::open, file.error());
+        return true;
+    }
+    if (!as_expected(file.fd(), first)) {
+        failures.add(run, Trouble::changed, 0);
+        return true;
+    }
+    for (std::size_t i = run.first; i < run.end; ++i) {
+        if (!read_through_cache(file.fd(), reads[i], i, patience, failures)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// Reads the runs at `which`, and returns those that cannot be had without waiting.
+std::vector<std::size_t> read_runs(const std::vector<Read> &reads, const std::vector<Run> &runs,
+                                   const std::vector<std::size_t> &which, Patience patience, unsigned threads,
+                                   Failures &failures) {
+    std::vector<char> left(which.size(), 0);
+    std::atomic<std::size_t> next{0};
+    run_on_pool(no_more_than(which.size(), threads), [&] {
+        for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < which.size();) {
+            left[i] = read_run(reads, runs[which[i]], patience, failures) ? 0 : 1;
+        }
+    });
+    std::vector<std::size_t> rest;
+    for (std::size_t i = 0; i < which.size(); ++i) {
+        if (left[i] != 0) {
+            rest.push_back(which[i]);
+        }
+    }
+    return rest;
+}
+
+std::vector<std::size_t> read_directly(const std::vector<Read> &reads, const std::vector<Run> &runs, How how,
+                                       unsigned copying, Failures &failures, Report &report) {
+    DirectWork work{reads, runs, failures};
+    const unsigned depth = how.depth == 0 ? default_depth : how.depth;
+    const bool queued = how.uring && uring_allowed();
+    // A thread with a queue waits for all of its reads at once; without one, each waits for a single read.
+    const unsigned threads = no_more_than(runs.size(), queued ? std::min(copying, depth) : depth);
+    const unsigned depth_each = queued ? (depth + threads - 1) / threads : 1;
+    run_on_pool(threads, [&] { take_part_directly(work, depth_each); });
+    report.direct_bytes = work.direct_bytes;
+    report.used_uring = work.used_uring;
+    std::sort(work.refused.begin(), work.refused.end());
+    work.refused.erase(std::unique(work.refused.begin(), work.refused.end()), work.refused.end());
+    report.direct_refused = !work.refused.empty();
+    return work.refused;
 }
 
 }  // namespace
 
 Report read_all(const std::vector<Read> &reads, How how) {
-    const std::vector<std::size_t> starts = runs_of(reads);
-    const std::size_t run_count = starts.size() - 1;
+    const CountedCaller caller;
+    const std::vector<Run> runs = runs_of(reads);
+    const unsigned copying = copying_threads(caller.now, how.threads);
+    const unsigned waiting = how.threads == 0 ? default_waiting_threads : how.threads;
     Failures failures;
-    std::atomic<std::size_t> next{0};
-    const auto work = [&] {
-        for (std::size_t run; (run = next.fetch_add(1, std::memory_order_relaxed)) < run_count;) {
-            const Read &first = reads[starts[run]];
-            const Opened file(first);
-            const int error = file.fd() < 0 ? errno : 0;
-            for (std::size_t i = starts[run]; i < starts[run + 1]; ++i) {
-                if (error != 0) {
-                    failures.add(i, Trouble::open, error, 0);
-                } else if (!as_expected(file.fd(), reads[i])) {
-                    failures.add(i, Trouble::changed, 0, 0);
-                } else {
-                    read_buffered(file.fd(), reads[i], i, failures);
-                }
-            }
-        }
-    };
-    const std::size_t threads = how.threads == 0 ? default_threads : how.threads;
-    run_on_pool(static_cast<unsigned>(std::min(threads, std::max<std::size_t>(run_count, 1))), work);
     Report report;
-    report.failures = failures.sorted();
+    std::vector<std::size_t> left(runs.size());
+    std::iota(left.begin(), left.end(), std::size_t{0});
+    if (how.direct) {
+        left = read_directly(reads, runs, how, copying, failures, report);
+    }
+    left = read_runs(reads, runs, left, Patience::none, copying, failures);
+    read_runs(reads, runs, left, Patience::any, waiting, failures);
+    report.failures = failures.in_order();
     return report;
 }
 

@@ -7,7 +7,8 @@
 
 namespace unstarve {
 
-// One stretch of one file and where its bytes go. Neighbours with the same `path` pointer share one open.
+// One stretch of one file and where its bytes go. Neighbours with the same `path` pointer share one open and
+// the first one's expectations.
 struct Read {
     const char *path;  // opened for this read; nullptr: `fd`, which stays open, is read
     int fd;
@@ -33,16 +34,17 @@ struct Failure {
 };
 
 struct How {
-    bool direct;       // past the page cache, with aligned bounce buffers where the destination is not
-    unsigned depth;    // requests in flight for direct reads; 0 chooses
-    unsigned threads;  // most threads to use, the caller's included; 0 chooses
+    bool direct = false;   // past the page cache, with aligned bounce buffers where the destination is not
+    unsigned depth = 0;    // direct reads in flight; 0 chooses
+    unsigned threads = 0;  // most threads to use, the caller's included; 0 chooses
+    bool uring = true;     // false: threads that wait, even where the kernel has a queue
 };
 
 // What was done, beside the failures.
 struct Report {
     std::vector<Failure> failures;  // in the order of the reads
     std::uint64_t direct_bytes = 0;
-    bool direct_refused = false;  // a file system that has no O_DIRECT: those files were read through the cache
+    bool direct_refused = false;  // by a file system that has no O_DIRECT: its files were read through the cache
     bool used_uring = false;
 };
 

@@ -15,4 +15,5 @@ def read_files(
     direct: bool,
     depth: int,
     threads: int,
+    uring: bool,
 ) -> tuple[list[tuple[int, int, int, int]], int, bool, bool]: ...

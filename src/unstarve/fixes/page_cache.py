@@ -30,7 +30,7 @@ def residency(file: str | Path | int, offset: int = 0, length: int = 0) -> float
         return None
     if isinstance(file, int):
         return _residency(file, offset, length)
-    fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(file, os.O_RDONLY)
     try:
         return _residency(fd, offset, length)
     finally:
@@ -54,10 +54,11 @@ def _residency(fd: int, offset: int, length: int) -> float | None:
 
 
 def evict(path: str | Path) -> None:
-    """Drop a file from the page cache, after writing out what is not on storage yet."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """Drop a file from the page cache, after writing out what is not on storage yet. Linux alone obeys."""
+    fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(fd)

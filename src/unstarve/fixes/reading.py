@@ -96,6 +96,7 @@ def read_plan(
     direct: bool = False,
     depth: int = 0,
     threads: int = 0,
+    uring: bool = True,
 ) -> Outcome:
     """Read every row of the plan into its buffer, and say what failed.
 
@@ -108,8 +109,8 @@ def read_plan(
     memory = [_memory_of(out) for out in outs]
     reader = native() or reading_twin
     rows = np.ascontiguousarray(plan, np.int64)
-    failures, direct_bytes, refused, uring = reader.read_files(rows, block, memory, direct, depth, threads)
-    return Outcome([Failure(*failure) for failure in failures], direct_bytes, refused, uring)
+    failures, *rest = reader.read_files(rows, block, memory, direct, depth, threads, uring)
+    return Outcome([Failure(*failure) for failure in failures], *rest)
 
 
 def read_into(

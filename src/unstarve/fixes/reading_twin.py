@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import errno
+import mmap
 import os
 from collections.abc import Sequence
 
@@ -10,7 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 _OPEN, _READ, _ENDED, _CHANGED = range(4)
-_Failure = tuple[int, int, int, int]
+# Other systems may lack these: without the first, direct reads are refused.
+_O_DIRECT = getattr(os, "O_DIRECT", 0)
+_O_BINARY = getattr(os, "O_BINARY", 0)
+_O_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
+_ALIGNMENT = 4096
+_PIECE_BYTES = 512 << 10
+
+_Trouble = tuple[int, int, int]  # which, errno, bytes got
+
+
+class _Refused(Exception):
+    """This file cannot be read past the page cache."""
 
 
 def read_files(
@@ -20,18 +33,27 @@ def read_files(
     direct: bool,
     depth: int,
     threads: int,
-) -> tuple[list[_Failure], int, bool, bool]:
+    uring: bool,
+) -> tuple[list[tuple[int, int, int, int]], int, bool, bool]:
     """Read each row of the plan into its buffer; failures, direct bytes, O_DIRECT refused, io_uring used."""
     rows: list[list[int]] = plan.tolist()
     buffers = [_view(address, size) for address, size in outs]
     for row in rows:
         _check(row, names, buffers)
-    failures = [
-        (at, *failure)
-        for at, row in enumerate(rows)
-        if (failure := _read(row, names, buffers[row[4]])) is not None
-    ]
-    return failures, 0, False, False
+    failures = []
+    direct_bytes = 0
+    refused = False
+    for at, row in enumerate(rows):
+        trouble: _Trouble | None = None
+        try:
+            trouble, bytes_read = _read(row, names, buffers[row[4]], direct)
+            direct_bytes += bytes_read
+        except _Refused:
+            refused = True
+            trouble, _ = _read(row, names, buffers[row[4]], False)
+        if trouble is not None:
+            failures.append((at, *trouble))
+    return failures, direct_bytes, refused, False
 
 
 def _check(row: list[int], names: bytes, buffers: Sequence[memoryview]) -> None:
@@ -50,33 +72,95 @@ def _view(address: int, size: int) -> memoryview:
     return memoryview((ctypes.c_ubyte * size).from_address(address)).cast("B")
 
 
-def _read(row: list[int], names: bytes, buffer: memoryview) -> tuple[int, int, int] | None:
+def _read(row: list[int], names: bytes, out: memoryview, direct: bool) -> tuple[_Trouble | None, int]:
+    """Return what went wrong, if anything, and the bytes read past the page cache."""
     name, fd, offset, length, _, to, size, mtime_ns = row
+    if name < 0 and fd < 0:
+        return (_OPEN, errno.EBADF, 0), 0
+    if direct and not _O_DIRECT:
+        raise _Refused
     opened = None
+    if name >= 0:
+        flags = os.O_RDONLY | _O_BINARY | _O_CLOEXEC | (_O_DIRECT if direct else 0)
+        try:
+            opened = fd = os.open(names[name : names.index(b"\0", name)], flags)
+        except OSError as error:
+            if direct and error.errno == errno.EINVAL:
+                raise _Refused from error
+            return (_OPEN, error.errno or 0, 0), 0
     try:
-        if name >= 0:
-            try:
-                opened = fd = os.open(names[name : names.index(b"\0", name)], os.O_RDONLY | os.O_CLOEXEC)
-            except OSError as error:
-                return _OPEN, error.errno or 0, 0
-        if size >= 0 or mtime_ns >= 0:
-            status = os.fstat(fd)
-            if size not in (-1, status.st_size) or mtime_ns not in (-1, status.st_mtime_ns):
-                return _CHANGED, 0, 0
-        return _read_fully(fd, offset, buffer[to : to + length])
+        if direct and not _is_direct(fd):
+            raise _Refused
+        if not _as_expected(fd, size, mtime_ns):
+            return (_CHANGED, 0, 0), 0
+        if direct:
+            return _read_directly(fd, offset, out[to : to + length])
+        return _read_through_cache(fd, offset, out[to : to + length]), 0
     finally:
         if opened is not None:
             os.close(opened)
 
 
-def _read_fully(fd: int, offset: int, buffer: memoryview) -> tuple[int, int, int] | None:
+def _is_direct(fd: int) -> bool:
+    import fcntl  # here, because only systems with O_DIRECT come this far
+
+    try:
+        return bool(fcntl.fcntl(fd, fcntl.F_GETFL) & _O_DIRECT)
+    except OSError:
+        return True  # not open: reading it will say so
+
+
+def _as_expected(fd: int, size: int, mtime_ns: int) -> bool:
+    if size < 0 and mtime_ns < 0:
+        return True
+    try:
+        status = os.fstat(fd)
+    except OSError:
+        return True  # reading it will say why
+    return size in (-1, status.st_size) and mtime_ns in (-1, status.st_mtime_ns)
+
+
+def _pread(fd: int, out: memoryview, offset: int) -> int:
+    if hasattr(os, "preadv"):
+        return os.preadv(fd, [out], offset)
+    os.lseek(fd, offset, os.SEEK_SET)
+    data = os.read(fd, len(out))
+    out[: len(data)] = data
+    return len(data)
+
+
+def _read_through_cache(fd: int, offset: int, out: memoryview) -> _Trouble | None:
     got = 0
-    while got < len(buffer):
+    while got < len(out):
         try:
-            more = os.preadv(fd, [buffer[got:]], offset + got)
+            more = _pread(fd, out[got:], offset + got)
         except OSError as error:
             return _READ, error.errno or 0, got
         if more == 0:
             return _ENDED, 0, got
         got += more
     return None
+
+
+def _read_directly(fd: int, offset: int, out: memoryview) -> tuple[_Trouble | None, int]:
+    """Read aligned pieces into aligned memory, and copy from there what is wanted."""
+    end = offset + len(out)
+    at = offset - offset % _ALIGNMENT
+    bytes_read = 0
+    with mmap.mmap(-1, _PIECE_BYTES) as bounce, memoryview(bounce) as piece:
+        while at < end:
+            size = min(_PIECE_BYTES, end + -end % _ALIGNMENT - at)
+            try:
+                got = _pread(fd, piece[:size], at)
+            except OSError as error:
+                if error.errno == errno.EINVAL:
+                    raise _Refused from error
+                return (_READ, error.errno or 0, max(at - offset, 0)), bytes_read
+            bytes_read += got
+            first, last = max(at, offset), min(at + got, end)
+            if first < last:
+                out[first - offset : last - offset] = piece[first - at : last - at]
+            if at + got < end and (got == 0 or got % _ALIGNMENT):
+                return (_ENDED, 0, max(last - offset, 0)), bytes_read
+            at += got
+    return None, bytes_read

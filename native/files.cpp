@@ -1,0 +1,76 @@
+#include "files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace unstarve {
+
+std::vector<Run> runs_of(const std::vector<Read> &reads) {
+    std::vector<Run> runs;
+    runs.reserve(reads.size());
+    for (std::size_t i = 0; i < reads.size(); ++i) {
+        if (i != 0 && reads[i].path != nullptr && reads[i].path == reads[i - 1].path) {
+            runs.back().end = i + 1;
+        } else {
+            runs.push_back({i, i + 1});
+        }
+    }
+    return runs;
+}
+
+void Failures::add(std::size_t read, Trouble trouble, int error, std::uint64_t got) {
+    const std::lock_guard<std::mutex> locked(mutex_);
+    all_.push_back({read, trouble, error, got});
+}
+
+void Failures::add(const Run &run, Trouble trouble, int error) {
+    for (std::size_t read = run.first; read < run.end; ++read) {
+        add(read, trouble, error, 0);
+    }
+}
+
+std::vector<Failure> Failures::in_order() {
+    const std::lock_guard<std::mutex> locked(mutex_);
+    std::sort(all_.begin(), all_.end(), [](const Failure &a, const Failure &b) {
+        return a.read != b.read ? a.read < b.read : a.got < b.got;
+    });
+    all_.erase(std::unique(all_.begin(), all_.end(),
+                           [](const Failure &a, const Failure &b) { return a.read == b.read; }),
+               all_.end());
+    return all_;
+}
+
+Opened::Opened(const Read &read, int flags)
+    : fd_(read.path == nullptr ? read.fd : ::open(read.path, O_RDONLY | O_CLOEXEC | flags)),
+      error_(fd_ < 0 ? (read.path == nullptr ? EBADF : errno) : 0),
+      ours_(read.path != nullptr) {}
+
+Opened::~Opened() {
+    if (ours_ && fd_ >= 0) {
+        ::close(fd_);
+    }
+}
+
+bool as_expected(int fd, const Read &read) {
+    if (read.size_bytes < 0 && read.mtime_ns < 0) {
+        return true;
+    }
+    struct stat status {};
+    if (::fstat(fd, &status) != 0) {
+        return true;  // reading it will say why
+    }
+#ifdef __APPLE__
+    const timespec written = status.st_mtimespec;
+#else
+    const timespec written = status.st_mtim;
+#endif
+    const std::int64_t mtime_ns = std::int64_t{written.tv_sec} * 1'000'000'000 + written.tv_nsec;
+    return (read.size_bytes < 0 || status.st_size == read.size_bytes) &&
+           (read.mtime_ns < 0 || mtime_ns == read.mtime_ns);
+}
+
+}  // namespace unstarve

@@ -1,0 +1,58 @@
+// What buffered and direct reads share: runs of reads, open files, failures.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <mutex>
+#include <vector>
+
+#include "reader.h"
+
+namespace unstarve {
+
+// Reads that share one open: positions first … end-1.
+struct Run {
+    std::size_t first;
+    std::size_t end;
+};
+
+// Neighbours with the same path pointer; every read of a descriptor is a run of its own.
+std::vector<Run> runs_of(const std::vector<Read> &reads);
+
+// Collects failures from several threads.
+class Failures {
+  public:
+    void add(std::size_t read, Trouble trouble, int error, std::uint64_t got);
+    void add(const Run &run, Trouble trouble, int error);
+
+    // One per read, the one that came first in the file.
+    std::vector<Failure> in_order();
+
+  private:
+    std::mutex mutex_;
+    std::vector<Failure> all_;
+};
+
+// An open file of a run. Closes what it opened, and nothing that belongs to the caller.
+class Opened {
+  public:
+    Opened(const Read &read, int flags);
+    ~Opened();
+    Opened(const Opened &) = delete;
+    Opened &operator=(const Opened &) = delete;
+
+    int fd() const { return fd_; }  // -1: could not be opened
+    int error() const { return error_; }
+
+  private:
+    int fd_;
+    int error_;
+    bool ours_;
+};
+
+// Whether the file has the size and time that the read expects.
+bool as_expected(int fd, const Read &read);
+
+}  // namespace unstarve
