@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from unstarve.errors import DataFileError, UsageError
 from unstarve.fixes.packed.file import PackedFile
 from unstarve.fixes.packed.format import BLOCK_BYTES
+from unstarve.fixes.packed.index import Column
 from unstarve.fixes.page_cache import residency
 from unstarve.fixes.reading import FD, LENGTH, OFFSET, OUT, TO, blank_plan, read_plan
 
@@ -29,6 +30,7 @@ _WARM = 0.95
 _FITS = 0.5
 """Share of the available memory that a file may take up in the page cache."""
 _PROBE_S = 1.0
+_KEPT_BYTES = 256 << 20
 _PIECE_BYTES = 1 << 20
 """One long read is several of these, so that they are on their way together."""
 
@@ -49,6 +51,15 @@ class Access:
         self.read = read
         self._chosen = read
         self._probe_at = 0.0
+        if read == "view":
+            file.read_around(True)
+        for column in file.index.columns:
+            if self.is_kept(column):
+                file.expect(column.offset, column.row_bytes * file.index.rows)
+
+    def is_kept(self, column: Column) -> bool:
+        """Whether a column is left to the page cache, however others are read: a label is no read alone."""
+        return column.row_bytes < BLOCK_BYTES and column.row_bytes * self.file.index.rows <= _KEPT_BYTES
 
     def way(self) -> str:
         """One of view, pread, direct; "auto" looks again every second."""

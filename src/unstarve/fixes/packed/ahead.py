@@ -19,7 +19,7 @@ from unstarve.fixes.packed.access import Access
 from unstarve.fixes.packed.contents import Contents
 from unstarve.fixes.packed.file import Memory
 from unstarve.fixes.packed.sampler import Itinerary
-from unstarve.fixes.packed.source import SMALL_ROW_BYTES, Numbers, column_rows, record_places
+from unstarve.fixes.packed.source import Numbers, column_rows, record_places
 
 _GROUPS_AHEAD = 1
 _MOST_GROUPS = 4
@@ -100,6 +100,7 @@ class Loaded:
     ) -> None:
         self.group = group
         self._file = contents.file
+        self._file.check_size()
         numbers, is_record = contents.place(samples)
         self._rows = np.sort(numbers[~is_record])
         self._records = np.sort(numbers[is_record])
@@ -129,7 +130,7 @@ class Loaded:
 
     def _read_column(self, number: int, access: Access, way: str, spare: list[Any]) -> Memory | None:
         at = self._file.index.columns[number]
-        if at.row_bytes < SMALL_ROW_BYTES:
+        if access.is_kept(at):
             return None
         count = len(self._rows)
         memory: Memory = spare[number] if spare else np.empty((count, at.row_bytes), np.uint8)

@@ -148,8 +148,7 @@ class PackedDataset(Dataset[Any]):
     def _sources(self, samples: Numbers) -> list[tuple[int, Numbers, Source, Callable[[], None]]]:
         """Cut a batch into parts that are read from one source each, and what to call when that is done."""
         way = self._access.way()
-        if way == "view":
-            self._file.check_size()
+        self._file.check_size()
         now = FileSource(self._access, way)
         ahead = self._ahead
         if ahead is None or way == "view":

@@ -100,7 +100,7 @@ def _leaf_of(value: Any, where: str) -> tuple[Leaf, tuple[int, ...], Payload]:
     if type(value) is bytes:
         return _text("bytes", value)
     remedy = "return tensors, arrays, numbers, text, bytes, or tuples, lists and dicts of them"
-    raise _cannot(where, f"a {_type_name(value)}", remedy)
+    raise _cannot(where, f"of type {_type_name(value)}", remedy)
 
 
 _PLAIN: dict[type, tuple[str, Callable[[Any], bytes]]] = {
@@ -118,7 +118,7 @@ def _text(kind: str, payload: bytes) -> tuple[Leaf, tuple[int, ...], Payload]:
 
 def _tensor(value: torch.Tensor, where: str) -> tuple[Leaf, tuple[int, ...], Payload]:
     if type(value) is not torch.Tensor:
-        what = f"a {_type_name(value)}, which would come back as a plain tensor"
+        what = f"of type {_type_name(value)}, which would come back as a plain tensor"
         raise _cannot(where, what, "return value.as_subclass(torch.Tensor)")
     if not value.is_cpu:
         raise _cannot(where, f"a tensor on {value.device}", "return value.cpu()")

@@ -34,6 +34,7 @@ class PackedFile:
         self.index = read_index(self.fd, path)
         self.size_bytes = os.fstat(self.fd).st_size
         self._map, self.is_writable = _mapped(self.fd)
+        self.read_around(False)
         self.records: NDArray[Any] = np.empty(0, RECORD)
         if self.index.records is not None:
             self.records = self._table(self.index.records, RECORD)
@@ -43,6 +44,16 @@ class PackedFile:
     def memory(self, offset: int, size_bytes: int) -> Memory:
         """A part of the file in memory, read when it is touched."""
         return np.frombuffer(self._map, np.uint8, size_bytes, offset)
+
+    def read_around(self, wanted: bool) -> None:
+        """Say whether a page that is touched should bring its neighbours along, megabytes of them."""
+        if hasattr(mmap, "MADV_RANDOM"):
+            self._map.madvise(mmap.MADV_NORMAL if wanted else mmap.MADV_RANDOM)
+
+    def expect(self, offset: int, size_bytes: int) -> None:
+        """Have a part of the file read into the page cache in one go, before it is touched page by page."""
+        if size_bytes and hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self.fd, offset, size_bytes, os.POSIX_FADV_WILLNEED)
 
     @functools.cached_property
     def checksums(self) -> NDArray[np.uint32]:
@@ -71,7 +82,10 @@ class PackedFile:
             return None
         ends, text = self._name_ends
         start = int(ends[sample - 1]) if sample else 0
-        return text[start : int(ends[sample])].tobytes().decode("utf-8", "surrogatepass")
+        try:
+            return text[start : int(ends[sample])].tobytes().decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError as error:
+            raise DataFileError(f"{self.path} is damaged: its names make no sense; pack it again") from error
 
     @functools.cached_property
     def _name_ends(self) -> tuple[NDArray[np.uint64], Memory] | None:
@@ -84,7 +98,7 @@ class PackedFile:
         """The sample in words for an error: the file, its number and its name."""
         try:
             name = self.name(sample)
-        except (DataFileError, ValueError):  # the names are damaged too
+        except DataFileError:  # the names are damaged too
             name = None
         return f"{self.path}: sample {sample}" + (f" ({name})" if name is not None else "")
 
@@ -94,6 +108,7 @@ class PackedFile:
             raise DataFileError(f"{self.path} has become shorter since it was opened; is it being written?")
 
     def _table(self, table: Table, dtype: np.dtype[Any]) -> NDArray[Any]:
+        self.expect(table.offset, table.size_bytes)
         content = self.memory(table.offset, table.size_bytes)
         check_table(content, table, self.path)
         return content.view(dtype)

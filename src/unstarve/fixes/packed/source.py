@@ -14,9 +14,6 @@ from unstarve.fixes.packed.format import record_alignment
 
 Numbers = NDArray[np.int64]
 
-SMALL_ROW_BYTES = 4096
-"""Rows below a page are copied from the map however the others are read: a label is no read of its own."""
-
 
 class Source(Protocol):
     """Gives bytes of a packed file, safe to share between threads."""
@@ -40,7 +37,7 @@ class FileSource:
     def rows(self, column: int, rows: Numbers, out: Memory) -> None:
         """Copy rows of a column into `out`."""
         at = self._access.file.index.columns[column]
-        if self._way == "view" or at.row_bytes < SMALL_ROW_BYTES:
+        if self._way == "view" or self._access.is_kept(at):
             gather(column_rows(self._access.file, column), rows, out)
             return
         sizes = np.full(len(rows), at.row_bytes, np.int64)

@@ -50,10 +50,8 @@ def verify(path: Path, advance: Callable[[int, int], None] = lambda done, total:
     damaged: list[Damaged] = []
     for start in range(0, total, step):
         samples = np.arange(start, min(start + step, total), dtype=np.int64)
-        way = access.way()
-        if way == "view":
-            file.check_size()
-        found = contents.checksums(samples, FileSource(access, way))
+        file.check_size()
+        found = contents.checksums(samples, FileSource(access, access.way()))
         for sample, crc in zip(samples.tolist(), found, strict=True):
             if crc != int(file.checksums[sample]):
                 damaged.append(Damaged(sample, _name(file, sample)))
@@ -64,5 +62,5 @@ def verify(path: Path, advance: Callable[[int, int], None] = lambda done, total:
 def _name(file: PackedFile, sample: int) -> str | None:
     try:
         return file.name(sample)
-    except (DataFileError, ValueError):  # the names are damaged too
+    except DataFileError:  # the names are damaged too
         return None
