@@ -105,8 +105,11 @@ def _verify(words: list[str], console: Console, as_json: bool) -> None:
     from unstarve.fixes.packed.verify import verify
 
     path = Path(words[0])
-    with progress(console, "compared") as shown:
-        found = verify(path, shown.reach)
+    try:
+        with progress(console, "compared") as shown:
+            found = verify(path, shown.reach)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     if as_json:
         _print_json(
             {

@@ -36,10 +36,13 @@ def test_nothing_is_there_until_it_is_whole(tmp_path: Path) -> None:
 
 
 def test_an_exception_leaves_nothing_behind(tmp_path: Path) -> None:
-    samples = iter([1, 2])
-    with pytest.raises(StopIteration), PackedWriter(tmp_path / "a") as writer:
-        while True:
-            writer.append(next(samples))
+    def fail() -> None:
+        with PackedWriter(tmp_path / "a") as writer:
+            writer.append(1)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing as mp
 import random
+import time
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +19,7 @@ from unstarve.fixes.packed.encode import Encoded, encode
 from unstarve.fixes.packed.origins import Origin, Streamed, in_words
 
 _TASK_BYTES = 4 << 20
+_TASK_S = 0.2
 _MOST_PER_TASK = 64
 _FEW = 32
 """So few samples are packed sooner than a process is started."""
@@ -44,20 +47,26 @@ def encoded_samples(
         for number in numbers:
             yield task.encode(number)
         return
+    begun = time.monotonic()
     opening = task.encode(first)
+    seconds = time.monotonic() - begun
     yield opening
     size = opening.size_bytes if isinstance(opening, Encoded) else 0
-    step = max(1, min(_TASK_BYTES // max(size, 1), _MOST_PER_TASK, len(numbers) // jobs))
+    step = min(_TASK_BYTES // max(size, 1), int(_TASK_S / max(seconds, 1e-6)), len(numbers) // jobs)
+    step = max(1, min(step, _MOST_PER_TASK))
     groups = [list(range(at, min(at + step, numbers.stop))) for at in range(first + 1, numbers.stop, step)]
-    loader: DataLoader[Any] = DataLoader(
-        task,
-        batch_sampler=groups,
-        num_workers=jobs,
-        collate_fn=_as_it_is,
-        # What a script made cannot always be pickled; a forked process has it.
-        multiprocessing_context="fork" if "fork" in mp.get_all_start_methods() else None,
-    )
-    for group in loader:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This DataLoader will create")  # as many as were asked for
+        loader: DataLoader[Any] = DataLoader(
+            task,
+            batch_sampler=groups,
+            num_workers=jobs,
+            collate_fn=_as_it_is,
+            # What a script made cannot always be pickled; a forked process has it.
+            multiprocessing_context="fork" if "fork" in mp.get_all_start_methods() else None,
+        )
+        groups_done = iter(loader)
+    for group in groups_done:
         yield from group
 
 

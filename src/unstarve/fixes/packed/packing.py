@@ -64,7 +64,7 @@ class Interrupted(UnstarveError):
 def pack(order: Order, witness: Witness) -> Packed:
     """Pack what is asked for. UnstarveError says what went wrong, what is kept and how to go on."""
     origin = find_origin(order.sources, labels=order.labels, raw=order.raw, leave_out=order.destination)
-    if order.destination.exists() and not order.force:
+    if order.destination.is_file() and not order.force:
         raise UsageError(f"{order.destination} exists already: choose another name, or --force to replace it")
     writer = PackedWriter(
         order.destination, overwrite=order.force, resume=not order.restart, about=origin.about
