@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 import pickle
+import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, default_collate
@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader, default_collate
 from packed_samples import images, mixed, ragged, same
 from unstarve import ChunkShuffleSampler, PackedDataset, PackedWriter
 from unstarve.errors import DataFileError, UsageError
-from unstarve.fixes.packed import ahead as ahead_module
+from unstarve.fixes.packed.file import PackedFile
+from unstarve.fixes.page_cache import evict, residency
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -66,6 +67,12 @@ def test_sizes_that_make_no_sense_are_refused(chunk: int, window: int) -> None:
         ChunkShuffleSampler(range(5), chunk, window)
 
 
+def opened(path: Path, read: str, **more: Any) -> PackedDataset:
+    if read == "direct" and PackedFile(str(path)).direct_fd is None:
+        pytest.skip("a file system without O_DIRECT")
+    return PackedDataset(path, read=read, **more)
+
+
 MAKERS: dict[str, Any] = {"alike": lambda n: images(n, 1500), "ragged": ragged, "mixed": mixed}
 
 
@@ -93,18 +100,16 @@ def expected_epochs(samples: list[Any], count: int) -> list[list[Any]]:
 @pytest.mark.parametrize("read", ["pread", "direct", "view"])
 def test_samples_read_ahead_are_those_of_the_file(case: Any, read: str, workers: int) -> None:
     path, samples = case
-    try:
-        dataset = PackedDataset(path, read=read, verify=True)
-    except UsageError as error:
-        pytest.skip(str(error))
+    dataset = opened(path, read, verify=True)
     batches = loader(dataset, num_workers=workers)
     for expected in expected_epochs(samples, 2):
         assert same(list(itertools.chain(*batches)), expected)
 
 
-def test_an_epoch_that_is_given_up_does_not_disturb_the_next(case: Any) -> None:
+@pytest.mark.parametrize("read", ["pread", "direct"])
+def test_an_epoch_that_is_given_up_does_not_disturb_the_next(case: Any, read: str) -> None:
     path, samples = case
-    batches = loader(PackedDataset(path, read="pread"))
+    batches = loader(opened(path, read))
     first, second = expected_epochs(samples, 2)
     begun = iter(batches)
     assert same(next(begun), first[:10])
@@ -112,9 +117,10 @@ def test_an_epoch_that_is_given_up_does_not_disturb_the_next(case: Any) -> None:
     assert same(next(begun), first[10:20])  # and the first goes on, read for itself
 
 
-def test_what_the_order_did_not_promise_is_read_all_the_same(case: Any) -> None:
+@pytest.mark.parametrize("read", ["pread", "direct"])
+def test_what_the_order_did_not_promise_is_read_all_the_same(case: Any, read: str) -> None:
     path, samples = case
-    dataset = PackedDataset(path, read="pread")
+    dataset = opened(path, read)
     order = list(dataset.chunk_sampler(chunk=8, window=2, generator=seeded()))
     for some in (order[:10], order[:10], order[90:], list(range(0, 101, 9)), [order[0]] * 30):
         assert same(list(dataset.__getitems__(some)), [samples[i] for i in some])
@@ -125,7 +131,7 @@ def test_chunks_are_read_whole_and_ahead(tmp_path: Path, monkeypatch: pytest.Mon
     with PackedWriter(tmp_path / "a") as writer:
         for sample in samples:
             writer.append(sample)
-    dataset = PackedDataset(tmp_path / "a", read="pread")
+    dataset = opened(tmp_path / "a", "direct")
     reads: list[int] = []
     fetch = dataset._access.fetch
 
@@ -143,7 +149,7 @@ def test_memory_of_used_chunks_is_used_again(tmp_path: Path) -> None:
     with PackedWriter(tmp_path / "a") as writer:
         for sample in images(256, 2000):
             writer.append(sample)
-    dataset = PackedDataset(tmp_path / "a", read="pread")
+    dataset = opened(tmp_path / "a", "direct")
     seen: set[int] = set()
     for _ in DataLoader(dataset, batch_size=4, sampler=dataset.chunk_sampler(chunk=8, window=2)):
         assert dataset._ahead is not None
@@ -158,13 +164,20 @@ def test_the_default_chunk_goes_by_the_size_of_samples(tmp_path: Path) -> None:
             for sample in images(20, *shape):
                 writer.append(sample)
     assert PackedDataset(tmp_path / "small").chunk_sampler().chunk > 20
-    assert PackedDataset(tmp_path / "large").chunk_sampler().chunk == 6
+    assert PackedDataset(tmp_path / "large").chunk_sampler().chunk == 6  # 1.2 MB each
+    with PackedWriter(tmp_path / "blocks") as writer:
+        for sample in images(300, 25_000):
+            writer.append(sample)
+    assert (
+        PackedDataset(tmp_path / "blocks").chunk_sampler().chunk == 128
+    )  # 128 × 100,000 bytes are whole blocks
 
 
-def test_trouble_ahead_is_told_where_the_sample_is_wanted(case: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("read", ["pread", "direct"])
+def test_trouble_ahead_is_told_where_the_sample_is_wanted(case: Any, read: str, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     copy.write_bytes(case[0].read_bytes())
-    dataset = PackedDataset(copy, read="pread")
+    dataset = opened(copy, read)
     batches = iter(loader(dataset))
     os.truncate(copy, 5000)
     with pytest.raises(DataFileError, match="become shorter"):
@@ -181,10 +194,48 @@ def test_batches_ahead_are_what_torch_would_collate(tmp_path: Path) -> None:
     with PackedWriter(tmp_path / "a") as writer:
         for sample in samples:
             writer.append(sample)
-    dataset = PackedDataset(tmp_path / "a", read="pread")
+    dataset = opened(tmp_path / "a", "direct")
     order = list(ChunkShuffleSampler(dataset, 8, 2, seeded()))
     batches = DataLoader(dataset, 7, sampler=dataset.chunk_sampler(chunk=8, window=2, generator=seeded()))
     for at, batch in enumerate(batches):
         assert same(batch, default_collate([samples[i] for i in order[7 * at : 7 * at + 7]]))
-    assert np.array(order).shape == (50,)
-    assert ahead_module._GROUPS_AHEAD < ahead_module._MOST_GROUPS
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_chunks_are_brought_into_the_page_cache_before_they_are_wanted(tmp_path: Path, workers: int) -> None:
+    path = tmp_path / "a"
+    with PackedWriter(path) as writer:
+        for sample in images(64, 25_000):
+            writer.append(sample)
+    evict(path)
+    before = residency(path)
+    if before is None or before > 0.1:
+        pytest.skip("what the page cache holds cannot be seen or changed here")
+    dataset = PackedDataset(path)
+    batches = DataLoader(
+        dataset,
+        2,
+        sampler=dataset.chunk_sampler(chunk=16, window=1),
+        num_workers=workers,
+        prefetch_factor=None,
+    )
+    next(iter(batches))
+    assert wait_for(lambda: (residency(path) or 0) > 0.2)  # a quarter of the file for two samples
+
+
+def wait_for(claim: Any) -> bool:
+    end = time.monotonic() + 20
+    while not claim() and time.monotonic() < end:
+        time.sleep(0.01)
+    return bool(claim())
+
+
+def test_one_sample_wanted_more_often_than_promised_spoils_nothing(tmp_path: Path) -> None:
+    samples = images(64, 2000)
+    with PackedWriter(tmp_path / "a") as writer:
+        for sample in samples:
+            writer.append(sample)
+    dataset = opened(tmp_path / "a", "direct")
+    order = list(dataset.chunk_sampler(chunk=4, window=2))
+    for some in ([order[0]] * 8, order[:8], order[8:20], order[4:12], order[20:]):
+        assert same(dataset.read_batch(some), default_collate([samples[i] for i in some]))

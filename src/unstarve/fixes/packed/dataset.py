@@ -5,24 +5,26 @@ from __future__ import annotations
 import functools
 import operator
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, Subset, default_collate
+from torch.utils.data import Dataset, Subset, default_collate, get_worker_info
 
 from unstarve.errors import DataFileError
 from unstarve.fixes.batched import Batched
 from unstarve.fixes.packed.access import Access
-from unstarve.fixes.packed.ahead import Ahead
+from unstarve.fixes.packed.ahead import Ahead, advise
 from unstarve.fixes.packed.contents import Contents
 from unstarve.fixes.packed.file import PackedFile
 from unstarve.fixes.packed.sampler import ChunkShuffleSampler, Itinerary
 from unstarve.fixes.packed.source import FileSource, Numbers, Source
 
-_CHUNK_BYTES = 8 << 20
+_REMEMBERED = 64
+"""Chunks a worker process remembers to have entered."""
 
 
 class PackedDataset(Dataset[Any]):
@@ -52,6 +54,8 @@ class PackedDataset(Dataset[Any]):
         self._access = Access(self._file, read)
         self._contents = Contents(self._file, verify)
         self._ahead: Ahead | None = None
+        self._chunk: int | None = None  # set where a sampler visits chunks
+        self._advised: deque[int] = deque(maxlen=_REMEMBERED)
 
     @property
     def read(self) -> str:
@@ -119,16 +123,16 @@ class PackedDataset(Dataset[Any]):
     ) -> ChunkShuffleSampler:
         """An order for slow storage: chunks of neighbours, read whole and ahead, shuffled within a window.
 
-        `chunk` is in samples; by default as many as make about 8 MB. Memory for up to four windows is used.
+        `chunk` is in samples; by default as many as make about 8 MB. Past the page cache (`read="direct"`, or
+        "auto" and a file that memory cannot hold), two windows of chunks are in memory.
         """
-        if chunk is None:
-            chunk = max(1, _CHUNK_BYTES * len(self) // max(self._file.index.footer.index_offset, 1))
+        chunk = self._contents.good_chunk() if chunk is None else chunk
+        self._chunk = chunk
         return ChunkShuffleSampler(self, chunk, window, generator, on_epoch=self._begin_epoch)
 
     def _begin_epoch(self, itinerary: Itinerary) -> None:
-        if self._ahead is not None:
-            self._ahead.close()
-        self._ahead = Ahead(self._contents, self._access, itinerary)
+        spare = self._ahead.close() if self._ahead is not None else []
+        self._ahead = Ahead(self._contents, self._access, itinerary, spare)
 
     def _parts(self, indices: Sequence[int]) -> list[torch.Tensor]:
         samples = self._checked(indices)
@@ -151,18 +155,30 @@ class PackedDataset(Dataset[Any]):
         self._file.check_size()
         now = FileSource(self._access, way)
         ahead = self._ahead
+        if self._chunk is not None and way == "pread" and get_worker_info() is not None:
+            self._advise_chunks(samples, self._chunk)
         if ahead is None or way == "view":
             return [(0, samples, now, _nothing)]
         return [
             (first, some, now, _nothing)
             if loaded is None
             else (first, some, loaded, functools.partial(ahead.done, loaded, len(some)))
-            for first, some, loaded in ahead.split(samples)
+            for first, some, loaded in ahead.split(samples, way)
         ]
+
+    def _advise_chunks(self, samples: Numbers, chunk: int) -> None:
+        """In a worker process, which does not know the order: have a chunk read whole when it is entered."""
+        for number in np.unique(samples // chunk).tolist():
+            if number not in self._advised:
+                self._advised.append(number)
+                end = min((number + 1) * chunk, len(self))
+                advise(self._contents, self._access, np.arange(number * chunk, end, dtype=np.int64))
 
     def _checked(self, indices: Sequence[int]) -> Numbers:
         count = len(self)
-        samples = np.array([operator.index(index) for index in indices], np.int64)
+        samples = np.asarray(indices)
+        if samples.dtype != np.int64:
+            samples = np.array([operator.index(index) for index in indices], np.int64)
         bad = np.flatnonzero((samples < -count) | (samples >= count))
         if len(bad):
             raise IndexError(f"sample {samples[bad[0]]} is out of range: {self.path} holds {count}")
@@ -175,12 +191,13 @@ class PackedDataset(Dataset[Any]):
             "read": self.read,
             "verify": self.verify,
             "footer": self._file.index.footer,
+            "chunk": self._chunk,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        footer = state.pop("footer")
-        path = state.pop("path")
+        footer, path, chunk = (state.pop(name) for name in ("footer", "path", "chunk"))
         self.__init__(path, **state)  # type: ignore[misc] # a copy is opened as the original was
+        self._chunk = chunk
         if self._file.index.footer != footer:
             raise DataFileError(
                 f"{path} is another file than the dataset was made from: it has been replaced"
