@@ -7,6 +7,7 @@ memory of our own and batches are copied out of it; through the page cache, the 
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import threading
@@ -14,7 +15,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from unstarve.fixes.gather import gather
 from unstarve.fixes.packed.access import Access
@@ -28,8 +28,6 @@ _GROUPS_AHEAD = 1
 _MOST_GROUPS = 4
 """Groups in memory at most; what is asked for beyond is read for itself."""
 
-Spare = list["list[Memory | None]"]
-
 
 class Ahead:
     """Reads one epoch's chunks ahead, for the process that began it.
@@ -37,7 +35,7 @@ class Ahead:
     `spare` is memory to read into, from an epoch before.
     """
 
-    def __init__(self, contents: Contents, access: Access, itinerary: Itinerary, spare: Spare) -> None:
+    def __init__(self, contents: Contents, access: Access, itinerary: Itinerary, spare: list[Memory]) -> None:
         self._contents = contents
         self._access = access
         self._itinerary = itinerary
@@ -80,9 +78,9 @@ class Ahead:
             self._users[group] -= 1
             if self._left[group] <= 0 and self._users[group] == 0:
                 del self._loads[group], self._left[group], self._users[group]
-                self._spare.append(loaded.columns)
+                self._spare.append(loaded.memory)
 
-    def close(self) -> Spare:
+    def close(self) -> list[Memory]:
         """Read no further, and leave the memory that is not in use to another."""
         if self._thread is None or self._pid != os.getpid():
             return []
@@ -113,7 +111,7 @@ class Ahead:
     def _load(self, group: int, samples: Numbers, thread: ThreadPoolExecutor) -> None:
         self._left[group] = len(samples)
         self._users[group] = 0
-        spare = self._spare.pop() if self._spare else []
+        spare = self._spare.pop() if self._spare else None
         self._loads[group] = thread.submit(Loaded, group, samples, self._contents, self._access, spare)
 
     def _advise(self, group: int, samples: Numbers, thread: ThreadPoolExecutor) -> None:
@@ -122,86 +120,86 @@ class Ahead:
 
 def advise(contents: Contents, access: Access, samples: Numbers) -> None:
     """Have the kernel read these samples into the page cache, neighbours at once."""
+    offsets, sizes = _stretches(contents, access, samples)
+    for offset, size in zip(offsets.tolist(), sizes.tolist(), strict=True):
+        contents.file.expect(offset, size)
+
+
+def _stretches(contents: Contents, access: Access, samples: Numbers) -> tuple[Numbers, Numbers]:
+    """The parts of the file that hold these samples, neighbours in one: where they start, and their sizes."""
     file = contents.file
     numbers, is_record = contents.place(samples)
-    for column in file.index.columns:
-        if not access.is_kept(column):
-            for first, end in _runs(np.sort(numbers[~is_record])):
-                file.expect(column.offset + first * column.row_bytes, (end - first) * column.row_bytes)
-    for first, end in _runs(np.sort(numbers[is_record])):
-        offsets, sizes = record_places(file, np.array([first, end - 1]))
-        file.expect(int(offsets[0]), int(offsets[1] + sizes[1] - offsets[0]))
+    firsts, ends = _runs(np.sort(numbers[~is_record]))
+    columns = [column for column in file.index.columns if not access.is_kept(column)]
+    offsets = [column.offset + firsts * column.row_bytes for column in columns]
+    sizes = [(ends - firsts) * column.row_bytes for column in columns]
+    firsts, ends = _runs(np.sort(numbers[is_record]))
+    first_offsets, _ = record_places(file, firsts)
+    last_offsets, last_sizes = record_places(file, ends - 1)
+    return (
+        np.concatenate([*offsets, first_offsets]),
+        np.concatenate([*sizes, last_offsets + last_sizes - first_offsets]),
+    )
 
 
-def _runs(numbers: Numbers) -> list[tuple[int, int]]:
-    """Runs of consecutive numbers: first and end."""
+def _runs(numbers: Numbers) -> tuple[Numbers, Numbers]:
+    """Runs of consecutive numbers: their firsts and ends."""
     if not len(numbers):
-        return []
-    cuts = np.flatnonzero(np.diff(numbers) > 1) + 1
-    return [(int(run[0]), int(run[-1]) + 1) for run in np.split(numbers, cuts)]
+        return numbers, numbers
+    cuts = np.flatnonzero(np.diff(numbers) > 1)
+    return numbers[np.concatenate(([0], cuts + 1))], numbers[np.concatenate((cuts, [-1]))] + 1
 
 
 class Loaded:
-    """All samples of a group in memory: a source of their bytes."""
+    """All samples of a group in memory, read past the page cache: a source of their bytes."""
 
     def __init__(
-        self, group: int, samples: Numbers, contents: Contents, access: Access, spare: list[Memory | None]
+        self, group: int, samples: Numbers, contents: Contents, access: Access, spare: Memory | None
     ) -> None:
         self.group = group
         self._file = contents.file
+        self._access = access
         self._file.check_size()
-        numbers, is_record = contents.place(samples)
-        self._rows = np.sort(numbers[~is_record])
-        self._records = np.sort(numbers[is_record])
-        self.columns = [
-            self._read_column(number, access, spare) for number in range(len(contents.index.columns))
-        ]
-        self._places: NDArray[np.int64] = np.empty(0, np.int64)
-        self._memory = self._read_records(access)
+        offsets, sizes = _stretches(contents, access, samples)
+        order = np.argsort(offsets)
+        # Whole blocks, at blocks of the memory: storage writes into it without a copy in between.
+        self._starts = offsets[order] // BLOCK_BYTES * BLOCK_BYTES
+        ends = -(-(offsets[order] + sizes[order]) // BLOCK_BYTES) * BLOCK_BYTES
+        room = ends - self._starts
+        self._slots = np.cumsum(room) - room
+        size_bytes = int(room.sum())
+        self.memory = spare if spare is not None and spare.size >= size_bytes else _block_memory(size_bytes)
+        lengths = np.minimum(ends, self._file.size_bytes) - self._starts
+        access.fetch(self._starts, lengths, self.memory, self._slots, "direct")
 
     def rows(self, column: int, rows: Numbers, out: Memory) -> None:
         """Copy rows of a column into `out`."""
-        memory = self.columns[column]
-        if memory is None:
+        at = self._file.index.columns[column]
+        if self._access.is_kept(at):
             gather(column_rows(self._file, column), rows, out)
-        else:
-            gather(memory, np.searchsorted(self._rows, rows), out)
+            return
+        starts = self._places(at.offset + rows * at.row_bytes)
+        for row, start in enumerate(starts):
+            out[row] = self.memory[start : start + at.row_bytes]
 
     def records(self, numbers: Numbers) -> list[Memory]:
         """Copies of the bytes of records."""
-        _, sizes = record_places(self._file, numbers)
-        starts = self._places[np.searchsorted(self._records, numbers)]
+        offsets, sizes = record_places(self._file, numbers)
         return [
-            self._memory[start : start + size].copy()
-            for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)
+            self.memory[start : start + size].copy()
+            for start, size in zip(self._places(offsets), sizes.tolist(), strict=True)
         ]
 
-    def _read_column(self, number: int, access: Access, spare: list[Any]) -> Memory | None:
-        at = self._file.index.columns[number]
-        if access.is_kept(at):
-            return None
-        count = len(self._rows)
-        memory: Memory | None = spare[number] if spare else None
-        if memory is None or len(memory) < count:
-            memory = _aligned_memory(count * at.row_bytes).reshape(count, at.row_bytes)
-        sizes = np.full(count, at.row_bytes, np.int64)
-        to = np.arange(count, dtype=np.int64) * at.row_bytes
-        access.fetch(at.offset + self._rows * at.row_bytes, sizes, memory, to, "direct")
-        return memory
-
-    def _read_records(self, access: Access) -> Memory:
-        if not len(self._records):
-            return np.empty(0, np.uint8)
-        offsets, sizes = record_places(self._file, self._records)
-        # As in the file, so that neighbours are one read; where a chunk ends, the next begins at once.
-        gaps = offsets[1:] - offsets[:-1] - sizes[:-1]
-        steps = sizes[:-1] + np.where(gaps < BLOCK_BYTES, gaps, 0)
-        self._places = np.concatenate(([0], np.cumsum(steps)))
-        memory = np.empty(int(self._places[-1] + sizes[-1]), np.uint8)
-        access.fetch(offsets, sizes, memory, self._places, "direct")
-        return memory
+    def _places(self, offsets: Numbers) -> list[int]:
+        """Where bytes of the file are in memory."""
+        at = np.searchsorted(self._starts, offsets, "right") - 1
+        places: list[int] = (self._slots[at] + offsets - self._starts[at]).tolist()
+        return places
 
 
-def _aligned_memory(size_bytes: int) -> Memory:
-    """Memory that storage can write into directly, where a chunk begins at a block of the file."""
-    return np.frombuffer(mmap.mmap(-1, max(size_bytes, 1)), np.uint8, size_bytes)
+def _block_memory(size_bytes: int) -> Memory:
+    memory = mmap.mmap(-1, max(size_bytes, 1))
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)  # fewer page faults
+    return np.frombuffer(memory, np.uint8, size_bytes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,11 +15,10 @@ from unstarve.fixes.buffers import empty_batch
 from unstarve.fixes.packed.decode import record_checksum, sample_of, value_of
 from unstarve.fixes.packed.encode import checksum, dims_bytes
 from unstarve.fixes.packed.file import Memory, PackedFile
-from unstarve.fixes.packed.format import BLOCK_BYTES
 from unstarve.fixes.packed.schema import Leaf, Tree, build, build_collated
 from unstarve.fixes.packed.source import Numbers, Source, column_rows
 
-_CHUNK_BYTES = 8 << 20
+_CHUNK_BYTES = 4 << 20
 _NUMBERS = {"bool": torch.bool, "int": torch.int64, "float": torch.float64}
 
 
@@ -94,11 +92,8 @@ class Contents:
         return np.where(is_record, before, samples - before), is_record
 
     def good_chunk(self) -> int:
-        """How many samples in a row make about 8 MB; where that can be had, blocks of the storage exactly."""
-        count = max(1, _CHUNK_BYTES * self.index.samples // self.index.footer.index_offset)
-        row_bytes = max((column.row_bytes for column in self.index.columns), default=0)
-        step = BLOCK_BYTES // math.gcd(row_bytes, BLOCK_BYTES)  # rows after which one starts at a block again
-        return -(-count // step) * step if step <= 4 * count else count
+        """How many samples in a row make about 4 MB: long enough for a disk, short enough to mix several."""
+        return max(1, _CHUNK_BYTES * self.index.samples // self.index.footer.index_offset)
 
     def mapped(self) -> Any:
         """All samples as one finished batch on the file's map. Needs `makes_batches` and a writable map."""

@@ -104,7 +104,7 @@ def seed_everything(seed: int) -> None:
     """Seed the random numbers a dataset may use."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
-    torch.manual_seed(seed % 2**63)
+    torch.default_generator.manual_seed(seed % 2**63)  # torch.manual_seed asks every device first: 90 µs
 
 
 def _streamed(origin: Streamed, first: int) -> Iterator[Encoded | Trouble]:

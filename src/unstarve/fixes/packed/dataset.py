@@ -123,7 +123,7 @@ class PackedDataset(Dataset[Any]):
     ) -> ChunkShuffleSampler:
         """An order for slow storage: chunks of neighbours, read whole and ahead, shuffled within a window.
 
-        `chunk` is in samples; by default as many as make about 8 MB. Past the page cache (`read="direct"`, or
+        `chunk` is in samples; by default as many as make about 4 MB. Past the page cache (`read="direct"`, or
         "auto" and a file that memory cannot hold), two windows of chunks are in memory.
         """
         chunk = self._contents.good_chunk() if chunk is None else chunk

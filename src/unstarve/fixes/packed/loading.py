@@ -36,7 +36,7 @@ def load_bytes(path: Path) -> bytes:
 
 def _load_torch(path: Path) -> Any:
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(str(path), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         reason = "it is damaged, or holds objects that only its own code can rebuild"
     except (RuntimeError, EOFError, ValueError, KeyError) as error:
