@@ -3,4 +3,5 @@
 
 #include <nanobind/nanobind.h>
 
+void bind_formats(nanobind::module_ &module);
 void bind_reader(nanobind::module_ &module);

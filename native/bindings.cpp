@@ -67,5 +67,6 @@ NB_MODULE(_native, module) {
     module.def("read_counters", &read_counters, "schedstat"_a, "io"_a,
                "Wall, CPU, system and queued ns, asked and storage bytes, major faults, switches; -1 is unknown.");
     module.def("read_quick", &read_quick, "schedstat"_a, "CPU and queued ns of the calling thread.");
+    bind_formats(module);
     bind_reader(module);
 }

@@ -55,6 +55,15 @@ Opened::~Opened() {
     }
 }
 
+std::int64_t mtime_ns_of(const struct stat &status) {
+#ifdef __APPLE__
+    const timespec written = status.st_mtimespec;
+#else
+    const timespec written = status.st_mtim;
+#endif
+    return std::int64_t{written.tv_sec} * 1'000'000'000 + written.tv_nsec;
+}
+
 bool as_expected(int fd, const Read &read) {
     if (read.size_bytes < 0 && read.mtime_ns < 0) {
         return true;
@@ -63,14 +72,8 @@ bool as_expected(int fd, const Read &read) {
     if (::fstat(fd, &status) != 0) {
         return true;  // reading it will say why
     }
-#ifdef __APPLE__
-    const timespec written = status.st_mtimespec;
-#else
-    const timespec written = status.st_mtim;
-#endif
-    const std::int64_t mtime_ns = std::int64_t{written.tv_sec} * 1'000'000'000 + written.tv_nsec;
     return (read.size_bytes < 0 || status.st_size == read.size_bytes) &&
-           (read.mtime_ns < 0 || mtime_ns == read.mtime_ns);
+           (read.mtime_ns < 0 || mtime_ns_of(status) == read.mtime_ns);
 }
 
 }  // namespace unstarve

@@ -1,6 +1,7 @@
 // What buffered and direct reads share: runs of reads, open files, failures.
 #pragma once
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <atomic>
@@ -51,6 +52,8 @@ class Opened {
     int error_;
     bool ours_;
 };
+
+std::int64_t mtime_ns_of(const struct stat &status);
 
 // Whether the file has the size and time that the read expects.
 bool as_expected(int fd, const Read &read);

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from unstarve.evaluate.evaluator import LoaderEvaluator
     from unstarve.evaluate.measure import measure_loading_overhead, measure_throughput
     from unstarve.evaluate.profiler import DataLoaderProfiler
+    from unstarve.fixes.files.dataset import TensorFileDataset
     from unstarve.fixes.gather import gather
     from unstarve.fixes.loader import DataLoader
     from unstarve.fixes.packed.dataset import PackedDataset
@@ -29,6 +30,7 @@ _HOMES = {
     "LoaderEvaluator": "unstarve.evaluate.evaluator",
     "PackedDataset": "unstarve.fixes.packed.dataset",
     "PackedWriter": "unstarve.fixes.packed.writer",
+    "TensorFileDataset": "unstarve.fixes.files.dataset",
     "UnstarveError": "unstarve.errors",
     "compare": "unstarve.api",
     "diagnose": "unstarve.api",
@@ -47,6 +49,7 @@ __all__ = [
     "LoaderEvaluator",
     "PackedDataset",
     "PackedWriter",
+    "TensorFileDataset",
     "UnstarveError",
     "__version__",
     "compare",

@@ -7,6 +7,7 @@ handing it over copies nothing. An engine may put its own allocator here for the
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,12 +17,14 @@ from torch.utils.data import get_worker_info
 Allocator = Callable[[Sequence[int], torch.dtype], torch.Tensor]
 
 _allocate: Allocator | None = None
+_in_thread = threading.local()
 
 
 def empty_batch(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """Return an uninitialized, C-contiguous CPU tensor to build a batch in."""
-    if _allocate is not None:
-        return _allocate(shape, dtype)
+    allocate: Allocator | None = getattr(_in_thread, "allocate", None) or _allocate
+    if allocate is not None:
+        return allocate(shape, dtype)
     if get_worker_info() is None:
         return torch.empty(*shape, dtype=dtype)
     storage: Any = torch.UntypedStorage._new_shared(math.prod(shape) * dtype.itemsize)  # type: ignore[no-untyped-call] # private, as in default_collate
@@ -32,3 +35,8 @@ def use_allocator(allocate: Allocator | None) -> None:
     """Make `empty_batch` use `allocate` in this process; None restores the default."""
     global _allocate
     _allocate = allocate
+
+
+def use_allocator_in_thread(allocate: Allocator | None) -> None:
+    """Make `empty_batch` use `allocate` in the calling thread; None restores what the process uses."""
+    _in_thread.allocate = allocate

@@ -7,6 +7,8 @@ import os
 import sys
 from pathlib import Path
 
+import psutil
+
 _CACHESTAT = 451  # the same number on every architecture
 
 
@@ -62,3 +64,13 @@ def evict(path: str | Path) -> None:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(fd)
+
+
+def room_bytes() -> int:
+    """Return how many bytes of files could be held in memory now: what is free or free to be dropped."""
+    room = psutil.virtual_memory().available
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:  # no cgroup of the second version
+        return room
+    return min(room, int(limit)) if limit.isdigit() else room

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstarve.errors import DataFileError
-from unstarve.fixes import reading_twin
+from unstarve.fixes.twins import reader as twin
 from unstarve.native import native
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def read_plan(
     """
     block = b"" if names is None else names.block
     memory = [_memory_of(out) for out in outs]
-    reader = native() or reading_twin
+    reader = native() or twin
     rows = np.ascontiguousarray(plan, np.int64)
     failures, *rest = reader.read_files(rows, block, memory, direct, depth, threads, uring)
     return Outcome([Failure(*failure) for failure in failures], *rest)
@@ -134,7 +134,8 @@ def read_into(
         row[FD if isinstance(source, int) else PATH] = source if isinstance(source, int) else next(starts)
         row[[OFFSET, LENGTH, TO]] = offset, length, to
     outcome = read_plan(plan, names, [out], direct=direct, depth=depth, threads=threads)
-    raise_first(outcome.failures, lambda row: str(listed[row][0]), plan)
+    if outcome.failures:
+        raise_first([error_of(f, str(listed[f.row][0]), listed[f.row][2]) for f in outcome.failures])
     return outcome
 
 
@@ -152,11 +153,8 @@ def error_of(failure: Failure, path: str, length: int) -> Exception:
     )
 
 
-def raise_first(failures: Sequence[Failure], path_of: Any, plan: Plan) -> None:
-    """Raise the first failure's exception, with the others as notes; do nothing where there is none."""
-    if not failures:
-        return
-    errors = [error_of(failure, path_of(failure.row), int(plan[failure.row, LENGTH])) for failure in failures]
+def raise_first(errors: Sequence[Exception]) -> None:
+    """Raise the first of the errors, with the others as notes."""
     for other in errors[1:]:
         errors[0].add_note(f"also: {other}")
     raise errors[0]

@@ -41,6 +41,9 @@ class ChunkShuffleSampler(Sampler[int]):
     Works as ``sampler=`` of any loader, over any dataset in which neighbours lie together.
     """
 
+    draws_at_once = True
+    """An epoch's random numbers are settled with its first index: a loader may ask for the others early."""
+
     def __init__(
         self,
         source: Sized,

@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 _OPEN, _READ, _ENDED, _CHANGED = range(4)
 # Other systems may lack these: without the first, direct reads are refused.
-_O_DIRECT = getattr(os, "O_DIRECT", 0)
+O_DIRECT = getattr(os, "O_DIRECT", 0)
 _O_BINARY = getattr(os, "O_BINARY", 0)
 _O_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _ALIGNMENT = 4096
 _PIECE_BYTES = 512 << 10
 
-_Trouble = tuple[int, int, int]  # which, errno, bytes got
+Trouble = tuple[int, int, int]  # which, errno, bytes got
 
 
-class _Refused(Exception):
+class Refused(Exception):
     """This file cannot be read past the page cache."""
 
 
@@ -44,11 +44,11 @@ def read_files(
     direct_bytes = 0
     refused = False
     for at, row in enumerate(rows):
-        trouble: _Trouble | None = None
+        trouble: Trouble | None = None
         try:
             trouble, bytes_read = _read(row, names, buffers[row[4]], direct)
             direct_bytes += bytes_read
-        except _Refused:
+        except Refused:
             refused = True
             trouble, _ = _read(row, names, buffers[row[4]], False)
         if trouble is not None:
@@ -72,40 +72,47 @@ def _view(address: int, size: int) -> memoryview:
     return memoryview((ctypes.c_ubyte * size).from_address(address)).cast("B")
 
 
-def _read(row: list[int], names: bytes, out: memoryview, direct: bool) -> tuple[_Trouble | None, int]:
+def _read(row: list[int], names: bytes, out: memoryview, direct: bool) -> tuple[Trouble | None, int]:
     """Return what went wrong, if anything, and the bytes read past the page cache."""
     name, fd, offset, length, _, to, size, mtime_ns = row
     if name < 0 and fd < 0:
         return (_OPEN, errno.EBADF, 0), 0
-    if direct and not _O_DIRECT:
-        raise _Refused
+    if direct and not O_DIRECT:
+        raise Refused
     opened = None
     if name >= 0:
-        flags = os.O_RDONLY | _O_BINARY | _O_CLOEXEC | (_O_DIRECT if direct else 0)
         try:
-            opened = fd = os.open(names[name : names.index(b"\0", name)], flags)
+            opened = fd = open_file(names[name : names.index(b"\0", name)], direct)
         except OSError as error:
-            if direct and error.errno == errno.EINVAL:
-                raise _Refused from error
             return (_OPEN, error.errno or 0, 0), 0
     try:
         if direct and not _is_direct(fd):
-            raise _Refused
+            raise Refused
         if not _as_expected(fd, size, mtime_ns):
             return (_CHANGED, 0, 0), 0
         if direct:
-            return _read_directly(fd, offset, out[to : to + length])
-        return _read_through_cache(fd, offset, out[to : to + length]), 0
+            return read_directly(fd, offset, out[to : to + length])
+        return read_through_cache(fd, offset, out[to : to + length]), 0
     finally:
         if opened is not None:
             os.close(opened)
+
+
+def open_file(path: bytes, direct: bool) -> int:
+    """Open a file for reading; raises Refused where it cannot be read past the page cache."""
+    try:
+        return os.open(path, os.O_RDONLY | _O_BINARY | _O_CLOEXEC | (O_DIRECT if direct else 0))
+    except OSError as error:
+        if direct and error.errno == errno.EINVAL:
+            raise Refused from error
+        raise
 
 
 def _is_direct(fd: int) -> bool:
     import fcntl  # here, because only systems with O_DIRECT come this far
 
     try:
-        return bool(fcntl.fcntl(fd, fcntl.F_GETFL) & _O_DIRECT)
+        return bool(fcntl.fcntl(fd, fcntl.F_GETFL) & O_DIRECT)
     except OSError:
         return True  # not open: reading it will say so
 
@@ -129,7 +136,8 @@ def _pread(fd: int, out: memoryview, offset: int) -> int:
     return len(data)
 
 
-def _read_through_cache(fd: int, offset: int, out: memoryview) -> _Trouble | None:
+def read_through_cache(fd: int, offset: int, out: memoryview) -> Trouble | None:
+    """Fill `out` from the file; return what went wrong, if anything."""
     got = 0
     while got < len(out):
         try:
@@ -142,8 +150,11 @@ def _read_through_cache(fd: int, offset: int, out: memoryview) -> _Trouble | Non
     return None
 
 
-def _read_directly(fd: int, offset: int, out: memoryview) -> tuple[_Trouble | None, int]:
-    """Read aligned pieces into aligned memory, and copy from there what is wanted."""
+def read_directly(fd: int, offset: int, out: memoryview) -> tuple[Trouble | None, int]:
+    """Fill `out` past the page cache: aligned pieces into aligned memory, from there what is wanted.
+
+    Returns what went wrong, if anything, and the bytes read. Raises Refused where that is not possible.
+    """
     end = offset + len(out)
     at = offset - offset % _ALIGNMENT
     bytes_read = 0
@@ -154,7 +165,7 @@ def _read_directly(fd: int, offset: int, out: memoryview) -> tuple[_Trouble | No
                 got = _pread(fd, piece[:size], at)
             except OSError as error:
                 if error.errno == errno.EINVAL:
-                    raise _Refused from error
+                    raise Refused from error
                 return (_READ, error.errno or 0, max(at - offset, 0)), bytes_read
             bytes_read += got
             first, last = max(at, offset), min(at + got, end)

@@ -1,0 +1,75 @@
+// Where the bytes of the tensors lie in a .pt, .npy or .safetensors file. Executes nothing that it reads, and
+// believes nothing: every offset is checked against the file, and memory is bounded by what the file holds.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace unstarve {
+
+enum class Format : std::uint8_t { pt, npy, safetensors };
+
+// What a file holds. `structure` is a JSON text without spaces:
+//
+//   ["t","float32",[3,224,224]]   a tensor, C-contiguous in the file   column: its offset in the file
+//   "i"  "f"  "b"                 an int, float, bool                  column: its bits as int64
+//   ["d",[["key",…],…]]  ["o",…]  a dict, an OrderedDict
+//   ["u",[…]]  ["l",[…]]          a tuple, a list
+//
+// Files that were written alike have the same text; `columns` holds what differs, one per leaf, in order.
+struct Layout {
+    std::string structure;
+    std::vector<std::int64_t> columns;
+};
+
+// Throws these; nothing else but std::bad_alloc gets out.
+struct Unsupported {
+    std::string reason;  // a good file perhaps, but not for us: the library that wrote it should load it
+};
+struct Damaged {
+    std::string reason;  // cannot be a good file
+};
+
+// The bytes of one file.
+class Source {
+  public:
+    explicit Source(std::uint64_t size_bytes) : size_bytes_(size_bytes) {}
+    virtual ~Source() = default;
+    std::uint64_t size_bytes() const { return size_bytes_; }
+
+    // The bytes from `offset`; throws Damaged where the file has no so many.
+    std::vector<std::uint8_t> bytes(std::uint64_t offset, std::uint64_t length) const;
+
+  protected:
+    // How many bytes were there; fewer than asked for means that the file has shrunk.
+    virtual std::uint64_t fetch(std::uint64_t offset, std::uint8_t *to, std::uint64_t length) const = 0;
+
+  private:
+    std::uint64_t size_bytes_;
+};
+
+Layout layout_of(Format format, const Source &source);
+
+// The layouts of many files, found by several threads.
+struct Question {
+    const char *path;
+    Format format;
+};
+
+enum class Found : std::uint8_t { layout, unsupported, damaged, no_file };
+
+struct Answer {
+    Found found = Found::no_file;
+    int error = 0;       // errno, for no_file
+    std::string reason;  // for unsupported and damaged
+    Layout layout;
+    std::int64_t size_bytes = -1;
+    std::int64_t mtime_ns = -1;
+};
+
+// `direct`: headers are read past the page cache, where the file system can; `threads` 0 chooses.
+std::vector<Answer> find_layouts(const std::vector<Question> &questions, bool direct, unsigned threads);
+
+}  // namespace unstarve

@@ -1,0 +1,98 @@
+"""Threads that make batches ahead, and give them out in the order in which they were asked for."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+_JOIN_S = 10.0  # a thread that hangs in a dead file system must not hold up the training process longer
+
+
+class ReadingAhead:
+    """`count` threads that call `make` with what `ask` is given; each calls `begin` first.
+
+    The threads end with the object: at its `close`, when nobody holds it any more, or with the process.
+    """
+
+    def __init__(self, count: int, make: Callable[[Any], Any], begin: Callable[[], None]) -> None:
+        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
+        self._ready: dict[int, tuple[Any, BaseException | None]] = {}
+        self._asked = 0
+        self._given = 0
+        threads = [
+            threading.Thread(
+                target=_work,
+                args=(self._jobs, self._done, make, begin),
+                daemon=True,
+                name=f"unstarve-read-{i}",
+            )
+            for i in range(count)
+        ]
+        for thread in threads:
+            thread.start()
+        self.close = weakref.finalize(self, _end, self._jobs, threads)
+
+    @property
+    def coming(self) -> int:
+        """How many were asked for and not given out."""
+        return self._asked - self._given
+
+    def ask(self, what: Any) -> None:
+        """Have one more made."""
+        self._jobs.put((self._asked, what))
+        self._asked += 1
+
+    def take(self, timeout_s: float | None) -> tuple[Any, BaseException | None]:
+        """Wait for the next one: what was made, or what was raised instead.
+
+        Raises TimeoutError where it takes longer; it can then still be taken.
+        """
+        while (made := self._ready.pop(self._given, None)) is None:
+            try:
+                number, value, error = self._done.get(timeout=timeout_s)
+            except queue.Empty:
+                raise TimeoutError from None
+            if number >= self._given:
+                self._ready[number] = value, error
+        self._given += 1
+        return made
+
+    def drop(self) -> None:
+        """Forget all that were asked for."""
+        _empty(self._jobs)
+        self._ready.clear()
+        self._given = self._asked
+
+
+def _work(jobs: Any, done: Any, make: Callable[[Any], Any], begin: Callable[[], None]) -> None:
+    has_begun = False
+    while (job := jobs.get()) is not None:
+        number, what = job
+        try:
+            if not has_begun:
+                begin()
+                has_begun = True
+            done.put((number, make(what), None))
+        except BaseException as error:  # raised again where the batch is taken
+            done.put((number, None, error))
+
+
+def _end(jobs: Any, threads: list[threading.Thread]) -> None:
+    _empty(jobs)
+    for _ in threads:
+        jobs.put(None)
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join(_JOIN_S)
+
+
+def _empty(jobs: Any) -> None:
+    try:
+        while True:
+            jobs.get_nowait()
+    except queue.Empty:
+        pass

@@ -1,0 +1,52 @@
+"""Batch memory that is used again once nobody holds the batch.
+
+Fresh memory costs more than filling it: every page is faulted in. The C library gives large blocks back to
+the system when they are freed, all the more so where one thread allocates and another frees.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+_WORTH_BYTES = 256 << 10  # smaller blocks stay with the C library
+_HUGE_BYTES = 4 << 20  # from here on huge pages waste little
+
+
+class Recycled:
+    """Allocates batch memory, page-aligned; keeps at most `most` blocks of a size that nobody holds."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._free: dict[int, deque[NDArray[np.uint8]]] = {}
+
+    def __call__(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """Return an uninitialized tensor; may be called by several threads at once."""
+        size_bytes = math.prod(shape) * dtype.itemsize
+        if size_bytes < _WORTH_BYTES:
+            return torch.empty(tuple(shape), dtype=dtype)
+        free = self._free.setdefault(size_bytes, deque(maxlen=self._most))
+        try:
+            block = free.pop()  # the last one used: parts of it may be in the CPU's cache
+        except IndexError:
+            block = _fresh(size_bytes)
+        lent = block[:]  # lives as long as the tensor's storage does, whoever holds that
+        weakref.finalize(lent, free.append, block).atexit = False
+        return torch.from_numpy(lent).view(dtype).view(tuple(shape))
+
+
+def _fresh(size_bytes: int) -> NDArray[np.uint8]:
+    if not hasattr(mmap, "MAP_PRIVATE"):  # another system
+        return np.empty(size_bytes, np.uint8)
+    memory: Any = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if size_bytes >= _HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8)

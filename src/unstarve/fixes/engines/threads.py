@@ -1,0 +1,173 @@
+"""Batches read ahead by threads of the training process, for datasets that read without the GIL.
+
+There is nothing to hand over between processes, and no process to start. Threads are `num_workers` many;
+without workers there is one, which reads while the training step runs. The sampler is asked by the training
+loop's own thread, at the moments at which torch would ask it.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, Subset, default_collate
+from torch.utils.data import dataloader as torch_loader
+from torch.utils.data._utils import pin_memory as torch_pin
+
+from unstarve.fixes.buffers import use_allocator_in_thread
+from unstarve.fixes.engines.drawing import settled_batches
+from unstarve.fixes.engines.reading_ahead import ReadingAhead
+from unstarve.fixes.engines.recycling import Recycled
+
+_AHEAD_WITHOUT_WORKERS = 2
+
+
+def why_not(loader: DataLoader[Any]) -> str | None:
+    """Say why threads cannot give this loader's batches, or would be slower than processes."""
+    if isinstance(loader.dataset, IterableDataset):
+        return "an IterableDataset gives samples in an order of its own"
+    if loader.batch_sampler is None:
+        return "batch_size=None asks for single samples"
+    if loader.collate_fn is not default_collate:
+        return "collate_fn is your own Python, which would hold the GIL"
+    if loader.num_workers > 0 and loader.worker_init_fn is not None:
+        return "worker_init_fn must run in worker processes"
+    if loader.num_workers == 0 and loader.timeout != 0:
+        return "a timeout without workers is refused by torch"
+    if loader.num_workers == 0 and settled_batches(loader.batch_sampler) == 0:
+        return (
+            "without workers torch asks this sampler batch by batch, and reading ahead would ask it earlier"
+        )
+    if reader_of(loader.dataset) is None:
+        return "the dataset has no read_batch that releases the GIL"
+    return None
+
+
+def why(loader: DataLoader[Any]) -> str:
+    """Say why threads are right here."""
+    count = max(loader.num_workers, 1)
+    return f"the dataset reads without the GIL: {count} thread{'s' if count > 1 else ''} read ahead"
+
+
+def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
+    """Return an iterator over one epoch. A loader with persistent workers has one for all, as torch's has."""
+    if not loader.persistent_workers or loader.num_workers == 0:
+        return _Threads(loader)
+    before = loader._iterator
+    if isinstance(before, _Threads):
+        before._reset(loader)
+        return before
+    begun = _Threads(loader if before is None else _WithoutDraw(loader))
+    loader._iterator = begun
+    return begun
+
+
+def reader_of(dataset: Any) -> Callable[[Any], Any] | None:
+    """Return what makes a batch of indices without the GIL, also of a Subset; None where nothing does."""
+    if type(dataset) is Subset:
+        inner = reader_of(dataset.dataset)
+        return None if inner is None else functools.partial(_read_subset, inner, dataset.indices)
+    read: Callable[[Any], Any] | None = getattr(dataset, "read_batch", None)
+    return read if getattr(dataset, "releases_gil", False) else None
+
+
+def _read_subset(read: Callable[[Any], Any], positions: Any, indices: Any) -> Any:
+    return read([positions[index] for index in indices])
+
+
+class _Threads(torch_loader._BaseDataLoaderIter):
+    """torch's base class warns, draws the seed for workers and iterates the sampler, as it always does."""
+
+    def __init__(self, loader: Any) -> None:
+        super().__init__(loader)
+        read = reader_of(loader.dataset)
+        if read is None:
+            raise ValueError("the dataset has no read_batch that releases the GIL any more")
+        self._ahead = self._num_workers * (loader.prefetch_factor or 0) or _AHEAD_WITHOUT_WORKERS
+        self._settled = math.inf if self._num_workers else settled_batches(loader.batch_sampler)
+        self._asked = 0
+        make, begin = _making(read, self._pin_memory_device if self._pin_memory else None, self._ahead)
+        self._reading = ReadingAhead(max(self._num_workers, 1), make, begin)
+        if self._num_workers > 0:
+            self._reset(loader, first_iter=True)
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        """Begin an epoch: with workers torch asks the sampler now, without when the first batch is wanted."""
+        super()._reset(loader, first_iter)
+        self._reading.drop()
+        self._read_ahead()
+
+    def _next_data(self) -> Any:
+        if self._num_workers == 0 and not self._reading.coming:
+            self._ask()
+        if not self._reading.coming:
+            if not self._persistent_workers:
+                self._reading.close()
+            raise StopIteration
+        try:
+            batch, error = self._reading.take(self._timeout or None)
+        except TimeoutError:
+            raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds") from None
+        self._read_ahead()
+        if error is not None:
+            raise error
+        return batch
+
+    def _read_ahead(self) -> None:
+        while self._reading.coming < self._ahead and self._asked < self._settled and self._ask():
+            pass
+
+    def _ask(self) -> bool:
+        """Have the sampler's next batch read. False: that was all."""
+        try:
+            indices = self._next_index()  # type: ignore[no-untyped-call] # torch's own, which a watcher may time
+        except StopIteration:
+            return False
+        self._asked += 1
+        self._reading.ask(_own(indices))
+        return True
+
+
+def _own(indices: Any) -> Any:
+    """Return indices that a sampler cannot change any more while a thread reads by them."""
+    if isinstance(indices, torch.Tensor):
+        return indices.clone()
+    return copy.copy(indices)
+
+
+class _WithoutDraw:
+    """A loader whose worker seed was drawn in an earlier epoch: another is drawn where nobody sees it."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self._loader = loader
+        self.generator = torch.Generator()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+
+def _making(
+    read: Callable[[Any], Any], pin_device: str | None, ahead: int
+) -> tuple[Callable[[Any], Any], Callable[[], None]]:
+    """Return what makes a batch, and what a thread does first: choose the memory that batches are made in."""
+    if pin_device is None:
+        return read, functools.partial(use_allocator_in_thread, Recycled(ahead + 2))
+    device_index = torch.accelerator.current_device_index()
+
+    def begin() -> None:
+        torch.accelerator.set_device_index(device_index)
+        use_allocator_in_thread(_pinned_memory)
+
+    def make(indices: Any) -> Any:
+        pin: Callable[[Any, str], Any] = torch_pin.pin_memory  # leaves what is pinned already where it is
+        return pin(read(indices), pin_device)
+
+    return make, begin
+
+
+def _pinned_memory(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(tuple(shape), dtype=dtype, pin_memory=True)  # torch recycles it

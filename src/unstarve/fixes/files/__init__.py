@@ -1,0 +1,1 @@
+"""Datasets of files with tensors in them, read natively."""
