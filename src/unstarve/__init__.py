@@ -20,12 +20,18 @@ if TYPE_CHECKING:
     from unstarve.fixes.files.dataset import TensorFileDataset
     from unstarve.fixes.gather import gather
     from unstarve.fixes.loader import DataLoader
+    from unstarve.fixes.packed.dataset import PackedDataset
+    from unstarve.fixes.packed.sampler import ChunkShuffleSampler
+    from unstarve.fixes.packed.writer import PackedWriter
 
 _HOMES = {
     "CachedDataset": "unstarve.fixes.cached.dataset",
+    "ChunkShuffleSampler": "unstarve.fixes.packed.sampler",
     "DataLoader": "unstarve.fixes.loader",
     "DataLoaderProfiler": "unstarve.evaluate.profiler",
     "LoaderEvaluator": "unstarve.evaluate.evaluator",
+    "PackedDataset": "unstarve.fixes.packed.dataset",
+    "PackedWriter": "unstarve.fixes.packed.writer",
     "TensorFileDataset": "unstarve.fixes.files.dataset",
     "UnstarveError": "unstarve.errors",
     "compare": "unstarve.api",
@@ -40,9 +46,12 @@ _HOMES = {
 
 __all__ = [
     "CachedDataset",
+    "ChunkShuffleSampler",
     "DataLoader",
     "DataLoaderProfiler",
     "LoaderEvaluator",
+    "PackedDataset",
+    "PackedWriter",
     "TensorFileDataset",
     "UnstarveError",
     "__version__",

@@ -26,7 +26,8 @@ def settled_batches(batch_sampler: Any) -> float:
     if type(batch_sampler) is not BatchSampler:
         return 0
     sampler: Any = batch_sampler.sampler
-    if type(sampler) in _AT_ONCE or (type(sampler) is RandomSampler and sampler.generator is None):
+    at_once = type(sampler) in _AT_ONCE or vars(type(sampler)).get("draws_at_once", False)  # as our own say
+    if at_once or (type(sampler) is RandomSampler and sampler.generator is None):
         return math.inf
     if type(sampler) is RandomSampler and not sampler.replacement:
         return len(batch_sampler) - 1 if sampler.num_samples <= len(sampler.data_source) else 0

@@ -1,0 +1,140 @@
+"""`unstarve pack SRC… DST`: many samples → one packed file; `--verify` checks one."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from unstarve.cli.progress import progress
+from unstarve.errors import UsageError
+from unstarve.words import size
+
+_MOST_JOBS = 8
+
+
+def pack(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SRC… DST",
+            help="What to pack, then the file to write. SRC is a folder, files or a pattern, or a dataset: "
+            "MODULE:ATTRIBUTE or SCRIPT.py:ATTRIBUTE, the dataset itself or a function that makes it.",
+            show_default=False,
+        ),
+    ],
+    labels: Annotated[
+        bool, typer.Option("--labels", help="Pack (content, label): labels are the subfolders, sorted.")
+    ] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Pack the bytes of every file, also of .pt, .npy and .safetensors.")
+    ] = False,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", min=0, help="Processes that load samples; 0 chooses.")
+    ] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="For datasets with random changes: each sample is seeded.")
+    ] = 0,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out samples that cannot be loaded, and say which.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Replace DST if it exists.")] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Begin anew instead of going on where the last attempt stopped.")
+    ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Pack nothing: compare every checksum of the packed file DST.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+) -> None:
+    """Pack many samples into one file, which `unstarve.PackedDataset` reads at the speed of the storage.
+
+    A stopped or killed attempt goes on where it was when the same command is run again; DST appears only
+    when it is whole. Without --raw, .pt and .npy files become tensors and arrays, .safetensors files dicts of
+    tensors, and all others bytes.
+
+    For example: `unstarve pack images/ train.packed --labels`, `unstarve pack 'data/*.pt' train.packed`,
+    `unstarve pack data.py:make_train train.packed`, `unstarve pack --verify train.packed`.
+
+    Exit codes: 0 done, 1 --verify found damage, 2 bad input, 130 stopped from the keyboard.
+    """
+    console = Console(stderr=True)
+    if verify:
+        _verify(words, console, as_json)
+        return
+    if len(words) < 2:
+        raise UsageError("give what to pack and the file to write: unstarve pack SRC DST")
+    from unstarve.fixes.packed.packing import Order
+    from unstarve.fixes.packed.packing import pack as pack_it
+
+    order = Order(
+        tuple(words[:-1]), Path(words[-1]), labels=labels, raw=raw, jobs=jobs or _usable_cores(), seed=seed,
+        skip_bad=skip_bad, force=force, restart=restart,
+    )  # fmt: skip
+    begun = time.monotonic()
+    with progress(console, "packed") as shown:
+        done = pack_it(order, shown)
+    seconds = time.monotonic() - begun
+    if as_json:
+        _print_json(
+            {
+                "schema": "unstarve.pack/1",
+                "path": words[-1],
+                "samples": done.samples,
+                "bytes": done.size_bytes,
+                "seconds": round(seconds, 3),
+                "resumed_from": done.resumed_from,
+                "left_out": list(done.left_out),
+            }
+        )
+    else:
+        left_out = f", {len(done.left_out)} left out" if done.left_out else ""
+        typer.echo(
+            f"{words[-1]}: {done.samples} samples, {size(done.size_bytes)}, in {seconds:.1f} s{left_out}"
+        )
+
+
+def _verify(words: list[str], console: Console, as_json: bool) -> None:
+    if len(words) != 1:
+        raise UsageError("--verify takes one packed file: unstarve pack --verify DST")
+    from unstarve.fixes.packed.verify import verify
+
+    path = Path(words[0])
+    try:
+        with progress(console, "compared") as shown:
+            found = verify(path, shown.reach)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    if as_json:
+        _print_json(
+            {
+                "schema": "unstarve.verify/1",
+                "path": words[0],
+                "samples": found.samples,
+                "bytes": found.size_bytes,
+                "damaged": [{"sample": one.sample, "name": one.name} for one in found.damaged],
+            }
+        )
+    else:
+        for one in found.damaged:
+            name = "" if one.name is None else f" ({one.name})"
+            typer.echo(f"sample {one.sample}{name} is damaged: its checksum is wrong")
+        count = len(found.damaged)
+        outcome = f"{count} damaged" if count else "all as they were packed"
+        typer.echo(f"{path}: {found.samples} samples, {size(found.size_bytes)}: {outcome}")
+    if found.damaged:
+        raise typer.Exit(1)
+
+
+def _print_json(outcome: dict[str, Any]) -> None:
+    typer.echo(json.dumps(outcome, indent=2))
+
+
+def _usable_cores() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
+    return min(len(affinity(0)) if affinity is not None else os.cpu_count() or 1, _MOST_JOBS)

@@ -1,0 +1,141 @@
+"""How the bytes of a packed file reach memory, and which way is right now.
+
+view    from the file's map: right while the page cache holds it, since it only copies
+pread   many reads at once, which leave the bytes in the page cache for the next epoch
+direct  many reads at once past the page cache: right for files that memory cannot hold
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from unstarve.errors import DataFileError, UsageError
+from unstarve.fixes.packed.file import PackedFile
+from unstarve.fixes.packed.format import BLOCK_BYTES
+from unstarve.fixes.packed.index import Column
+from unstarve.fixes.page_cache import residency
+from unstarve.fixes.reading import FD, LENGTH, OFFSET, OUT, TO, blank_plan, read_plan
+
+READS = ("auto", "view", "pread", "direct")
+
+_WARM = 0.95
+"""Share of the file in the page cache from which on a view is the fastest way."""
+_FITS = 0.5
+"""Share of the available memory that a file may take up in the page cache."""
+_PROBE_S = 1.0
+_KEPT_BYTES = 256 << 20
+_PIECE_BYTES = 1 << 20
+"""One long read is several of these, so that they are on their way together."""
+
+Offsets = NDArray[np.int64]
+
+
+class Access:
+    """Reads of one packed file, safe to share between threads."""
+
+    def __init__(self, file: PackedFile, read: str) -> None:
+        if read not in READS:
+            raise UsageError(f"read must be one of {', '.join(READS)}, not {read!r}")
+        if read == "direct" and file.direct_fd is None:
+            raise UsageError(
+                f"{file.path} is on a file system without O_DIRECT: choose read='pread' or 'auto'"
+            )
+        self.file = file
+        self.read = read
+        self._chosen = read
+        self._probe_at = 0.0
+        if read == "view":
+            file.read_around(True)
+        for column in file.index.columns:
+            if self.is_kept(column):
+                file.expect(column.offset, column.row_bytes * file.index.rows)
+
+    def is_kept(self, column: Column) -> bool:
+        """Whether a column is left to the page cache, however others are read: a label is no read alone."""
+        return column.row_bytes < BLOCK_BYTES and column.row_bytes * self.file.index.rows <= _KEPT_BYTES
+
+    def way(self) -> str:
+        """One of view, pread, direct; "auto" looks again every second."""
+        if self.read == "auto" and time.monotonic() >= self._probe_at:
+            self._chosen = self._choose()
+            self._probe_at = time.monotonic() + _PROBE_S
+        return self._chosen
+
+    def _choose(self) -> str:
+        resident = residency(self.file.fd)
+        if resident is not None and resident >= _WARM:
+            return "view"
+        missing = self.file.size_bytes * (1 - (resident or 0))
+        if self.file.direct_fd is None or missing <= _FITS * _available_bytes():
+            return "pread"
+        return "direct"
+
+    def fetch(self, offsets: Offsets, size_bytes: Offsets, out: Any, to: Offsets, way: str) -> None:
+        """Read stretches of the file into `out`, an array or tensor; `to` says where each goes, in bytes.
+
+        `way` is pread or direct. DataFileError where the file has become shorter, OSError from the storage.
+        """
+        offsets, size_bytes, to = _pieces(offsets, size_bytes, to)
+        plan = blank_plan(len(offsets))
+        direct_fd = self.file.direct_fd if way == "direct" else None
+        plan[:, FD] = self.file.fd if direct_fd is None else direct_fd
+        plan[:, OFFSET] = offsets
+        plan[:, LENGTH] = size_bytes
+        plan[:, OUT] = 0
+        plan[:, TO] = to
+        outcome = read_plan(plan, None, [out], direct=direct_fd is not None)
+        for failure in outcome.failures[:1]:
+            if failure.error:
+                raise OSError(failure.error, os.strerror(failure.error), self.file.path)
+            raise DataFileError(
+                f"{self.file.path} has become shorter since it was opened; is it being written?"
+            )
+
+
+def neighbours(offsets: Offsets, size_bytes: Offsets, to: Offsets) -> tuple[Offsets, Offsets, Offsets]:
+    """Make one stretch of those that follow each other both in the file and in memory.
+
+    A gap below a block between two, as large in memory as in the file, is read along.
+    """
+    if len(offsets) < 2:
+        return offsets, size_bytes, to
+    ends = offsets + size_bytes
+    gaps = offsets[1:] - ends[:-1]
+    follows = (gaps >= 0) & (gaps < BLOCK_BYTES) & (to[1:] - to[:-1] == offsets[1:] - offsets[:-1])
+    first = np.flatnonzero(np.concatenate(([True], ~follows)))
+    last = np.concatenate((first[1:] - 1, [len(offsets) - 1]))
+    return offsets[first], ends[last] - offsets[first], to[first]
+
+
+def _pieces(offsets: Offsets, size_bytes: Offsets, to: Offsets) -> tuple[Offsets, Offsets, Offsets]:
+    """Cut long stretches, at blocks of the storage."""
+    offsets, size_bytes, to = neighbours(offsets, size_bytes, to)
+    if not len(size_bytes) or int(size_bytes.max()) <= _PIECE_BYTES:
+        return offsets, size_bytes, to
+    cuts: list[tuple[int, int, int]] = []
+    for offset, size, where in zip(offsets.tolist(), size_bytes.tolist(), to.tolist(), strict=True):
+        at, end = offset, offset + size
+        while at < end:
+            stop = min((at + _PIECE_BYTES) // BLOCK_BYTES * BLOCK_BYTES, end)
+            cuts.append((at, stop - at, where + at - offset))
+            at = stop
+    cut = np.array(cuts, np.int64)
+    return cut[:, 0], cut[:, 1], cut[:, 2]
+
+
+def _available_bytes() -> int:
+    """Memory that could be had without swapping; less where a container has a limit of its own."""
+    available = psutil.virtual_memory().available
+    try:
+        folder = Path("/sys/fs/cgroup")
+        limit = int((folder / "memory.max").read_text())
+        return min(available, limit - int((folder / "memory.current").read_text()))
+    except (OSError, ValueError):  # no such limit, or "max"
+        return available

@@ -1,0 +1,205 @@
+"""Whole chunks, read before their samples are asked for.
+
+A sampler that visits chunks tells the order (an itinerary); from then on the chunks of a group are read with
+long sequential reads by a thread, one group ahead of the one in use. Past the page cache, they are read into
+memory of our own and batches are copied out of it; through the page cache, the kernel is told to read them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from unstarve.fixes.gather import gather
+from unstarve.fixes.packed.access import Access
+from unstarve.fixes.packed.contents import Contents
+from unstarve.fixes.packed.file import Memory
+from unstarve.fixes.packed.format import BLOCK_BYTES
+from unstarve.fixes.packed.sampler import Itinerary
+from unstarve.fixes.packed.source import Numbers, column_rows, record_places
+
+_GROUPS_AHEAD = 1
+_MOST_GROUPS = 4
+"""Groups in memory at most; what is asked for beyond is read for itself."""
+
+
+class Ahead:
+    """Reads one epoch's chunks ahead, for the process that began it.
+
+    `spare` is memory to read into, from an epoch before.
+    """
+
+    def __init__(self, contents: Contents, access: Access, itinerary: Itinerary, spare: list[Memory]) -> None:
+        self._contents = contents
+        self._access = access
+        self._itinerary = itinerary
+        self._pid = os.getpid()
+        chunks = -(-itinerary.count // itinerary.chunk)
+        self._group_of_chunk = np.full(chunks, -1, np.int64)
+        for number, group in enumerate(itinerary.groups):
+            self._group_of_chunk[group] = number
+        self._lock = threading.Lock()
+        self._thread: ThreadPoolExecutor | None = None
+        self._loads: dict[int, Future[Loaded]] = {}
+        self._left: dict[int, int] = {}  # samples that were not yet copied out, by group
+        self._users: dict[int, int] = {}  # threads that copy right now
+        self._next = 0  # the first group that was not yet begun
+        self._spare = spare
+
+    def split(self, samples: Numbers, way: str) -> list[tuple[int, Numbers, Loaded | None]]:
+        """Cut a batch where the group changes: position, samples, and what was read of them ahead.
+
+        None stands for samples that are read now. A part that has something must be given back with `done`.
+        """
+        if os.getpid() != self._pid:  # a worker forked off: it has no thread to read ahead with
+            return [(0, samples, None)]
+        groups = self._group_of_chunk[samples // self._itinerary.chunk]
+        if way != "direct":
+            self._begin(int(groups.max()), self._advise)
+            return [(0, samples, None)]
+        starts = np.flatnonzero(np.concatenate(([True], groups[1:] != groups[:-1])))
+        ends = [*starts[1:].tolist(), len(samples)]
+        return [
+            (start, samples[start:end], self._loaded(int(groups[start])))
+            for start, end in zip(starts.tolist(), ends, strict=True)
+        ]
+
+    def done(self, loaded: Loaded, count: int) -> None:
+        """Say that so many samples were copied out; the memory of a group that is used up is used again."""
+        group = loaded.group
+        with self._lock:
+            self._left[group] -= count
+            self._users[group] -= 1
+            if self._left[group] <= 0 and self._users[group] == 0:
+                del self._loads[group], self._left[group], self._users[group]
+                self._spare.append(loaded.memory)
+
+    def close(self) -> list[Memory]:
+        """Read no further, and leave the memory that is not in use to another."""
+        if self._thread is None or self._pid != os.getpid():
+            return []
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            spare, self._spare = self._spare, []
+            return spare
+
+    def _loaded(self, group: int) -> Loaded | None:
+        self._begin(group, self._load)
+        with self._lock:
+            load = self._loads.get(group)
+            if load is None:
+                return None
+            self._users[group] += 1
+        return load.result()
+
+    def _begin(self, group: int, how: Any) -> None:
+        """Begin all groups up to this one and those ahead of it."""
+        with self._lock:
+            last = min(group + _GROUPS_AHEAD, len(self._itinerary.groups) - 1)
+            while self._next <= last and len(self._loads) < _MOST_GROUPS:
+                if self._thread is None:
+                    self._thread = ThreadPoolExecutor(1, thread_name_prefix="unstarve-chunks")
+                how(self._next, self._itinerary.samples(self._next), self._thread)
+                self._next += 1
+
+    def _load(self, group: int, samples: Numbers, thread: ThreadPoolExecutor) -> None:
+        self._left[group] = len(samples)
+        self._users[group] = 0
+        spare = self._spare.pop() if self._spare else None
+        self._loads[group] = thread.submit(Loaded, group, samples, self._contents, self._access, spare)
+
+    def _advise(self, group: int, samples: Numbers, thread: ThreadPoolExecutor) -> None:
+        thread.submit(advise, self._contents, self._access, samples)
+
+
+def advise(contents: Contents, access: Access, samples: Numbers) -> None:
+    """Have the kernel read these samples into the page cache, neighbours at once."""
+    offsets, sizes = _stretches(contents, access, samples)
+    for offset, size in zip(offsets.tolist(), sizes.tolist(), strict=True):
+        contents.file.expect(offset, size)
+
+
+def _stretches(contents: Contents, access: Access, samples: Numbers) -> tuple[Numbers, Numbers]:
+    """The parts of the file that hold these samples, neighbours in one: where they start, and their sizes."""
+    file = contents.file
+    numbers, is_record = contents.place(samples)
+    firsts, ends = _runs(np.sort(numbers[~is_record]))
+    columns = [column for column in file.index.columns if not access.is_kept(column)]
+    offsets = [column.offset + firsts * column.row_bytes for column in columns]
+    sizes = [(ends - firsts) * column.row_bytes for column in columns]
+    firsts, ends = _runs(np.sort(numbers[is_record]))
+    first_offsets, _ = record_places(file, firsts)
+    last_offsets, last_sizes = record_places(file, ends - 1)
+    return (
+        np.concatenate([*offsets, first_offsets]),
+        np.concatenate([*sizes, last_offsets + last_sizes - first_offsets]),
+    )
+
+
+def _runs(numbers: Numbers) -> tuple[Numbers, Numbers]:
+    """Runs of consecutive numbers: their firsts and ends."""
+    if not len(numbers):
+        return numbers, numbers
+    cuts = np.flatnonzero(np.diff(numbers) > 1)
+    return numbers[np.concatenate(([0], cuts + 1))], numbers[np.concatenate((cuts, [-1]))] + 1
+
+
+class Loaded:
+    """All samples of a group in memory, read past the page cache: a source of their bytes."""
+
+    def __init__(
+        self, group: int, samples: Numbers, contents: Contents, access: Access, spare: Memory | None
+    ) -> None:
+        self.group = group
+        self._file = contents.file
+        self._access = access
+        self._file.check_size()
+        offsets, sizes = _stretches(contents, access, samples)
+        order = np.argsort(offsets)
+        # Whole blocks, at blocks of the memory: storage writes into it without a copy in between.
+        self._starts = offsets[order] // BLOCK_BYTES * BLOCK_BYTES
+        ends = -(-(offsets[order] + sizes[order]) // BLOCK_BYTES) * BLOCK_BYTES
+        room = ends - self._starts
+        self._slots = np.cumsum(room) - room
+        size_bytes = int(room.sum())
+        self.memory = spare if spare is not None and spare.size >= size_bytes else _block_memory(size_bytes)
+        lengths = np.minimum(ends, self._file.size_bytes) - self._starts
+        access.fetch(self._starts, lengths, self.memory, self._slots, "direct")
+
+    def rows(self, column: int, rows: Numbers, out: Memory) -> None:
+        """Copy rows of a column into `out`."""
+        at = self._file.index.columns[column]
+        if self._access.is_kept(at):
+            gather(column_rows(self._file, column), rows, out)
+            return
+        starts = self._places(at.offset + rows * at.row_bytes)
+        for row, start in enumerate(starts):
+            out[row] = self.memory[start : start + at.row_bytes]
+
+    def records(self, numbers: Numbers) -> list[Memory]:
+        """Copies of the bytes of records."""
+        offsets, sizes = record_places(self._file, numbers)
+        return [
+            self.memory[start : start + size].copy()
+            for start, size in zip(self._places(offsets), sizes.tolist(), strict=True)
+        ]
+
+    def _places(self, offsets: Numbers) -> list[int]:
+        """Where bytes of the file are in memory."""
+        at = np.searchsorted(self._starts, offsets, "right") - 1
+        places: list[int] = (self._slots[at] + offsets - self._starts[at]).tolist()
+        return places
+
+
+def _block_memory(size_bytes: int) -> Memory:
+    memory = mmap.mmap(-1, max(size_bytes, 1))
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)  # fewer page faults
+    return np.frombuffer(memory, np.uint8, size_bytes)

@@ -1,0 +1,222 @@
+"""Samples, one after the other → a packed file that appears under its name only when it is whole."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from unstarve.errors import UsageError
+from unstarve.fixes.packed import assemble
+from unstarve.fixes.packed.assemble import Columns, Contents, column_stream, columns_for
+from unstarve.fixes.packed.decode import record_layout
+from unstarve.fixes.packed.encode import Encoded, dims_bytes, encode
+from unstarve.fixes.packed.format import CHECKSUM, NAME_END, RECORD, header, record_alignment
+from unstarve.fixes.packed.schema import Tree, from_json, to_json
+from unstarve.fixes.packed.streams import Partial, sync_folder
+
+_CHECKPOINT_S = 2.0
+_CHECKPOINT_SHARE = 0.1
+"""Checkpoints may cost this share of the time at most, however slow the storage."""
+
+
+class PackedWriter:
+    """Write a packed file::
+
+        with PackedWriter("train.packed") as writer:
+            for sample in samples:
+                writer.append(sample)
+
+    The samples go to ``NAME.partial/``; `close` puts them together and gives them their name at once, so that
+    there is never half a file under it. An exception inside ``with`` removes what was written, unless
+    `resume` is set: then it stays, as it does after a kill, and the next writer with `resume` goes on behind
+    its last checkpoint: `count` samples are already there.
+
+    Raises UsageError where the name is taken and `overwrite` is not set. `about` is kept in the file's index
+    (JSON) and is `PackedDataset.about` later; a resumed writer keeps the one it was begun with.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        overwrite: bool = False,
+        resume: bool = False,
+        about: dict[str, Any] | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self._overwrite = overwrite
+        self._resume = resume
+        self._check_name()
+        self._partial = Partial(self.path, resume=resume)
+        state = self._partial.state or {}
+        self.count: int = state.get("samples", 0)
+        """Samples in the file so far."""
+        self.about: dict[str, Any] = state.get("about", about or {})
+        self.position: Any = state.get("position")
+        """Whatever the caller wants to find again when the work is resumed; kept at every checkpoint."""
+        self._named: bool | None = state.get("named")
+        self._columns = _columns_from(state.get("columns"))
+        self._schemas: dict[Tree, int] = {
+            from_json(tree): n for n, tree in enumerate(state.get("schemas", []))
+        }
+        self._kept: int = self.count
+        self._is_open = True
+        self._sound = True  # all streams end behind the same sample
+        self._next_checkpoint = time.monotonic() + _CHECKPOINT_S
+
+    def append(self, sample: Any, name: str | None = None) -> None:
+        """Add a sample: tensors, arrays, numbers, text, bytes, and tuples, lists and dicts of them.
+
+        `name`, which all samples have or none, is found in `PackedDataset.names` later. Raises UsageError
+        for a sample that cannot be packed, after which the writer can go on, and OSError.
+        """
+        try:
+            encoded = encode(sample)
+        except UsageError as error:
+            raise UsageError(f"sample {self.count} {error}") from None
+        self.append_encoded(encoded, name)
+
+    def append_encoded(self, encoded: Encoded, name: str | None = None, position: Any = None) -> None:
+        """Add a sample that was taken apart elsewhere; `position` becomes the writer's together with it."""
+        self._check_usable()
+        if self._named is None:
+            self._named = name is not None
+        if self._named != (name is not None):
+            raise UsageError(f"sample {self.count} of {self.path}: all samples have a name or none has")
+        self._sound = False
+        if self.count == 0:
+            self._columns = columns_for(encoded)
+        if self._columns is not None and self._columns == Columns(encoded.tree, encoded.dims):
+            self._add_row(encoded)
+        else:
+            self._add_record(encoded)
+        self._partial.stream(assemble.CHECKSUMS).write(np.array(encoded.checksum, CHECKSUM).tobytes())
+        if name is not None:
+            self._add_name(name)
+        self.count += 1
+        self.position = position
+        self._sound = True
+        if time.monotonic() >= self._next_checkpoint:
+            self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Make everything appended so far survive a kill or a power cut; by itself it happens every 2 s."""
+        self._check_usable()
+        begun = time.monotonic()
+        columns = self._columns
+        self._partial.checkpoint(
+            {
+                "samples": self.count,
+                "about": self.about,
+                "position": self.position,
+                "named": self._named,
+                "columns": None if columns is None else [to_json(columns.tree), columns.dims],
+                "schemas": [to_json(tree) for tree in self._schemas],
+            }
+        )
+        self._kept = self.count
+        now = time.monotonic()
+        self._next_checkpoint = now + max(_CHECKPOINT_S, (now - begun) / _CHECKPOINT_SHARE)
+
+    def close(self) -> None:
+        """Put the file together and give it its name. Nothing happens the second time."""
+        if not self._is_open:
+            return
+        self._check_name()
+        self.checkpoint()
+        self._sound = False
+        contents = Contents(self.count, self._columns, list(self._schemas), bool(self._named), self.about)
+        whole = assemble.assemble(self._partial, contents)
+        whole.sync()
+        whole.path.replace(self.path)
+        sync_folder(self.path.absolute().parent)
+        self._is_open = False
+        self._partial.remove()
+
+    def leave(self) -> int:
+        """Stop without finishing, and return how many samples stay for a writer with `resume`."""
+        if self._is_open:
+            if self._sound:
+                with contextlib.suppress(OSError):  # a full disk: what was noted before stays
+                    self.checkpoint()
+            self._is_open = False
+            if self._kept:
+                self._partial.close()
+            else:
+                self._partial.remove()
+        return self._kept
+
+    def discard(self) -> None:
+        """Stop, and remove what was written."""
+        if self._is_open:
+            self._is_open = False
+            self._partial.remove()
+
+    def __enter__(self) -> PackedWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            if self._resume:
+                self.leave()
+            else:
+                self.discard()
+            return
+        try:
+            self.close()
+        except BaseException:
+            self.leave()
+            raise
+
+    def _add_row(self, encoded: Encoded) -> None:
+        for number, payload in enumerate(encoded.payloads):
+            if len(payload):
+                self._partial.stream(column_stream(number), header()).write(payload)
+
+    def _add_record(self, encoded: Encoded) -> None:
+        schema = self._schemas.setdefault(encoded.tree, len(self._schemas))
+        starts, size = record_layout(encoded.dims, [len(payload) for payload in encoded.payloads])
+        stream = self._partial.stream(assemble.RECORDS, header())
+        stream.pad(record_alignment(size))
+        offset = stream.size
+        stream.write(dims_bytes(encoded.dims))
+        for start, payload in zip(starts, encoded.payloads, strict=True):
+            stream.write(bytes(offset + start - stream.size))
+            stream.write(payload)
+        row = np.array((self.count, offset, size, schema, 0), RECORD)
+        self._partial.stream(assemble.RECORD_TABLE).write(row.tobytes())
+
+    def _add_name(self, name: str) -> None:
+        text = self._partial.stream(assemble.NAMES)
+        text.write(name.encode("utf-8", "surrogatepass"))
+        self._partial.stream(assemble.NAME_ENDS).write(np.array(text.size, NAME_END).tobytes())
+
+    def _check_name(self) -> None:
+        if self.path.is_dir():
+            raise UsageError(f"{self.path} is a folder: give the name of a file to write")
+        if self.path.exists() and not self._overwrite:
+            raise UsageError(f"{self.path} exists already: choose another name, or overwrite it")
+        if not self.path.absolute().parent.is_dir():
+            raise UsageError(
+                f"{self.path} cannot be written: there is no folder {self.path.absolute().parent}"
+            )
+
+    def _check_usable(self) -> None:
+        if not self._is_open:
+            raise UsageError(f"the writer of {self.path} is closed")
+        if not self._sound:
+            raise UsageError(f"the writer of {self.path} has failed: leave it, and resume with another")
+
+
+def _columns_from(state: Any) -> Columns | None:
+    if state is None:
+        return None
+    tree, dims = state
+    return Columns(from_json(tree), tuple(tuple(shape) for shape in dims))
