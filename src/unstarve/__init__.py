@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from unstarve.evaluate.profiler import DataLoaderProfiler
     from unstarve.fixes.gather import gather
     from unstarve.fixes.loader import DataLoader
+    from unstarve.fixes.prefetch.dataset import AsyncPrefetchDataset
 
 _HOMES = {
+    "AsyncPrefetchDataset": "unstarve.fixes.prefetch.dataset",
     "DataLoader": "unstarve.fixes.loader",
     "DataLoaderProfiler": "unstarve.evaluate.profiler",
     "LoaderEvaluator": "unstarve.evaluate.evaluator",
@@ -35,6 +37,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "AsyncPrefetchDataset",
     "DataLoader",
     "DataLoaderProfiler",
     "LoaderEvaluator",
