@@ -8,6 +8,7 @@ per machine; all named ``…_s`` and ``…_ms`` are durations; a ``share`` lies 
 
 from __future__ import annotations
 
+from unstarve.model.benched import Bar, Benchmark, Checked, Extra, Kind, Part, Promise, Way
 from unstarve.model.causes import Cause, Phase, State
 from unstarve.model.compared import Change, Comparison, Gate, LoadComparison, LoadLog, Row
 from unstarve.model.concluded import (
@@ -42,26 +43,33 @@ from unstarve.model.recorded import (
 
 __all__ = [
     "Advice",
+    "Bar",
     "Batch",
+    "Benchmark",
     "Cause",
     "Change",
+    "Checked",
     "Comparison",
     "Crew",
     "Demand",
     "Diagnosis",
     "Epoch",
+    "Extra",
     "FunctionCost",
     "Gain",
     "Gate",
     "GpuSummary",
     "Headroom",
+    "Kind",
     "LoadComparison",
     "LoadLog",
     "Loader",
     "LoaderSummary",
     "Overhead",
+    "Part",
     "Phase",
     "Process",
+    "Promise",
     "Reading",
     "Received",
     "Row",
@@ -76,5 +84,6 @@ __all__ = [
     "Throughput",
     "TransformTime",
     "Verdict",
+    "Way",
     "Work",
 ]
