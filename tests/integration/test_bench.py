@@ -66,7 +66,18 @@ def test_every_part_runs_with_tables_to_the_pipe_and_numbers_to_files(tmp_path: 
 
 def test_ctrl_c_prints_what_is_there_and_leaves_no_file(tmp_path: Path) -> None:
     started = subprocess.Popen(
-        [sys.executable, "-m", "unstarve.benchmark", "--part", "files,prefetch", "--folder", str(tmp_path)],
+        [
+            sys.executable,
+            "-m",
+            "unstarve.benchmark",
+            "--quick",
+            "--seeds",
+            "50",
+            "--part",
+            "d,prefetch",
+            "--folder",
+            str(tmp_path),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

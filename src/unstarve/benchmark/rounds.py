@@ -50,6 +50,7 @@ class Rounds:
         """Measure everything; an entry that fails says so and is left out."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what a way has to say about itself is not for this table
+            self._say(f"{self._part.name}: making the data")
             try:
                 self._data = self._part.prepare(self._plan.sizes, self._folder)
             except Missing as why:

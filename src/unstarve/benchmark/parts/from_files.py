@@ -76,8 +76,8 @@ def _chunked(stored: Stored) -> Any:
     return public("DataLoader")(dataset, batch_size=stored.batch_size, sampler=sampler)
 
 
-def _files(loader: Any, stored: Stored) -> Any:
-    return loader(public("TensorFileDataset")(stored.paths), **stored.options)
+def _files(loader: Any, stored: Stored, **options: Any) -> Any:
+    return loader(public("TensorFileDataset")(stored.paths, **options), **stored.options)
 
 
 def _packed(loader: Any, stored: Stored, **options: Any) -> Any:
@@ -109,6 +109,12 @@ FROM_FILES = (
             ours("TensorFileDataset, ours", lambda stored: _files(public("DataLoader"), stored), faster(12)),
             ours("PackedDataset, ours", lambda stored: _packed(public("DataLoader"), stored), faster(14)),
             ours("PackedDataset, in chunks", _chunked, faster(17), same_batches=False),
+            ours(
+                "TensorFileDataset, direct",
+                lambda stored: _files(public("DataLoader"), stored, direct=True),
+                _EMPTY,
+                leaves_cache_empty=True,
+            ),
             ours(
                 "PackedDataset, direct",
                 lambda stored: _packed(public("DataLoader"), stored, read="direct"),
