@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -22,14 +23,24 @@ def tensor_files(folder: Path, count: int, size_bytes: int) -> list[Path]:
 
 
 def forget(paths: Sequence[Path]) -> None:
-    """Have the system drop these files from its page cache, after writing out what is not on storage yet."""
+    """Have the system drop these files from its page cache, which it does once they are on storage."""
     for path in paths:
+        _write_out(path)
         descriptor = os.open(path, os.O_RDONLY)
         try:
-            os.fsync(descriptor)
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(descriptor)
+
+
+@cache
+def _write_out(path: Path) -> None:
+    """See to it that a file, which does not change any more, is on storage; the first time is enough."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def cached_share(paths: Sequence[Path]) -> float | None:

@@ -21,6 +21,9 @@ from unstarve.model import Bar, Checked, Extra, Kind, Part, Promise, Way
 
 Say = Callable[[str], None]
 
+_WARM_UP = 3
+"""Batches of each way before the first round: code is imported, memory taken from the system."""
+
 
 @dataclass
 class Measured:
@@ -99,6 +102,8 @@ class Rounds:
         self._say(f"{self._part.name}: making {entry.name}")
         measured = self._measured[entry]
         measured.loader = entry.make(self._data)
+        for _ in islice(measured.loader, _WARM_UP):
+            pass
         if entry.kind is Kind.OURS and entry.same_batches:
             firsts = []
             for loader in (self._measured[self._part.entries[0]].loader, measured.loader):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,8 @@ def _prepare(sizes: Sizes, folder: Path) -> Stored:
 
 
 def _prepare_cold(sizes: Sizes, folder: Path) -> Stored:
+    if not hasattr(os, "posix_fadvise"):
+        raise Missing("this system cannot be told to forget files")
     stored = _prepare(sizes, folder)
     forget(stored.paths)
     if (cached_share(stored.paths) or 0.0) > 0.1:
