@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from unstarve.fixes.packed.dataset import PackedDataset
     from unstarve.fixes.packed.sampler import ChunkShuffleSampler
     from unstarve.fixes.packed.writer import PackedWriter
+    from unstarve.fixes.prefetch.dataset import AsyncPrefetchDataset
 
 _HOMES = {
+    "AsyncPrefetchDataset": "unstarve.fixes.prefetch.dataset",
     "CachedDataset": "unstarve.fixes.cached.dataset",
     "ChunkShuffleSampler": "unstarve.fixes.packed.sampler",
     "DataLoader": "unstarve.fixes.loader",
@@ -45,6 +47,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "AsyncPrefetchDataset",
     "CachedDataset",
     "ChunkShuffleSampler",
     "DataLoader",

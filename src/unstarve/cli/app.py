@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unstarve.cli import compare, demo, ideal, pack, report, run, trace
+from unstarve.cli import bench, compare, demo, ideal, pack, report, run, trace
 
 app = typer.Typer(
     name="unstarve",
@@ -26,6 +26,7 @@ app.command("compare")(compare.compare)
 app.command("trace")(trace.trace)
 app.command("pack")(pack.pack)
 app.command("demo")(demo.demo)
+app.command("bench")(bench.bench)
 
 _TAKE_A_COMMAND = {"run", "ideal"}
 
@@ -56,6 +57,8 @@ def separate(argv: Sequence[str]) -> list[str]:
     ['run', '-o', 'a.unstarve', '--', '-m', 'pkg.train', '--steps', '9']
     """
     arguments = list(argv)
+    if arguments[:1] == ["bench"]:
+        return bench.spelled_out(arguments)
     if not arguments or arguments[0] not in _TAKE_A_COMMAND:
         return arguments
     takes_value = _options_with_value(arguments[0])

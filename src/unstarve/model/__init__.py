@@ -8,6 +8,7 @@ per machine; all named ``…_s`` and ``…_ms`` are durations; a ``share`` lies 
 
 from __future__ import annotations
 
+from unstarve.model.benched import Bar, Benchmark, Checked, Extra, Kind, Part, Promise, Way
 from unstarve.model.causes import Cause, Phase, State
 from unstarve.model.compared import Change, Comparison, Gate, LoadComparison, LoadLog, Row
 from unstarve.model.concluded import (
@@ -43,10 +44,13 @@ from unstarve.model.views import BatchStory, Doing, EpochBorder, Histogram, Lane
 
 __all__ = [
     "Advice",
+    "Bar",
     "Batch",
     "BatchStory",
+    "Benchmark",
     "Cause",
     "Change",
+    "Checked",
     "Comparison",
     "Crew",
     "Demand",
@@ -54,12 +58,14 @@ __all__ = [
     "Doing",
     "Epoch",
     "EpochBorder",
+    "Extra",
     "FunctionCost",
     "Gain",
     "Gate",
     "GpuSummary",
     "Headroom",
     "Histogram",
+    "Kind",
     "Lane",
     "LaneKind",
     "LaneSpan",
@@ -68,8 +74,10 @@ __all__ = [
     "Loader",
     "LoaderSummary",
     "Overhead",
+    "Part",
     "Phase",
     "Process",
+    "Promise",
     "Reading",
     "Received",
     "Row",
@@ -85,5 +93,6 @@ __all__ = [
     "TransformTime",
     "Verdict",
     "Views",
+    "Way",
     "Work",
 ]

@@ -1,0 +1,131 @@
+"""Parts d and e: one tensor per file, in the page cache and not."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from unstarve.benchmark.entries import Missing, PartPlan, faster, ours, public, stock
+from unstarve.benchmark.files import cached_share, forget, tensor_files
+from unstarve.benchmark.peers import DALI, FFCV, LITDATA, SPDL_FILES, WEBDATASET
+from unstarve.benchmark.plan import Sizes
+from unstarve.model import Bar, Promise
+
+
+class Loaded(Dataset[Any]):
+    """As most people write it: one `torch.load` per sample."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self.paths = paths
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.load(self.paths[index])
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Files with a tensor each; `folder` has room for other forms of the same data."""
+
+    paths: list[Path]
+    batch_size: int
+    folder: Path
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What loaders are given."""
+        return {"batch_size": self.batch_size, "shuffle": True}
+
+    @property
+    def everything(self) -> list[Path]:
+        """All files that any way reads."""
+        return [path for path in self.folder.rglob("*") if path.is_file()]
+
+    def packed(self) -> Path:
+        """The same samples in one packed file, made the first time."""
+        path = self.folder / "all.packed"
+        if not path.exists():
+            with public("PackedWriter")(path) as writer:
+                for source in self.paths:
+                    writer.append(torch.load(source))
+        return path
+
+
+def _prepare(sizes: Sizes, folder: Path) -> Stored:
+    folder = folder / "files"
+    return Stored(tensor_files(folder, sizes.files, sizes.file_bytes), sizes.file_batch, folder)
+
+
+def _prepare_cold(sizes: Sizes, folder: Path) -> Stored:
+    if not hasattr(os, "posix_fadvise"):
+        raise Missing("this system cannot be told to forget files")
+    stored = _prepare(sizes, folder)
+    forget(stored.paths)
+    if (cached_share(stored.paths) or 0.0) > 0.1:
+        raise Missing(f"{folder} is kept in memory: give --folder on a disk")
+    return stored
+
+
+def _chunked(stored: Stored) -> Any:
+    dataset = public("PackedDataset")(stored.packed())
+    sampler = dataset.chunk_sampler()
+    return public("DataLoader")(dataset, batch_size=stored.batch_size, sampler=sampler)
+
+
+def _files(loader: Any, stored: Stored, **options: Any) -> Any:
+    return loader(public("TensorFileDataset")(stored.paths, **options), **stored.options)
+
+
+def _packed(loader: Any, stored: Stored, **options: Any) -> Any:
+    return loader(public("PackedDataset")(stored.packed(), **options), **stored.options)
+
+
+_STOCK = stock(lambda stored: DataLoader(Loaded(stored.paths), **stored.options))
+_PEERS = (WEBDATASET, LITDATA, SPDL_FILES, DALI, FFCV)
+_EMPTY = Bar(Promise.CACHED_SHARE, 0.01)
+
+FROM_FILES = (
+    PartPlan(
+        "d", "files",
+        lambda s: f"{s.files} .pt files of {s.file_bytes // 1000} KB in the page cache, batch {s.file_batch}",
+        _prepare,
+        (
+            _STOCK,
+            ours("TensorFileDataset, torch's", lambda stored: _files(DataLoader, stored), faster(10)),
+            ours("TensorFileDataset, ours", lambda stored: _files(public("DataLoader"), stored), faster(20)),
+            ours("PackedDataset, ours", lambda stored: _packed(public("DataLoader"), stored), faster(25)),
+            *_PEERS,
+        ),
+    ),
+    PartPlan(
+        "e", "cold-files",
+        lambda s: f"the same {s.files} files, not in the page cache, batch {s.file_batch}", _prepare_cold,
+        (
+            _STOCK,
+            ours("TensorFileDataset, ours", lambda stored: _files(public("DataLoader"), stored), faster(12)),
+            ours("PackedDataset, ours", lambda stored: _packed(public("DataLoader"), stored), faster(14)),
+            ours("PackedDataset, in chunks", _chunked, faster(17), same_batches=False),
+            ours(
+                "TensorFileDataset, direct",
+                lambda stored: _files(public("DataLoader"), stored, direct=True),
+                _EMPTY,
+                leaves_cache_empty=True,
+            ),
+            ours(
+                "PackedDataset, direct",
+                lambda stored: _packed(public("DataLoader"), stored, read="direct"),
+                _EMPTY,
+                leaves_cache_empty=True,
+            ),
+            *_PEERS,
+        ),
+        before=lambda stored: forget(stored.everything),
+    ),
+)  # fmt: skip

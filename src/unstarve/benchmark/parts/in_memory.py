@@ -1,0 +1,120 @@
+"""Parts a, b and c: data that lies in memory as one tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from unstarve.benchmark.entries import Entry, PartPlan, faster, ours, public, stock
+from unstarve.benchmark.peers import TENSORDICT
+from unstarve.benchmark.plan import Sizes
+from unstarve.fixes.gather import gather
+from unstarve.model import Bar, Kind, Promise
+
+
+class Samples(Dataset[torch.Tensor]):
+    """As most people write it: sample i is row i."""
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.rows[index]
+
+
+@dataclass(frozen=True)
+class Held:
+    """Rows in memory, and how they are to be loaded."""
+
+    rows: torch.Tensor
+    batch_size: int
+    shuffle: bool
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What loaders are given."""
+        return {"batch_size": self.batch_size, "shuffle": self.shuffle}
+
+
+class GatherAlone:
+    """The copy of a batch's rows into memory that is used again and again, and nothing else."""
+
+    def __init__(self, held: Held) -> None:
+        self._held = held
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        rows, size = self._held.rows, self._held.batch_size
+        batch = torch.empty((size, *rows.shape[1:]), dtype=rows.dtype)
+        order = torch.randperm(len(rows)).numpy()
+        for begin in range(0, len(rows), size):
+            indices = order[begin : begin + size]
+            yield gather(rows, indices, batch[: len(indices)])
+
+
+def _rows(shuffle: bool) -> Callable[[Sizes, Path], Held]:
+    def prepare(sizes: Sizes, _: Path) -> Held:
+        generator = torch.Generator().manual_seed(0)
+        rows = torch.randn(sizes.rows, sizes.columns, generator=generator)
+        return Held(rows, sizes.row_batch, shuffle)
+
+    return prepare
+
+
+def _images(shuffle: bool) -> Callable[[Sizes, Path], Held]:
+    def prepare(sizes: Sizes, _: Path) -> Held:
+        generator = torch.Generator().manual_seed(0)
+        images = torch.randint(256, (sizes.images, 3, 224, 224), dtype=torch.uint8, generator=generator)
+        return Held(images, sizes.image_batch, shuffle)
+
+    return prepare
+
+
+def _entries(in_torch: tuple[Bar, ...], in_ours: tuple[Bar, ...]) -> tuple[Entry, ...]:
+    return (
+        stock(lambda held: DataLoader(Samples(held.rows), **held.options)),
+        ours(
+            "CachedDataset, torch's",
+            lambda held: DataLoader(public("CachedDataset")(held.rows), **held.options),
+            *in_torch,
+        ),
+        ours(
+            "CachedDataset, ours",
+            lambda held: public("DataLoader")(public("CachedDataset")(held.rows), **held.options),
+            *in_ours,
+        ),
+        TENSORDICT,
+    )
+
+
+_SMALL = Bar(Promise.EXTRA_BYTES, 750_000)
+_LIMIT = Entry("gather alone", Kind.LIMIT, GatherAlone)
+
+
+def _row_title(order: str) -> Callable[[Sizes], str]:
+    return lambda s: f"randn({s.rows}, {s.columns}) in memory, batch {s.row_batch}, {order}"
+
+
+def _image_title(order: str) -> Callable[[Sizes], str]:
+    return lambda s: f"{s.images} images of 3×224×224 bytes in memory, batch {s.image_batch}, {order}"
+
+
+IN_MEMORY = (
+    PartPlan(
+        "a", "rows", _row_title("shuffled"), _rows(True),
+        _entries((faster(3.5),), (faster(50), _SMALL)), memory=True,
+    ),
+    PartPlan(
+        "b", "images", _image_title("shuffled"), _images(True),
+        (*_entries((), (faster(2), Bar(Promise.OVER_LIMIT, 0.15))), _LIMIT),
+    ),
+    PartPlan("c", "rows-in-order", _row_title("in order"), _rows(False), _entries((), (faster(50),))),
+    PartPlan("c", "images-in-order", _image_title("in order"), _images(False), _entries((), (faster(500),))),
+)  # fmt: skip

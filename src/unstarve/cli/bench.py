@@ -1,0 +1,180 @@
+"""`unstarve bench`: the fixes against torch's own loader, on this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.status import Status
+
+from unstarve.errors import UsageError
+from unstarve.model import Part
+from unstarve.present import bench_json
+from unstarve.present.bench import print_part, print_summary
+
+if TYPE_CHECKING:
+    from unstarve.benchmark.plan import Plan, Sizes
+
+_SEVERAL = 5
+_STDOUT = "-"
+
+
+def bench(
+    part: Annotated[
+        list[str] | None,
+        typer.Option("--part", metavar="A,B…", help="Letters or names of parts; all if not given."),
+    ] = None,
+    multi_seed: Annotated[
+        bool, typer.Option("--multi-seed", help=f"Measure with {_SEVERAL} seeds instead of one, 3 times.")
+    ] = False,
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", metavar="N|N,N…", help="How many seeds, or which.")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", min=1, help="Of the parts whose data lies in memory.")
+    ] = None,
+    dataset_size: Annotated[
+        str | None,
+        typer.Option("--dataset-size", metavar="ROWS,COLUMNS", help="Of the parts over rows in memory."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Little data, few rounds: to see that it works.")
+    ] = False,
+    json_to: Annotated[
+        str | None,
+        typer.Option(
+            "--json", metavar="[FILE]", help="Write all numbers as JSON; without FILE, print it alone."
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Draw the speed-ups, as .png or .svg.")
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--folder", metavar="DIR", help="Where to put files meanwhile: on the disk in question."
+        ),
+    ] = None,
+) -> None:
+    """Measure the fixes against torch's own loader: time per batch, speed-up, memory, and what is promised.
+
+    All ways to load take turns, so that a busy machine slows all of them. Other projects are measured too
+    where they are installed: tensordict, webdataset, litdata, SPDL, DALI, ffcv. Ctrl-C prints what is there.
+    """
+    from unstarve.benchmark.run import run
+
+    plan = _plan(part, multi_seed, seeds, batch_size, dataset_size, quick, folder)
+    alone = json_to == _STDOUT
+    with Shown(Console(), Console(stderr=True), tables=not alone) as shown:
+        result = run(plan, shown)
+    if alone:
+        typer.echo(json.dumps(bench_json.bench(result), indent=2))
+    else:
+        print_summary(result, Console())
+    if json_to is not None and not alone:
+        Path(json_to).write_text(json.dumps(bench_json.bench(result), indent=2) + "\n")
+    if plot is not None:
+        from unstarve.present.bench_plot import speedup_figure
+
+        speedup_figure(result, plot)
+    if result.interrupted:
+        raise typer.Exit(130)
+
+
+class Shown:
+    """Shows what is measured now, on a terminal, and each part's table as soon as it is known."""
+
+    def __init__(self, out: Console, progress: Console, *, tables: bool) -> None:
+        self._out = out
+        self._progress = progress
+        self._tables = tables
+        self._status: Status | None = None
+        self._part = 0
+
+    def __enter__(self) -> Shown:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def begins(self, what: str, part: int, parts: int) -> None:
+        """This is measured now, in the `part`-th of so many parts."""
+        text = f"part {part} of {parts} · {what}"
+        if not self._progress.is_terminal:
+            if part != self._part:  # in a log, a line per part will do
+                self._progress.print(f"unstarve: {text}", markup=False, highlight=False, soft_wrap=True)
+        elif self._status is None:
+            self._status = self._progress.status(text)
+            self._status.start()
+        else:
+            self._status.update(text)
+        self._part = part
+
+    def ended(self, part: Part) -> None:
+        """A part is done, or as far as it went."""
+        if self._tables:
+            print_part(part, self._out)
+
+
+def _plan(
+    part: list[str] | None,
+    multi_seed: bool,
+    seeds: str | None,
+    batch_size: int | None,
+    dataset_size: str | None,
+    quick: bool,
+    folder: Path | None,
+) -> Plan:
+    from unstarve.benchmark.plan import QUICK, Plan, Sizes
+
+    sizes = QUICK if quick else Sizes()
+    if batch_size is not None:
+        sizes = replace(sizes, row_batch=batch_size, image_batch=batch_size)
+    if dataset_size is not None:
+        sizes = _sized(sizes, dataset_size)
+    words = tuple(word for words in part or () for word in words.split(",") if word)
+    return Plan(words, _seeds(seeds, multi_seed, quick), sizes, quick, memory=not quick, folder=folder)
+
+
+def _sized(sizes: Sizes, text: str) -> Sizes:
+    try:
+        rows, columns = (int(word) for word in text.split(","))
+    except ValueError:
+        rows = columns = 0
+    if rows < 1 or columns < 1:
+        raise UsageError(f"--dataset-size is ROWS,COLUMNS, such as 5000,100, and not {text!r}")
+    return replace(sizes, rows=rows, columns=columns)
+
+
+def _seeds(text: str | None, multi_seed: bool, quick: bool) -> tuple[int, ...]:
+    if text is None:
+        return tuple(range(_SEVERAL)) if multi_seed else (0,) * (2 if quick else 3)
+    try:
+        numbers = tuple(int(word) for word in text.split(","))
+    except ValueError:
+        numbers = ()
+    if not numbers or min(numbers) < 0 or numbers == (0,):
+        raise UsageError(
+            f"--seeds is a number of seeds, such as 5, or a list, such as 1,7,42, and not {text!r}"
+        )
+    return tuple(range(numbers[0])) if len(numbers) == 1 else numbers
+
+
+def spelled_out(arguments: Sequence[str]) -> list[str]:
+    """Give a ``--json`` that has no file the one that stands for standard output.
+
+    >>> spelled_out(["bench", "--json", "--quick"])
+    ['bench', '--json', '-', '--quick']
+    """
+    spelled: list[str] = []
+    for word, following in zip(arguments, [*arguments[1:], "--end"], strict=True):
+        spelled.append(word)
+        if word == "--json" and following.startswith("--"):
+            spelled.append(_STDOUT)
+    return spelled

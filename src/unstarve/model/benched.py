@@ -1,0 +1,113 @@
+"""What a benchmark measured: ways to load the same data, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What a way to load is measured for."""
+
+    STOCK = "stock"
+    """torch's own loader: what all others are compared with."""
+    OURS = "ours"
+    PEER = "peer"
+    """Another project, where it is installed."""
+    LIMIT = "limit"
+    """The one step that cannot be left out, alone."""
+
+
+class Promise(StrEnum):
+    """What a bar is about."""
+
+    SPEEDUP = "speedup"
+    """At least so many times as fast as stock."""
+    OVER_LIMIT = "over_limit"
+    """At most this share slower than the part's limit."""
+    EXTRA_BYTES = "extra_bytes"
+    """At most so much memory besides the data."""
+    CACHED_SHARE = "cached_share"
+    """At most this share of the files in the page cache afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What a way must reach."""
+
+    promise: Promise
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A bar and what was measured."""
+
+    bar: Bar
+    measured: float | None
+    met: bool | None
+    """None where it was not measured, or at a size that the bar is not for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """Memory when it was highest in an epoch, as proportional set size (PSS): what is shared counts once."""
+
+    before_bytes: int
+    """Of the training process with the data in it, before there was a loader."""
+    main_bytes: int
+    workers_bytes: int
+
+    @property
+    def besides_data_bytes(self) -> int:
+        """What loading took, in all processes together."""
+        return max(0, self.main_bytes + self.workers_bytes - self.before_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to load, measured once per seed."""
+
+    name: str
+    kind: Kind
+    missing: str | None = None
+    """Why it was not measured; all below is then empty or None."""
+    batch_s: tuple[float, ...] = ()
+    """Seconds per batch, one entry per seed."""
+    mean_s: float | None = None
+    deviation_s: float | None = None
+    """Standard deviation over the seeds; None for fewer than two."""
+    speedup: float | None = None
+    """Median over the seeds of stock's time over this way's, both measured in the same round."""
+    engine: str | None = None
+    """What an unstarve loader chose."""
+    extra: Extra | None = None
+    cached_share: float | None = None
+    """Share of the files that the page cache held after reading them past it."""
+    checked: tuple[Checked, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Ways to load one kind of data."""
+
+    letter: str
+    name: str
+    title: str
+    ways: tuple[Way, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """All that was measured in one go."""
+
+    parts: tuple[Part, ...]
+    seeds: tuple[int, ...]
+    quick: bool
+    interrupted: bool
+    """Stopped from the keyboard: parts are missing, or rounds of the last one."""
+    started_at: str
+    wall_s: float
+    machine: Mapping[str, str | int]
+    versions: Mapping[str, str]

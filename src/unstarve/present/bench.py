@@ -1,0 +1,122 @@
+"""A benchmark for a person: one table per part, 80 columns wide, plain in a pipe."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from unstarve.model import Benchmark, Checked, Kind, Part, Promise, Way
+from unstarve.words import size
+
+_UNITS = ((1.0, "s"), (1e3, "ms"), (1e6, "µs"), (1e9, "ns"))
+_STYLES = {Kind.STOCK: "default", Kind.OURS: "bold", Kind.PEER: "cyan", Kind.LIMIT: "bright_black"}
+
+
+def print_part(part: Part, console: Console) -> None:
+    """The ways of one part, one per line."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    title = part.name if part.letter == part.name else f"{part.letter} · {part.name}"
+    console.print(Text(f"{title}: {part.title}", "bold"), soft_wrap=True)
+    table.add_column("", width=32, overflow="fold")
+    table.add_column("per batch", justify="right", width=14)
+    table.add_column("speed-up", justify="right", width=8)
+    table.add_column("memory", justify="right", width=7)
+    table.add_column("bar", width=15)
+    for way in part.ways:
+        if way.mean_s is not None:
+            table.add_row(*_cells(way, way.mean_s))
+    console.print(table)
+    for reason, names in _left_out(part.ways).items():
+        console.print(Text(f"{reason}: {'; '.join(names)}", "bright_black"))
+    console.print()
+
+
+def print_summary(result: Benchmark, console: Console) -> None:
+    """What the bars say, and what the numbers mean."""
+    checked = [
+        one for part in result.parts for way in part.ways for one in way.checked if one.met is not None
+    ]
+    missed = [
+        f"{part.name}, {way.name}: {_promise(one)}, measured {_measured(one)}"
+        for part in result.parts
+        for way in part.ways
+        for one in way.checked
+        if one.met is False
+    ]
+    rounds = len(result.seeds)
+    seeds = f"{rounds} seeds" if len(set(result.seeds)) > 1 else f"{rounds} × seed {result.seeds[0]}"
+    lines = [
+        f"per batch: mean ± standard deviation over {seeds}; speed-up: median over the rounds, against stock "
+        "in the same round; memory: besides the data, training process and workers together"
+    ]
+    if checked:
+        lines.append(f"{len(checked) - len(missed)} of {len(checked)} bars met")
+    elif any(way.checked for part in result.parts for way in part.ways):
+        lines.append("bars are for the default sizes, and were not judged")
+    lines += [f"missed: {line}" for line in missed]
+    if result.interrupted:
+        lines.append("stopped from the keyboard: not everything was measured")
+    for line in lines:
+        console.print(line, markup=False, highlight=False)
+
+
+def _left_out(ways: tuple[Way, ...]) -> dict[str, list[str]]:
+    """Reason → names of the ways that were not measured for it."""
+    reasons: dict[str, list[str]] = {}
+    for way in ways:
+        if way.missing is not None:
+            reasons.setdefault(way.missing, []).append(way.name)
+    return reasons
+
+
+def _cells(way: Way, mean_s: float) -> tuple[Text, Text, Text, Text, Text]:
+    engine = "" if way.engine in (None, "stock") else f"/{way.engine}"
+    return (
+        Text(way.name, _STYLES[way.kind]) + Text(engine, "default"),
+        Text(_spread(mean_s, way.deviation_s)),
+        Text("" if way.kind is Kind.STOCK or way.speedup is None else _factor(way.speedup)),
+        Text("" if way.extra is None else size(way.extra.besides_data_bytes)),
+        _bars(way.checked),
+    )
+
+
+def _bars(checked: tuple[Checked, ...]) -> Text:
+    lines = Text()
+    for number, one in enumerate(checked):
+        mark, style = {True: ("met", "green"), False: ("missed", "red"), None: ("", "")}[one.met]
+        lines += Text("\n" if number else "") + Text(f"{_promise(one)} ") + Text(mark, style)
+    return lines
+
+
+def _promise(one: Checked) -> str:
+    limit = one.bar.limit
+    return {
+        Promise.SPEEDUP: f"≥{limit:g}×",
+        Promise.OVER_LIMIT: f"gap≤{limit:.0%}",
+        Promise.EXTRA_BYTES: f"≤{size(limit)}",
+        Promise.CACHED_SHARE: f"cache≤{limit:.0%}",
+    }[one.bar.promise]
+
+
+def _measured(one: Checked) -> str:
+    value = one.measured or 0.0
+    return {
+        Promise.SPEEDUP: _factor(value),
+        Promise.OVER_LIMIT: f"{value:.0%}",
+        Promise.EXTRA_BYTES: size(value),
+        Promise.CACHED_SHARE: f"{value:.0%}",
+    }[one.bar.promise]
+
+
+def _spread(mean_s: float, deviation_s: float | None) -> str:
+    """``182 ± 6 µs``, in the unit that the mean is best told in."""
+    factor, unit = next(((f, u) for f, u in _UNITS if mean_s * f >= 1), _UNITS[-1])
+    mean = mean_s * factor
+    digits = 0 if mean >= 100 else 1 if mean >= 10 else 2
+    deviation = "" if deviation_s is None else f" ± {deviation_s * factor:.{digits}f}"
+    return f"{mean:.{digits}f}{deviation} {unit}"
+
+
+def _factor(value: float) -> str:
+    return f"{value:.0f}×" if value >= 100 else f"{value:.1f}×" if value >= 10 else f"{value:.2f}×"

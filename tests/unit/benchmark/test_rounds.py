@@ -1,0 +1,185 @@
+"""A part's ways take turns; one that is missing or fails says so, and the others are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unstarve.benchmark import rounds as rounds_module
+from unstarve.benchmark.entries import Entry, Missing, PartPlan, faster, ours, public, stock
+from unstarve.benchmark.parts import PARTS
+from unstarve.benchmark.plan import Plan, Sizes
+from unstarve.benchmark.rounds import Rounds
+from unstarve.benchmark.run import chosen
+from unstarve.errors import UsageError
+from unstarve.model import Bar, Extra, Kind, Part, Promise
+
+
+class Loader:
+    """Tells a recorder when it is iterated over, and takes its time by the recorder's clock."""
+
+    engine = "views"
+
+    def __init__(self, log: list[str], name: str, first: int = 0) -> None:
+        self.log, self.name, self.first = log, name, first
+
+    def __iter__(self) -> Iterator[int]:
+        self.log.append(self.name)
+        return iter([self.first, 1])
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Who was measured, in order; a way's name ends with what a batch takes it."""
+    said: list[str] = []
+
+    def timed(loader: Loader, *, least_s: float, skip: int) -> float:
+        said.append(f"time {loader.name}")
+        return float(loader.name.rpartition(" ")[2])
+
+    monkeypatch.setattr(rounds_module, "time_per_batch", timed)
+    monkeypatch.setattr(rounds_module, "extra_memory", lambda *_: Extra(1_000_000, 1_500_000, 100_000))
+    return said
+
+
+def measured(entries: tuple[Entry, ...], plan: Plan = Plan(seeds=(1, 2)), **options: Any) -> Part:  # noqa: B008  # frozen
+    part = PartPlan("x", "some", lambda sizes: "title", lambda sizes, folder: "data", entries, **options)
+    rounds = Rounds(part, plan, Path(), lambda what: None)
+    rounds.run()
+    return rounds.result()
+
+
+def fails(error: Exception) -> Callable[[Any], Any]:
+    def make(_: Any) -> Any:
+        raise error
+
+    return make
+
+
+def test_all_ways_are_measured_in_every_round(log: list[str]) -> None:
+    part = measured(
+        (
+            stock(lambda _: Loader(log, "stock 8.0")),
+            ours("fast", lambda _: Loader(log, "fast 2.0"), faster(3), faster(5)),
+            Entry("other", Kind.PEER, lambda _: Loader(log, "other 4.0", first=9)),
+        )
+    )
+    timed = [word for word in log if word.startswith("time")]
+    assert timed == ["time stock 8.0", "time fast 2.0", "time other 4.0"] * 2
+    assert [way.batch_s for way in part.ways] == [(8.0, 8.0), (2.0, 2.0), (4.0, 4.0)]
+    assert [way.speedup for way in part.ways] == [1.0, 4.0, 2.0]
+    assert [(one.measured, one.met) for one in part.ways[1].checked] == [(4.0, True), (4.0, False)]
+    assert part.ways[1].engine == "views"
+
+
+def test_in_pairs_stock_is_measured_before_each(log: list[str]) -> None:
+    entries = (
+        stock(lambda _: Loader(log, "stock 8.0")),
+        ours("a", lambda _: Loader(log, "a 2.0")),
+        ours("b", lambda _: Loader(log, "b 4.0")),
+    )
+    measured(entries, Plan(seeds=(1,)), in_pairs=True)
+    timed = [word for word in log if word.startswith("time")]
+    assert timed == ["time stock 8.0", "time stock 8.0", "time a 2.0", "time stock 8.0", "time b 4.0"]
+
+
+def test_what_cannot_be_measured_says_why_and_the_others_go_on(log: list[str]) -> None:
+    part = measured(
+        (
+            stock(lambda _: Loader(log, "stock 8.0")),
+            ours("absent", fails(Missing("not available"))),
+            ours("broken", fails(ValueError("no such thing"))),
+            ours("wrong", lambda _: Loader(log, "wrong 1.0", first=5)),
+            ours("fine", lambda _: Loader(log, "fine 1.0")),
+        )
+    )
+    assert [way.missing for way in part.ways] == [
+        None,
+        "not available",
+        "failed: ValueError: no such thing",
+        "gives other batches than stock",
+        None,
+    ]
+    assert part.ways[4].speedup == 8.0
+
+
+def test_without_data_or_stock_nothing_is_claimed(log: list[str]) -> None:
+    entries = (
+        stock(fails(OSError("disk full"))),
+        ours("fine", lambda _: Loader(log, "fine 1.0"), same_batches=False),
+    )
+    assert [way.missing for way in measured(entries).ways] == [
+        "failed: OSError: disk full",
+        "stock was not measured",
+    ]
+    part = PartPlan("x", "some", lambda sizes: "", fails(Missing("kept in memory")), entries)
+    rounds = Rounds(
+        replace(part, prepare=lambda sizes, folder: fails(Missing("no disk"))(0)), Plan(), Path(), print
+    )
+    rounds.run()
+    assert [way.missing for way in rounds.result().ways] == ["no disk", "no disk"]
+
+
+def test_the_result_may_be_asked_for_at_any_time(log: list[str]) -> None:
+    def stopped(what: str) -> None:
+        if "round 2" in what:
+            raise KeyboardInterrupt
+
+    part = PartPlan("x", "some", lambda s: "", lambda s, f: 0, (stock(lambda _: Loader(log, "stock 8.0")),))
+    rounds = Rounds(part, Plan(seeds=(1, 2)), Path(), stopped)
+    assert rounds.result().ways[0].missing == "not measured yet"
+    with pytest.raises(KeyboardInterrupt):
+        rounds.run()
+    assert rounds.result().ways[0].batch_s == (8.0,)
+
+
+@pytest.mark.parametrize(
+    ("bar", "found", "met"),
+    [
+        (Bar(Promise.EXTRA_BYTES, 750_000), 600_000, True),
+        (Bar(Promise.EXTRA_BYTES, 500_000), 600_000, False),
+        (Bar(Promise.OVER_LIMIT, 0.15), pytest.approx(0.1), True),
+        (Bar(Promise.OVER_LIMIT, 0.05), pytest.approx(0.1), False),
+        (Bar(Promise.CACHED_SHARE, 0.01), None, None),
+    ],
+)
+def test_every_kind_of_bar_is_checked(log: list[str], bar: Bar, found: Any, met: bool | None) -> None:
+    entries = (
+        stock(lambda _: Loader(log, "stock 8.0")),
+        ours("fine", lambda _: Loader(log, "fine 1.1"), bar),
+        Entry("limit", Kind.LIMIT, lambda _: Loader(log, "limit 1.0")),
+    )
+    (checked,) = measured(entries, memory=True).ways[1].checked
+    assert (checked.measured, checked.met) == (found, met)
+
+
+def test_other_sizes_are_not_judged(log: list[str]) -> None:
+    entries = (
+        stock(lambda _: Loader(log, "stock 8.0")),
+        ours("a", lambda _: Loader(log, "a 1.0"), faster(2)),
+    )
+    (checked,) = measured(entries, Plan(sizes=Sizes(rows=10))).ways[1].checked
+    assert (checked.measured, checked.met) == (8.0, None)
+
+
+def test_parts_are_chosen_by_letter_and_name() -> None:
+    assert chosen(()) == PARTS
+    assert [part.name for part in chosen(["c", "prefetch", "rows"])] == [
+        "rows",
+        "rows-in-order",
+        "images-in-order",
+        "prefetch",
+    ]
+    with pytest.raises(UsageError, match="there is no part 'z'; there are a, rows, b"):
+        chosen(["z"])
+    assert len({part.name for part in PARTS}) == len(PARTS)
+
+
+def test_a_part_that_this_version_lacks_is_not_available() -> None:
+    with pytest.raises(Missing, match="not available"):
+        public("SomethingOfTomorrow")
+    assert public("DataLoader").__name__ == "DataLoader"
