@@ -359,7 +359,7 @@ def test_a_killed_and_then_interrupted_attempt_goes_on_where_it_was(
     (tmp_path / "go 200").touch()
     interrupted = slow()
     wait_for(tmp_path / "stuck 280")
-    interrupted.send_signal(signal.SIGINT)
+    os.killpg(interrupted.pid, signal.SIGINT)  # as a terminal does, to the whole group
     assert interrupted.wait(timeout=60) == 130
     first, last = interrupted.stderr.read().strip().splitlines()
     assert first == f"unstarve: going on behind sample {noted}, where the last attempt was stopped"
