@@ -11,6 +11,7 @@
     │   └── CacheTooLargeError  it takes more than may be used
     ├── DataFileError           a file of a dataset is truncated, damaged or not what it was
     ├── MissingExtraError       an optional package is needed
+    ├── StoppedError            exit 130: from the keyboard; what was done is kept
     └── CommandNotFoundError    exit 3: the user's command could not be started
 
 Messages say what was wrong, where, and what to do, in one sentence.
@@ -63,6 +64,12 @@ class DataFileError(UnstarveError, ValueError):
 
 class MissingExtraError(UnstarveError, ImportError):
     """An optional package is needed for what was asked."""
+
+
+class StoppedError(UnstarveError):
+    """Work was stopped from the keyboard; the message says what is kept and how to go on."""
+
+    exit_code = 130
 
 
 class CommandNotFoundError(UnstarveError):

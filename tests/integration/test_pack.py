@@ -93,6 +93,7 @@ def stream():
 def make(): return Pairs()
 def fails(): raise RuntimeError("the disk is not mounted")
 ready = Pairs()
+loader = torch.utils.data.DataLoader(ready)
 number = 5
 """
 
@@ -109,7 +110,7 @@ def test_a_folder_of_arrays_is_packed_with_its_names(pack: Pack, tmp_path: Path)
     assert dataset.about == {"source": "elsewhere/arrays"}
 
 
-@pytest.mark.parametrize("spec", ["data.py:make", "data.py:Pairs", "data.py:ready", "data:make"])
+@pytest.mark.parametrize("spec", ["data.py:make", "data.py:Pairs", "data.py:loader.dataset", "data:make"])
 def test_a_dataset_is_packed_however_it_is_named(pack: Pack, tmp_path: Path, spec: str) -> None:
     (tmp_path / "data.py").write_text(SCRIPT)
     assert pack(spec, "a", "-j", "2").code == 0
@@ -191,6 +192,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "a name that is not there": (["data.py:maek", "a"], "data.py has no 'maek'"),
     "a script with an error": (["wrong.py:make", "a"], "wrong.py cannot be imported: SyntaxError"),
     "what is no dataset": (["data.py:number", "a"], "data.py:number is a int, not a dataset"),
+    "a loader": (["data.py:loader", "a"], "which gives batches: pack data.py:loader.dataset"),
     "a function that fails": (["data.py:fails", "a"], "RuntimeError: the disk is not mounted (data.py, line"),
     "a script without a name": (["dat.py", "a"], "give MODULE:ATTRIBUTE or SCRIPT.py:ATTRIBUTE"),
     "samples of no known type": (
@@ -295,7 +297,10 @@ import os, time, torch
 class Slow:
     def __len__(self): return 300
     def __getitem__(self, i):
-        if i in (200, 280) and not os.path.exists("go"): time.sleep(600)
+        for stop in (200, 280):
+            if i >= stop and not os.path.exists(f"go {stop}"):
+                open(f"stuck {stop}", "w")
+                time.sleep(600)
         return torch.full((1000,), float(i)), f"sample {i}"
 """
 HASTY = """
@@ -310,11 +315,13 @@ main(["pack", "data.py:Slow", "a", "--jobs", "2"])
 
 @pytest.fixture
 def slow(project: Any, pack: Pack) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """A dataset that gets stuck twice unless there is a file ``go``; how to start packing it, often noted."""
+    """A dataset that gets stuck twice, unless told to go; how to start packing it with many checkpoints."""
     project.write("data.py", SLOW)
-    (project.folder / "go").touch()
+    for name in ("go 200", "go 280"):
+        (project.folder / name).touch()
     assert pack("data.py:Slow", "expected").code == 0
-    (project.folder / "go").unlink()
+    (project.folder / "go 200").unlink()
+    (project.folder / "go 280").unlink()
     started: list[subprocess.Popen[str]] = []
 
     def start(*words: str) -> subprocess.Popen[str]:
@@ -330,13 +337,9 @@ def slow(project: Any, pack: Pack) -> Iterator[Callable[..., subprocess.Popen[st
             pass
 
 
-def wait_until(samples: int, folder: Path) -> None:
-    """Wait until a checkpoint has noted so many."""
-    end = time.monotonic() + 60
-    while True:
-        with contextlib.suppress(FileNotFoundError):
-            if json.loads((folder / "a.partial" / "journal.json").read_text())["samples"] >= samples:
-                return
+def wait_for(*paths: Path) -> None:
+    end = time.monotonic() + 100
+    while not all(path.exists() for path in paths):
         assert time.monotonic() < end
         time.sleep(0.02)
 
@@ -344,34 +347,39 @@ def wait_until(samples: int, folder: Path) -> None:
 def test_a_killed_and_then_interrupted_attempt_goes_on_where_it_was(
     slow: Any, pack: Pack, tmp_path: Path
 ) -> None:
-    expected = (tmp_path / "expected").read_bytes()
+    journal = tmp_path / "a.partial" / "journal.json"
     killed = slow()
-    wait_until(100, tmp_path)
+    wait_for(tmp_path / "stuck 200", journal)
     killed.kill()
     assert killed.wait(timeout=60) == -signal.SIGKILL
+    noted = json.loads(journal.read_text())["samples"]
+    assert noted > 0
     assert not (tmp_path / "a").exists()
 
-    (tmp_path / "data.py").write_text(SLOW.replace("(200, 280)", "(280,)"))
+    (tmp_path / "go 200").touch()
     interrupted = slow()
-    wait_until(200, tmp_path)
-    interrupted.send_signal(signal.SIGINT)
+    wait_for(tmp_path / "stuck 280")
+    os.killpg(interrupted.pid, signal.SIGINT)  # as a terminal does, to the whole group
     assert interrupted.wait(timeout=60) == 130
     first, last = interrupted.stderr.read().strip().splitlines()
-    assert first.startswith("unstarve: going on behind sample ")
-    assert last.startswith("unstarve: stopped; ")
-    assert last.endswith("samples are kept in a.partial: run the same command again to go on from there")
+    assert first == f"unstarve: going on behind sample {noted}, where the last attempt was stopped"
+    noted = json.loads(journal.read_text())["samples"]
+    assert last == (
+        f"unstarve: stopped; {noted} samples are kept in a.partial: run the same command again to go on "
+        "from there"
+    )
     assert not (tmp_path / "a").exists()
 
-    (tmp_path / "go").touch()
+    (tmp_path / "go 280").touch()
     done = pack("data.py:Slow", "a", "--json")
-    assert "unstarve: going on behind sample " in done.err
-    assert json.loads(done.out)["resumed_from"] >= 200
-    assert (tmp_path / "a").read_bytes() == expected
+    assert json.loads(done.out)["resumed_from"] == noted
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "expected").read_bytes()
     assert not (tmp_path / "a.partial").exists()
 
 
 def test_a_full_disk_is_told_and_nothing_is_lost(slow: Any, pack: Pack, tmp_path: Path) -> None:
-    (tmp_path / "go").touch()
+    (tmp_path / "go 200").touch()
+    (tmp_path / "go 280").touch()
     full = slow("600000")
     assert full.wait(timeout=60) == 2
     (told,) = full.stderr.read().strip().splitlines()

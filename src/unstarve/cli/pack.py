@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from unstarve.cli.progress import progress
-from unstarve.errors import UsageError
+from unstarve.errors import StoppedError, UsageError
 from unstarve.words import size
 
 _MOST_JOBS = 8
@@ -108,6 +108,8 @@ def _verify(words: list[str], console: Console, as_json: bool) -> None:
     try:
         with progress(console, "compared") as shown:
             found = verify(path, shown.reach)
+    except KeyboardInterrupt:
+        raise StoppedError("stopped before all samples were compared") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     if as_json:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, default_collate
@@ -20,6 +21,7 @@ from unstarve.errors import DataFileError, UsageError
 from unstarve.fixes import gather as gather_module
 from unstarve.fixes import reading as reading_module
 from unstarve.fixes.batched import Batched
+from unstarve.fixes.packed import file as file_module
 from unstarve.fixes.packed.file import PackedFile
 from unstarve.fixes.page_cache import evict, residency
 from unstarve.native import native, why_not_native
@@ -272,9 +274,19 @@ def test_a_way_that_does_not_exist_is_refused(large: Path) -> None:
         PackedDataset(large, read="mmap")
 
 
-def test_a_map_that_cannot_be_written_to_reads_as_well(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from unstarve.fixes.packed import file as file_module
+def test_a_file_larger_than_memory_is_mapped_too(tmp_path: Path) -> None:
+    with (tmp_path / "huge").open("wb") as file:
+        try:
+            file.truncate(8 * psutil.virtual_memory().total)
+        except OSError:
+            pytest.skip("this file system has no sparse files of that size")
+    with (tmp_path / "huge").open("rb") as file:
+        whole, is_writable = file_module._mapped(file.fileno())
+        assert is_writable
+        whole.close()
 
+
+def test_a_map_that_cannot_be_written_to_reads_as_well(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any, **how: Any) -> Any:
         if "flags" in how:
             raise OSError("no memory to promise")

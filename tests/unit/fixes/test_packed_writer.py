@@ -224,6 +224,12 @@ def test_no_room_to_put_the_file_together_loses_nothing(
     assert (tmp_path / "a").read_bytes() == expected
 
 
+def test_words_that_json_cannot_hold_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="about must be what JSON can hold"):
+        PackedWriter(tmp_path / "a", about={"when": object()})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_closed_writer_says_so(tmp_path: Path) -> None:
     writer = PackedWriter(tmp_path / "a")
     writer.append(1)

@@ -30,6 +30,8 @@ _WARM = 0.95
 _FITS = 0.5
 """Share of the available memory that a file may take up in the page cache."""
 _PROBE_S = 1.0
+_PROBE_SHARE = 0.01
+"""Of the time that looking may take: the kernel counts a large file page by page."""
 _KEPT_BYTES = 256 << 20
 _PIECE_BYTES = 1 << 20
 """One long read is several of these, so that they are on their way together."""
@@ -49,7 +51,7 @@ class Access:
             )
         self.file = file
         self.read = read
-        self._chosen = read
+        self._chosen = "pread" if read == "auto" else read
         self._probe_at = 0.0
         if read == "view":
             file.read_around(True)
@@ -63,9 +65,12 @@ class Access:
 
     def way(self) -> str:
         """One of view, pread, direct; "auto" looks again every second."""
-        if self.read == "auto" and time.monotonic() >= self._probe_at:
+        now = time.monotonic()
+        if self.read == "auto" and now >= self._probe_at:
+            self._probe_at = now + _PROBE_S  # other threads go on with what was chosen before
             self._chosen = self._choose()
-            self._probe_at = time.monotonic() + _PROBE_S
+            taken = time.monotonic() - now
+            self._probe_at = now + max(_PROBE_S, taken / _PROBE_SHARE)
         return self._chosen
 
     def _choose(self) -> str:

@@ -18,6 +18,9 @@ from unstarve.fixes.packed.index import Table, check_records, check_table, read_
 
 Memory = NDArray[np.uint8]
 
+# Without it, the kernel refuses to map a file larger than memory. Newer Pythons have a name for it.
+_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+
 
 class PackedFile:
     """A packed file, mapped. DataFileError says what is wrong with it.
@@ -116,9 +119,9 @@ class PackedFile:
 
 def _mapped(fd: int) -> tuple[mmap.mmap, bool]:
     """The file in memory, and whether one may write to the private copy."""
-    no_reserve = getattr(mmap, "MAP_NORESERVE", 0)  # a file larger than memory is mapped too
+    flags, protection = mmap.MAP_PRIVATE | _NO_RESERVE, mmap.PROT_READ | mmap.PROT_WRITE
     try:
-        whole = mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE | no_reserve, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        whole = mmap.mmap(fd, 0, flags=flags, prot=protection)
     except OSError:  # where memory may not be promised twice
         return mmap.mmap(fd, 0, access=mmap.ACCESS_READ), False
     return whole, True

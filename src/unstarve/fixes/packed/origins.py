@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from torch.utils.data import DataLoader
+
 from unstarve.errors import UnstarveError, UsageError
 from unstarve.fixes.packed.loading import load_bytes, load_file
 
@@ -170,6 +172,8 @@ def _dataset(source: str) -> Indexed | Streamed:
             ) from None
     if callable(found) and not (hasattr(found, "__getitem__") and not isinstance(found, type)):
         found = _run(found, f"{source} failed")
+    if isinstance(found, DataLoader):
+        raise UsageError(f"{source} is a DataLoader, which gives batches: pack {source}.dataset")
     if hasattr(found, "__getitem__") and hasattr(found, "__len__"):
         return Indexed(found, source)
     if isinstance(found, Iterable):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from unstarve.errors import UnstarveError, UsageError
+from unstarve.errors import StoppedError, UnstarveError, UsageError
 from unstarve.fixes.packed.crew import Trouble, encoded_samples, is_random
 from unstarve.fixes.packed.origins import Files, Origin, Streamed, find_origin, in_words
 from unstarve.fixes.packed.streams import partial_folder
@@ -55,12 +55,6 @@ class Witness(Protocol):
         ...
 
 
-class Interrupted(UnstarveError):
-    """Packing was stopped from the keyboard; the message says how to go on."""
-
-    exit_code = 130
-
-
 def pack(order: Order, witness: Witness) -> Packed:
     """Pack what is asked for. UnstarveError says what went wrong, what is kept and how to go on."""
     origin = find_origin(order.sources, labels=order.labels, raw=order.raw, leave_out=order.destination)
@@ -73,7 +67,7 @@ def pack(order: Order, witness: Witness) -> Packed:
         track = _taken_up(order, origin, writer)
         return _pack(order, origin, writer, track, witness)
     except KeyboardInterrupt:
-        raise Interrupted(f"stopped; {_what_stays(writer)}") from None
+        raise StoppedError(f"stopped; {_what_stays(writer)}") from None
     except UsageError:
         raise
     except UnstarveError as error:

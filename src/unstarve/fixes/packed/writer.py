@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from pathlib import Path
 from types import TracebackType
@@ -52,6 +53,10 @@ class PackedWriter:
         self._overwrite = overwrite
         self._resume = resume
         self._check_name()
+        try:
+            json.dumps(about)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"about must be what JSON can hold: {error}") from error
         self._partial = Partial(self.path, resume=resume)
         state = self._partial.state or {}
         self.count: int = state.get("samples", 0)
