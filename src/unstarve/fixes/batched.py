@@ -48,7 +48,8 @@ class _FirstTensor(torch.Tensor):
 
 
 class _FirstArray(np.ndarray[Any, Any]):
-    pass
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        return array[()] if return_scalar else array  # what is computed from it is an ordinary array
 
 
 class _FirstTuple(tuple[Any, ...]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
@@ -14,6 +15,7 @@ from unstarve.fixes.buffers import empty_batch
 
 SAMPLES: dict[str, Callable[[int], Any]] = {
     "tensor": lambda i: torch.full((3,), i),
+    "array": lambda i: np.full(3, i),
     "tuple": lambda i: (torch.full((3,), i), i),
     "list": lambda i: [torch.full((3,), i), i],
     "dict": lambda i: {"x": torch.full((3,), i), "y": i},
@@ -44,6 +46,14 @@ def test_an_operation_on_the_first_sample_gives_an_ordinary_tensor() -> None:
     assert isinstance(first, torch.Tensor)
     assert type(first + 1) is torch.Tensor
     assert type(torch.stack([first, first])) is torch.Tensor
+
+
+def test_an_operation_on_the_first_sample_gives_an_ordinary_array() -> None:
+    first = Batched(None, 2, SAMPLES["array"])[0]
+    assert isinstance(first, np.ndarray)
+    assert type(first + 1) is np.ndarray
+    assert type(np.stack([first, first])) is np.ndarray
+    assert type(first.sum()) is np.int64
 
 
 class Doubles(Dataset[Any]):

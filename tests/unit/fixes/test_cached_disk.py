@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -206,9 +207,24 @@ def test_a_full_disk_is_an_error_that_says_so(folder: Path, monkeypatch: pytest.
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(CacheTooLargeError, match="cache_dir= or UNSTARVE_CACHE"):
+    with pytest.raises(CacheTooLargeError, match=r"No space left .* cache_dir= or UNSTARVE_CACHE"):
         on_disk(Folder())
     assert suffixes(folder) == []
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_that_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CacheError, match="cache_dir= or UNSTARVE_CACHE"):
+        on_disk(Folder(), cache_dir=tmp_path / "file" / "folder")
+
+
+def test_a_folder_that_vanishes_while_it_is_filled_costs_the_file_only(folder: Path) -> None:
+    lazy = on_disk(Numbers(), fill="lazy")
+    shutil.rmtree(folder)
+    list(DataLoader(lazy))
+    with pytest.warns(UserWarning, match="of use to this run only"):
+        lazy.rows()
+    assert lazy.rows().sum() == 435
 
 
 def test_a_dataset_that_grows_past_its_budget_while_it_is_filled_moves_to_a_file(folder: Path) -> None:
@@ -283,6 +299,14 @@ def test_what_differs_has_another_key(one: Any, other: Any) -> None:
 def test_what_has_no_content_does_not_matter() -> None:
     one, other = Holder(threading.Lock()), Holder(threading.Lock())
     assert key(one) == key(other)
+
+
+def test_a_dataset_that_is_nested_without_end_needs_a_key() -> None:
+    chain = Holder(None)
+    for _ in range(5000):
+        chain = Holder(chain)
+    with pytest.raises(CacheError, match="give it a key="):
+        key(chain)
 
 
 def test_a_dataset_may_refer_to_itself() -> None:

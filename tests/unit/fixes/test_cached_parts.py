@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from torch.utils.data import ConcatDataset, Dataset, Subset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
 
 from unstarve import CachedDataset
 from unstarve.errors import UsageError
@@ -163,6 +163,18 @@ def test_the_random_streams_are_where_they_were() -> None:
     before = (random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[1].tolist())  # type: ignore[index] # the old form is a tuple
     CachedDataset(Pictures(), fill="lazy")[3]
     assert before == (random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[1].tolist())  # type: ignore[index] # as above
+
+
+# Page-locked memory
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("data", [torch.randn(50, 3), Pictures()], ids=["tensor", "dataset"])
+def test_a_pinned_cache_gives_pinned_rows_and_batches(data: Any) -> None:
+    cached = CachedDataset(data, pin=True)
+    assert cached.rows().is_pinned()
+    assert next(iter(DataLoader(cached, batch_size=4))).is_pinned()
+    assert not next(iter(DataLoader(cached, batch_size=4, num_workers=1))).is_pinned()
 
 
 # Several at once

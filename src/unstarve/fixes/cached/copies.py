@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -40,7 +41,7 @@ class Copies:
         self._all_rows = False
         self._until_look = _BATCHES_BETWEEN_LOOKS
         self.all_rows()
-        weakref.finalize(self, Home.finish, home)
+        weakref.finalize(self, _finish, home)
 
     def __reduce__(self) -> Any:
         source = None if self._store.is_complete() else self.source
@@ -74,7 +75,12 @@ class Copies:
         if not self._all_rows:
             store = self._store
             self._all_rows = store.plan.held == self.samples and bool((store.states == ROW).all())
-            self._home.finish()
+            try:
+                self._home.finish()
+            except OSError as error:
+                warnings.warn(
+                    f"the cache is of use to this run only: its file is lost ({error})", stacklevel=3
+                )
             self._store = self._home.store
             self.rows = self._store.rows
         return self._all_rows
@@ -108,11 +114,7 @@ class Copies:
         state = filling.keep(self._store, index, sample)
         if state == NO_ROOM and not self._may_overflow:
             self._may_overflow = True  # said once
-            warnings.warn(
-                f"the cache is full at {in_words(self._store.taken_bytes)}: samples that are not in it are"
-                " read from the dataset each time; give it a larger budget=",
-                stacklevel=4,
-            )
+            _warn_full(self._store)
         return state
 
 
@@ -154,6 +156,8 @@ def _fill(home: Home, source: Any, wishes: Wishes, show: bool) -> bool:
     if not fits and is_error:
         filled = int(np.count_nonzero(store.states))
         raise too_large(store.plan.samples, store.taken_bytes / filled * store.plan.samples, wishes.budget)
+    if not fits and wishes.over_budget == "disk" and not may_move:  # ranks cannot move house together
+        _warn_full(store)
     return fits or not may_move
 
 
@@ -170,6 +174,14 @@ def _moved(
     return on_disk
 
 
+def _warn_full(store: Store) -> None:
+    warnings.warn(
+        f"the cache is full at {in_words(store.taken_bytes)}: samples that are not in it are read from the"
+        " dataset each time; give it a larger budget=",
+        stacklevel=5,
+    )
+
+
 @dataclass(frozen=True)
 class _Either:
     """Samples from a store, where they are there, or from their source."""
@@ -179,6 +191,11 @@ class _Either:
 
     def __getitem__(self, index: int) -> Any:
         return self.store.get(index) if self.store.states[index] in (ROW, ODD) else self.source[index]
+
+
+def _finish(home: Home) -> None:
+    with suppress(OSError):  # at the end of a program there is nobody to tell
+        home.finish()
 
 
 def _arrived(source: Any, samples: int, store: Store, may_overflow: bool) -> Copies:

@@ -85,18 +85,23 @@ class Claim:
         return os.getpid() == self._owner_pid
 
     def finish(self, store: Store) -> None:
-        """Give a complete store its final name."""
+        """Give a complete store its final name. Raises OSError where that fails, and leaves nothing then."""
         region = store.region
-        os.ftruncate(region.fd, store.end)
-        region.flush()
-        self._place.partial.rename(self._place.finished)
-        _flush_folder(self._place.folder)
+        try:
+            os.ftruncate(region.fd, store.end)
+            region.flush()
+            self._place.partial.rename(self._place.finished)
+            _flush_folder(self._place.folder)
+        except OSError:
+            self.discard()
+            raise
         region.path = self._place.finished
         self._release()
 
     def discard(self) -> None:
         """Remove what was begun."""
-        self._place.partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            self._place.partial.unlink()
         self._release()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from unstarve.words import size as in_words
 OverBudget = Literal["error", "partial", "disk"]
 
 _WAIT_S = 0.1
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,15 @@ class Home:
     is_shared: bool = False
 
     def finish(self) -> None:
-        """Give a complete store's file its name, and read it from there, where nobody can change it."""
+        """Give a complete store's file its name, and read it from there, where nobody can change it.
+
+        Raises OSError, once, where that fails: the store is still good, but the next run will not find it.
+        """
         if self.place is None or not self.store.region.writable or not self.store.is_complete():
             return
         if self.claim is not None and self.claim.is_ours():
-            self.claim.finish(self.store)
-            self.claim = None
+            claim, self.claim = self.claim, None
+            claim.finish(self.store)
         self.store = disk.open_finished(self.place, self.store.plan.samples) or self.store
 
     def abandon(self) -> None:
@@ -101,19 +106,20 @@ def find_home(needs: Needs, wishes: Wishes, key: Callable[[], str]) -> Home:
 
 
 def find_home_on_disk(needs: Needs, wishes: Wishes, key: Callable[[], str]) -> Home:
-    """Find or make the store for a dataset in a file."""
-    place = _place(wishes, key)
+    """Find or make the store for a dataset in a file. Raises CacheError where that cannot be."""
     rows_bytes = plan(needs.layout, needs.samples, needs.samples, 0).arena_at
-    free_bytes = shutil.disk_usage(place.folder).free
-    planned = plan(needs.layout, needs.samples, needs.samples, max(0, free_bytes - rows_bytes))
     try:
+        place = _place(wishes, key)
+        free_bytes = shutil.disk_usage(place.folder).free
+        planned = plan(needs.layout, needs.samples, needs.samples, max(0, free_bytes - rows_bytes))
         return _claimed(place, planned, lazy=wishes.lazy)
     except OSError as error:
-        raise CacheTooLargeError(
-            f"caching {needs.samples:,} samples takes about {in_words(needs.size_bytes(needs.samples))}, but"
-            f" {place.folder} has {in_words(free_bytes)} left: free some, or choose another folder with"
-            " cache_dir= or UNSTARVE_CACHE"
-        ) from error
+        what = (
+            f"caching {needs.samples:,} samples in a file, about {in_words(needs.size_bytes(needs.samples))}"
+        )
+        advice = "choose another folder with cache_dir= or UNSTARVE_CACHE"
+        kind = CacheTooLargeError if error.errno in _NO_SPACE else CacheError
+        raise kind(f"{what}, failed ({error}): {advice}") from error
 
 
 def _place(wishes: Wishes, key: Callable[[], str]) -> disk.Place:

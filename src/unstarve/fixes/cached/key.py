@@ -20,9 +20,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from unstarve.errors import CacheError
 from unstarve.fixes.cached.leaves import Array, as_array
 
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, range, pathlib.PurePath, np.dtype, torch.dtype)
+_DEEPEST = 100
 _FLAT = frozenset({bool, int, float, str})
 
 
@@ -50,6 +52,7 @@ class _Digest:
     def __init__(self) -> None:
         self._hash = hashlib.blake2b(digest_size=16)
         self._seen: dict[int, tuple[int, Any]] = {}
+        self._depth = 0
 
     def hex(self) -> str:
         return self._hash.hexdigest()
@@ -62,6 +65,13 @@ class _Digest:
             self._say("again", str(self._seen[id(value)][0]))
             return
         self._seen[id(value)] = (len(self._seen), value)  # kept alive, so that no other gets its id
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise CacheError("the dataset is nested too deeply to tell it from others: give it a key=")
+        self._add_parts(value)
+        self._depth -= 1
+
+    def _add_parts(self, value: Any) -> None:
         if isinstance(value, torch.Tensor):
             self._add_tensor(value)
         elif isinstance(value, np.ndarray):

@@ -13,6 +13,8 @@ from torch.utils.data import get_worker_info
 from unstarve.errors import CacheError
 from unstarve.fixes.buffers import empty_batch
 
+_ALREADY_PINNED = 712  # a neighbour on the same page was
+
 
 def can_pin() -> bool:
     """Whether there is a GPU to pin for; warns where there is none, as torch's loader does."""
@@ -32,7 +34,7 @@ def lock_pages(columns: Iterable[torch.Tensor]) -> None:
             continue
         address, size_bytes = column.data_ptr(), column.numel() * column.element_size()
         code = int(cudart.cudaHostRegister(address, size_bytes, 0))
-        if code != 0:
+        if code not in (0, _ALREADY_PINNED):
             raise CacheError(
                 f"CUDA would not pin {size_bytes:,} bytes (error {code}): use pin=False, or raise `ulimit -l`"
             )

@@ -108,7 +108,9 @@ def unlinked(folder: Path, size: int) -> Region:
 
 def open_file(path: Path) -> Region:
     """Map a file that is complete and will not change. Raises FileNotFoundError where there is none."""
-    return Region(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path=path, writable=False, on_disk=True)
+    return Region(
+        os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)), path=path, writable=False, on_disk=True
+    )
 
 
 def _unlinked_file(folder: Path | None) -> int:

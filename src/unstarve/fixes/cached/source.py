@@ -128,7 +128,7 @@ def _tree_of(data: Any, arrays: list[Any]) -> Tree:
     if isinstance(data, Mapping):
         return Node(dict, tuple(data), tuple(_tree_of(each, arrays) for each in data.values()))
     if isinstance(data, (tuple, list)):
-        kind = tuple if isinstance(data, tuple) else list
+        kind = type(data) if hasattr(data, "_fields") else tuple if isinstance(data, tuple) else list
         return Node(kind, None, tuple(_tree_of(each, arrays) for each in data))
     what = f"an array of {data.dtype}" if isinstance(data, np.ndarray) else type(data).__name__
     raise UsageError(f"only tensors and numeric arrays can be cached side by side, not {what}")

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-# A list of token ids is one value, not a structure of a thousand.
-_LARGEST_CONTAINER = 32
+# A list of token ids is one value, not a structure of a thousand; a table may well have a hundred fields.
+_LONGEST_LIST = 32
+_LARGEST_DICT = 256
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def tree_of(sample: Any) -> tuple[Tree, list[Any]]:
 
 def _tree_of(sample: Any, values: list[Any]) -> Tree:
     kind = type(sample)
-    if _is_container(kind) and len(sample) <= _LARGEST_CONTAINER:
+    if _is_container(kind) and len(sample) <= (_LARGEST_DICT if issubclass(kind, dict) else _LONGEST_LIST):
         keys = tuple(sample) if issubclass(kind, dict) else None
         inside = sample.values() if keys is not None else sample
         return Node(kind, keys, tuple(_tree_of(each, values) for each in inside))
