@@ -36,6 +36,8 @@ class Batched(Sequence[Any]):
     @overload
     def __getitem__(self, at: slice) -> list[Any]: ...
     def __getitem__(self, at: int | slice) -> Any:
+        if at == 0 and self._count:  # first, because every collating asks for it
+            return _marked(self._sample(0))
         if isinstance(at, slice):
             return [self._sample(i) for i in range(self._count)[at]]
         position = range(self._count)[at]

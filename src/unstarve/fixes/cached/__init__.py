@@ -1,11 +1,14 @@
 """A dataset held in memory once, for all workers and ranks of a machine.
 
-`dataset`   `CachedDataset`, what users see
-`source`    what may be cached: tensors and arrays where they lie, or a dataset whose samples are copied
-`layout`    what the samples of a dataset have in common: `tree` their structure, `leaves` their values
-`store`     the samples in one `region` of shared memory or of a file; `blobs` for what fits no row
-`filling`   samples from the dataset into the store, by one process or by several at once
-`homes`     where a store lives: memory within the `budget`, or a file in the cache folder (`disk`)
-`ranks`     how the processes of one training find each other's store; `key` says whose are the same
-`frozen`    warns of random transforms whose result would be the same forever
+`dataset`    `CachedDataset`, what users see; it holds `Columns` or `Copies`
+`source`     `Columns`: tensors and arrays, used where they lie
+`copies`     `Copies`: samples of a dataset in a store, filled at once or as they are asked for
+`probing`    a first look at a dataset; `frozen` warns of randomness that a cache would make last
+`layout`     what samples have in common: `tree` their structure, `leaves` their values
+`rows`       values that lie in rows, and `batches` gathered from them; `blobs` for all others
+`store`      samples in a `region` of shared memory or of a file, under `locks`
+`filling`    samples from the dataset into the store, by several processes at once; `progress` tells how far
+`homes`      where a store lives: in memory within the `budget`, or in the cache folder (`disk`)
+`ranks`      how the processes of one training come to share a store; `key` says whose are the same
+`pinning`    page-locked memory
 """

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 try:
     import fcntl
@@ -31,15 +29,26 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
 
 
-@contextmanager
-def locked(fd: int, at: int) -> Iterator[None]:
-    """Hold the lock `at` among all threads and processes that have the file."""
-    with _threads:
-        lock(fd, at)
+class Lock:
+    """The lock `at` among all threads and processes that have the file, for use with `with`."""
+
+    __slots__ = ("_at", "_fd")
+
+    def __init__(self, fd: int, at: int) -> None:
+        self._fd = fd
+        self._at = at
+
+    def __enter__(self) -> None:
+        _threads.acquire()
         try:
-            yield
-        finally:
-            unlock(fd, at)
+            lock(self._fd, self._at)
+        except BaseException:
+            _threads.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        unlock(self._fd, self._at)
+        _threads.release()
 
 
 def lock(fd: int, at: int) -> None:

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from unstarve.fixes.cached import blobs
 from unstarve.fixes.cached.layout import Layout
 from unstarve.fixes.cached.leaves import writer
-from unstarve.fixes.cached.locks import fence, locked
+from unstarve.fixes.cached.locks import Lock, fence
 from unstarve.fixes.cached.region import Region
 from unstarve.fixes.cached.rows import Rows
 from unstarve.fixes.cached.tree import builder
@@ -154,6 +154,7 @@ class Store:
         ).numpy()
         self._used: NDArray[np.int64] = region.tensor(_USED_AT, torch.int64, (1,)).numpy()
         self._writers = [writer(*pair) for pair in zip(self.rows.leaves, columns, strict=True)]
+        self._writing = Lock(region.fd, _WRITING)
         self._build = builder(layout.tree)
 
     def __reduce__(self) -> Any:
@@ -196,7 +197,7 @@ class Store:
             blob, state = blobs.dumps(sample), ODD
         else:
             blob, state = self._dumped(values), ROW
-        with locked(self.region.fd, _WRITING):
+        with self._writing:
             if self.states[index] != MISSING:  # somebody was faster
                 return int(self.states[index])
             if blob and not self._write_blob(index, blob):
