@@ -1,0 +1,20 @@
+// Threads that wait for storage: made once per process, shared by all callers, made anew after a fork.
+#pragma once
+
+#include <functional>
+
+namespace unstarve {
+
+// Runs `work` on this thread and on up to `count - 1` threads of the pool; returns when all of them are out
+// of it. Each call of `work` must take pieces until none is left, and must not throw: a thread that comes
+// late finds nothing to do, and fewer threads than hoped for do the whole.
+void run_on_pool(unsigned count, const std::function<void()> &work);
+
+// How many times this process has been forked off with the pool in use: what a thread keeps for itself is its
+// parent's if this has changed since.
+unsigned fork_generation();
+
+// Threads the pool has in this process now.
+unsigned pool_size();
+
+}  // namespace unstarve
