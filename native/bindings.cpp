@@ -1,4 +1,4 @@
-// unstarve._native: the only file that knows both Python and the native code.
+// unstarve._native: with the bind_*.cpp beside it the only place that knows both Python and the native code.
 //
 // The functions here guard memory safety; friendly checks and conversions are in the Python beside each
 // call, so that the Python twin shares them. Arguments are never converted: a copy of `out` would be lost.
@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "bind.h"
 #include "counters.h"
 #include "gather.h"
 
@@ -66,4 +67,5 @@ NB_MODULE(_native, module) {
     module.def("read_counters", &read_counters, "schedstat"_a, "io"_a,
                "Wall, CPU, system and queued ns, asked and storage bytes, major faults, switches; -1 is unknown.");
     module.def("read_quick", &read_quick, "schedstat"_a, "CPU and queued ns of the calling thread.");
+    bind_batches(module);
 }
