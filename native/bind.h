@@ -6,3 +6,4 @@
 void bind_columns(nanobind::module_ &module);
 void bind_formats(nanobind::module_ &module);
 void bind_reader(nanobind::module_ &module);
+void bind_batches(nanobind::module_ &module);

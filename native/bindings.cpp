@@ -1,4 +1,4 @@
-// unstarve._native: the only file that knows both Python and the native code.
+// unstarve._native: with the bind_*.cpp beside it the only place that knows both Python and the native code.
 //
 // The functions here guard memory safety; friendly checks and conversions are in the Python beside each
 // call, so that the Python twin shares them. Arguments are never converted: a copy of `out` would be lost.
@@ -70,4 +70,5 @@ NB_MODULE(_native, module) {
     bind_columns(module);
     bind_formats(module);
     bind_reader(module);
+    bind_batches(module);
 }

@@ -3,18 +3,24 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <exception>
 #include <functional>
 #include <stdexcept>
 #include <string>
 #include <thread>
-#include <vector>
+
+#include "pool.h"
+#include "stream.h"
 
 namespace unstarve {
 namespace {
 
-// What a thread must have to copy before starting it pays: below, two are no faster than one.
-constexpr std::size_t min_bytes_per_thread = std::size_t{4} << 20;
+// What a thread must have to copy before waking it pays: below, two are no faster than one.
+constexpr std::size_t min_bytes_per_thread = std::size_t{2} << 20;
+
+// A batch of this size, the rows it is copied from and the batch before it no longer lie in a core's share of
+// the cache together: from here on the batch is written past the cache. Shorter rows gain nothing by it.
+constexpr std::size_t min_streamed_bytes = std::size_t{4} << 20;
+constexpr std::size_t min_streamed_row_bytes = 1024;
 
 // Threads take work in pieces of about this size, so that one that starts late leaves nothing waiting.
 constexpr std::size_t piece_bytes = std::size_t{256} << 10;
@@ -48,21 +54,54 @@ void check_bounds(const std::int64_t *index, std::size_t index_count, std::size_
     }
 }
 
+const std::byte *row_at(Rows source, std::int64_t at) {
+    const std::size_t row = static_cast<std::size_t>(at) + (at < 0 ? source.count : 0);
+    // Already checked; but without the GIL another thread may have changed the index since.
+    return source.data + std::min(row, source.count - 1) * source.row_bytes;
+}
+
+// Rows lie anywhere: the processor cannot guess the next one, but can be told. Long rows it follows by itself
+// once their beginning is there.
+void announce(const std::byte *row, std::size_t row_bytes) {
+#if defined(__GNUC__)
+    constexpr std::size_t line_bytes = 64;
+    constexpr std::size_t most_bytes = 1024;
+    for (std::size_t at = 0; at < std::min(row_bytes, most_bytes); at += line_bytes) {
+        __builtin_prefetch(row + at);
+    }
+#else
+    (void)row, (void)row_bytes;
+#endif
+}
+
 // `fixed_bytes`, where not 0, is the size of a row known to the compiler: a label costs one load and store
-// instead of a call.
+// instead of a call, and the processor has several of them under way by itself.
 template <std::size_t fixed_bytes>
 void copy_rows(Rows source, const std::int64_t *index, std::size_t index_count, std::byte *out) {
-    const std::size_t row_bytes = fixed_bytes != 0 ? fixed_bytes : source.row_bytes;
+    const Rows rows{source.data, source.count, fixed_bytes != 0 ? fixed_bytes : source.row_bytes};
+    constexpr std::size_t ahead = 4;
     for (std::size_t i = 0; i < index_count; ++i) {
-        const std::int64_t at = index[i];
-        const std::size_t row = static_cast<std::size_t>(at) + (at < 0 ? source.count : 0);
-        // Already checked; but without the GIL another thread may have changed the index since.
-        const std::size_t in_bounds = std::min(row, source.count - 1);
-        std::memcpy(out + i * row_bytes, source.data + in_bounds * row_bytes, row_bytes);
+        if (fixed_bytes == 0 && i + ahead < index_count) {
+            announce(row_at(rows, index[i + ahead]), rows.row_bytes);
+        }
+        std::memcpy(out + i * rows.row_bytes, row_at(rows, index[i]), rows.row_bytes);
     }
 }
 
-auto copier_for(std::size_t row_bytes) {
+void stream_rows(Rows source, const std::int64_t *index, std::size_t index_count, std::byte *out) {
+    for (std::size_t i = 0; i < index_count; ++i) {
+        if (i + 1 < index_count) {
+            announce(row_at(source, index[i + 1]), source.row_bytes);
+        }
+        copy_streaming(out + i * source.row_bytes, row_at(source, index[i]), source.row_bytes);
+    }
+    finish_streaming();
+}
+
+auto copier_for(std::size_t row_bytes, std::size_t total_bytes) {
+    if (total_bytes >= min_streamed_bytes && row_bytes >= min_streamed_row_bytes) {
+        return stream_rows;
+    }
     switch (row_bytes) {
         case 1: return copy_rows<1>;
         case 2: return copy_rows<2>;
@@ -73,7 +112,7 @@ auto copier_for(std::size_t row_bytes) {
     }
 }
 
-unsigned threads_worth_starting(std::size_t total_bytes, std::size_t piece_count, unsigned allowed) {
+unsigned threads_worth_waking(std::size_t total_bytes, std::size_t piece_count, unsigned allowed) {
     const std::size_t useful = std::min(total_bytes / min_bytes_per_thread, piece_count);
     if (useful < 2 || allowed == 1) {
         return 1;  // before asking for the number of cores, which takes longer than a small batch
@@ -82,25 +121,6 @@ unsigned threads_worth_starting(std::size_t total_bytes, std::size_t piece_count
         allowed = std::clamp(std::thread::hardware_concurrency(), 1u, max_automatic_threads);
     }
     return static_cast<unsigned>(std::min<std::size_t>(useful, allowed));
-}
-
-// Runs `work` on this thread and on up to `count - 1` others, and returns when all are done. Each call of
-// `work` must take pieces until none is left, so that fewer threads than hoped for do the whole.
-template <typename Work>
-void run_on_threads(unsigned count, const Work &work) {
-    std::vector<std::thread> others;
-    others.reserve(count - 1);
-    try {
-        while (others.size() + 1 < count) {
-            others.emplace_back(std::cref(work));
-        }
-    } catch (const std::exception &) {
-        // No more threads to be had: those that run, this one at least, do all of it.
-    }
-    work();
-    for (std::thread &other : others) {
-        other.join();
-    }
 }
 
 }  // namespace
@@ -120,16 +140,16 @@ void gather(Rows source, const std::int64_t *index, std::size_t index_count, std
         return;
     }
 
-    const auto copy = copier_for(row_bytes);
+    const auto copy = copier_for(row_bytes, total_bytes);
     const std::size_t piece_rows = std::max<std::size_t>(piece_bytes / row_bytes, 1);
     const std::size_t piece_count = (index_count + piece_rows - 1) / piece_rows;
-    const unsigned thread_count = threads_worth_starting(total_bytes, piece_count, threads);
+    const unsigned thread_count = threads_worth_waking(total_bytes, piece_count, threads);
     if (thread_count == 1) {
         copy(source, index, index_count, out);
         return;
     }
     std::atomic<std::size_t> next_piece{0};
-    run_on_threads(thread_count, [&] {
+    run_on_pool(thread_count, [&] {
         for (std::size_t piece; (piece = next_piece.fetch_add(1, std::memory_order_relaxed)) < piece_count;) {
             const std::size_t first = piece * piece_rows;
             copy(source, index + first, std::min(piece_rows, index_count - first), out + first * row_bytes);

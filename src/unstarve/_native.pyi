@@ -1,5 +1,6 @@
 """Compiled parts of unstarve; each has a Python twin. Call them through `unstarve.native.native()`."""
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,31 @@ from numpy.typing import NDArray
 def find_layouts(
     names: bytes, starts: NDArray[np.int64], formats: NDArray[np.uint8], direct: bool, threads: int
 ) -> list[tuple[int, int, str, list[int], int, int]]: ...
+
+class Batches:
+    def __init__(
+        self,
+        *,
+        source: Iterator[Any],
+        whole: bool,
+        batch_size: int,
+        drop_last: bool,
+        leaves: list[Any],
+        table: NDArray[np.int64] | None,
+        empty_like: Callable[[Any], Any],
+        storage_uses: Callable[[int], int] | None,
+        build: Callable[[Any], Any] | None,
+        as_index: Callable[[Any], NDArray[np.int64] | None],
+        fetch: Callable[[Any], Any],
+        annotate: Callable[[], Any] | None,
+        profiler: dict[str, Any],
+        threads: int = 0,
+    ) -> None: ...
+    def __iter__(self) -> Batches: ...
+    def __next__(self) -> Any: ...
+    @property
+    def taken(self) -> int: ...
+
 def gather(source: NDArray[Any], index: NDArray[np.int64], out: NDArray[Any], threads: int = 0) -> None: ...
 def gather_columns(
     columns: tuple[torch.Tensor, ...],

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from torch.utils.data import DataLoader as TorchDataLoader
 
-from unstarve.fixes.engines.choose import Choice, choose, module_of
+from unstarve.fixes.engines.choose import Choice, check_name, choose, module_of
 
 T = TypeVar("T", covariant=True)
 
@@ -14,23 +15,51 @@ T = TypeVar("T", covariant=True)
 class DataLoader(TorchDataLoader[T]):
     """A `torch.utils.data.DataLoader` that picks the fastest way to give the same batches.
 
-    `engine` is "auto" or the name of one engine; `loader.engine` says which runs and `loader.explain()` why.
+    It takes torch's arguments and gives torch's batches, in torch's order, drawing the same random numbers
+    from the same generators. `loader.engine` says how, `loader.explain()` why:
+
+    ``views``
+        samples are rows of tensors in memory and the order is the dataset's: batches are slices. They **share
+        memory with the dataset**: a batch that is changed in place changes it, and one that is saved, or sent
+        to another process, takes all of it along. `copy=True` rules this engine out.
+    ``gather``
+        samples are rows of tensors in memory: a batch is one compiled copy of its rows, made without workers
+        whatever `num_workers` says. With `pin_memory` and a GPU a thread makes them ahead in pinned memory.
+    ``stock``
+        torch's own way, for all else.
+
+    Rows in memory are a tensor, a `TensorDataset`, a `StackDataset` or `Subset` of them, and datasets of
+    unstarve that have a method `rows()`. A dataset of yours may have one, too: it returns a tensor, or a
+    tuple, list or dict of them, such that sample i is row i of each; `rows_are_samples = True` in its class
+    says so.
+
+    `engine` asks for one engine by name and raises ValueError where it cannot give the batches. The choice is
+    made anew for each epoch: a dataset may have its rows in memory only after the first.
     """
 
-    def __init__(self, *args: Any, engine: str = "auto", **kwargs: Any) -> None:
+    def __init__(self, *args: Any, engine: str = "auto", copy: bool = False, **kwargs: Any) -> None:
+        check_name(engine)
         super().__init__(*args, **kwargs)
-        self._choice: Choice = choose(self, engine)
+        self._engine_asked_for = engine
+        self.copy = copy
+        if engine != "auto":
+            self._choice()
 
     @property
     def engine(self) -> str:
-        """The engine that runs this loader."""
-        return self._choice.engine
+        """The engine that would run an epoch that begins now."""
+        return self._choice().engine
 
     def explain(self) -> str:
         """Say which engine runs this loader, why, and why the faster ones cannot."""
-        lines = [f"{self._choice.engine}: {self._choice.reason}"]
-        lines += [f"  not {engine}: {reason}" for engine, reason in self._choice.refused]
+        choice = self._choice()
+        lines = [f"{choice.engine}: {choice.reason}"]
+        lines += [f"  not {engine}: {reason}" for engine, reason in choice.refused]
         return "\n".join(lines)
 
-    def _get_iterator(self) -> Any:
-        return module_of(self._choice.engine).iterate(self)
+    def __iter__(self) -> Any:
+        iterator: Iterator[T] = module_of(self.engine).iterate(self)
+        return iterator
+
+    def _choice(self) -> Choice:
+        return choose(self, self._engine_asked_for, copy=self.copy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -9,7 +10,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-ENGINES = ("threads", "stock")  # fastest first
+ENGINES = ("views", "gather", "threads", "stock")  # fastest first
 
 
 @dataclass(frozen=True)
@@ -21,32 +22,46 @@ class Choice:
     refused: tuple[tuple[str, str], ...]
 
 
-def choose(loader: DataLoader[Any], engine: str = "auto") -> Choice:
+def choose(loader: DataLoader[Any], engine: str = "auto", *, copy: bool = False) -> Choice:
     """Return the first engine that can run the loader, or the one that is asked for.
 
-    Raises ValueError for a name that is no engine, and for one that cannot give the loader's batches.
+    `copy` rules out those whose batches share memory with the dataset. Raises ValueError for a name that
+    is no engine, and for one that cannot give the loader's batches.
     """
+    check_name(engine)
     if engine == "auto":
-        return _first_that_can(loader)
-    if engine not in ENGINES:
-        raise ValueError(f"engine must be 'auto' or one of {', '.join(ENGINES)}, not {engine!r}")
-    reason = module_of(engine).why_not(loader)
+        return _first_that_can(loader, copy)
+    reason = _why_not(engine, loader, copy)
     if reason is not None:
         raise ValueError(f"engine {engine!r} cannot run this loader: {reason}")
     return Choice(engine, "asked for", ())
 
 
+def check_name(engine: str) -> None:
+    """Raise ValueError for what is neither an engine nor "auto"."""
+    if engine != "auto" and engine not in ENGINES:
+        raise ValueError(f"engine must be 'auto' or one of {', '.join(ENGINES)}, not {engine!r}")
+
+
+@functools.cache
 def module_of(engine: str) -> ModuleType:
     """Return the module that implements an engine."""
     return import_module(f"unstarve.fixes.engines.{engine}")
 
 
-def _first_that_can(loader: DataLoader[Any]) -> Choice:
+def _first_that_can(loader: DataLoader[Any], copy: bool) -> Choice:
     refused: list[tuple[str, str]] = []
     for engine in ENGINES:
-        module = module_of(engine)
-        reason = module.why_not(loader)
+        reason = _why_not(engine, loader, copy)
         if reason is None:
-            return Choice(engine, module.why(loader), tuple(refused))
+            return Choice(engine, module_of(engine).why(loader), tuple(refused))
         refused.append((engine, reason))
     raise AssertionError("the stock engine refuses nothing")
+
+
+def _why_not(engine: str, loader: DataLoader[Any], copy: bool) -> str | None:
+    module = module_of(engine)
+    if copy and getattr(module, "SHARES_MEMORY", False):
+        return "its batches share memory with the dataset, and copy=True asks for memory of their own"
+    reason: str | None = module.why_not(loader)
+    return reason

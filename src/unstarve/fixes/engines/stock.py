@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch.utils.data import DataLoader
+
+from unstarve.fixes.engines.epoch import InMemoryIter
+
+ORIGINAL = "_unstarve_original"
+"""On a function that stands in for torch's `DataLoader.__iter__`: torch's."""
 
 
 def why_not(loader: DataLoader[Any]) -> str | None:
@@ -17,6 +23,10 @@ def why(loader: DataLoader[Any]) -> str:
     return "no other engine gives the same batches faster here"
 
 
-def iterate(loader: DataLoader[Any]) -> Any:
+def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
     """Return what torch's own loader iterates with."""
-    return DataLoader._get_iterator(loader)
+    if isinstance(loader._iterator, InMemoryIter):
+        loader._iterator = None  # torch would take it for its own, with persistent workers behind it
+    replaced: Any = DataLoader.__iter__
+    torch_iter: Callable[[DataLoader[Any]], Iterator[Any]] = getattr(replaced, ORIGINAL, replaced)
+    return torch_iter(loader)

@@ -1,0 +1,111 @@
+"""PyTorch's own DataLoader tests, run with torch's loader and with ours: what passes there must pass here.
+
+The test file is not part of this project. It is `test/test_dataloader.py` of pytorch/pytorch, or
+`test/stateful_dataloader/test_dataloader.py` of pytorch/data, which tests the same through torchdata's;
+either may be given. A copy in which only the import of `DataLoader` differs is run in a process of its own,
+once for each loader, in a temporary folder. What fails with ours alone is run again, because some of these
+tests depend on timing.
+
+    pip install expecttest
+    python bench/torch_tests.py PATH_TO_TEST_FILE [-k EXPRESSION] [--timeout SECONDS]
+
+Prints the tests whose outcomes differ, and exits with 1 if one passes with torch's loader and not with ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ET
+from collections import Counter
+from pathlib import Path
+
+LOADERS = {"torch": "from torch.utils.data import DataLoader", "unstarve": "from unstarve import DataLoader"}
+_TORCHDATA = "from torchdata.stateful_dataloader import StatefulDataLoader as DataLoader"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("path", type=Path, help="PyTorch's test file")
+    parser.add_argument("-k", default="", help="run only tests that match, as pytest's -k does")
+    parser.add_argument("--timeout", type=float, default=3000, help="seconds for each of the two runs")
+    given = parser.parse_args()
+    source = given.path.read_text()
+    outcomes = {}
+    for loader in LOADERS:
+        outcomes[loader] = run(source, loader, ["-k", given.k] if given.k else [], given.timeout)
+        print(
+            f"{loader:9s}", *(f"{n} {outcome}" for outcome, n in Counter(outcomes[loader].values()).items())
+        )
+    worse = differences(outcomes)
+    if worse:
+        names = sorted({test.partition(".")[2] for test in worse})
+        again = run(source, "unstarve", ["-k", " or ".join(names)], given.timeout)
+        worse = {test for test in worse if again.get(test) != "passed"}
+    for test in sorted(worse):
+        print(f"passes with torch's loader, not with ours: {test}")
+    print("no test passes with torch's loader alone" if not worse else f"{len(worse)} differ")
+    return 1 if worse else 0
+
+
+def differences(outcomes: dict[str, dict[str, str]]) -> set[str]:
+    """Print what differs; return the tests that pass with torch's loader and do not with ours."""
+    theirs, ours = outcomes["torch"], outcomes["unstarve"]
+    for test in sorted(theirs.keys() | ours.keys()):
+        if theirs.get(test) != ours.get(test):
+            print(f"  {test}: torch {theirs.get(test)}, unstarve {ours.get(test)}")
+    return {test for test, outcome in theirs.items() if outcome == "passed" and ours.get(test) != "passed"}
+
+
+def run(source: str, loader: str, arguments: list[str], timeout_s: float) -> dict[str, str]:
+    """Run a copy of the file with this loader; test → "passed", "failed" or "skipped"."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy, report = Path(folder, "test_with_loader.py"), Path(folder, "report.xml")
+        copy.write_text(with_loader(source, LOADERS[loader]))
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
+        done = subprocess.run(
+            [*command, *arguments, str(copy)],
+            check=False,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
+        if not report.exists():
+            raise SystemExit(
+                f"pytest wrote no report for {loader}:\n{done.stdout[-3000:]}{done.stderr[-1000:]}"
+            )
+        cases = list(ET.parse(report).iter("testcase"))
+        broken = [case for case in cases if case.find("error") is not None and not case.get("classname")]
+        if broken:
+            raise SystemExit(f"the file cannot be collected for {loader}:\n{done.stdout[-3000:]}")
+    return {
+        f"{case.get('classname', '?').rpartition('.')[2]}.{case.get('name')}": outcome_of(case)
+        for case in cases
+    }
+
+
+def with_loader(source: str, import_line: str) -> str:
+    """Return the file with another loader under the name `DataLoader`."""
+    if _TORCHDATA in source:
+        return source.replace(_TORCHDATA, import_line)
+    first_class = re.search(r"^(@|class )", source, re.MULTILINE)
+    if first_class is None:
+        raise SystemExit("this file holds no tests")
+    at = first_class.start()
+    return f"{source[:at]}{import_line}\n\n\n{source[at:]}"
+
+
+def outcome_of(case: ET.Element) -> str:
+    if case.find("skipped") is not None:
+        return "skipped"
+    return "failed" if case.find("failure") is not None or case.find("error") is not None else "passed"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
