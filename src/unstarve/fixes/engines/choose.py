@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-ENGINES = ("stock",)  # fastest first
+ENGINES = ("ring", "stock")  # fastest first
 
 
 @dataclass(frozen=True)
