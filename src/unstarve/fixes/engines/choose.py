@@ -10,7 +10,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-ENGINES = ("views", "gather", "threads", "stock")  # fastest first
+ENGINES = ("views", "gather", "threads", "ring", "stock")  # fastest first
 
 
 @dataclass(frozen=True)
