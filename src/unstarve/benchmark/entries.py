@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ class Entry:
     bars: tuple[Bar, ...] = ()
     same_batches: bool = True
     """With the same seed it gives the batches that stock gives; that is checked for ours."""
-    leaves_cache_empty: bool = False
-    """It reads past the page cache; what that holds afterwards is measured."""
+    read_directly: Callable[[Any], Sequence[Path]] | None = None
+    """The files that it reads past the page cache, which should hold nothing of them afterwards."""
 
 
 @dataclass(frozen=True)

@@ -86,8 +86,8 @@ class Rounds:
         batch_s = self._time(entry, seed)
         measured.batch_s.append(batch_s)
         measured.stock_s.append(batch_s if base_s is None else base_s)
-        if entry.leaves_cache_empty:
-            measured.cached_share = cached_share(self._data.everything)
+        if entry.read_directly is not None:
+            measured.cached_share = cached_share(entry.read_directly(self._data))
 
     def _time(self, entry: Entry, seed: int) -> float:
         if self._part.before is not None:
