@@ -25,6 +25,8 @@ class Entry:
     bars: tuple[Bar, ...] = ()
     same_batches: bool = True
     """With the same seed it gives the batches that stock gives; that is checked for ours."""
+    afresh: bool = False
+    """It is made for each measurement and dropped, for the system forgets no file that is mapped."""
     read_directly: Callable[[Any], Sequence[Path]] | None = None
     """The files that it reads past the page cache, which should hold nothing of them afterwards."""
 

@@ -30,6 +30,7 @@ class Measured:
     """What is known of one way so far."""
 
     loader: Any = None
+    engine: str | None = None
     missing: str | None = None
     batch_s: list[float] = field(default_factory=list)
     stock_s: list[float] = field(default_factory=list)
@@ -96,21 +97,24 @@ class Rounds:
         seed_all(seed)
         # A cold cache is cold once: the second epoch would find what the first one read.
         least_s = 0.0 if self._part.before is not None else self._plan.sizes.least_s
-        return time_per_batch(self._measured[entry].loader, least_s=least_s, skip=self._part.skip)
+        loader = entry.make(self._data) if entry.afresh else self._measured[entry].loader
+        return time_per_batch(loader, least_s=least_s, skip=self._part.skip)
 
     def _make(self, entry: Entry) -> None:
         self._say(f"{self._part.name}: making {entry.name}")
         measured = self._measured[entry]
-        measured.loader = entry.make(self._data)
-        for _ in islice(measured.loader, _WARM_UP):
+        made = entry.make(self._data)
+        for _ in islice(made, _WARM_UP):
             pass
         if entry.kind is Kind.OURS and entry.same_batches:
             firsts = []
-            for loader in (self._measured[self._part.entries[0]].loader, measured.loader):
+            for loader in (self._measured[self._part.entries[0]].loader, made):
                 seed_all(self._plan.seeds[0])
                 firsts.append(next(islice(loader, 1)))
             if not same(*firsts):
                 raise Missing("gives other batches than stock")
+        measured.engine = getattr(made, "engine", None)
+        measured.loader = None if entry.afresh else made
 
     def _remember(self, entry: Entry) -> None:
         if entry.kind is not Kind.LIMIT:
@@ -142,7 +146,7 @@ class Rounds:
             entry.name, entry.kind,
             batch_s=tuple(measured.batch_s), mean_s=mean_s, deviation_s=deviation_s,
             speedup=median_ratio(measured.stock_s, measured.batch_s),
-            engine=getattr(measured.loader, "engine", None),
+            engine=measured.engine,
             extra=measured.extra, cached_share=measured.cached_share,
         )  # fmt: skip
         return replace(way, checked=tuple(self._checked(bar, way) for bar in entry.bars))
