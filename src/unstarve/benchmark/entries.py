@@ -45,7 +45,7 @@ class PartPlan:
     skip: int = 0
     """Batches that are taken before the clock starts: workers are started and fill their queues."""
     in_pairs: bool = False
-    """Stock is measured right before each way: for differences of a few percent."""
+    """Stock and a way take turns several times in a round: for differences of a few percent."""
     memory: bool = False
     """Whether memory besides the data is measured."""
 

@@ -24,6 +24,8 @@ Say = Callable[[str], None]
 _WARM_UP = 3
 """Batches of each way before the first round: code is imported, memory taken from the system."""
 
+_PAIRS = 5
+
 
 @dataclass
 class Measured:
@@ -70,23 +72,24 @@ class Rounds:
                     self._guarded(entry, self._remember)
 
     def _round(self, seed: int, called: str) -> None:
-        stock = self._part.entries[0]
-        base_s: float | None = None
         for entry in self._part.entries:
             self._say(f"{self._part.name}, {called}: {entry.name}")
-            if self._part.in_pairs and base_s is not None and self._measured[entry].missing is None:
-                base_s = self._time(stock, seed)
-            self._guarded(entry, partial(self._timed, seed=seed, base_s=base_s))
-            if entry is stock and self._measured[stock].missing is None:
-                base_s = self._measured[stock].batch_s[-1]
+            self._guarded(entry, partial(self._timed, seed=seed))
 
-    def _timed(self, entry: Entry, seed: int, base_s: float | None) -> None:
-        measured = self._measured[entry]
-        if base_s is None and entry is not self._part.entries[0]:
+    def _timed(self, entry: Entry, seed: int) -> None:
+        stock, measured = self._part.entries[0], self._measured[entry]
+        if self._measured[stock].missing is not None:
             raise Missing("stock was not measured")
-        batch_s = self._time(entry, seed)
+        if entry is stock:
+            batch_s = base_s = self._time(stock, seed)
+        elif self._part.in_pairs:
+            # What disturbs a measurement makes it longer: the shortest of each is the truest.
+            pairs = [(self._time(stock, seed), self._time(entry, seed)) for _ in range(_PAIRS)]
+            base_s, batch_s = (min(times) for times in zip(*pairs, strict=True))
+        else:
+            base_s, batch_s = self._measured[stock].batch_s[-1], self._time(entry, seed)
         measured.batch_s.append(batch_s)
-        measured.stock_s.append(batch_s if base_s is None else base_s)
+        measured.stock_s.append(base_s)
         if entry.read_directly is not None:
             measured.cached_share = cached_share(entry.read_directly(self._data))
 
@@ -96,7 +99,8 @@ class Rounds:
         gc.collect()
         seed_all(seed)
         # A cold cache is cold once: the second epoch would find what the first one read.
-        least_s = 0.0 if self._part.before is not None else self._plan.sizes.least_s
+        once = self._part.before is not None or self._part.in_pairs
+        least_s = 0.0 if once else self._plan.sizes.least_s
         loader = entry.make(self._data) if entry.afresh else self._measured[entry].loader
         return time_per_batch(loader, least_s=least_s, skip=self._part.skip)
 
