@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,10 @@ class Entry:
     bars: tuple[Bar, ...] = ()
     same_batches: bool = True
     """With the same seed it gives the batches that stock gives; that is checked for ours."""
-    leaves_cache_empty: bool = False
-    """It reads past the page cache; what that holds afterwards is measured."""
+    afresh: bool = False
+    """It is made for each measurement and dropped, for the system forgets no file that is mapped."""
+    read_directly: Callable[[Any], Sequence[Path]] | None = None
+    """The files that it reads past the page cache, which should hold nothing of them afterwards."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class PartPlan:
     skip: int = 0
     """Batches that are taken before the clock starts: workers are started and fill their queues."""
     in_pairs: bool = False
-    """Stock is measured right before each way: for differences of a few percent."""
+    """Stock and a way take turns several times in a round: for differences of a few percent."""
     memory: bool = False
     """Whether memory besides the data is measured."""
 

@@ -25,9 +25,9 @@ class Sizes:
     """Samples of 10 ms each."""
     wait_s: float = 10e-3
     waited_batch: int = 32
-    computed: int = 512
+    computed: int = 256
     compute_s: float = 1e-3
-    computed_batch: int = 32
+    computed_batch: int = 16
     least_s: float = 0.3
     """How long each way is measured per seed, at least."""
 
@@ -41,8 +41,8 @@ QUICK = Sizes(
     handed_over=20,
     waited_for=64,
     waited_batch=16,
-    computed=128,
-    computed_batch=16,
+    computed=48,
+    computed_batch=8,
     least_s=0.02,
 )
 

@@ -24,12 +24,15 @@ Say = Callable[[str], None]
 _WARM_UP = 3
 """Batches of each way before the first round: code is imported, memory taken from the system."""
 
+_PAIRS = 5
+
 
 @dataclass
 class Measured:
     """What is known of one way so far."""
 
     loader: Any = None
+    engine: str | None = None
     missing: str | None = None
     batch_s: list[float] = field(default_factory=list)
     stock_s: list[float] = field(default_factory=list)
@@ -69,25 +72,26 @@ class Rounds:
                     self._guarded(entry, self._remember)
 
     def _round(self, seed: int, called: str) -> None:
-        stock = self._part.entries[0]
-        base_s: float | None = None
         for entry in self._part.entries:
             self._say(f"{self._part.name}, {called}: {entry.name}")
-            if self._part.in_pairs and base_s is not None and self._measured[entry].missing is None:
-                base_s = self._time(stock, seed)
-            self._guarded(entry, partial(self._timed, seed=seed, base_s=base_s))
-            if entry is stock and self._measured[stock].missing is None:
-                base_s = self._measured[stock].batch_s[-1]
+            self._guarded(entry, partial(self._timed, seed=seed))
 
-    def _timed(self, entry: Entry, seed: int, base_s: float | None) -> None:
-        measured = self._measured[entry]
-        if base_s is None and entry is not self._part.entries[0]:
+    def _timed(self, entry: Entry, seed: int) -> None:
+        stock, measured = self._part.entries[0], self._measured[entry]
+        if self._measured[stock].missing is not None:
             raise Missing("stock was not measured")
-        batch_s = self._time(entry, seed)
+        if entry is stock:
+            batch_s = base_s = self._time(stock, seed)
+        elif self._part.in_pairs:
+            # What disturbs a measurement makes it longer: the shortest of each is the truest.
+            pairs = [(self._time(stock, seed), self._time(entry, seed)) for _ in range(_PAIRS)]
+            base_s, batch_s = (min(times) for times in zip(*pairs, strict=True))
+        else:
+            base_s, batch_s = self._measured[stock].batch_s[-1], self._time(entry, seed)
         measured.batch_s.append(batch_s)
-        measured.stock_s.append(batch_s if base_s is None else base_s)
-        if entry.leaves_cache_empty:
-            measured.cached_share = cached_share(self._data.everything)
+        measured.stock_s.append(base_s)
+        if entry.read_directly is not None:
+            measured.cached_share = cached_share(entry.read_directly(self._data))
 
     def _time(self, entry: Entry, seed: int) -> float:
         if self._part.before is not None:
@@ -95,22 +99,26 @@ class Rounds:
         gc.collect()
         seed_all(seed)
         # A cold cache is cold once: the second epoch would find what the first one read.
-        least_s = 0.0 if self._part.before is not None else self._plan.sizes.least_s
-        return time_per_batch(self._measured[entry].loader, least_s=least_s, skip=self._part.skip)
+        once = self._part.before is not None or self._part.in_pairs
+        least_s = 0.0 if once else self._plan.sizes.least_s
+        loader = entry.make(self._data) if entry.afresh else self._measured[entry].loader
+        return time_per_batch(loader, least_s=least_s, skip=self._part.skip)
 
     def _make(self, entry: Entry) -> None:
         self._say(f"{self._part.name}: making {entry.name}")
         measured = self._measured[entry]
-        measured.loader = entry.make(self._data)
-        for _ in islice(measured.loader, _WARM_UP):
+        made = entry.make(self._data)
+        for _ in islice(made, _WARM_UP):
             pass
         if entry.kind is Kind.OURS and entry.same_batches:
             firsts = []
-            for loader in (self._measured[self._part.entries[0]].loader, measured.loader):
+            for loader in (self._measured[self._part.entries[0]].loader, made):
                 seed_all(self._plan.seeds[0])
                 firsts.append(next(islice(loader, 1)))
             if not same(*firsts):
                 raise Missing("gives other batches than stock")
+        measured.engine = getattr(made, "engine", None)
+        measured.loader = None if entry.afresh else made
 
     def _remember(self, entry: Entry) -> None:
         if entry.kind is not Kind.LIMIT:
@@ -142,7 +150,7 @@ class Rounds:
             entry.name, entry.kind,
             batch_s=tuple(measured.batch_s), mean_s=mean_s, deviation_s=deviation_s,
             speedup=median_ratio(measured.stock_s, measured.batch_s),
-            engine=getattr(measured.loader, "engine", None),
+            engine=measured.engine,
             extra=measured.extra, cached_share=measured.cached_share,
         )  # fmt: skip
         return replace(way, checked=tuple(self._checked(bar, way) for bar in entry.bars))

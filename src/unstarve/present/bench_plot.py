@@ -49,10 +49,11 @@ def _draw(axes: Any, rows: list[tuple[str, Way]]) -> None:
     for at, (_, way) in enumerate(rows):
         speedup = way.speedup or 1.0
         axes.barh(at, speedup, color=_COLOURS[way.kind], height=0.7)
-        axes.text(speedup * 1.05, at, f"{speedup:.3g}×", va="center", fontsize=8)
-        for one in way.checked:
-            if one.bar.promise is Promise.SPEEDUP:
-                axes.plot([one.bar.limit] * 2, [at - 0.42, at + 0.42], color=INK, linewidth=1.6)
+        bars = [one.bar.limit for one in way.checked if one.bar.promise is Promise.SPEEDUP]
+        for limit in bars:
+            axes.plot([limit] * 2, [at - 0.42, at + 0.42], color=INK, linewidth=1.6)
+        label = f"{speedup:.3g}×"
+        axes.text(max([speedup, *bars]) * 1.05, at, label, va="center", fontsize=8)
     axes.set_xscale("log")
     axes.set_xlim(left=0.5)
     axes.margins(x=0.15)

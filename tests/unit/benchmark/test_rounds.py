@@ -76,15 +76,19 @@ def test_all_ways_are_measured_in_every_round(log: list[str]) -> None:
     assert part.ways[1].engine == "views"
 
 
-def test_in_pairs_stock_is_measured_before_each(log: list[str]) -> None:
+def test_in_pairs_stock_and_each_way_take_turns_and_the_shortest_counts(
+    log: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter([8.0, 9.0, 4.0, 6.0, 3.0, 7.0, 2.0, 9.0, 9.0, 9.0, 9.0])
+    monkeypatch.setattr(rounds_module, "time_per_batch", lambda loader, **_: next(times))
     entries = (
-        stock(lambda _: Loader(log, "stock 8.0")),
-        ours("a", lambda _: Loader(log, "a 2.0")),
-        ours("b", lambda _: Loader(log, "b 4.0")),
+        stock(lambda _: Loader(log, "stock")),
+        ours("a", lambda _: Loader(log, "a"), same_batches=False),
     )
-    measured(entries, Plan(seeds=(1,)), in_pairs=True)
-    timed = [word for word in log if word.startswith("time")]
-    assert timed == ["time stock 8.0", "time stock 8.0", "time a 2.0", "time stock 8.0", "time b 4.0"]
+    part = measured(entries, Plan(seeds=(1,)), in_pairs=True)
+    assert part.ways[0].batch_s == (8.0,)
+    assert part.ways[1].batch_s == (2.0,)
+    assert part.ways[1].speedup == 3.0
 
 
 def test_what_cannot_be_measured_says_why_and_the_others_go_on(log: list[str]) -> None:

@@ -16,6 +16,10 @@ from unstarve.benchmark.peers import DALI, FFCV, LITDATA, SPDL_FILES, WEBDATASET
 from unstarve.benchmark.plan import Sizes
 from unstarve.model import Bar, Promise
 
+_PACKED = "all.packed"
+_COLD = 0.02
+"""The share of the files that may still be in the page cache."""
+
 
 class Loaded(Dataset[Any]):
     """As most people write it: one `torch.load` per sample."""
@@ -50,7 +54,7 @@ class Stored:
 
     def packed(self) -> Path:
         """The same samples in one packed file, made the first time."""
-        path = self.folder / "all.packed"
+        path = self.folder / _PACKED
         if not path.exists():
             with public("PackedWriter")(path) as writer:
                 for source in self.paths:
@@ -71,6 +75,16 @@ def _prepare_cold(sizes: Sizes, folder: Path) -> Stored:
     if (cached_share(stored.paths) or 0.0) > 0.1:
         raise Missing(f"{folder} is kept in memory: give --folder on a disk")
     return stored
+
+
+def _forget(stored: Stored) -> None:
+    """Make all files cold, or raise: a time with warm ones would be wrong."""
+    forget(stored.everything)
+    packed = stored.folder / _PACKED
+    for paths in (stored.paths, [packed] if packed.exists() else []):
+        share = cached_share(paths)
+        if share is not None and share > _COLD:
+            raise Missing(f"{share:.0%} of the files could not be dropped from the page cache")
 
 
 def _chunked(stored: Stored) -> Any:
@@ -110,22 +124,28 @@ FROM_FILES = (
         (
             _STOCK,
             ours("TensorFileDataset, ours", lambda stored: _files(public("DataLoader"), stored), faster(12)),
-            ours("PackedDataset, ours", lambda stored: _packed(public("DataLoader"), stored), faster(14)),
-            ours("PackedDataset, in chunks", _chunked, faster(17), same_batches=False),
             ours(
-                "TensorFileDataset, direct",
+                "PackedDataset, ours",
+                lambda stored: _packed(public("DataLoader"), stored),
+                faster(14),
+                afresh=True,
+            ),
+            ours("PackedDataset, chunks", _chunked, faster(17), same_batches=False, afresh=True),
+            ours(
+                "TensorFiles, direct",
                 lambda stored: _files(public("DataLoader"), stored, direct=True),
                 _EMPTY,
-                leaves_cache_empty=True,
+                read_directly=lambda stored: stored.paths,
             ),
             ours(
                 "PackedDataset, direct",
                 lambda stored: _packed(public("DataLoader"), stored, read="direct"),
                 _EMPTY,
-                leaves_cache_empty=True,
+                read_directly=lambda stored: [stored.packed()],
+                afresh=True,
             ),
             *_PEERS,
         ),
-        before=lambda stored: forget(stored.everything),
+        before=_forget,
     ),
 )  # fmt: skip

@@ -21,7 +21,8 @@ class Background:
 
     def __init__(self, num_workers: int) -> None:
         self.process = os.getpid()
-        self.why_no_order = "samples are asked for one by one"
+        self.why_no_order = ""
+        """Why the sampler of the loader that asked last cannot be followed; empty where it can."""
         self._num_workers = num_workers
         self._pool = Pool(num_workers)
         self._loop: EventLoop | None = None
@@ -61,7 +62,12 @@ class Background:
             if order is not None:
                 return self.begin(order, path, iterator._auto_collation)
         followed = None if self._followed is None else self._followed()
-        return self._guessing if followed is None else self.begin(followed)
+        if followed is None:
+            return self._guessing
+        self.why_no_order = ""
+        iteration = self.begin(followed)
+        iteration.path = path
+        return iteration
 
     def close(self) -> None:
         """End the threads; takes no lock, so that a finalizer may call it."""

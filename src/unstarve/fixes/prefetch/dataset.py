@@ -13,6 +13,9 @@ from unstarve.fixes.prefetch.fetcher import Fetcher
 from unstarve.fixes.prefetch.judge import Mode
 from unstarve.fixes.prefetch.order import Followed, Order
 
+# What loaders ask for to get around `__getitem__`, which a subclass may have changed.
+_NOT_PASSED_ON = ("dataset", "rows", "read_batch", "releases_gil")
+
 
 class AsyncPrefetchDataset(Dataset[Any]):
     """The same samples in the same order, fetched by `num_workers` threads before they are asked for.
@@ -107,14 +110,16 @@ class AsyncPrefetchDataset(Dataset[Any]):
         if fetcher.asynchronous:
             return f"event loop: samples are coroutines, {self.num_workers} of them awaited at a time"
         how = {Mode.THREADS: f"{self.num_workers} threads", Mode.INLINE: "no threads"}
-        return f"{how.get(fetcher.judge.mode, 'measuring')}: {fetcher.judge.why}"
+        why_no_order = fetcher.here().why_no_order if fetcher.judge.mode is Mode.THREADS else ""
+        unknown = f"; nothing beyond a batch, for {why_no_order}" if why_no_order else ""
+        return f"{how.get(fetcher.judge.mode, 'measuring')}: {fetcher.judge.why}{unknown}"
 
     def close(self) -> None:
         """End the threads and drop what they fetched; the next access starts them again."""
         self._fetcher.close()
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "dataset":
+        if name.startswith("_") or name in _NOT_PASSED_ON:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.dataset, name)
 

@@ -40,14 +40,15 @@ class Fetcher:
         background = self._background
         if background is None or background.process != os.getpid():
             background = self._background = Background(self._num_workers)
-            weakref.finalize(self, background.close).atexit = False
+            self._at_end = weakref.finalize(self, background.close)
+            self._at_end.atexit = False
         return background
 
     def close(self) -> None:
         """End the threads and drop what they fetched."""
         background, self._background = self._background, None
         if background is not None and background.process == os.getpid():
-            background.close()
+            self._at_end()
 
     def one(self, iteration: Iteration, index: Any) -> Any:
         """Return the sample at `index`."""

@@ -30,7 +30,7 @@ class Iteration:
         self, order: Order | None = None, path: Path | None = None, batches: bool | None = None
     ) -> None:
         self._order = (lambda: None) if order is None else weakref.ref(order)
-        self._path = path
+        self.path = path
         self._batches = batches
         self._stride = Stride()
         self._flight: dict[Any, list[Task]] = {}
@@ -117,9 +117,9 @@ class Iteration:
 
     def _own(self, item: Any) -> Iterator[Any]:
         indices = item if self._is_batch(item) else (item,)
-        if self._path is None:
+        if self.path is None:
             return iter(indices)
-        return (own for own in map(self._path, indices) if own is not NOT_OURS)
+        return (own for own in map(self.path, indices) if own is not NOT_OURS)
 
     def _is_batch(self, item: Any) -> bool:
         if self._batches is not None or item is None:

@@ -27,7 +27,12 @@ class Pool:
             if len(self._threads) < self._most:
                 thread = threading.Thread(target=self._work, name="unstarve-prefetch", daemon=True)
                 self._threads.add(thread)
-                thread.start()
+                try:
+                    thread.start()
+                except RuntimeError:  # no more threads to be had here: fewer will do
+                    self._threads.discard(thread)
+                    if not self._threads:
+                        raise
 
     def leave(self) -> None:
         """End the threads that have nothing to do; takes no lock, so that a finalizer may call it."""

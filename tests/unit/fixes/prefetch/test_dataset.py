@@ -35,7 +35,8 @@ from unstarve import AsyncPrefetchDataset
 @pytest.fixture(autouse=True)
 def _no_thread_is_left() -> Iterator[None]:
     yield
-    gc.collect()
+    if not no_threads():
+        gc.collect()
     until(no_threads, "all threads ended")
 
 
@@ -130,6 +131,7 @@ def test_a_sampler_of_ones_own_is_pulled_ahead_only_when_it_is_followed() -> Non
     iterator = iter(DataLoader(dataset, batch_size=2, sampler=sampler))
     assert numbers([next(iterator), next(iterator)]) == [[0, 3], [6, 9]]
     assert sampler.given == 4
+    assert "nothing beyond a batch, for Every3rd may depend on when it is asked" in dataset.explain()
 
     source, sampler = Waiting(48), Every3rd(48)
     dataset = AsyncPrefetchDataset(source, queue_size=6, num_workers=2)
@@ -141,6 +143,7 @@ def test_a_sampler_of_ones_own_is_pulled_ahead_only_when_it_is_followed() -> Non
     assert sorted(source.fetched) == [0, 3, 6, 9, 12, 15, 18, 21]
     assert sampler.given == 8
     assert numbers(iterator) == [[i, i + 3] for i in range(6, 48, 6)]
+    assert "nothing beyond" not in dataset.explain()
 
 
 def test_a_followed_batch_sampler_gives_the_same_batches() -> None:
@@ -323,6 +326,9 @@ def test_it_looks_like_its_source() -> None:
     )
     with pytest.raises(AttributeError, match="nothing_of_the_kind"):
         _ = dataset.nothing_of_the_kind
+    assert not hasattr(
+        AsyncPrefetchDataset(type("Rows", (), {"rows": 1})()), "rows"
+    )  # a shortcut past samples
     lists = AsyncPrefetchDataset([10, 20, 30, 40])
     assert (lists[1:3], lists[-1], list(lists)) == ([20, 30], 40, [10, 20, 30, 40])
     rows = AsyncPrefetchDataset(TensorDataset(torch.arange(6)))

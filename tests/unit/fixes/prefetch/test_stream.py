@@ -20,7 +20,8 @@ from unstarve import AsyncPrefetchDataset
 @pytest.fixture(autouse=True)
 def _no_thread_is_left() -> Iterator[None]:
     yield
-    gc.collect()
+    if not no_threads():
+        gc.collect()
     until(no_threads, "all threads ended")
 
 
