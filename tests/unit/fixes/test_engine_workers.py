@@ -83,7 +83,7 @@ def test_the_engine_may_change_between_epochs(persistent: bool) -> None:
     seen = []
     for complete in (False, True, True, False):
         dataset.complete = complete
-        assert loader.engine == ("gather" if complete else "stock")
+        assert loader.engine == ("gather" if complete else "ring")
         seen.append(list(loader))
         if complete:  # going back to workers may draw a seed for new ones
             assert_same(seen[-1], list(theirs))

@@ -24,8 +24,14 @@ def why(loader: DataLoader[Any]) -> str:
 
 
 def iterate(loader: DataLoader[Any]) -> Any:
-    """Return torch's iterator over workers with another way of handing over."""
+    """Return torch's iterator over workers with another way of handing over; persistent workers are kept."""
     from unstarve.fixes.ring.iterator import RingIterator
 
+    if loader.persistent_workers and isinstance(loader._iterator, RingIterator):
+        loader._iterator._reset(loader)
+        return loader._iterator
     loader.check_worker_number_rationality()
-    return RingIterator(loader)
+    iterator = RingIterator(loader)
+    if loader.persistent_workers:
+        loader._iterator = iterator
+    return iterator
