@@ -21,7 +21,7 @@ from torch.utils.data._utils import pin_memory as torch_pin
 from unstarve.fixes.buffers import use_allocator_in_thread
 from unstarve.fixes.engines.drawing import settled_batches
 from unstarve.fixes.engines.reading_ahead import ReadingAhead
-from unstarve.fixes.engines.recycling import Recycled
+from unstarve.fixes.recycling import Recycled
 
 _AHEAD_WITHOUT_WORKERS = 2
 
