@@ -1,4 +1,4 @@
-// unstarve._native: the only file that knows both Python and the native code.
+// unstarve._native: with the bind_*.cpp beside it the only place that knows both Python and the native code.
 //
 // The functions here guard memory safety; friendly checks and conversions are in the Python beside each
 // call, so that the Python twin shares them. Arguments are never converted: a copy of `out` would be lost.
@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "counters.h"
+#include "bind.h"
 #include "gather.h"
 
 namespace nb = nanobind;
@@ -42,20 +42,6 @@ void gather(const Source &source, const Index &index, const Out &out, unsigned t
     unstarve::gather(rows, index.data(), index.shape(0), static_cast<std::byte *>(out.data()), threads);
 }
 
-// The GIL is kept: a reading is shorter than giving it away and getting it back.
-nb::tuple read_counters(int schedstat, int io) {
-    const unstarve::Reading r = unstarve::read_counters(schedstat, io);
-    return nb::make_tuple(r.wall_ns, r.cpu_ns, r.system_ns, r.queued_ns, r.asked_bytes, r.storage_bytes,
-                          r.major_faults, r.switches);
-}
-
-nb::tuple read_quick(int schedstat) {
-    std::int64_t cpu_ns = 0;
-    std::int64_t queued_ns = 0;
-    unstarve::read_quick(schedstat, cpu_ns, queued_ns);
-    return nb::make_tuple(cpu_ns, queued_ns);
-}
-
 }  // namespace
 
 NB_MODULE(_native, module) {
@@ -63,7 +49,5 @@ NB_MODULE(_native, module) {
     module.def("gather", &gather, "source"_a.noconvert(), "index"_a.noconvert(), "out"_a.noconvert(),
                "threads"_a = 0,
                "Copy rows of source at int64 indices into out; all C-contiguous and on the CPU.");
-    module.def("read_counters", &read_counters, "schedstat"_a, "io"_a,
-               "Wall, CPU, system and queued ns, asked and storage bytes, major faults, switches; -1 is unknown.");
-    module.def("read_quick", &read_quick, "schedstat"_a, "CPU and queued ns of the calling thread.");
+    bind_collect(module);
 }

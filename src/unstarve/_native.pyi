@@ -6,5 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 def gather(source: NDArray[Any], index: NDArray[np.int64], out: NDArray[Any], threads: int = 0) -> None: ...
-def read_counters(schedstat: int, io: int) -> tuple[int, int, int, int, int, int, int, int]: ...
-def read_quick(schedstat: int) -> tuple[int, int]: ...
+
+# Twins: `record.ledger.PythonLedger`, `collect.counters.PythonCounters`, `collect.waits.PythonWait` and
+# `PythonWork`, `collect.receiving.PythonReceiving`.
+Ledger: Any
+Counters: Any
+Wait: Any
+Work: Any
+Receiving: Any

@@ -51,15 +51,15 @@ class _IndexQueue:
 
     def __init__(self, queue: Any, probe: Probe) -> None:
         self._queue = queue
-        self._probe = probe
+        self._work = probe.work
 
     def get(self, *args: Any, **kwargs: Any) -> Any:
         task = self._queue.get(*args, **kwargs)
         if type(task) is tuple:
-            self._probe.task = task[0]
-            self._probe.received_ns = _clock()
+            self._work.task = task[0]
+            self._work.received_ns = _clock()
         elif type(task).__name__ == "_ResumeIteration":
-            self._probe.iteration += 1
+            self._work.iteration += 1
         return task
 
     def __getattr__(self, name: str) -> Any:
@@ -72,13 +72,13 @@ class _DataQueue:
     def __init__(self, queue: Any, probe: Probe) -> None:
         self._queue = queue
         self._sending: dict[int, tuple[int, int, int]] = {}
-        self._probe = probe
+        self._work = probe.work
         _time_pickling(self._sending, probe.owner)
 
     def put(self, item: Any, *args: Any, **kwargs: Any) -> None:
         if type(item[0]) is int:
             # By identity: the queue holds the object until it has pickled it.
-            self._sending[id(item)] = (item[0], self._probe.iteration, _clock())
+            self._sending[id(item)] = (item[0], self._work.iteration, _clock())
         self._queue.put(item, *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:

@@ -1,0 +1,6 @@
+// What each native part adds to the module `unstarve._native`.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+void bind_collect(nanobind::module_ &module);
