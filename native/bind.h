@@ -4,3 +4,4 @@
 #include <nanobind/nanobind.h>
 
 void bind_collect(nanobind::module_ &module);
+void bind_wait(nanobind::module_ &module);

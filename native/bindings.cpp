@@ -50,4 +50,5 @@ NB_MODULE(_native, module) {
                "threads"_a = 0,
                "Copy rows of source at int64 indices into out; all C-contiguous and on the CPU.");
     bind_collect(module);
+    bind_wait(module);
 }

@@ -20,7 +20,7 @@ from torch.utils.data._utils import pin_memory as stock_pin
 from unstarve.collect.recorder import Recorder
 from unstarve.native import native
 from unstarve.record import format as f
-from unstarve.record.ledger import PythonLedger
+from unstarve.record.writer import PythonLedger
 
 Row = tuple[int, ...]
 

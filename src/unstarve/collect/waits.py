@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from unstarve.collect.counters import Moment, PythonCounters, Reading
 from unstarve.native import native
-from unstarve.record.ledger import PythonLedger
+from unstarve.record.writer import PythonLedger
 
 _clock = time.perf_counter_ns
 _UNKNOWN = -1

@@ -19,6 +19,7 @@ from typing import Any
 
 from unstarve.record import format as f
 from unstarve.record.ledger import Ledger
+from unstarve.record.ledger import PythonLedger as PythonLedger  # what a writer's `ledger` is like
 
 FLUSH_NS = 50_000_000
 _RESERVE_AT = f.HEADER.size

@@ -94,7 +94,7 @@ def test_a_wait_and_the_step_before_it_are_told_apart(ledger: PythonLedger, own:
         "ready": -1,
         "sampler_ns": 0,
     }
-    assert 3_000_000 <= second["wait_cpu_ns"] <= got - ask
+    assert second["wait_cpu_ns"] >= 3_000_000
     assert second["step_cpu_ns"] >= 6_000_000
     assert first["step_cpu_ns"] == 0
     assert wait.index == 2
@@ -102,9 +102,11 @@ def test_a_wait_and_the_step_before_it_are_told_apart(ledger: PythonLedger, own:
 
 def test_unstarves_own_time_is_told_with_the_next_batch(ledger: PythonLedger, own: PythonCounters) -> None:
     wait = wait_on(ledger, own)
-    one_wait(wait)
+    begin = time.perf_counter_ns()
+    ask, got = one_wait(wait)
+    all_ns = time.perf_counter_ns() - begin
     spent = ledger.own_ns
-    assert 0 < spent < 3_000_000  # not the wait itself
+    assert 0 < spent <= all_ns - (got - ask)
     one_wait(wait)
     assert [row["own_ns"] for row in rows(ledger)] == [0, spent]
     ledger.own_ns = 2**40
@@ -182,16 +184,15 @@ def test_where_the_thread_fetches_by_itself_the_fetch_is_what_counts(
 
     def fetch() -> None:
         assert work.task == 6
-        spin()
+        spin(30_000_000)
         work.begin(own, False)
         spin()
         work.done(own)
-        spin()
 
     one_wait(wait, fetch)
     one_wait(wait, lambda: None)
     fetched, not_fetched = rows(ledger)
-    assert 3_000_000 <= fetched["wait_cpu_ns"] < 8_000_000
+    assert 3_000_000 <= fetched["wait_cpu_ns"] < 30_000_000
     assert (not_fetched["wait_cpu_ns"], not_fetched["wait_queued_ns"]) == (0, -1)
     assert wait.task(None) == 8
 
@@ -200,7 +201,7 @@ def test_fetching_and_collating_are_told_apart(ledger: PythonLedger, own: Python
     work = work_on(ledger)
     work.received_ns = 17
     work.begin(own, False)
-    spin(4_000_000)
+    spin(30_000_000)
     work.collate(own)
     spin(2_000_000)
     done = work.done(own)
@@ -211,8 +212,8 @@ def test_fetching_and_collating_are_told_apart(ledger: PythonLedger, own: Python
     assert told == {"loader": 3, "flags": f.FAILED, "iteration": 5, "task": 7, "samples": 8, "received": 17}
     assert row["begin"] <= row["collate"] <= row["done"] == done
     assert (row["slow_index"], row["slow_ns"], row["opens"]) == (11, 12, 1)
-    assert row["cpu_ns"] >= 4_000_000
-    assert 2_000_000 <= row["collate_cpu_ns"] < 4_000_000
+    assert row["cpu_ns"] >= 30_000_000
+    assert 2_000_000 <= row["collate_cpu_ns"] < 30_000_000
     assert row["queued_ns"] >= 0
 
 
