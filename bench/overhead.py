@@ -1,26 +1,31 @@
 """What unstarve itself costs, measured beside the bare loop in one run.
 
 ``LoaderEvaluator`` (log mode) and, where it is installed, DALI's evaluator are timed around a loader that
-costs nothing, in turns with the bare loop. What ``unstarve run`` costs the training thread is timed inside a
+costs nothing, in turns with the bare loop. What ``unstarve run`` costs the training process is timed inside a
 recorded process, in turns with a loader from which unstarve was taken off again; what it costs a worker, by
 whole processes in turns:
 
-- CPU time of the training thread inside ``next()``, with a worker and without, for an empty step and for one
-  that computes and so leaves the caches cold;
+- CPU time of the training thread in a step, by ``next()``: with a worker and without, for an empty step and
+  for one that computes and so leaves the caches cold. Writing the record is in there;
 - CPU time of a worker's main thread from batch to batch, for small and for large batches, which tells what a
   batch adds and what a sample adds;
-- wall time of a training whose step computes for 5 ms.
+- CPU time of the stack sampler's thread, which is paid by the second and not by the step: at first, while it
+  looks often, and later;
+- wall time of a step that computes for 5 ms, all of unstarve on against all of it off, the sampler included.
 
-Each is a mean without the slowest tenth, which is other processes' doing. The stack sampler's thread is timed
-by itself. Prints medians over the repeats.
+Steps with and without unstarve follow each other, so that what else the machine does meets both; their
+differences are averaged without the extreme ones. Every number is the mean over several processes, behind it
+half the width of its 95 % interval: the noise of this machine at this hour.
 
-    python bench/overhead.py [--quick]
+    python bench/overhead.py [--quick] [--only PART]
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import math
 import os
 import platform
 import statistics
@@ -28,7 +33,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -36,66 +41,49 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-BARS = {
-    "LoaderEvaluator": 1.0,
-    "a step of 5 ms": 1.0,
-    "0 workers (": 86.0,  # making the batch included: 30, a worker's 40, and 2 for each of 8 samples
-    "next(), ": 30.0,
-    "a batch in a worker": 40.0,
-    "a sample in a worker": 2.0,
-}
+SIZE = 8
 SMALL, LARGE = 2, 66
 """Batch sizes of the worker's bench; few enough batches wait for the training thread that it never sleeps."""
+STEP_BAR_US, BATCH_BAR_US, SAMPLE_BAR_US = 30.0, 40.0, 2.0
+T_95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
+"""Student's t for 95 %, by the number of values."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer repeats")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter processes")
+    parser.add_argument("--only", choices=PARTS, help="one part alone")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    torch.set_num_threads(1)
     if arguments.child:
         kind, *numbers = arguments.child
         print(json.dumps(CHILDREN[kind](*map(int, numbers))))
         return
-    repeats = 3 if arguments.quick else 9
+    processes, steps = (3, 600) if arguments.quick else (7, 1500)
     versions = f"torch {torch.__version__}, Python {platform.python_version()}"
-    print(f"{versions}, {os.cpu_count()} cores, {repeats} repeats")
-    heading("around a loader that costs nothing", "µs a batch")
-    for name, added_us in evaluators(repeats).items():
-        line(name, added_us)
-    heading("CPU that unstarve run adds", "µs")
-    for workers in (0, 1):
-        for step, ms in (("empty step", 0), ("step of 2 ms", 2)):
-            bare_us, added_us = side_by_side(repeats, "next", workers, ms)
-            line(f"to a next(), {step}, {workers} workers ({bare_us:.0f} bare)", added_us)
-    (small_bare, small), (large_bare, large) = (recorded(repeats, "worker", size) for size in (SMALL, LARGE))
-    sample_us = (large - small) / (LARGE - SMALL)
-    line(f"to a batch in a worker ({small_bare:.0f} bare)", small - SMALL * sample_us)
-    sample_bare_us = (large_bare - small_bare) / (LARGE - SMALL)
-    line(f"to a sample in a worker ({sample_bare_us:.1f} bare)", sample_us)
-    heading("the stack sampler's thread", "ms a second")
-    line("beside Python code", statistics.median(sampler_ms() for _ in range(repeats)))
-    heading("wall time that unstarve run adds, without the sampler", "%")
-    rounds = rounds_of(0.005)
-    for workers in (0, 1):
-        bare_us, added_us = side_by_side(repeats, "train", workers, rounds)
-        line(f"to a step of 5 ms, {workers} workers ({bare_us / 1e3:.2f} ms bare)", 100 * added_us / bare_us)
+    print(f"{versions}, {os.cpu_count()} cores, {processes} processes of {steps} steps each")
+    for name, part in PARTS.items():
+        if arguments.only in (None, name):
+            part(processes, steps)
 
 
 def heading(what: str, unit: str) -> None:
-    print(f"\n{what:56}{unit:>12}{'bar':>8}")
+    print(f"\n{what:58}{unit:>12}{'±':>7}{'bar':>9}")
 
 
-def line(name: str, value: float) -> None:
-    bar = next((f"≤ {most:g}" for part, most in BARS.items() if part in name), "")
-    print(f"{name:56}{value:12.2f}{bar:>8}", flush=True)
+def line(name: str, values: Sequence[float], bar: float | None = None) -> None:
+    half = T_95[len(values)] * statistics.stdev(values) / math.sqrt(len(values))
+    limit = "" if bar is None else f"≤ {bar:g}"
+    print(f"{name:58}{statistics.mean(values):12.2f}{half:7.2f}{limit:>9}", flush=True)
 
 
-def evaluators(repeats: int) -> dict[str, float]:
+def evaluators(processes: int, steps: int) -> None:
     """Microseconds each evaluator adds to a batch, in turns with the bare loop."""
     from unstarve import LoaderEvaluator
 
-    batches = [(torch.zeros(8, 4), torch.zeros(8)) for _ in range(1000)]
+    heading("around a loader that costs nothing", "µs a batch")
+    batches = [(torch.zeros(8, 4), torch.zeros(8)) for _ in range(steps)]
     wrappers: dict[str, Callable[[Any], Iterable[Any]]] = {"unstarve LoaderEvaluator": LoaderEvaluator}
     try:
         from nvidia.dali.plugin.pytorch.loader_evaluator import LoaderEvaluator as DaliEvaluator
@@ -104,11 +92,16 @@ def evaluators(repeats: int) -> dict[str, float]:
     except ImportError:
         print("(DALI is not installed: no comparison with its evaluator)")
     times: dict[str, list[float]] = {name: [] for name in wrappers}
-    for _ in range(repeats * 10):
-        bare = loop_us(batches)
-        for name, wrap in wrappers.items():
-            times[name].append(loop_us(wrap(batches)) - bare)
-    return {name: statistics.median(values) for name, values in times.items()}
+    for _ in range(processes):
+        turns: dict[str, list[float]] = {name: [] for name in wrappers}
+        for _ in range(10):
+            bare = loop_us(batches)
+            for name, wrap in wrappers.items():
+                turns[name].append(loop_us(wrap(batches)) - bare)
+        for name, added in turns.items():
+            times[name].append(statistics.median(added))
+    for name, values in times.items():
+        line(name, values, 1.0 if name.startswith("unstarve") else None)
 
 
 def loop_us(loader: Iterable[Any]) -> float:
@@ -119,32 +112,56 @@ def loop_us(loader: Iterable[Any]) -> float:
     return (time.perf_counter_ns() - begin) / count / 1e3
 
 
-def sampler_ms() -> float:
-    """CPU milliseconds per second that looking at a busy thread's stack takes."""
-    from unstarve.collect.stacks import StackSampler
-
-    told: list[float] = []
-    begin = time.perf_counter()
-    sampler = StackSampler(lambda found, cpu_s: told.append(cpu_s), print, lambda: None)
-    while time.perf_counter() < begin + 1:
-        sum(range(100))
-    sampler.close()
-    return told[-1] * 1e3 / (time.perf_counter() - begin)
+def training_thread(processes: int, steps: int) -> None:
+    heading("CPU that unstarve run adds to the training thread", "µs a step")
+    for workers in (0, 1):
+        # Without workers, the training process makes the batch and pays for that, too.
+        bar = STEP_BAR_US if workers else STEP_BAR_US + BATCH_BAR_US + SIZE * SAMPLE_BAR_US
+        for step, us in (("empty step", 0), ("step of 2 ms", 2000)):
+            found = [told_by(under_unstarve("next", workers, us, steps)) for _ in range(processes)]
+            bare_us = statistics.mean(bare for bare, _ in found)
+            line(f"{step}, {workers} workers ({bare_us:.0f} µs bare)", [added for _, added in found], bar)
 
 
-def recorded(repeats: int, *child: str | int) -> tuple[float, float]:
-    """Microseconds of the bare child, and what recording adds to it; whole processes in turns."""
-    bare, under = [], []
-    for _ in range(repeats):
-        bare.append(float(told_by([sys.executable, __file__, "--child", *map(str, child)])))
-        under.append(float(told_by(under_unstarve(*child))))
-    return statistics.median(bare), statistics.median(u - b for u, b in zip(under, bare, strict=True))
+def worker_process(processes: int, steps: int) -> None:
+    heading("CPU that unstarve run adds to a worker", "µs")
+    told: dict[int, list[tuple[float, float]]] = {SMALL: [], LARGE: []}
+    for _ in range(processes):
+        for size, pairs in told.items():
+            child = ("worker", size, steps)
+            bare = told_by([sys.executable, __file__, "--child", *map(str, child)])
+            pairs.append((bare, told_by(under_unstarve(*child)) - bare))
+    sample_us = [(b - a) / (LARGE - SMALL) for (_, a), (_, b) in zip(told[SMALL], told[LARGE], strict=True)]
+    batch_us = [added - SMALL * each for (_, added), each in zip(told[SMALL], sample_us, strict=True)]
+    small_us, large_us = (statistics.mean(bare for bare, _ in told[size]) for size in (SMALL, LARGE))
+    line(f"a batch ({small_us:.0f} µs bare)", batch_us, BATCH_BAR_US)
+    line(f"a sample ({(large_us - small_us) / (LARGE - SMALL):.1f} µs bare)", sample_us, SAMPLE_BAR_US)
 
 
-def side_by_side(repeats: int, *child: str | int) -> tuple[float, float]:
-    """The same from children that are recorded and take every other batch from a loader that is not."""
-    pairs = [told_by(under_unstarve(*child)) for _ in range(repeats)]
-    return statistics.median(bare for bare, _ in pairs), statistics.median(added for _, added in pairs)
+def stack_sampler(processes: int, steps: int) -> None:
+    heading("CPU of the stack sampler's thread", "ms a second")
+    told = [told_by(under_unstarve("sampler")) for _ in range(processes)]
+    line("in the first second", [first for first, _ in told])
+    line("later", [later for _, later in told])
+
+
+def slowdown(processes: int, steps: int) -> None:
+    heading("wall time that unstarve run adds, all of it on", "%")
+    rounds = rounds_of(0.005)
+    for workers in (0, 1):
+        told = [told_by(under_unstarve("train", workers, rounds, steps)) for _ in range(processes)]
+        bare_ms = statistics.mean(bare for bare, _ in told) / 1e3
+        shares = [100 * added / bare for bare, added in told]
+        line(f"a step of 5 ms, {workers} workers ({bare_ms:.2f} ms bare)", shares, 1.0)
+
+
+PARTS: dict[str, Callable[[int, int], None]] = {
+    "evaluators": evaluators,
+    "step": training_thread,
+    "worker": worker_process,
+    "sampler": stack_sampler,
+    "slowdown": slowdown,
+}
 
 
 def under_unstarve(*child: str | int) -> list[str]:
@@ -157,58 +174,110 @@ def told_by(command: list[str]) -> Any:
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def two_iterators(workers: int, batches: int) -> tuple[Iterator[Any], Iterator[Any], torch.Tensor]:
-    """One that unstarve records, one like it from which all of unstarve has been taken off again."""
-    torch.set_num_threads(1)
-    rows = torch.zeros((batches + 100) * 8, 16)
-    loaders = [DataLoader(TensorDataset(rows, rows[:, 0]), batch_size=8, num_workers=workers) for _ in "ab"]
-    seen, bare = (iter(loader) for loader in loaders)
-    del bare.__dict__["_unstarve_tap"]
-    if workers:
-        queue = bare._worker_result_queue
-        del queue.get
-        queue._recv_bytes = queue._reader.recv_bytes
-    else:
-        bare._dataset_fetcher.__dict__["_unstarve_probe"] = None
-    for _ in range(50):
-        next(seen), next(bare)
-    return seen, bare, rows
+# --- what the children do ---------------------------------------------------------------------------------
 
 
-def in_turns(
-    workers: int, clock: Callable[[], int], step: Callable[[], object], *, timed_step: bool
-) -> list[float]:
-    """Bare microseconds of a ``next()`` (and the step behind it), and what recording adds."""
-    seen, bare, _ = two_iterators(workers, 400)
-    spent: dict[bool, list[int]] = {True: [], False: []}
-    for count in range(400):
-        for is_seen in (True, False) if count % 2 else (False, True):
-            begin = clock()
-            next(seen if is_seen else bare)
-            if timed_step:
-                step()
-            spent[is_seen].append(clock() - begin)
-            if not timed_step:
-                step()
-    bare_us = usual(spent[False]) / 1e3
-    return [bare_us, usual(spent[True]) / 1e3 - bare_us]
+class Switched:
+    """An iterator with unstarve on it, which can be taken off and put back between two batches."""
+
+    def __init__(self, workers: int, batches: int) -> None:
+        rows = torch.zeros((batches + 100) * SIZE, 16)
+        data = TensorDataset(rows, rows[:, 0])
+        self._iterator: Any = iter(DataLoader(data, batch_size=SIZE, num_workers=workers))
+        self._recorded_next = type(self._iterator).__next__
+        self._bare_next = self._recorded_next.__wrapped__
+        self._workers = workers
+        own = self._iterator.__dict__
+        self._tap = own["_unstarve_tap"]
+        if workers:
+            queue = own["_worker_result_queue"]
+            self._places = [(queue.__dict__, "get"), (queue.__dict__, "_recv_bytes")]
+        else:
+            self._places = [(own["_dataset_fetcher"].__dict__, "_unstarve_probe")]
+        self._things = [place[name] for place, name in self._places]
+        self.set(True)
+        for _ in range(50):
+            next(self._iterator)
+
+    def set(self, on: bool) -> Callable[[], Any]:
+        """Switch unstarve; what then gives the next batch."""
+        own = self._iterator.__dict__
+        if on:
+            own["_unstarve_tap"] = self._tap
+            for (place, name), thing in zip(self._places, self._things, strict=True):
+                place[name] = thing
+            return functools.partial(self._recorded_next, self._iterator)
+        own.pop("_unstarve_tap", None)
+        for place, name in self._places:
+            place.pop(name, None)
+        if self._workers:
+            queue = own["_worker_result_queue"]
+            queue._recv_bytes = queue._reader.recv_bytes
+        return functools.partial(self._bare_next, self._iterator)
 
 
-def next_us(workers: int, step_ms: int) -> list[float]:
-    """CPU of the training thread per ``next()``, slow ones left out."""
+def in_turns(steps: int, measure: Callable[[bool], float]) -> list[float]:
+    """Microseconds without unstarve, and what it adds, from nanoseconds measured off and on in turns."""
+    pairs = []
+    for count in range(steps):
+        spent = {on: measure(on) for on in ((True, False) if count % 2 else (False, True))}
+        pairs.append((spent[False], spent[True]))
+    bare = usual([off for off, _ in pairs])
+    return [bare / 1e3, usual([on - off for off, on in pairs]) / 1e3]
+
+
+def next_us(workers: int, step_us: int, steps: int) -> list[float]:
+    """Microseconds of the training thread's CPU in a bare ``next()``, and what recording adds."""
+    switched = Switched(workers, 2 * steps)
     x = torch.zeros(512, 16)
 
-    def step() -> None:
-        until = time.perf_counter_ns() + step_ms * 1_000_000
+    def spent_ns(on: bool) -> int:
+        advance = switched.set(on)
+        until = time.perf_counter_ns() + step_us * 1000
         while time.perf_counter_ns() < until:
             x.sum()
+        begin = time.thread_time_ns()
+        advance()
+        return time.thread_time_ns() - begin
 
-    return in_turns(workers, time.thread_time_ns, step, timed_step=False)
+    return in_turns(steps, spent_ns)
 
 
-def usual(values: list[int]) -> float:
-    """The mean without the largest tenth: what other processes of the machine cause."""
-    return statistics.mean(sorted(values)[: int(0.9 * len(values))])
+def train_us(workers: int, rounds: int, steps: int) -> list[float]:
+    """Microseconds of a bare step that computes, and what all of unstarve adds; by stretches of steps."""
+    from unstarve.collect.recorder import recorder
+
+    stretch = 20
+    switched = Switched(workers, 2 * steps)
+    owner = recorder()
+    assert owner is not None
+    sampler = owner._sampler
+    assert sampler is not None
+    x = torch.rand(64, 64)
+
+    def ns_a_step(on: bool) -> float:
+        advance = switched.set(on)
+        sampler.resume() if on else sampler.pause()
+        begin = unhindered_ns()
+        for _ in range(stretch):
+            advance()
+            for _ in range(rounds):
+                x.matmul(x)
+        return (unhindered_ns() - begin) / stretch
+
+    return in_turns(steps // stretch, ns_a_step)
+
+
+def unhindered_ns() -> int:
+    """Wall clock, less what this thread has waited for a core that other processes had."""
+    queued = int(Path("/proc/thread-self/schedstat").read_text().split()[1])
+    return time.perf_counter_ns() - queued
+
+
+def usual(values: Sequence[float], left_out: float = 0.05) -> float:
+    """The mean without the extremes on both sides, which are other processes' doing."""
+    cut = int(left_out * len(values))
+    return statistics.mean(sorted(values)[cut : len(values) - cut])
 
 
 class Clock(Dataset[int]):
@@ -224,39 +293,46 @@ class Clock(Dataset[int]):
         return 0 if index % self.size else time.thread_time_ns()
 
 
-def worker_us(size: int) -> float:
+def worker_us(size: int, batches: int) -> float:
     """CPU of a worker's main thread from batch to batch."""
-    batches = 2000
     loader = DataLoader(Clock(batches, size), batch_size=size, num_workers=1)
     clocks = [int(batch[0]) for batch in loader][50:]
     return usual([b - a for a, b in pairwise(clocks)]) / 1e3
 
 
-def train_us(workers: int, rounds: int) -> list[float]:
-    """Wall time of a step that computes; the slowest tenth left out."""
-    x = torch.rand(64, 64)
+def sampler_ms() -> list[float]:
+    """CPU milliseconds a second of the sampler's thread beside Python code: in the first one, and later."""
+    from unstarve.collect.recorder import recorder
 
-    def step() -> None:
-        for _ in range(rounds):
-            x.matmul(x)
-
-    return in_turns(workers, time.perf_counter_ns, step, timed_step=True)
+    next(iter(DataLoader(torch.zeros(8, 1), batch_size=SIZE)))
+    owner = recorder()
+    assert owner is not None
+    sampler = owner._sampler
+    assert sampler is not None
+    told = []
+    for seconds in (1, 1, 2):
+        begin, before_s = time.perf_counter(), sampler._own_cpu_s
+        while time.perf_counter() < begin + seconds:
+            sum(range(100))
+        told.append((sampler._own_cpu_s - before_s) * 1e3 / seconds)
+    return [told[0], told[-1]]
 
 
 def rounds_of(step_s: float) -> int:
     """How often to multiply for a step of that length."""
-    torch.set_num_threads(1)
     x, count = torch.rand(64, 64), 0
-    begin = time.perf_counter()
-    while time.perf_counter() < begin + 1:
-        x.matmul(x)
-        count += 1
+    until = time.thread_time() + 1
+    while time.thread_time() < until:
+        for _ in range(10):
+            x.matmul(x)
+        count += 10
     return round(count * step_s)
 
 
 CHILDREN: dict[str, Callable[..., float | list[float]]] = {
     "next": next_us,
     "worker": worker_us,
+    "sampler": sampler_ms,
     "train": train_us,
 }
 

@@ -7,3 +7,5 @@ void bind_columns(nanobind::module_ &module);
 void bind_formats(nanobind::module_ &module);
 void bind_reader(nanobind::module_ &module);
 void bind_batches(nanobind::module_ &module);
+void bind_collect(nanobind::module_ &module);
+void bind_wait(nanobind::module_ &module);

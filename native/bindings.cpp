@@ -43,20 +43,6 @@ void gather(const Source &source, const Index &index, const Out &out, unsigned t
     unstarve::gather(rows, index.data(), index.shape(0), static_cast<std::byte *>(out.data()), threads);
 }
 
-// The GIL is kept: a reading is shorter than giving it away and getting it back.
-nb::tuple read_counters(int schedstat, int io) {
-    const unstarve::Reading r = unstarve::read_counters(schedstat, io);
-    return nb::make_tuple(r.wall_ns, r.cpu_ns, r.system_ns, r.queued_ns, r.asked_bytes, r.storage_bytes,
-                          r.major_faults, r.switches);
-}
-
-nb::tuple read_quick(int schedstat) {
-    std::int64_t cpu_ns = 0;
-    std::int64_t queued_ns = 0;
-    unstarve::read_quick(schedstat, cpu_ns, queued_ns);
-    return nb::make_tuple(cpu_ns, queued_ns);
-}
-
 }  // namespace
 
 NB_MODULE(_native, module) {
@@ -64,11 +50,10 @@ NB_MODULE(_native, module) {
     module.def("gather", &gather, "source"_a.noconvert(), "index"_a.noconvert(), "out"_a.noconvert(),
                "threads"_a = 0,
                "Copy rows of source at int64 indices into out; all C-contiguous and on the CPU.");
-    module.def("read_counters", &read_counters, "schedstat"_a, "io"_a,
-               "Wall, CPU, system and queued ns, asked and storage bytes, major faults, switches; -1 is unknown.");
-    module.def("read_quick", &read_quick, "schedstat"_a, "CPU and queued ns of the calling thread.");
     bind_columns(module);
     bind_formats(module);
     bind_reader(module);
     bind_batches(module);
+    bind_collect(module);
+    bind_wait(module);
 }

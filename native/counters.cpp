@@ -5,26 +5,26 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstring>
+#include <initializer_list>
 
 namespace unstarve {
 namespace {
 
 constexpr std::int64_t kSecond = 1'000'000'000;
+constexpr std::size_t kDelayField = 39;  // of /proc/…/stat, counted from 0 behind the name, which may hold blanks
 
 std::int64_t now_ns(clockid_t clock) {
     timespec time{};
     return clock_gettime(clock, &time) == 0 ? time.tv_sec * kSecond + time.tv_nsec : kUnknown;
 }
 
-// The numbers in a small text, in order; anything else separates them. How many there were.
-std::size_t numbers_in(int fd, std::int64_t *values, std::size_t most) {
-    char text[256];
-    const ssize_t length = fd < 0 ? -1 : pread(fd, text, sizeof text, 0);
+// The numbers in a text, in order; anything else separates them. How many there were.
+std::size_t numbers_in(const char *text, const char *end, std::int64_t *values, std::size_t most) {
     std::size_t found = 0;
     bool inside = false;
-    for (ssize_t at = 0; at < length; ++at) {
-        const char c = text[at];
-        if (c < '0' || c > '9') {
+    for (; text < end; ++text) {
+        if (*text < '0' || *text > '9') {
             inside = false;
             continue;
         }
@@ -35,26 +35,51 @@ std::size_t numbers_in(int fd, std::int64_t *values, std::size_t most) {
             values[found++] = 0;
             inside = true;
         }
-        values[found - 1] = values[found - 1] * 10 + (c - '0');
+        values[found - 1] = values[found - 1] * 10 + (*text - '0');
     }
     return found;
 }
 
-// "39448 1203 7": ns on a CPU, ns runnable but not running, timeslices.
-std::int64_t queued(int schedstat) {
-    std::int64_t values[3];
-    return numbers_in(schedstat, values, 3) == 3 ? values[1] : kUnknown;
+template <std::size_t most>
+bool read_numbers(int fd, std::int64_t (&values)[most]) {
+    char text[256];
+    const ssize_t length = fd < 0 ? -1 : pread(fd, text, sizeof text, 0);
+    return length > 0 && numbers_in(text, text + length, values, most) == most;
+}
+
+// "7 (python3) S 1 7 7 0 -1 4194560 …": ticks of block-I/O delay, or kUnknown.
+std::int64_t delay_ticks(int stat) {
+    char text[1024];
+    const ssize_t length = stat < 0 ? -1 : pread(stat, text, sizeof text - 1, 0);
+    if (length <= 0) {
+        return kUnknown;
+    }
+    text[length] = '\0';
+    const char *at = std::strrchr(text, ')');
+    for (std::size_t field = 0; at != nullptr && field <= kDelayField; ++field) {
+        at = std::strchr(at + 1, ' ');
+    }
+    std::int64_t ticks[1];
+    const bool found = at != nullptr && numbers_in(at, text + length, ticks, 1) == 1;
+    return found ? ticks[0] : kUnknown;
 }
 
 }  // namespace
 
-Reading read_counters(int schedstat, int io) {
-    Reading reading{0, 0, 0, queued(schedstat), kUnknown, kUnknown, 0, 0};
-    std::int64_t values[5];  // rchar, wchar, syscr, syscw, read_bytes
-    if (numbers_in(io, values, 5) == 5) {
-        reading.asked_bytes = values[0];
-        reading.storage_bytes = values[4];
+std::int64_t clock_ns() { return now_ns(CLOCK_MONOTONIC); }
+
+// "39448 1203 7": ns on a CPU, ns runnable but not running, timeslices.
+std::int64_t Counters::queued() {
+    std::int64_t values[3];
+    if (!read_numbers(schedstat_, values)) {
+        schedstat_ = -1;
+        return kUnknown;
     }
+    return values[1];
+}
+
+void Counters::read_thread(Reading &reading) {
+    reading.queued_ns = queued();
 #ifdef RUSAGE_THREAD
     rusage usage{};
     if (getrusage(RUSAGE_THREAD, &usage) == 0) {
@@ -64,13 +89,52 @@ Reading read_counters(int schedstat, int io) {
     }
 #endif
     reading.cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
-    reading.wall_ns = now_ns(CLOCK_MONOTONIC);
+    reading.wall_ns = clock_ns();
+}
+
+Reading Counters::read() {
+    Reading reading{};
+    std::int64_t values[5];  // rchar, wchar, syscr, syscw, read_bytes
+    const bool known = read_numbers(io_, values);
+    reading.asked_bytes = known ? values[0] : kUnknown;
+    reading.storage_bytes = known ? values[4] : kUnknown;
+    io_ = known ? io_ : -1;
+    const std::int64_t ticks = delay_ticks(stat_);
+    reading.delay_ns = ticks < 0 ? kUnknown : ticks * tick_ns_;
+    stat_ = ticks < 0 ? -1 : stat_;
+    read_thread(reading);
     return reading;
 }
 
-void read_quick(int schedstat, std::int64_t &cpu_ns, std::int64_t &queued_ns) {
-    queued_ns = queued(schedstat);
-    cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
+Reading Counters::read_light(const Reading &before) {
+    Reading reading = before;
+    read_thread(reading);
+    return reading;
+}
+
+Moment Counters::ask() {
+    Moment moment{};
+    moment.queued_ns = queued();
+    moment.cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
+    moment.wall_ns = clock_ns();
+    return moment;
+}
+
+Moment Counters::got() {
+    Moment moment{};
+    moment.wall_ns = clock_ns();
+    moment.cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
+    moment.queued_ns = queued();
+    return moment;
+}
+
+void Counters::close() {
+    for (int *fd : {&schedstat_, &io_, &stat_}) {
+        if (*fd >= 0) {
+            ::close(*fd);  // where somebody else was faster, there is nothing left to do
+        }
+        *fd = -1;
+    }
 }
 
 }  // namespace unstarve

@@ -43,8 +43,6 @@ def gather_columns(
     batches: list[torch.Tensor],
     threads: int = 0,
 ) -> bool: ...
-def read_counters(schedstat: int, io: int) -> tuple[int, int, int, int, int, int, int, int]: ...
-def read_quick(schedstat: int) -> tuple[int, int]: ...
 def read_files(
     plan: NDArray[np.int64],
     names: bytes,
@@ -54,3 +52,11 @@ def read_files(
     threads: int,
     uring: bool,
 ) -> tuple[list[tuple[int, int, int, int]], int, bool, bool]: ...
+
+# Twins: `record.ledger.PythonLedger`, `collect.counters.PythonCounters`, `collect.waits.PythonWait` and
+# `PythonWork`, `collect.receiving.PythonReceiving`.
+Ledger: Any
+Counters: Any
+Wait: Any
+Work: Any
+Receiving: Any

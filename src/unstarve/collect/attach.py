@@ -72,8 +72,6 @@ def _wrap_iterator(cls: type) -> None:
         _wrap_beginning(cls, "_reset")
     if "__next__" in own:
         _wrap_next(cls)
-    if "_try_get_data" in own:
-        _wrap_try_get_data(cls)
     home: Any = sys.modules[cls.__module__]
     if hasattr(home, "_worker_loop"):  # torchdata has a loop of its own, imported by name
         _wrap_worker_loop(sys.modules[home._worker_loop.__module__])
@@ -147,25 +145,27 @@ def _wrap_sampler(cls: Any) -> None:
     @functools.wraps(original)
     def _next_index(self: Any) -> Any:
         begin_ns = time.perf_counter_ns()
-        try:
-            return original(self)
-        finally:
-            tap = self.__dict__.get(_TAP)
-            if tap is not None:
-                tap.sampler_ns += time.perf_counter_ns() - begin_ns
+        index = original(self)
+        tap = self.__dict__.get(_TAP)
+        if tap is not None:
+            tap.wait.sampled(begin_ns)
+        return index
 
     cls._next_index = _next_index
 
 
-def _wrap_try_get_data(cls: Any) -> None:
+def wrap_try_get_data(cls: Any) -> None:
+    """Tell the taps which task came out of the workers' queue: out of order, nobody else knows."""
     original = cls._try_get_data
+    if hasattr(original, "__wrapped__"):
+        return
 
     @functools.wraps(original)
     def _try_get_data(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
         tap = self.__dict__.get(_TAP)
         if tap is not None and result[0] and type(result[1][0]) is int:
-            tap.last_task = result[1][0]
+            tap.wait.last_task = result[1][0]
         return result
 
     cls._try_get_data = _try_get_data
@@ -194,7 +194,7 @@ def _wrap_next(cls: type) -> None:
         tap = self.__dict__.get(_TAP)
         if tap is None:
             return original(self)
-        return tap.take(original, self)
+        return tap.wait.take(tap, original, self)
 
     cls.__next__ = __next__  # type: ignore[attr-defined]  # see above
 

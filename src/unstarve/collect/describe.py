@@ -50,12 +50,14 @@ class Scale:
     images, whose first dimension is the colour.
     """
 
-    __slots__ = ("_collated", "_count", "_full")
+    __slots__ = ("_collated", "_count", "_full", "usual")
 
     def __init__(self, batch_size: Any, *, collated: bool) -> None:
         self._collated = collated
         self._full = batch_size if isinstance(batch_size, int) else None
         """What a full batch counts; None when there is nothing to learn from it, or nothing left."""
+        self.usual = False
+        """Whether samples are counted by the first dimension, whatever comes."""
         self._count: Callable[[Any], int] | None = None
         """How samples are counted where it is not by the first dimension."""
 
@@ -66,6 +68,7 @@ class Scale:
             return self._count(batch), nbytes
         if self._full is None or size == self._full:
             self._full = None
+            self.usual = self._collated
             return size, nbytes
         self._count = next((count for count in (_columns, _rows) if count(batch) == self._full), None)
         return (size if self._count is None else self._full), nbytes

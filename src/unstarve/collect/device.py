@@ -3,8 +3,9 @@
 An event recorded when training asks for a batch fires once the device has finished all that was queued;
 one recorded when the batch is there fires at once if the device was idle by then. What lies between the
 two on the device's own clock is time in which it had nothing to do and data was what it waited for.
-Events are read later, when they have fired; nothing here ever waits for the device, wakes one that
-training does not use, or lets an error of its own reach training.
+Events are read later, when they have fired, and beside training: while it waits for its device, every
+microsecond before the next launch counts. Nothing here ever waits for the device, wakes one that training
+does not use, or lets an error of its own reach training.
 
 Where work is spread over streams, the device is idle when all of them are: a wait is marked on each stream
 that training was seen to use, and only the time common to all counts. While a CUDA graph is being
@@ -34,8 +35,8 @@ _StreamKey = tuple[int, int, int]
 """Id, device, kind of device: what torch calls a stream by."""
 
 _READ_EVERY_NS = 500_000_000
-_READ_EVERY = 64
-"""Waits. Reading many at once is cheaper than each when it is due: the code is in the caches."""
+_READ_EVERY = 256
+"""Waits. So late, or so many of them, and training reads by itself what nobody has read for it."""
 _GAUGE_EVERY_NS = 5_000_000_000
 """A reading takes the driver more than a millisecond; it remembers the last 14 s."""
 _MOST_UNREAD = 1024
@@ -69,21 +70,13 @@ class _Plan(NamedTuple):
     """None where optimizers have told which devices count."""
 
 
-class Mark(NamedTuple):
-    """A wait that has begun: an event on each lane."""
-
-    plan: _Plan
-    asked: list[torch.cuda.Event]
-
-
-class _Waited(NamedTuple):
-    """A wait that is over but whose events may not have fired."""
-
-    mark: Mark
-    got: list[torch.cuda.Event]
-    what: What
-    ask_ns: int
-    got_ns: int
+Events = list[torch.cuda.Event]
+"""One on each lane."""
+Mark = tuple[_Plan, Events]
+"""A wait that has begun."""
+_Waited = tuple[Mark, Events, What, int, int]
+"""A wait that is over but whose events may not have fired: its mark and the events at its end, what it was,
+and its ends on the host's clock. Plain tuples: they are made for every batch."""
 
 
 class DeviceClock:
@@ -98,11 +91,22 @@ class DeviceClock:
         self._errors = 0
         self._off = False
         """Closed, or given up."""
+        self._in_use = False
+        """This process has initialized CUDA."""
         self._main_thread = threading.main_thread().ident
         self._thread = self._main_thread
         """The thread that trains: the main one, or the first in which an optimizer was seen at work."""
         self._plan: _Plan | None = None
         self._unread: deque[_Waited] = deque()
+        self._reading = threading.Lock()
+        # Without the Python around them.
+        base = getattr(torch._C, "_CudaEventBase", torch.cuda.Event)
+        self._record: Callable[..., None] = base.record
+        self._query: Callable[..., bool] = base.query
+        self._elapsed_ms: Callable[..., float] = base.elapsed_time
+        self._capturing: Callable[[], bool] = getattr(
+            torch._C, "_cuda_isCurrentStreamCapturing", torch.cuda.is_current_stream_capturing
+        )
         self._free: dict[int, list[torch.cuda.Event]] = {}
         self._gauges: dict[int, Gauge | None] = {}
         self._next_read_ns = self._next_gauge_ns = 0
@@ -121,52 +125,65 @@ class DeviceClock:
 
     def ask(self) -> Mark | None:
         """Training begins to wait: what `got` is to be given; None where there is nothing to be timed."""
-        if self._off or not cuda_in_use():
+        if self._off or not (self._in_use or self._comes_into_use()):
             return None
-        if self._hook is None:  # a training that never meets CUDA pays for no hook
-            self._hook = register_optimizer_step_post_hook(self._after_step)
         if threading.get_ident() != self._thread:
             return None
-        begin_ns = time.perf_counter_ns()
         self._asks += 1
-        mark = None
         try:
-            if not torch.cuda.is_current_stream_capturing():
-                plan = self._plan
-                if plan is None or not self._asks % _LEARN_EVERY or _has_moved(plan):
-                    plan = self._plan = self._make_plan()
-                mark = Mark(plan, _recorded(plan))
+            if self._capturing():
+                return None
+            plan = self._plan
+            if plan is None or not self._asks % _LEARN_EVERY or _has_moved(plan):
+                plan = self._plan = self._make_plan()
+            return plan, self._recorded(plan)
         except Exception as error:  # a broken context is training's to find out about, not ours to report
             self._fail(error)
-        self._own_ns += time.perf_counter_ns() - begin_ns
-        return mark
+            return None
 
     def got(self, mark: Mark, what: What, ask_ns: int, got_ns: int) -> None:
         """The wait is over: `ask_ns` and `got_ns` are its ends on the host's clock."""
         try:
-            if torch.cuda.is_current_stream_capturing():
+            if self._capturing():
                 _recycle(mark, [])  # a capture began during the wait: it cannot be timed
                 return
-            self._unread.append(_Waited(mark, _recorded(mark.plan), what, ask_ns, got_ns))
-            if got_ns >= self._next_read_ns or not self._asks % _READ_EVERY:
+            self._unread.append((mark, self._recorded(mark[0]), what, ask_ns, got_ns))
+            if got_ns >= self._next_read_ns or len(self._unread) >= _READ_EVERY:
+                self._next_read_ns = got_ns + _READ_EVERY_NS
                 self.read(got_ns)
-            if got_ns >= self._next_gauge_ns:
-                self.read_gauges({lane.device for lane in mark.plan.lanes}, got_ns)
+        except Exception as error:  # see `ask`
+            self._fail(error)
+
+    def look_on(self, now_ns: int) -> None:
+        """To be called again and again by a thread beside training: read what is there to be read."""
+        if self._off or not self._asks:
+            return
+        try:
+            self._next_read_ns = now_ns + _READ_EVERY_NS
+            self.read(now_ns)
+            plan = self._plan
+            if plan is not None and now_ns >= self._next_gauge_ns:
+                self.read_gauges({lane.device for lane in plan.lanes}, now_ns)
         except Exception as error:  # see `ask`
             self._fail(error)
 
     def read(self, now_ns: int) -> None:
         """Write the waits whose events have fired; the others are left for later."""
-        self._next_read_ns = now_ns + _READ_EVERY_NS
-        with any_capture_allowed():
-            while self._unread and _fired(self._unread[0].got):
-                mark, got, what, ask_ns, got_ns = self._unread.popleft()
-                for device, stall_ns in _stalls(mark, got):
-                    self._write(f.STALL, now_ns, (*what, device, 0, ask_ns, got_ns, stall_ns))
-                _recycle(mark, got)
-        while len(self._unread) > _MOST_UNREAD:
-            given_up = self._unread.popleft()
-            _recycle(given_up.mark, given_up.got)
+        if not self._reading.acquire(blocking=False):
+            return  # another thread is at it
+        try:
+            unread = self._unread
+            with any_capture_allowed():
+                while unread and all(self._query(event) for event in unread[0][1]):
+                    mark, got, what, ask_ns, got_ns = unread.popleft()
+                    for device, stall_ns in self._stalls(mark, got):
+                        self._write(f.STALL, now_ns, (*what, device, 0, ask_ns, got_ns, stall_ns))
+                    _recycle(mark, got)
+            while len(unread) > _MOST_UNREAD:
+                given_up = unread.popleft()
+                _recycle(given_up[0], given_up[1])
+        finally:
+            self._reading.release()
 
     def read_gauges(self, devices: set[int], now_ns: int) -> None:
         """Write what the driver knows of these devices since the last time."""
@@ -182,7 +199,7 @@ class DeviceClock:
                     self._write(f.GAUGE, now_ns, (device, flags, at_ns - offset_ns, percent, *memory))
 
     def take_own_ns(self) -> int:
-        """What `ask` and the optimizers' hook have cost training since the last call."""
+        """What the optimizers' hook has cost training since the last call."""
         own_ns, self._own_ns = self._own_ns, 0
         return own_ns
 
@@ -198,7 +215,36 @@ class DeviceClock:
         except Exception as error:  # see `ask`
             self._fail(error)
 
+    def _recorded(self, plan: _Plan) -> Events:
+        """An event on each lane, now."""
+        events = []
+        for _, stream, free in plan.lanes:
+            event = free.pop() if free else torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch does not type it
+            self._record(event, stream)
+            events.append(event)
+        return events
+
+    def _stalls(self, mark: Mark, got: Events) -> list[tuple[int, int]]:
+        """Device and nanoseconds: idle is what all streams of a device have in common."""
+        lanes, asked = mark[0].lanes, mark[1]
+        if len(got) == 1:
+            return [(lanes[0].device, max(round(self._elapsed_ms(asked[0], got[0]) * 1e6), 0))]
+        found: dict[int, float] = {}
+        for asked_lane, asked_event in zip(lanes, asked, strict=True):
+            for got_lane, got_event in zip(lanes, got, strict=True):
+                if asked_lane.device == got_lane.device:
+                    ms = self._elapsed_ms(asked_event, got_event)
+                    found[got_lane.device] = min(ms, found.get(got_lane.device, ms))
+        return [(device, max(round(ms * 1e6), 0)) for device, ms in found.items()]
+
     # --- what training uses -------------------------------------------------------------------------------
+
+    def _comes_into_use(self) -> bool:
+        """Whether CUDA has been initialized meanwhile; a training that never meets it pays for no hook."""
+        self._in_use = cuda_in_use()
+        if self._in_use:
+            self._hook = register_optimizer_step_post_hook(self._after_step)
+        return self._in_use
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """After any optimizer's step: learn thread, devices and streams of training.
@@ -212,7 +258,7 @@ class DeviceClock:
         begin_ns = time.perf_counter_ns()
         try:
             devices = self._devices_of(optimizer)
-            if devices and not torch.cuda.is_current_stream_capturing():
+            if devices and not self._capturing():
                 self._learn(devices)
         except Exception as error:  # see `ask`
             self._fail(error)
@@ -288,44 +334,13 @@ def _has_moved(plan: _Plan) -> bool:
     )
 
 
-def _recorded(plan: _Plan) -> list[torch.cuda.Event]:
-    """An event on each lane, now."""
-    events = []
-    for _, stream, free in plan.lanes:
-        event = free.pop() if free else torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch does not type it
-        event.record(stream)
-        events.append(event)
-    return events
-
-
-def _stalls(mark: Mark, got: list[torch.cuda.Event]) -> list[tuple[int, int]]:
-    """Device and nanoseconds: idle is what all streams of a device have in common."""
-    if len(got) == 1:
-        return [(mark.plan.lanes[0].device, max(round(mark.asked[0].elapsed_time(got[0]) * 1e6), 0))]
-    found: dict[int, float] = {}
-    for asked_lane, asked in zip(mark.plan.lanes, mark.asked, strict=True):
-        for got_lane, event in zip(mark.plan.lanes, got, strict=True):
-            if asked_lane.device == got_lane.device:
-                ms = asked.elapsed_time(event)
-                found[got_lane.device] = min(ms, found.get(got_lane.device, ms))
-    return [(device, max(round(ms * 1e6), 0)) for device, ms in found.items()]
-
-
 def _stream(key: _StreamKey) -> torch.cuda.Stream:
     return torch.cuda.Stream(stream_id=key[0], device_index=key[1], device_type=key[2])  # type: ignore[no-untyped-call]  # torch does not type it
 
 
-def _fired(events: list[torch.cuda.Event]) -> bool:
-    return all(event.query() for event in events)  # type: ignore[no-untyped-call]  # torch does not type it
-
-
-def _recycle(mark: Mark, got: list[torch.cuda.Event]) -> None:
+def _recycle(mark: Mark, got: Events) -> None:
     """Let the events be used again, on their device."""
-    if len(mark.plan.lanes) == 1:
-        free = mark.plan.lanes[0].free
-        free += mark.asked
-        free += got
-        return
-    for events in (mark.asked, got):
-        for lane, event in zip(mark.plan.lanes, events, strict=False):
+    plan, asked = mark
+    for events in (asked, got):
+        for lane, event in zip(plan.lanes, events, strict=False):
             lane.free.append(event)

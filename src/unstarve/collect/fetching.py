@@ -16,14 +16,15 @@ from typing import Any
 from torch.utils.data._utils import fetch as stock
 
 from unstarve.collect import opens
-from unstarve.collect.counters import Reading, own_counters
+from unstarve.collect.counters import own_counters
 from unstarve.collect.recorder import Recorder
 from unstarve.collect.transforms import wrap_transforms
+from unstarve.collect.waits import Work
 from unstarve.record import format as f
 
 PROBE = "_unstarve_probe"
 """Attribute of a fetcher: the probe that times it."""
-_TIMED = "_unstarve_timed"
+_STAND_IN = "_unstarve_stand_in"
 
 _clock = time.perf_counter_ns
 _UNKNOWN = -1
@@ -34,21 +35,17 @@ _FIRST_BATCHES = 4
 class Probe:
     """Times the fetches of one worker process, or of one loader in the training process."""
 
+    __slots__ = ("_batches", "_slowest_index", "owner", "slow_ns", "work")
+
     def __init__(self, owner: Recorder, loader: int) -> None:
         self.owner = owner
-        self.iteration = 0
-        """How often the loader has started over, as this process saw it."""
-        self.task = 0
-        """torch's number of the batch being made."""
-        self.received_ns = 0
-        """When the indices of this batch arrived here."""
-        self._loader = loader
-        self._at_begin: Reading
-        self._at_end: Reading | None = None
-        self._at_collate: Reading | None = None
-        self._batches = 0
-        self._slowest_ns = 0
+        self.work = Work(owner.writer.ledger, f.WORK, f.letters(f.WORK))
+        """Which batch it is, and what it has cost so far."""
+        self.work.loader = loader
+        self.slow_ns = 0
+        """What the slowest sample of this batch has taken so far; told by `note_sample`."""
         self._slowest_index: Any = _UNKNOWN
+        self._batches = 0
 
     def fetch(self, original: Callable[[Any, Any], Any], fetcher: Any, index: Any) -> Any:
         """Run torch's own fetch and record what it cost.
@@ -57,87 +54,60 @@ class Probe:
         any other time (torchdata saves the dataset's state from there) finds what torch has put there.
         """
         dataset, collate = fetcher.dataset, fetcher.collate_fn
-        begin = self._begin()
-        fetcher.collate_fn = functools.partial(self._collate, collate)
-        if isinstance(fetcher, stock._MapDatasetFetcher):
-            timed = fetcher.__dict__.get(_TIMED)  # kept there: the probe must not keep a dataset alive
-            if timed is None or timed.dataset is not dataset:
-                timed = fetcher.__dict__[_TIMED] = _TimedDataset(dataset, self)
-            fetcher.dataset = timed
-        failed = True
+        counters, work = own_counters(), self.work
+        stand_in = fetcher.__dict__.get(_STAND_IN)  # kept there: the probe must not keep a dataset alive
+        if stand_in is None or stand_in.dataset is not dataset or stand_in.collate is not collate:
+            stand_in = fetcher.__dict__[_STAND_IN] = _StandIn(fetcher, self)
+        if self._batches < _FIRST_BATCHES:  # by then a dataset has imported what it uses
+            self._batches += 1
+            opens.install()
+            wrap_transforms()
+        self.slow_ns = opens.count = 0
+        opens.counting = True
+        # Between two batches a worker reads no files; a training process may.
+        work.begin(counters, work.loader == f.NO_LOADER)
+        fetcher.dataset, fetcher.collate_fn = stand_in.timed_dataset, stand_in.timed_collate
+        failed = f.FAILED
         try:
             batch = original(fetcher, index)
-            failed = False
+            failed = 0
             return batch
         finally:
             fetcher.dataset, fetcher.collate_fn = dataset, collate
             opens.counting = False
             try:
-                self._at_end = own_counters().read()
-                self._record(begin, self._at_end, _count(index), failed)
+                self._record(work.done(counters), failed, index)
             except Exception as error:  # a defect of ours must not hide the user's own exception
-                self.owner.lose(f"the work on batch {self.task}: {error!r}")
-
-    @property
-    def last(self) -> tuple[Reading, Reading] | None:
-        """The readings around the fetch before; None before the first."""
-        return None if self._at_end is None else (self._at_begin, self._at_end)
-
-    def _begin(self) -> Reading:
-        if self._batches < _FIRST_BATCHES:  # by then a dataset has imported what it uses
-            self._batches += 1
-            opens.install()
-            wrap_transforms()
-        self._at_collate = None
-        self._slowest_ns, self._slowest_index = 0, _UNKNOWN
-        opens.count, opens.counting = 0, True
-        # Between two batches a worker reads no files; a training process may.
-        last = self._at_end if self._loader == f.NO_LOADER else None
-        self._at_begin = own_counters().read() if last is None else own_counters().light(last)
-        return self._at_begin
+                self.owner.lose(f"the work on batch {work.task}: {error!r}")
 
     def _collate(self, collate: Callable[[Any], Any], data: Any) -> Any:
-        self._at_collate = own_counters().light(self._at_begin)
+        self.work.collate(own_counters())
         return collate(data)
 
     def note_sample(self, index: Any, taken_ns: int) -> None:
-        """One ``dataset[index]`` took so long."""
-        if taken_ns > self._slowest_ns:
-            self._slowest_ns = taken_ns
-            self._slowest_index = index
+        """``dataset[index]`` was the slowest sample of this batch so far."""
+        self.slow_ns = taken_ns
+        self._slowest_index = index
 
-    def _record(self, begin: Reading, end: Reading, samples: int, failed: bool) -> None:
-        collate = self._at_collate or end
-        self.owner.row(
-            f.WORK,
-            end.wall_ns,
-            (
-                self._loader,
-                f.FAILED if failed else 0,
-                self.iteration,
-                self.task,
-                samples,
-                self.received_ns or begin.wall_ns,
-                begin.wall_ns,
-                collate.wall_ns,
-                end.wall_ns,
-                collate.cpu_ns - begin.cpu_ns,
-                collate.system_ns - begin.system_ns,
-                _difference(collate.queued_ns, begin.queued_ns),
-                # Collating reads no files, as a rule: what both have read was read by fetching.
-                _difference(end.asked_bytes, begin.asked_bytes),
-                _difference(end.storage_bytes, begin.storage_bytes),
-                _difference(end.delay_ns, begin.delay_ns),
-                end.major_faults - begin.major_faults,
-                end.switches - begin.switches,
-                end.cpu_ns - collate.cpu_ns,
-                end.system_ns - collate.system_ns,
-                _difference(end.queued_ns, collate.queued_ns),
-                _number(self._slowest_index),
-                self._slowest_ns,
-                opens.count,
-            ),
-        )
+    def _record(self, done_ns: int, failed: int, index: Any) -> None:
+        self.work.slow_ns = self.slow_ns
+        slow_index = _number(self._slowest_index) if self.slow_ns else _UNKNOWN
+        self.work.record(failed, _count(index), slow_index, opens.count)
+        if done_ns >= self.owner.writer.ledger.next_flush_ns:
+            self.owner.flush(done_ns)
+
+
+class _StandIn:
+    """What a fetcher works with during a fetch, instead of its own dataset and collate function."""
+
+    __slots__ = ("collate", "dataset", "timed_collate", "timed_dataset")
+
+    def __init__(self, fetcher: Any, probe: Probe) -> None:
+        self.dataset = self.timed_dataset = fetcher.dataset
+        self.collate = fetcher.collate_fn
+        self.timed_collate = functools.partial(probe._collate, self.collate)
+        if isinstance(fetcher, stock._MapDatasetFetcher):
+            self.timed_dataset = _TimedDataset(self.dataset, probe)
 
 
 class _TimedDataset:
@@ -145,14 +115,16 @@ class _TimedDataset:
 
     def __init__(self, dataset: Any, probe: Probe) -> None:
         self.dataset = dataset
-        self._note = probe.note_sample
+        self._probe = probe
         # What torch asks for in every fetch; a None counts as none.
         self.__getitems__ = getattr(dataset, "__getitems__", None)
 
     def __getitem__(self, index: Any) -> Any:
         begin = _clock()
         sample = self.dataset[index]
-        self._note(index, _clock() - begin)
+        taken = _clock() - begin
+        if taken > self._probe.slow_ns:
+            self._probe.note_sample(index, taken)
         return sample
 
     def __getattr__(self, name: str) -> Any:
@@ -181,10 +153,6 @@ def _wrap(cls: Any) -> None:
         return probe.fetch(original, self, possibly_batched_index)
 
     cls.fetch = fetch
-
-
-def _difference(later: int | None, earlier: int | None) -> int:
-    return _UNKNOWN if later is None or earlier is None else later - earlier
 
 
 def _count(index: Any) -> int:

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
-_UNKNOWN = -1
-
-
-class KnowsLastTask(Protocol):
-    """A tap that is told which task came out of the workers' queue."""
-
-    last_task: int
-    _index: int
+import queue
+from collections.abc import Callable
+from typing import Any
 
 
-def ready_batches(iterator: Any) -> int:
-    """Batches that lie ready: in the queue, or taken out of it and held back for their turn; −1 unknown."""
+def queue_gauge(iterator: Any) -> tuple[Callable[[], int] | None, int]:
+    """What tells how much lies in the workers' queue: a function and 0; or, with a number that is not 0, a
+    function that tells what is left of that. None where nothing tells: macOS, or another torch.
+    """
+    ready = getattr(iterator, "_data_queue", None)
+    if isinstance(ready, queue.Queue):  # filled by the pin-memory thread
+        return ready.queue.__len__, 0
     try:
-        held = len(iterator._task_info) - iterator._tasks_outstanding
-        return int(iterator._data_queue.qsize() + held)
+        value = ready._sem._semlock._get_value  # type: ignore[union-attr]  # whatever it lacks is caught below
+        value()
+        return (value, int(ready._maxsize)) if hasattr(iterator, "_task_info") else (None, 0)  # type: ignore[union-attr]  # as above
     except (AttributeError, NotImplementedError, OSError):
-        return _UNKNOWN  # no workers, macOS, or another torch
-
-
-def task_of(iterator: Any, tap: KnowsLastTask) -> int:
-    """torch's number of the batch that was just delivered; −1 unknown."""
-    try:
-        if iterator._num_workers == 0:
-            return tap._index
-        return int(iterator._rcvd_idx) - 1 if iterator._in_order else tap.last_task
-    except AttributeError:
-        return _UNKNOWN
+        return None, 0
 
 
 def worker_pids(iterator: Any) -> list[int]:

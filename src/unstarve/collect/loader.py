@@ -1,8 +1,8 @@
 """The training process's side of loading: when a batch was asked for, and when it came.
 
-A `Tap` sits on one iteration over one loader. `take` is called instead of the iterator's own
-``__next__``; it adds two clock readings and one packed row. Whatever fails in here is noted in the
-report and never reaches training.
+A `Tap` sits on one iteration over one loader. `take` is called instead of the iterator's own ``__next__``;
+it reads the thread's counters before and after and adds one packed row. Whatever fails in here is noted in
+the report and never reaches training.
 """
 
 from __future__ import annotations
@@ -15,25 +15,22 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+import torch
+
 from unstarve.collect.counters import own_counters
 from unstarve.collect.describe import Scale
 from unstarve.collect.device import Mark
 from unstarve.collect.fetching import Probe
 from unstarve.collect.ideal import Ideal
-from unstarve.collect.iterator import ready_batches, task_of
-from unstarve.collect.receiving import Place
+from unstarve.collect.receiving import PythonReceiving
 from unstarve.collect.recorder import Recorder, recorder
+from unstarve.collect.waits import Wait
 from unstarve.record import format as f
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 _clock = time.perf_counter_ns
-_here = threading.local()
-"""``depth``: how many ``next()`` of this thread are running inside each other."""
-
-_MOST_OWN_NS = 2**32 - 1
-_UNKNOWN = -1
 
 _GRACE_S = 60.0
 """How long a process that was asked to stop may take (it may be saving weights) before a signal ends it."""
@@ -42,38 +39,26 @@ _GRACE_S = 60.0
 class Tap:
     """One epoch of one loader. `begin` to `ready` is ``iter()``; then `take` per batch."""
 
-    __slots__ = (
-        "_busy",
-        "_epoch",
-        "_ideal",
-        "_index",
-        "_nested",
-        "_recorder",
-        "_scale",
-        "last_task",
-        "number",
-        "place",
-        "probe",
-        "sampler_ns",
-    )
+    __slots__ = ("_ideal", "_nested", "_recorder", "_scale", "probe", "receiving", "wait")
 
     def __init__(self, owner: Recorder, number: int, batch_size: int | None, *, collated: bool) -> None:
         self._recorder = owner
-        self.number = number
         self._scale = Scale(batch_size, collated=collated)
-        self._busy = False
         self._nested = False
-        self._epoch = -1
-        self._index = 0
         self._ideal: Ideal | None = None
         self.probe: Probe | None = None
         """Times the fetches of this loader, when the training process makes its batches itself."""
-        self.place: Place | None = None
-        """Tells the workers' queue which epoch it serves."""
-        self.last_task = _UNKNOWN
-        """torch's number of the batch that was taken out of the workers' queue last."""
-        self.sampler_ns = 0
-        """Spent in the sampler during this wait."""
+        self.receiving: PythonReceiving | None = None
+        """Times what comes out of the workers' queue; told which epoch that serves."""
+        self.wait = Wait(owner.writer.ledger, f.BATCH, f.letters(f.BATCH))
+        """Its waits, one after the other. ``tap.wait.take(tap, …)`` is `take` at its fastest."""
+        self.wait.number = number
+        self.wait.tensor_type = torch.Tensor
+
+    @property
+    def number(self) -> int:
+        """Of the loader."""
+        return self.wait.number
 
     def begin(
         self,
@@ -88,146 +73,142 @@ class Tap:
 
         The loader itself is not kept: it owns the iterator that owns this, and must go when its user lets go.
         """
-        owner = self._recorder
-        self._nested = inside or getattr(_here, "depth", 0) > 0
-        self._epoch = owner.next_epoch(self.number)
-        self._index = 0
+        owner, wait = self._recorder, self.wait
+        self._nested = inside or own_counters().depth > 0
+        wait.epoch = owner.next_epoch(self.number)
+        wait.index = 0
         if not self._nested:
             self._waited(mark, f.BEGIN_WAIT, begin_ns, ready_ns)
         if owner.ideal is not None and not self._nested:
             owner.ideal.begin_epoch(self.number, loader)
             self._ideal = owner.ideal
-        if self.place is not None:
-            self.place.epoch = self._epoch
+        if self.receiving is not None:
+            self.receiving.epoch = wait.epoch
         if self.probe is not None:
-            self.probe.iteration = self._epoch
+            self.probe.work.iteration = wait.epoch
         flags = f.NESTED if self._nested else 0
         thread = owner.thread_number()
         if thread == 0 and not self._nested:
             owner.watch_stack()
-        owner.row(f.EPOCH_BEGIN, ready_ns, (self.number, flags, self._epoch, thread, begin_ns, ready_ns))
+        owner.row(f.EPOCH_BEGIN, ready_ns, (self.number, flags, wait.epoch, thread, begin_ns, ready_ns))
 
     def tell_crew(self, pids: list[int]) -> None:
         """The worker processes of this epoch."""
         if pids:
-            self._recorder.writer.meta("crew", loader=self.number, epoch=self._epoch, pids=pids)
+            self._recorder.writer.meta("crew", loader=self.number, epoch=self.wait.epoch, pids=pids)
 
     def take(self, advance: Callable[[S], T], source: S) -> T:
         """The next batch, as ``advance(source)`` gives it."""
-        owner = self._recorder
-        if self._busy or not owner.active:
+        owner, wait, ideal = self._recorder, self.wait, self._ideal
+        if wait.busy or not owner.active:
             # A subclass calling its parent's __next__, a forked child, or a limit that was reached.
             return advance(source)
-        ideal = self._ideal
-        if ideal is not None:
-            ideal.before(self.number)
-            owner.limit_reached |= ideal.done
-        if owner.limit_reached and not self._nested and owner.ends_at(self.number):
-            self._stop(_clock())
+        if (ideal is not None or owner.limit_reached) and self._is_over():
             return advance(source)
-        depth = getattr(_here, "depth", 0)
-        _here.depth = depth + 1
-        self._busy = True
-        ready, at_ask = self._asked(source)
-        mark = owner.device.ask() if owner.device is not None and not depth else None
-        ask = _clock()
+        mark = None
+        try:
+            self._keep_to_the_thread()
+            wait.begin(source)
+            if not wait.nested:
+                mark = self.ask_device()
+        except Exception as error:  # a defect of ours must not cost the user the training
+            self.not_recorded(error)
+            if not wait.busy:
+                return advance(source)
+        ask = wait.ask()
         try:
             batch = advance(source) if ideal is None else ideal.deliver(self.number, advance, source)
         except BaseException as error:
-            end = _clock()
-            self._waited(mark, f.END_WAIT, ask, end)
-            self._end(ask, end, "" if isinstance(error, StopIteration) else type(error).__name__)
+            self.ended(mark, ask, wait.leave(), error)
             raise
-        finally:
-            self._busy = False
-            _here.depth = depth
-        got = _clock()
-        self._waited(mark, f.BATCH_WAIT, ask, got)
+        got = wait.got()
         try:
-            if at_ask is not None:
-                spent = _spent(at_ask, own_counters().quick(), outermost=depth == 0)
-            else:
-                spent = self._spent_by_probe(outermost=depth == 0)
-            self._record(batch, ask, got, (task_of(source, self), ready, self.sampler_ns, *spent), depth > 0)
+            if mark is not None:
+                self.got_device(mark, ask, got)
+            self._record(batch, source, got)
         except Exception as error:  # a defect of ours must not cost the user the training
-            owner.lose(f"batch {self._index} of epoch {self._epoch}: {error!r}")
-        self._index += 1
-        owner.own_ns += _clock() - got
+            self.not_recorded(error)
+        wait.done()
         return batch
 
-    def _asked(self, source: Any) -> tuple[int, tuple[int, int] | None]:
-        """Just before the wait: batches that lie ready, and the counters of this thread.
+    # --- what `Wait.take` asks for, too -------------------------------------------------------------------
 
-        No counters where the thread fetches by itself: its probe reads the same and more.
-        """
-        self.sampler_ns = 0
-        try:
-            if self.probe is not None:
-                self.probe.task = self._index
-                return _UNKNOWN, None
-            ready = ready_batches(source) if self.place is not None else _UNKNOWN
-            return ready, own_counters().quick()
-        except Exception as error:  # a defect of ours must not cost the user the training
-            self._recorder.lose(f"before batch {self._index} of epoch {self._epoch}: {error!r}")
-            return _UNKNOWN, None
+    def weigh(self, batch: Any) -> tuple[int, int]:
+        """Samples and bytes of a batch; −1 for what cannot be told."""
+        extent = self._scale.weigh(batch)
+        self.wait.usual = self._scale.usual
+        return extent
 
-    def _spent_by_probe(self, *, outermost: bool) -> tuple[int, int, int, int]:
-        readings = None if self.probe is None else self.probe.last
-        if readings is None:
-            return 0, _UNKNOWN, 0, _UNKNOWN
-        at_ask, at_got = ((r.cpu_ns, _UNKNOWN if r.queued_ns is None else r.queued_ns) for r in readings)
-        return _spent(at_ask, at_got, outermost=outermost)
+    def ask_device(self) -> Mark | None:
+        """A wait begins: its device's side begins, too."""
+        device = self._recorder.device
+        return None if device is None else device.ask()
 
-    def _record(self, batch: Any, ask: int, got: int, inside: tuple[int, ...], nested: bool) -> None:
-        owner = self._recorder
-        size, nbytes = self._scale.weigh(batch)
-        flags, block = f.NESTED if nested else 0, 0
-        if not nested:
-            owner.count_step(self.number)
-            if self._ideal is not None:
-                phase, block = self._ideal.label(self.number, batch)
-                flags |= phase
-        thread = owner.thread_number()
-        own_ns, owner.own_ns = min(owner.own_ns, _MOST_OWN_NS), 0
-        row = (self.number, flags, self._epoch, self._index, thread, size, nbytes, ask, got, own_ns, block)
-        owner.row(f.BATCH, got, row + inside)
+    def got_device(self, mark: Mark, ask: int, got: int) -> None:
+        """A wait has brought a batch."""
+        self._waited(mark, f.BATCH_WAIT, ask, got)
 
-    def _waited(self, mark: Mark | None, kind: int, ask: int, got: int) -> None:
-        """A wait is over: the device's side of it is timed, too."""
-        owner = self._recorder
-        if mark is not None and owner.device is not None:
-            owner.device.got(mark, (self.number, kind, self._epoch, self._index), ask, got)
-            owner.own_ns += owner.device.take_own_ns()
+    def ended(self, mark: Mark | None, ask: int, end: int, error: BaseException) -> None:
+        """A wait has brought an exception: the epoch is over."""
+        self._waited(mark, f.END_WAIT, ask, end)
+        self._end(ask, end, "" if isinstance(error, StopIteration) else type(error).__name__)
 
-    def _end(self, ask: int, end: int, error: str) -> None:
-        name = error.encode()[:32]
-        try:
-            self._recorder.row(f.EPOCH_END, end, (self.number, 0, self._epoch, ask, end, name))
-        except Exception as failure:  # a defect of ours must not hide the user's own exception
-            self._recorder.lose(f"the end of epoch {self._epoch}: {failure!r}")
+    def not_recorded(self, error: Exception) -> None:
+        """Something of ours has failed."""
+        self._recorder.lose(f"batch {self.wait.index} of epoch {self.wait.epoch}: {error!r}")
 
-    def _stop(self, now: int) -> None:
-        """A limit was reached at the end of the step before: close the record, and perhaps training."""
-        owner = self._recorder
+    def flush(self, now: int) -> None:
+        """It is time to write what was recorded."""
+        self._recorder.flush(now)
+
+    # --- the rest -----------------------------------------------------------------------------------------
+
+    def _is_over(self) -> bool:
+        """Whether a limit was reached at the end of the step before; training, too, may end with it."""
+        owner, ideal = self._recorder, self._ideal
+        if ideal is not None:
+            ideal.before(self.number)
+            owner.limit_reached |= ideal.done
+        if not owner.limit_reached or self._nested or not owner.ends_at(self.number):
+            return False
+        now = _clock()
         self._end(now, now, "")
         ends_training = owner.settings.steps is None
         owner.stop("stop-after" if ends_training else "steps")
         if ends_training:
             _end_training()
+        return True
 
+    def _keep_to_the_thread(self) -> None:
+        ident = threading.get_ident()
+        if ident != self.wait.ident:
+            self.wait.use(own_counters(), ident, self._recorder.thread_number())
 
-def _spent(at_ask: tuple[int, int], at_got: tuple[int, int], *, outermost: bool) -> tuple[int, int, int, int]:
-    """CPU and queued nanoseconds of this wait, and of the step before it."""
-    before: tuple[int, int] = getattr(_here, "at_got", at_ask)
-    if outermost:
-        _here.at_got = at_got
-    known = at_ask[1] >= 0
-    return (
-        at_got[0] - at_ask[0],
-        at_got[1] - at_ask[1] if known else _UNKNOWN,
-        max(at_ask[0] - before[0], 0),
-        max(at_ask[1] - before[1], 0) if known else _UNKNOWN,
-    )
+    def _record(self, batch: Any, source: Any, got: int) -> None:
+        wait, owner = self.wait, self._recorder
+        size, nbytes = self.weigh(batch)
+        flags, block = f.NESTED if wait.nested else 0, 0
+        if not wait.nested:
+            owner.count_step(self.number)
+            if self._ideal is not None:
+                flags, block = self._ideal.label(self.number, batch)
+        wait.record(wait.task(source), size, nbytes, flags, block)
+        if got >= owner.writer.ledger.next_flush_ns:
+            owner.flush(got)
+
+    def _waited(self, mark: Mark | None, kind: int, ask: int, got: int) -> None:
+        """A wait is over: the device's side of it is timed, too."""
+        owner, wait = self._recorder, self.wait
+        if mark is not None and owner.device is not None:
+            owner.device.got(mark, (self.number, kind, wait.epoch, wait.index), ask, got)
+            owner.writer.ledger.own_ns += owner.device.take_own_ns()
+
+    def _end(self, ask: int, end: int, error: str) -> None:
+        epoch, name = self.wait.epoch, error.encode()[:32]
+        try:
+            self._recorder.row(f.EPOCH_END, end, (self.number, 0, epoch, ask, end, name))
+        except Exception as failure:  # a defect of ours must not hide the user's own exception
+            self._recorder.lose(f"the end of epoch {epoch}: {failure!r}")
 
 
 def _end_training() -> None:
@@ -255,14 +236,15 @@ class Watched:
             return iter(self._iterable)
         number = owner.loader_number(self, type(self._iterable).__name__, None, self._name)
         tap = Tap(owner, number, getattr(self._iterable, "batch_size", None), collated=True)
-        depth = getattr(_here, "depth", 0)
-        _here.depth = depth + 1  # a DataLoader in here is nested: its waits are part of this one's
+        counters = own_counters()
+        depth = counters.depth
+        counters.depth = depth + 1  # a DataLoader in here is nested: its waits are part of this one's
         mark = owner.device.ask() if owner.device is not None and not depth else None
         begin = _clock()
         try:
             iterator = iter(self._iterable)
         finally:
-            _here.depth = depth
+            counters.depth = depth
         tap.begin(self._iterable, begin, _clock(), mark=mark)
         return _WatchedIterator(iterator, tap)
 
@@ -284,7 +266,7 @@ class _WatchedIterator:
         return self
 
     def __next__(self) -> Any:
-        return self._tap.take(next, self._iterator)
+        return self._tap.wait.take(self._tap, next, self._iterator)
 
 
 def watch(iterable: Iterable[T], name: str | None = None) -> Iterable[T]:

@@ -7,55 +7,97 @@ queues of the program stay as they are.
 from __future__ import annotations
 
 import functools
+import struct
 import threading
 import time
 import weakref
+from collections.abc import Callable
+from multiprocessing import queues
 from typing import Any
 
 from torch.utils.data._utils import pin_memory as stock_pin
 
 from unstarve.collect.recorder import Recorder
+from unstarve.native import native
 from unstarve.record import format as f
+from unstarve.record.writer import PythonLedger
+
+Row = tuple[int, ...]
 
 _clock = time.perf_counter_ns
 _pinning = threading.local()
 """``pending``: what this pin thread has received and not yet pinned; ``depth`` of nested pin calls."""
 
 
-class Place:
-    """Which epoch of which loader a queue serves at the moment: persistent workers keep their queue."""
+class PythonReceiving:
+    """One queue that workers put their batches into: when each of them arrived, and when it was unpacked.
 
-    __slots__ = ("epoch", "loader")
+    `get` and `receive` stand in for the queue's own ``get`` and ``_recv_bytes``. Where a pin thread takes
+    batches out, `pending` is given the row as far as it is known. The twin of ``_native.Receiving``.
+    """
 
-    def __init__(self, loader: int, epoch: int) -> None:
-        self.loader = loader
-        self.epoch = epoch
+    def __init__(
+        self,
+        ledger: PythonLedger,
+        kind: int,
+        layout: str,
+        queue_ref: Callable[[], Any],
+        get: Callable[..., Any],
+        receive: Callable[[], Any],
+        pending: Callable[[Row], object] | None,
+    ) -> None:
+        self._ledger = ledger
+        self._kind = kind
+        self._layout = struct.Struct(f"<{layout}")
+        self._queue_ref, self._get, self._receive = queue_ref, get, receive
+        self._pending = pending
+        self._arrived_ns = 0
+        self.loader = 0
+        self.epoch = 0
+        """The one that the queue serves at the moment: persistent workers keep their queue."""
 
-
-def time_receiving(queue: Any, owner: Recorder, place: Place, *, pinned: bool) -> None:
-    """Record every batch that is taken out of `queue`, in whichever thread that happens."""
-    # No reference from the queue back to itself: it must go when its iterator goes.
-    queue_ref, take, receive = weakref.ref(queue), type(queue).get, queue._recv_bytes
-    arrived = [0]
-
-    def timed_receive(*args: Any, **kwargs: Any) -> Any:
-        message = receive(*args, **kwargs)
-        arrived[0] = _clock()
+    def receive(self) -> Any:
+        """The next message."""
+        message = self._receive()
+        self._arrived_ns = _clock()
         return message
 
-    def timed_get(*args: Any, **kwargs: Any) -> Any:
-        item = take(queue_ref(), *args, **kwargs)
-        if type(item) is tuple and type(item[0]) is int:
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """The next batch."""
+        item = self._get(self._queue_ref(), block, timeout)
+        if type(item) is tuple and item and type(item[0]) is int:
             now = _clock()
-            row = (place.loader, 0, place.epoch, item[0], arrived[0], now)
-            if pinned:
-                _pinning.pending = (owner, row)
+            row = (self.loader, 0, self.epoch, item[0], self._arrived_ns, now)
+            if self._pending is None:
+                self._ledger.append(self._kind, self._layout.pack(*row, now))
             else:
-                owner.row(f.RECEIVED, now, (*row, now))
+                self._pending(row)
         return item
 
-    queue._recv_bytes = timed_receive
-    queue.get = timed_get
+
+_native: Any = native()
+Receiving: type[PythonReceiving] = PythonReceiving if _native is None else _native.Receiving
+
+
+def time_receiving(queue: Any, owner: Recorder, loader: int, *, pinned: bool) -> PythonReceiving | None:
+    """Record every batch that is taken out of `queue`, in whichever thread that happens.
+
+    None where the queue is none of multiprocessing's: another one may be read in another way.
+    """
+    get, receive = type(queue).get, queue._recv_bytes
+    if get is not queues.Queue.get:
+        return None
+
+    def keep(row: Row) -> None:
+        _pinning.pending = (owner, row)
+
+    # No reference from the queue back to itself: it must go when its iterator goes.
+    queue_ref = weakref.ref(queue)
+    ledger, layout = owner.writer.ledger, f.letters(f.RECEIVED)
+    receiving = Receiving(ledger, f.RECEIVED, layout, queue_ref, get, receive, keep if pinned else None)
+    receiving.loader = loader
+    queue._recv_bytes, queue.get = receiving.receive, receiving.get
+    return receiving
 
 
 def wrap_pinning() -> None:

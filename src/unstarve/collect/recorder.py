@@ -31,6 +31,9 @@ from unstarve.record.writer import Writer
 _DEVICE_AFTER_STEPS = 5
 """By then training has touched its device, and a run that is killed later still names it."""
 
+_SYSTEM_EVERY = 4
+"""Reports of the stack sampler; looking around in /proc costs more than all the rest of one."""
+
 _MOST_LOSSES = 5
 """What cannot be recorded of one batch can mostly not be recorded of any other either."""
 
@@ -41,17 +44,11 @@ class Recorder:
     def __init__(self, settings: LaunchSettings, worker_id: int | None = None) -> None:
         self.settings = settings
         self.pid = os.getpid()
-        self.active = True
         worker = worker_id is not None or torch.utils.data.get_worker_info() is not None
         # A worker makes batches: it must neither be ended nor be fed from memory.
         self.ideal = None if worker or settings.ideal is None else Ideal(settings.ideal)
-        self.device = None if worker else device_clock(self.row, self.lose)
         self.limit_reached = False
         """Some loader has given as many batches as were to be recorded; see `ends_at`."""
-        self.own_ns = 0
-        """unstarve's time since the last recorded batch."""
-        self._steps = 0
-        """Top-level batches of the loader that gave most: loaders iterated side by side share a step."""
         self._delivered: Counter[int] = Counter()
         self._limit = sys.maxsize if worker else settings.steps or settings.stop_after or sys.maxsize
         self._losses = 0
@@ -61,12 +58,16 @@ class Recorder:
         self._count = 0
         self._sampler: StackSampler | None = None
         self._watching = False
+        self._reports = 0
+        """Of the stack sampler."""
         self._epochs: dict[int, int] = {}
         self._threads: dict[int, int] = {}
         self._main_thread = threading.main_thread().ident
         self._lock = threading.RLock()
         name = f"{socket.gethostname()}-{self.pid}-{time.time_ns()}.part"
         self.writer = Writer(Path(settings.parts) / name)
+        self.device = None if worker else device_clock(self.row, self.lose)
+        self.writer.ledger.has_device = self.device is not None
         start_ns = time.perf_counter_ns()
         self.writer.meta(
             "process",
@@ -86,6 +87,11 @@ class Recorder:
         atexit.register(self.close)
         # A process forked by multiprocessing leaves without its exit handlers, but not without these.
         Finalize(None, self.close, exitpriority=0)
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is recorded; neither in a forked child nor after a limit was reached."""
+        return self.writer.ledger.active
 
     def loader_number(self, loader: Any, kind: str, site: tuple[str, int] | None, name: str | None) -> int:
         """The number of this loader; one made anew at the same place takes over its dead twin's."""
@@ -133,18 +139,27 @@ class Recorder:
         """Record one row."""
         if self.active:
             self.writer.row(kind, now_ns, row)
-            if self._sampler is not None and self._sampler.paused:
-                self._sampler.resume()
+            self._keep_looking()
+
+    def flush(self, now_ns: int) -> None:
+        """Write what was recorded so far."""
+        if self.active:
+            self.writer.flush(now_ns)
+            self._keep_looking()
+
+    def _keep_looking(self) -> None:
+        """A fork has stopped the stack sampler."""
+        if self._sampler is not None and self._sampler.paused:
+            self._sampler.resume()
 
     def count_step(self, number: int) -> None:
-        """A loader has delivered a top-level batch."""
+        """A loader has delivered a top-level batch. Loaders iterated side by side share a step."""
         self._delivered[number] += 1
-        if self._delivered[number] <= self._steps:
-            return
-        self._steps += 1
-        if self._steps == _DEVICE_AFTER_STEPS:
+        delivered = self._delivered[number]
+        if delivered == _DEVICE_AFTER_STEPS:
             self._write_device()
-        if self._steps >= self._limit:
+            self.writer.ledger.special = self._limit < sys.maxsize or self.ideal is not None
+        if delivered >= self._limit:
             self.limit_reached = True
 
     def ends_at(self, number: int) -> bool:
@@ -172,23 +187,32 @@ class Recorder:
                 return
             self._watching = True
             try:
-                self._sampler = StackSampler(self._write_sampled, self.lose, self._flush)
+                self._sampler = StackSampler(self._write_sampled, self.lose, self._look_on)
             except (OSError, RuntimeError) as error:
                 self.lose(f"functions are not named: {error}")
 
-    def _flush(self) -> None:
-        """torch ends persistent workers by a signal: what is not written by then is gone."""
+    def _look_on(self, now_ns: int) -> None:
+        """By the stack sampler, beside training: what training need not do itself."""
         if self.active:
-            self.writer.flush(time.perf_counter_ns())
+            if self.device is not None:
+                self.device.look_on(now_ns)
+            # torch ends persistent workers by a signal: what is not written by then is gone.
+            if now_ns >= self.writer.ledger.next_flush_ns:
+                self.writer.flush(now_ns)
 
     def _write_sampled(self, found: list[tuple[Any, ...]], cpu_s: float) -> None:
         with self._lock:
             if self.active:
                 self.writer.meta("sampled", found=found, cpu_s=cpu_s)
-                self.writer.meta("system", **describe_system(opens.folders))
+                if self._reports % _SYSTEM_EVERY == 0:
+                    self._write_system()
+                self._reports += 1
                 if transforms.spent:
                     spent = [(name, *amounts) for name, amounts in list(transforms.spent.items())]
                     self.writer.meta("transforms", spent=spent)
+
+    def _write_system(self) -> None:
+        self.writer.meta("system", **describe_system(opens.folders))
 
     def close(self) -> None:
         """Write the end of the record. Safe to call twice; does nothing in a forked child."""
@@ -200,13 +224,15 @@ class Recorder:
             if self.device is not None:
                 self.device.close()
             self._write_device()
+            if self._reports:
+                self._write_system()
             self.writer.meta("end", end_ns=time.perf_counter_ns(), stopped=self._stopped)
-            self.active = False
+            self.writer.ledger.active = False
             self.writer.close()
 
     def abandon(self) -> None:
         """In a forked child: the file belongs to the parent."""
-        self.active = False
+        self.writer.ledger.active = False
         self.writer.abandon()
         atexit.unregister(self.close)
 

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from unstarve.collect.counters import Counters
+from unstarve.collect.counters import PythonCounters, open_counters
 from unstarve.collect.expression import works_on_torch
 
 INTERVAL_S = 0.025
@@ -35,6 +35,8 @@ _REPORT_SHARE = 0.2
 _END_S = 1.0
 _MOST_FUNCTIONS = 200
 _FETCHING = "unstarve.collect.fetching"
+_FETCHES = {"Probe.fetch": "fetch", "Probe._collate": "collate"}
+"""Functions in there, and what they call."""
 _INSIDE_A_FETCH = {_FETCHING, "unstarve.collect.transforms"}
 """Our wrappers that a fetch runs through; any other frame of ours means that training waits."""
 _NOT_COMPUTING = {"torch.serialization", "torch.utils.tensorboard.writer"}
@@ -48,29 +50,30 @@ Key = tuple[str, str, str, int, bool, bool]
 class StackSampler:
     """Watches the thread that makes it. `report` is called now and then with what was found so far.
 
-    `look_on` is called at every look: what else is to be done beside the watched thread.
+    `look_on` is called with the time at every look: what else is to be done beside the watched thread.
     Raises `OSError` or `RuntimeError` where a thread cannot be watched or no other one be started.
     """
 
     def __init__(
-        self, report: Callable[..., object], lose: Callable[[str], object], look_on: Callable[[], object]
+        self, report: Callable[..., object], lose: Callable[[str], object], look_on: Callable[[int], object]
     ) -> None:
         self._report = report
         self._look_on = look_on
         self._lose = lose
         self._ident = threading.get_ident()
-        self._watched = Counters()  # opened by the watched thread, so that they are its counters
+        self._watched = open_counters()  # opened by the watched thread, so that they are its counters
         self._clock_id = _cpu_clock(self._ident)
         self._seconds: dict[Key, float] = {}
         self._began = self._reported = time.perf_counter()
         self._own_cpu_s = 0.0
+        self._looks = 0
         self._looking: _Looking | None = _Looking(self._run)
         self.paused = False
         _samplers.add(self)
 
     def resume(self) -> None:
-        """Go on looking after a fork."""
-        if self.paused and self in _samplers:
+        """Go on looking after a fork; said by the watched thread, as any other may be the one that looks."""
+        if self.paused and self in _samplers and threading.get_ident() == self._ident:
             self.paused = False
             with contextlib.suppress(RuntimeError):  # no more threads
                 self._looking = _Looking(self._run)
@@ -93,19 +96,18 @@ class StackSampler:
         """In a forked child, which has no such thread: forget it."""
         _samplers.discard(self)
 
-    def _run(self, stop: threading.Event) -> None:
+    def _run(self, stop: _thread.LockType) -> None:
         try:
             self._look(stop)
         except Exception as error:  # a defect of ours must not print into the user's terminal
             self._lose(f"functions are named up to here only: {error!r}")
 
-    def _look(self, stop: threading.Event) -> None:
-        own, own_before_s = Counters(), self._own_cpu_s
+    def _look(self, stop: _thread.LockType) -> None:
+        own, own_before_s = open_counters(), self._own_cpu_s
         looked = time.perf_counter()
         wanted_s, own_queued_s = self._wanted_s(), _queued_s(own)
-        looks = 0
-        interval_s = INTERVAL_S
-        while not stop.wait(interval_s):
+        interval_s = INTERVAL_S if self._looks < _FIRST_LOOKS else _LATER_INTERVAL_S
+        while not stop.acquire(timeout=interval_s):
             now = time.perf_counter()
             frame = sys._current_frames().get(self._ident)
             if frame is None:
@@ -118,13 +120,13 @@ class StackSampler:
             if key is not None and (key in self._seconds or len(self._seconds) < _MOST_FUNCTIONS):
                 self._seconds[key] = self._seconds.get(key, 0.0) + (now - looked)
             wanted_s, own_queued_s = wanted_now_s, own_queued_now_s
-            self._look_on()
+            self._look_on(time.perf_counter_ns())
             self._own_cpu_s = own_before_s + time.thread_time()
             if now - self._reported > max(_REPORT_S, _REPORT_SHARE * (now - self._began)):
                 self._tell()
                 self._reported = now
-            looks += 1
-            interval_s = INTERVAL_S if looks < _FIRST_LOOKS else _LATER_INTERVAL_S
+            self._looks += 1
+            interval_s = INTERVAL_S if self._looks < _FIRST_LOOKS else _LATER_INTERVAL_S
             looked = time.perf_counter()
 
     def _tell(self) -> None:
@@ -139,9 +141,10 @@ class StackSampler:
 class _Looking:
     """A bare thread: neither listed by ``threading`` nor traced by a user's tracer nor waited for at exit."""
 
-    def __init__(self, run: Callable[[threading.Event], None]) -> None:
+    def __init__(self, run: Callable[[_thread.LockType], None]) -> None:
         self._run = run
-        self._stop = threading.Event()
+        self._stop = _thread.allocate_lock()
+        self._stop.acquire()
         self._native_id = 0
         self._done = _thread.allocate_lock()
         self._done.acquire()
@@ -156,7 +159,7 @@ class _Looking:
 
     def end(self) -> None:
         """Let the thread end, and wait until the kernel, too, counts it no more."""
-        self._stop.set()
+        self._stop.release()
         deadline = time.monotonic() + _END_S
         if self._done.acquire(timeout=_END_S):
             task = Path(f"/proc/self/task/{self._native_id}")
@@ -187,8 +190,8 @@ def _cpu_clock(ident: int) -> int:
     return clock_of(ident)
 
 
-def _queued_s(counters: Counters) -> float:
-    return max(counters.quick()[1], 0) / 1e9
+def _queued_s(counters: PythonCounters) -> float:
+    return max(counters.queued(), 0) / 1e9
 
 
 def _place(innermost: FrameType, wants_cpu: bool, *, runs_python: bool) -> Key | None:
@@ -196,17 +199,20 @@ def _place(innermost: FrameType, wants_cpu: bool, *, runs_python: bool) -> Key |
     place, in_torch, on_host = "step", False, False
     outer: FrameType | None = innermost
     while outer is not None:
-        name = _module(outer)
-        if name == _FETCHING and outer.f_code.co_qualname == "Probe._collate":
-            place = "collate"
-            break
-        if name == _FETCHING and outer.f_code.co_qualname == "Probe.fetch":
-            place = "fetch"
-            break
-        if name.startswith("unstarve.collect.") and name not in _INSIDE_A_FETCH:
-            return None
-        in_torch = in_torch or name.startswith("torch.")
-        on_host = on_host or name in _NOT_COMPUTING
+        name = outer.f_globals.get("__name__")
+        kind = _kinds.get(name)
+        if kind is None:
+            kind = _kinds[name] = _kind_of(name)
+        if kind & _OURS:
+            if kind & _FETCH:
+                found = _FETCHES.get(outer.f_code.co_qualname)
+                if found is not None:
+                    place = found
+                    break
+            elif not kind & _INSIDE:
+                return None
+        in_torch = in_torch or kind & _TORCH > 0
+        on_host = on_host or kind & _HOST > 0
         outer = outer.f_back
     native = wants_cpu and not runs_python
     computes = in_torch or (place == "step" and native and works_on_torch(innermost))
@@ -214,5 +220,17 @@ def _place(innermost: FrameType, wants_cpu: bool, *, runs_python: bool) -> Key |
     return place, code.co_qualname, code.co_filename, code.co_firstlineno, wants_cpu, computes and not on_host
 
 
-def _module(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", ""))
+_OURS, _FETCH, _INSIDE, _TORCH, _HOST = 1, 2, 4, 8, 16
+_kinds: dict[object, int] = {}
+"""What it means for a stack that it runs through a module, by the module's name."""
+
+
+def _kind_of(module: object) -> int:
+    name = module if isinstance(module, str) else ""
+    return (
+        (_OURS if name.startswith("unstarve.collect.") else 0)
+        | (_FETCH if name == _FETCHING else 0)
+        | (_INSIDE if name in _INSIDE_A_FETCH else 0)
+        | (_TORCH if name.startswith("torch.") else 0)
+        | (_HOST if name in _NOT_COMPUTING else 0)
+    )

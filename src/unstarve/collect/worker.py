@@ -51,15 +51,15 @@ class _IndexQueue:
 
     def __init__(self, queue: Any, probe: Probe) -> None:
         self._queue = queue
-        self._probe = probe
+        self._work = probe.work
 
     def get(self, *args: Any, **kwargs: Any) -> Any:
         task = self._queue.get(*args, **kwargs)
         if type(task) is tuple:
-            self._probe.task = task[0]
-            self._probe.received_ns = _clock()
+            self._work.task = task[0]
+            self._work.received_ns = _clock()
         elif type(task).__name__ == "_ResumeIteration":
-            self._probe.iteration += 1
+            self._work.iteration += 1
         return task
 
     def __getattr__(self, name: str) -> Any:
@@ -72,19 +72,19 @@ class _DataQueue:
     def __init__(self, queue: Any, probe: Probe) -> None:
         self._queue = queue
         self._sending: dict[int, tuple[int, int, int]] = {}
-        self._probe = probe
         self._cpu_ns = 0
+        self._owner = probe.owner
+        self._work = probe.work
         _time_pickling(self._sending, probe.owner)
-        self._packs_itself = hasattr(
-            queue, "when_packed"
-        )  # unstarve's own, which leaves its thread little to do
+        # unstarve's own queue leaves its thread little to do
+        self._packs_itself = hasattr(queue, "when_packed")
         if self._packs_itself:
             queue.when_packed = self._packed
 
     def put(self, item: Any, *args: Any, **kwargs: Any) -> None:
         if type(item[0]) is int:
             # By identity: the queue holds the object until it has pickled it.
-            self._sending[id(item)] = (item[0], self._probe.iteration, _clock())
+            self._sending[id(item)] = (item[0], self._work.iteration, _clock())
             if self._packs_itself:
                 self._cpu_ns = time.thread_time_ns()
         self._queue.put(item, *args, **kwargs)
@@ -93,7 +93,7 @@ class _DataQueue:
         task = self._sending.pop(id(item), None)
         if task is not None:
             end_ns, spent_ns = _clock(), time.thread_time_ns() - self._cpu_ns
-            self._probe.owner.row(f.SENT, end_ns, (*task, task[2], end_ns, spent_ns))
+            self._owner.row(f.SENT, end_ns, (*task, task[2], end_ns, spent_ns))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._queue, name)

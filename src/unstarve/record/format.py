@@ -111,6 +111,11 @@ RESERVE_BYTES = 4096
 """Size of the ``reserve`` chunk's payload."""
 
 
+def letters(kind: int) -> str:
+    """The fields of a kind of row, one letter each."""
+    return ROW_KINDS[kind].format.removeprefix("<")
+
+
 def header() -> bytes:
     """The first bytes of a run file."""
     return HEADER.pack(MAGIC, VERSION, 0, 0)

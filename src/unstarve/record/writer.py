@@ -1,6 +1,6 @@
 """Append chunks to a run file from inside a training process, without ever hurting it.
 
-Taking a row is one append to a list; rows are packed and written together, at most `FLUSH_NS` later while
+Taking a row is packing it and keeping the bytes; rows are written together, at most `FLUSH_NS` later while
 training goes on, so that a ``kill -9`` loses no more than that. The first failed write (disk full, quota,
 unmounted) ends the recording: training goes on and the reason is put into the space reserved at the head
 of the file.
@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from unstarve.record import format as f
+from unstarve.record.ledger import Ledger
+from unstarve.record.ledger import PythonLedger as PythonLedger  # what a writer's `ledger` is like
 
 FLUSH_NS = 50_000_000
 _RESERVE_AT = f.HEADER.size
@@ -49,10 +51,10 @@ class Writer:
     def __init__(self, path: Path) -> None:
         self._stream = int.from_bytes(os.urandom(4), "little")
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        self._rows: dict[int, list[tuple[int | bytes, ...]]] = {kind: [] for kind in f.ROW_KINDS}
+        self.ledger = Ledger()
+        """Rows that are not yet written; who puts some there directly has to call `flush` in time."""
         self._size = 0
         self._lock = threading.RLock()
-        self._next_flush_ns = 0
         self.failed: str | None = None
         if not self._append(f.header() + _reserve_chunk(self._stream)):
             os.ftruncate(self._fd, 0)  # an empty part tells the launcher that somebody had no room
@@ -61,8 +63,8 @@ class Writer:
 
     def row(self, kind: int, now_ns: int, row: tuple[int | bytes, ...]) -> None:
         """Take one row; written soon."""
-        self._rows[kind].append(row)
-        if now_ns >= self._next_flush_ns:
+        self.ledger.append(kind, f.ROW_KINDS[kind].pack(*row))
+        if now_ns >= self.ledger.next_flush_ns:
             self.flush(now_ns)
 
     def meta(self, meta: str, **fields: Any) -> None:
@@ -73,17 +75,13 @@ class Writer:
 
     def flush(self, now_ns: int) -> None:
         """Write what was taken."""
-        self._next_flush_ns = now_ns + FLUSH_NS
+        self.ledger.next_flush_ns = now_ns + FLUSH_NS
         with self._lock:
-            pending = b""
-            for kind, layout in f.ROW_KINDS.items():
-                rows = self._rows[kind]
-                if rows:
-                    self._rows[kind] = []
-                    payload = b"".join([layout.pack(*row) for row in rows])
-                    pending += chunk(self._stream, kind, payload, layout.size)
-            if pending:
-                self._append(pending)
+            chunks = [
+                chunk(self._stream, kind, rows, f.ROW_KINDS[kind].size) for kind, rows in self.ledger.take()
+            ]
+            if chunks:
+                self._append(b"".join(chunks))
 
     def close(self) -> None:
         """Write what was taken and let go of the file. Safe to call twice."""

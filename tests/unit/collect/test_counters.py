@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from unstarve.collect import counters
-from unstarve.collect.counters import Counters, own_counters
+from unstarve.collect.counters import PythonCounters, Reading, open_counters, own_counters
 from unstarve.native import native, why_not_native
 
 needs_proc = pytest.mark.skipif(not Path(counters.SCHEDSTAT).exists(), reason="no /proc here")
@@ -23,11 +23,15 @@ def open_descriptors() -> int:
 @pytest.fixture(autouse=True, params=["native", "twin"])
 def reading(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same claims hold for the native reading and for its twin."""
+    counters._forget_in_child()  # this thread's may have been opened by another test
     if request.param == "twin":
-        monkeypatch.setattr(counters, "_read_counters", counters._python_counters)
-        monkeypatch.setattr(counters, "_read_quick", counters._python_quick)
+        monkeypatch.setattr(counters, "Counters", PythonCounters)
     elif native() is None:
         pytest.skip(why_not_native() or "")
+
+
+def read(own: PythonCounters) -> Reading:
+    return Reading(*own.read())
 
 
 def spin(cpu_ns: int) -> None:
@@ -37,14 +41,14 @@ def spin(cpu_ns: int) -> None:
 
 
 def test_a_busy_loop_shows_as_cpu_of_this_thread_only() -> None:
-    own = Counters()
-    before = own.read()
+    own = open_counters()
+    before = read(own)
     spin(20_000_000)
-    between = own.read()
+    between = read(own)
     other = threading.Thread(target=spin, args=(20_000_000,))
     other.start()
     other.join()
-    after = own.read()
+    after = read(own)
     assert between.cpu_ns - before.cpu_ns >= 20_000_000
     assert after.cpu_ns - between.cpu_ns < 15_000_000
     assert between.wall_ns > before.wall_ns
@@ -54,12 +58,11 @@ def test_a_busy_loop_shows_as_cpu_of_this_thread_only() -> None:
 def test_a_read_file_shows_as_bytes_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.write_bytes(b"x" * 1_000_000)
-    own = Counters()
-    before = own.read()
+    own = open_counters()
+    before = read(own)
     path.read_bytes()
-    after = own.read()
-    assert before.asked_bytes is not None
-    assert after.asked_bytes is not None
+    after = read(own)
+    assert before.asked_bytes >= 0
     assert 1_000_000 <= after.asked_bytes - before.asked_bytes < 1_010_000
 
 
@@ -67,18 +70,18 @@ def test_what_the_machine_does_not_offer_is_none_and_the_rest_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(counters, "_open", lambda _path: -1)
-    own = Counters()
-    before = own.read()
+    own = open_counters()
+    before = read(own)
     spin(1_000_000)
-    reading = own.read()
-    assert (reading.queued_ns, reading.asked_bytes, reading.storage_bytes, reading.delay_ns) == (None,) * 4
+    reading = read(own)
+    assert (reading.queued_ns, reading.asked_bytes, reading.storage_bytes, reading.delay_ns) == (-1,) * 4
     assert reading.cpu_ns - before.cpu_ns >= 1_000_000
-    assert own.quick()[1] == -1
+    assert own.ask()[2] == own.got()[2] == -1
 
 
 def test_without_thread_usage_as_on_macos_it_still_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counters, "_RUSAGE_THREAD", None)
-    assert Counters().read().cpu_ns > 0
+    assert read(open_counters()).cpu_ns > 0
 
 
 @needs_proc
@@ -86,12 +89,12 @@ def test_without_thread_usage_as_on_macos_it_still_reads(monkeypatch: pytest.Mon
     "content", [None, b"", b"no number here, but words, more than ten, of any kind at all"]
 )
 def test_a_descriptor_that_is_ours_no_more_is_given_up(tmp_path: Path, content: bytes | None) -> None:
-    own = Counters()
-    assert own._schedstat >= 0
-    assert own._io >= 0
+    own = open_counters()
+    assert own.schedstat >= 0
+    assert own.io >= 0
     foreign = tmp_path / "foreign"
     foreign.write_bytes(content or b"")
-    taken = [own._schedstat, own._io]
+    taken = [own.schedstat, own.io]
     for fd in taken:
         os.close(fd)
         if content is not None:
@@ -99,8 +102,8 @@ def test_a_descriptor_that_is_ours_no_more_is_given_up(tmp_path: Path, content: 
             os.dup2(other, fd)
             if other != fd:
                 os.close(other)
-    reading = own.read()
-    assert (reading.queued_ns, reading.asked_bytes, reading.storage_bytes) == (None, None, None)
+    reading = read(own)
+    assert (reading.queued_ns, reading.asked_bytes, reading.storage_bytes) == (-1, -1, -1)
     if content is not None:
         own.close()
         for fd in taken:
@@ -134,6 +137,27 @@ def test_a_forked_child_counts_for_itself() -> None:
     spin(30_000_000)
     pid = os.fork()
     if pid == 0:  # in the child nothing may raise into pytest
-        fresh = own_counters().quick()[0] < 20_000_000
+        fresh = own_counters().ask()[1] < 20_000_000
         os._exit(0 if fresh else 1)
     assert os.waitpid(pid, 0)[1] == 0
+
+
+@needs_proc
+def test_the_clock_is_read_on_the_side_of_the_wait() -> None:
+    own = open_counters()
+    before = time.perf_counter_ns()
+    ask, got = own.ask(), own.got()
+    assert before <= ask[0] <= got[0] <= time.perf_counter_ns()
+    assert 0 < ask[1] <= got[1]
+    assert 0 <= ask[2] <= got[2]
+
+
+def test_block_delay_is_the_forty_second_field_whatever_the_program_is_called(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    fields = [str(number) for number in range(3, 53)]
+    stat.write_text(f"7 (a ) 1 2 3) S {' '.join(fields[1:])}\n")
+    own = counters.Counters(-1, -1, os.open(stat, os.O_RDONLY), 1000)
+    assert read(own).delay_ns == 42_000
+    stat.write_text("7 (short) S 1\n")
+    assert read(own).delay_ns == -1
+    assert own.stat == -1

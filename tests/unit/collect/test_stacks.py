@@ -18,6 +18,8 @@ import torch
 from unstarve.collect import fetching, stacks
 from unstarve.collect.expression import works_on_torch
 from unstarve.collect.stacks import Key, StackSampler, _place
+from unstarve.record import format as f
+from unstarve.record.ledger import Ledger
 
 needs_clocks = pytest.mark.skipif(
     not hasattr(time, "pthread_getcpuclockid"), reason="no CPU clock of threads"
@@ -32,15 +34,14 @@ def look(wants_cpu: bool = True, *, runs_python: bool = True) -> Key | None:
 
 
 class Owner:
-    """Stands in for a recorder."""
+    """Stands in for a recorder, and for its writer."""
 
     active = True
 
     def __init__(self) -> None:
-        self.rows: list[tuple[Any, ...]] = []
-
-    def row(self, _kind: int, _now_ns: int, row: tuple[Any, ...]) -> None:
-        self.rows.append(row)
+        self.writer = self
+        self.ledger = Ledger()
+        self.ledger.next_flush_ns = sys.maxsize
 
 
 def nothing(*_args: object, **_more: object) -> None:
@@ -76,7 +77,8 @@ def test_making_a_batch_is_told_by_the_fetch_further_out() -> None:
     assert found is not None
     assert (found[0], found[4]) == ("fetch", False)
     assert found[1].endswith("Squares.__getitem__")
-    assert len(owner.rows) == 1
+    ((kind, rows),) = owner.ledger.take()
+    assert (kind, len(rows)) == (f.WORK, f.WORK_ROW.size)
 
 
 def test_waiting_for_others_is_neither() -> None:

@@ -93,7 +93,7 @@ def test_rows_of_slow_steps_are_on_disk_at_once(run: Path) -> None:
     writer = Writer(parts_folder(run) / "p.part")
     writer.meta("process", **PROCESS)
     for step in range(4):
-        now = (step + 1) * 10**18
+        now = (step + 1) * 10**17
         writer.row(f.BATCH, now, (0, 0, 0, step, 0, 1, 1, now, now, 0, 0, *INSIDE))
     # No flush, no close: the process may be killed here.
     assert len(read_run(run).processes[0].batches) == 4
@@ -170,7 +170,7 @@ def test_a_full_disk_ends_the_recording_and_says_so(run: Path, monkeypatch: pyte
 
     monkeypatch.setattr(os, "pwrite", pwrite)
     for step in range(10):
-        now = (step + 1) * 10**18
+        now = (step + 1) * 10**17
         writer.row(f.BATCH, now, (0, 0, 0, step, 0, 1, 1, now, now, 0, 0, *INSIDE))
     writer.close()
     assert used[0] == 1, "after the first failure nothing more is tried"

@@ -1,0 +1,33 @@
+"""The hot paths of collection exist twice: the same claims hold for both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from unstarve.collect import counters, fetching, loader, receiving, waits
+from unstarve.native import native, why_not_native
+from unstarve.record import ledger, writer
+
+
+@pytest.fixture(params=["native", "twin"])
+def variant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Which of the two is at work."""
+    if request.param == "native" and native() is None:
+        pytest.skip(why_not_native() or "")
+    if request.param == "twin":
+        monkeypatch.setattr(counters, "Counters", counters.PythonCounters)
+        for module, name, twin in (
+            (ledger, "Ledger", ledger.PythonLedger),
+            (writer, "Ledger", ledger.PythonLedger),
+            (waits, "Wait", waits.PythonWait),
+            (loader, "Wait", waits.PythonWait),
+            (waits, "Work", waits.PythonWork),
+            (fetching, "Work", waits.PythonWork),
+            (receiving, "Receiving", receiving.PythonReceiving),
+        ):
+            monkeypatch.setattr(module, name, twin)
+    counters._forget_in_child()  # this thread's may have been opened by another test
+    yield request.param
+    counters._forget_in_child()
