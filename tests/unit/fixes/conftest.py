@@ -1,0 +1,19 @@
+"""Claims about the in-memory engines hold for compiled code and for its Python twin."""
+
+from __future__ import annotations
+
+import pytest
+
+from unstarve.fixes import gather as gather_module
+from unstarve.fixes.engines import batches as batches_module
+from unstarve.native import native, why_not_native
+
+needs_native = pytest.mark.skipif(native() is None, reason=f"native: {why_not_native()}")
+
+
+@pytest.fixture(params=[pytest.param("native", marks=needs_native), "twin"])
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "twin":
+        monkeypatch.setattr(gather_module, "native", lambda: None)
+        monkeypatch.setattr(batches_module, "native", lambda: None)
+    return str(request.param)
