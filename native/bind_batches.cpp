@@ -105,9 +105,12 @@ class Batches {
         }
         for (const nb::handle leaf : leaves) {
             const nb::object tensor = leaf[0];
-            const auto count = nb::cast<std::size_t>(tensor.attr("shape")[0]);
-            const auto bytes = nb::cast<std::size_t>(tensor.attr("nbytes"));
-            const std::size_t row_bytes = count == 0 ? 0 : bytes / count;
+            const nb::tuple shape = nb::cast<nb::tuple>(tensor.attr("shape"));
+            const auto count = nb::cast<std::size_t>(shape[0]);
+            auto row_bytes = nb::cast<std::size_t>(tensor.attr("itemsize"));
+            for (std::size_t axis = 1; axis < shape.size(); ++axis) {
+                row_bytes *= nb::cast<std::size_t>(shape[axis]);
+            }
             parts_.leaves.push_back(
                 {tensor, count, row_bytes, Recycled(row_bytes, leaf[1], empty_like, storage_uses)});
         }
@@ -267,8 +270,9 @@ class Batches {
 
     static Copy room_for(Leaf &leaf, const unstarve::Cut &rows) {
         Copy copy{{memory_of(leaf.tensor), leaf.count, leaf.row_bytes}, leaf.batches.take(rows.count)};
-        const bool is_anything = rows.count * leaf.row_bytes != 0;
-        if (is_anything && (copy.rows.data == nullptr || copy.out.memory == nullptr)) {
+        const bool has_source = copy.rows.data != nullptr || leaf.count * leaf.row_bytes == 0;
+        const bool has_room = copy.out.memory != nullptr || rows.count * leaf.row_bytes == 0;
+        if (!has_source || !has_room) {
             throw std::runtime_error("a tensor of the dataset has lost its memory during the epoch");
         }
         return copy;

@@ -82,10 +82,11 @@ Receiving: type[PythonReceiving] = PythonReceiving if _native is None else _nati
 def time_receiving(queue: Any, owner: Recorder, loader: int, *, pinned: bool) -> PythonReceiving | None:
     """Record every batch that is taken out of `queue`, in whichever thread that happens.
 
-    None where the queue is none of multiprocessing's: another one may be read in another way.
+    None where the queue is neither multiprocessing's nor unstarve's own: another one may be read in another
+    way.
     """
     get, receive = type(queue).get, queue._recv_bytes
-    if get is not queues.Queue.get:
+    if get is not queues.Queue.get and not hasattr(type(queue), "when_packed"):
         return None
 
     def keep(row: Row) -> None:
