@@ -183,6 +183,14 @@ def test_parts_are_chosen_by_letter_and_name() -> None:
     assert len({part.name for part in PARTS}) == len(PARTS)
 
 
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_a_part_fits_80_columns_and_has_a_stock_to_compare_with(part: PartPlan) -> None:
+    assert len(f"{part.letter} · {part.name}: {part.title(Sizes())}") <= 80
+    assert [entry.kind for entry in part.entries].count(Kind.STOCK) == 1
+    assert part.entries[0].kind is Kind.STOCK
+    assert len({entry.name for entry in part.entries}) == len(part.entries)
+
+
 def test_a_part_that_this_version_lacks_is_not_available() -> None:
     with pytest.raises(Missing, match="not available"):
         public("SomethingOfTomorrow")

@@ -12,36 +12,43 @@ from torch.utils.data import DataLoader, Dataset
 from unstarve.benchmark.entries import PartPlan, faster, ours, public, stock
 from unstarve.benchmark.plan import Sizes
 
-Batch = dict[str, torch.Tensor]
-_OPTIONS: dict[str, Any] = {"batch_size": None, "num_workers": 1}
+Sample = dict[str, torch.Tensor]
+_SAMPLES = 4
+"""In a batch: few, so that making it is a copy and little else."""
+
+_OPTIONS: dict[str, Any] = {"batch_size": _SAMPLES, "num_workers": 1}
 
 
-class Ready(Dataset[Batch]):
-    """Gives the same batch again and again, at no cost: all that is left is to hand it over."""
+class Ready(Dataset[Sample]):
+    """Gives the same sample again and again, at no cost.
 
-    def __init__(self, batch: Batch, count: int) -> None:
-        self.batch = batch
-        self.count = count
+    Each batch is collated anew: a batch that was handed over once lies in shared memory already, and torch
+    would hand it over for nothing.
+    """
+
+    def __init__(self, sample: Sample, batches: int) -> None:
+        self.sample = sample
+        self.count = batches * _SAMPLES
 
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, index: int) -> Batch:
-        return self.batch
+    def __getitem__(self, index: int) -> Sample:
+        return self.sample
 
 
 def _of_size(size_bytes: int, share: float) -> Callable[[Sizes, Path], Ready]:
     """Batches of this size; `share` of the number that the sizes say."""
 
     def prepare(sizes: Sizes, _: Path) -> Ready:
-        batch = {"image": torch.zeros(64, size_bytes // 256), "label": torch.zeros(64, dtype=torch.int64)}
-        return Ready(batch, max(10, round(sizes.handed_over * share)))
+        sample = {"image": torch.zeros(size_bytes // 4 // _SAMPLES), "label": torch.tensor(1)}
+        return Ready(sample, max(10, round(sizes.handed_over * share)))
 
     return prepare
 
 
 def _small_tensors(sizes: Sizes, _: Path) -> Ready:
-    return Ready({f"column {n}": torch.zeros(64) for n in range(150)}, sizes.handed_over)
+    return Ready({f"column {n}": torch.zeros(16) for n in range(150)}, sizes.handed_over)
 
 
 def _part(

@@ -103,7 +103,7 @@ def _row_title(order: str) -> Callable[[Sizes], str]:
 
 
 def _image_title(order: str) -> Callable[[Sizes], str]:
-    return lambda s: f"{s.images} images of 3×224×224 bytes in memory, batch {s.image_batch}, {order}"
+    return lambda s: f"{s.images} images, 3×224×224 bytes, batch {s.image_batch}, {order}"
 
 
 IN_MEMORY = (
