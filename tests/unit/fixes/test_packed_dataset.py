@@ -192,6 +192,30 @@ def test_a_cold_file_is_read_into_the_page_cache_if_it_fits(large: Path) -> None
     assert resident(large) > 0.9
 
 
+@pytest.mark.parametrize(("read", "least", "most"), [("auto", 0.25, 0.8), ("pread", 0.05, 0.15)])
+def test_a_cold_file_is_brought_in_faster_than_it_is_wanted(
+    large: Path, read: str, least: float, most: float
+) -> None:
+    make_cold(large)
+    dataset = PackedDataset(large, read=read)
+    dataset.read_batch([30, 11, 20, 39])  # a tenth of it
+    if dataset._access.warming is not None:
+        step = dataset._access.warming._step
+        assert step is not None
+        step.result()
+    assert least < resident(large) < most
+
+
+def test_a_forked_process_brings_it_in_by_itself(large: Path) -> None:
+    make_cold(large)
+    dataset = PackedDataset(large)
+    dataset.read_batch([0])  # the thread that brings it in is running, here
+    loader = DataLoader(dataset, 10, num_workers=1, multiprocessing_context="fork")
+    for start, batch in zip(range(0, 40, 10), loader, strict=True):
+        assert same(batch, default_collate(LARGE[start : start + 10]))
+    assert resident(large) > 0.9
+
+
 def test_direct_reads_leave_the_page_cache_as_it_was(large: Path) -> None:
     make_cold(large)
     dataset = opened(large, "direct")

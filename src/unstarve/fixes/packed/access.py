@@ -20,6 +20,7 @@ from unstarve.errors import DataFileError, UsageError
 from unstarve.fixes.packed.file import PackedFile
 from unstarve.fixes.packed.format import BLOCK_BYTES
 from unstarve.fixes.packed.index import Column
+from unstarve.fixes.packed.warming import Warming
 from unstarve.fixes.page_cache import residency
 from unstarve.fixes.reading import FD, LENGTH, OFFSET, OUT, TO, blank_plan, read_plan
 
@@ -53,6 +54,8 @@ class Access:
         self.read = read
         self._chosen = "pread" if read == "auto" else read
         self._probe_at = 0.0
+        self.warming = Warming(file) if read == "auto" else None
+        """Who knows a better order to bring the file into memory may take it away."""
         if read == "view":
             file.read_around(True)
         for column in file.index.columns:
@@ -88,6 +91,8 @@ class Access:
         `way` is pread or direct. DataFileError where the file has become shorter, OSError from the storage.
         """
         offsets, size_bytes, to = _pieces(offsets, size_bytes, to)
+        if way == "pread" and self.warming is not None:
+            self.warming.demand(int(size_bytes.sum()))
         plan = blank_plan(len(offsets))
         direct_fd = self.file.direct_fd if way == "direct" else None
         plan[:, FD] = self.file.fd if direct_fd is None else direct_fd

@@ -128,6 +128,7 @@ class PackedDataset(Dataset[Any]):
         """
         chunk = self._contents.good_chunk() if chunk is None else chunk
         self._chunk = chunk
+        self._access.warming = None  # the sampler's order is known, and is as good
         return ChunkShuffleSampler(self, chunk, window, generator, on_epoch=self._begin_epoch)
 
     def _begin_epoch(self, itinerary: Itinerary) -> None:
@@ -198,6 +199,7 @@ class PackedDataset(Dataset[Any]):
         footer, path, chunk = (state.pop(name) for name in ("footer", "path", "chunk"))
         self.__init__(path, **state)  # type: ignore[misc] # a copy is opened as the original was
         self._chunk = chunk
+        self._access.warming = self._access.warming if chunk is None else None
         if self._file.index.footer != footer:
             raise DataFileError(
                 f"{path} is another file than the dataset was made from: it has been replaced"
