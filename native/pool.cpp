@@ -32,10 +32,8 @@ class Pool {
             grow(helpers);
             jobs_.push_back(&job);
         }
-        if (helpers == 1) {
+        for (unsigned i = 0; i < helpers; ++i) {
             wake_.notify_one();
-        } else {
-            wake_.notify_all();
         }
         work();
         std::unique_lock<std::mutex> locked(mutex_);
@@ -51,6 +49,8 @@ class Pool {
         const std::lock_guard<std::mutex> locked(mutex_);
         return threads_;
     }
+
+    std::atomic<unsigned> callers{0};
 
   private:
     void grow(unsigned wanted) {
@@ -130,6 +130,10 @@ void run_on_pool(unsigned count, const std::function<void()> &work) {
     }
     pool().run(count, work);
 }
+
+Caller::Caller() : count_(pool().callers), callers_(count_.fetch_add(1) + 1) {}
+
+Caller::~Caller() { count_.fetch_sub(1); }
 
 unsigned fork_generation() {
     pool();

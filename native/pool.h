@@ -1,6 +1,7 @@
 // Threads that wait for storage: made once per process, shared by all callers, made anew after a fork.
 #pragma once
 
+#include <atomic>
 #include <functional>
 
 namespace unstarve {
@@ -9,6 +10,21 @@ namespace unstarve {
 // of it. Each call of `work` must take pieces until none is left, and must not throw: a thread that comes
 // late finds nothing to do, and fewer threads than hoped for do the whole.
 void run_on_pool(unsigned count, const std::function<void()> &work);
+
+// Counts the thread that made it among those that share the cores, for as long as it lives.
+class Caller {
+  public:
+    Caller();
+    ~Caller();
+    Caller(const Caller &) = delete;
+    Caller &operator=(const Caller &) = delete;
+
+    unsigned callers() const { return callers_; }  // this one included, when it came
+
+  private:
+    std::atomic<unsigned> &count_;
+    unsigned callers_;
+};
 
 // How many times this process has been forked off with the pool in use: what a thread keeps for itself is its
 // parent's if this has changed since.

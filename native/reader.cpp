@@ -23,14 +23,6 @@ constexpr unsigned default_depth = 32;
 // Threads that copy: a few cores saturate the memory bus, and the others have a model to train.
 constexpr unsigned max_copying_threads = 4;
 
-// Callers inside read_all: they share the cores.
-std::atomic<unsigned> callers{0};
-
-struct CountedCaller {
-    const unsigned now = callers.fetch_add(1) + 1;
-    ~CountedCaller() { callers.fetch_sub(1); }
-};
-
 unsigned copying_threads(unsigned callers_now, unsigned allowed) {
     static const unsigned cores = std::clamp(std::thread::hardware_concurrency(), 1u, max_copying_threads);
     const unsigned share = std::max(cores / callers_now, 1u);
@@ -139,9 +131,9 @@ std::vector<std::size_t> read_directly(const std::vector<Read> &reads, const std
 }  // namespace
 
 Report read_all(const std::vector<Read> &reads, How how) {
-    const CountedCaller caller;
+    const Caller caller;
     const std::vector<Run> runs = runs_of(reads);
-    const unsigned copying = copying_threads(caller.now, how.threads);
+    const unsigned copying = copying_threads(caller.callers(), how.threads);
     const unsigned waiting = how.threads == 0 ? default_waiting_threads : how.threads;
     Failures failures;
     Report report;

@@ -124,6 +124,12 @@ def test_a_folder_cannot_be_read_and_the_error_names_it(tmp_path: Path, direct: 
     assert caught.value.filename == str(tmp_path)
 
 
+def test_what_the_kernel_refuses_to_read_is_its_error() -> None:
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        read_into([("/proc/self/mem", 0, 8, 0)], np.zeros(8, np.uint8))
+    assert caught.value.filename == "/proc/self/mem"
+
+
 @pytest.mark.parametrize("fd", [-1, 9999])
 def test_a_descriptor_that_is_not_open_is_an_error(fd: int, direct: bool) -> None:
     with pytest.raises(OSError, match="Bad file descriptor") as caught:

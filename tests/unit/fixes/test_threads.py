@@ -32,7 +32,6 @@ from tensor_files import same
 from unstarve.fixes.buffers import empty_batch
 from unstarve.fixes.engines import threads
 from unstarve.fixes.engines.reading_ahead import ReadingAhead
-from unstarve.fixes.engines.recycling import Recycled
 
 COUNT = 23
 
@@ -367,35 +366,6 @@ def test_a_thread_that_cannot_begin_fails_its_batches() -> None:
     reading = ReadingAhead(1, lambda what: what, begin)
     reading.ask(1)
     assert isinstance(reading.take(None)[1], OSError)
-
-
-def test_memory_is_used_again_only_when_nobody_holds_it() -> None:
-    allocate = Recycled(2)
-    shape, dtype = (300, 1000), torch.float32
-    first = allocate(shape, dtype)
-    address = first.data_ptr()
-    second = allocate(shape, dtype)
-    assert second.data_ptr() != address
-    row = first[3]
-    del first
-    assert allocate(shape, dtype).data_ptr() != address
-    array = row.numpy()
-    storage = row.untyped_storage()
-    del row
-    assert allocate(shape, dtype).data_ptr() != address
-    del array
-    assert allocate(shape, dtype).data_ptr() != address
-    del storage
-    held = [allocate(shape, dtype) for _ in range(2)]
-    assert address in [batch.data_ptr() for batch in held]
-
-
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.float8_e4m3fn, torch.complex64])
-@pytest.mark.parametrize("shape", [(2, 3), (0, 4), (1, 2_000_000), (5_000_000,)])
-def test_memory_is_of_the_type_and_shape_asked_for(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-    tensor = Recycled(1)(shape, dtype)
-    assert (tensor.dtype, tuple(tensor.shape), tensor.is_contiguous()) == (dtype, shape, True)
-    tensor.view(torch.uint8).fill_(7)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

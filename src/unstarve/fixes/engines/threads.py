@@ -21,7 +21,7 @@ from torch.utils.data._utils import pin_memory as torch_pin
 from unstarve.fixes.buffers import use_allocator_in_thread
 from unstarve.fixes.engines.drawing import settled_batches
 from unstarve.fixes.engines.reading_ahead import ReadingAhead
-from unstarve.fixes.engines.recycling import Recycled
+from unstarve.fixes.recycling import Recycled
 
 _AHEAD_WITHOUT_WORKERS = 2
 
@@ -90,7 +90,7 @@ class _Threads(torch_loader._BaseDataLoaderIter):
         self._ahead = self._num_workers * (loader.prefetch_factor or 0) or _AHEAD_WITHOUT_WORKERS
         self._settled = math.inf if self._num_workers else settled_batches(loader.batch_sampler)
         self._asked = 0
-        make, begin = _making(read, self._pin_memory_device if self._pin_memory else None, self._ahead)
+        make, begin = _in_pinned_memory(read) if self._pin_memory else _in_recycled_memory(read, self._ahead)
         self._reading = ReadingAhead(max(self._num_workers, 1), make, begin)
         if self._num_workers > 0:
             self._reset(loader, first_iter=True)
@@ -150,24 +150,33 @@ class _WithoutDraw:
         return getattr(self._loader, name)
 
 
-def _making(
-    read: Callable[[Any], Any], pin_device: str | None, ahead: int
-) -> tuple[Callable[[Any], Any], Callable[[], None]]:
+_Read = Callable[[Any], Any]
+_Begin = Callable[[], None]
+
+
+def _in_recycled_memory(read: _Read, ahead: int) -> tuple[_Read, _Begin]:
     """Return what makes a batch, and what a thread does first: choose the memory that batches are made in."""
-    if pin_device is None:
-        return read, functools.partial(use_allocator_in_thread, Recycled(ahead + 2))
-    device_index = torch.accelerator.current_device_index()
+    return read, functools.partial(use_allocator_in_thread, Recycled(ahead + 2))
+
+
+def _in_pinned_memory(read: _Read) -> tuple[_Read, _Begin]:
+    """Do the same with memory that torch pins and recycles, on the device of the training loop's thread."""
+    accelerator: Any = torch.accelerator
+    old_names = not hasattr(accelerator, "current_device_index")  # before torch 2.7
+    current = accelerator.current_device_idx if old_names else accelerator.current_device_index
+    choose = accelerator.set_device_idx if old_names else accelerator.set_device_index
+    device_index = current()
 
     def begin() -> None:
-        torch.accelerator.set_device_index(device_index)
+        choose(device_index)
         use_allocator_in_thread(_pinned_memory)
 
     def make(indices: Any) -> Any:
-        pin: Callable[[Any, str], Any] = torch_pin.pin_memory  # leaves what is pinned already where it is
-        return pin(read(indices), pin_device)
+        pin: _Read = torch_pin.pin_memory  # leaves what is pinned already where it is
+        return pin(read(indices))
 
     return make, begin
 
 
 def _pinned_memory(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty(tuple(shape), dtype=dtype, pin_memory=True)  # torch recycles it
+    return torch.empty(tuple(shape), dtype=dtype, pin_memory=True)

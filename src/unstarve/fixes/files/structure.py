@@ -28,7 +28,7 @@ class Leaf:
     kind: str
     """t: tensor, i: int, f: float, b: bool."""
 
-    @property
+    @functools.cached_property
     def size_bytes(self) -> int:
         """Bytes in the file; 0 for a number."""
         return 0 if self.dtype is None else math.prod(self.shape) * self.dtype.itemsize

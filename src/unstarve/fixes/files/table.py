@@ -84,8 +84,8 @@ class LayoutTable:
 
     def entries(self, indices: NDArray[np.int64]) -> list[Entry]:
         """Return what is known about each file, whatever its structure."""
-        rows = self._rows[indices]
-        answers = self._look_into(indices[rows[:, SIZE] < 0])
+        unknown = self._rows[indices, SIZE] < 0
+        answers = self._look_into(indices[unknown]) if unknown.any() else {}
         entries = []
         for index, row in zip(indices.tolist(), self._rows[indices], strict=True):
             answer = self._others.get(index) or answers.get(index)
@@ -113,7 +113,7 @@ class LayoutTable:
 
     def _look_into(self, indices: NDArray[np.int64]) -> dict[int, Answer]:
         """Look into those of the files about which nothing is known."""
-        wanted = np.array(sorted(set(indices.tolist()) - self._others.keys()), np.int64)
+        wanted = np.array(sorted({i for i in indices.tolist() if i not in self._others}), np.int64)
         answers = self._ask(wanted)
         if len(self._others) > _MAX_OTHERS:
             self._others.clear()

@@ -19,10 +19,14 @@ from numpy.typing import NDArray
 
 _WORTH_BYTES = 256 << 10  # smaller blocks stay with the C library
 _HUGE_BYTES = 4 << 20  # from here on huge pages waste little
+_SIZES = 8  # of blocks; a program with more would keep memory for batches that do not come again
 
 
 class Recycled:
-    """Allocates batch memory, page-aligned; keeps at most `most` blocks of a size that nobody holds."""
+    """Allocates batch memory, page-aligned; keeps at most `most` blocks of a size that nobody holds.
+
+    No lock: blocks come back wherever the last reference to a batch is dropped, even in here.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -33,6 +37,8 @@ class Recycled:
         size_bytes = math.prod(shape) * dtype.itemsize
         if size_bytes < _WORTH_BYTES:
             return torch.empty(tuple(shape), dtype=dtype)
+        if len(self._free) > _SIZES:
+            self._free.clear()
         free = self._free.setdefault(size_bytes, deque(maxlen=self._most))
         try:
             block = free.pop()  # the last one used: parts of it may be in the CPU's cache
