@@ -84,10 +84,9 @@ def measure(folder: Path, count: int, rounds: int) -> None:
                     for path in everything if name == "stock" else [str(packed)]:
                         evict(path)
                 loader = make_loader()
+                engine = getattr(loader, "engine", "torch")  # before: a file may be warm afterwards
                 times[name].append(epoch(loader, count))
-                notes[name] = (
-                    f"{getattr(loader, 'engine', 'torch')}, {residency(packed) or 0:.0%} cached after"
-                )
+                notes[name] = f"{engine}, {residency(packed) or 0:.0%} cached after"
         show(temperature, times, notes)
 
 

@@ -21,6 +21,7 @@ from unstarve.errors import DataFileError, UsageError
 from unstarve.fixes import gather as gather_module
 from unstarve.fixes import reading as reading_module
 from unstarve.fixes.batched import Batched
+from unstarve.fixes.packed import access as access_module
 from unstarve.fixes.packed import file as file_module
 from unstarve.fixes.packed.file import PackedFile
 from unstarve.fixes.page_cache import evict, residency
@@ -190,6 +191,28 @@ def test_a_cold_file_is_read_into_the_page_cache_if_it_fits(large: Path) -> None
     assert dataset.rows() is None
     dataset.read_batch(range(40))
     assert resident(large) > 0.9
+
+
+def test_what_is_warm_stays_so_until_half_of_it_is_gone(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    access = PackedDataset(large)._access
+    ways = []
+    for share in (0.9, 0.96, 0.9, 0.6, 0.4, 0.9, None, 1.0):
+        monkeypatch.setattr(access_module, "residency", lambda fd, share=share: share)
+        access._probe_at = 0.0
+        ways.append(access.way())
+    assert ways == ["pread", "view", "view", "view", "pread", "pread", "pread", "view"]
+
+
+def test_a_file_that_memory_cannot_hold_is_read_directly(
+    large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(large, "direct")
+    monkeypatch.setattr(access_module, "residency", lambda fd: 0.1)
+    monkeypatch.setattr(access_module, "_available_bytes", lambda: 1_000_000)
+    dataset = PackedDataset(large)
+    assert dataset._access.way() == "direct"
+    assert same(dataset.read_batch([3, 1]), default_collate([LARGE[3], LARGE[1]]))
+    assert dataset.rows() is None
 
 
 @pytest.mark.parametrize(("read", "least", "most"), [("auto", 0.25, 0.8), ("pread", 0.05, 0.15)])

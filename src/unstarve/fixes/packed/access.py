@@ -28,6 +28,8 @@ READS = ("auto", "view", "pread", "direct")
 
 _WARM = 0.95
 """Share of the file in the page cache from which on a view is the fastest way."""
+_STILL_WARM = 0.5
+"""Share down to which it stays: an engine that was promised rows in memory finds them a moment later."""
 _FITS = 0.5
 """Share of the available memory that a file may take up in the page cache."""
 _PROBE_S = 1.0
@@ -78,7 +80,7 @@ class Access:
 
     def _choose(self) -> str:
         resident = residency(self.file.fd)
-        if resident is not None and resident >= _WARM:
+        if resident is not None and resident >= (_STILL_WARM if self._chosen == "view" else _WARM):
             return "view"
         missing = self.file.size_bytes * (1 - (resident or 0))
         if self.file.direct_fd is None or missing <= _FITS * _available_bytes():
