@@ -17,9 +17,9 @@ import psutil
 from numpy.typing import NDArray
 
 from unstarve.errors import DataFileError, UsageError
-from unstarve.fixes.packed.file import PackedFile
+from unstarve.fixes.packed.file import Memory, PackedFile
 from unstarve.fixes.packed.format import BLOCK_BYTES
-from unstarve.fixes.packed.index import Column
+from unstarve.fixes.packed.index import Column, read_exactly
 from unstarve.fixes.packed.warming import Warming
 from unstarve.fixes.page_cache import residency
 from unstarve.fixes.reading import FD, LENGTH, OFFSET, OUT, TO, blank_plan, read_plan
@@ -109,6 +109,16 @@ class Access:
             raise DataFileError(
                 f"{self.file.path} has become shorter since it was opened; is it being written?"
             )
+
+    def fetch_one(self, offset: int, size_bytes: int, way: str) -> Memory:
+        """Read one stretch of the file, without the threads that many would need."""
+        if way != "direct":
+            if self.warming is not None:
+                self.warming.demand(size_bytes)
+            return np.frombuffer(read_exactly(self.file.fd, offset, size_bytes, self.file.path), np.uint8)
+        out = np.empty(size_bytes, np.uint8)
+        self.fetch(np.array([offset]), np.array([size_bytes]), out, np.array([0]), way)
+        return out
 
 
 def neighbours(offsets: Offsets, size_bytes: Offsets, to: Offsets) -> tuple[Offsets, Offsets, Offsets]:
