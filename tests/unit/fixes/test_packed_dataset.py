@@ -21,6 +21,7 @@ from unstarve.errors import DataFileError, UsageError
 from unstarve.fixes import gather as gather_module
 from unstarve.fixes import reading as reading_module
 from unstarve.fixes.batched import Batched
+from unstarve.fixes.packed import access as access_module
 from unstarve.fixes.packed import file as file_module
 from unstarve.fixes.packed.file import PackedFile
 from unstarve.fixes.page_cache import evict, residency
@@ -189,6 +190,52 @@ def test_a_cold_file_is_read_into_the_page_cache_if_it_fits(large: Path) -> None
     dataset = PackedDataset(large)
     assert dataset.rows() is None
     dataset.read_batch(range(40))
+    assert resident(large) > 0.9
+
+
+def test_what_is_warm_stays_so_until_half_of_it_is_gone(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    access = PackedDataset(large)._access
+    ways = []
+    for share in (0.9, 0.96, 0.9, 0.6, 0.4, 0.9, None, 1.0):
+        monkeypatch.setattr(access_module, "residency", lambda fd, share=share: share)
+        access._probe_at = 0.0
+        ways.append(access.way())
+    assert ways == ["pread", "view", "view", "view", "pread", "pread", "pread", "view"]
+
+
+def test_a_file_that_memory_cannot_hold_is_read_directly(
+    large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(large, "direct")
+    monkeypatch.setattr(access_module, "residency", lambda fd: 0.1)
+    monkeypatch.setattr(access_module, "_available_bytes", lambda: 1_000_000)
+    dataset = PackedDataset(large)
+    assert dataset._access.way() == "direct"
+    assert same(dataset.read_batch([3, 1]), default_collate([LARGE[3], LARGE[1]]))
+    assert dataset.rows() is None
+
+
+@pytest.mark.parametrize(("read", "least", "most"), [("auto", 0.25, 0.8), ("pread", 0.05, 0.15)])
+def test_a_cold_file_is_brought_in_faster_than_it_is_wanted(
+    large: Path, read: str, least: float, most: float
+) -> None:
+    make_cold(large)
+    dataset = PackedDataset(large, read=read)
+    dataset.read_batch([30, 11, 20, 39])  # a tenth of it
+    if dataset._access.warming is not None:
+        step = dataset._access.warming._step
+        assert step is not None
+        step.result()
+    assert least < resident(large) < most
+
+
+def test_a_forked_process_brings_it_in_by_itself(large: Path) -> None:
+    make_cold(large)
+    dataset = PackedDataset(large)
+    dataset.read_batch([0])  # the thread that brings it in is running, here
+    loader = DataLoader(dataset, 10, num_workers=1, multiprocessing_context="fork")
+    for start, batch in zip(range(0, 40, 10), loader, strict=True):
+        assert same(batch, default_collate(LARGE[start : start + 10]))
     assert resident(large) > 0.9
 
 

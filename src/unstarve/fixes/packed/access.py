@@ -17,9 +17,10 @@ import psutil
 from numpy.typing import NDArray
 
 from unstarve.errors import DataFileError, UsageError
-from unstarve.fixes.packed.file import PackedFile
+from unstarve.fixes.packed.file import Memory, PackedFile
 from unstarve.fixes.packed.format import BLOCK_BYTES
-from unstarve.fixes.packed.index import Column
+from unstarve.fixes.packed.index import Column, read_exactly
+from unstarve.fixes.packed.warming import Warming
 from unstarve.fixes.page_cache import residency
 from unstarve.fixes.reading import FD, LENGTH, OFFSET, OUT, TO, blank_plan, read_plan
 
@@ -27,6 +28,8 @@ READS = ("auto", "view", "pread", "direct")
 
 _WARM = 0.95
 """Share of the file in the page cache from which on a view is the fastest way."""
+_STILL_WARM = 0.5
+"""Share down to which it stays: an engine that was promised rows in memory finds them a moment later."""
 _FITS = 0.5
 """Share of the available memory that a file may take up in the page cache."""
 _PROBE_S = 1.0
@@ -53,6 +56,8 @@ class Access:
         self.read = read
         self._chosen = "pread" if read == "auto" else read
         self._probe_at = 0.0
+        self.warming = Warming(file) if read == "auto" else None
+        """Who knows a better order to bring the file into memory may take it away."""
         if read == "view":
             file.read_around(True)
         for column in file.index.columns:
@@ -75,7 +80,7 @@ class Access:
 
     def _choose(self) -> str:
         resident = residency(self.file.fd)
-        if resident is not None and resident >= _WARM:
+        if resident is not None and resident >= (_STILL_WARM if self._chosen == "view" else _WARM):
             return "view"
         missing = self.file.size_bytes * (1 - (resident or 0))
         if self.file.direct_fd is None or missing <= _FITS * _available_bytes():
@@ -88,6 +93,8 @@ class Access:
         `way` is pread or direct. DataFileError where the file has become shorter, OSError from the storage.
         """
         offsets, size_bytes, to = _pieces(offsets, size_bytes, to)
+        if way == "pread" and self.warming is not None:
+            self.warming.demand(int(size_bytes.sum()))
         plan = blank_plan(len(offsets))
         direct_fd = self.file.direct_fd if way == "direct" else None
         plan[:, FD] = self.file.fd if direct_fd is None else direct_fd
@@ -102,6 +109,16 @@ class Access:
             raise DataFileError(
                 f"{self.file.path} has become shorter since it was opened; is it being written?"
             )
+
+    def fetch_one(self, offset: int, size_bytes: int, way: str) -> Memory:
+        """Read one stretch of the file, without the threads that many would need."""
+        if way != "direct":
+            if self.warming is not None:
+                self.warming.demand(size_bytes)
+            return np.frombuffer(read_exactly(self.file.fd, offset, size_bytes, self.file.path), np.uint8)
+        out = np.empty(size_bytes, np.uint8)
+        self.fetch(np.array([offset]), np.array([size_bytes]), out, np.array([0]), way)
+        return out
 
 
 def neighbours(offsets: Offsets, size_bytes: Offsets, to: Offsets) -> tuple[Offsets, Offsets, Offsets]:

@@ -16,7 +16,7 @@ from unstarve.fixes.packed.decode import record_checksum, sample_of, value_of
 from unstarve.fixes.packed.encode import checksum, dims_bytes
 from unstarve.fixes.packed.file import Memory, PackedFile
 from unstarve.fixes.packed.schema import Leaf, Tree, build, build_collated
-from unstarve.fixes.packed.source import Numbers, Source, column_rows
+from unstarve.fixes.packed.source import FileSource, Numbers, Source, column_rows
 
 _CHUNK_BYTES = 4 << 20
 _NUMBERS = {"bool": torch.bool, "int": torch.int64, "float": torch.float64}
@@ -69,6 +69,14 @@ class Contents:
         columns = self.index.columns
         values = (_from_batch(column.leaf, part[at]) for column, part in zip(columns, parts, strict=True))
         return build(self.index.tree, values)
+
+    def sample(self, sample: int, source: FileSource) -> Any:
+        """One sample, in memory of its own."""
+        if self.index.records is not None:
+            return self.samples(np.array([sample]), source)[0]
+        return self._sample_in_row(
+            sample, [source.row(number, sample) for number in range(len(self.index.columns))]
+        )
 
     def samples(self, samples: Numbers, source: Source) -> list[Any]:
         """Samples one by one, each in memory that nobody else changes."""

@@ -89,7 +89,10 @@ class PackedDataset(Dataset[Any]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return Subset(self, range(len(self))[index])
-        return self._samples([index])[0]
+        if self._ahead is not None:
+            return self._samples([index])[0]
+        found = self._contents.sample(self._checked_one(index), FileSource(self._access, self._way_now()))
+        return found if self.transform is None else self.transform(found)
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[Any]:
         if self.transform is not None or not self._contents.makes_batches:
@@ -128,6 +131,7 @@ class PackedDataset(Dataset[Any]):
         """
         chunk = self._contents.good_chunk() if chunk is None else chunk
         self._chunk = chunk
+        self._access.warming = None  # the sampler's order is known, and is as good
         return ChunkShuffleSampler(self, chunk, window, generator, on_epoch=self._begin_epoch)
 
     def _begin_epoch(self, itinerary: Itinerary) -> None:
@@ -151,8 +155,7 @@ class PackedDataset(Dataset[Any]):
 
     def _sources(self, samples: Numbers) -> list[tuple[int, Numbers, Source, Callable[[], None]]]:
         """Cut a batch into parts that are read from one source each, and what to call when that is done."""
-        way = self._access.way()
-        self._file.check_size()
+        way = self._way_now()
         now = FileSource(self._access, way)
         ahead = self._ahead
         if self._chunk is not None and way == "pread" and get_worker_info() is not None:
@@ -166,6 +169,10 @@ class PackedDataset(Dataset[Any]):
             for first, some, loaded in ahead.split(samples, way)
         ]
 
+    def _way_now(self) -> str:
+        self._file.check_size()
+        return self._access.way()
+
     def _advise_chunks(self, samples: Numbers, chunk: int) -> None:
         """In a worker process, which does not know the order: have a chunk read whole when it is entered."""
         for number in np.unique(samples // chunk).tolist():
@@ -173,6 +180,12 @@ class PackedDataset(Dataset[Any]):
                 self._advised.append(number)
                 end = min((number + 1) * chunk, len(self))
                 advise(self._contents, self._access, np.arange(number * chunk, end, dtype=np.int64))
+
+    def _checked_one(self, index: Any) -> int:
+        sample, count = operator.index(index), len(self)
+        if not -count <= sample < count:
+            raise IndexError(f"sample {sample} is out of range: {self.path} holds {count}")
+        return sample if sample >= 0 else sample + count
 
     def _checked(self, indices: Sequence[int]) -> Numbers:
         count = len(self)
@@ -198,6 +211,7 @@ class PackedDataset(Dataset[Any]):
         footer, path, chunk = (state.pop(name) for name in ("footer", "path", "chunk"))
         self.__init__(path, **state)  # type: ignore[misc] # a copy is opened as the original was
         self._chunk = chunk
+        self._access.warming = self._access.warming if chunk is None else None
         if self._file.index.footer != footer:
             raise DataFileError(
                 f"{path} is another file than the dataset was made from: it has been replaced"

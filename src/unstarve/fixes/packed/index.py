@@ -91,7 +91,7 @@ def read_index(fd: int, path: str) -> Index:
         ) from error
 
 
-def read_exactly(fd: int, offset: int, size_bytes: int, path: str) -> bytes:
+def read_exactly(fd: int, offset: int, size_bytes: int, path: str) -> bytearray:
     """Bytes of the file, all of them. DataFileError where it has become shorter."""
     data = bytearray(size_bytes)
     view = memoryview(data)
@@ -101,7 +101,7 @@ def read_exactly(fd: int, offset: int, size_bytes: int, path: str) -> bytes:
             raise DataFileError(f"{path} has become shorter since it was opened; is it being written?")
         view = view[got:]
         offset += got
-    return bytes(data)
+    return data
 
 
 def check_table(content: NDArray[np.uint8], table: Table, path: str) -> None:

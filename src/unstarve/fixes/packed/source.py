@@ -44,6 +44,14 @@ class FileSource:
         to = np.arange(len(rows), dtype=np.int64) * at.row_bytes
         self._access.fetch(at.offset + rows * at.row_bytes, sizes, out, to, self._way)
 
+    def row(self, column: int, row: int) -> Memory:
+        """One row of a column, in memory of its own."""
+        at = self._access.file.index.columns[column]
+        offset = at.offset + row * at.row_bytes
+        if self._way == "view" or self._access.is_kept(at):
+            return self._access.file.memory(offset, at.row_bytes).copy()
+        return self._access.fetch_one(offset, at.row_bytes, self._way)
+
     def records(self, numbers: Numbers) -> list[Memory]:
         """The bytes of records."""
         file = self._access.file
