@@ -3,6 +3,8 @@
 An event recorded when training asks for a batch fires once the device has finished all that was queued;
 one recorded when the batch is there fires at once if the device was idle by then. What lies between the
 two on the device's own clock is time in which it had nothing to do and data was what it waited for.
+Where the device lately was idle before training asked, it is asked first whether it is again: then all of
+the wait is stall and no event is needed. A training that waits for its device in every step would notice.
 Events are read later, when they have fired, and beside training: while it waits for its device, every
 microsecond before the next launch counts. Nothing here ever waits for the device, wakes one that training
 does not use, or lets an error of its own reach training.
@@ -46,6 +48,8 @@ _LEARN_EVERY = 16
 _FORGET_AFTER = 64
 """Asks. A stream that no optimizer has used for so long was one of a warm-up."""
 _MOST_ERRORS = 5
+_ALL = 0.95
+"""Of a wait: what is stall to this share began on an idle device."""
 
 _clocks: list[DeviceClock] = []
 """Kept for good: destroying an event in a forked child would call into a driver that does not work there."""
@@ -71,7 +75,7 @@ class _Plan(NamedTuple):
 
 
 Events = list[torch.cuda.Event]
-"""One on each lane."""
+"""One on each lane; none where the device was idle when the wait began."""
 Mark = tuple[_Plan, Events]
 """A wait that has begun."""
 _Waited = tuple[Mark, Events, What, int, int]
@@ -98,12 +102,16 @@ class DeviceClock:
         """The thread that trains: the main one, or the first in which an optimizer was seen at work."""
         self._plan: _Plan | None = None
         self._unread: deque[_Waited] = deque()
+        self._idle_lately = False
+        """The last wait that was read began on an idle device."""
         self._reading = threading.Lock()
         # Without the Python around them.
         base = getattr(torch._C, "_CudaEventBase", torch.cuda.Event)
         self._record: Callable[..., None] = base.record
         self._query: Callable[..., bool] = base.query
         self._elapsed_ms: Callable[..., float] = base.elapsed_time
+        streams = getattr(torch._C, "_CudaStreamBase", torch.cuda.Stream)
+        self._is_done: Callable[..., bool] = streams.query
         self._capturing: Callable[[], bool] = getattr(
             torch._C, "_cuda_isCurrentStreamCapturing", torch.cuda.is_current_stream_capturing
         )
@@ -136,6 +144,8 @@ class DeviceClock:
             plan = self._plan
             if plan is None or not self._asks % _LEARN_EVERY or _has_moved(plan):
                 plan = self._plan = self._make_plan()
+            if self._idle_lately and self._is_idle(plan):
+                return plan, []
             return plan, self._recorded(plan)
         except Exception as error:  # a broken context is training's to find out about, not ours to report
             self._fail(error)
@@ -147,7 +157,8 @@ class DeviceClock:
             if self._capturing():
                 _recycle(mark, [])  # a capture began during the wait: it cannot be timed
                 return
-            self._unread.append((mark, self._recorded(mark[0]), what, ask_ns, got_ns))
+            ended = self._recorded(mark[0]) if mark[1] else []
+            self._unread.append((mark, ended, what, ask_ns, got_ns))
             if got_ns >= self._next_read_ns or len(self._unread) >= _READ_EVERY:
                 self._next_read_ns = got_ns + _READ_EVERY_NS
                 self.read(got_ns)
@@ -176,8 +187,12 @@ class DeviceClock:
             with any_capture_allowed():
                 while unread and all(self._query(event) for event in unread[0][1]):
                     mark, got, what, ask_ns, got_ns = unread.popleft()
-                    for device, stall_ns in self._stalls(mark, got):
+                    stalls = self._stalls(mark, got, got_ns - ask_ns)
+                    for device, stall_ns in stalls:
                         self._write(f.STALL, now_ns, (*what, device, 0, ask_ns, got_ns, stall_ns))
+                    if got:
+                        all_ns = (got_ns - ask_ns) * _ALL
+                        self._idle_lately = all(stall_ns >= all_ns for _, stall_ns in stalls)
                     _recycle(mark, got)
             while len(unread) > _MOST_UNREAD:
                 given_up = unread.popleft()
@@ -224,9 +239,16 @@ class DeviceClock:
             events.append(event)
         return events
 
-    def _stalls(self, mark: Mark, got: Events) -> list[tuple[int, int]]:
+    def _is_idle(self, plan: _Plan) -> bool:
+        with any_capture_allowed():
+            self._idle_lately = all(self._is_done(lane.stream) for lane in plan.lanes)
+        return self._idle_lately
+
+    def _stalls(self, mark: Mark, got: Events, wait_ns: int) -> list[tuple[int, int]]:
         """Device and nanoseconds: idle is what all streams of a device have in common."""
         lanes, asked = mark[0].lanes, mark[1]
+        if not asked:
+            return [(device, wait_ns) for device in dict.fromkeys(lane.device for lane in lanes)]
         if len(got) == 1:
             return [(lanes[0].device, max(round(self._elapsed_ms(asked[0], got[0]) * 1e6), 0))]
         found: dict[int, float] = {}

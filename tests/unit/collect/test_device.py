@@ -33,6 +33,8 @@ class FakeDevice:
         self.recorded: list[tuple[int, int]] = []
         self.broken = False
         self.made = 0
+        self.asked = 0
+        self.never_idle = False
         self.hook: Callable[[Any, Any, Any], None] | None = None
 
     def work(self, ms: float, stream: int = DEFAULT) -> None:
@@ -76,6 +78,14 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
         def elapsed_time(self, end: Event) -> float:
             return (end.at - self.at) / MS
 
+    class Stream(SimpleNamespace):
+        def query(self) -> bool:
+            if fake.broken:
+                raise RuntimeError("CUDA error: device-side assert triggered")
+            assert not fake.capturing
+            fake.asked += 1
+            return not fake.never_idle and fake.now >= fake.busy_until.get(self.stream_id, 0)
+
     def register(hook: Callable[[Any, Any, Any], None]) -> Any:
         fake.hook = hook
         return SimpleNamespace()
@@ -83,7 +93,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     torch_like = SimpleNamespace(
         cuda=SimpleNamespace(
             Event=Event,
-            Stream=SimpleNamespace,
+            Stream=Stream,
             is_current_stream_capturing=lambda: fake.capturing,
             current_device=lambda: fake.current_device,
             device_count=lambda: 2,
@@ -145,6 +155,31 @@ def test_a_wait_behind_queued_work_stalls_only_when_that_is_done(
     assert training.stalls_ms() == [3, 0]
 
 
+def test_a_device_that_is_idle_at_every_ask_is_asked_and_not_marked(
+    training: Training, device: FakeDevice
+) -> None:
+    training.wait(8)
+    training.stalls_ms()
+    device.recorded.clear()
+    for _ in range(5):
+        device.work(3)
+        device.sleep(3)  # training waits for its device
+        training.wait(8)
+    assert device.recorded == []
+    assert training.stalls_ms() == [8] * 6
+
+
+def test_a_device_that_has_work_again_is_marked_again(training: Training, device: FakeDevice) -> None:
+    training.wait(8)
+    training.stalls_ms()
+    device.work(5)
+    training.wait(8)
+    device.work(20)
+    training.wait(8)
+    assert device.asked == 1
+    assert training.stalls_ms() == [8, 3, 0]
+
+
 def test_a_row_tells_which_batch_was_waited_for(training: Training, device: FakeDevice) -> None:
     training.wait(8)
     begin = device.now - 8 * MS
@@ -200,6 +235,7 @@ def test_a_device_without_a_context_is_left_asleep(training: Training, device: F
 def test_only_devices_that_an_optimizer_trains_count_once_one_was_seen(
     training: Training, device: FakeDevice
 ) -> None:
+    device.never_idle = True
     device.contexts = {0, 1}
     training.wait(8)
     device.step("cuda:1")
@@ -227,6 +263,7 @@ def test_a_graph_capture_is_left_alone(training: Training, device: FakeDevice, w
 
 
 def test_an_optimizer_step_inside_a_capture_teaches_nothing(training: Training, device: FakeDevice) -> None:
+    device.never_idle = True
     training.wait(8)
     device.capturing, device.current = True, SIDE
     device.step()
@@ -264,6 +301,7 @@ def test_training_on_its_own_stream_is_found_by_its_optimizer(training: Training
 
 
 def test_a_stream_of_a_warm_up_is_forgotten(training: Training, device: FakeDevice) -> None:
+    device.never_idle = True
     training.wait(1)
     device.current = SIDE
     device.step()
@@ -278,6 +316,7 @@ def test_a_stream_of_a_warm_up_is_forgotten(training: Training, device: FakeDevi
 def test_a_foreign_stream_is_not_remembered_because_it_may_be_gone(
     training: Training, device: FakeDevice
 ) -> None:
+    device.never_idle = True
     training.wait(1)
     device.current = FOREIGN
     device.step()
