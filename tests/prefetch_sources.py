@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
-WAIT_S = 2e-3
+WAIT_S = 5e-3  # far more than making a sample computes, also on a busy machine
 """Long enough to be told from computing."""
 
 

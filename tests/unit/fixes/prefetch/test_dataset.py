@@ -30,6 +30,13 @@ from torch.utils.data import (
 import unstarve
 from prefetch_sources import Batches, Waiting, no_threads, until
 from unstarve import AsyncPrefetchDataset
+from unstarve.fixes.prefetch import judge
+
+
+@pytest.fixture(autouse=True)
+def _fetches_are_known_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is claimed here holds where threads are used; when they are is another file's claim."""
+    monkeypatch.setattr(judge, "timed", lambda fetch: (fetch(), judge.Fetch(2e-3, 1e-4)))
 
 
 @pytest.fixture(autouse=True)
