@@ -19,7 +19,7 @@ from collections import ChainMap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -59,8 +59,7 @@ class _Overlap(Exception):
     """Two tensors show the same memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(NamedTuple):
     """Memory that belongs to a batch; `owner` keeps it alive."""
 
     owner: object
@@ -138,7 +137,10 @@ class _Packer(_Pickler):
         return _Arrays.tensor, (self._add(tensor, start, size_bytes), code, shape, stride)
 
     def _show(self, storage: int, start: int, end: int) -> None:
-        others = self._shown.setdefault(storage, [])
+        others = self._shown.get(storage)
+        if others is None:
+            self._shown[storage] = [(start, end)]
+            return
         if any(start < other_end and other_start < end for other_start, other_end in others):
             raise _Overlap
         others.append((start, end))

@@ -35,7 +35,7 @@ class Fence:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._waiting: deque[Callable[[], None]] = deque()
-        self._marked: deque[tuple[list[tuple[Any, Any]], list[Callable[[], None]]]] = deque()
+        self._marked: deque[tuple[list[tuple[int, Any]], list[Callable[[], None]]]] = deque()
         self._doomed: deque[tuple[int, int]] = deque()
         self._contexts: dict[int, Any] = {}
         self._spare_events: dict[int, list[Any]] = {}
@@ -58,10 +58,10 @@ class Fence:
         if torch.cuda.is_current_stream_capturing() or not self._lock.acquire(blocking=False):
             return
         try:
-            while self._marked and all(self._has_passed(*mark) for mark in self._marked[0][0]):
+            while self._marked and all(self._has_passed(event) for _, event in self._marked[0][0]):
                 marks, actions = self._marked.popleft()
-                for context, event in marks:
-                    self._spare_events[context].append(event)
+                for device, event in marks:
+                    self._spare_events[device].append(event)
                 for action in actions:
                     action()
             if self._waiting:
@@ -81,9 +81,13 @@ class Fence:
         else:
             unmap(address, size_bytes)
 
-    def _marks(self) -> list[tuple[Any, Any]]:
+    def _marks(self) -> list[tuple[int, Any]]:
         """One event for every GPU that this process uses, behind all of its streams."""
-        return [(number, self._mark(number)) for number in self._devices_in_use()]
+        try:
+            return [(device, self._mark(device)) for device in self._devices_in_use()]
+        except RuntimeError:  # the driver would not: wait instead of knowing
+            torch.cuda.synchronize()
+            return []
 
     def _devices_in_use(self) -> list[int]:
         found = []
@@ -110,7 +114,7 @@ class Fence:
         self._call("cuCtxRecordEvent", context, event)
         return event
 
-    def _has_passed(self, device: int, event: Any) -> bool:
+    def _has_passed(self, event: Any) -> bool:
         return bool(self._driver.cuEventQuery(event) != _NOT_READY)
 
     @contextlib.contextmanager
