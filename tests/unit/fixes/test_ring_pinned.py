@@ -31,12 +31,13 @@ class Driver:
         active._obj.value = 1
         return 0
 
-    def cudaHostRegister(self, address: int, size_bytes: int, flags: int) -> int:
-        self.registered.add(address)
-        return 0
+    def cuMemHostRegister_v2(self, address: Any, size: Any, flags: int) -> int:
+        if not self.broken:
+            self.registered.add(address.value)
+        return int(self.broken)
 
-    def cudaHostUnregister(self, address: int) -> int:
-        self.registered.remove(address)
+    def cuMemHostUnregister(self, address: Any) -> int:
+        self.registered.discard(address.value)
         return 0
 
     def __getattr__(self, name: str) -> Any:
@@ -52,7 +53,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     driver = Driver()
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    monkeypatch.setattr(pinned, "_runtime", lambda: driver)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     return driver
 
 
@@ -116,6 +117,16 @@ def test_memory_is_pinned_while_mapped_and_unpinned_inside_settle_alone(driver: 
     fence.settle()
     assert driver.registered == set()
     assert mapping.size_bytes == 4096
+
+
+def test_memory_that_cannot_be_pinned_is_mapped_all_the_same(driver: Driver) -> None:
+    driver.broken = True
+    mapping, descriptor = create(4096)
+    mapping.view()[7] = 1
+    seen, is_pinned = Fence(driver).map(descriptor, 4096)
+    os.close(descriptor)
+    assert not is_pinned
+    assert seen.view()[7] == 1
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

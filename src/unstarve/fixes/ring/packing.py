@@ -24,8 +24,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from unstarve.errors import UnstarveError
-
 COPIED_BYTES = 32 << 10
 """Tensors and arrays up to this size are copied by the receiver and keep nothing else alive."""
 
@@ -51,7 +49,7 @@ _MOST_SPREAD = 4
 """Tensors that overlap are sent with all of their storage, unless it is so many times what they show."""
 
 
-class Unfit(UnstarveError):
+class Unfit(Exception):
     """The batch holds something that only torch's own way of sending can send."""
 
 
