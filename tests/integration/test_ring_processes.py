@@ -366,6 +366,8 @@ def test_a_loader_used_in_a_forked_child() -> None:
     child = os.fork()
     if child == 0:
         good = is_intact(0, first) and all(is_intact(i, x) for i, x in enumerate(loader))
+        del iterator  # must not stop the parent's workers
+        gc.collect()
         os._exit(0 if good else 1)
     rest = [is_intact(i, x) for i, x in enumerate(iterator, start=1)]
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

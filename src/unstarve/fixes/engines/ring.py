@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from typing import Any
 
 from torch.utils.data import DataLoader
+from torch.utils.data._utils import worker
 
 
 def why_not(loader: DataLoader[Any]) -> str | None:
@@ -15,6 +17,8 @@ def why_not(loader: DataLoader[Any]) -> str | None:
         return "it has no worker processes (num_workers=0)"
     if sys.platform != "linux" or not hasattr(os, "memfd_create"):
         return "shared memory without a name is a thing of Linux"
+    if "data_queue" not in inspect.signature(worker._worker_loop).parameters:
+        return "the worker loop of this torch is not one it knows"
     return None
 
 

@@ -86,6 +86,11 @@ class Inbox:
         return len(self._links) - 1
 
     @property
+    def pins(self) -> bool:
+        """Whether slots are pinned memory."""
+        return self._fence is not None
+
+    @property
     def slot_count(self) -> int:
         """How many slots are known."""
         return sum(map(len, self._slots))

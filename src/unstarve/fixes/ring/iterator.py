@@ -69,7 +69,8 @@ class _Context:
 
     def __init__(self, loader: DataLoader[Any], inbox: Inbox) -> None:
         self._original: Any = loader.multiprocessing_context or torch.multiprocessing
-        self._prefetch = loader.prefetch_factor or 1
+        # Whether a GPU has read a slot is asked one batch after the slot was let go, and known another later.
+        self._in_flight = (loader.prefetch_factor or 1) + (2 if inbox.pins else 0)
         self._inbox = inbox
         self._workers_ends: list[socket.socket] = []
 
@@ -81,7 +82,7 @@ class _Context:
     def Process(self, *, target: Callable[..., Any], args: tuple[Any, ...] = (), **options: Any) -> Any:
         own, workers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._workers_ends.append(workers)
-        place = Place(workers, self._inbox.connect(own), self._prefetch)
+        place = Place(workers, self._inbox.connect(own), self._in_flight)
         kwargs = options.pop("kwargs", {})
         return self._original.Process(target=run_worker, args=(place, target, args, kwargs), **options)
 

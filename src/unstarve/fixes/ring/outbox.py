@@ -32,8 +32,8 @@ MOST_INLINE_BYTES = 2048
 class Outbox:
     """What a worker sends its batches with."""
 
-    def __init__(self, link: socket.socket, worker: int, prefetch: int) -> None:
-        self._slots = Slots(link, prefetch)
+    def __init__(self, link: socket.socket, worker: int, in_flight: int) -> None:
+        self._slots = Slots(link, in_flight)
         self._worker = worker
         self._open: Slot | None = None
         self._expected_bytes = 0

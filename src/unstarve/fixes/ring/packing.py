@@ -19,12 +19,10 @@ from collections import ChainMap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-
-from unstarve.errors import UnstarveError
 
 COPIED_BYTES = 32 << 10
 """Tensors and arrays up to this size are copied by the receiver and keep nothing else alive."""
@@ -51,7 +49,7 @@ _MOST_SPREAD = 4
 """Tensors that overlap are sent with all of their storage, unless it is so many times what they show."""
 
 
-class Unfit(UnstarveError):
+class Unfit(Exception):
     """The batch holds something that only torch's own way of sending can send."""
 
 
@@ -59,8 +57,7 @@ class _Overlap(Exception):
     """Two tensors show the same memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(NamedTuple):
     """Memory that belongs to a batch; `owner` keeps it alive."""
 
     owner: object
@@ -138,7 +135,10 @@ class _Packer(_Pickler):
         return _Arrays.tensor, (self._add(tensor, start, size_bytes), code, shape, stride)
 
     def _show(self, storage: int, start: int, end: int) -> None:
-        others = self._shown.setdefault(storage, [])
+        others = self._shown.get(storage)
+        if others is None:
+            self._shown[storage] = [(start, end)]
+            return
         if any(start < other_end and other_start < end for other_start, other_end in others):
             raise _Overlap
         others.append((start, end))

@@ -75,9 +75,9 @@ def aligned(size_bytes: int) -> int:
 class Slots:
     """All slots of one worker. `link` is the socket on which the training process learns of them."""
 
-    def __init__(self, link: socket.socket, prefetch: int) -> None:
+    def __init__(self, link: socket.socket, in_flight: int) -> None:
         self._link = link
-        self._usual = prefetch + _SPARE_SLOTS
+        self._usual = in_flight + _SPARE_SLOTS
         self._slots: list[Slot] = []
         self._made = 0
 

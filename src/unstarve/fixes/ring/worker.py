@@ -18,11 +18,15 @@ from unstarve.fixes.ring.queue import RingQueue
 
 @dataclass(frozen=True)
 class Place:
-    """A worker's place in its crew. `link` leads to the training process."""
+    """A worker's place in its crew.
+
+    `link` leads to the training process; `in_flight` batches may be on their way at a time, besides those
+    that the user holds.
+    """
 
     link: socket.socket
     number: int
-    prefetch: int
+    in_flight: int
 
 
 def run_worker(place: Place, loop: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -31,7 +35,7 @@ def run_worker(place: Place, loop: Callable[..., Any], args: tuple[Any, ...], kw
         queue: RingQueue = inspect.signature(loop).bind(*args, **kwargs).arguments["data_queue"]
         if queue.inbox is not None:
             queue.inbox.close()  # the training process's, which a forked worker inherits
-        outbox = queue.outbox = Outbox(place.link, place.number, place.prefetch)
+        outbox = queue.outbox = Outbox(place.link, place.number, place.in_flight)
         use_allocator(outbox.allocate)
         _collate_into_slots(outbox)
         loop(*args, **kwargs)
