@@ -18,6 +18,7 @@ from torch.utils.data._utils import fetch as stock
 from unstarve.collect import opens
 from unstarve.collect.counters import Reading, own_counters
 from unstarve.collect.recorder import Recorder
+from unstarve.collect.tensors import count_tensors
 from unstarve.collect.transforms import wrap_transforms
 from unstarve.record import format as f
 
@@ -47,6 +48,7 @@ class Probe:
         self._at_end: Reading | None = None
         self._at_collate: Reading | None = None
         self._batches = 0
+        self._weighed = False
         self._slowest_ns = 0
         self._slowest_index: Any = _UNKNOWN
 
@@ -68,6 +70,7 @@ class Probe:
         try:
             batch = original(fetcher, index)
             failed = False
+            self._weigh(batch)
             return batch
         finally:
             fetcher.dataset, fetcher.collate_fn = dataset, collate
@@ -77,6 +80,19 @@ class Probe:
                 self._record(begin, self._at_end, _count(index), failed)
             except Exception as error:  # a defect of ours must not hide the user's own exception
                 self.owner.lose(f"the work on batch {self.task}: {error!r}")
+
+    def _weigh(self, batch: Any) -> None:
+        """Count a batch's tensors, once: handing it over from a worker would cost so many messages.
+
+        Where a worker made it, what that costs is measured.
+        """
+        if self._weighed or self._loader == f.NO_LOADER:
+            return
+        self._weighed = True
+        try:
+            self.owner.writer.meta("batch", loader=self._loader, tensors=count_tensors(batch))
+        except Exception as error:  # a defect of ours must not cost the user the batch
+            self.owner.lose(f"the tensors of a batch: {error!r}")
 
     @property
     def last(self) -> tuple[Reading, Reading] | None:

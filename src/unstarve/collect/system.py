@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,30 @@ def describe_system(folders: Counter[str]) -> dict[str, Any]:
         "counts_delay": counts_delay(),
         "missing": missing_counters(),
         "filesystems": dict(filesystems(folders)),
+        "usage": cpu_usage(),
     }
+
+
+def cpu_usage() -> dict[str, float | int | None]:
+    """CPU seconds so far, of this process and of the whole machine: two readings tell what others use."""
+    return {
+        "at_ns": time.perf_counter_ns(),
+        "process_cpu_s": time.process_time(),
+        "machine_cpu_s": machine_cpu_s(),
+        "machine_cores": os.cpu_count(),
+    }
+
+
+def machine_cpu_s(stat: Path = Path("/proc/stat")) -> float | None:
+    """CPU seconds that all cores together have been busy; None where nobody counts.
+
+    Its first line: ``cpu  user nice system idle iowait irq softirq steal guest …``, in ticks.
+    """
+    try:
+        ticks = [int(word) for word in stat.read_text().split("\n", 1)[0].split()[1:8]]
+    except (OSError, ValueError):
+        return None
+    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK") if len(ticks) == 7 else None
 
 
 def usable_cores() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from unstarve.collect import system
 from unstarve.collect.system import (
     cgroup_quota_cores,
     cgroup_throttled,
+    cpu_usage,
     describe_system,
     filesystems,
+    machine_cpu_s,
     missing_counters,
     usable_cores,
 )
@@ -131,3 +134,22 @@ def test_this_machine_can_be_described() -> None:
     described = describe_system(Counter({"/": 1}))
     assert described["cores"] == usable_cores() >= 1
     assert described["missing"] == missing_counters()
+
+
+def test_the_machines_busy_time_leaves_out_what_was_idle(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  100 20 30 9000 500 5 45 0 0 0\ncpu0 1 2 3\n")
+    assert machine_cpu_s(stat) == pytest.approx((100 + 20 + 30 + 5 + 45) / os.sysconf("SC_CLK_TCK"))
+    for text in ("", "cpu 1 2", "cpu a b c d e f g"):
+        stat.write_text(text)
+        assert machine_cpu_s(stat) is None
+    assert machine_cpu_s(tmp_path / "missing") is None
+
+
+def test_what_this_process_uses_grows_with_its_work() -> None:
+    before = cpu_usage()
+    sum(number * number for number in range(200_000))
+    now = cpu_usage()
+    assert now["at_ns"] > before["at_ns"]
+    assert now["process_cpu_s"] > before["process_cpu_s"]
+    assert now["machine_cores"] == os.cpu_count()
