@@ -7,6 +7,7 @@
     │   ├── NewerFormatError    written by a newer unstarve
     │   └── RunExistsError      the name is taken, by a finished run or one being recorded
     ├── LogError                a loader log cannot be read
+    ├── NotPredictableError     what a run would be like otherwise cannot be told from it
     ├── MissingExtraError       an optional package is needed
     └── CommandNotFoundError    exit 3: the user's command could not be started
 
@@ -44,6 +45,10 @@ class RunExistsError(RunFileError):
 
 class LogError(UnstarveError):
     """A loader log cannot be read."""
+
+
+class NotPredictableError(UnstarveError):
+    """What a run would be like otherwise cannot be told from it."""
 
 
 class MissingExtraError(UnstarveError, ImportError):

@@ -40,6 +40,7 @@ from unstarve.model.recorded import (
     Work,
 )
 from unstarve.model.views import BatchStory, Doing, EpochBorder, Histogram, Lane, LaneKind, LaneSpan, Views
+from unstarve.model.whatif import Forecast, Foresight, Scenario, Setting, WhatIf
 
 __all__ = [
     "Advice",
@@ -54,6 +55,8 @@ __all__ = [
     "Doing",
     "Epoch",
     "EpochBorder",
+    "Forecast",
+    "Foresight",
     "FunctionCost",
     "Gain",
     "Gate",
@@ -75,7 +78,9 @@ __all__ = [
     "Row",
     "Run",
     "Sampled",
+    "Scenario",
     "Sent",
+    "Setting",
     "Share",
     "SlowSample",
     "Spread",
@@ -85,5 +90,6 @@ __all__ = [
     "TransformTime",
     "Verdict",
     "Views",
+    "WhatIf",
     "Work",
 ]
