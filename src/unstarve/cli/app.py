@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unstarve.cli import compare, demo, ideal, report, run, trace
+from unstarve.cli import compare, demo, ideal, report, run, trace, whatif
 
 app = typer.Typer(
     name="unstarve",
@@ -24,6 +24,7 @@ app.command("ideal")(ideal.ideal)
 app.command("report")(report.report)
 app.command("compare")(compare.compare)
 app.command("trace")(trace.trace)
+app.command("whatif")(whatif.whatif)
 app.command("demo")(demo.demo)
 
 _TAKE_A_COMMAND = {"run", "ideal"}
