@@ -21,6 +21,7 @@ from unstarve.words import ms, workers
 _BLOCKED = 0.5
 """From this share of a fetch on, waiting decides how long it takes."""
 _WORTH_TELLING_S = 0.5e-3
+_CLEAR_GAIN = 1.05
 
 
 def workers_past_the_cores(d: Diagnosis) -> Advice | None:
@@ -114,7 +115,7 @@ def fewer_workers(d: Diagnosis) -> Advice | None:
     if demand is None or cores is None or not matters(d, Cause.CONTENTION) or demand.workers <= cores:
         return None
     count = max(int(cores), 1)
-    return _worker_advice(
+    advice = _worker_advice(
         d,
         "fewer-workers",
         count,
@@ -122,6 +123,9 @@ def fewer_workers(d: Diagnosis) -> Advice | None:
         f"{workers(demand.workers)} share {cores:g} cores and stood in line for {ms(demand.queued_s)} of a "
         f"batch's {ms(demand.fetch_s)}",
     )
+    # Fewer of them also get less of the cores beside the training thread: only a clear gain is one.
+    clear = advice is not None and advice.speedup is not None and advice.speedup.predicted >= _CLEAR_GAIN
+    return advice if clear else None
 
 
 def more_cores(d: Diagnosis) -> Advice | None:

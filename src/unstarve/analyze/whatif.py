@@ -21,7 +21,7 @@ from unstarve.analyze.timeline import WARMUP_STEPS, Timeline, build_timeline, tr
 from unstarve.analyze.whatif_demand import Demands, demands_of
 from unstarve.analyze.whatif_draw import Draw, draws_of
 from unstarve.analyze.whatif_notes import notes_of
-from unstarve.analyze.whatif_setup import Outcome, Setup, outcome_of, resolve, with_neighbours
+from unstarve.analyze.whatif_setup import Outcome, Setup, outcome_of, resolve, with_crowd
 from unstarve.errors import NotPredictableError, UsageError
 from unstarve.model import Forecast, Run, Scenario, Setting, WhatIf
 
@@ -32,7 +32,7 @@ REPORTED_WORKERS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _MOST_SETTINGS = 60
 _ENOUGH = 0.97
 """Of the best throughput: what is as good as that."""
-_LEAST_DOUBT = 0.05
+_LEAST_DOUBT = 0.08
 """No prediction is surer than this."""
 _INNER = (10, 90)
 """Percentiles of the draws that the interval lies between."""
@@ -63,7 +63,7 @@ def foresight_of(
 def predictor_of(demands: Demands) -> Predictor:
     """A predictor of a loader with these demands."""
     draws = draws_of(demands)
-    demands = with_neighbours(demands, draws[0])
+    demands = with_crowd(demands, draws[0])
     now = resolve(demands, Scenario())
     return Predictor(demands, draws, tuple(outcome_of(demands, now, draw.as_recorded()) for draw in draws))
 

@@ -24,6 +24,10 @@ SHARE_S_PER_BYTE = 0.7e-9
 """… whose fresh pages the kernel has to map for a large batch."""
 TOUCH_S_PER_BYTE = 0.25e-9
 """Whoever reads the batch first, the step or the pin thread: mapping the same pages again, and unmapping."""
+FRESH_S_PER_BYTE = 0.25e-9
+"""Worker, beside the kernel's time: memory that nobody has touched is in no cache."""
+LET_GO = 0.06
+"""Of what taking a batch costs: closing its descriptors again, when the step lets go of it."""
 IN_LINE_S = 0.15e-3
 """Training thread: what a batch costs beside its samples and collating, without workers."""
 USUAL_TENSORS = 2
@@ -63,8 +67,10 @@ def in_line(work: Work, nbytes: float, memory_s: float, *, pinned: bool) -> Work
     `memory_s` is what the kernel took to make memory, which the training process has and uses again.
     """
     made_s = work.cpu_s + work.collate_s
-    left = 1 - min(max(memory_s, SHARE_S), 0.9 * made_s) / made_s if made_s else 1.0
+    saved_s = max(memory_s, SHARE_S) + FRESH_S_PER_BYTE * nbytes
+    left = 1 - min(saved_s, 0.9 * made_s) / made_s if made_s else 1.0
     touch_s = TOUCH_S_PER_BYTE * nbytes
+    held_s = touch_s + LET_GO * work.take_s
     return work._replace(
         cpu_s=work.cpu_s * left,
         collate_s=work.collate_s * left,
@@ -74,7 +80,7 @@ def in_line(work: Work, nbytes: float, memory_s: float, *, pinned: bool) -> Work
         take_delay_s=0.0,
         busy_delay_s=0.0,
         pin_s=max(work.pin_s - touch_s, 0.1 * work.pin_s) if pinned else 0.0,
-        step_s=work.step_s if pinned else work.step_s - min(touch_s, _MOST_OF_A_STEP * work.step_s),
+        step_s=work.step_s if pinned else work.step_s - min(held_s, _MOST_OF_A_STEP * work.step_s),
     )
 
 
@@ -85,6 +91,7 @@ def resized(work: Work, ratio: float, nbytes: float, step_power: float) -> Work:
         cpu_s=work.cpu_s * ratio,
         collate_s=work.collate_s * ratio,
         blocked_s=work.blocked_s * ratio,
+        late_s=work.late_s * ratio,
         disk_s=work.disk_s * ratio,
         index_s=work.index_s * ratio,
         pin_s=max(work.pin_s + TOUCH_S_PER_BYTE * more_bytes, 0.0) if work.pin_s else 0.0,

@@ -12,8 +12,8 @@ from unstarve.analyze.making import Production
 from unstarve.analyze.timeline import Timeline
 from unstarve.analyze.whatif_epochs import Epochs, epochs_of
 from unstarve.analyze.whatif_machine import Machine, machine_of
-from unstarve.analyze.whatif_parts import Work
-from unstarve.analyze.whatif_seen import Seen, seen_batches
+from unstarve.analyze.whatif_parts import NOBODY, Crowd, Work
+from unstarve.analyze.whatif_seen import Seen, seen_batches, step_late_ns, work_late_ns
 from unstarve.model import Cause, Process, Run
 from unstarve.model import Work as Recorded
 
@@ -66,6 +66,8 @@ class Demands:
     """None when the run lies inside of one epoch."""
     waits_together: bool
     """Blocked workers were seen in locks, pipes or queues, which they may share."""
+    crowd: Crowd = NOBODY
+    """Who else wanted the cores, as `with_crowd` finds out."""
 
     @property
     def makes_workers(self) -> bool:
@@ -91,9 +93,8 @@ def demands_of(
         )
     workers = max(production.workers for production in made.values())
     machine = machine_of(run, timeline, seen)
-    works = _works(
-        seen, workers, machine.slowdown, bool(loader.config.get("pin_memory")), _stalls(process, main)
-    )
+    pinned = bool(loader.config.get("pin_memory"))
+    works = _works(seen, workers, machine, pinned, _stalls(process, main))
     period_s = timeline.measured_s / len(timeline.measured_batches)
     return Demands(
         loader=loader.name,
@@ -116,19 +117,19 @@ def demands_of(
 
 
 def _works(
-    seen: Sequence[Seen], workers: int, slowdown: float, pinned: bool, stalls: Mapping[tuple[int, int], int]
+    seen: Sequence[Seen], workers: int, machine: Machine, pinned: bool, stalls: Mapping[tuple[int, int], int]
 ) -> tuple[Work, ...]:
-    take_delay_s, busy_delay_s = _take_delays(seen, slowdown)
+    take_delay_s, busy_delay_s = _take_delays(seen, machine.slowdown)
     pipe_s = _pipe_s(seen)
     return tuple(
-        _with_delivery(one, _making(one, stalls), workers, slowdown, pinned)._replace(
-            take_delay_s=take_delay_s + pipe_s, busy_delay_s=busy_delay_s
-        )
+        _with_delivery(
+            one, _making(one, stalls, machine.late_share), workers, machine.slowdown, pinned
+        )._replace(take_delay_s=take_delay_s + pipe_s, busy_delay_s=busy_delay_s)
         for one in seen
     )
 
 
-def _making(one: Seen, stalls: Mapping[tuple[int, int], int]) -> Work:
+def _making(one: Seen, stalls: Mapping[tuple[int, int], int], late_share: float) -> Work:
     """What it took to make the batch, and the step on it."""
     work = one.made.work
     fetch_s, collate_s = (work.collate_ns - work.begin_ns) / 1e9, (work.done_ns - work.collate_ns) / 1e9
@@ -141,9 +142,10 @@ def _making(one: Seen, stalls: Mapping[tuple[int, int], int]) -> Work:
         cpu_s=cpu_s,
         collate_s=collate_cpu_s,
         blocked_s=elsewhere_s + collate_s - collate_cpu_s - collate_queued_s,
+        late_s=late_share * work_late_ns(work) / 1e9,
         disk_s=max(fetch_s - cpu_s - parts[Cause.CONTENTION] - elsewhere_s, 0.0),
         step_s=step_s,
-        step_delay_s=step_delay_s,
+        step_delay_s=step_delay_s + late_share * step_late_ns(one.after) / 1e9,
     )
 
 

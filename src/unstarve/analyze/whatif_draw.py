@@ -34,8 +34,9 @@ _REMOTE_DOUBT, _CROWD_DOUBT = 0.25, 0.4
 """As a range below the likely: a server that more workers ask may answer more slowly, or is at its limit."""
 
 _USUAL_READ_BYTES = 1 << 17
-_USUAL_DISK_POWER = 0.5
-_DISK_POWER_PER_DOUBLING = 1 / 16
+_USUAL_DISK_POWER = 0.4
+_DISK_POWER_PER_DOUBLING = 1 / 12
+_USUAL_DEPTH, _LEAST_DEPTH, _MOST_DEPTH = 16.0, 4.0, 32.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,8 @@ class Draw:
     """One way in which things may be."""
 
     works: tuple[Work, ...]
-    disk_power: float
+    disk_power: float = _USUAL_DISK_POWER
+    disk_depth: float = _USUAL_DEPTH
     remote_power: float = 1.0
     """Of waiting elsewhere, the same as `disk_power`, for workers beyond the recorded ones."""
     cpu: float = 1.0
@@ -62,10 +64,10 @@ class Draw:
 
 def draws_of(demands: Demands) -> tuple[Draw, ...]:
     """The likely draw, then the others."""
-    power = likely_disk_power(demands)
+    power, depth = _disk(demands.read_bytes)
     # Workers that wait for each other are told from others that wait by their stacks alone.
     remote = 0.0 if demands.waits_together else 1.0
-    likely = Draw(demands.works, power, remote)
+    likely = Draw(demands.works, power, depth, remote)
     doubt = _CROWD_DOUBT if demands.workers > 1 else _REMOTE_DOUBT
     random = np.random.default_rng(0)
     cpu, step, handoff, start, foreign = (_normal(random) for _ in range(5))
@@ -74,6 +76,7 @@ def draws_of(demands: Demands) -> tuple[Draw, ...]:
         Draw(
             works=_resampled(demands.works, random),
             disk_power=min(max(power + _DISK_DOUBT * (2 * disk[k] - 1), 0.0), 1.0),
+            disk_depth=depth,
             remote_power=0.5 * server[k] if demands.waits_together else 1 - doubt * server[k],
             cpu=math.exp(_CPU_DOUBT * cpu[k]),
             step=math.exp(_STEP_DOUBT * step[k]),
@@ -87,16 +90,18 @@ def draws_of(demands: Demands) -> tuple[Draw, ...]:
     return likely, *others
 
 
-def likely_disk_power(demands: Demands) -> float:
-    """How a disk's speed grows with the reads under way, by their size.
+def _disk(read_bytes: float | None) -> tuple[float, float]:
+    """How a disk's speed grows with the reads under way, and up to how many, by their size.
 
-    Small reads leave it idle most of the time; large ones fill it by themselves. Measured: 1.4 times the
-    speed for twice the reads of 128 KB, 1.2 times for those of 2 MB.
+    Small reads leave it idle most of the time; large ones fill it by themselves. Measured on three machines:
+    1.3 times the speed for twice the reads of 64 to 128 KB, up to 16 of them; next to none for those of 2 MB.
     """
-    if not demands.read_bytes:
-        return _USUAL_DISK_POWER
-    doublings = math.log2(demands.read_bytes / _USUAL_READ_BYTES)
-    return min(max(_USUAL_DISK_POWER - _DISK_POWER_PER_DOUBLING * doublings, 0.2), 0.9)
+    if not read_bytes:
+        return _USUAL_DISK_POWER, _USUAL_DEPTH
+    doublings = math.log2(read_bytes / _USUAL_READ_BYTES)
+    power = _USUAL_DISK_POWER - _DISK_POWER_PER_DOUBLING * doublings
+    depth = _USUAL_DEPTH / 2 ** (doublings / 2)
+    return min(max(power, 0.05), 0.9), min(max(depth, _LEAST_DEPTH), _MOST_DEPTH)
 
 
 def _resampled(works: tuple[Work, ...], random: np.random.Generator) -> tuple[Work, ...]:

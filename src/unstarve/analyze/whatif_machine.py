@@ -22,27 +22,36 @@ class Machine:
 
     cores: float
     foreign: float | None
-    """Other people's processes that want a core all the time; None when nobody counted them."""
+    """Cores' worth of time that other people's processes got; None when nobody counted."""
+    grouped: bool
+    """The kernel shares cores between sessions or containers first, then inside of them."""
     step_threads: float
     """Threads that a step keeps busy while the training thread computes."""
     slowdown: float
     """How much longer than alone the recorded CPU work took."""
+    late_share: float = 0.0
+    """Part of the moments in line for a core before short work that others cause: they stay with any crew."""
 
 
 def machine_of(run: Run, timeline: Timeline, seen: Sequence[Seen]) -> Machine:
     """From what the training process and its workers recorded of themselves and of the machine."""
     process = timeline.process
     limits = [float(process.system[key]) for key in ("cores", "quota_cores") if process.system.get(key)]
+    usable = max(min(limits, default=1.0), _FEWEST_CORES)
     ranks = sum(1 for p in run.processes if not p.worker and p.batches and p.host == process.host)
-    cores = min(limits, default=1.0) / min(max(ranks, 1), _MOST_LOCAL_RANKS)
-    slowdown = slowdown_of(seen)
+    ranks = min(max(ranks, 1), _MOST_LOCAL_RANKS)
     used = _foreign_cores(run, process)
+    # Where nobody counted, a queue of more workers than cores is taken for their own.
+    crew = max((len(crew.pids) for crew in process.crews), default=0)
+    late_share = float(crew <= usable) if used is None else min(2 * used / usable, 1.0)
+    beyond = float(process.system.get("cores") or usable) - usable  # a quota keeps us off these, not others
     return Machine(
-        cores=max(cores, _FEWEST_CORES),
-        # Who gets a core's worth of time while all get on more slowly wants as much more.
-        foreign=None if used is None else used * slowdown,
+        cores=usable / ranks,
+        foreign=None if used is None else max(used - beyond, 0.0) / ranks,
+        grouped=bool(process.system.get("grouped", True)),
         step_threads=_step_threads(process, seen),
-        slowdown=slowdown,
+        slowdown=slowdown_of(seen, late_share),
+        late_share=late_share,
     )
 
 

@@ -28,8 +28,8 @@ def notes_of(demands: Demands, misfit: float, curve: Iterable[Forecast]) -> tupl
         notes.append("batches wait for locks or pipes that workers share: more workers are taken not to help")
     if len({one.setting.batch_size for one in forecasts}) > 1:
         notes.append("a step is taken to grow with its batch; the intervals allow for one that does not")
-    if demands.machine.foreign and demands.machine.foreign > _WORTH_TELLING:
-        notes.append(f"others kept about {demands.machine.foreign:.1f} cores busy, and are taken to go on so")
+    if demands.crowd.hungry > _WORTH_TELLING:
+        notes.append("other processes wanted the same cores meanwhile, and are taken to go on so")
     if misfit > _POOR_FIT:
         notes.append("the model explains the recorded run poorly; the intervals are wider for it")
     if len(demands.works) < _FEW_BATCHES:

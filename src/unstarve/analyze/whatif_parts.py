@@ -16,6 +16,8 @@ class Work(NamedTuple):
     """… and the batch made of them."""
     blocked_s: float = 0.0
     """Worker, off the CPU."""
+    late_s: float = 0.0
+    """The same, because others had the cores when it was to go on."""
     disk_s: float = 0.0
     """Worker, waiting for a disk that has nobody else to serve."""
     send_s: float = 0.0
@@ -38,6 +40,30 @@ class Work(NamedTuple):
     """The same on no core: an accelerator works."""
 
 
+class Crowd(NamedTuple):
+    """Who else wants the cores."""
+
+    hungry: float = 0.0
+    """Other people's processes that want a core all the time; their groups, where `grouped`."""
+    spare: float = 0.0
+    """Cores that they leave free in any case."""
+    grouped: bool = False
+    """The kernel shares cores between sessions or containers first: more workers then get no more of them."""
+
+    def speed(self, users: float, cores: float) -> float:
+        """How fast each of so many threads of ours gets on, against one with a core of its own."""
+        if not self.grouped:
+            all_ours = cores * users / (users + self.hungry)
+        else:
+            # A group's weight is spread over the cores it runs on, so on each one it counts for less.
+            used = min(users, cores)
+            all_ours = cores * used / (cores + self.hungry * used)
+        return min(1.0, cores / users, max(all_ours, self.spare) / users)
+
+
+NOBODY = Crowd()
+
+
 class Layout(NamedTuple):
     """How a loader is set up, and the machine it runs on."""
 
@@ -46,16 +72,17 @@ class Layout(NamedTuple):
     in_order: bool
     pinned: bool
     cores: float
-    foreign: float = 0.0
-    """Other people's processes that want a core all the time."""
+    crowd: Crowd = NOBODY
     step_threads: float = 1.0
     """Threads that a step keeps busy while the training thread computes."""
     disk_power: float = 1.0
-    """So many reads at once are served at ``reads ** disk_power`` times the speed of one."""
+    """So many reads at once are served at ``reads ** disk_power`` times the speed of one …"""
+    disk_depth: float = math.inf
+    """… and more than this many no faster."""
     remote_limit: float = math.inf
     """Up to so many workers blocked at once get on as one does alone …"""
     remote_power: float = 1.0
-    """… and more of them as `disk_power` says, counted from there."""
+    """… and more of them the way `disk_power` says, counted from there."""
 
 
 class Start(NamedTuple):

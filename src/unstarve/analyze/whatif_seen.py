@@ -8,11 +8,13 @@ from itertools import pairwise
 
 from unstarve.analyze.making import Made, Production
 from unstarve.analyze.timeline import Timeline
-from unstarve.model import Batch
+from unstarve.model import Batch, Work
 
 _MOST_BATCHES = 160
 _STRETCH = 16
 """Batches that are taken together from a long run: what is slow is often so for a while."""
+_SHORT_BURST_NS = 500_000
+"""Work that is shorter than this is done before its turn is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +55,38 @@ def seen_batches(timeline: Timeline, made: Mapping[int, Production]) -> Sequence
     return _spread_out(found)
 
 
-def slowdown_of(seen: Sequence[Seen]) -> float:
-    """How much longer than alone CPU work took, workers' and steps' together."""
-    cpu = sum(s.made.work.cpu_ns + s.made.work.collate_cpu_ns + s.after.step_cpu_ns for s in seen)
-    queued = sum(
-        (s.made.work.queued_ns or 0) + (s.made.work.collate_queued_ns or 0) + (s.after.step_queued_ns or 0)
-        for s in seen
-    )
-    return 1 + queued / cpu if cpu else 1.0
+def step_late_ns(batch: Batch) -> float:
+    """Of the step before this batch: how late it went on because others had the cores at that moment."""
+    return _late_ns(batch.step_queued_ns, batch.step_cpu_ns, 1)
+
+
+def work_late_ns(work: Work) -> float:
+    """The same of making a batch."""
+    collate_ns = _late_ns(work.collate_queued_ns, work.collate_cpu_ns, 1)
+    return _late_ns(work.queued_ns, work.cpu_ns, work.switches + 1) + collate_ns
+
+
+def slowdown_of(seen: Sequence[Seen], late_share: float) -> float:
+    """How much longer than alone CPU work took because others had their turns, workers' and steps'.
+
+    `late_share` is the part of lateness that counts as such, and not as slowness.
+    """
+    cpu_ns = queued_ns = 0.0
+    for one in seen:
+        work, after = one.made.work, one.after
+        cpu_ns += work.cpu_ns + work.collate_cpu_ns + after.step_cpu_ns
+        queued_ns += (work.queued_ns or 0) + (work.collate_queued_ns or 0) + (after.step_queued_ns or 0)
+        queued_ns -= late_share * (work_late_ns(work) + step_late_ns(after))
+    return 1 + queued_ns / cpu_ns if cpu_ns else 1.0
+
+
+def _late_ns(queued_ns: int | None, cpu_ns: int, bursts: int) -> float:
+    """Of the time in line for a core: being woken late, once for every burst of work, however short.
+
+    The rest comes with long bursts: others get their turns in between, the more the longer one computes.
+    """
+    burst_ns = cpu_ns / max(bursts, 1)
+    return (queued_ns or 0) / (1 + burst_ns / _SHORT_BURST_NS)
 
 
 def _spread_out(seen: Sequence[Seen]) -> Sequence[Seen]:

@@ -12,7 +12,7 @@ from unstarve.analyze import whatif_cost as cost
 from unstarve.analyze.whatif_demand import Demands
 from unstarve.analyze.whatif_draw import Draw
 from unstarve.analyze.whatif_epochs import Epochs
-from unstarve.analyze.whatif_parts import Layout, Played, Start, Work
+from unstarve.analyze.whatif_parts import Crowd, Layout, Played, Start, Work
 from unstarve.analyze.whatif_simulate import play
 from unstarve.model import Scenario
 
@@ -27,6 +27,8 @@ _CROWDING = 0.03
 _SEEN_QUEUE = 1.1
 """Slowdown from which on a crowd on the cores is told from the moments that waking up takes."""
 _TRIES = 6
+_ALONE_CORES = 0.15
+"""Less than this of others' work is the system's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,9 @@ class Setup:
     pinned: bool
     batch_size: int | None
     cores: float
+    crowd: Crowd
     foreign: float
+    """Share of other people's work that is left."""
     left: Mapping[str, float]
     evened: float
 
@@ -77,7 +81,8 @@ def resolve(demands: Demands, scenario: Scenario) -> Setup:
         pinned=bool(config.get("pin_memory")),
         batch_size=scenario.batch_size or (size if isinstance(size, int) else None),
         cores=scenario.cores or machine.cores,
-        foreign=(machine.foreign or 0.0) * scenario.foreign,
+        crowd=_thinned(demands.crowd, machine.cores, scenario),
+        foreign=scenario.foreign,
         left=dict(scenario.left),
         evened=scenario.evened,
     )
@@ -92,9 +97,10 @@ def outcome_of(demands: Demands, setup: Setup, draw: Draw) -> Outcome:
         in_order=setup.in_order,
         pinned=setup.pinned and setup.workers > 0,
         cores=setup.cores,
-        foreign=setup.foreign * draw.foreign,
+        crowd=setup.crowd._replace(hungry=setup.crowd.hungry * draw.foreign),
         step_threads=demands.machine.step_threads,
         disk_power=draw.disk_power,
+        disk_depth=draw.disk_depth,
         remote_limit=max(demands.workers, 1) if draw.remote_power < 1 else math.inf,
         remote_power=draw.remote_power,
     )
@@ -103,32 +109,38 @@ def outcome_of(demands: Demands, setup: Setup, draw: Draw) -> Outcome:
     return _by_epochs(demands.epochs, demands, setup, draw, works, layout)
 
 
-def with_neighbours(demands: Demands, draw: Draw) -> Demands:
-    """The same, with other people's processes told from the recorded slowdown where nobody counted them."""
-    machine = demands.machine
-    if machine.foreign is not None:
-        return demands
-
-    def given(foreign: float) -> Demands:
-        return dataclasses.replace(demands, machine=dataclasses.replace(machine, foreign=foreign))
-
-    if machine.slowdown < _SEEN_QUEUE:
-        return given(0.0)
+def with_crowd(demands: Demands, draw: Draw) -> Demands:
+    """The same, with who else wanted the cores: told from what others used and from the queue for a core."""
+    machine, used = demands.machine, demands.machine.foreign
+    if machine.slowdown < _SEEN_QUEUE:  # if there were others, they left enough
+        content = Crowd(used or 0.0, max(machine.cores - (used or 0.0), 0.0), machine.grouped)
+        return dataclasses.replace(demands, crowd=content)
+    if used is not None and used < _ALONE_CORES:
+        return demands  # the crowd is our own
     low, high = 0.0, machine.slowdown * machine.cores
     for _ in range(_TRIES):
         middle = (low + high) / 2
-        now = resolve(given(middle), Scenario())
-        tried = outcome_of(demands, now, draw.as_recorded())
+        crowded = dataclasses.replace(demands, crowd=Crowd(middle, 0.0, machine.grouped))
+        tried = outcome_of(crowded, resolve(crowded, Scenario()), draw.as_recorded())
         fewer = tried.slowdown > machine.slowdown or tried.period_s > demands.period_s
         low, high = (low, middle) if fewer else (middle, high)
-    return given(low)
+    return dataclasses.replace(demands, crowd=Crowd(low, 0.0, machine.grouped))
+
+
+def _thinned(crowd: Crowd, recorded_cores: float, scenario: Scenario) -> Crowd:
+    """Fewer others, and more cores: what they took of the recorded ones is all they take."""
+    taken = max(recorded_cores - crowd.spare, 0.0) * scenario.foreign if crowd.spare else 0.0
+    cores = scenario.cores or recorded_cores
+    return crowd._replace(
+        hungry=crowd.hungry * scenario.foreign, spare=max(cores - taken, 0.0) if taken else 0.0
+    )
 
 
 def _works(demands: Demands, setup: Setup, draw: Draw) -> Sequence[Work]:
     """What the draw's batches demand in such a loader."""
     nbytes, ratio = demands.nbytes or 0.0, setup.size_ratio(demands)
     tensors = demands.tensors or cost.USUAL_TENSORS
-    alone = demands.readers ** (draw.disk_power - 1)
+    alone = min(demands.readers, draw.disk_depth) ** draw.disk_power / demands.readers
     works = [work._replace(disk_s=work.disk_s * alone) for work in draw.works]
     if setup.workers and not demands.workers:
         works = [cost.in_workers(w, nbytes, tensors, pinned=setup.pinned, factor=draw.handoff) for w in works]
@@ -150,6 +162,7 @@ def _works(demands: Demands, setup: Setup, draw: Draw) -> Sequence[Work]:
             collate_s=_lighter(w.collate_s, demands.shared_s if demands.workers else 0.0, handoff)
             * making[1],
             blocked_s=w.blocked_s * left.get("remote", 1.0),
+            late_s=w.late_s * setup.foreign,
             disk_s=w.disk_s * left.get("disk", 1.0),
             send_s=w.send_s * handoff,
             send_delay_s=w.send_delay_s * handoff,

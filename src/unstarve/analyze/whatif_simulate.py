@@ -41,13 +41,18 @@ def play(works: Sequence[Work], count: int, layout: Layout, start: Start | None 
 
 def _in_line(works: Sequence[Work], count: int, layout: Layout) -> Played:
     """No workers: making a batch and the step take turns, so that nobody of ours competes for a core."""
-    slow = max(1.0, (1 + layout.foreign) / layout.cores)
-    slow_step = max(1.0, (layout.step_threads + layout.foreign) / layout.cores)
+    slow = 1 / layout.crowd.speed(1.0, layout.cores)
+    slow_step = 1 / layout.crowd.speed(layout.step_threads, layout.cores)
     ask, got, now = [], [], 0.0
     for number in range(count):
         w = works[number % len(works)]
         ask.append(now)
-        now += (w.cpu_s + w.collate_s + w.index_s + w.take_s + w.pin_s) * slow + w.blocked_s + w.disk_s
+        now += (
+            (w.cpu_s + w.collate_s + w.index_s + w.take_s + w.pin_s) * slow
+            + w.blocked_s
+            + w.late_s
+            + w.disk_s
+        )
         got.append(now)
         now += w.step_s * slow_step + w.step_delay_s
     return Played(ask, got, slow)
@@ -87,11 +92,11 @@ class _Loader:
     """A loader with workers, while it is played."""
 
     def __init__(self, works: Sequence[Work], layout: Layout) -> None:
-        cores, foreign, power = layout.cores, layout.foreign, layout.disk_power - 1
+        cores, crowd, power, depth = layout.cores, layout.crowd, layout.disk_power, layout.disk_depth
         self.works = works
         self.layout = layout
-        self.cpu = _Shared(lambda users: min(1.0, cores / (users + foreign)))
-        self.disk = _Shared(lambda users: users**power)
+        self.cpu = _Shared(lambda users: crowd.speed(users, cores))
+        self.disk = _Shared(lambda users: min(users, depth) ** power / users)
         limit, slack = layout.remote_limit, layout.remote_power - 1
         self.remote = _Shared(lambda users: max(users / limit, 1.0) ** slack)
         self.delays: list[tuple[float, int, int, int]] = []
@@ -140,7 +145,7 @@ class _Loader:
 
     def _begin(self, start: Start | None) -> None:
         first = self._work(0)
-        making_s = first.blocked_s + first.disk_s + first.cpu_s + first.collate_s
+        making_s = first.blocked_s + first.late_s + first.disk_s + first.cpu_s + first.collate_s
         for number in range(self.layout.workers):
             if start is None:
                 # One after the other, as they are after a while: none of them is in step with another.
@@ -269,7 +274,8 @@ class _Loader:
         worker = self.crew[number]
         if worker.tasks:
             batch = worker.tasks.popleft()
-            blocked_s = self._work(batch).blocked_s
+            work = self._work(batch)
+            blocked_s = work.blocked_s + work.late_s
             if self.layout.remote_power < 1:
                 self.remote.enter(blocked_s, _UNBLOCKED, number, batch)
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -22,7 +23,21 @@ def describe_system(folders: Counter[str]) -> dict[str, Any]:
         "missing": missing_counters(),
         "filesystems": dict(filesystems(folders)),
         "usage": cpu_usage(),
+        "grouped": shares_by_group(),
     }
+
+
+def shares_by_group() -> bool:
+    """Whether cores are shared between sessions or containers first, whatever each of them runs."""
+    with contextlib.suppress(OSError):  # a kernel without sessions' groups
+        if Path("/proc/sys/kernel/sched_autogroup_enabled").read_text().strip() == "1":
+            return True
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return False
+    groups = [line.split(":", 2) for line in lines if line.count(":") >= 2]
+    return any(path != "/" for _, names, path in groups if names == "" or "cpu" in names.split(","))
 
 
 def cpu_usage() -> dict[str, float | int | None]:

@@ -12,10 +12,23 @@ from fakes import FakeTraining
 from unstarve.analyze.making import Made, Production
 from unstarve.analyze.timeline import build_timeline
 from unstarve.analyze.whatif_demand import Demands, demands_of
-from unstarve.model import Loader, Process, Received, Run, Sampled, Sent, Stall, Work
+from unstarve.model import Crew, Loader, Process, Received, Run, Sampled, Sent, Stall, Work
 
 STEP_MS, WAIT_MS = 20, 30
 CONFIG = {"num_workers": 1, "batch_size": 8}
+
+
+def usage(at_s: float, process_s: float, machine_s: float) -> dict[str, Any]:
+    return {
+        "at_ns": round(at_s * 1e9),
+        "process_cpu_s": process_s,
+        "machine_cpu_s": machine_s,
+        "machine_cores": 2,
+    }
+
+
+SHARED = {"cores": 2, "usage_before": usage(1, 5, 100), "usage": usage(3, 6, 103)}
+"""Of 3 busy seconds in 2, this process had 1."""
 
 
 def recorded(
@@ -82,16 +95,26 @@ def known(found: Demands | str) -> Demands:
 
 
 def test_what_stands_in_line_is_not_demand() -> None:
-    demands = known(
-        recorded(
-            cpu_ms=12, queued_ms=12, blocked_ms=7, collate_ms=3, collate_queued_ms=8, collate_system_ms=1
-        )
-    )
+    """Of our own workers, that is: three of them on two cores."""
+    spent = {"cpu_ms": 12, "queued_ms": 12, "blocked_ms": 7}
+    collated = {"collate_ms": 3, "collate_queued_ms": 8, "collate_system_ms": 1}
+    demands = known(recorded(process={"crews": (Crew(0, 0, (1, 2, 3)),)}, **spent, **collated))
     work = demands.works[0]
     assert (work.cpu_s, work.collate_s, work.blocked_s) == pytest.approx((0.012, 0.003, 0.007))
     assert (work.step_s, work.step_delay_s) == pytest.approx((0.005, 0.011))
     assert demands.machine.slowdown == pytest.approx(1 + (12 + 8 + 4) / (12 + 3 + 5))
     assert demands.shared_s == pytest.approx(0.001)
+
+
+def test_short_work_that_others_let_wait_is_late_and_long_work_is_slow() -> None:
+    """The same milliseconds in line, before work of 0.1 ms or of 50 ms."""
+    others = {"process": {"system": SHARED}}
+    short, long = (known(recorded(cpu_ms=cpu_ms, queued_ms=10, **others)) for cpu_ms in (0.1, 50))
+    assert short.works[0].late_s == pytest.approx(0.010, rel=0.2)
+    assert long.works[0].late_s < 0.0003
+    assert long.machine.slowdown > 1.15
+    alone = {"process": {"system": SHARED | {"usage": usage(3, 6, 101.2)}}}
+    assert known(recorded(cpu_ms=0.1, queued_ms=10, **alone)).works[0].late_s < 0.003
 
 
 def test_bytes_that_were_not_in_memory_make_waiting_the_disks() -> None:
@@ -136,18 +159,8 @@ def test_epochs_are_told_where_the_run_began_one() -> None:
     assert epochs.between_s == pytest.approx(0.05, rel=0.1)
 
 
-def usage(at_s: float, process_s: float, machine_s: float) -> dict[str, Any]:
-    return {
-        "at_ns": round(at_s * 1e9),
-        "process_cpu_s": process_s,
-        "machine_cpu_s": machine_s,
-        "machine_cores": 2,
-    }
-
-
 def test_who_else_used_the_cores_is_told_from_what_all_used() -> None:
     """Of 3 busy seconds in 2, the training process had 1 and its worker 1."""
-    system = {"cores": 2, "usage_before": usage(1, 5, 100), "usage": usage(3, 6, 103)}
     worker = dataclasses.replace(
         FakeTraining().process(),
         worker=True,
@@ -155,16 +168,16 @@ def test_who_else_used_the_cores_is_told_from_what_all_used() -> None:
         start_ns=10**9,
         system={"usage_before": usage(2, 0.5, 0), "usage": usage(3, 1.0, 0)},
     )
-    machine = known(recorded(cpu_ms=4, process={"system": system}, others=(worker,))).machine
-    assert machine.foreign == pytest.approx(0.5 * machine.slowdown)
-    elsewhere = known(recorded(cpu_ms=4, process={"system": system | {"cores": 1}})).machine
+    machine = known(recorded(cpu_ms=4, process={"system": SHARED}, others=(worker,))).machine
+    assert machine.foreign == pytest.approx(0.5)
+    elsewhere = known(recorded(cpu_ms=4, process={"system": SHARED | {"cores": 1}})).machine
     assert elsewhere.foreign is None
     assert known(recorded(cpu_ms=4)).machine.foreign is None
 
 
 def test_a_step_on_several_threads_keeps_several_cores_busy() -> None:
     """1.2 CPU seconds in 2: with 1 ms in each wait, steps of 16 ms out of 50 use nearly two cores."""
-    system = {"cores": 2, "usage_before": usage(1, 5, 100), "usage": usage(3, 6.2, 103)}
+    system = SHARED | {"usage": usage(3, 6.2, 103)}
     machine = known(recorded(cpu_ms=4, process={"system": system})).machine
     assert machine.step_threads == pytest.approx((0.6 * 50 - 1) / 16, rel=0.05)
     assert known(recorded(cpu_ms=4)).machine.step_threads == 1

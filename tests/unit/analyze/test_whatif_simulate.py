@@ -7,15 +7,25 @@ from collections.abc import Sequence
 
 import pytest
 
-from unstarve.analyze.whatif_parts import Layout, Played, Start, Work
+from unstarve.analyze.whatif_parts import Crowd, Layout, Played, Start, Work
 from unstarve.analyze.whatif_simulate import play
 
 MANY = 1e6
 """Cores that nobody has to share."""
 
 
-def loader(workers: int, cores: float = MANY, *, prefetch: int = 2, in_order: bool = True, **more) -> Layout:
-    return Layout(workers, prefetch, in_order, more.pop("pinned", False), cores, **more)
+def loader(
+    workers: int,
+    cores: float = MANY,
+    *,
+    prefetch: int = 2,
+    in_order: bool = True,
+    pinned: bool = False,
+    foreign: float = 0.0,
+    grouped: bool = False,
+    **more: float,
+) -> Layout:
+    return Layout(workers, prefetch, in_order, pinned, cores, Crowd(foreign, 0.0, grouped), **more)
 
 
 def period(works: Sequence[Work] | Work, layout: Layout, count: int = 192) -> float:
@@ -61,6 +71,20 @@ def test_other_peoples_work_counts_like_ones_own() -> None:
     assert crowded == pytest.approx(2 * alone, rel=0.03)
 
 
+def test_where_groups_share_the_cores_more_workers_get_no_more_of_them() -> None:
+    """Beside one other group: half of two cores, for two workers as for eight; one alone gets 2/3 of one."""
+    work = Work(cpu_s=0.06, step_delay_s=0.001)
+    for workers, cores_worth in ((1, 2 / 3), (2, 1), (8, 1)):
+        found = period(work, loader(workers, cores=2, foreign=1.0, grouped=True))
+        assert found == pytest.approx(0.06 / cores_worth, rel=0.03)
+
+
+def test_cores_that_others_leave_free_are_ours() -> None:
+    crowd = Crowd(hungry=1.0, spare=1.0)
+    assert [crowd.speed(users, 2.0) for users in (1, 2, 4)] == pytest.approx([1, 2 / 3, 2 / 5])
+    assert Crowd(hungry=9.0, spare=1.0).speed(2, 2.0) == pytest.approx(0.5)
+
+
 def test_a_quota_of_part_of_a_core_slows_all_cpu_work_down() -> None:
     work = Work(cpu_s=0.03, step_delay_s=0.001)
     assert period(work, loader(2, cores=0.25)) == pytest.approx(0.03 / 0.25, rel=0.02)
@@ -93,6 +117,7 @@ def test_a_disk_gives_its_readers_what_it_can_in_all() -> None:
     work = Work(disk_s=0.04, step_delay_s=0.001)
     for power, best in ((1.0, 0.01), (0.5, 0.02), (0.0, 0.04)):
         assert period(work, loader(4, disk_power=power)) == pytest.approx(best, rel=0.02)
+    assert period(work, loader(8, disk_power=0.5, disk_depth=4)) == pytest.approx(0.02, rel=0.02)
 
 
 def test_workers_that_wait_for_each_other_gain_nothing_beyond_their_number() -> None:

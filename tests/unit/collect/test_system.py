@@ -17,6 +17,7 @@ from unstarve.collect.system import (
     filesystems,
     machine_cpu_s,
     missing_counters,
+    shares_by_group,
     usable_cores,
 )
 
@@ -153,3 +154,31 @@ def test_what_this_process_uses_grows_with_its_work() -> None:
     assert now["at_ns"] > before["at_ns"]
     assert now["process_cpu_s"] > before["process_cpu_s"]
     assert now["machine_cores"] == os.cpu_count()
+
+
+@pytest.mark.parametrize(
+    ("autogroup", "cgroup_file", "grouped"),
+    [
+        ("1\n", "0::/\n", True),
+        ("0\n", "0::/\n", False),
+        ("0\n", "0::/user.slice/a\n", True),
+        ("0\n", "3:cpu,cpuacct:/box\n2:memory:/\n", True),
+        ("0\n", "2:memory:/box\n1:cpu:/\n", False),
+        ("0\n", "nonsense\n", False),
+        (None, "0::/box\n", True),
+    ],
+)
+def test_sessions_and_containers_share_cores_as_groups(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, autogroup: str | None, cgroup_file: str, grouped: bool
+) -> None:
+    if autogroup is not None:
+        (tmp_path / "sched_autogroup_enabled").write_text(autogroup)
+    (tmp_path / "cgroup").write_text(cgroup_file)
+    real = Path
+    monkeypatch.setattr(system, "Path", lambda path: tmp_path / real(path).name)
+    assert shares_by_group() is grouped
+
+
+def test_where_nobody_tells_cores_are_shared_by_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(system, "Path", lambda path: tmp_path / "missing")
+    assert shares_by_group() is False
