@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unstarve.api import compare, diagnose, load_run
+    from unstarve.api import compare, diagnose, load_run, whatif
     from unstarve.collect.loader import watch
     from unstarve.errors import UnstarveError
     from unstarve.evaluate.compare_plot import plot_comparison
@@ -44,6 +44,7 @@ _HOMES = {
     "measure_throughput": "unstarve.evaluate.measure",
     "plot_comparison": "unstarve.evaluate.compare_plot",
     "watch": "unstarve.collect.loader",
+    "whatif": "unstarve.api",
 }
 
 __all__ = [
@@ -66,6 +67,7 @@ __all__ = [
     "measure_throughput",
     "plot_comparison",
     "watch",
+    "whatif",
 ]
 
 __version__: str

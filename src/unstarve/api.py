@@ -14,11 +14,12 @@ from unstarve.analyze.diagnose import diagnose as _analyze
 from unstarve.analyze.timeline import WARMUP_STEPS, build_timeline, training_processes
 from unstarve.analyze.verdict import Thresholds
 from unstarve.analyze.views import views_of
+from unstarve.analyze.whatif import REPORTED_WORKERS, WORKERS, Predictor, foresee, what_if
 from unstarve.errors import LogError
-from unstarve.model import Comparison, Diagnosis, LoadLog, Phase, Run
+from unstarve.model import Comparison, Diagnosis, LoadLog, Phase, Run, WhatIf
 from unstarve.record.reader import read_run
 
-__all__ = ["compare", "diagnose", "load_log_from_run", "load_run", "views_of"]
+__all__ = ["compare", "diagnose", "load_log_from_run", "load_run", "views_of", "whatif"]
 
 
 def load_run(path: str | os.PathLike[str]) -> Run:
@@ -29,7 +30,25 @@ def load_run(path: str | os.PathLike[str]) -> Run:
 def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int = WARMUP_STEPS) -> Diagnosis:
     """All that can be said about a run, and what to change."""
     diagnosis = _analyze(run, thresholds, warmup_steps)
+    if isinstance(diagnosis.foresight, Predictor):
+        diagnosis = dataclasses.replace(diagnosis, whatif=what_if(diagnosis.foresight, REPORTED_WORKERS))
     return dataclasses.replace(diagnosis, advice=advise(diagnosis))
+
+
+def whatif(
+    run: Run | str | os.PathLike[str],
+    workers: Sequence[int] = WORKERS,
+    prefetch: Sequence[int] = (),
+    batch_size: Sequence[int] = (),
+) -> WhatIf:
+    """Predicted throughput of a run's main loader under other settings, all combinations of those given.
+
+    Nothing is run: the recorded batches are played through a model of the loader. `prefetch` and `batch_size`
+    stay as recorded when they are not given; the recorded setting is always among the answers. Raises
+    `NotPredictableError` when the run cannot be modelled.
+    """
+    recorded = run if isinstance(run, Run) else load_run(run)
+    return what_if(foresee(recorded), workers, prefetch, batch_size)
 
 
 def compare(a: str | os.PathLike[str], b: str | os.PathLike[str], fail_if: Sequence[str] = ()) -> Comparison:

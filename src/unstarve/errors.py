@@ -10,6 +10,7 @@
     ├── CacheError              a dataset cannot be cached
     │   └── CacheTooLargeError  it takes more than may be used
     ├── DataFileError           a file of a dataset is truncated, damaged or not what it was
+    ├── NotPredictableError     what a run would be like otherwise cannot be told from it
     ├── MissingExtraError       an optional package is needed
     ├── StoppedError            exit 130: from the keyboard; what was done is kept
     └── CommandNotFoundError    exit 3: the user's command could not be started
@@ -60,6 +61,10 @@ class CacheTooLargeError(CacheError):
 
 class DataFileError(UnstarveError, ValueError):
     """A file of a dataset is truncated, damaged, or has changed since it was looked at."""
+
+
+class NotPredictableError(UnstarveError):
+    """What a run would be like otherwise cannot be told from it."""
 
 
 class MissingExtraError(UnstarveError, ImportError):

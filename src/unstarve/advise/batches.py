@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from unstarve.advise.code import loader_call
 from unstarve.advise.facts import batch_bytes, matters, stock_loader
-from unstarve.advise.gain import cheaper, predict, without_workers
-from unstarve.model import Advice, Cause, Diagnosis
+from unstarve.advise.gain import AS_IT_IS, cheaper, predict
+from unstarve.model import Advice, Cause, Diagnosis, Scenario
 from unstarve.words import ms, size
 
 _HEAVY_BYTES_PER_S = 0.3e9
@@ -27,7 +27,7 @@ def vectorized_collate(d: Diagnosis) -> Advice | None:
         "Build the batch in one go: __getitems__ or a vectorized collate_fn",
         f"collating takes {ms(demand.collate_s)} of CPU a batch, fetching {ms(demand.fetch_s)}",
         {},
-        predict(d, cheaper(demand, "collate_s", 0.5), worst=demand, best=cheaper(demand, "collate_s", 0.0)),
+        predict(d, cheaper("collate", 0.5), worst=AS_IT_IS, best=cheaper("collate", 0.0)),
         "def __getitems__(self, indices):   # in the dataset\n"
         "    return self.data[indices]      # one tensor operation for the batch\n"
         "# and in the DataLoader: collate_fn=default_convert",
@@ -44,7 +44,7 @@ def lighter_batches(d: Diagnosis) -> Advice | None:
         "Send smaller batches: uint8 or half precision, converted on the device",
         f"a batch of {size(nbytes)} takes {ms(demand.handoff_s)} to hand over",
         {},
-        predict(d, cheaper(demand, "handoff_s", 0.5), worst=demand, best=cheaper(demand, "handoff_s", 0.25)),
+        predict(d, cheaper("handoff", 0.5), worst=AS_IT_IS, best=cheaper("handoff", 0.25)),
         "return image_uint8                            # in __getitem__\n"
         "x = batch.to(device).float().div_(255)        # in the training loop",
     )
@@ -60,7 +60,7 @@ def packed_fields(d: Diagnosis) -> Advice | None:
         "Pack a batch's many small tensors into few",
         f"handing a batch over takes {ms(demand.handoff_s)}, far more than its bytes explain",
         {},
-        predict(d, cheaper(demand, "handoff_s", 0.3), worst=demand, best=cheaper(demand, "handoff_s", 0.05)),
+        predict(d, cheaper("handoff", 0.3), worst=AS_IT_IS, best=cheaper("handoff", 0.05)),
         _PACKED,
     )
 
@@ -78,7 +78,8 @@ def no_workers(d: Diagnosis) -> Advice | None:
         "Use no workers: making a batch is cheaper than sending it",
         f"a batch is made in {ms(demand.fetch_s + demand.collate_s)}, but sent in {ms(demand.handoff_s)}",
         change,
-        predict(d, without_workers(demand)),
+        # At its best the training process has memory to use again, and several threads to copy with.
+        predict(d, Scenario(workers=0), best=Scenario(workers=0, left={"cpu": 0.3, "collate": 0.3})),
         loader_call(loader, change),
     )
 
@@ -92,7 +93,7 @@ def fewer_pinned_tensors(d: Diagnosis) -> Advice | None:
         "Pin fewer, larger tensors, or try pin_memory=False",
         f"pinning takes {ms(d.demand.pin_s)} a batch, in the training process",
         {},
-        predict(d, {Cause.PIN: 0.5}, worst={}, best={Cause.PIN: 1.0}),
+        predict(d, cheaper("pin", 0.5), worst=AS_IT_IS, best=cheaper("pin", 0.0)),
         _PACKED,
     )
 
@@ -123,7 +124,7 @@ def precomputed_indices(d: Diagnosis) -> Advice | None:
         "Draw the epoch's indices at once, not batch by batch",
         f"the sampler takes {ms(demand.sampler_s)} for every batch, in the training process",
         {},
-        predict(d, {Cause.SAMPLER: 0.9}, worst={Cause.SAMPLER: 0.5}, best={Cause.SAMPLER: 1.0}),
+        predict(d, cheaper("sampler", 0.1), worst=cheaper("sampler", 0.5), best=cheaper("sampler", 0.0)),
         "def __iter__(self):   # in the sampler; p: probability of each sample\n"
         "    return iter(self.rng.choice(n, size=n, p=p).tolist())   # numpy",
     )

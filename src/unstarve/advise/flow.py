@@ -6,8 +6,8 @@ from typing import Any
 
 from unstarve.advise.code import loader_call
 from unstarve.advise.facts import costliest, matters, named, stock_loader, torch_at_least, workers_of
-from unstarve.advise.gain import free_step_s, making_s, predict
-from unstarve.model import Advice, Cause, Diagnosis, State
+from unstarve.advise.gain import AS_IT_IS, cheaper, free_step_s, making_s, predict
+from unstarve.model import Advice, Cause, Diagnosis, Scenario, State
 
 _MOST_PREFETCH = 16
 _STOCK_PREFETCH = 2
@@ -26,7 +26,7 @@ def persistent_workers(d: Diagnosis) -> Advice | None:
         "Keep the workers between epochs",
         f"{loader.epochs} epochs started their workers anew, which took {loader.startup_s:.1f} s in all",
         change,
-        predict(d, {Cause.STARTUP: 0.8}, worst={Cause.STARTUP: 0.3}, best={Cause.STARTUP: 1.0}),
+        predict(d, Scenario(persistent=True)),
         loader_call(loader, change),
     )
 
@@ -45,7 +45,7 @@ def lighter_dataset(d: Diagnosis) -> Advice | None:
         f"with {method}, the dataset is pickled for each of {workers_of(d)} workers; starts took "
         f"{loader.startup_s:.1f} s",
         {},
-        predict(d, {Cause.STARTUP: 0.5}, worst={}, best={Cause.STARTUP: 0.9}),
+        predict(d, cheaper("start", 0.5), worst=AS_IT_IS, best=cheaper("start", 0.1)),
         "def __getstate__(self):   # in the dataset; load again on first use\n"
         "    return {**self.__dict__, 'data': None}",
     )
@@ -64,7 +64,7 @@ def any_order(d: Diagnosis) -> Advice | None:
         "Take batches as they are done, not in order",
         f"{_tail(d)} and hold back finished ones; the order of batches will then differ from run to run",
         change,
-        predict(d, {Cause.ORDER: 0.8}, worst={Cause.ORDER: 0.3}, best={Cause.ORDER: 1.0}),
+        predict(d, Scenario(in_order=False)),
         loader_call(loader, change),
     )
 
@@ -79,7 +79,7 @@ def level_samples(d: Diagnosis) -> Advice | None:
         "Even out slow samples: prepare them ahead, or bucket by cost",
         _tail(d) + (f"; the slowest samples are {slow}" if slow else ""),
         {},
-        predict(d, {Cause.ORDER: 0.5}, worst={}, best={Cause.ORDER: 1.0}),
+        predict(d, Scenario(evened=0.5), worst=AS_IT_IS, best=Scenario(evened=1.0)),
         "order = np.argsort(cost)   # of each sample: its length, its file size\n"
         "batches = [order[i : i + n].tolist() for i in range(0, len(order), n)]\n"
         "random.shuffle(batches)   # DataLoader(dataset, batch_sampler=batches)",
@@ -100,14 +100,14 @@ def deeper_prefetch(d: Diagnosis) -> Advice | None:
     now = now if isinstance(now, int) else _STOCK_PREFETCH
     if now >= _MOST_PREFETCH:
         return None
-    change: dict[str, Any] = {"prefetch_factor": min(2 * now, _MOST_PREFETCH)}
-    uneven = {Cause.ORDER: 0.4} if matters(d, Cause.ORDER) else dict.fromkeys(d.waits, 0.4)
+    depth = min(2 * now, _MOST_PREFETCH)
+    change: dict[str, Any] = {"prefetch_factor": depth}
     return Advice(
         "deeper-prefetch",
-        f"Keep more batches ready: prefetch_factor={change['prefetch_factor']}",
+        f"Keep more batches ready: prefetch_factor={depth}",
         f"{_tail(d)}, with {now} batches a worker in stock",
         change,
-        predict(d, uneven, worst={}, best=dict.fromkeys(uneven, 0.9)),
+        predict(d, Scenario(prefetch=depth)),
         loader_call(loader, change),
     )
 

@@ -1,59 +1,58 @@
-"""How much faster a change would make training: a plain model of the loader, bounded by the headroom.
+"""How much faster a change would make training: what the recorded batches say, bounded by the headroom.
 
-With workers, a batch comes every ``making / workers`` seconds, but not faster than the cores can do its CPU
-work; the training process adds its own part of the hand-off to the step. Without workers, making a batch
-adds to the step. No step is faster than the step without its wait. So::
-
-    no workers   step = free + sampler + making
-    workers      step = max(free + sampler + half of the hand-off, making / workers, cpu / cores)
-
-Waiting for a core is the crowd of the loader's own workers where they are more than the cores, and ends with
-it; else others cause it, and it stays: cores are then worth less by the same factor.
-
-What the model leaves unexplained of the measured step is kept as it is. Queueing, jitter and limits of disks
-and networks are not in it: the interval says so, and no promise goes past the headroom. `predict` is the
-only way in, so that a simulation can take its place.
+A rule says what its change would do, as a `Scenario`; the run's foresight plays the recorded batches through
+a model of the loader and says how much that gains, with an interval. No promise goes past the headroom, and a
+change that would slow training down gains nothing. What lies outside of the loader (a copy to the device) is
+not in the model: there a rule says which share of the waiting would go away.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import replace
 
-from unstarve.advise.facts import batch_bytes, usable_cores
-from unstarve.model import Cause, Demand, Diagnosis, Gain
+from unstarve.model import Cause, Demand, Diagnosis, Gain, Scenario
 
-Outcome = Demand | Mapping[Cause, float]
-"""How a batch would be made, or which share of each cause's waiting would go away."""
+Outcome = Scenario | Mapping[Cause, float]
+"""What would be different, or which share of each cause's waiting would go away."""
 
-MOST_WORKERS = 32
-_SPARE = 1.2
-"""Workers are counted for batches that take this much longer than the mean: some do."""
-_UNSURE = 0.4
-"""Part of a predicted gain that the model may be wrong by, where a rule knows no better."""
-_SEND_S = 0.5e-3
-_SEND_BYTES_PER_S = 1.5e9
-"""What handing a batch over costs a loader that had no workers yet: a message, and its bytes copied."""
+AS_IT_IS = Scenario()
+_ENOUGH = 0.95
+"""Of the speed with the best number of workers: what is as good as that."""
 
 
 def predict(
     d: Diagnosis, likely: Outcome, *, worst: Outcome | None = None, best: Outcome | None = None
 ) -> Gain | None:
-    """Speed after a change divided by that before it; None when the headroom is not known."""
+    """Speed after a change divided by that before it; None when it cannot be told.
+
+    `worst` and `best` are what the change may come to where it is not known what it will do.
+    """
     room = d.headroom
-    if room is None or step_s(d) is None:
+    expected = _expected(d, likely)
+    if room is None or expected is None:
         return None
-    most = max(room.high, room.speedup, 1.0)
-    predicted = _within(1.0, _speedup(d, likely), max(room.speedup, 1.0))
+    predicted, low, high = expected
     if worst is not None:
-        low = _speedup(d, worst)
-    else:  # the step itself may need a core, too
-        low = min(1 + (predicted - 1) * (1 - _UNSURE), _speedup(d, likely, taken_cores=1.0))
-    high = _speedup(d, best) if best is not None else 1 + (predicted - 1) * (1 + _UNSURE)
-    low *= min(room.low / room.speedup, 1.0)
-    high *= max(room.high / room.speedup, 1.0)
+        low = min(low, _speedup(d, worst))
+    if best is not None:
+        high = max(high, _speedup(d, best))
+    most = max(room.high, room.speedup, 1.0)
+    predicted = _within(1.0, predicted, max(room.speedup, 1.0))
     return Gain(predicted, _within(1.0, low, predicted), _within(predicted, high, most))
+
+
+def cheaper(stage: str, left: float) -> Scenario:
+    """A stage of making batches, as `Scenario` names them, takes only this share of its time."""
+    return Scenario(left={stage: left})
+
+
+def enough_workers(d: Diagnosis) -> int | None:
+    """The fewest workers that are about as good as any number of them."""
+    if d.whatif is None:
+        return None
+    some = [one for one in d.whatif.curve if one.setting.workers]
+    best = max((one.speedup for one in some), default=0.0)
+    return min((one.setting.workers for one in some if one.speedup >= _ENOUGH * best), default=None)
 
 
 def step_s(d: Diagnosis) -> float | None:
@@ -72,86 +71,35 @@ def making_s(demand: Demand) -> float:
     return demand.fetch_s - demand.queued_s + demand.collate_s + demand.handoff_s / 2
 
 
-def foreign_factor(d: Diagnosis) -> float:
-    """How much longer CPU work takes because others use the cores; 1 where the crowd is our own."""
-    demand, cores = d.demand, usable_cores(d)
-    if demand is None or cores is None or demand.workers > cores or not demand.cpu_s:
-        return 1.0
-    return (demand.cpu_s + demand.queued_s) / demand.cpu_s
-
-
 def computing_s(demand: Demand) -> float:
     """The part of it on a CPU."""
     return demand.cpu_s + demand.collate_s + demand.handoff_s / 2
 
 
-def enough_workers(d: Diagnosis) -> int | None:
-    """Workers that keep up with training, or as many as help: only waiting scales past the cores."""
-    free = free_step_s(d)
-    if d.demand is None or not free:
-        return None
-    making, computing, cores = making_s(d.demand), computing_s(d.demand), usable_cores(d)
-    count = min(math.ceil(_SPARE * making / free), MOST_WORKERS)
-    if cores is not None and computing > 0:
-        count = min(count, math.floor(cores * making / computing + 1e-6))
-    return max(count, 1)
+def _expected(d: Diagnosis, outcome: Outcome) -> tuple[float, float, float] | None:
+    """The likely speed-up and its interval."""
+    if isinstance(outcome, Scenario):
+        if d.foresight is None:
+            return None
+        forecast = d.foresight(outcome)
+        return forecast.speedup, forecast.speedup_low, forecast.speedup_high
+    speedup = _without_waits(d, outcome)
+    return speedup, speedup, speedup
 
 
-def with_workers(d: Diagnosis, count: int) -> Demand | None:
-    """How batches would be made by so many workers."""
-    if d.demand is None or d.demand.workers or not count:
-        return None if d.demand is None else replace(d.demand, workers=count)
-    handoff_s = _SEND_S + (batch_bytes(d) or 0.0) / _SEND_BYTES_PER_S
-    return replace(d.demand, workers=count, handoff_s=handoff_s)
+def _speedup(d: Diagnosis, outcome: Outcome) -> float:
+    if not isinstance(outcome, Scenario):
+        return _without_waits(d, outcome)
+    return 1.0 if d.foresight is None or outcome == AS_IT_IS else d.foresight.speedup(outcome)
 
 
-def without_workers(demand: Demand) -> Demand:
-    """How batches would be made by the training process itself."""
-    return replace(demand, workers=0, handoff_s=0.0)
-
-
-def cheaper(demand: Demand, stage: str, left: float) -> Demand:
-    """How batches would be made if a stage, as `Demand` names it, took only this share of its time."""
-    before = getattr(demand, stage)
-    changed = replace(demand, **{stage: before * left})
-    if stage in ("cpu_s", "disk_s", "remote_s", "queued_s"):
-        changed = replace(changed, fetch_s=max(demand.fetch_s - before * (1 - left), 0.0))
-    return changed
-
-
-def _speedup(d: Diagnosis, outcome: Outcome, taken_cores: float = 0.0) -> float:
-    step, free = step_s(d), free_step_s(d)
-    if step is None or free is None:
+def _without_waits(d: Diagnosis, gone: Mapping[Cause, float]) -> float:
+    """What is gained when these shares of the waiting are gone."""
+    step, free, waited_s = step_s(d), free_step_s(d), sum(d.waits.values())
+    if step is None or free is None or not waited_s:
         return 1.0
-    if not isinstance(outcome, Demand):
-        waited_s = sum(d.waits.values())
-        gone = sum(d.waits.get(cause, 0.0) * share for cause, share in outcome.items())
-        return step / (step - (step - free) * min(gone / waited_s, 1.0)) if waited_s else 1.0
-    if d.demand is None:
-        return 1.0
-    cores, factor = usable_cores(d), foreign_factor(d)
-    before = _modelled(d.demand, free, cores, factor)
-    fewer = None if cores is None else max(cores - taken_cores, cores / 2)
-    after = _modelled(outcome, free, fewer, factor)
-    # A model that expects slower steps than were measured is wrong by a factor, one that expects faster ones
-    # misses a part: neither may be counted as gain.
-    left = step * after / before if before > step else step - (before - after)
-    # Starting workers takes its time however fast they are then.
-    waited_s = sum(d.waits.values())
-    starts = d.waits.get(Cause.STARTUP, 0.0) / waited_s if waited_s else 0.0
-    return step / max(left, free + (step - free) * starts)
-
-
-def _modelled(demand: Demand, free: float, cores: float | None, factor: float) -> float:
-    """Seconds per step; `factor` is how much longer CPU work takes because of others."""
-    making, computing = making_s(demand), computing_s(demand)
-    making += computing * (factor - 1)
-    if demand.workers == 0:
-        return free + demand.sampler_s + making
-    pace_s = making / demand.workers
-    if cores is not None:
-        pace_s = max(pace_s, computing * factor / cores)
-    return max(free + demand.sampler_s + demand.handoff_s / 2, pace_s)
+    share = sum(d.waits.get(cause, 0.0) * part for cause, part in gone.items()) / waited_s
+    return step / (step - (step - free) * min(share, 1.0))
 
 
 def _within(least: float, value: float, most: float) -> float:

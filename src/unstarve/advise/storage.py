@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from unstarve.advise.code import loader_call
 from unstarve.advise.facts import matters, stock_loader
-from unstarve.advise.gain import cheaper, enough_workers, predict, with_workers
-from unstarve.model import Advice, Cause, Diagnosis
+from unstarve.advise.gain import AS_IT_IS, cheaper, enough_workers, predict
+from unstarve.model import Advice, Cause, Demand, Diagnosis, Scenario
 from unstarve.words import ms, size, workers
 
 _OPENS = 0.5
@@ -21,8 +21,7 @@ def deeper_disk_queue(d: Diagnosis) -> Advice | None:
     count, demand, loader = enough_workers(d), d.demand, stock_loader(d)
     if demand is None or loader is None or not demand.workers or not matters(d, Cause.DISK):
         return None
-    outcome = None if count is None else with_workers(d, count)
-    if count is None or outcome is None or count <= demand.workers:
+    if count is None or count <= demand.workers:
         return None
     change = {"num_workers": count}
     return Advice(
@@ -31,7 +30,7 @@ def deeper_disk_queue(d: Diagnosis) -> Advice | None:
         f"{ms(demand.disk_s)} of a batch's {ms(demand.fetch_s)} go to storage, and {workers(demand.workers)} "
         "can have only one read each under way",
         change,
-        predict(d, outcome, worst=demand),  # a disk that is at its limit gives no more
+        predict(d, Scenario(workers=count), worst=AS_IT_IS),  # a disk that is at its limit gives no more
         loader_call(loader, change),
     )
 
@@ -50,7 +49,7 @@ def keep_in_memory(d: Diagnosis) -> Advice | None:
         f"{ms(demand.disk_s)} of a batch's {ms(demand.fetch_s)} go to storage"
         + (", in every epoch again" if again else "; later epochs read the same again"),
         {},
-        predict(d, cheaper(demand, "disk_s", 0.1 if again else 0.5), worst=demand),
+        predict(d, cheaper("disk", 0.1 if again else 0.5), worst=AS_IT_IS),
         "cp -r DATA /dev/shm/DATA   # if it fits, then read from there",
     )
 
@@ -62,14 +61,14 @@ def pack_small_files(d: Diagnosis) -> Advice | None:
         return None
     if demand.opens < _OPENS * demand.samples or (demand.storage_bytes or 0) > _SMALL_BYTES * demand.opens:
         return None
-    stage = "disk_s" if demand.disk_s >= demand.remote_s else "remote_s"
+    stage, waited_s = _stage(demand)
     return Advice(
         "pack-files",
         "Pack the small files into a few large ones",
         f"every sample opens {demand.opens / demand.samples:.1f} files; "
-        f"a batch waits {ms(getattr(demand, stage))} for them",
+        f"a batch waits {ms(waited_s)} for them",
         {},
-        predict(d, cheaper(demand, stage, 0.5), worst=demand, best=cheaper(demand, stage, 0.0)),
+        predict(d, cheaper(stage, 0.5), worst=AS_IT_IS, best=cheaper(stage, 0.0)),
         "rows = np.load('packed.npy', mmap_mode='r')   # all samples in one file\n"
         "sample = rows[index]                          # in __getitem__",
     )
@@ -85,13 +84,18 @@ def local_copy(d: Diagnosis) -> Advice | None:
     if not far or sum(far.values()) < _FAR_SHARE * total:
         return None
     kind = max(far, key=lambda name: far[name])
-    stage = "disk_s" if d.demand.disk_s >= d.demand.remote_s else "remote_s"
+    stage, waited_s = _stage(d.demand)
     return Advice(
         "local-copy",
         f"Copy the data from {kind} to a local disk, or read it as shards",
         f"{sum(far.values()) / total:.0%} of the opened files lie on {kind}; a batch waits "
-        f"{ms(getattr(d.demand, stage))} for them",
+        f"{ms(waited_s)} for them",
         {},
-        predict(d, cheaper(d.demand, stage, 0.3), worst=d.demand, best=cheaper(d.demand, stage, 0.0)),
+        predict(d, cheaper(stage, 0.3), worst=AS_IT_IS, best=cheaper(stage, 0.0)),
         "rsync -a DATA/ /local/DATA/   # once, before training",
     )
+
+
+def _stage(demand: Demand) -> tuple[str, float]:
+    """What reading counts as, and its seconds: files of another machine need not show up as storage."""
+    return ("disk", demand.disk_s) if demand.disk_s >= demand.remote_s else ("remote", demand.remote_s)

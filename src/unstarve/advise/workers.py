@@ -7,21 +7,21 @@ from typing import Any
 from unstarve.advise.code import loader_call
 from unstarve.advise.facts import costliest, is_iterable, matters, named, stock_loader, usable_cores
 from unstarve.advise.gain import (
-    Outcome,
+    AS_IT_IS,
     cheaper,
     computing_s,
     enough_workers,
     free_step_s,
     making_s,
     predict,
-    with_workers,
 )
-from unstarve.model import Advice, Cause, Diagnosis
+from unstarve.model import Advice, Cause, Diagnosis, Scenario
 from unstarve.words import ms, workers
 
 _BLOCKED = 0.5
 """From this share of a fetch on, waiting decides how long it takes."""
 _WORTH_TELLING_S = 0.5e-3
+_CLEAR_GAIN = 1.05
 
 
 def workers_past_the_cores(d: Diagnosis) -> Advice | None:
@@ -44,7 +44,6 @@ def workers_past_the_cores(d: Diagnosis) -> Advice | None:
         "which costs no core"
         + (f"; sampled there: {named(found)}" if found else "")
         + ("; no help if they wait for a lock that they share" if crowd else ""),
-        worst=demand if crowd else None,
     )
 
 
@@ -101,9 +100,9 @@ def cheaper_samples(d: Diagnosis) -> Advice | None:
         {},
         predict(
             d,
-            cheaper(demand, "cpu_s", 1 - min(part, 1.0) / 2),
-            worst=demand,
-            best=cheaper(demand, "cpu_s", 1 - min(part, 1.0) * 0.75),
+            cheaper("cpu", 1 - min(part, 1.0) / 2),
+            worst=AS_IT_IS,
+            best=cheaper("cpu", 1 - min(part, 1.0) * 0.75),
         ),
         "# once, before training: decode, resize, save as uint8 arrays\n"
         "# in __getitem__: load the array, do only what is random",
@@ -116,15 +115,17 @@ def fewer_workers(d: Diagnosis) -> Advice | None:
     if demand is None or cores is None or not matters(d, Cause.CONTENTION) or demand.workers <= cores:
         return None
     count = max(int(cores), 1)
-    return _worker_advice(
+    advice = _worker_advice(
         d,
         "fewer-workers",
         count,
         f"Use {workers(count)}: there are no more cores",
         f"{workers(demand.workers)} share {cores:g} cores and stood in line for {ms(demand.queued_s)} of a "
         f"batch's {ms(demand.fetch_s)}",
-        likely={Cause.CONTENTION: 0.25},
     )
+    # Fewer of them also get less of the cores beside the training thread: only a clear gain is one.
+    clear = advice is not None and advice.speedup is not None and advice.speedup.predicted >= _CLEAR_GAIN
+    return advice if clear else None
 
 
 def more_cores(d: Diagnosis) -> Advice | None:
@@ -149,28 +150,20 @@ def more_cores(d: Diagnosis) -> Advice | None:
             "ps -eo pid,psr,pcpu,comm --sort=-pcpu | head   # who else runs here\n"
             "cv2.setNumThreads(0)   # in worker_init_fn: one thread per worker"
         )
-    gain = predict(d, {Cause.CONTENTION: 0.5}, worst={Cause.CONTENTION: 0.0}, best={Cause.CONTENTION: 1.0})
-    return Advice("more-cores", title, why, {}, gain, code)
+    likely = Scenario(cores=float(present), foreign=0.5) if limited and present else Scenario(foreign=0.5)
+    free = Scenario(cores=likely.cores, foreign=0.0)
+    return Advice("more-cores", title, why, {}, predict(d, likely, worst=AS_IT_IS, best=free), code)
 
 
-def _worker_advice(
-    d: Diagnosis,
-    id: str,
-    count: int,
-    title: str,
-    why: str,
-    *,
-    likely: Outcome | None = None,
-    worst: Outcome | None = None,
-) -> Advice | None:
-    loader, outcome = stock_loader(d), with_workers(d, count)
-    if loader is None or outcome is None:
+def _worker_advice(d: Diagnosis, id: str, count: int, title: str, why: str) -> Advice | None:
+    loader, demand = stock_loader(d), d.demand
+    if loader is None or demand is None:
         return None
     change: dict[str, Any] = {"num_workers": count}
-    if d.demand is not None and not d.demand.workers and loader.epochs > 1:
+    likely = Scenario(workers=count)
+    if not demand.workers and loader.epochs > 1:
         change["persistent_workers"] = True  # else every epoch would pay for starting them
-    if is_iterable(loader) and d.demand is not None and count > max(d.demand.workers, 1):
+        likely = Scenario(workers=count, persistent=True)
+    if is_iterable(loader) and count > max(demand.workers, 1):
         why += "; an IterableDataset must share its samples out by get_worker_info()"
-    return Advice(
-        id, title, why, change, predict(d, likely or outcome, worst=worst), loader_call(loader, change)
-    )
+    return Advice(id, title, why, change, predict(d, likely), loader_call(loader, change))

@@ -27,6 +27,7 @@ from unstarve.analyze.stats import spread_ms
 from unstarve.analyze.timeline import WARMUP_STEPS, Span, Timeline, build_timeline, training_processes
 from unstarve.analyze.typical import typical_lanes
 from unstarve.analyze.verdict import Findings, Thresholds, conclude
+from unstarve.analyze.whatif import Predictor, foresight_of
 from unstarve.model import Cause, Demand, Diagnosis, Doing, Headroom, Lane, Overhead, Process, Run, Throughput
 
 
@@ -59,6 +60,7 @@ def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int =
         waits = total(_waits(spans, m) for spans, m in zip(told, made, strict=True))
         spent = seen_by_device(spent, waits, wait_share, gpu)
     first = trainers[0] if trainers else None
+    foresight = foresight_of(run, timelines, made)
     return Diagnosis(
         command=run.command,
         kind=run.kind,
@@ -96,6 +98,7 @@ def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int =
             _mean([step.seconds for t in timelines for step in t.steps]) if timelines else None,
             findings.demand,
         ),
+        foresight=foresight if isinstance(foresight, Predictor) else None,
         slow_samples=slow_samples({(i, *key): p for i, m in enumerate(made) for key, p in m.items()}),
     )
 

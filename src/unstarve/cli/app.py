@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unstarve.cli import bench, compare, demo, ideal, pack, report, run, trace
+from unstarve.cli import bench, compare, demo, ideal, pack, report, run, trace, whatif
 
 app = typer.Typer(
     name="unstarve",
@@ -25,6 +25,7 @@ app.command("report")(report.report)
 app.command("compare")(compare.compare)
 app.command("trace")(trace.trace)
 app.command("pack")(pack.pack)
+app.command("whatif")(whatif.whatif)
 app.command("demo")(demo.demo)
 app.command("bench")(bench.bench)
 

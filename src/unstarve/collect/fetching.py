@@ -18,6 +18,7 @@ from torch.utils.data._utils import fetch as stock
 from unstarve.collect import opens
 from unstarve.collect.counters import own_counters
 from unstarve.collect.recorder import Recorder
+from unstarve.collect.tensors import count_tensors
 from unstarve.collect.transforms import wrap_transforms
 from unstarve.collect.waits import Work
 from unstarve.record import format as f
@@ -35,7 +36,7 @@ _FIRST_BATCHES = 4
 class Probe:
     """Times the fetches of one worker process, or of one loader in the training process."""
 
-    __slots__ = ("_batches", "_slowest_index", "owner", "slow_ns", "work")
+    __slots__ = ("_batches", "_slowest_index", "_weighed", "owner", "slow_ns", "work")
 
     def __init__(self, owner: Recorder, loader: int) -> None:
         self.owner = owner
@@ -46,6 +47,8 @@ class Probe:
         """What the slowest sample of this batch has taken so far; told by `note_sample`."""
         self._slowest_index: Any = _UNKNOWN
         self._batches = 0
+        # Where a worker made a batch, what handing it over costs is measured.
+        self._weighed = loader == f.NO_LOADER
 
     def fetch(self, original: Callable[[Any, Any], Any], fetcher: Any, index: Any) -> Any:
         """Run torch's own fetch and record what it cost.
@@ -71,6 +74,8 @@ class Probe:
         try:
             batch = original(fetcher, index)
             failed = 0
+            if not self._weighed:
+                self._weigh(batch)
             return batch
         finally:
             fetcher.dataset, fetcher.collate_fn = dataset, collate
@@ -88,6 +93,14 @@ class Probe:
         """``dataset[index]`` was the slowest sample of this batch so far."""
         self.slow_ns = taken_ns
         self._slowest_index = index
+
+    def _weigh(self, batch: Any) -> None:
+        """Count a batch's tensors, once: handing it over from a worker would cost so many messages."""
+        self._weighed = True
+        try:
+            self.owner.writer.meta("batch", loader=self.work.loader, tensors=count_tensors(batch))
+        except Exception as error:  # a defect of ours must not cost the user the batch
+            self.owner.lose(f"the tensors of a batch: {error!r}")
 
     def _record(self, done_ns: int, failed: int, index: Any) -> None:
         self.work.slow_ns = self.slow_ns

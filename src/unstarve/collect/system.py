@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,44 @@ def describe_system(folders: Counter[str]) -> dict[str, Any]:
         "counts_delay": counts_delay(),
         "missing": missing_counters(),
         "filesystems": dict(filesystems(folders)),
+        "usage": cpu_usage(),
+        "grouped": shares_by_group(),
     }
+
+
+def shares_by_group() -> bool:
+    """Whether cores are shared between sessions or containers first, whatever each of them runs."""
+    with contextlib.suppress(OSError):  # a kernel without sessions' groups
+        if Path("/proc/sys/kernel/sched_autogroup_enabled").read_text().strip() == "1":
+            return True
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return False
+    groups = [line.split(":", 2) for line in lines if line.count(":") >= 2]
+    return any(path != "/" for _, names, path in groups if names == "" or "cpu" in names.split(","))
+
+
+def cpu_usage() -> dict[str, float | int | None]:
+    """CPU seconds so far, of this process and of the whole machine: two readings tell what others use."""
+    return {
+        "at_ns": time.perf_counter_ns(),
+        "process_cpu_s": time.process_time(),
+        "machine_cpu_s": machine_cpu_s(),
+        "machine_cores": os.cpu_count(),
+    }
+
+
+def machine_cpu_s(stat: Path = Path("/proc/stat")) -> float | None:
+    """CPU seconds that all cores together have been busy; None where nobody counts.
+
+    Its first line: ``cpu  user nice system idle iowait irq softirq steal guest …``, in ticks.
+    """
+    try:
+        ticks = [int(word) for word in stat.read_text().split("\n", 1)[0].split()[1:8]]
+    except (OSError, ValueError):
+        return None
+    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK") if len(ticks) == 7 else None
 
 
 def usable_cores() -> int:

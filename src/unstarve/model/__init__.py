@@ -41,6 +41,7 @@ from unstarve.model.recorded import (
     Work,
 )
 from unstarve.model.views import BatchStory, Doing, EpochBorder, Histogram, Lane, LaneKind, LaneSpan, Views
+from unstarve.model.whatif import Forecast, Foresight, Scenario, Setting, WhatIf
 
 __all__ = [
     "Advice",
@@ -59,6 +60,8 @@ __all__ = [
     "Epoch",
     "EpochBorder",
     "Extra",
+    "Forecast",
+    "Foresight",
     "FunctionCost",
     "Gain",
     "Gate",
@@ -83,7 +86,9 @@ __all__ = [
     "Row",
     "Run",
     "Sampled",
+    "Scenario",
     "Sent",
+    "Setting",
     "Share",
     "SlowSample",
     "Spread",
@@ -94,5 +99,6 @@ __all__ = [
     "Verdict",
     "Views",
     "Way",
+    "WhatIf",
     "Work",
 ]

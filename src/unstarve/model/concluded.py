@@ -9,6 +9,7 @@ from typing import Any
 from unstarve.model.causes import Cause, State
 from unstarve.model.device import GpuSummary
 from unstarve.model.views import Lane
+from unstarve.model.whatif import Foresight, WhatIf
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,5 +214,9 @@ class Diagnosis:
     """``cores``, ``quota_cores``, ``filesystems``, …: what the training process knew of its machine."""
     typical: tuple[Lane, ...] = ()
     """A few steps that are like most others, of the rank that waited the most; seconds from their begin."""
+    whatif: WhatIf | None = None
+    """The loader under other numbers of workers; None where it cannot be modelled."""
+    foresight: Foresight | None = field(default=None, repr=False, compare=False)
+    """Predicts what advice would gain; None where the loader cannot be modelled."""
     walk: tuple[str, ...] = ()
     """The questions people ask in turn, with this run's answers."""

@@ -190,6 +190,8 @@ class Loader:
     """Arguments that matter for speed: ``num_workers``, ``batch_size``, …"""
     source: str | None = None
     """The call that made it, as the user wrote it; None where it could not be found."""
+    tensors: int | None = None
+    """In a batch of a loader without workers; None with workers, and where they are too many to count."""
 
 
 @dataclass(frozen=True, slots=True)

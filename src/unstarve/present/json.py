@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from unstarve.model import Comparison, Diagnosis
+from unstarve.present.whatif import plain as plain_whatif
 
 SCHEMA = "unstarve.report/1"
 COMPARISON_SCHEMA = "unstarve.comparison/1"
@@ -44,6 +45,7 @@ def report(diagnosis: Diagnosis) -> dict[str, Any]:
         "functions": [_plain(cost) for cost in d.functions],
         "slow_samples": [_plain(sample) for sample in d.slow_samples],
         "advice": [_plain(advice) for advice in d.advice],
+        "whatif": plain_whatif(d.whatif),
         "health": [],
         "gpu": _plain(d.gpu),
         "overhead": _plain(d.overhead),

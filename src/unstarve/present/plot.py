@@ -27,7 +27,7 @@ _LEFT = 0.075
 _FITS_AT_17 = 66
 """Characters of a headline that the picture is wide enough for; a longer one is set smaller."""
 
-_STYLE: Any = {  # matplotlib types the keys, version by version
+STYLE: Any = {  # matplotlib types the keys, version by version
     "font.family": "sans-serif",
     "font.size": 10,
     "text.color": INK,
@@ -70,7 +70,7 @@ def comparison_figure(
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtraError("drawing needs matplotlib: pip install 'unstarve[plot]'") from None
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(11, 5.8), dpi=160, facecolor="white")
         _draw(figure, real, ideal, comparison, title)
         output.parent.mkdir(parents=True, exist_ok=True)

@@ -179,6 +179,7 @@ def _process(stream: _Stream) -> Process | None:
     if who is None:
         return None
     device, end = stream.meta("device"), stream.meta("end")
+    tensors = {m["loader"]: m["tensors"] for m in stream.metas if m["meta"] == "batch"}
     return Process(
         pid=who["pid"],
         host=who["host"],
@@ -189,7 +190,9 @@ def _process(stream: _Stream) -> Process | None:
         start_ns=who["start_ns"],
         clock_offset_ns=who["offset_ns"],
         loaders=tuple(
-            Loader(m["id"], m["name"], m["where"], m["kind"], m["config"], m.get("source"))
+            Loader(
+                m["id"], m["name"], m["where"], m["kind"], m["config"], m.get("source"), tensors.get(m["id"])
+            )
             for m in stream.metas
             if m["meta"] == "loader"
         ),
@@ -205,11 +208,17 @@ def _process(stream: _Stream) -> Process | None:
             Crew(m["loader"], m["epoch"], tuple(m["pids"])) for m in stream.metas if m["meta"] == "crew"
         ),
         sampled=tuple(Sampled(*found) for found in (stream.meta("sampled") or {"found": []})["found"]),
-        system=stream.meta("system") or {},
+        system=_system(stream),
         transforms=tuple(TransformTime(*t) for t in (stream.meta("transforms") or {"spent": []})["spent"]),
         stalls=tuple(Stall(row[0], *row[2:5], *row[6:]) for row in stream.rows[f.STALL]),
         readings=tuple(_reading(row) for row in stream.rows[f.GAUGE]),
     )
+
+
+def _system(stream: _Stream) -> dict[str, Any]:
+    """The last that the process said, and how much CPU time had been used when it first did."""
+    said = [m for m in stream.metas if m["meta"] == "system"]
+    return {**said[-1], "usage_before": said[0].get("usage")} if said else {}
 
 
 def _batch(row: tuple[Any, ...]) -> Batch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -11,9 +12,12 @@ from unstarve.collect import system
 from unstarve.collect.system import (
     cgroup_quota_cores,
     cgroup_throttled,
+    cpu_usage,
     describe_system,
     filesystems,
+    machine_cpu_s,
     missing_counters,
+    shares_by_group,
     usable_cores,
 )
 
@@ -131,3 +135,50 @@ def test_this_machine_can_be_described() -> None:
     described = describe_system(Counter({"/": 1}))
     assert described["cores"] == usable_cores() >= 1
     assert described["missing"] == missing_counters()
+
+
+def test_the_machines_busy_time_leaves_out_what_was_idle(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  100 20 30 9000 500 5 45 0 0 0\ncpu0 1 2 3\n")
+    assert machine_cpu_s(stat) == pytest.approx((100 + 20 + 30 + 5 + 45) / os.sysconf("SC_CLK_TCK"))
+    for text in ("", "cpu 1 2", "cpu a b c d e f g"):
+        stat.write_text(text)
+        assert machine_cpu_s(stat) is None
+    assert machine_cpu_s(tmp_path / "missing") is None
+
+
+def test_what_this_process_uses_grows_with_its_work() -> None:
+    before = cpu_usage()
+    sum(number * number for number in range(200_000))
+    now = cpu_usage()
+    assert now["at_ns"] > before["at_ns"]
+    assert now["process_cpu_s"] > before["process_cpu_s"]
+    assert now["machine_cores"] == os.cpu_count()
+
+
+@pytest.mark.parametrize(
+    ("autogroup", "cgroup_file", "grouped"),
+    [
+        ("1\n", "0::/\n", True),
+        ("0\n", "0::/\n", False),
+        ("0\n", "0::/user.slice/a\n", True),
+        ("0\n", "3:cpu,cpuacct:/box\n2:memory:/\n", True),
+        ("0\n", "2:memory:/box\n1:cpu:/\n", False),
+        ("0\n", "nonsense\n", False),
+        (None, "0::/box\n", True),
+    ],
+)
+def test_sessions_and_containers_share_cores_as_groups(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, autogroup: str | None, cgroup_file: str, grouped: bool
+) -> None:
+    if autogroup is not None:
+        (tmp_path / "sched_autogroup_enabled").write_text(autogroup)
+    (tmp_path / "cgroup").write_text(cgroup_file)
+    real = Path
+    monkeypatch.setattr(system, "Path", lambda path: tmp_path / real(path).name)
+    assert shares_by_group() is grouped
+
+
+def test_where_nobody_tells_cores_are_shared_by_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(system, "Path", lambda path: tmp_path / "missing")
+    assert shares_by_group() is False

@@ -75,6 +75,20 @@ def test_everything_recorded_comes_back(run: Path) -> None:
     assert epoch.error == "KeyError"
 
 
+def test_the_first_use_of_the_machine_and_the_last_come_back_and_the_tensors_of_a_batch(run: Path) -> None:
+    writer = Writer(parts_folder(run) / "p.part")
+    writer.meta("process", **PROCESS)
+    writer.meta("loader", id=0, name="train", where="train.py:3", kind="DataLoader", config=CONFIG)
+    writer.meta("batch", loader=0, tensors=3)
+    for at_ns in (10, 20, 30):
+        writer.meta("system", cores=2, usage={"at_ns": at_ns})
+    writer.close()
+    finish(run, 0)
+    (process,) = read_run(run).processes
+    assert process.loaders[0].tensors == 3
+    assert (process.system["usage_before"], process.system["usage"]) == ({"at_ns": 10}, {"at_ns": 30})
+
+
 def test_a_finished_run_is_one_file(run: Path) -> None:
     record(run, 3)
     finish(run, 0)

@@ -1,0 +1,271 @@
+"""Predicted against measured throughput: how far `unstarve whatif` is off, and how good its intervals are.
+
+Trains every workload of whatif_play.py with several numbers of workers, each recorded by ``unstarve run``.
+Then every recording predicts all the others. A second table does the same for advice: what the report of a
+recording promises for a change of the loader's arguments against training with that change.
+
+Other people's work on the same cores changes from run to run, and no prediction can know it. So errors are
+told three times: as they are, for runs that had the machine to themselves, and with the neighbours that were
+there during the measured run given to the model. It is a measurement: it ends with exit code 0.
+
+    python bench/whatif.py [--only NAME…] [--workers N…] [--seconds S] [--no-advice] [--quick] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accuracy import call, children_cpu_s, machine_cpu_s
+from whatif_play import WORKLOADS
+from zoo.truth import parse_truth
+
+from unstarve import api
+from unstarve.analyze.whatif import Predictor, foresee
+from unstarve.analyze.whatif_parts import Crowd
+from unstarve.analyze.whatif_setup import outcome_of, resolve
+from unstarve.errors import NotPredictableError
+from unstarve.model import Advice, Scenario
+
+PLAY = Path(__file__).with_name("whatif_play.py")
+WORKERS = (0, 1, 2, 4, 8)
+QUICK = ("cpu-numpy", "latency", "mixed", "tail", "handoff-bytes", "compute")
+CALM_CORES = 0.3
+BARS = {"median": 0.10, "p90": 0.25, "inside": 0.80}
+ARGUMENTS = {
+    "num_workers": "workers",
+    "prefetch_factor": "prefetch",
+    "in_order": "in_order",
+    "persistent_workers": "persistent",
+    "batch_size": "batch_size",
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One recorded training."""
+
+    change: Mapping[str, Any]
+    per_s: float
+    """Steps, by the script's own clock."""
+    neighbours: float
+    """Cores that other processes used meanwhile."""
+    run: Path
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A prediction and what came of it."""
+
+    workload: str
+    recorded: str
+    asked: str
+    predicted: float
+    low: float
+    high: float
+    measured: float
+    neighbours: float
+    """Of the two runs, beside the one that had more of them."""
+    beside: float
+    """Predicted for the neighbours of the measured run."""
+
+    @property
+    def error(self) -> float:
+        return self.predicted / self.measured - 1
+
+    @property
+    def inside(self) -> bool:
+        return self.low <= self.measured <= self.high
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=list(WORKLOADS))
+    parser.add_argument("--workers", nargs="+", type=int, default=list(WORKERS), metavar="N")
+    parser.add_argument("--seconds", type=float, default=2.5, metavar="S", help="of every training")
+    parser.add_argument("--no-advice", action="store_true", help="leave out the second table")
+    parser.add_argument("--quick", action="store_true", help="few workloads, up to 4 workers, no advice")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every pair")
+    arguments = parser.parse_args()
+    names = arguments.only or (QUICK if arguments.quick else tuple(WORKLOADS))
+    counts = [n for n in arguments.workers if n <= 4] if arguments.quick else arguments.workers
+    print(f"torch {torch.__version__}, Python {platform.python_version()}, {os.cpu_count()} cores\n")
+    print("error of predicted throughput: from a recording with so many workers (rows) to others (columns);")
+    print("✗ marks what was measured outside of the interval\n")
+    print(f"{'workload':18}{'from':>5}" + "".join(f"{count:>9}" for count in counts) + f"{'neighbours':>13}")
+    pairs: list[Pair] = []
+    promised: list[Pair] = []
+    with tempfile.TemporaryDirectory(prefix="whatif-") as folder:
+        try:
+            for name in names:
+                trained = [train(name, {"num_workers": n}, arguments.seconds, Path(folder)) for n in counts]
+                runs = [one for one in trained if one is not None]
+                pairs += compared(name, runs, counts)
+                if not (arguments.quick or arguments.no_advice):
+                    promised += list(followed(name, runs, arguments.seconds, Path(folder)))
+        except KeyboardInterrupt:
+            print("interrupted")
+    print_summary("throughput", pairs)
+    print_promises(promised)
+    if arguments.json:
+        found = {"pairs": pairs, "promised": promised}
+        arguments.json.write_text(
+            json.dumps({k: [dataclasses.asdict(p) for p in v] for k, v in found.items()})
+        )
+
+
+def train(name: str, change: Mapping[str, Any], seconds: float, folder: Path) -> Measured | None:
+    """Record one training; None when it did not come to its end."""
+    run = folder / f"{name}-{time.monotonic_ns()}.unstarve"
+    command = [sys.executable, "-m", "unstarve", "run", "-q", "-o", str(run), str(PLAY)]
+    with tempfile.TemporaryDirectory(prefix="whatif-") as place:
+        busy_s, own_s, begin = machine_cpu_s(), children_cpu_s(), time.perf_counter()
+        truth = parse_truth(call([*command, name, json.dumps(change), str(seconds)], place))
+        passed_s = time.perf_counter() - begin
+        others_s = machine_cpu_s() - busy_s - (children_cpu_s() - own_s)
+    if not truth["seconds"]:
+        return None
+    return Measured(change, truth["steps"] / truth["seconds"], max(others_s, 0.0) / passed_s, run)
+
+
+def compared(name: str, runs: Sequence[Measured], counts: Sequence[int]) -> Iterable[Pair]:
+    """Every recording's predictions of all others; prints a line for each recording."""
+    predictors = [predictor(measured) for measured in runs]
+    for source, predict in zip(runs, predictors, strict=True):
+        if predict is None:
+            continue
+        cells = dict.fromkeys(counts, f"{'–':>8} ")
+        for target, known in zip(runs, predictors, strict=True):
+            if target is not source:
+                one = pair(name, source, predict, target, known)
+                cells[target.change["num_workers"]] = f"{one.error:>+8.0%}{' ' if one.inside else '✗'}"
+                yield one
+        line = f"{name:18}{source.change['num_workers']:>5}{''.join(cells.values())}"
+        print(f"{line}{source.neighbours:>7.2f} cores", flush=True)
+
+
+def predictor(measured: Measured) -> Predictor | None:
+    try:
+        return foresee(api.load_run(measured.run))
+    except NotPredictableError as error:
+        print(error)
+        return None
+
+
+def pair(name: str, source: Measured, predict: Predictor, target: Measured, known: Predictor | None) -> Pair:
+    scenario = asked(target.change)
+    forecast = predict(scenario)
+    return Pair(
+        name,
+        json.dumps(source.change),
+        json.dumps(target.change),
+        forecast.steps_per_s,
+        forecast.low,
+        forecast.high,
+        target.per_s,
+        max(source.neighbours, target.neighbours),
+        forecast.steps_per_s if known is None else beside(predict, scenario, known.demands.crowd),
+    )
+
+
+def asked(change: Mapping[str, Any]) -> Scenario:
+    return Scenario(**{ARGUMENTS[name]: value for name, value in change.items()})
+
+
+def beside(predict: Predictor, scenario: Scenario, crowd: Crowd) -> float:
+    """Predicted steps per second, but for other neighbours than those that the recording had."""
+    demands = dataclasses.replace(predict.demands, crowd=crowd)
+    played = outcome_of(demands, resolve(demands, scenario), predict.draws[0]).period_s
+    return predict.recorded[0].period_s / (played * predict.demands.period_s)
+
+
+def followed(name: str, runs: Sequence[Measured], seconds: float, folder: Path) -> Iterable[Pair]:
+    """What the report promises for a change of arguments, and what the change gains."""
+    for source in runs:
+        diagnosis = api.diagnose(api.load_run(source.run))
+        for advice in diagnosis.advice:
+            if advice.speedup is not None and advice.change and set(advice.change) <= set(ARGUMENTS):
+                promise = kept(name, source, advice, seconds, folder)
+                if promise is not None:
+                    yield promise
+                break  # one for each recording is enough
+
+
+def kept(name: str, source: Measured, advice: Advice, seconds: float, folder: Path) -> Pair | None:
+    """Train before and after a change, one right behind the other."""
+    change = {**source.change, **advice.change}
+    if not change.get("num_workers"):
+        change = {k: v for k, v in change.items() if k in ("num_workers", "batch_size")}
+    before = train(name, source.change, seconds, folder)
+    after = train(name, change, seconds, folder)
+    promise = advice.speedup
+    if before is None or after is None or promise is None:
+        return None
+    neighbours = max(source.neighbours, before.neighbours, after.neighbours)
+    return Pair(
+        name,
+        json.dumps(source.change),
+        f"{advice.id}: {json.dumps(dict(advice.change))}",
+        promise.predicted,
+        promise.low,
+        promise.high,
+        after.per_s / before.per_s,
+        neighbours,
+        promise.predicted,
+    )
+
+
+def print_promises(promised: Sequence[Pair]) -> None:
+    if not promised:
+        return
+    print(
+        f"\n{'advice for':18}{'workers':>8}  {'change':52}{'promised':>18}{'measured':>10}{'neighbours':>12}"
+    )
+    for one in promised:
+        recorded = json.loads(one.recorded)["num_workers"]
+        promise = f"{one.predicted:.2f}× ({one.low:.2f}–{one.high:.2f})"
+        print(
+            f"{one.workload:18}{recorded:>8}  {one.asked:52}{promise:>18}{one.measured:>9.2f}×"
+            f"{' ' if one.inside else '✗'}{one.neighbours:>5.2f} cores"
+        )
+    print_summary("gain", promised)
+
+
+def print_summary(what: str, pairs: Sequence[Pair]) -> None:
+    calm = [one for one in pairs if one.neighbours < CALM_CORES]
+    print()
+    for title, some in ((f"{what}, all", pairs), (f"{what}, both runs without neighbours", calm)):
+        if some:
+            print(f"{title}: {told([one.error for one in some])}, inside the interval {told_inside(some)}")
+    if pairs and any(one.beside != one.predicted for one in pairs):
+        errors = [one.beside / one.measured - 1 for one in pairs]
+        print(f"{what}, for the neighbours of the measured run: {told(errors)}")
+
+
+def told(errors: Sequence[float]) -> str:
+    sizes = np.abs(errors)
+    middle, most = np.median(sizes), np.percentile(sizes, 90)
+    return (
+        f"{len(sizes)} predictions, median error {middle:.1%} (bar ≤ {BARS['median']:.0%}), "
+        f"90th percentile {most:.1%} (bar ≤ {BARS['p90']:.0%})"
+    )
+
+
+def told_inside(pairs: Sequence[Pair]) -> str:
+    return f"{sum(one.inside for one in pairs) / len(pairs):.0%} (bar ≥ {BARS['inside']:.0%})"
+
+
+if __name__ == "__main__":
+    main()

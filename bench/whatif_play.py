@@ -1,0 +1,159 @@
+"""Train one workload of the what-if bench with given loader settings, as a user's script would.
+
+    python bench/whatif_play.py NAME '{"num_workers": 2}' SECONDS
+
+Works in the current folder. Trains until SECONDS have passed after warm-up; the last line of the output is
+the truth that the script measured itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from zoo.collate import pad
+from zoo.data import Fixed, Items, Slow, SlowCollate, Stream
+from zoo.disk import FILE, SIZE, ColdReads, write_file
+from zoo.handoff import Fields
+from zoo.order import Tail
+from zoo.truth import WARMUP_STEPS, Truth
+from zoo.work import Device, Model, augment, decompress, parse
+
+ENDLESS = 10**6
+FEWEST_STEPS = 30
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """A sample that is a fixed amount of work, whatever a core is worth at the moment."""
+
+    chunk: Callable[[], object]
+    times: int
+
+    def __call__(self, index: int) -> torch.Tensor:
+        for _ in range(self.times):
+            self.chunk()
+        return torch.full((64,), float(index))
+
+
+@dataclass(frozen=True)
+class Image:
+    """A fresh array of so many floats."""
+
+    floats: int
+
+    def __call__(self, index: int) -> torch.Tensor:
+        return torch.full((self.floats,), float(index))
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A training whose loader settings are open."""
+
+    dataset: Callable[[], Any]
+    step: Callable[[], Callable[[Any], None]]
+    batch_size: int | None = 8
+    options: Mapping[str, Any] = field(default_factory=dict)
+    why: str = ""
+
+
+class Gpu:
+    """A training step that keeps a real accelerator busy for `ms`, and waits for its result or not."""
+
+    def __init__(self, ms: float, *, waits: bool = True) -> None:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        for _ in range(2):  # the first one wakes the device up
+            begin.record()
+            torch.cuda._sleep(10**7)
+            end.record()
+            torch.cuda.synchronize()
+        self._cycles = int(ms / begin.elapsed_time(end) * 10**7)
+        self._waits = waits
+
+    def __call__(self, batch: Any) -> None:
+        parts = list(batch.values()) if isinstance(batch, dict) else batch
+        for part in parts if isinstance(parts, (list, tuple)) else [parts]:
+            part.to("cuda", non_blocking=True)
+        torch.cuda._sleep(self._cycles)
+        if self._waits:
+            torch.cuda.synchronize()
+
+
+def accelerator(ms: float, *, waits: bool = True) -> Callable[[Any], None]:
+    """A real one where there is one; elsewhere the step sleeps."""
+    return Gpu(ms, waits=waits) if torch.cuda.is_available() else Device(ms)
+
+
+def _cold(load: Any) -> Any:
+    write_file(FILE, SIZE)
+    return Items(ENDLESS, load)
+
+
+def _direct(block: int, blocks: int) -> Callable[[], Any]:
+    return lambda: _cold(ColdReads(block, blocks=blocks, flags=os.O_RDONLY | os.O_DIRECT))
+
+
+def _rows() -> TensorDataset:
+    rows = torch.randn(64 * 4000, 100)
+    return TensorDataset(rows, rows[:, 0])
+
+
+WORKLOADS: dict[str, Workload] = {
+    "cpu-python": Workload(lambda: Items(ENDLESS, Repeated(parse, 20)), lambda: Model(8)),
+    "cpu-numpy": Workload(lambda: Items(ENDLESS, Repeated(augment, 40)), lambda: accelerator(12)),
+    "cpu-zlib-stream": Workload(lambda: Stream(ENDLESS, Repeated(decompress, 20)), lambda: Model(10)),
+    "latency": Workload(lambda: Items(ENDLESS, Slow(sleep_ms=5)), lambda: Model(8)),
+    "latency-device": Workload(lambda: Items(ENDLESS, Slow(sleep_ms=8)), lambda: accelerator(6)),
+    "mixed": Workload(
+        lambda: Items(ENDLESS, Slow(sleep_ms=4, cpu_ms=2, chunk=augment)), lambda: accelerator(8)
+    ),
+    "mixed-busy-step": Workload(lambda: Items(ENDLESS, Slow(sleep_ms=4, cpu_ms=2)), lambda: Model(12)),
+    "disk-direct": Workload(_direct(1 << 17, 16), lambda: accelerator(4)),
+    "disk-large": Workload(_direct(1 << 21, 4), lambda: accelerator(4)),
+    "tail": Workload(lambda: Items(ENDLESS, Tail(every=20, late_ms=160)), lambda: Device(10), batch_size=2),
+    "tiny": Workload(_rows, lambda: Model(2), batch_size=64),
+    "handoff-bytes": Workload(
+        lambda: Items(ENDLESS, Image(640_000)), lambda: accelerator(8)),
+    "handoff-tensors": Workload(lambda: Items(ENDLESS, Fields(60)), lambda: accelerator(4), batch_size=None),
+    "collate": Workload(
+        lambda: Items(ENDLESS, Fixed()), lambda: accelerator(10), options={"collate_fn": SlowCollate(30)}
+    ),
+    "collate-torch": Workload(lambda: Items(ENDLESS, Fixed()), lambda: Model(6), options={"collate_fn": pad}),
+    "async": Workload(
+        lambda: Items(ENDLESS, Slow(sleep_ms=2, cpu_ms=1)), lambda: accelerator(9, waits=False)
+    ),
+    "pinned": Workload(
+        lambda: Items(ENDLESS, Image(300_000)), lambda: accelerator(6), options={"pin_memory": True}
+    ),
+    "compute": Workload(lambda: Items(ENDLESS, Slow(cpu_ms=0.5, chunk=augment)), lambda: Model(35)),
+    "epochs": Workload(lambda: Items(120, Slow(cpu_ms=1.0)), lambda: Model(6)),
+}  # fmt: skip
+
+
+def play(name: str, change: Mapping[str, Any], seconds: float) -> Truth:
+    """Train until the time is over."""
+    workload = WORKLOADS[name]
+    options = {"batch_size": workload.batch_size, **workload.options, **change}
+    loader: DataLoader[Any] = DataLoader(workload.dataset(), **options)
+    step, truth = workload.step(), Truth()
+    steps, until = 0, float("inf")
+    while time.perf_counter() < until or steps < FEWEST_STEPS:
+        for batch in truth.over(loader):
+            step(batch)
+            steps += 1
+            if steps == WARMUP_STEPS:
+                until = time.perf_counter() + seconds
+            if time.perf_counter() >= until and steps >= FEWEST_STEPS:
+                break
+    return truth
+
+
+if __name__ == "__main__":
+    print(play(sys.argv[1], json.loads(sys.argv[2]), float(sys.argv[3])).line(), flush=True)

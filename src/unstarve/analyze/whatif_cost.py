@@ -1,0 +1,100 @@
+"""What handing batches over costs, where it was not recorded because nobody had to.
+
+A run without workers tells nothing about the hand-over, and a run with them little about what it would be
+like without. These constants were measured with stock torch 2.11 and 2.13 on two machines (Linux, fork, file
+descriptors): batches of 1 to 60 tensors and of 2 KB to 20 MB in all, two CPU cores or four.
+"""
+
+from __future__ import annotations
+
+from unstarve.analyze.whatif_parts import Work
+
+SEND_S, SEND_S_PER_TENSOR = 0.15e-3, 0.05e-3
+"""Sending thread, on a core: pickling a handle for each tensor."""
+SEND_DELAY_S = 0.3e-3
+TAKE_S, TAKE_S_PER_TENSOR = 0.42e-3, 0.13e-3
+"""Training thread, on a core: the message, each tensor's descriptor and mapping, the next index …"""
+TAKE_DELAY_S, TAKE_DELAY_S_PER_TENSOR = 0.15e-3, 0.08e-3
+"""… and waiting for the worker to hand each descriptor out …"""
+BUSY_DELAY_S = 5e-3
+"""… which has to get hold of its interpreter first: one turn of the lock when it computes in Python."""
+SHARE_S, SHARE_S_PER_TENSOR = 0.12e-3, 0.06e-3
+"""Worker, on a core: making shared memory …"""
+SHARE_S_PER_BYTE = 0.7e-9
+"""… whose fresh pages the kernel has to map for a large batch."""
+TOUCH_S_PER_BYTE = 0.25e-9
+"""Whoever reads the batch first, the step or the pin thread: mapping the same pages again, and unmapping."""
+FRESH_S_PER_BYTE = 0.25e-9
+"""Worker, beside the kernel's time: memory that nobody has touched is in no cache."""
+LET_GO = 0.06
+"""Of what taking a batch costs: closing its descriptors again, when the step lets go of it."""
+IN_LINE_S = 0.15e-3
+"""Training thread: what a batch costs beside its samples and collating, without workers."""
+USUAL_TENSORS = 2
+"""Inputs and targets: where nobody counted."""
+
+WORKER_START_S = 9e-3
+"""Training thread: forking one worker …"""
+WORKER_BOOT_S = 12e-3
+"""… and the worker, on a core, until its first batch."""
+SPAWN_BOOT_S = 2.5
+"""The same for a worker that is a Python of its own and imports torch first."""
+END_S, END_S_PER_WORKER = 10e-3, 2.5e-3
+"""Training thread: ending the workers of an epoch."""
+_MOST_OF_A_STEP = 0.5
+"""No more than this part of a step is taken for the hand-over's."""
+
+
+def in_workers(work: Work, nbytes: float, tensors: float, *, pinned: bool, factor: float = 1.0) -> Work:
+    """A batch that the training process made itself, if a worker made it; `factor` scales the hand-over."""
+    touch_s = TOUCH_S_PER_BYTE * nbytes * factor
+    share_s = SHARE_S + SHARE_S_PER_TENSOR * tensors + SHARE_S_PER_BYTE * nbytes
+    return work._replace(
+        collate_s=work.collate_s + share_s * factor,
+        send_s=(SEND_S + SEND_S_PER_TENSOR * tensors) * factor,
+        send_delay_s=SEND_DELAY_S * factor,
+        take_s=(TAKE_S + TAKE_S_PER_TENSOR * tensors) * factor,
+        take_delay_s=(TAKE_DELAY_S + TAKE_DELAY_S_PER_TENSOR * tensors) * factor,
+        busy_delay_s=BUSY_DELAY_S * factor,
+        pin_s=work.pin_s + touch_s if pinned else work.pin_s,
+        step_s=work.step_s if pinned else work.step_s + touch_s,
+    )
+
+
+def in_line(work: Work, nbytes: float, memory_s: float, *, pinned: bool) -> Work:
+    """A batch that a worker made, if the training process made it itself.
+
+    `memory_s` is what the kernel took to make memory, which the training process has and uses again.
+    """
+    made_s = work.cpu_s + work.collate_s
+    saved_s = max(memory_s, SHARE_S) + FRESH_S_PER_BYTE * nbytes
+    left = 1 - min(saved_s, 0.9 * made_s) / made_s if made_s else 1.0
+    touch_s = TOUCH_S_PER_BYTE * nbytes
+    held_s = touch_s + LET_GO * work.take_s
+    return work._replace(
+        cpu_s=work.cpu_s * left,
+        collate_s=work.collate_s * left,
+        send_s=0.0,
+        send_delay_s=0.0,
+        take_s=IN_LINE_S,
+        take_delay_s=0.0,
+        busy_delay_s=0.0,
+        pin_s=max(work.pin_s - touch_s, 0.1 * work.pin_s) if pinned else 0.0,
+        step_s=work.step_s if pinned else work.step_s - min(held_s, _MOST_OF_A_STEP * work.step_s),
+    )
+
+
+def resized(work: Work, ratio: float, nbytes: float, step_power: float) -> Work:
+    """A batch of `ratio` times as many samples; a step then takes ``ratio ** step_power`` times as long."""
+    more_bytes = nbytes * (ratio - 1)
+    return work._replace(
+        cpu_s=work.cpu_s * ratio,
+        collate_s=work.collate_s * ratio,
+        blocked_s=work.blocked_s * ratio,
+        late_s=work.late_s * ratio,
+        disk_s=work.disk_s * ratio,
+        index_s=work.index_s * ratio,
+        pin_s=max(work.pin_s + TOUCH_S_PER_BYTE * more_bytes, 0.0) if work.pin_s else 0.0,
+        step_s=work.step_s * ratio**step_power,
+        step_delay_s=work.step_delay_s * ratio**step_power,
+    )

@@ -1,0 +1,62 @@
+"""`unstarve whatif RUN`: predicted throughput over workers, prefetch and batch size."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from unstarve import api
+from unstarve.errors import UsageError
+from unstarve.present.whatif import SCHEMA, plain, print_whatif
+
+_MOST_WORKERS = 256
+
+
+def whatif(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run file, finished or still being recorded.")],
+    workers: Annotated[
+        str, typer.Option("--workers", metavar="N,N,…", help="Numbers of workers.")
+    ] = "0,1,2,4,8,16",
+    prefetch: Annotated[
+        str,
+        typer.Option("--prefetch", metavar="N,N,…", help="Values of prefetch_factor. [default: as recorded]"),
+    ] = "",
+    batch_size: Annotated[
+        str, typer.Option("--batch-size", metavar="N,N,…", help="Batch sizes. [default: as recorded]")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the forecasts as JSON.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Also draw the curve, as .png or .svg.")
+    ] = None,
+) -> None:
+    """Predict how fast training would be with other loader settings, without running it.
+
+    The recorded batches are played through a model of the loader, on this many cores, beside the recorded
+    steps. Needs no torch.
+    """
+    result = api.whatif(
+        run,
+        _numbers("--workers", workers, least=0, most=_MOST_WORKERS),
+        _numbers("--prefetch", prefetch, least=1, most=1000),
+        _numbers("--batch-size", batch_size, least=1, most=10**9),
+    )
+    if plot is not None:
+        from unstarve.present.whatif_plot import whatif_figure
+
+        whatif_figure(result, plot)
+    if as_json:
+        typer.echo(json.dumps({"schema": SCHEMA, "run": str(run)} | (plain(result) or {}), indent=2))
+    else:
+        print_whatif(result, Console())
+
+
+def _numbers(option: str, text: str, *, least: int, most: int) -> list[int]:
+    """``"0,1,2"`` as numbers."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not all(word.isdigit() and least <= int(word) <= most for word in words):
+        raise UsageError(f"{option} takes whole numbers from {least} to {most}, like 1,2,4, and not {text!r}")
+    return [int(word) for word in words]

@@ -1,0 +1,122 @@
+"""Predicted throughput: as a table of 80 columns, and as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from unstarve.model import Forecast, WhatIf
+from unstarve.present.units import rate, share, times
+from unstarve.words import workers
+
+SCHEMA = "unstarve.whatif/1"
+_MARK_WIDTH = len("recorded,")
+_WORTH = 1.03
+"""Less than this is no reason to change anything."""
+
+
+def plain(result: WhatIf | None) -> dict[str, Any] | None:
+    """For JSON; what is not known is null."""
+    if result is None:
+        return None
+    return {
+        "loader": result.loader,
+        "notes": list(result.notes),
+        "curve": [_point(one) for one in result.curve],
+    }
+
+
+def _point(one: Forecast) -> dict[str, Any]:
+    return {
+        "workers": one.setting.workers,
+        "prefetch": one.setting.prefetch,
+        "batch_size": one.setting.batch_size,
+        "steps_per_s": one.steps_per_s,
+        "low": one.low,
+        "high": one.high,
+        "samples_per_s": one.samples_per_s,
+        "wait_share": one.wait_share,
+        "speedup": {"predicted": one.speedup, "low": one.speedup_low, "high": one.speedup_high},
+        "recorded": one.recorded,
+        "best": one.best,
+        "enough": one.enough,
+    }
+
+
+def print_whatif(result: WhatIf, console: Console) -> None:
+    """What to choose, then all settings that were asked for."""
+    console.print(Panel(Text(headline(result), "bold"), border_style="cyan", box=box.ROUNDED))
+    console.print(Padding(_table(result), (0, 1)))
+    for note in result.notes:
+        console.print(Text("· ", "bright_black") + Text(note, "default"))
+
+
+def headline(result: WhatIf) -> str:
+    """One sentence for a person."""
+    enough, recorded = result.enough, result.recorded
+    gain = enough.speedup / recorded.speedup
+    if gain < _WORTH:
+        if enough.setting.workers < recorded.setting.workers:
+            return f"{_named(enough, result)} would do as well as the recorded {_named(recorded, result)}."
+        return f"The recorded setting, {_named(recorded, result)}, is about as good as any of these."
+    between = f"{enough.speedup_low:.2g}–{enough.speedup_high:.2g}"
+    return (
+        f"With {_named(enough, result)} training would run {times(enough.speedup)} as fast ({between}) "
+        f"as with {_named(recorded, result)}."
+    )
+
+
+def _named(one: Forecast, result: WhatIf) -> str:
+    """``4 workers``, and what else differs between the settings."""
+    words = [workers(one.setting.workers)]
+    if _several(result, lambda o: o.setting.prefetch if o.setting.workers else 0) and one.setting.prefetch:
+        words.append(f"prefetch_factor={one.setting.prefetch}")
+    if _several(result, lambda o: o.setting.batch_size):
+        words.append(f"batch_size={one.setting.batch_size}")
+    return ", ".join(words)
+
+
+def _several(result: WhatIf, of: Callable[[Forecast], int | None]) -> bool:
+    return len({of(one) for one in result.curve} - {0}) > 1
+
+
+def _table(result: WhatIf) -> Table:
+    by_samples = all(one.samples_per_s is not None for one in result.curve)
+    deep = _several(result, lambda o: o.setting.prefetch if o.setting.workers else 0)
+    sized = _several(result, lambda o: o.setting.batch_size)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    names = ["workers", *(["prefetch"] if deep else []), *(["batch"] if sized else [])]
+    for name in (*names, "samples/s" if by_samples else "steps/s", "between", "waits", "speed-up"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", min_width=_MARK_WIDTH)
+    for one in result.curve:
+        prefetch, size = one.setting.prefetch, one.setting.batch_size
+        per_s = one.samples_per_s if by_samples and one.samples_per_s is not None else one.steps_per_s
+        low, high = (per_s * bound / one.steps_per_s for bound in (one.low, one.high))
+        cells = [str(one.setting.workers)]
+        cells += ["–" if prefetch is None else str(prefetch)] if deep else []
+        cells += ["–" if size is None else str(size)] if sized else []
+        between = f"{_short(low)}–{_short(high)}"
+        cells += [_short(per_s), between, share(one.wait_share), times(one.speedup, 2)]
+        table.add_row(*cells, Text(_marks(one), "bold"))
+    return table
+
+
+def _short(per_s: float) -> str:
+    """``430``, ``12.5k``: eighty columns are few."""
+    for factor, unit in ((1e6, "M"), (1e3, "k")):
+        if per_s >= 10 * factor:
+            return f"{rate(per_s / factor)}{unit}"
+    return rate(per_s)
+
+
+def _marks(one: Forecast) -> str:
+    marks = {"recorded": one.recorded, "best": one.best, "enough": one.enough}
+    return ", ".join(name for name, holds in marks.items() if holds)
