@@ -64,6 +64,7 @@ class Request:
     steps: int | None = None
     stop_after: int | None = None
     ideal: IdealSettings | None = None
+    engine: str | None = None
 
 
 def record_and_show(request: Request) -> NoReturn:
@@ -88,6 +89,7 @@ def record(request: Request) -> tuple[Path, int]:
         steps=request.steps,
         stop_after=request.stop_after,
         ideal=request.ideal,
+        engine=request.engine,
     )
     try:
         exit_code = launch(argv, settings)

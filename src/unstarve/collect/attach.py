@@ -20,6 +20,8 @@ from typing import Any
 from torch.utils.data import dataloader as stock
 from torch.utils.data._utils import worker as stock_worker
 
+from unstarve.collect.engine import use_engine
+from unstarve.collect.settings import LaunchSettings
 from unstarve.collect.site import call_site
 
 _ATTACHED = "_unstarve_attached"
@@ -47,6 +49,9 @@ def attach() -> None:
         _wrap_iterator(cls)
 
     base.__init_subclass__ = classmethod(init_subclass)
+    settings = LaunchSettings.from_environment()
+    if settings is not None and settings.engine is not None:
+        use_engine(settings.engine)
 
 
 def _subclasses(cls: type[Any]) -> list[type[Any]]:

@@ -120,10 +120,21 @@ def loader_config(loader: Any) -> dict[str, Any]:
         value = getattr(loader, name, None)
         if value is not None:
             config[name] = getattr(value, "__qualname__", type(value).__qualname__)
+    engine = _engine(loader)
+    if engine is not None:
+        config["engine"] = engine
     context = getattr(loader, "multiprocessing_context", None)
     if context is not None:
         config["multiprocessing_context"] = context.get_start_method()
     return config
+
+
+def _engine(loader: Any) -> str | None:
+    """Which engine of unstarve runs it: its own loader's, or one from `unstarve run --engine`."""
+    if any(cls.__module__ == "unstarve.fixes.loader" for cls in type(loader).__mro__):
+        return str(loader.engine)
+    found = getattr(loader, "__dict__", {}).get("_unstarve_engine")
+    return found if isinstance(found, str) else None
 
 
 def _plain(value: Any) -> bool:

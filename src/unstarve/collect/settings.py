@@ -37,6 +37,8 @@ class LaunchSettings:
     stop_after: int | None = None
     """End the process after so many steps."""
     ideal: IdealSettings | None = None
+    engine: str | None = None
+    """Of unstarve's engines, the one that is to run torch's loaders, or "auto"; None leaves them to torch."""
 
     def to_environment(self) -> dict[str, str]:
         return {VARIABLE: json.dumps(asdict(self))}

@@ -120,7 +120,9 @@ def _loaders(loaders: tuple[LoaderSummary, ...], width: int) -> Table | None:
         table.add_column(name, justify="right", no_wrap=True)
     for loader in loaders[:_MOST_LOADERS]:
         mark = " (nested)" if loader.nested else " (background)" if loader.background else ""
-        shown = Text(loader.name + mark) + Text(f"\n{loader.where}", "bright_black")
+        engine = loader.config.get("engine")
+        where = loader.where if engine is None else f"{loader.where}, engine {engine}"
+        shown = Text(loader.name + mark) + Text(f"\n{where}", "bright_black")
         p50, p95 = (
             ("–", "–") if loader.wait_ms is None else (_ms(loader.wait_ms.p50), _ms(loader.wait_ms.p95))
         )

@@ -16,6 +16,9 @@ from torch.utils.data import DataLoader
 from unstarve.fixes.engines.choose import Choice, check_name, choose, module_of
 from unstarve.fixes.engines.stock import ORIGINAL
 
+RUNS_ON = "_unstarve_engine"
+"""Attribute of a loader: the engine of its last epoch, for who reports on it."""
+
 _torch_get_iterator = DataLoader._get_iterator
 
 
@@ -37,6 +40,7 @@ def install(engine: str = "auto") -> None:
             iterator: Iterator[Any] = torch_iter(self)
             return iterator
         chosen = _choice(self, engine, warned).engine
+        self.__dict__[RUNS_ON] = chosen
         return module_of(chosen).iterate(self)  # type: ignore[no-any-return] # modules are untyped
 
     setattr(__iter__, ORIGINAL, torch_iter)
