@@ -55,6 +55,9 @@ def run(
     """
     if steps is not None and stop_after is not None:
         raise UsageError("--steps and --stop-after exclude each other; --stop-after N also records N steps")
-    limits = {"steps": steps, "stop_after": stop_after}
     chosen = None if engine is None else engine.value
-    record_and_show(Request(command, "run", output, json_file, quiet, force, **limits, engine=chosen))
+    record_and_show(
+        Request(
+            command, "run", output, json_file, quiet, force, steps=steps, stop_after=stop_after, engine=chosen
+        )
+    )
