@@ -18,12 +18,15 @@ class Pool:
         self._queue: SimpleQueue[Task | None] = SimpleQueue()
         self._lock = threading.Lock()  # no thread leaves while a task is being put in
         self._threads: set[threading.Thread] = set()
+        self._waiting = 0
+        """Tasks that no thread has taken yet."""
         WITH_THREADS.add(self)
 
     def submit(self, task: Task) -> None:
         """Run the task as soon as there is a thread for it."""
         with self._lock:
             self._queue.put(task)
+            self._waiting += 1
             if len(self._threads) < self._most:
                 thread = threading.Thread(target=self._work, name="unstarve-prefetch", daemon=True)
                 self._threads.add(thread)
@@ -51,12 +54,14 @@ class Pool:
             except Empty:
                 task = None
             if task is not None:
+                with self._lock:
+                    self._waiting -= 1
                 if not task.dropped:
                     task.run()
                 del task  # a sample nobody wants any more is not kept alive by an idle thread
                 continue
             with self._lock:
-                # What lies in the queue may be somebody else's, so the last one stays for it.
-                if len(self._threads) > 1 or self._queue.empty():
+                # Somebody else's tasks may lie behind the request to leave, and count on all threads.
+                if not self._waiting:
                     self._threads.discard(threading.current_thread())
                     return

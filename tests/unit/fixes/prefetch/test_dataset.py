@@ -354,3 +354,20 @@ def test_keys_need_not_be_numbers() -> None:
 def test_sizes_that_make_no_sense_are_refused(options: dict[str, int], what: str) -> None:
     with pytest.raises(ValueError, match=what):
         AsyncPrefetchDataset(Waiting(), **options)
+
+
+def test_the_next_epoch_begins_with_all_threads() -> None:
+    """Threads that were asked to leave at the end of an epoch stay for what the next one asks for."""
+    gate = threading.Barrier(4, timeout=20)
+
+    class Together(Waiting):
+        def __getitem__(self, index: int) -> torch.Tensor:
+            if index < 4 and self.fetched:
+                gate.wait()  # only passes where four threads fetch side by side
+            return super().__getitem__(index)
+
+    dataset = Together(8)
+    prefetching = AsyncPrefetchDataset(dataset, queue_size=0, num_workers=4)
+    loader = DataLoader(prefetching, batch_sampler=[[4, 5, 6, 7], [0, 1, 2, 3]])
+    for _ in range(20):
+        assert numbers(loader) == [[4, 5, 6, 7], [0, 1, 2, 3]]
