@@ -97,4 +97,5 @@ def resized(work: Work, ratio: float, nbytes: float, step_power: float) -> Work:
         pin_s=max(work.pin_s + TOUCH_S_PER_BYTE * more_bytes, 0.0) if work.pin_s else 0.0,
         step_s=work.step_s * ratio**step_power,
         step_delay_s=work.step_delay_s * ratio**step_power,
+        ahead_s=work.ahead_s * ratio**step_power,
     )

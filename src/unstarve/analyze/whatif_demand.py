@@ -14,7 +14,7 @@ from unstarve.analyze.whatif_epochs import Epochs, epochs_of
 from unstarve.analyze.whatif_machine import Machine, machine_of
 from unstarve.analyze.whatif_parts import NOBODY, Crowd, Work
 from unstarve.analyze.whatif_seen import Seen, seen_batches, step_late_ns, work_late_ns
-from unstarve.model import Cause, Process, Run
+from unstarve.model import Batch, Cause, Process, Run
 from unstarve.model import Work as Recorded
 
 FEWEST_BATCHES = 15
@@ -61,6 +61,7 @@ class Demands:
     period_s: float
     """Measured seconds per batch."""
     wait_share: float
+    """Waiting for data, and its accelerator with it."""
     machine: Machine
     epochs: Epochs | None
     """None when the run lies inside of one epoch."""
@@ -94,7 +95,8 @@ def demands_of(
     workers = max(production.workers for production in made.values())
     machine = machine_of(run, timeline, seen)
     pinned = bool(loader.config.get("pin_memory"))
-    works = _works(seen, workers, machine, pinned, _stalls(process, main))
+    stalls = _stalls(process, main)
+    works = _works(seen, workers, machine, pinned, stalls)
     period_s = timeline.measured_s / len(timeline.measured_batches)
     return Demands(
         loader=loader.name,
@@ -109,7 +111,7 @@ def demands_of(
         read_bytes=_read_bytes(seen),
         readers=_readers(works, workers, period_s),
         period_s=period_s,
-        wait_share=timeline.wait_s / timeline.measured_s,
+        wait_share=timeline.wait_s / timeline.measured_s * _lost_share(seen, stalls),
         machine=machine,
         epochs=epochs_of(timeline, made, machine.slowdown),
         waits_together=_waits_together(run, process),
@@ -137,7 +139,7 @@ def _making(one: Seen, stalls: Mapping[tuple[int, int], int], late_share: float)
     cpu_s, collate_cpu_s = min(work.cpu_ns / 1e9, fetch_s), min(work.collate_cpu_ns / 1e9, collate_s)
     collate_queued_s = min((work.collate_queued_ns or 0) / 1e9, collate_s - collate_cpu_s)
     elsewhere_s = parts.get(Cause.REMOTE, 0.0) + parts.get(Cause.UNKNOWN, 0.0)
-    step_s, step_delay_s = _step(one, stalls)
+    step_s, step_delay_s = _step(one.batch, one.after)
     return Work(
         cpu_s=cpu_s,
         collate_s=collate_cpu_s,
@@ -146,6 +148,7 @@ def _making(one: Seen, stalls: Mapping[tuple[int, int], int], late_share: float)
         disk_s=max(fetch_s - cpu_s - parts[Cause.CONTENTION] - elsewhere_s, 0.0),
         step_s=step_s,
         step_delay_s=step_delay_s + late_share * step_late_ns(one.after) / 1e9,
+        ahead_s=(one.after.wait_ns - _stall_ns(one.after, stalls)) / 1e9,
     )
 
 
@@ -173,19 +176,17 @@ def _with_delivery(one: Seen, work: Work, workers: int, slowdown: float, pinned:
     )
 
 
-def _step(one: Seen, stalls: Mapping[tuple[int, int], int]) -> tuple[float, float]:
-    """Seconds of a step on a core, and of the rest.
-
-    Where an accelerator's own clock tells when it had nothing to do, it was busy all the rest of the time: a
-    loop that runs ahead of it waits for data while it still computes.
-    """
-    after = one.after
-    wall_s = (after.ask_ns - one.batch.got_ns) / 1e9
+def _step(batch: Batch, after: Batch) -> tuple[float, float]:
+    """Seconds of a step on a core, and of the rest, without those in line for a core."""
+    wall_s = (after.ask_ns - batch.got_ns) / 1e9
     queued_s = min((after.step_queued_ns or 0) / 1e9, wall_s)
     cpu_s = min(after.step_cpu_ns / 1e9, wall_s - queued_s)
-    stall_ns = stalls.get((after.epoch, after.position))
-    hidden_s = 0.0 if stall_ns is None else (after.wait_ns - stall_ns - after.wait_cpu_ns) / 1e9
-    return cpu_s, wall_s - queued_s - cpu_s + max(hidden_s, 0.0)
+    return cpu_s, wall_s - queued_s - cpu_s
+
+
+def _stall_ns(batch: Batch, stalls: Mapping[tuple[int, int], int]) -> int:
+    """Of a wait, what kept the accelerator idle by its own clock; all of it where there is none."""
+    return min(stalls.get((batch.epoch, batch.position), batch.wait_ns), batch.wait_ns)
 
 
 def _stalls(process: Process, loader: int) -> dict[tuple[int, int], int]:
@@ -196,6 +197,12 @@ def _stalls(process: Process, loader: int) -> dict[tuple[int, int], int]:
             key = (stall.epoch, stall.position)
             found[key] = max(found.get(key, 0), stall.stall_ns)
     return found
+
+
+def _lost_share(seen: Sequence[Seen], stalls: Mapping[tuple[int, int], int]) -> float:
+    """Part of the waiting in which an accelerator had nothing to do."""
+    waited_ns = sum(one.batch.wait_ns for one in seen)
+    return sum(_stall_ns(one.batch, stalls) for one in seen) / waited_ns if waited_ns else 1.0
 
 
 def _take_delays(seen: Sequence[Seen], slowdown: float) -> tuple[float, float]:

@@ -37,7 +37,14 @@ class Work(NamedTuple):
     step_s: float = 0.0
     """Training thread, on a core."""
     step_delay_s: float = 0.0
-    """The same on no core: an accelerator works."""
+    """The same on no core: it waits for an accelerator."""
+    ahead_s: float = 0.0
+    """The accelerator works on, while the training thread asks for its next batch already."""
+
+    @property
+    def device_s(self) -> float:
+        """What an accelerator is busy with the batch, from its delivery on when it has nothing else to do."""
+        return self.step_s + self.step_delay_s + self.ahead_s
 
 
 class Crowd(NamedTuple):
@@ -100,5 +107,7 @@ class Played:
 
     ask_s: list[float]
     got_s: list[float]
+    lost_s: list[float]
+    """Of each wait, what kept an accelerator idle too; without one, the wait itself."""
     slowdown: float
     """How much longer than alone all CPU work took."""

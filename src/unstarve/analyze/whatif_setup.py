@@ -22,7 +22,7 @@ _SETTLED = 5
 _MOST_PLAYED = 120
 """Batches of an epoch that are played; a longer one goes on as it was in their second half."""
 _FEWEST_PLAYED = 40
-_CROWDING = 0.03
+_CROWDING = 0.06
 """By how much CPU work grows when twice as many workers share caches, memory and power."""
 _SEEN_QUEUE = 1.1
 """Slowdown from which on a crowd on the cores is told from the moments that waking up takes."""
@@ -172,6 +172,7 @@ def _works(demands: Demands, setup: Setup, draw: Draw) -> Sequence[Work]:
             pin_s=w.pin_s * left.get("pin", 1.0),
             step_s=w.step_s * draw.step,
             step_delay_s=w.step_delay_s * draw.step,
+            ahead_s=w.ahead_s * draw.step,
         )
         for w in works
     ]
@@ -220,10 +221,9 @@ def _rounds(count: int, layout: Layout) -> int:
 
 def _measured(played: Played, first: int) -> Outcome:
     """From one delivery to the last."""
-    ask, got = played.ask_s[first:], played.got_s[first:]
+    got = played.got_s[first:]
     passed_s = got[-1] - got[0]
-    waited_s = sum(b - a for a, b in zip(ask[1:], got[1:], strict=True))
-    return Outcome(passed_s / (len(got) - 1), waited_s / passed_s, played.slowdown)
+    return Outcome(passed_s / (len(got) - 1), sum(played.lost_s[first + 1 :]) / passed_s, played.slowdown)
 
 
 def _by_epochs(
@@ -242,8 +242,7 @@ def _by_epochs(
         more_s = later.period_s * (epochs.batches - count)
         begin_s += played.got_s[0] / rounds
         inside_s += (played.got_s[-1] - played.got_s[0] + more_s) / rounds
-        waits_s = sum(b - a for a, b in zip(played.ask_s[1:], played.got_s[1:], strict=True))
-        waited_s += (waits_s + more_s * later.wait_share) / rounds
+        waited_s += (sum(played.lost_s[1:]) + more_s * later.wait_share) / rounds
     inside_s += fmean(w.step_s + w.step_delay_s for w in works)
     around_s = begin_s + _end_s(demands, setup, draw) + epochs.between_s
     period_s = inside_s / epochs.batches + around_s * epochs.starts

@@ -21,8 +21,9 @@ from heapq import heappop, heappush
 from unstarve.analyze.whatif_parts import Layout, Played, Start, Work
 
 (
-    _UNBLOCKED, _READ, _MADE, _PICKLED, _ARRIVED, _UNPACKED, _TAKEN, _COMPUTED, _STEPPED, _PINNED, _BEGUN
-) = range(11)  # fmt: skip
+    _UNBLOCKED, _READ, _MADE, _PICKLED, _ARRIVED, _UNPACKED, _TAKEN, _COMPUTED, _STEPPED, _PINNED, _BEGUN,
+    _FREE,
+) = range(12)  # fmt: skip
 """What has just come to an end, in the order of the handlers."""
 _BORN, _WOKEN = 0, 1
 _LATE = 1
@@ -43,19 +44,20 @@ def _in_line(works: Sequence[Work], count: int, layout: Layout) -> Played:
     """No workers: making a batch and the step take turns, so that nobody of ours competes for a core."""
     slow = 1 / layout.crowd.speed(1.0, layout.cores)
     slow_step = 1 / layout.crowd.speed(layout.step_threads, layout.cores)
-    ask, got, now = [], [], 0.0
+    ask: list[float] = []
+    got: list[float] = []
+    lost: list[float] = []
+    now = device_s = 0.0
     for number in range(count):
         w = works[number % len(works)]
         ask.append(now)
-        now += (
-            (w.cpu_s + w.collate_s + w.index_s + w.take_s + w.pin_s) * slow
-            + w.blocked_s
-            + w.late_s
-            + w.disk_s
-        )
+        cpu_s = w.cpu_s + w.collate_s + w.index_s + w.take_s + w.pin_s
+        now += cpu_s * slow + w.blocked_s + w.late_s + w.disk_s
         got.append(now)
-        now += w.step_s * slow_step + w.step_delay_s
-    return Played(ask, got, slow)
+        lost.append(max(now - max(ask[-1], device_s), 0.0))
+        before_s, device_s = device_s, max(now, device_s) + w.device_s
+        now = max(now + w.step_s * slow_step + w.step_delay_s, before_s)
+    return Played(ask, got, lost, slow)
 
 
 class _Shared:
@@ -112,11 +114,15 @@ class _Loader:
         self.held: set[int] = set()
         self.waits = False
         self.wanted = 0
+        self.device_s = 0.0
+        """When the accelerator has done what it was given."""
         self.ask_s: list[float] = []
         self.got_s: list[float] = []
+        self.lost_s: list[float] = []
         self.handlers = (
             self._unblocked, self._read, self._made, self._pickled, self._arrived, self._unpacked,
             self._taken, self._computed, self._stepped, self._pin_done, self._begun,
+            self._free,
         )  # fmt: skip
 
     def run(self, count: int, start: Start | None) -> Played:
@@ -141,7 +147,7 @@ class _Loader:
                 first = cpu if cpu_s <= passed_s else disk if disk_s <= passed_s else remote
                 kind, who, batch = first.leave()
             handlers[kind](who, batch)
-        return Played(self.ask_s, self.got_s, wanted_s / used_s if used_s else 1.0)
+        return Played(self.ask_s, self.got_s, self.lost_s, wanted_s / used_s if used_s else 1.0)
 
     def _begin(self, start: Start | None) -> None:
         first = self._work(0)
@@ -238,12 +244,22 @@ class _Loader:
         self.worker_of.pop(batch).given -= 1
         self._give_out()
         self.got_s.append(self.now)
+        self.lost_s.append(max(self.now - max(self.ask_s[-1], self.device_s), 0.0))
         self.cpu.enter(self._work(batch).step_s, _COMPUTED, 0, batch, self.layout.step_threads)
 
     def _computed(self, who: int, batch: int) -> None:
         self._after(self._work(batch).step_delay_s, _STEPPED, 0, batch)
 
     def _stepped(self, who: int, batch: int) -> None:
+        """The training thread may be one step ahead of the accelerator, and no more."""
+        before_s = self.device_s
+        self.device_s = max(self.got_s[-1], before_s) + self._work(batch).device_s
+        if before_s > self.now:
+            self._after(before_s - self.now, _FREE, 0, batch)
+        else:
+            self._ask()
+
+    def _free(self, who: int, batch: int) -> None:
         self._ask()
 
     # The pin thread.

@@ -142,12 +142,12 @@ def test_without_workers_only_the_batch_and_the_step_are_demanded() -> None:
     assert work.take_s > 0
 
 
-def test_a_device_that_computes_during_a_wait_is_part_of_the_step() -> None:
+def test_a_device_that_computes_during_a_wait_is_ahead_of_the_loop() -> None:
     stalls = tuple(Stall(0, 0, position, 0, 0, 0, 10 * MS) for position in range(40))
-    eager = known(recorded(cpu_ms=4)).works[0]
-    ahead = known(recorded(cpu_ms=4, process={"stalls": stalls})).works[0]
-    hidden_s = (WAIT_MS - 10 - 1) / 1e3
-    assert ahead.step_delay_s == pytest.approx(eager.step_delay_s + hidden_s)
+    alone, ahead = known(recorded(cpu_ms=4)), known(recorded(cpu_ms=4, process={"stalls": stalls}))
+    assert alone.works[0].ahead_s == 0
+    assert ahead.works[0].ahead_s == pytest.approx((WAIT_MS - 10) / 1e3)
+    assert ahead.wait_share == pytest.approx(alone.wait_share * 10 / WAIT_MS)
 
 
 def test_epochs_are_told_where_the_run_began_one() -> None:

@@ -175,6 +175,18 @@ def test_an_epoch_begins_with_making_the_workers_and_persistent_ones_are_there()
     assert kept.ask_s[0] == 0
 
 
+@pytest.mark.parametrize("workers", [0, 1, 4])
+def test_a_loop_ahead_of_its_accelerator_makes_or_takes_batches_meanwhile(workers: int) -> None:
+    """6 ms to make a batch, 10 ms for the accelerator to work on it: it is never idle, whoever makes them."""
+    work = Work(cpu_s=0.006, step_s=0.001, ahead_s=0.009)
+    assert period(work, loader(workers)) == pytest.approx(0.01, rel=0.02)
+    played = play([work], 60, loader(workers))
+    assert max(played.lost_s[3:]) < 0.0005
+    slow = Work(cpu_s=0.03, step_s=0.001, ahead_s=0.009)
+    starved = play([slow], 60, loader(min(workers, 1)))
+    assert sum(starved.lost_s[3:]) / 57 == pytest.approx(0.02, rel=0.15)
+
+
 def test_slow_indices_are_paid_by_the_training_thread() -> None:
     work = Work(cpu_s=0.001, index_s=0.02, step_delay_s=0.005)
     assert period(work, loader(4)) == pytest.approx(0.025, rel=0.02)
