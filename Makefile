@@ -25,10 +25,10 @@ help:
 demo: $(VENV)/.built
 	@$(BIN)/unstarve demo $(ARGS)
 
-# Most tests wait for processes they start, so three at a time share two cores well.
+# Most tests wait for processes they start, so four at a time share two cores well.
 test: $(VENV)/.built
 ifeq ($(ARGS),)
-	@$(BIN)/python -m pytest -q -n 3 -m "not alone"
+	@$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not alone"
 	@$(BIN)/python -m pytest -q -m alone
 else
 	@$(BIN)/python -m pytest $(ARGS)

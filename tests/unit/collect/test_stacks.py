@@ -19,6 +19,7 @@ from unstarve.collect import fetching, stacks
 from unstarve.collect.expression import works_on_torch
 from unstarve.collect.stacks import Key, StackSampler, _place
 from unstarve.record import format as f
+from unstarve.record.format import NO_LOADER
 from unstarve.record.ledger import Ledger
 
 needs_clocks = pytest.mark.skipif(
@@ -71,7 +72,7 @@ def test_making_a_batch_is_told_by_the_fetch_further_out() -> None:
 
     owner = Owner()
     fetcher = torch.utils.data._utils.fetch._MapDatasetFetcher(Squares(), True, list, False)
-    probe = fetching.Probe(owner, 0)  # type: ignore[arg-type]  # all that a probe asks of a recorder
+    probe = fetching.Probe(owner, NO_LOADER)  # type: ignore[arg-type]  # all that a probe asks of a recorder
     original = getattr(type(fetcher).fetch, "__wrapped__", type(fetcher).fetch)
     (found,) = probe.fetch(original, fetcher, [3])
     assert found is not None
