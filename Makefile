@@ -89,7 +89,7 @@ $(VENV)/.requirements: pyproject.toml constraints.txt | $(BIN)/python
 	  all = tomllib.load(open("pyproject.toml", "rb")); \
 	  project = all["project"]; \
 	  print(*all["build-system"]["requires"], *project["dependencies"], \
-	        *project["optional-dependencies"]["dev"], sep="\n")' > $@.txt
+	        *sum(project["optional-dependencies"].values(), []), sep="\n")' > $@.txt
 	@$(PIP) install -qq -r $@.txt
 	@$(BIN)/python -c 'from scikit_build_core.build import get_requires_for_build_editable as wishes; \
 	  print(*wishes(), sep="\n")' > $@.txt
