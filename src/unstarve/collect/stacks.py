@@ -1,13 +1,13 @@
 """A light sampler of one thread's stack: which functions the time goes to, where no counter can tell.
 
-A thread of its own looks at the watched thread's frames forty times a second at first, ten times later. It
-sorts what it sees into *fetch* and *collate* (making a batch) and *step* (working on one), by finding
-unstarve's own frames further out; waiting for a batch that others make is neither. The thread's scheduler
-statistics since the last look tell whether it wanted a CPU or was blocked. Whether it ran Python or native
-code is told by the look itself: native code lets go of the interpreter lock, Python makes the sampler wait
-for it. For the same reason Python code that runs for less than the interpreter's switch interval (5 ms) is
-often seen only at its next call that lets go of the lock. The sampler's own CPU time is recorded beside what
-it found.
+A thread of its own looks at the watched thread's frames forty times a second at first, later as often as
+costs a thousandth of a core. It sorts what it sees into *fetch* and *collate* (making a batch) and *step*
+(working on one), by finding unstarve's own frames further out; waiting for a batch that others make is
+neither. The thread's scheduler statistics since the last look tell whether it wanted a CPU or was blocked.
+Whether it ran Python or native code is told by the look itself: native code lets go of the interpreter lock,
+Python makes the sampler wait for it. For the same reason Python code that runs for less than the
+interpreter's switch interval (5 ms) is often seen only at its next call that lets go of the lock. The
+sampler's own CPU time is recorded beside what it found.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ from unstarve.collect.expression import works_on_torch
 
 INTERVAL_S = 0.025
 _LATER_INTERVAL_S = 0.1
-_FIRST_LOOKS = 60
-"""So many looks tell the large from the small; what follows makes them surer, at a quarter of the price."""
+_LONGEST_INTERVAL_S = 1.0
+_FIRST_LOOKS = 40
+"""So many looks tell the large from the small; what follows makes them surer, at a price nobody feels."""
+_SHARE = 0.001
+"""Of a core, for looking and telling after the first looks."""
 _REPORT_S = 0.25
 _REPORT_SHARE = 0.2
 """Of the time so far: reports become rarer, or those of a long run would fill its file."""
@@ -106,7 +109,7 @@ class StackSampler:
         own, own_before_s = open_counters(), self._own_cpu_s
         looked = time.perf_counter()
         wanted_s, own_queued_s = self._wanted_s(), _queued_s(own)
-        interval_s = INTERVAL_S if self._looks < _FIRST_LOOKS else _LATER_INTERVAL_S
+        interval_s = interval_after(self._looks, self._own_cpu_s)
         while not stop.acquire(timeout=interval_s):
             now = time.perf_counter()
             frame = sys._current_frames().get(self._ident)
@@ -126,7 +129,7 @@ class StackSampler:
                 self._tell()
                 self._reported = now
             self._looks += 1
-            interval_s = INTERVAL_S if self._looks < _FIRST_LOOKS else _LATER_INTERVAL_S
+            interval_s = interval_after(self._looks, self._own_cpu_s)
             looked = time.perf_counter()
 
     def _tell(self) -> None:
@@ -136,6 +139,13 @@ class StackSampler:
     def _wanted_s(self) -> float:
         """Seconds that the watched thread was on a CPU or waiting for one."""
         return time.clock_gettime(self._clock_id) + _queued_s(self._watched)
+
+
+def interval_after(looks: int, own_cpu_s: float) -> float:
+    """Return how long to wait for the next look: often at first, then by what looks have cost so far."""
+    if looks < _FIRST_LOOKS:
+        return INTERVAL_S
+    return min(max(_LATER_INTERVAL_S, own_cpu_s / looks / _SHARE), _LONGEST_INTERVAL_S)
 
 
 class _Looking:

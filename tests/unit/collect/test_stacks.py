@@ -222,3 +222,18 @@ def test_a_functions_own_look_at_its_variables_stays_as_it_was() -> None:
         return [name for name in mine if name not in before and not told]
 
     assert step() == []
+
+
+@pytest.mark.parametrize("cost_us", [50, 150, 300, 900])
+def test_looking_takes_no_more_than_a_thousandth_of_a_core(cost_us: int) -> None:
+    looks = 1000
+    interval_s = stacks.interval_after(looks, looks * cost_us / 1e6)
+    assert cost_us / 1e6 / interval_s <= 0.001 * 1.0001
+
+
+def test_the_first_looks_are_close_together_whatever_they_cost() -> None:
+    assert stacks.interval_after(10, own_cpu_s=1.0) == stacks.INTERVAL_S
+
+
+def test_looks_that_are_dear_still_come_once_a_second() -> None:
+    assert stacks.interval_after(100, own_cpu_s=100.0) == 1.0
