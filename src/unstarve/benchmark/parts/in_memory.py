@@ -8,26 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from unstarve.benchmark.entries import Entry, PartPlan, faster, ours, public, stock
 from unstarve.benchmark.peers import TENSORDICT
 from unstarve.benchmark.plan import Sizes
 from unstarve.fixes.gather import gather
 from unstarve.model import Bar, Kind, Promise
-
-
-class Samples(Dataset[torch.Tensor]):
-    """As most people write it: sample i is row i."""
-
-    def __init__(self, rows: torch.Tensor) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return self.rows[index]
 
 
 @dataclass(frozen=True)
@@ -79,15 +66,15 @@ def _images(shuffle: bool) -> Callable[[Sizes, Path], Held]:
 
 def _entries(in_torch: tuple[Bar, ...], in_ours: tuple[Bar, ...]) -> tuple[Entry, ...]:
     return (
-        stock(lambda held: DataLoader(Samples(held.rows), **held.options)),
+        stock(lambda held: DataLoader(TensorDataset(held.rows), **held.options)),
         ours(
             "CachedDataset, torch's",
-            lambda held: DataLoader(public("CachedDataset")(held.rows), **held.options),
+            lambda held: DataLoader(public("CachedDataset")((held.rows,)), **held.options),
             *in_torch,
         ),
         ours(
             "CachedDataset, ours",
-            lambda held: public("DataLoader")(public("CachedDataset")(held.rows), **held.options),
+            lambda held: public("DataLoader")(public("CachedDataset")((held.rows,)), **held.options),
             *in_ours,
         ),
         TENSORDICT,
