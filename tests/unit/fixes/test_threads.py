@@ -31,6 +31,7 @@ import unstarve
 from tensor_files import same
 from unstarve.fixes.buffers import empty_batch
 from unstarve.fixes.engines import threads
+from unstarve.fixes.engines.pace import THREADS
 from unstarve.fixes.engines.reading_ahead import ReadingAhead
 
 COUNT = 23
@@ -267,7 +268,7 @@ def test_a_batch_that_takes_too_long_is_an_error_as_in_torch() -> None:
 def test_an_abandoned_epoch_leaves_no_thread(workers: int) -> None:
     batches = iter(ours(Rows(), batch_size=2, num_workers=workers))
     next(batches)
-    assert len(reading_threads()) == max(workers, 1)
+    assert len(reading_threads()) == (workers or THREADS)
     del batches
     gc.collect()
     assert reading_threads() == []
@@ -339,10 +340,10 @@ def test_what_threads_cannot_do_as_well_is_refused(name: str) -> None:
     ("arguments", "why"),
     [
         ({"num_workers": 2}, "2 threads read ahead"),
-        ({}, "1 thread read"),
-        ({"worker_init_fn": print}, "1 thread"),
-        ({"sampler": SequentialSampler(range(4))}, "1 thread"),
-        ({"sampler": OneByOne(), "num_workers": 1}, "1 thread"),
+        ({}, "3 threads read"),
+        ({"worker_init_fn": print}, "3 threads"),
+        ({"sampler": SequentialSampler(range(4))}, "3 threads"),
+        ({"sampler": OneByOne(), "num_workers": 1}, "1 thread "),
     ],
 )
 def test_what_threads_can_do_they_say(arguments: dict[str, Any], why: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -11,19 +12,25 @@ from typing import Any
 _JOIN_S = 10.0  # a thread that hangs in a dead file system must not hold up the training process longer
 
 
+_Made = tuple[Any, BaseException | None, float]
+"""What was made, or what was raised instead, and how long that took in seconds."""
+
+
 class ReadingAhead:
     """`count` threads that call `make` with what `ask` is given; each calls `begin` first.
 
-    The threads end with the object: at its `close`, when nobody holds it any more, or with the process.
+    They are started when the first is asked for. `make_s` is how long the last one taken took to make. The
+    threads end with the object: at its `close`, when nobody holds it any more, or with the process.
     """
 
     def __init__(self, count: int, make: Callable[[Any], Any], begin: Callable[[], None]) -> None:
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
-        self._ready: dict[int, tuple[Any, BaseException | None]] = {}
+        self._done: queue.SimpleQueue[tuple[int, _Made]] = queue.SimpleQueue()
+        self._ready: dict[int, _Made] = {}
+        self.make_s = 0.0
         self._asked = 0
         self._given = 0
-        threads = [
+        self._threads = [
             threading.Thread(
                 target=_work,
                 args=(self._jobs, self._done, make, begin),
@@ -32,9 +39,7 @@ class ReadingAhead:
             )
             for i in range(count)
         ]
-        for thread in threads:
-            thread.start()
-        self.close = weakref.finalize(self, _end, self._jobs, threads)
+        self.close = weakref.finalize(self, _end, self._jobs, self._threads)
 
     @property
     def coming(self) -> int:
@@ -43,6 +48,9 @@ class ReadingAhead:
 
     def ask(self, what: Any) -> None:
         """Have one more made."""
+        if self._asked == 0:
+            for thread in self._threads:
+                thread.start()
         self._jobs.put((self._asked, what))
         self._asked += 1
 
@@ -53,13 +61,14 @@ class ReadingAhead:
         """
         while (made := self._ready.pop(self._given, None)) is None:
             try:
-                number, value, error = self._done.get(timeout=timeout_s)
+                number, newest = self._done.get(timeout=timeout_s)
             except queue.Empty:
                 raise TimeoutError from None
             if number >= self._given:
-                self._ready[number] = value, error
+                self._ready[number] = newest
         self._given += 1
-        return made
+        value, error, self.make_s = made
+        return value, error
 
     def drop(self) -> None:
         """Forget all that were asked for."""
@@ -72,13 +81,16 @@ def _work(jobs: Any, done: Any, make: Callable[[Any], Any], begin: Callable[[], 
     has_begun = False
     while (job := jobs.get()) is not None:
         number, what = job
+        since_s = time.perf_counter()
         try:
             if not has_begun:
                 begin()
                 has_begun = True
-            done.put((number, make(what), None))
+            value = make(what)
+            done.put((number, (value, None, time.perf_counter() - since_s)))
+            del value  # who takes it is the only one to hold it
         except BaseException as error:  # raised again where the batch is taken
-            done.put((number, None, error))
+            done.put((number, (None, error, time.perf_counter() - since_s)))
 
 
 def _end(jobs: Any, threads: list[threading.Thread]) -> None:
@@ -86,7 +98,7 @@ def _end(jobs: Any, threads: list[threading.Thread]) -> None:
     for _ in threads:
         jobs.put(None)
     for thread in threads:
-        if thread is not threading.current_thread():
+        if thread.is_alive() and thread is not threading.current_thread():
             thread.join(_JOIN_S)
 
 

@@ -1,8 +1,8 @@
 """Batches read ahead by threads of the training process, for datasets that read without the GIL.
 
 There is nothing to hand over between processes, and no process to start. Threads are `num_workers` many;
-without workers there is one, which reads while the training step runs. The sampler is asked by the training
-loop's own thread, at the moments at which torch would ask it.
+without workers the training loop's pace says how far ahead a few of them read, or that the loop's own thread
+reads best. The sampler is asked by the loop's own thread, at the moments at which torch would ask it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import copy
 import functools
 import math
+import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,10 +22,12 @@ from torch.utils.data._utils import pin_memory as torch_pin
 
 from unstarve.fixes.buffers import use_allocator_in_thread
 from unstarve.fixes.engines.drawing import settled_batches
+from unstarve.fixes.engines.pace import MANY, THREADS, Pace
 from unstarve.fixes.engines.reading_ahead import ReadingAhead
 from unstarve.fixes.recycling import Recycled
 
-_AHEAD_WITHOUT_WORKERS = 2
+_paces: weakref.WeakKeyDictionary[DataLoader[Any], Pace] = weakref.WeakKeyDictionary()
+"""What was learned in earlier epochs of loaders without workers."""
 
 
 def why_not(loader: DataLoader[Any]) -> str | None:
@@ -49,7 +53,7 @@ def why_not(loader: DataLoader[Any]) -> str | None:
 
 def why(loader: DataLoader[Any]) -> str:
     """Say why threads are right here."""
-    count = max(loader.num_workers, 1)
+    count = loader.num_workers or THREADS
     return f"the dataset reads without the GIL: {count} thread{'s' if count > 1 else ''} read ahead"
 
 
@@ -87,12 +91,18 @@ class _Threads(torch_loader._BaseDataLoaderIter):
         read = reader_of(loader.dataset)
         if read is None:
             raise ValueError("the dataset has no read_batch that releases the GIL any more")
-        self._ahead = self._num_workers * (loader.prefetch_factor or 0) or _AHEAD_WITHOUT_WORKERS
-        self._settled = math.inf if self._num_workers else settled_batches(loader.batch_sampler)
+        workers = self._num_workers
+        self._pace = None if workers else _paces.setdefault(loader, Pace())
+        self._most_ahead = workers * (loader.prefetch_factor or 0) or MANY
+        self._settled = math.inf if workers else settled_batches(loader.batch_sampler)
         self._asked = 0
-        make, begin = _in_pinned_memory(read) if self._pin_memory else _in_recycled_memory(read, self._ahead)
-        self._reading = ReadingAhead(max(self._num_workers, 1), make, begin)
-        if self._num_workers > 0:
+        self._read = read
+        self._pins = self._pin_memory
+        make, begin = _in_pinned_memory(read) if self._pins else _in_recycled_memory(read, self._most_ahead)
+        self._reading = ReadingAhead(workers or THREADS, make, begin)
+        if self._pace is not None:
+            self._pace.begins()
+        else:
             self._reset(loader, first_iter=True)
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
@@ -102,8 +112,39 @@ class _Threads(torch_loader._BaseDataLoaderIter):
         self._read_ahead()
 
     def _next_data(self) -> Any:
-        if self._num_workers == 0 and not self._reading.coming:
+        if self._pace is None:
+            return self._take()
+        self._pace.asks(time.perf_counter())
+        if self._reading.coming:
+            return self._paced(self._take)
+        if self._pace.ahead or self._pins:
             self._ask()
+            return self._paced(self._take)
+        return self._paced(self._make)
+
+    def _paced(self, get: Callable[[], Any]) -> Any:
+        assert self._pace is not None, "only a loop without workers is paced"
+        try:
+            return get()
+        finally:
+            self._pace.gives(time.perf_counter(), self._reading.make_s)
+
+    def _make(self) -> Any:
+        """Make a batch here and now."""
+        try:
+            indices = self._next_index()  # type: ignore[no-untyped-call] # torch's own, which a watcher may time
+        except StopIteration:
+            self._reading.close()
+            raise
+        self._asked += 1
+        since_s = time.perf_counter()
+        try:
+            return self._read(indices)
+        finally:
+            self._reading.make_s = time.perf_counter() - since_s
+
+    def _take(self) -> Any:
+        """Take the next of the batches that threads make."""
         if not self._reading.coming:
             if not self._persistent_workers:
                 self._reading.close()
@@ -118,7 +159,8 @@ class _Threads(torch_loader._BaseDataLoaderIter):
         return batch
 
     def _read_ahead(self) -> None:
-        while self._reading.coming < self._ahead and self._asked < self._settled and self._ask():
+        ahead = self._most_ahead if self._pace is None else self._pace.ahead
+        while self._reading.coming < ahead and self._asked < self._settled and self._ask():
             pass
 
     def _ask(self) -> bool:
