@@ -87,8 +87,8 @@ def _forget(stored: Stored) -> None:
             raise Missing(f"{share:.0%} of the files could not be dropped from the page cache")
 
 
-def _chunked(stored: Stored) -> Any:
-    dataset = public("PackedDataset")(stored.packed())
+def _chunked(stored: Stored, **options: Any) -> Any:
+    dataset = public("PackedDataset")(stored.packed(), **options)
     sampler = dataset.chunk_sampler()
     return public("DataLoader")(dataset, batch_size=stored.batch_size, sampler=sampler)
 
@@ -123,26 +123,31 @@ FROM_FILES = (
         lambda s: f"the same {s.files} files, not in the page cache, batch {s.file_batch}", _prepare_cold,
         (
             _STOCK,
-            ours("TensorFileDataset, ours", lambda stored: _files(public("DataLoader"), stored), faster(12)),
-            ours(
-                "PackedDataset, ours",
-                lambda stored: _packed(public("DataLoader"), stored),
-                faster(14),
-                afresh=True,
-            ),
-            ours("PackedDataset, chunks", _chunked, faster(17), same_batches=False, afresh=True),
+            ours("TensorFileDataset, ours", lambda stored: _files(public("DataLoader"), stored)),
+            # Made afresh: a mapped file that is open cannot be dropped from the page cache.
+            ours("PackedDataset, ours", lambda stored: _packed(public("DataLoader"), stored), afresh=True),
+            ours("PackedDataset, chunks", _chunked, same_batches=False, afresh=True),
             ours(
                 "TensorFiles, direct",
                 lambda stored: _files(public("DataLoader"), stored, direct=True),
+                faster(12),
                 _EMPTY,
                 read_directly=lambda stored: stored.paths,
             ),
             ours(
-                "PackedDataset, direct",
+                "Packed, direct",
                 lambda stored: _packed(public("DataLoader"), stored, read="direct"),
+                faster(14),
                 _EMPTY,
                 read_directly=lambda stored: [stored.packed()],
-                afresh=True,
+            ),
+            ours(
+                "chunks, direct",
+                lambda stored: _chunked(stored, read="direct"),
+                faster(17),
+                _EMPTY,
+                same_batches=False,
+                read_directly=lambda stored: [stored.packed()],
             ),
             *_PEERS,
         ),
