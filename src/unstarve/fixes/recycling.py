@@ -6,6 +6,7 @@ the system when they are freed, all the more so where one thread allocates and a
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 import weakref
@@ -43,16 +44,18 @@ class Recycled:
         try:
             block = free.pop()  # the last one used: parts of it may be in the CPU's cache
         except IndexError:
-            block = _fresh(size_bytes)
+            block = fresh_memory(size_bytes)
         lent = block[:]  # lives as long as the tensor's storage does, whoever holds that
         weakref.finalize(lent, free.append, block).atexit = False
         return torch.from_numpy(lent).view(dtype).view(tuple(shape))
 
 
-def _fresh(size_bytes: int) -> NDArray[np.uint8]:
-    if not hasattr(mmap, "MAP_PRIVATE"):  # another system
+def fresh_memory(size_bytes: int) -> NDArray[np.uint8]:
+    """Return uninitialized memory that starts at a page: private, since shared memory has no huge pages."""
+    if not hasattr(mmap, "MAP_PRIVATE") or size_bytes == 0:  # another system
         return np.empty(size_bytes, np.uint8)
     memory: Any = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if size_bytes >= _HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)
+        with contextlib.suppress(OSError):  # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8)

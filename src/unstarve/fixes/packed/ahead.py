@@ -7,8 +7,6 @@ memory of our own and batches are copied out of it; through the page cache, the 
 
 from __future__ import annotations
 
-import contextlib
-import mmap
 import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +21,7 @@ from unstarve.fixes.packed.file import Memory
 from unstarve.fixes.packed.format import BLOCK_BYTES
 from unstarve.fixes.packed.sampler import Itinerary
 from unstarve.fixes.packed.source import Numbers, column_rows, record_places
+from unstarve.fixes.recycling import fresh_memory
 
 _GROUPS_AHEAD = 1
 _MOST_GROUPS = 4
@@ -168,7 +167,7 @@ class Loaded:
         room = ends - self._starts
         self._slots = np.cumsum(room) - room
         size_bytes = int(room.sum())
-        self.memory = spare if spare is not None and spare.size >= size_bytes else _block_memory(size_bytes)
+        self.memory = spare if spare is not None and spare.size >= size_bytes else fresh_memory(size_bytes)
         lengths = np.minimum(ends, self._file.size_bytes) - self._starts
         access.fetch(self._starts, lengths, self.memory, self._slots, "direct")
 
@@ -195,11 +194,3 @@ class Loaded:
         at = np.searchsorted(self._starts, offsets, "right") - 1
         places: list[int] = (self._slots[at] + offsets - self._starts[at]).tolist()
         return places
-
-
-def _block_memory(size_bytes: int) -> Memory:
-    memory = mmap.mmap(-1, max(size_bytes, 1))
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel without them
-            memory.madvise(mmap.MADV_HUGEPAGE)  # fewer page faults
-    return np.frombuffer(memory, np.uint8, size_bytes)
