@@ -27,6 +27,9 @@ _GROUPS_AHEAD = 1
 _MOST_GROUPS = 4
 """Groups in memory at most; what is asked for beyond is read for itself."""
 
+_SLACK = 8
+"""An eighth more: groups of as many samples differ by a few blocks, and use each other's memory."""
+
 
 class Ahead:
     """Reads one epoch's chunks ahead, for the process that began it.
@@ -167,7 +170,9 @@ class Loaded:
         room = ends - self._starts
         self._slots = np.cumsum(room) - room
         size_bytes = int(room.sum())
-        self.memory = spare if spare is not None and spare.size >= size_bytes else fresh_memory(size_bytes)
+        if spare is None or spare.size < size_bytes:
+            spare = fresh_memory(size_bytes + size_bytes // _SLACK)
+        self.memory = spare
         lengths = np.minimum(ends, self._file.size_bytes) - self._starts
         access.fetch(self._starts, lengths, self.memory, self._slots, "direct")
 
