@@ -1,9 +1,10 @@
 """How much faster a change would make training: what the recorded batches say, bounded by the headroom.
 
 A rule says what its change would do, as a `Scenario`; the run's foresight plays the recorded batches through
-a model of the loader and says how much that gains, with an interval. No promise goes past the headroom, and a
-change that would slow training down gains nothing. What lies outside of the loader (a copy to the device) is
-not in the model: there a rule says which share of the waiting would go away.
+a model of the loader and says how much that gains, with an interval. No promise goes past the headroom; only
+an interval may, where there would be fewer workers: that they slow the step itself down, an estimated
+headroom does not know. A change that would slow training down gains nothing. What lies outside of the loader
+(a copy to the device) is not in the model: there a rule says which share of the waiting would go away.
 """
 
 from __future__ import annotations
@@ -37,8 +38,17 @@ def predict(
     if best is not None:
         high = max(high, _speedup(d, best))
     most = max(room.high, room.speedup, 1.0)
+    if room.method == "estimate" and _frees_cores(d, likely):
+        most = max(most, high)
     predicted = _within(1.0, predicted, max(room.speedup, 1.0))
     return Gain(predicted, _within(1.0, low, predicted), _within(predicted, high, most))
+
+
+def _frees_cores(d: Diagnosis, outcome: Outcome) -> bool:
+    """Whether there would be fewer workers beside the training step."""
+    if not isinstance(outcome, Scenario) or outcome.workers is None or d.demand is None:
+        return False
+    return outcome.workers < d.demand.workers
 
 
 def cheaper(stage: str, left: float) -> Scenario:

@@ -33,7 +33,11 @@ _MOST_SETTINGS = 60
 _ENOUGH = 0.97
 """Of the best throughput: what is as good as that."""
 _LEAST_DOUBT = 0.08
-"""No prediction is surer than this."""
+"""No prediction is surer than this …"""
+_DOUBT_PER_DOUBLING = 0.03
+"""… and the less sure the more workers there are to be, or the fewer …"""
+_DOUBT_OF_CROSSING = 0.06
+"""… and whether there are any at all, since then somebody else does the work, in another way."""
 _INNER = (10, 90)
 """Percentiles of the draws that the interval lies between."""
 
@@ -84,15 +88,21 @@ class Predictor:
         if setup == now:
             likely = self.recorded[0].period_s
             speedups = [likely / draw.period_s for draw in self.recorded]
-            return _forecast(self.demands, setup, _interval(speedups, 0.0), self.demands.wait_share)
+            return _forecast(self.demands, setup, _interval(speedups, _LEAST_DOUBT), self.demands.wait_share)
         new = [outcome_of(self.demands, setup, draw) for draw in self.draws]
         speedups = [a.period_s / b.period_s for a, b in zip(self.recorded, new, strict=True)]
-        return _forecast(self.demands, setup, _interval(speedups, self.misfit), new[0].wait_share)
+        return _forecast(self.demands, setup, _interval(speedups, self._doubt(now, setup)), new[0].wait_share)
 
     def speedup(self, scenario: Scenario) -> float:
         """The likely one alone, in steps: a fraction of the work."""
         setup = resolve(self.demands, scenario)
         return self.recorded[0].period_s / outcome_of(self.demands, setup, self.draws[0]).period_s
+
+    def _doubt(self, now: Setup, setup: Setup) -> float:
+        """How far from the recorded setting another one is, as a logarithm of the speed-up."""
+        doublings = abs(math.log2((setup.workers + 1) / (now.workers + 1)))
+        crossing = _DOUBT_OF_CROSSING if (setup.workers > 0) != (now.workers > 0) else 0.0
+        return max(self.misfit, _LEAST_DOUBT) + _DOUBT_PER_DOUBLING * doublings + crossing
 
     @property
     def misfit(self) -> float:
@@ -130,12 +140,12 @@ def what_if(
     )
 
 
-def _interval(speedups: Sequence[float], misfit: float) -> tuple[float, float, float]:
-    """The likely speed-up and where it may lie; where the model misses the recorded run, so it may here."""
+def _interval(speedups: Sequence[float], doubt: float) -> tuple[float, float, float]:
+    """The likely speed-up and where it may lie: where the draws do, and within a doubt, a logarithm."""
     likely, drawn = speedups[0], speedups[1:] or speedups
     low, high = np.percentile(drawn, _INNER)
-    doubt = math.exp(max(misfit, _LEAST_DOUBT))
-    return likely, float(min(low, likely / doubt)), float(max(high, likely * doubt))
+    factor = math.exp(doubt)
+    return likely, float(min(low, likely / factor)), float(max(high, likely * factor))
 
 
 def _forecast(

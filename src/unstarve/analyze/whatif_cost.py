@@ -28,8 +28,10 @@ FRESH_S_PER_BYTE = 0.25e-9
 """Worker, beside the kernel's time: memory that nobody has touched is in no cache."""
 LET_GO = 0.06
 """Of what taking a batch costs: closing its descriptors again, when the step lets go of it."""
-IN_LINE_S = 0.15e-3
+IN_LINE_S = 0.08e-3
 """Training thread: what a batch costs beside its samples and collating, without workers."""
+DISTURBED_S = 0.2e-3
+"""Of a step: what workers that write, send and wake beside it take of the caches and the cores."""
 USUAL_TENSORS = 2
 """Inputs and targets: where nobody counted."""
 
@@ -61,16 +63,16 @@ def in_workers(work: Work, nbytes: float, tensors: float, *, pinned: bool, facto
     )
 
 
-def in_line(work: Work, nbytes: float, memory_s: float, *, pinned: bool) -> Work:
+def in_line(work: Work, nbytes: float, tensors: float, memory_s: float, *, pinned: bool) -> Work:
     """A batch that a worker made, if the training process made it itself.
 
     `memory_s` is what the kernel took to make memory, which the training process has and uses again.
     """
     made_s = work.cpu_s + work.collate_s
-    saved_s = max(memory_s, SHARE_S) + FRESH_S_PER_BYTE * nbytes
+    saved_s = max(memory_s, SHARE_S + SHARE_S_PER_TENSOR * tensors) + FRESH_S_PER_BYTE * nbytes
     left = 1 - min(saved_s, 0.9 * made_s) / made_s if made_s else 1.0
     touch_s = TOUCH_S_PER_BYTE * nbytes
-    held_s = touch_s + LET_GO * work.take_s
+    held_s = (0.0 if pinned else touch_s + LET_GO * work.take_s) + DISTURBED_S
     return work._replace(
         cpu_s=work.cpu_s * left,
         collate_s=work.collate_s * left,
@@ -80,7 +82,7 @@ def in_line(work: Work, nbytes: float, memory_s: float, *, pinned: bool) -> Work
         take_delay_s=0.0,
         busy_delay_s=0.0,
         pin_s=max(work.pin_s - touch_s, 0.1 * work.pin_s) if pinned else 0.0,
-        step_s=work.step_s if pinned else work.step_s - min(held_s, _MOST_OF_A_STEP * work.step_s),
+        step_s=work.step_s - min(held_s, _MOST_OF_A_STEP * work.step_s),
     )
 
 

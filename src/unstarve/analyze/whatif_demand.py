@@ -44,6 +44,8 @@ class Demands:
     config: Mapping[str, Any]
     """Arguments of the DataLoader."""
     workers: int
+    pinned: bool
+    """Batches go through the pin thread, which torch makes only where there is an accelerator."""
     works: tuple[Work, ...]
     """Of the measured batches, in order, as the recorded loader made them."""
     samples: float | None
@@ -94,7 +96,7 @@ def demands_of(
         )
     workers = max(production.workers for production in made.values())
     machine = machine_of(run, timeline, seen)
-    pinned = bool(loader.config.get("pin_memory"))
+    pinned = bool(loader.config.get("pin_memory")) and process.device != "cpu"
     stalls = _stalls(process, main)
     works = _works(seen, workers, machine, pinned, stalls)
     period_s = timeline.measured_s / len(timeline.measured_batches)
@@ -102,6 +104,7 @@ def demands_of(
         loader=loader.name,
         config=loader.config,
         workers=workers,
+        pinned=pinned,
         works=works,
         samples=_mean([s.batch.size for s in seen]),
         nbytes=_mean([s.batch.nbytes for s in seen]),

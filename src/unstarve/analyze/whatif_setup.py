@@ -78,7 +78,7 @@ def resolve(demands: Demands, scenario: Scenario) -> Setup:
         persistent=bool(
             config.get("persistent_workers") if scenario.persistent is None else scenario.persistent
         ),
-        pinned=bool(config.get("pin_memory")),
+        pinned=demands.pinned,
         batch_size=scenario.batch_size or (size if isinstance(size, int) else None),
         cores=scenario.cores or machine.cores,
         crowd=_thinned(demands.crowd, machine.cores, scenario),
@@ -145,7 +145,7 @@ def _works(demands: Demands, setup: Setup, draw: Draw) -> Sequence[Work]:
     if setup.workers and not demands.workers:
         works = [cost.in_workers(w, nbytes, tensors, pinned=setup.pinned, factor=draw.handoff) for w in works]
     elif demands.workers and not setup.workers:
-        works = [cost.in_line(w, nbytes, demands.memory_s, pinned=setup.pinned) for w in works]
+        works = [cost.in_line(w, nbytes, tensors, demands.memory_s, pinned=setup.pinned) for w in works]
     if ratio != 1:
         works = [cost.resized(w, ratio, nbytes, draw.step_power) for w in works]
     crowd = draw.cpu * (1 + _CROWDING * _doublings(demands, setup))

@@ -82,3 +82,15 @@ def test_nothing_is_predicted_without_headroom_or_foresight_and_nothing_below_on
     assert gain is not None
     assert (gain.predicted, gain.low) == (1, 1)
     assert gain.high <= 1.01
+
+
+@pytest.mark.parametrize(("method", "past"), [("estimate", True), ("replay", False)])
+def test_only_an_estimated_headroom_may_be_passed_and_only_by_the_interval_of_fewer_workers(
+    method: str, past: bool
+) -> None:
+    d = diagnosis_of(Cause.HANDOFF, workers=2, cpu_s=0.001, handoff_s=0.1)
+    d = dataclasses.replace(d, headroom=Headroom(1.5, 1.4, 1.6, method))
+    fewer, more = gain_of(d, Scenario(workers=0)), gain_of(d, Scenario(workers=8))
+    assert fewer.predicted <= 1.5
+    assert (fewer.high > 1.6) is past
+    assert more.high <= 1.6
