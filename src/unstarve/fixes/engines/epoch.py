@@ -46,12 +46,12 @@ def begin(loader: DataLoader[Any]) -> InMemoryIter:
     if isinstance(before, InMemoryIter):
         before._reset(loader)
         return before
-    begun = InMemoryIter(loader if before is None else _WithoutDraw(loader))
+    begun = InMemoryIter(loader if before is None else WithoutDraw(loader))
     loader._iterator = begun  # lets go of torch's workers, where an earlier epoch had some
     return begun
 
 
-class _WithoutDraw:
+class WithoutDraw:
     """A loader whose worker seed was drawn in an earlier epoch: another is drawn where nobody sees it."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:

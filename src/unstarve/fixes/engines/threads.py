@@ -22,6 +22,7 @@ from torch.utils.data._utils import pin_memory as torch_pin
 
 from unstarve.fixes.buffers import use_allocator_in_thread
 from unstarve.fixes.engines.drawing import settled_batches
+from unstarve.fixes.engines.epoch import WithoutDraw
 from unstarve.fixes.engines.pace import MANY, THREADS, Pace
 from unstarve.fixes.engines.reading_ahead import ReadingAhead
 from unstarve.fixes.recycling import Recycled
@@ -65,7 +66,7 @@ def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
     if isinstance(before, _Threads):
         before._reset(loader)
         return before
-    begun = _Threads(loader if before is None else _WithoutDraw(loader))
+    begun = _Threads(loader if before is None else WithoutDraw(loader))
     loader._iterator = begun
     return begun
 
@@ -179,17 +180,6 @@ def _own(indices: Any) -> Any:
     if isinstance(indices, torch.Tensor):
         return indices.clone()
     return copy.copy(indices)
-
-
-class _WithoutDraw:
-    """A loader whose worker seed was drawn in an earlier epoch: another is drawn where nobody sees it."""
-
-    def __init__(self, loader: DataLoader[Any]) -> None:
-        self._loader = loader
-        self.generator = torch.Generator()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
 
 
 _Read = Callable[[Any], Any]
