@@ -6,8 +6,32 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from unstarve.cli import bench, compare, demo, ideal, pack, report, run, trace, whatif
+
+
+class _Verb(TyperCommand):
+    """A verb whose help names no type where there is nothing to type: a flag is its name, a number N."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        for option in self.params:
+            _simplify(option)
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """Return the option that shows the help."""
+        option = super().get_help_option(ctx)
+        _simplify(option)
+        return option
+
+
+def _simplify(option: Any) -> None:
+    if getattr(option, "is_flag", False):
+        option.metavar = ""
+    elif option is not None and option.metavar is None and getattr(option, "min", None) is not None:
+        option.metavar = "N"
+
 
 app = typer.Typer(
     name="unstarve",
@@ -19,15 +43,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Start with: `unstarve run train.py`, or `unstarve demo` to see it work.",
 )
-app.command("run")(run.run)
-app.command("ideal")(ideal.ideal)
-app.command("report")(report.report)
-app.command("compare")(compare.compare)
-app.command("trace")(trace.trace)
-app.command("pack")(pack.pack)
-app.command("whatif")(whatif.whatif)
-app.command("demo")(demo.demo)
-app.command("bench")(bench.bench)
+app.command("run", cls=_Verb)(run.run)
+app.command("ideal", cls=_Verb)(ideal.ideal)
+app.command("report", cls=_Verb)(report.report)
+app.command("compare", cls=_Verb)(compare.compare)
+app.command("trace", cls=_Verb)(trace.trace)
+app.command("pack", cls=_Verb)(pack.pack)
+app.command("whatif", cls=_Verb)(whatif.whatif)
+app.command("demo", cls=_Verb)(demo.demo)
+app.command("bench", cls=_Verb)(bench.bench)
 
 _TAKE_A_COMMAND = {"run", "ideal"}
 
