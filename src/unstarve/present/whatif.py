@@ -64,7 +64,8 @@ def headline(result: WhatIf) -> str:
     gain = enough.speedup / recorded.speedup
     if gain < _WORTH:
         if enough.setting.workers < recorded.setting.workers:
-            return f"{_named(enough, result)} would do as well as the recorded {_named(recorded, result)}."
+            now = _named(recorded, result)
+            return f"With {_named(enough, result)} training would run as fast as with the recorded {now}."
         return f"The recorded setting, {_named(recorded, result)}, is about as good as any of these."
     between = f"{enough.speedup_low:.2g}–{enough.speedup_high:.2g}"
     return (

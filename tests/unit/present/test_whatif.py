@@ -57,7 +57,7 @@ def test_columns_appear_where_settings_differ(result: WhatIf, grid: WhatIf) -> N
 def test_the_headline_names_what_is_enough(result: WhatIf) -> None:
     assert headline(result).startswith("With 16 workers training would run")
     content = what_if(predictor_of(demands(Work(step_delay_s=0.05, cpu_s=0.001), 4)), (1, 4))
-    assert headline(content) == "1 worker would do as well as the recorded 4 workers."
+    assert headline(content) == "With 1 worker training would run as fast as with the recorded 4 workers."
     alone = what_if(predictor_of(demands(LATENCY, 16)), (1, 16))
     assert "is about as good as any" in headline(alone)
 
