@@ -26,7 +26,7 @@ def write_run(path: Path, run: Run) -> Path:
 def slow_loading_run(
     steps: int = 60, *, load_ms: float = 64, step_ms: float = 8, workers: int = 1, **config: Any
 ) -> Run:
-    """`workers` sleep `load_ms` for every batch of 8, side by side; a step takes `step_ms`, if data is there."""
+    """`workers` sleep `load_ms` for every batch of 8, side by side; a step takes `step_ms`."""
     training = FakeTraining()
     began_ns = training.now_ns
     training.begin("train")

@@ -20,7 +20,12 @@ def steps(wait_ms: float, seed: int = 0) -> Run:
 
 @pytest.fixture(scope="module")
 def runs(shared_project):
-    for name, run in (("a", steps(4)), ("like-a", steps(4, seed=3)), ("slow", steps(20)), ("nothing", run_of())):
+    for name, run in (
+        ("a", steps(4)),
+        ("like-a", steps(4, seed=3)),
+        ("slow", steps(20)),
+        ("nothing", run_of()),
+    ):
         write_run(shared_project.folder / f"{name}.unstarve", run)
     return shared_project
 

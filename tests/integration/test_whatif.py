@@ -11,7 +11,6 @@ from run_files import slow_loading_run, write_run
 from unstarve.errors import NotPredictableError
 
 
-
 @pytest.fixture(scope="module")
 def recorded(shared_project):
     """A loader that sleeps 64 ms a batch in one worker; a step takes 8 ms."""
