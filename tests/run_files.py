@@ -13,6 +13,9 @@ from unstarve.record import format as f
 from unstarve.record.launcher import claim, finish, parts_folder
 from unstarve.record.writer import Writer
 
+_ROWS_AT_ONCE = 25
+"""A training writes its rows together, some at a time."""
+
 
 def write_run(path: Path, run: Run) -> Path:
     """Write what a run of `unstarve run` would have left at `path`; devices and samples are left out."""
@@ -100,8 +103,10 @@ def _write_rows(writer: Writer, process: Process) -> None:
             error = (epoch.error or "").encode()
             end = (epoch.loader, flags, epoch.epoch, epoch.last_ask_ns, epoch.end_ns, error)
             writer.row(f.EPOCH_END, now_ns, end)
-    for batch in process.batches:
+    for number, batch in enumerate(process.batches):
         writer.row(f.BATCH, now_ns, _batch_row(batch))
+        if number % _ROWS_AT_ONCE == 0:
+            writer.flush(now_ns)
     for work in process.works:
         writer.row(f.WORK, now_ns, _work_row(work))
     for sent in process.sents:
