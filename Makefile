@@ -7,6 +7,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 ARGS ?=
+# What goes over a network may fail once.
+TWICE = { $(1) || { echo "once more: $(1)" >&2; sleep 5; $(1); }; }
 
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
@@ -28,8 +30,7 @@ demo: $(VENV)/.built
 # Most tests wait for processes they start, so four at a time share two cores well.
 test: $(VENV)/.built
 ifeq ($(ARGS),)
-	@$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not alone"
-	@$(BIN)/python -m pytest -q -m alone
+	@$(BIN)/python -m pytest -q -n 4 --dist worksteal --maxfail=20
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
@@ -64,7 +65,7 @@ web-check: web/node_modules/.installed
 	@diff -r build/page src/unstarve/present/page || { echo "the built page is stale: run make web" >&2; exit 1; }
 
 web/node_modules/.installed: web/package.json web/package-lock.json
-	@cd web && npm install --silent --no-save --no-audit --no-fund
+	@cd web && $(call TWICE,npm install --silent --no-save --no-audit --no-fund)
 	@touch $@
 
 clean:
@@ -90,10 +91,10 @@ $(VENV)/.requirements: pyproject.toml constraints.txt | $(BIN)/python
 	  project = all["project"]; \
 	  print(*all["build-system"]["requires"], *project["dependencies"], \
 	        *sum(project["optional-dependencies"].values(), []), sep="\n")' > $@.txt
-	@$(PIP) install -qq -r $@.txt
+	@$(call TWICE,$(PIP) install -qq -r $@.txt)
 	@$(BIN)/python -c 'from scikit_build_core.build import get_requires_for_build_editable as wishes; \
 	  print(*wishes(), sep="\n")' > $@.txt
-	@$(PIP) install -qq -r $@.txt
+	@$(call TWICE,$(PIP) install -qq -r $@.txt)
 	@touch $@
 
 # The names of all modules: an editable install knows them one by one, so it is made anew when one moves.

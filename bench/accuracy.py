@@ -73,7 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--repeats", type=int, default=1, metavar="N", help="runs of every case")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=[case.name for case in CASES])
-    parser.add_argument("--quick", action="store_true", help="only what the tests run too")
+    parser.add_argument("--quick", action="store_true", help="only what is far from every threshold")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every outcome")
     arguments = parser.parse_args()
     chosen = [case for case in CASES if case.quick or not arguments.quick]

@@ -18,7 +18,7 @@ WAIT_S = 5e-3  # far more than making a sample computes, also on a busy machine
 
 def until(condition: Callable[[], bool], what: str) -> None:
     """Wait until something holds that threads bring about."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 180
     while not condition():
         assert time.monotonic() < deadline, f"never happened: {what}"
         time.sleep(1e-3)

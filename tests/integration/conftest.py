@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 UNSTARVE = Path(sys.executable).with_name("unstarve")
-LONGEST_S = 120
+LONGEST_S = 240
 
 DATA = """
 import time
@@ -146,7 +146,7 @@ def nothing_left() -> Iterator[Callable[[psutil.Process], None]]:
         followed.extend([process, *process.children(recursive=True)])
 
     yield follow
-    alive = psutil.wait_procs(followed, timeout=10)[1]
+    alive = psutil.wait_procs(followed, timeout=180)[1]
     for process in alive:
         process.kill()
     assert alive == []

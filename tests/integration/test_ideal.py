@@ -1,74 +1,45 @@
-"""`unstarve ideal` measures the speed-up that free data would bring, in an unmodified script."""
+"""`unstarve ideal` replays batches in an unmodified script and lets it end when it has seen enough.
+
+How right the measured speed-up is, ``bench/ideal.py`` tells.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
-pytestmark = pytest.mark.alone
-
+FEW = ("--pairs", "4", "--block-steps", "6")
 TRAIN = """
 import sys
 from data import *
 
-def main():
-    load_s, compute_s, workers = float(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
-    loader = DataLoader(Numbers(150, load_s), batch_size=1, num_workers=workers)
-    computed, lengths = [], []
-    began = time.perf_counter()
-    try:
-        while True:
-            length = 0
-            for batch in loader:
-                before = time.perf_counter()
-                time.sleep(compute_s)
-                computed.append(time.perf_counter() - before)
-                length += 1
-            lengths.append(length)
-    finally:
-        computed.sort()
-        print(computed[len(computed) // 2], *lengths)
-
-main()
+lengths = []
+loader = DataLoader(Numbers(35, load_s=0.05), batch_size=1, num_workers=int(sys.argv[1]))
+try:
+    while True:
+        length = 0
+        for batch in loader:
+            length += 1
+        lengths.append(length)
+finally:
+    print(*lengths)
 """
 
 
-def measure(project, *words: str) -> tuple[dict, float, Sequence[int]]:
-    """The report, the median seconds of a computation, and the lengths of the finished epochs."""
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_real_and_replayed_batches_take_turns_in_epochs_of_the_usual_length(project, workers: str) -> None:
     project.write("train.py", TRAIN)
-    done = project.unstarve("ideal", "-o", "run.unstarve", *words)
+    done = project.unstarve("ideal", "-o", "run.unstarve", *FEW, "train.py", workers)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
-    compute_s, *lengths = done.stdout.split()
-    return project.report(), float(compute_s), [int(length) for length in lengths]
-
-
-@pytest.mark.parametrize(("load_s", "workers"), [("0.015", "0"), ("0.050", "2")])
-def test_a_planted_wait_of_60_percent_is_measured_within_10_percent(
-    project, load_s: str, workers: str
-) -> None:
-    report, compute_s, lengths = measure(project, "train.py", load_s, "0.010", workers)
+    assert set(done.stdout.split()) <= {"35"}
+    report = project.report()
     headroom = report["headroom"]
-    loading_s = float(load_s) / max(int(workers), 1)
-    # Alone, a step takes both; workers load while training computes, so that the longer of both counts.
-    truth = (compute_s + loading_s if workers == "0" else max(compute_s, loading_s)) / compute_s
     assert headroom["method"] == "replay"
-    assert headroom["speedup"] == pytest.approx(truth, rel=0.1)
     assert headroom["low"] <= headroom["speedup"] <= headroom["high"]
     assert report["verdict"]["state"] == "starved"
     assert report["run"]["kind"] == "ideal"
-    assert set(lengths) <= {150}
     total = sum(line["seconds"] for line in report["budget"])
     assert total == pytest.approx(report["run"]["wall_s"], rel=0.01)
-
-
-def test_a_compute_bound_training_has_nothing_to_gain(project) -> None:
-    report, _, lengths = measure(project, "train.py", "0", "0.010", "0")
-    assert report["headroom"]["speedup"] == pytest.approx(1, abs=0.1)
-    assert "nothing to gain" in report["verdict"]["headline"]
-    assert report["verdict"]["state"] == "fed"
-    assert set(lengths) == {150}
 
 
 def test_loaders_iterated_side_by_side_are_replayed_together(project) -> None:
@@ -76,18 +47,17 @@ def test_loaders_iterated_side_by_side_are_replayed_together(project) -> None:
         "train.py",
         """
         from data import *
-        fast = DataLoader(Numbers(100, 0.001), batch_size=1)
-        slow = DataLoader(Numbers(100, 0.012), batch_size=1)
+        fast = DataLoader(Numbers(20), batch_size=1)
+        slow = DataLoader(Numbers(20, 0.002), batch_size=1)
         while True:
             length = 0
             for a, b in zip(fast, slow):
-                time.sleep(0.010)
                 length += 1
-            assert length == 100
+            assert length == 20
         """,
     )
-    report = project.record("train.py", verb="ideal")
-    assert report["headroom"]["speedup"] == pytest.approx(23 / 10, rel=0.15)
+    report = project.record(*FEW, "train.py", verb="ideal")
+    assert report["headroom"]["method"] == "replay"
     assert [row["steps"] for row in report["loaders"]] == [report["run"]["steps"]] * 2
 
 
@@ -143,13 +113,12 @@ def test_watched_iterables_are_replayed_too(project) -> None:
         import unstarve
         from data import *
         def stream():
-            for number in range(100):
-                time.sleep(0.015)
+            for number in range(30):
+                time.sleep(0.002)
                 yield torch.full((4,), float(number))
         while True:
             for batch in unstarve.watch(stream(), name="stream"):
-                time.sleep(0.010)
+                pass
         """,
     )
-    report = project.record("train.py", verb="ideal")
-    assert report["headroom"]["speedup"] == pytest.approx(2.5, rel=0.15)
+    assert project.record(*FEW, "train.py", verb="ideal")["headroom"]["method"] == "replay"

@@ -338,7 +338,7 @@ def slow(project: Any, pack: Pack) -> Iterator[Callable[..., subprocess.Popen[st
 
 
 def wait_for(*paths: Path) -> None:
-    end = time.monotonic() + 100
+    end = time.monotonic() + 180
     while not all(path.exists() for path in paths):
         assert time.monotonic() < end
         time.sleep(0.02)
@@ -351,7 +351,7 @@ def test_a_killed_and_then_interrupted_attempt_goes_on_where_it_was(
     killed = slow()
     wait_for(tmp_path / "stuck 200", journal)
     killed.kill()
-    assert killed.wait(timeout=60) == -signal.SIGKILL
+    assert killed.wait(timeout=180) == -signal.SIGKILL
     noted = json.loads(journal.read_text())["samples"]
     assert noted > 0
     assert not (tmp_path / "a").exists()
@@ -360,7 +360,7 @@ def test_a_killed_and_then_interrupted_attempt_goes_on_where_it_was(
     interrupted = slow()
     wait_for(tmp_path / "stuck 280")
     os.killpg(interrupted.pid, signal.SIGINT)  # as a terminal does, to the whole group
-    assert interrupted.wait(timeout=60) == 130
+    assert interrupted.wait(timeout=180) == 130
     first, last = interrupted.stderr.read().strip().splitlines()
     assert first == f"unstarve: going on behind sample {noted}, where the last attempt was stopped"
     noted = json.loads(journal.read_text())["samples"]
@@ -381,7 +381,7 @@ def test_a_full_disk_is_told_and_nothing_is_lost(slow: Any, pack: Pack, tmp_path
     (tmp_path / "go 200").touch()
     (tmp_path / "go 280").touch()
     full = slow("600000")
-    assert full.wait(timeout=60) == 2
+    assert full.wait(timeout=180) == 2
     (told,) = full.stderr.read().strip().splitlines()
     assert "there is no room for a (File too large); " in told
     assert "samples are kept in a.partial: run the same command again" in told

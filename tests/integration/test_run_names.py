@@ -20,7 +20,7 @@ while not os.path.exists("go"):
 
 
 def wait_for(*paths: Path) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     while not all(path.exists() for path in paths):
         assert time.monotonic() < end, f"{paths} did not appear"
         time.sleep(0.01)
@@ -50,7 +50,7 @@ def test_two_runs_at_once_never_share_a_name(project) -> None:
     assert "still recording" in project.unstarve("report", "run.unstarve").stdout
     (project.folder / "go").touch()
     for process in (first, *unnamed):
-        process.communicate(timeout=60)
+        process.communicate(timeout=180)
         assert process.returncode == 0
     runs = sorted(project.folder.glob("*.unstarve*"))
     assert len(runs) == 3

@@ -62,29 +62,14 @@ if __name__ == "__main__":
 """
 
 
-@pytest.fixture(scope="module")
-def outcomes(shared_project) -> tuple[dict, dict]:
-    shared_project.write("train.py", TRAIN)
-    alone = shared_project.python("train.py")
-    recorded = shared_project.unstarve("run", "-q", "-o", "run.unstarve", "train.py")
+def test_batches_losses_random_states_and_all_a_script_can_look_at_are_the_same(project) -> None:
+    project.write("train.py", TRAIN)
+    alone = project.python("train.py")
+    recorded = project.unstarve("run", "-q", "-o", "run.unstarve", "train.py")
     assert recorded.returncode == 0, recorded.stderr
     assert recorded.stderr == alone.stderr
-    return json.loads(alone.stdout), json.loads(recorded.stdout)
-
-
-@pytest.mark.parametrize("how", ["0 None", "2 fork", "2 spawn", "2 forkserver"])
-def test_batches_losses_and_random_states_are_identical_bit_by_bit(outcomes, how: str) -> None:
-    alone, recorded = outcomes
-    assert recorded["trained"][how] == alone["trained"][how]
-
-
-def test_what_a_script_can_look_at_looks_the_same(outcomes) -> None:
-    alone, recorded = (dict(outcome, trained=None) for outcome in outcomes)
-    assert recorded == alone
-
-
-def test_all_of_it_was_recorded(outcomes, shared_project) -> None:
-    rows = shared_project.report()["loaders"]
+    assert json.loads(recorded.stdout) == json.loads(alone.stdout)
+    rows = project.report()["loaders"]
     line = 1 + [text.strip() for text in TRAIN.splitlines()].index("loader = DataLoader(")
     assert [row["steps"] for row in rows if row["where"] == f"train.py:{line}"] == [16, 16, 16, 16]
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 
 import psutil
 import pytest
 
+from fakes import simple_run
+from run_files import write_run
+
 ENDLESS = """
 import os, sys
 from data import *
 done = 0
 while True:
-    for batch in DataLoader(Numbers(200), batch_size=4, num_workers=int(sys.argv[1])):
+    # No epoch ends: torch's workers live on for ever when training is killed in the moment they start.
+    for batch in DataLoader(Numbers(10**7), batch_size=4, num_workers=int(sys.argv[1])):
         time.sleep(0.002)
         done += 1
-        if done == 100:
+        if done == 150:  # a row stays in memory for 50 ms: those of the first hundred steps are written
             open("warm", "w").write(str(os.getpid()))
         if os.path.exists("enough"):
             open("done", "w").write(str(done))
@@ -27,11 +30,10 @@ while True:
 
 def pid_when_warm(project) -> int:
     warm = project.folder / "warm"
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     while not (warm.exists() and warm.read_text()):
         assert time.monotonic() < end
         time.sleep(0.01)
-    time.sleep(0.1)  # longer than a row stays in memory
     return int(warm.read_text())
 
 
@@ -42,7 +44,7 @@ def test_a_training_killed_without_warning_leaves_its_run(project, workers: str,
     training = psutil.Process(pid_when_warm(project))
     nothing_left(psutil.Process(launcher.pid))
     training.kill()
-    _, shown = launcher.communicate(timeout=60)
+    _, shown = launcher.communicate(timeout=180)
     assert launcher.returncode == -signal.SIGKILL
     assert "cut short" in shown
     report = project.report()
@@ -59,17 +61,17 @@ def test_a_run_reads_on_when_unstarve_itself_is_killed(project, nothing_left) ->
     training = psutil.Process(pid_when_warm(project))
     nothing_left(psutil.Process(launcher.pid))
     launcher.kill()
-    launcher.wait(timeout=60)
+    launcher.wait(timeout=180)
     orphaned = project.report()
     assert training.is_running()
     assert orphaned["run"]["steps"] >= 100
     assert orphaned["run"]["cut_short"]
     assert not orphaned["run"]["live"]
     (project.folder / "enough").touch()
-    psutil.wait_procs([training], timeout=60)
+    psutil.wait_procs([training], timeout=180)
     done = int((project.folder / "done").read_text())
     report = project.report()
-    assert report["run"]["steps"] == done > orphaned["run"]["steps"]
+    assert report["run"]["steps"] == done >= orphaned["run"]["steps"]
     assert "unstarve itself was ended before the command" in " ".join(report["lost"])
     assert "cut short" in project.unstarve("report", "run.unstarve").stdout
     again = project.unstarve("run", "-o", "run.unstarve", "train.py", "0")
@@ -82,12 +84,15 @@ def test_a_report_can_be_read_while_training_goes_on(project, nothing_left) -> N
     launcher = project.start("run", "-o", "run.unstarve", "train.py", "0")
     pid_when_warm(project)
     nothing_left(psutil.Process(launcher.pid))
-    before = project.report()["run"]
-    after = project.report()["run"]
+    before = after = project.report()["run"]
     assert before["live"]
-    assert after["steps"] > before["steps"] >= 100
+    assert before["steps"] >= 100
+    end = time.monotonic() + 180
+    while after["steps"] == before["steps"]:
+        assert time.monotonic() < end
+        after = project.report()["run"]
     (project.folder / "enough").touch()
-    launcher.communicate(timeout=60)
+    launcher.communicate(timeout=180)
     assert not project.report()["run"]["cut_short"]
 
 
@@ -115,16 +120,13 @@ def test_a_disk_that_fills_up_ends_the_recording_and_not_the_training(project, r
     lost = " ".join(project.report()["lost"])
     assert "File too large" in lost or "could not write anything" in lost
     if room == 20_000:
-        assert 30 < project.report()["run"]["steps"] < 600
+        assert 0 < project.report()["run"]["steps"] < 600
 
 
 @pytest.fixture(scope="module")
-def good(shared_project) -> bytes:
-    shared_project.write(
-        "train.py", "from data import *\nfor b in DataLoader(Numbers(400)): time.sleep(0.001)"
-    )
-    shared_project.record("train.py")
-    return (shared_project.folder / "run.unstarve").read_bytes()
+def good(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("good") / "run.unstarve"
+    return write_run(path, simple_run([(0.001, 0.001)] * 400)).read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -163,7 +165,7 @@ def test_a_truncated_run_tells_what_is_left_of_it(project, good: bytes, share: f
 
 def test_damage_in_the_middle_costs_only_what_it_hit(project, good: bytes) -> None:
     middle = len(good) // 2
-    (project.folder / "run.unstarve").write_bytes(good[:middle] + os.urandom(50) + good[middle + 50 :])
+    (project.folder / "run.unstarve").write_bytes(good[:middle] + b"\xff" * 50 + good[middle + 50 :])
     report = project.report()
     assert 300 < report["run"]["steps"] <= 400  # it may have hit something else than batches
     assert "damaged" in report["lost"][0]

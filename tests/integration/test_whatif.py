@@ -1,4 +1,4 @@
-"""`unstarve whatif` on a real run."""
+"""`unstarve whatif` on a run whose loader sleeps."""
 
 from __future__ import annotations
 
@@ -7,29 +7,14 @@ import json
 import pytest
 
 import unstarve
+from run_files import slow_loading_run, write_run
 from unstarve.errors import NotPredictableError
-
-TRAIN = """
-from data import *
-for batch in DataLoader(Numbers(400, load_s=0.008), batch_size=8, num_workers=1):
-    time.sleep(0.008)
-"""
-NO_DATALOADER = """
-import time, unstarve
-def stream():
-    for number in range(60):
-        time.sleep(0.002)
-        yield number
-for number in unstarve.watch(stream()):
-    time.sleep(0.002)
-"""
 
 
 @pytest.fixture(scope="module")
 def recorded(shared_project):
     """A loader that sleeps 64 ms a batch in one worker; a step takes 8 ms."""
-    shared_project.write("train.py", TRAIN)
-    shared_project.record("train.py")
+    write_run(shared_project.folder / "run.unstarve", slow_loading_run(load_ms=64, step_ms=8))
     return shared_project
 
 
@@ -98,16 +83,15 @@ def test_bad_usage_is_one_sentence(recorded, words: tuple[str, ...], said: str) 
 
 
 def test_a_loader_that_is_no_dataloader_cannot_be_modelled(project) -> None:
-    project.write("train.py", NO_DATALOADER)
-    report = project.record("train.py")
-    assert report["whatif"] is None
+    project.write("train.py", "import unstarve\nfor number in unstarve.watch(iter(range(60))): pass")
+    assert project.record("train.py")["whatif"] is None
     done = project.unstarve("whatif", "run.unstarve")
     assert done.returncode == 2
     assert "no torch DataLoader" in done.stderr
 
 
 def test_a_short_run_cannot_be_modelled(project) -> None:
-    project.write("train.py", TRAIN.replace("400", "80"))
-    assert project.record("train.py")["whatif"] is None
+    short = write_run(project.folder / "run.unstarve", slow_loading_run(10))
+    assert project.report()["whatif"] is None
     with pytest.raises(NotPredictableError, match="let it run longer"):
-        unstarve.whatif(project.folder / "run.unstarve")
+        unstarve.whatif(short)

@@ -6,13 +6,15 @@ import json
 
 import pytest
 
+from fakes import simple_run
+from run_files import write_run
+
 
 @pytest.fixture(scope="module")
 def bare(shared_project):
     """A project with a recorded run, in which torch cannot be imported any more."""
-    train = "from data import *\nfor batch in DataLoader(Numbers(200), batch_size=4): time.sleep(0.001)"
-    shared_project.write("train.py", train)
-    shared_project.record("train.py")
+    shared_project.write("train.py", "from data import *")
+    write_run(shared_project.folder / "run.unstarve", simple_run([(0.004, 0.001)] * 50))
     shared_project.write("none/sitecustomize.py", "import sys; sys.modules['torch'] = None")
     shared_project.environment["PYTHONPATH"] = str(shared_project.folder / "none")
     assert shared_project.python("-c", "import torch").returncode == 1

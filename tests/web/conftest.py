@@ -12,6 +12,8 @@ import pytest
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
+LONGEST_MS = 180_000
+
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
@@ -19,7 +21,7 @@ def browser() -> Iterator[Any]:
         pytest.skip("no Chromium on this machine")
     api = pytest.importorskip("playwright.sync_api")
     with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=LONGEST_MS)
         yield browser
         browser.close()
 
@@ -45,5 +47,6 @@ class Opened:
 def opened(browser: Any, request: pytest.FixtureRequest) -> Iterator[Opened]:
     width, theme = getattr(request, "param", (1100, "light"))
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
+    page.set_default_timeout(LONGEST_MS)
     yield Opened(page)
     page.close()

@@ -1,6 +1,7 @@
 """`unstarve ideal` inside the training process: real and replayed blocks of steps, one after the other.
 
-All loaders of the process change phase together, so that a loop over two of them is replayed as a whole.
+All loaders of the process change phase together, so that a loop over two of them is replayed as a whole: only
+the loader whose ask begins a step decides, so that no step gets one batch of each kind.
 A block begins unsettled: after a replay block the workers' queues are full and the first real batches
 come for nothing; after a real block the workers are still busy filling them. Such steps are marked and
 not measured. On CUDA the device is synchronized where a measured stretch begins and ends, so that
@@ -66,6 +67,10 @@ class Ideal:
         self._block = 0
         """0 is warm-up; odd blocks are real, even ones replay."""
         self._block_began_s = 0.0
+        self._leader: int | None = None
+        """The loader that is asked first in every step."""
+        self._asked_since: set[int] = set()
+        """Loaders that were asked since the leader was."""
         self._by_steps = int(os.environ.get("WORLD_SIZE") or 1) > 1
 
     @property
@@ -92,7 +97,7 @@ class Ideal:
         with self._lock:
             state = self._loaders[number]
             self._learn_step(state)
-            if self._block_is_over(state):
+            if self._begins_a_step(number) and self._block_is_over(state):
                 _synchronize()
                 self._block += 1
                 self._block_began_s = time.perf_counter()
@@ -108,7 +113,11 @@ class Ideal:
     def deliver(self, number: int, advance: Callable[[S], T], source: S) -> T:
         """A real batch or a cached one."""
         state = self._loaders[number]
-        if state.length is not None and state.replayed and state.delivered >= state.length:
+        if (
+            state.length is not None
+            and state.delivered >= state.length
+            and (state.replayed or state.replaying)
+        ):
             raise StopIteration
         return cast(T, state.cache.hand_out()) if state.replaying else advance(source)
 
@@ -123,6 +132,15 @@ class Ideal:
             state.in_block += 1
             state.measured += state.settled
             return (f.REPLAY if state.replaying else 0) | (0 if state.settled else f.SETTLING), self._block
+
+    def _begins_a_step(self, number: int) -> bool:
+        """Whether this ask is the first of its step. Who is asked twice in a row leads from then on."""
+        if number == self._leader or number in self._asked_since or self._leader is None:
+            self._leader = number
+            self._asked_since.clear()
+        else:
+            self._asked_since.add(number)
+        return number == self._leader
 
     def _learn_step(self, state: _LoaderState) -> None:
         if state.asked_s and not state.replaying:

@@ -37,7 +37,7 @@ def test_a_batch_is_noted_by_its_task_and_epoch(owner: Any) -> None:
     begin = time.perf_counter_ns()
     for item in ((7, "batch"), "no batch", ("neither",), ()):
         queue.put(item)
-        assert queue.get(timeout=5) == item
+        assert queue.get(timeout=180) == item
     end = time.perf_counter_ns()
     ((loader, flags, epoch, task, arrived, ready, pinned),) = received(owner)
     assert (loader, flags, epoch, task) == (3, 0, 4, 7)
@@ -60,7 +60,7 @@ def test_where_a_thread_pins_batches_the_row_is_kept_until_that_is_done(owner: A
     queue: Any = multiprocessing.get_context("fork").Queue()
     time_receiving(queue, owner, 3, pinned=True)
     queue.put((7, "batch"))
-    queue.get(timeout=5)
+    queue.get(timeout=180)
     assert received(owner) == []
     kept_for, row = receiving._pinning.pending
     del receiving._pinning.pending
@@ -95,7 +95,7 @@ def test_what_lies_in_a_queue_can_be_told() -> None:
     assert value is not None
     workers.put(1)
     assert room - value() == 1
-    workers.get(timeout=5)
+    workers.get(timeout=180)
     assert room - value() == 0
     pinned: Any = thread_queue.Queue()
     value, room = queue_gauge(SimpleNamespace(_data_queue=pinned, _task_info={}))

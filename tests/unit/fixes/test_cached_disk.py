@@ -174,17 +174,17 @@ def test_who_comes_while_another_fills_waits_for_it(folder: Path) -> None:
         def __getitem__(self, index: int) -> Any:
             if index == 10:
                 begun.set()
-                go_on.wait(30)
+                go_on.wait(180)
             return super().__getitem__(index)
 
     found: list[CachedDataset] = []
     threads = [threading.Thread(target=lambda: found.append(on_disk(Slow(), key="same"))) for _ in range(2)]
     threads[0].start()
-    assert begun.wait(30)
+    assert begun.wait(180)
     threads[1].start()
     go_on.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(180)
     assert_right(found[0], Folder())
     assert_right(found[1], Folder())
     assert len(READ) <= 30 + 3

@@ -216,7 +216,7 @@ def test_fillers_that_disagree_leave_every_sample_whole(kind: str) -> None:
     for filler in fillers:
         filler.start()
     for filler in fillers:
-        filler.join(30)
+        filler.join(180)
     assert (store.states == ROW).all()
     assert_whole(store)
 

@@ -217,7 +217,7 @@ def test_chunks_are_brought_into_the_page_cache_before_they_are_wanted(tmp_path:
 
 
 def wait_for(claim: Any) -> bool:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 180
     while not claim() and time.monotonic() < end:
         time.sleep(0.01)
     return bool(claim())

@@ -23,7 +23,7 @@ def make_queue() -> RingQueue:
 
 
 def taken(from_queue: RingQueue, count: int) -> list[Any]:
-    return [from_queue.get(timeout=10) for _ in range(count)]
+    return [from_queue.get(timeout=180) for _ in range(count)]
 
 
 def test_a_small_item_is_there_at_once_and_no_thread_is_started() -> None:
@@ -51,7 +51,7 @@ def test_everything_keeps_its_order_however_it_is_sent() -> None:
     assert taken(q, len(items)) == items
     for item in items:  # and at once again when the thread has nothing left
         q.put(item)
-        assert q.get(timeout=10) == item
+        assert q.get(timeout=180) == item
     close(q)
 
 
@@ -77,10 +77,10 @@ def test_what_cannot_be_pickled_is_reported_and_the_next_is_sent(capfd: pytest.C
     q = make_queue()
     q.put(lambda: 0)
     q.put("next")
-    assert q.get(timeout=10) == "next"
+    assert q.get(timeout=180) == "next"
     assert "lambda" in capfd.readouterr().err
     q.put("after")
-    assert q.get(timeout=10) == "after"
+    assert q.get(timeout=180) == "after"
     close(q)
 
 
@@ -128,7 +128,7 @@ def test_between_processes(method: str) -> None:
     items = [1, "x" * 3000, HUGE, 2, 3]
     for item in [*items, None]:
         there.put(item)
-    assert [back.get(timeout=60) for _ in items] == [(item, 2 * item) for item in items]
+    assert [back.get(timeout=180) for _ in items] == [(item, 2 * item) for item in items]
     process.join()
     close(there)
 

@@ -58,7 +58,7 @@ class Rows(Dataset[Any]):
         wanted = [int(index) for index in indices]
         self.asked.append(wanted)
         if self.gate is not None:
-            assert self.gate.wait(10)
+            assert self.gate.wait(180)
         if bad := self.bad & set(wanted):
             raise KeyError(f"no row {min(bad)}")
         batch = empty_batch((len(indices), 3), torch.float32)
@@ -215,7 +215,7 @@ def test_no_more_is_read_ahead_than_prefetching_allows() -> None:
     dataset.gate.set()
     next(batches)
     next(batches)
-    deadline_s = time.monotonic() + 10
+    deadline_s = time.monotonic() + 180
     while len(dataset.asked) < 8 and time.monotonic() < deadline_s:
         time.sleep(0.001)
     time.sleep(0.02)  # for what must not come

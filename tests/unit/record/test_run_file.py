@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 from pathlib import Path
 
 import pytest
+from large_run import large_run
 
+from run_files import slow_loading_run, write_run
 from unstarve.errors import NewerFormatError, NotARunError, RunExistsError, RunFileError
-from unstarve.model import Phase
+from unstarve.model import Phase, Run
 from unstarve.record import format as f
 from unstarve.record.launcher import claim, discard, finish, parts_folder
 from unstarve.record.reader import read_run
@@ -243,3 +246,14 @@ def test_discard_leaves_nothing(run: Path) -> None:
     record(run, 3)
     discard(run)
     assert list(run.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("made", [large_run(40, 3), slow_loading_run(workers=2)])
+def test_a_whole_run_of_a_loader_and_its_workers_comes_back(tmp_path: Path, made: Run) -> None:
+    back = read_run(write_run(tmp_path / "whole.unstarve", made))
+    assert (back.command, back.kind, back.exit_code, back.lost) == (made.command, made.kind, 0, ())
+    found, written = (
+        {process.pid: dataclasses.replace(process, system={}) for process in run.processes}
+        for run in (back, made)
+    )
+    assert found == written

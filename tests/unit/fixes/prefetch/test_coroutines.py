@@ -97,8 +97,8 @@ def test_a_fork_has_a_loop_of_its_own_and_leaves_the_parents_alone() -> None:
     answers = context.Queue()
     child = context.Process(target=_child, args=(dataset, answers))
     child.start()
-    assert answers.get(timeout=60) == [[3], [1]]
-    child.join(60)
+    assert answers.get(timeout=180) == [[3], [1]]
+    child.join(180)
     assert child.exitcode == 0
     assert numbers(dataset.__getitems__([7, 8])) == [[7], [8]]
 

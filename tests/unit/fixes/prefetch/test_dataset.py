@@ -124,7 +124,7 @@ def test_samples_are_fetched_along_the_shuffled_order_and_no_further_than_the_qu
 
 def test_a_batch_is_fetched_side_by_side_even_where_the_order_is_unknown() -> None:
     source = Waiting(32)
-    together = threading.Barrier(4, timeout=20)
+    together = threading.Barrier(4, timeout=180)
     dataset = AsyncPrefetchDataset(source, queue_size=0, num_workers=4)
     assert numbers(dataset[i] for i in range(3)) == [[0], [1], [2]]
     source.__class__ = type("Meeting", (Waiting,), {"__getitem__": lambda s, i: together.wait() * 0 + i})
@@ -301,8 +301,8 @@ def test_a_fork_starts_threads_of_its_own() -> None:
     answers = context.Queue()
     child = context.Process(target=_child, args=(dataset, [2, 3, 30], answers))
     child.start()
-    got, has_threads, process = answers.get(timeout=60)
-    child.join(60)
+    got, has_threads, process = answers.get(timeout=180)
+    child.join(180)
     assert (got, has_threads, process) == ([[2], [3], [30]], True, child.pid)
     assert child.exitcode == 0
     assert numbers([next(iterator)]) == [[2, 3]]
@@ -358,7 +358,7 @@ def test_sizes_that_make_no_sense_are_refused(options: dict[str, int], what: str
 
 def test_the_next_epoch_begins_with_all_threads() -> None:
     """Threads that were asked to leave at the end of an epoch stay for what the next one asks for."""
-    gate = threading.Barrier(4, timeout=20)
+    gate = threading.Barrier(4, timeout=180)
 
     class Together(Waiting):
         def __getitem__(self, index: int) -> torch.Tensor:
