@@ -113,10 +113,8 @@ class Batches(Waiting):
 class Stream(IterableDataset[torch.Tensor]):
     """Yields numbers, for ever if `count` is None, and notes who made them; fails after `bad` of them."""
 
-    def __init__(
-        self, count: int | None = 40, bad: int | None = None, make: Callable[[float], None] = time.sleep
-    ) -> None:
-        self.count, self.bad, self.make = count, bad, make
+    def __init__(self, count: int | None = 40, bad: int | None = None) -> None:
+        self.count, self.bad = count, bad
         self.make_s = 1e-4
         self.made = 0
         self.threads: list[int] = []
@@ -127,7 +125,7 @@ class Stream(IterableDataset[torch.Tensor]):
             if number == self.bad:
                 raise OSError(f"item {number} is damaged")
             self.threads.append(threading.get_ident())
-            self.make(self.make_s)
+            time.sleep(self.make_s)
             self.made += 1
             yield torch.tensor(number)
             number += 1

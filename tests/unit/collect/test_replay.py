@@ -307,6 +307,7 @@ def test_no_descriptor_of_a_workers_shared_memory_stays_open() -> None:
     data = TensorDataset(torch.arange(400.0).reshape(100, 4), torch.arange(100))
     loader = DataLoader(data, batch_size=2, num_workers=2)
     cache = BatchCache(40)
+    before = shared_memory_descriptors()
     received = list(loader)
     held = shared_memory_descriptors()
     for batch in received:
@@ -314,7 +315,7 @@ def test_no_descriptor_of_a_workers_shared_memory_stays_open() -> None:
     del received, batch
     assert len(cache) == 40
     assert held >= 100
-    assert shared_memory_descriptors() == 0
+    assert shared_memory_descriptors() <= before
 
 
 # --- where replayed batches live ---

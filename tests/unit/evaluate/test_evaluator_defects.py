@@ -49,9 +49,10 @@ def test_a_short_last_batch_is_not_replayed() -> None:
 
 @pytest.mark.parametrize("persistent", [False, True])
 def test_no_worker_is_left_after_caching(persistent: bool) -> None:
+    before = multiprocessing.active_children()  # what other tests have left
     loader = numbered(num_workers=2, persistent_workers=persistent)
     evaluator = LoaderEvaluator(loader, mode="replay", num_cached_batches=2)
-    assert multiprocessing.active_children() == []
+    assert set(multiprocessing.active_children()) <= set(before)
     assert len(first_numbers(evaluator)) == 6
     assert first_numbers(loader) == [0, 4, 8, 12, 16, 20]
     if persistent:
@@ -60,10 +61,11 @@ def test_no_worker_is_left_after_caching(persistent: bool) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
 def test_cached_batches_hold_no_descriptors() -> None:
+    before = shared_memory_descriptors()
     loader = numbered(30, num_workers=2)
     evaluator = LoaderEvaluator(loader, mode="replay", num_cached_batches=25)
     assert len(evaluator.cached_batches) == 25
-    assert shared_memory_descriptors() == 0
+    assert shared_memory_descriptors() <= before
 
 
 def test_changes_in_place_do_not_compound() -> None:

@@ -85,7 +85,13 @@ def test_threads_that_keep_a_core_busy_are_measured_again(monkeypatch: pytest.Mo
     assert judge.mode is Mode.PROBE
 
 
-def test_computing_in_python_is_said_once_and_done_without_threads() -> None:
+def takes(monkeypatch: pytest.MonkeyPatch, fetch: Fetch) -> None:
+    """From now on every fetch that is timed took this much."""
+    monkeypatch.setattr(judge_module, "timed", lambda get: (get(), fetch))
+
+
+def test_computing_in_python_is_said_once_and_done_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    takes(monkeypatch, Fetch(5e-4, 5e-4))
     source = Computing(60, wait_s=5e-4)
     dataset = AsyncPrefetchDataset(source, queue_size=8, num_workers=4)
     assert dataset.explain() == "measuring: nothing was fetched yet"
@@ -101,13 +107,15 @@ def test_computing_in_python_is_said_once_and_done_without_threads() -> None:
     assert len(source.threads) == 1
 
 
-def test_fetches_that_begin_to_wait_get_threads_again() -> None:
+def test_fetches_that_begin_to_wait_get_threads_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    takes(monkeypatch, Fetch(1e-4, 1e-4))
     source = Computing(64, wait_s=1e-4)
     dataset = AsyncPrefetchDataset(source, queue_size=8, num_workers=4)
     with pytest.warns(RuntimeWarning):
         dataset.__getitems__([*range(40)])
     source.__class__ = Waiting
     source.wait_s = 2e-3
+    takes(monkeypatch, Fetch(2e-3, 1e-5))
     for _ in range(20):
         dataset.__getitems__([*range(8)])
     assert dataset.explain().startswith("4 threads: ")

@@ -13,8 +13,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from prefetch_sources import Stream, compute, no_threads, until
+from prefetch_sources import Stream, no_threads, until
 from unstarve import AsyncPrefetchDataset
+from unstarve.fixes.prefetch import reader, stream
+from unstarve.fixes.prefetch.judge import Fetch
 
 
 @pytest.fixture(autouse=True)
@@ -69,8 +71,17 @@ def test_an_abandoned_iteration_leaves_no_thread() -> None:
     until(no_threads, "the thread ended")
 
 
-def test_items_that_are_computed_faster_than_handed_over_are_read_without_a_thread_next_time() -> None:
-    source = Stream(40, make=compute)
+def takes(monkeypatch: pytest.MonkeyPatch, fetch: Fetch) -> None:
+    """From now on every item that is timed took this much."""
+    for module in (reader, stream):
+        monkeypatch.setattr(module, "timed", lambda get: (get(), fetch))
+
+
+def test_items_that_are_computed_faster_than_handed_over_are_read_without_a_thread_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    takes(monkeypatch, Fetch(1e-4, 1e-4))
+    source = Stream(40)
     dataset = AsyncPrefetchDataset(source)
     with pytest.warns(
         RuntimeWarning, match="without a thread: .*% of the .* that an item takes is computing"
@@ -82,12 +93,14 @@ def test_items_that_are_computed_faster_than_handed_over_are_read_without_a_thre
     assert dataset.explain().startswith("no thread: ")
 
 
-def test_items_that_begin_to_be_waited_for_are_read_by_a_thread_again() -> None:
-    source = Stream(40, make=compute)
-    dataset = AsyncPrefetchDataset(source)
+def test_items_that_begin_to_be_waited_for_are_read_by_a_thread_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    takes(monkeypatch, Fetch(1e-4, 1e-4))
+    dataset = AsyncPrefetchDataset(Stream(40))
     with pytest.warns(RuntimeWarning):
         numbers(dataset)
-    source.make = Stream().make
+    takes(monkeypatch, Fetch(1e-4, 1e-5))
     assert numbers(dataset) == numbers(dataset) == [*range(40)]
     assert dataset.explain().startswith("a reading thread: ")
 
