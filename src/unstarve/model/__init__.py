@@ -27,6 +27,8 @@ from unstarve.model.concluded import (
     Verdict,
 )
 from unstarve.model.device import GpuSummary, Reading, Stall
+from unstarve.model.metrics import Metric, MetricKind
+from unstarve.model.monitored import RegimeChange, Window
 from unstarve.model.recorded import (
     Batch,
     Crew,
@@ -40,6 +42,8 @@ from unstarve.model.recorded import (
     TransformTime,
     Work,
 )
+from unstarve.model.series import Series, StepPoint
+from unstarve.model.shown import Shown
 from unstarve.model.views import BatchStory, Doing, EpochBorder, Histogram, Lane, LaneKind, LaneSpan, Views
 from unstarve.model.whatif import Forecast, Foresight, Scenario, Setting, WhatIf
 
@@ -76,6 +80,8 @@ __all__ = [
     "LoadLog",
     "Loader",
     "LoaderSummary",
+    "Metric",
+    "MetricKind",
     "Overhead",
     "Part",
     "Phase",
@@ -83,22 +89,27 @@ __all__ = [
     "Promise",
     "Reading",
     "Received",
+    "RegimeChange",
     "Row",
     "Run",
     "Sampled",
     "Scenario",
     "Sent",
+    "Series",
     "Setting",
     "Share",
+    "Shown",
     "SlowSample",
     "Spread",
     "Stall",
     "State",
+    "StepPoint",
     "Throughput",
     "TransformTime",
     "Verdict",
     "Views",
     "Way",
     "WhatIf",
+    "Window",
     "Work",
 ]
