@@ -14,8 +14,12 @@ if TYPE_CHECKING:
     from unstarve.errors import UnstarveError
     from unstarve.evaluate.compare_plot import plot_comparison
     from unstarve.evaluate.evaluator import LoaderEvaluator
+    from unstarve.evaluate.export import current_metrics, write_metrics
     from unstarve.evaluate.measure import measure_loading_overhead, measure_throughput
+    from unstarve.evaluate.metrics_server import serve_metrics
+    from unstarve.evaluate.monitored import MonitoredDataLoader
     from unstarve.evaluate.profiler import DataLoaderProfiler
+    from unstarve.evaluate.recording import recording
     from unstarve.fixes.cached.dataset import CachedDataset
     from unstarve.fixes.files.dataset import TensorFileDataset
     from unstarve.fixes.gather import gather
@@ -32,19 +36,25 @@ _HOMES = {
     "DataLoader": "unstarve.fixes.loader",
     "DataLoaderProfiler": "unstarve.evaluate.profiler",
     "LoaderEvaluator": "unstarve.evaluate.evaluator",
+    "MonitoredDataLoader": "unstarve.evaluate.monitored",
     "PackedDataset": "unstarve.fixes.packed.dataset",
     "PackedWriter": "unstarve.fixes.packed.writer",
     "TensorFileDataset": "unstarve.fixes.files.dataset",
     "UnstarveError": "unstarve.errors",
     "compare": "unstarve.api",
+    "current_metrics": "unstarve.evaluate.export",
     "diagnose": "unstarve.api",
     "gather": "unstarve.fixes.gather",
     "load_run": "unstarve.api",
     "measure_loading_overhead": "unstarve.evaluate.measure",
     "measure_throughput": "unstarve.evaluate.measure",
     "plot_comparison": "unstarve.evaluate.compare_plot",
+    "recording": "unstarve.evaluate.recording",
+    "serve_metrics": "unstarve.evaluate.metrics_server",
     "watch": "unstarve.collect.loader",
     "whatif": "unstarve.api",
+    "write_metrics": "unstarve.evaluate.export",
+    "load_ipython_extension": "unstarve.evaluate.magic",  # for %load_ext, not for people
 }
 
 __all__ = [
@@ -54,20 +64,25 @@ __all__ = [
     "DataLoader",
     "DataLoaderProfiler",
     "LoaderEvaluator",
+    "MonitoredDataLoader",
     "PackedDataset",
     "PackedWriter",
     "TensorFileDataset",
     "UnstarveError",
     "__version__",
     "compare",
+    "current_metrics",
     "diagnose",
     "gather",
     "load_run",
     "measure_loading_overhead",
     "measure_throughput",
     "plot_comparison",
+    "recording",
+    "serve_metrics",
     "watch",
     "whatif",
+    "write_metrics",
 ]
 
 __version__: str

@@ -133,7 +133,7 @@ def _begin_epoch(
     if owner is None or not owner.active:
         return
     tap = iterator.__dict__.get(_TAP)
-    if tap is None:
+    if tap is None or not tap.is_of(owner):
         site = loader.__dict__.get(_SITE)
         number = owner.loader_number(loader, type(loader).__name__, site, None)
         collated = getattr(loader, "batch_sampler", None) is not None
