@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from unstarve.collect.loader import watch
     from unstarve.errors import UnstarveError
     from unstarve.evaluate.compare_plot import plot_comparison
+    from unstarve.evaluate.diagnose_loader import diagnose_dataloader
     from unstarve.evaluate.evaluator import LoaderEvaluator
     from unstarve.evaluate.export import current_metrics, write_metrics
+    from unstarve.evaluate.find_workers import find_num_workers
     from unstarve.evaluate.measure import measure_loading_overhead, measure_throughput
     from unstarve.evaluate.metrics_server import serve_metrics
     from unstarve.evaluate.monitored import MonitoredDataLoader
@@ -44,6 +46,8 @@ _HOMES = {
     "compare": "unstarve.api",
     "current_metrics": "unstarve.evaluate.export",
     "diagnose": "unstarve.api",
+    "diagnose_dataloader": "unstarve.evaluate.diagnose_loader",
+    "find_num_workers": "unstarve.evaluate.find_workers",
     "gather": "unstarve.fixes.gather",
     "load_run": "unstarve.api",
     "measure_loading_overhead": "unstarve.evaluate.measure",
@@ -73,6 +77,8 @@ __all__ = [
     "compare",
     "current_metrics",
     "diagnose",
+    "diagnose_dataloader",
+    "find_num_workers",
     "gather",
     "load_run",
     "measure_loading_overhead",

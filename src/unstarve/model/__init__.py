@@ -44,6 +44,15 @@ from unstarve.model.recorded import (
 )
 from unstarve.model.series import Series, StepPoint
 from unstarve.model.shown import Shown
+from unstarve.model.tried import (
+    LoaderDiagnosis,
+    LoaderSetting,
+    ProfiledFunction,
+    SampleCost,
+    StartCost,
+    Tried,
+    WorkerSearch,
+)
 from unstarve.model.views import BatchStory, Doing, EpochBorder, Histogram, Lane, LaneKind, LaneSpan, Views
 from unstarve.model.whatif import Forecast, Foresight, Scenario, Setting, WhatIf
 
@@ -79,6 +88,8 @@ __all__ = [
     "LoadComparison",
     "LoadLog",
     "Loader",
+    "LoaderDiagnosis",
+    "LoaderSetting",
     "LoaderSummary",
     "Metric",
     "MetricKind",
@@ -86,12 +97,14 @@ __all__ = [
     "Part",
     "Phase",
     "Process",
+    "ProfiledFunction",
     "Promise",
     "Reading",
     "Received",
     "RegimeChange",
     "Row",
     "Run",
+    "SampleCost",
     "Sampled",
     "Scenario",
     "Sent",
@@ -102,14 +115,17 @@ __all__ = [
     "SlowSample",
     "Spread",
     "Stall",
+    "StartCost",
     "State",
     "StepPoint",
     "Throughput",
     "TransformTime",
+    "Tried",
     "Verdict",
     "Views",
     "Way",
     "WhatIf",
     "Window",
     "Work",
+    "WorkerSearch",
 ]

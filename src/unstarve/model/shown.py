@@ -22,7 +22,10 @@ class Shown:
         self, include: Collection[str] | None = None, exclude: Collection[str] | None = None
     ) -> dict[str, str]:
         # IPython would take a dataclass's own repr for the text: a wall of it.
-        return {"text/html": self._repr_html_(), "text/plain": str(_presenter().text_of(self))}
+        return {"text/html": self._repr_html_(), "text/plain": self._as_text()}
+
+    def _as_text(self) -> str:
+        return str(_presenter().text_of(self))
 
 
 def _presenter() -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 _BORDER = "1px solid rgba(127,127,127,.35)"
 _SHADE = "rgba(127,127,127,.12)"
 _FAINT = "opacity:.7"
+_TABLE = "border-collapse:collapse;margin:.4em 0;font:inherit;color:inherit;white-space:nowrap"
 GREEN, YELLOW, RED, BLUE = "#1a7f37", "#9a6700", "#cf222e", "#3572b0"
 """Dark enough for white letters, light enough to be seen on black."""
 
@@ -23,9 +24,8 @@ def text(words: str) -> str:
 
 def box(parts: Iterable[str]) -> str:
     """All of one result."""
-    style = (
-        f"max-width:46em;border:{_BORDER};border-radius:6px;padding:.7em 1em;line-height:1.45;color:inherit"
-    )
+    frame = f"max-width:46em;border:{_BORDER};border-radius:6px;padding:.7em 1em"
+    style = f"{frame};line-height:1.45;color:inherit;overflow-x:auto"
     return f'<div style="{style}">{"".join(parts)}</div>'
 
 
@@ -53,7 +53,7 @@ def bars(rows: Iterable[tuple[str, float, str]], colour: str = BLUE) -> str:
         f'</div></td><td style="text-align:right;padding:0 0 0 .8em">{text(beside)}</td></tr>'
         for name, value, beside in rows
     )
-    return f'<table style="border-collapse:collapse;margin:.4em 0">{cells}</table>' if cells else ""
+    return f'<table style="{_TABLE}">{cells}</table>' if cells else ""
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, bold: Iterable[int] = ()) -> str:
@@ -73,7 +73,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, bold: Iterable[
         + "</tr>"
         for number, row in enumerate(rows)
     )
-    return f'<table style="border-collapse:collapse;margin:.4em 0"><tr>{heads}</tr>{body}</table>'
+    return f'<table style="{_TABLE}"><tr>{heads}</tr>{body}</table>'
 
 
 def code(source: str) -> str:
@@ -88,6 +88,11 @@ def code(source: str) -> str:
 def title(words: str) -> str:
     """What the next part is about."""
     return f'<div style="font-weight:bold;margin-top:.7em">{text(words)}</div>'
+
+
+def sentence(words: str) -> str:
+    """A line of plain text."""
+    return f"<div>{text(words)}</div>"
 
 
 def small(words: str) -> str:

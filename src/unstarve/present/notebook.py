@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import singledispatch
 from pathlib import PurePath
 from typing import Any
 
 from rich.console import Console
 
-from unstarve.model import Advice, Comparison, Diagnosis, Row, State, WhatIf
+from unstarve.model import (
+    Advice,
+    Comparison,
+    Diagnosis,
+    LoaderDiagnosis,
+    Row,
+    State,
+    Tried,
+    WhatIf,
+    WorkerSearch,
+)
 from unstarve.present import fragments as html
+from unstarve.present.quick import called, in_order, print_loader_diagnosis, print_search, value_of
 from unstarve.present.terminal import print_comparison, print_report
 from unstarve.present.units import rate, share, times
 from unstarve.present.whatif import headline as whatif_headline
@@ -53,6 +64,26 @@ def _(result: Comparison) -> str:
 @html_of.register
 def _(result: WhatIf) -> str:
     return html.box(_whatif(result))
+
+
+@html_of.register
+def _(result: WorkerSearch) -> str:
+    return html.box(_search(result))
+
+
+@html_of.register
+def _(result: LoaderDiagnosis) -> str:
+    return html.box(_loader(result))
+
+
+@text_of.register
+def _(result: WorkerSearch) -> str:
+    return printed(lambda console: print_search(result, console))
+
+
+@text_of.register
+def _(result: LoaderDiagnosis) -> str:
+    return printed(lambda console: print_loader_diagnosis(result, console))
 
 
 @text_of.register
@@ -102,7 +133,7 @@ def _advice(number: int, advice: Advice) -> Iterator[str]:
     gain = advice.speedup
     told = "" if gain is None else f" — ≈ {times(gain.predicted)} ({gain.low:.2g}–{gain.high:.2g}) predicted"
     yield html.title(f"{number}. {advice.title}{told}")
-    yield f"<div>{html.text(advice.why)}</div>"
+    yield html.sentence(advice.why[:1].upper() + advice.why[1:] + ".")
     if advice.code:
         yield html.code(advice.code)
 
@@ -154,3 +185,37 @@ def _whatif(result: WhatIf) -> Iterator[str]:
     head = ("workers", "prefetch", "batch", unit, "waits", "speed-up", "")
     yield html.table(head, rows, bold=chosen)
     yield from (html.small(note) for note in result.notes)
+
+
+def _search(result: WorkerSearch) -> Iterator[str]:
+    yield html.headline(result.headline)
+    yield _rates(result.tried, "workers", chosen=result.num_workers)
+    yield html.code(result.code)
+    yield from (html.small(note) for note in result.notes)
+
+
+def _loader(result: LoaderDiagnosis) -> Iterator[str]:
+    yield html.headline(result.headline)
+    yield html.lines(result.findings)
+    yield html.title("workers")
+    yield _rates(result.workers.tried, "workers", chosen=result.workers.num_workers)
+    for name, tried in (("batch size", result.batch_sizes), ("prefetch", result.prefetch)):
+        if len(tried) > 1:
+            yield html.title(name)
+            yield _rates(in_order(tried), name)
+    if result.functions:
+        yield html.title("functions of a sample")
+        yield html.bars((called(one), one.share, share(one.share)) for one in result.functions)
+    yield html.title("recommended")
+    yield html.code(result.code)
+    yield from (html.small(note) for note in result.notes)
+
+
+def _rates(tried: Sequence[Tried], name: str, chosen: int | None = None) -> str:
+    best = max(one.rate for one in tried)
+    rows = []
+    for one in tried:
+        value = value_of(one, name)
+        mark = " — recommended" if chosen is not None and value == chosen else ""
+        rows.append((str(value), one.rate / best, f"{rate(one.rate)} samples/s{mark}"))
+    return html.bars(rows)
