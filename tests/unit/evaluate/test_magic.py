@@ -21,7 +21,9 @@ train_loader = DataLoader(TensorDataset(torch.arange(100)), batch_size=4)
 
 
 @pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
+def shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torch_as_it_was: None
+) -> Iterator[InteractiveShell]:
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     InteractiveShell.clear_instance()
     shell = InteractiveShell.instance(history_length=0)

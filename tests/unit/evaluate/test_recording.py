@@ -21,7 +21,7 @@ from unstarve.model import Diagnosis, Window
 
 
 @pytest.fixture(autouse=True)
-def nothing_stays() -> Any:
+def nothing_stays(torch_as_it_was: None) -> Any:
     before = {name: os.environ.get(name) for name in (VARIABLE, "PYTHONPATH")}
     yield
     assert {name: os.environ.get(name) for name in before} == before
@@ -91,6 +91,10 @@ def test_the_run_file_is_kept_where_it_is_asked_for(tmp_path: Path) -> None:
     assert steps(unstarve.diagnose(unstarve.load_run(target))) == [6]
     with pytest.raises(RunExistsError), unstarve.recording(target):
         pass
+
+
+def test_the_wrapping_is_undone_between_tests() -> None:
+    assert not hasattr(DataLoader.__init__, "__wrapped__")
 
 
 def test_one_at_a_time_and_no_diagnosis_before_the_end() -> None:
