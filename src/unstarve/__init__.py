@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from unstarve.fixes.packed.sampler import ChunkShuffleSampler
     from unstarve.fixes.packed.writer import PackedWriter
     from unstarve.fixes.prefetch.dataset import AsyncPrefetchDataset
+    from unstarve.model import RegimeChange
 
 _HOMES = {
     "AsyncPrefetchDataset": "unstarve.fixes.prefetch.dataset",
@@ -41,6 +42,7 @@ _HOMES = {
     "MonitoredDataLoader": "unstarve.evaluate.monitored",
     "PackedDataset": "unstarve.fixes.packed.dataset",
     "PackedWriter": "unstarve.fixes.packed.writer",
+    "RegimeChange": "unstarve.model",
     "TensorFileDataset": "unstarve.fixes.files.dataset",
     "UnstarveError": "unstarve.errors",
     "compare": "unstarve.api",
@@ -71,6 +73,7 @@ __all__ = [
     "MonitoredDataLoader",
     "PackedDataset",
     "PackedWriter",
+    "RegimeChange",
     "TensorFileDataset",
     "UnstarveError",
     "__version__",

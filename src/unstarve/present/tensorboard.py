@@ -12,12 +12,16 @@ from unstarve.errors import MissingExtraError, UsageError
 from unstarve.model import Diagnosis, Series, StepPoint
 from unstarve.present.markdown import markdown
 
+_SUFFIX = ".unstarve"
+"""Of the event files that are ours."""
+
 
 def write_events(folder: Path, diagnosis: Diagnosis, series: Sequence[Series]) -> int:
     """Write event files into `folder`, of several ranks into one subfolder each; how many events.
 
     The main loader's scalars are ``data/wait_ms``, ``data/stall_share``, ``data/throughput`` and so on, any
     other's ``data/NAME/wait_ms``; the verdict lies beside them as text. Steps count from 1 over all epochs.
+    What an earlier call wrote there is replaced.
     """
     ranks = sorted({one.rank for one in series}, key=lambda rank: rank or 0)
     written = 0
@@ -31,7 +35,8 @@ def write_events(folder: Path, diagnosis: Diagnosis, series: Sequence[Series]) -
 def _write(folder: Path, diagnosis: Diagnosis, series: Sequence[Series], *, told: bool) -> int:
     writers = _tensorboard("summary.writer.event_file_writer")
     try:
-        writer = writers.EventFileWriter(str(folder), filename_suffix=".unstarve")
+        earlier = sorted(folder.glob(f"events.out.tfevents.*{_SUFFIX}"))
+        writer = writers.EventFileWriter(str(folder), filename_suffix=_SUFFIX)
     except OSError as error:
         raise UsageError(f"cannot write to {folder}: {error.strerror or error}") from error
     written = 0
@@ -47,6 +52,8 @@ def _write(folder: Path, diagnosis: Diagnosis, series: Sequence[Series], *, told
             writer.add_event(_event(at_s, diagnosis.steps, [text]))
     finally:
         writer.close()
+    for file in earlier:  # two copies of a run in one folder would be drawn as one zigzag line
+        file.unlink(missing_ok=True)
     return written
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from large_run import large_run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.utils.tensorboard import SummaryWriter
 from typer.testing import CliRunner
 
 from fakes import FakeTraining, run_of
@@ -85,6 +86,16 @@ def test_several_ranks_and_loaders_do_not_mix(tmp_path: Path) -> None:
 
 def test_a_run_without_a_batch_gives_no_point(tmp_path: Path) -> None:
     assert write(tmp_path, run_of()) == 0
+
+
+def test_writing_again_replaces_our_own_events_alone(tmp_path: Path) -> None:
+    with SummaryWriter(str(tmp_path)) as writer:
+        writer.add_scalar("loss", 1.0, 1)
+    for _ in range(2):
+        write(tmp_path, large_run(10, 1))
+    found = read(tmp_path)
+    assert len(found.Scalars("data/wait_ms")) == 10
+    assert len(found.Scalars("loss")) == 1
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
