@@ -71,7 +71,7 @@ def _diagnose(trials: Trials, batch_size: int, budget_s: float, telling: Telling
     if torch.cuda.is_available():
         both = [LoaderSetting(base.num_workers, batch_size, pin_memory=pin) for pin in (False, True)]
         pinning = _measured(trials, both, left_s("pin"), telling, device="cuda")
-    start = _start_cost(trials, base, left_s("pin")) if base.num_workers else None
+    start = start_cost(trials, base, left_s("pin")) if base.num_workers else None
     telling.stage("5 of 5: functions")
     functions = function_profile(trials.dataset, min(left_s("functions"), _FUNCTIONS * budget_s))
     conclusion = conclude(sample, found, sizes, prefetch, pinning, start, functions)
@@ -118,8 +118,8 @@ def _batch_sizes(dataset: Any, base: LoaderSetting) -> list[LoaderSetting]:
     return [LoaderSetting(base.num_workers, size) for size in sorted(sizes, key=lambda s: (s != own, s))]
 
 
-def _start_cost(trials: Trials, setting: LoaderSetting, budget_s: float) -> StartCost:
-    """Taken in turns: one epoch with new workers, one with workers that were kept."""
+def start_cost(trials: Trials, setting: LoaderSetting, budget_s: float) -> StartCost:
+    """Measured in turns: one epoch with new workers, one with workers that were kept."""
     fresh: list[float] = []
     kept: list[float] = []
     deadline = trials.clock() + budget_s

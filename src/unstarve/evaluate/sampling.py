@@ -23,6 +23,8 @@ _FEWEST_SAMPLES = 3
 _MOST_FUNCTIONS = 10
 _SMALLEST_SHARE = 0.01
 _SEED = 1
+_PROFILER = "_lsprof.Profiler"
+"""In the names of the profiler's own functions."""
 _NO_MORE = object()
 """A stream has ended."""
 
@@ -93,7 +95,7 @@ def costly(stats: Any) -> tuple[ProfiledFunction, ...]:
     found = [
         ProfiledFunction(name, file, line, calls, own_s, own_s / total_s)
         for (file, line, name), (_, calls, own_s, _, _) in entries
-        if total_s > 0 and own_s / total_s >= _SMALLEST_SHARE
+        if total_s > 0 and own_s / total_s >= _SMALLEST_SHARE and _PROFILER not in name
     ]
     return tuple(sorted(found, key=lambda one: -one.own_s)[:_MOST_FUNCTIONS])
 

@@ -50,7 +50,7 @@ def bars(rows: Iterable[tuple[str, float, str]], colour: str = BLUE) -> str:
         f'<tr style="background:none"><td style="text-align:left;padding:0 .8em 0 0">{text(name)}</td>'
         f'<td style="width:14em;padding:0"><div style="background:{_SHADE};border-radius:2px">'
         f'<div style="width:{min(max(value, 0.0), 1.0):.1%};background:{colour};height:.8em"></div>'
-        f'</div></td><td style="text-align:right;padding:0 0 0 .8em">{text(beside)}</td></tr>'
+        f'</div></td><td style="text-align:left;padding:0 0 0 .8em">{text(beside)}</td></tr>'
         for name, value, beside in rows
     )
     return f'<table style="{_TABLE}">{cells}</table>' if cells else ""

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 import unstarve
 from sample_loaders import Failing, Stream
 from unstarve.errors import UsageError
+from unstarve.evaluate.diagnose_loader import start_cost
 from unstarve.evaluate.findings import conclude
 from unstarve.evaluate.sampling import costly, function_profile, sample_cost
 from unstarve.evaluate.telling import Telling
@@ -131,6 +132,13 @@ def test_every_sample_comes_before_any_comes_twice() -> None:
         iterator = iter(trials.loader(LoaderSetting(0, 32)))
         seen += next(iterator)[1].tolist()
     assert sorted(seen) == list(range(64))
+
+
+def test_workers_are_started_anew_and_kept_and_all_of_them_end() -> None:
+    cost = start_cost(Trials(Numbers(), {}), LoaderSetting(1, 8), budget_s=0.0)
+    assert cost.fresh_s > 0
+    assert cost.kept_s > 0
+    assert torch.multiprocessing.active_children() == []
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
+from traitlets.config import Config
 
 from unstarve.errors import UsageError
 from unstarve.model import Diagnosis
@@ -26,13 +27,13 @@ def shell(
 ) -> Iterator[InteractiveShell]:
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     InteractiveShell.clear_instance()
-    shell = InteractiveShell.instance(history_length=0)
-    shell.history_manager.enabled = False
-    shell.colors = "nocolor"
+    # No history: it would be kept by a thread in a file.
+    shell = InteractiveShell.instance(
+        config=Config({"HistoryManager": {"enabled": False, "hist_file": ":memory:"}}), colors="nocolor"
+    )
     shell.run_line_magic("load_ext", "unstarve")
     assert shell.run_cell(SETUP).success
     yield shell
-    shell.history_manager.end_session()
     InteractiveShell.clear_instance()
 
 

@@ -40,7 +40,6 @@ def test_every_loader_of_the_block_is_recorded() -> None:
     diagnosis = recorded.diagnosis
     assert sorted(steps(diagnosis)) == [3, 30]
     assert "train_loader" in {loader.name for loader in diagnosis.loaders}
-    assert diagnosis.lost == ()
     assert diagnosis.exit_code == 0
 
 
