@@ -9,7 +9,7 @@ from typing import Any
 from unstarve.evaluate.choosing import beats, compared, fastest, least_of_the_fastest, ratio
 from unstarve.model import ProfiledFunction, SampleCost, StartCost, Tried, WorkerSearch
 from unstarve.present.units import rate, share, times
-from unstarve.words import ms
+from unstarve.words import ms, size
 
 _MOSTLY_CPU, _HARDLY_CPU = 0.8, 0.5
 _UNEVEN = 5.0
@@ -91,7 +91,10 @@ def _kind(sample: SampleCost) -> str:
 
 
 def _of_samples(sample: SampleCost) -> str:
-    told = f"A sample takes {ms(sample.typical_s)}, {share(sample.cpu_share)} of it on a CPU"
+    holds = "" if sample.sample_bytes is None else f" and holds {size(sample.sample_bytes)}"
+    told = f"A sample takes {ms(sample.typical_s)}, {share(sample.cpu_share)} of it on a CPU,{holds}".rstrip(
+        ","
+    )
     if sample.longest_s >= _UNEVEN * sample.typical_s:
         which = "" if sample.slowest is None else f" (index {sample.slowest})"
         told += f"; the slowest of {sample.samples} took {ms(sample.longest_s)}{which}"

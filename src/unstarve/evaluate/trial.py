@@ -80,8 +80,8 @@ class Trials:
                 # Workers deliver in turns: only whole turns are fair to slow and fast ones.
                 if count % crew == 0 and self.clock() - begin >= seconds:
                     break
-            if device is not None:
-                torch.cuda.synchronize()
+            if device == "cuda":
+                torch.cuda.synchronize()  # copies that are still under way are part of it
             taken_s = self.clock() - begin
             return samples / taken_s if samples and taken_s > 0 else None
         finally:

@@ -121,6 +121,11 @@ def test_a_trial_takes_whole_turns_and_leaves_no_worker() -> None:
     assert torch.multiprocessing.active_children() == []
 
 
+def test_batches_may_be_copied_to_a_device_as_they_come() -> None:
+    rate = Trials(Numbers(), {}).rate(LoaderSetting(0, 8), 0.0, device="cpu")
+    assert rate is not None
+
+
 def test_a_stream_that_ends_too_soon_has_no_rate() -> None:
     assert Trials(Stream(8), {}).rate(LoaderSetting(0, 8), 1.0) is None
 
@@ -278,6 +283,7 @@ def test_an_uneven_sample_and_the_costliest_function_are_named() -> None:
     assert any("200 ms (index 17)" in finding for finding in found.findings)
     assert any("90 %, is spent in decode" in finding for finding in found.findings)
     assert found.headline.startswith("Samples are waited for")
+    assert concluded().findings[0] == "A sample takes 2.0 ms, 95 % of it on a CPU, and holds 1 KB."
     other = conclude(uneven, WORKERS, (), (), (), None, None)
     assert any("another profiler" in note for note in other.notes)
 
