@@ -13,9 +13,15 @@ if TYPE_CHECKING:
     from unstarve.collect.loader import watch
     from unstarve.errors import UnstarveError
     from unstarve.evaluate.compare_plot import plot_comparison
+    from unstarve.evaluate.diagnose_loader import diagnose_dataloader
     from unstarve.evaluate.evaluator import LoaderEvaluator
+    from unstarve.evaluate.export import current_metrics, write_metrics
+    from unstarve.evaluate.find_workers import find_num_workers
     from unstarve.evaluate.measure import measure_loading_overhead, measure_throughput
+    from unstarve.evaluate.metrics_server import serve_metrics
+    from unstarve.evaluate.monitored import MonitoredDataLoader
     from unstarve.evaluate.profiler import DataLoaderProfiler
+    from unstarve.evaluate.recording import recording
     from unstarve.fixes.cached.dataset import CachedDataset
     from unstarve.fixes.files.dataset import TensorFileDataset
     from unstarve.fixes.gather import gather
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
     from unstarve.fixes.packed.sampler import ChunkShuffleSampler
     from unstarve.fixes.packed.writer import PackedWriter
     from unstarve.fixes.prefetch.dataset import AsyncPrefetchDataset
+    from unstarve.model import RegimeChange
 
 _HOMES = {
     "AsyncPrefetchDataset": "unstarve.fixes.prefetch.dataset",
@@ -32,19 +39,28 @@ _HOMES = {
     "DataLoader": "unstarve.fixes.loader",
     "DataLoaderProfiler": "unstarve.evaluate.profiler",
     "LoaderEvaluator": "unstarve.evaluate.evaluator",
+    "MonitoredDataLoader": "unstarve.evaluate.monitored",
     "PackedDataset": "unstarve.fixes.packed.dataset",
     "PackedWriter": "unstarve.fixes.packed.writer",
+    "RegimeChange": "unstarve.model",
     "TensorFileDataset": "unstarve.fixes.files.dataset",
     "UnstarveError": "unstarve.errors",
     "compare": "unstarve.api",
+    "current_metrics": "unstarve.evaluate.export",
     "diagnose": "unstarve.api",
+    "diagnose_dataloader": "unstarve.evaluate.diagnose_loader",
+    "find_num_workers": "unstarve.evaluate.find_workers",
     "gather": "unstarve.fixes.gather",
     "load_run": "unstarve.api",
     "measure_loading_overhead": "unstarve.evaluate.measure",
     "measure_throughput": "unstarve.evaluate.measure",
     "plot_comparison": "unstarve.evaluate.compare_plot",
+    "recording": "unstarve.evaluate.recording",
+    "serve_metrics": "unstarve.evaluate.metrics_server",
     "watch": "unstarve.collect.loader",
     "whatif": "unstarve.api",
+    "write_metrics": "unstarve.evaluate.export",
+    "load_ipython_extension": "unstarve.evaluate.magic",  # for %load_ext, not for people
 }
 
 __all__ = [
@@ -54,20 +70,28 @@ __all__ = [
     "DataLoader",
     "DataLoaderProfiler",
     "LoaderEvaluator",
+    "MonitoredDataLoader",
     "PackedDataset",
     "PackedWriter",
+    "RegimeChange",
     "TensorFileDataset",
     "UnstarveError",
     "__version__",
     "compare",
+    "current_metrics",
     "diagnose",
+    "diagnose_dataloader",
+    "find_num_workers",
     "gather",
     "load_run",
     "measure_loading_overhead",
     "measure_throughput",
     "plot_comparison",
+    "recording",
+    "serve_metrics",
     "watch",
     "whatif",
+    "write_metrics",
 ]
 
 __version__: str

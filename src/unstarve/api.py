@@ -11,6 +11,7 @@ from pathlib import Path
 from unstarve.advise.rules import advise
 from unstarve.analyze.compare import compare as _compare
 from unstarve.analyze.diagnose import diagnose as _analyze
+from unstarve.analyze.series import series_of
 from unstarve.analyze.timeline import WARMUP_STEPS, build_timeline, training_processes
 from unstarve.analyze.verdict import Thresholds
 from unstarve.analyze.views import views_of
@@ -19,7 +20,7 @@ from unstarve.errors import LogError
 from unstarve.model import Comparison, Diagnosis, LoadLog, Phase, Run, WhatIf
 from unstarve.record.reader import read_run
 
-__all__ = ["compare", "diagnose", "load_log_from_run", "load_run", "views_of", "whatif"]
+__all__ = ["compare", "diagnose", "load_log_from_run", "load_run", "series_of", "views_of", "whatif"]
 
 
 def load_run(path: str | os.PathLike[str]) -> Run:

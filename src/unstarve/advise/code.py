@@ -111,3 +111,14 @@ def _written(call: ast.Call) -> str:
         for k in call.keywords
     ]
     return f"{ast.unparse(call.func)}(\n" + "".join(f"    {argument},\n" for argument in arguments) + ")"
+
+
+def loader_arguments(arguments: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+    """A ``DataLoader(dataset, …)`` call with these arguments; of `options`, objects go by their name."""
+    given = {name: ast.Constant(value) for name, value in arguments.items()}
+    for name, value in options.items():
+        if name not in given:
+            plain = isinstance(value, (bool, int, float, str, type(None)))
+            given[name] = ast.Constant(value) if plain else ast.Name(name)  # type: ignore[assignment]  # either
+    keywords = [ast.keyword(name, value) for name, value in given.items()]
+    return _written(ast.Call(ast.Name("DataLoader"), [ast.Name("dataset")], keywords))

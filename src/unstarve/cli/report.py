@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from unstarve.api import diagnose, load_run, views_of
+from unstarve.api import diagnose, load_run, series_of, views_of
 from unstarve.cli.pages import write_page
 from unstarve.errors import UsageError
+from unstarve.model import Diagnosis, Series
 from unstarve.present import json as json_view
 from unstarve.present.html import report_page
 from unstarve.present.markdown import markdown
+from unstarve.present.metrics import report_metrics
+from unstarve.present.prometheus import exposition
 from unstarve.present.terminal import print_report
 
 
@@ -28,6 +32,16 @@ def report(
         Path | None,
         typer.Option("--html", metavar="FILE", help="Write the report as one self-contained page."),
     ] = None,
+    tensorboard: Annotated[
+        Path | None,
+        typer.Option("--tensorboard", metavar="DIR", help="Write the steps as TensorBoard scalars."),
+    ] = None,
+    prometheus: Annotated[
+        Path | None,
+        typer.Option(
+            "--prometheus", metavar="FILE", help="Write the totals for node exporter's textfile folder."
+        ),
+    ] = None,
 ) -> None:
     """Print the verdict of a recorded run. Needs no torch."""
     if as_json and as_markdown:
@@ -36,9 +50,22 @@ def report(
     diagnosis = diagnose(recorded)
     if html is not None:
         write_page(html, report_page(diagnosis, views_of(recorded)))
+    if prometheus is not None:
+        write_page(prometheus, exposition(report_metrics(diagnosis, series_of(recorded))))
+    if tensorboard is not None:
+        _write_events(tensorboard, diagnosis, series_of(recorded))
     if as_json:
         typer.echo(json.dumps(json_view.report(diagnosis), indent=2))
     elif as_markdown:
         typer.echo(markdown(diagnosis), nl=False)
-    elif html is None:
+    elif html is tensorboard is prometheus is None:
         print_report(diagnosis, Console())
+
+
+def _write_events(folder: Path, diagnosis: Diagnosis, series: Sequence[Series]) -> None:
+    from unstarve.present.tensorboard import write_events  # tensorboard is an extra
+
+    count = write_events(folder, diagnosis, series)
+    typer.echo(
+        f"written: {count} steps to {folder}; look at them with: tensorboard --logdir {folder}", err=True
+    )

@@ -133,8 +133,9 @@ def _begin_epoch(
     if owner is None or not owner.active:
         return
     tap = iterator.__dict__.get(_TAP)
-    if tap is None:
-        site = loader.__dict__.get(_SITE)
+    if tap is None or not tap.is_of(owner):
+        # One that was made before we came is known by where it was first iterated.
+        site = loader.__dict__.get(_SITE) or loader.__dict__.setdefault(_SITE, call_site())
         number = owner.loader_number(loader, type(loader).__name__, site, None)
         collated = getattr(loader, "batch_sampler", None) is not None
         full = getattr(loader, "batch_size", None)

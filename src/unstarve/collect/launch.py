@@ -55,11 +55,15 @@ def resolve(command: Sequence[str]) -> list[str]:
     return list(command)
 
 
+def switched_on(settings: LaunchSettings) -> dict[str, str]:
+    """The environment variables that make every Python process record itself."""
+    path = os.pathsep.join(filter(None, [str(_BOOTSTRAP), os.environ.get("PYTHONPATH")]))
+    return {**settings.to_environment(), "PYTHONPATH": path}
+
+
 def launch(argv: Sequence[str], settings: LaunchSettings) -> int:
     """Run the command to its end; its exit code, or minus the signal that ended it."""
-    environment = {**os.environ, **settings.to_environment()}
-    inherited = environment.get("PYTHONPATH")
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_BOOTSTRAP), inherited]))
+    environment = {**os.environ, **switched_on(settings)}
     pending: list[int] = []
     with _handling(pending.append):
         try:

@@ -55,6 +55,10 @@ class Tap:
         self.wait.number = number
         self.wait.tensor_type = torch.Tensor
 
+    def is_of(self, owner: Recorder) -> bool:
+        """Whether it writes to this recording, and not to one that is over."""
+        return self._recorder is owner
+
     @property
     def number(self) -> int:
         """Of the loader."""

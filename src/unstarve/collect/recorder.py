@@ -22,6 +22,7 @@ from unstarve.collect.cuda import cuda_in_use
 from unstarve.collect.describe import loader_config
 from unstarve.collect.device import device_clock
 from unstarve.collect.ideal import Ideal
+from unstarve.collect.rank import environment_rank, group_rank
 from unstarve.collect.settings import LaunchSettings
 from unstarve.collect.site import call_site, call_source, variable_name
 from unstarve.collect.stacks import StackSampler
@@ -73,7 +74,7 @@ class Recorder:
             "process",
             pid=self.pid,
             host=socket.gethostname(),
-            rank=_environment_rank(),
+            rank=environment_rank(),
             worker=worker,
             worker_id=worker_id,
             versions={
@@ -86,7 +87,7 @@ class Recorder:
         )
         atexit.register(self.close)
         # A process forked by multiprocessing leaves without its exit handlers, but not without these.
-        Finalize(None, self.close, exitpriority=0)
+        self._at_exit = Finalize(None, self.close, exitpriority=0)
 
     @property
     def active(self) -> bool:
@@ -230,6 +231,14 @@ class Recorder:
             self.writer.ledger.active = False
             self.writer.close()
 
+    def retire(self) -> None:
+        """The recording is over, but the process goes on: keep nothing that a later one would find."""
+        self.close()
+        atexit.unregister(self.close)
+        self._at_exit.cancel()
+        transforms.spent.clear()
+        opens.folders.clear()
+
     def abandon(self) -> None:
         """In a forked child: the file belongs to the parent."""
         self.writer.ledger.active = False
@@ -238,7 +247,7 @@ class Recorder:
 
     def _write_device(self) -> None:
         name = torch.cuda.get_device_name() if cuda_in_use() else "cpu"
-        self.writer.meta("device", name=name, rank=_group_rank())
+        self.writer.meta("device", name=name, rank=group_rank())
 
 
 _lock = threading.Lock()
@@ -263,6 +272,15 @@ def recorder(worker_id: int | None = None) -> Recorder | None:
         return _recorder
 
 
+def end_recording() -> None:
+    """End the recording of this process, which goes on; a later one starts from nothing."""
+    global _recorder, _failed
+    with _lock:
+        owner, _recorder, _failed = _recorder, None, False
+    if owner is not None:
+        owner.retire()
+
+
 def _forget_in_child() -> None:
     global _recorder, _lock
     _lock = threading.Lock()
@@ -272,16 +290,6 @@ def _forget_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
-
-
-def _environment_rank() -> int | None:
-    rank = os.environ.get("RANK", "")
-    return int(rank) if rank.isdigit() else None
-
-
-def _group_rank() -> int | None:
-    distributed = torch.distributed
-    return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else None
 
 
 def _short(filename: str) -> str:

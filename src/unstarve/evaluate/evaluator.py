@@ -14,6 +14,7 @@ from unstarve.collect.replay import BatchCache
 from unstarve.errors import UsageError
 from unstarve.evaluate.epoch_log import now_ns
 from unstarve.evaluate.log_file import write_json
+from unstarve.evaluate.proxy import LoaderProxy, check_loader
 from unstarve.evaluate.reading import epoch_length, fill_cache, note_epoch_length
 from unstarve.evaluate.recorder import LoadRecorder
 from unstarve.evaluate.summary import summary_text
@@ -24,7 +25,7 @@ Mode = Literal["log", "replay"]
 _SETTINGS = ("mode", "num_cached_batches", "metrics_file", "log_file", "replay_batches")
 
 
-class LoaderEvaluator:
+class LoaderEvaluator(LoaderProxy):
     """A loader that times itself; in all else it is the loader it wraps.
 
     ``mode="log"`` passes the loader's own batches through. ``mode="replay"`` reads `num_cached_batches`
@@ -42,7 +43,6 @@ class LoaderEvaluator:
     until the consumer stops. `replay_on` and `device` say where replayed batches live: see `BatchCache`.
     """
 
-    dataloader: Any
     mode: Mode
     num_cached_batches: int
     metrics_file: str | Path | None
@@ -104,10 +104,7 @@ class LoaderEvaluator:
         """As the loader's own, a TypeError included; `replay_batches` where that decides."""
         if self._cache is not None and self.replay_batches is not None:
             return self.replay_batches
-        return len(self.dataloader)
-
-    def __bool__(self) -> bool:
-        return bool(self.dataloader)
+        return super().__len__()
 
     def _replayed(self, cache: BatchCache) -> Iterator[Any]:
         length = self._replay_length() if len(cache) else 0
@@ -159,26 +156,6 @@ class LoaderEvaluator:
             )
         )
 
-    # --- being the loader ---
-
-    @property  # type: ignore[misc]  # isinstance() believes __class__; type() still tells the truth
-    def __class__(self) -> type:
-        return type(self.dataloader) if "dataloader" in vars(self) else LoaderEvaluator
-
-    def __getattr__(self, name: str) -> Any:
-        # Protocols such as copying and pickling look for dunders: those of the loader would act on it alone.
-        if name.startswith("__") or "dataloader" not in vars(self):
-            raise AttributeError(f"'LoaderEvaluator' object has no attribute '{name}'")
-        return getattr(self.dataloader, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in vars(self) or hasattr(LoaderEvaluator, name):
-            raise UsageError(f"{name} is fixed once an evaluator is made; make another one to change it")
-        setattr(self.dataloader, name, value)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*object.__dir__(self), *dir(self.dataloader)})
-
     def __repr__(self) -> str:
         return f"LoaderEvaluator({self.dataloader!r}, mode={self.mode!r})"
 
@@ -201,8 +178,7 @@ def _ignore(batches: int) -> None:
 def _check(dataloader: Any, mode: str, num_cached_batches: int, replay_batches: int | None) -> None:
     if mode not in ("log", "replay"):
         raise UsageError(f"mode is 'log' or 'replay', not {mode!r}")
-    if not hasattr(dataloader, "__iter__") and not hasattr(dataloader, "__getitem__"):
-        raise UsageError(f"a loader is something to iterate over, and {dataloader!r} is not")
+    check_loader(dataloader)
     if type(num_cached_batches) is not int or num_cached_batches < 1:
         raise UsageError(f"num_cached_batches is a whole number, at least 1, not {num_cached_batches!r}")
     if replay_batches is not None and (type(replay_batches) is not int or replay_batches < 1):

@@ -70,14 +70,19 @@ class LogFile:
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
+    """Replace `path` in one step, as `replace_text` does."""
+    replace_text(path, json.dumps(document) + "\n")
+
+
+def replace_text(path: Path, text: str) -> None:
     """Replace `path` in one step: whoever reads it sees the old text or the new one, never a part."""
     if path.exists() and not path.is_file():  # /dev/null, a pipe: to be written to, never to be replaced
-        path.write_text(json.dumps(document) + "\n", encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        unfinished.write_text(json.dumps(document) + "\n", encoding="utf-8")
+        unfinished.write_text(text, encoding="utf-8")
         unfinished.replace(path)
     except BaseException:  # Ctrl-C too must not leave the unfinished file behind
         unfinished.unlink(missing_ok=True)

@@ -13,6 +13,7 @@ import torch
 from unstarve.collect.describe import batch_extent
 from unstarve.errors import UsageError
 from unstarve.evaluate.measured import LoaderThroughput, LoadingOverhead
+from unstarve.evaluate.proxy import check_loader
 
 _DEFAULT_COMPUTE_S = 0.01
 
@@ -88,8 +89,7 @@ def measure_throughput(
 
 def _started(loader: Iterable[Any]) -> tuple[float, Iterator[Any]]:
     """Seconds that ``iter(loader)`` took, and its result."""
-    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
-        raise UsageError(f"a loader is something to iterate over, and {loader!r} is not")
+    check_loader(loader)
     begin = time.perf_counter()
     iterator = iter(loader)
     return time.perf_counter() - begin, iterator

@@ -61,7 +61,7 @@ def fill_cache(cache: BatchCache, loader: Any) -> int | None:
             return _read_into(cache, iterator)
         finally:
             if iterator is not loader and iterator is not kept_workers:
-                _shut_down(iterator, loader)
+                shut_down(iterator, loader)
 
 
 def _read_into(cache: BatchCache, iterator: Iterator[Any]) -> int | None:
@@ -76,7 +76,8 @@ def _read_into(cache: BatchCache, iterator: Iterator[Any]) -> int | None:
     return None
 
 
-def _shut_down(iterator: Any, loader: Any) -> None:
+def shut_down(iterator: Any, loader: Any) -> None:
+    """End an iteration before its end: its workers are gone on return."""
     if inspect.isgenerator(iterator):
         iterator.close()
     elif hasattr(iterator, "_shutdown_workers"):

@@ -27,6 +27,8 @@ from unstarve.model.concluded import (
     Verdict,
 )
 from unstarve.model.device import GpuSummary, Reading, Stall
+from unstarve.model.metrics import Metric, MetricKind
+from unstarve.model.monitored import RegimeChange, Window
 from unstarve.model.recorded import (
     Batch,
     Crew,
@@ -39,6 +41,17 @@ from unstarve.model.recorded import (
     Sent,
     TransformTime,
     Work,
+)
+from unstarve.model.series import Series, StepPoint
+from unstarve.model.shown import Shown
+from unstarve.model.tried import (
+    LoaderDiagnosis,
+    LoaderSetting,
+    ProfiledFunction,
+    SampleCost,
+    StartCost,
+    Tried,
+    WorkerSearch,
 )
 from unstarve.model.views import BatchStory, Doing, EpochBorder, Histogram, Lane, LaneKind, LaneSpan, Views
 from unstarve.model.whatif import Forecast, Foresight, Scenario, Setting, WhatIf
@@ -75,30 +88,44 @@ __all__ = [
     "LoadComparison",
     "LoadLog",
     "Loader",
+    "LoaderDiagnosis",
+    "LoaderSetting",
     "LoaderSummary",
+    "Metric",
+    "MetricKind",
     "Overhead",
     "Part",
     "Phase",
     "Process",
+    "ProfiledFunction",
     "Promise",
     "Reading",
     "Received",
+    "RegimeChange",
     "Row",
     "Run",
+    "SampleCost",
     "Sampled",
     "Scenario",
     "Sent",
+    "Series",
     "Setting",
     "Share",
+    "Shown",
     "SlowSample",
     "Spread",
     "Stall",
+    "StartCost",
     "State",
+    "StepPoint",
     "Throughput",
     "TransformTime",
+    "Tried",
     "Verdict",
     "Views",
     "Way",
     "WhatIf",
+    "Window",
     "Work",
+    "WorkerSearch",
 ]

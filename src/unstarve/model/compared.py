@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from unstarve.model.concluded import Diagnosis
+from unstarve.model.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Shown):
     """B against A, and whether that passes."""
 
     a: Diagnosis

@@ -8,6 +8,7 @@ from typing import Any
 
 from unstarve.model.causes import Cause, State
 from unstarve.model.device import GpuSummary
+from unstarve.model.shown import Shown
 from unstarve.model.views import Lane
 from unstarve.model.whatif import Foresight, WhatIf
 
@@ -171,7 +172,7 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(Shown):
     """What a run means: the one object that every view is made from."""
 
     command: tuple[str, ...]

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from unstarve.model.shown import Shown
+
 Stage = str
 """``cpu``, ``disk``, ``remote``, ``collate``, ``handoff``, ``pin``, ``sampler`` or ``start``."""
 
@@ -63,7 +65,7 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True)
-class WhatIf:
+class WhatIf(Shown):
     """One loader under several settings."""
 
     loader: str

@@ -23,6 +23,11 @@ def parts_folder(run: Path) -> Path:
     return run.with_name(run.name + f.PARTS_SUFFIX)
 
 
+def run_of_parts(parts: Path) -> Path:
+    """The run that a parts folder belongs to."""
+    return parts.with_name(parts.name.removesuffix(f.PARTS_SUFFIX))
+
+
 def claim(run: Path, command: list[str], kind: str, *, force: bool = False) -> None:
     """Take the name for a new run: the file and its parts folder exist afterwards.
 

@@ -1,0 +1,89 @@
+"""Tell the world what a monitored loader does: the log, charts, a callback.
+
+Knows nothing of the loader itself, so that an iterator that is still around does not keep one alive.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from unstarve.collect.cuda import cuda_in_use
+from unstarve.model import RegimeChange, Window
+from unstarve.present.units import duration, rate, share
+
+_log = logging.getLogger("unstarve.monitor")
+
+
+class ScalarWriter(Protocol):
+    """What is asked of a ``SummaryWriter``."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int | None = None) -> Any:
+        """Take one value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reporter:
+    """Where windows and changes go; what fails there is logged and goes no further."""
+
+    name: str
+    writer: ScalarWriter | None
+    send: Callable[..., object] | None
+    on_change: Callable[[RegimeChange], object] | None
+
+    def report(self, window: Window) -> None:
+        """So many steps are done."""
+        _log.info("%s", _line(self.name, window))
+        writer, send = self.writer, self.send
+        if writer is None and send is None:
+            return
+        metrics = flat_metrics(window)
+        if writer is not None:
+            self._guarded("writer", lambda: _write(writer, metrics, window.last_step))
+        if send is not None:
+            self._guarded("send", lambda: send(metrics, step=window.last_step))
+
+    def tell(self, change: RegimeChange) -> None:
+        """Waiting for data has become another matter."""
+        _log.warning("%s", change)
+        on_change = self.on_change
+        if on_change is not None:
+            self._guarded("on_change", lambda: on_change(change))
+
+    def _guarded(self, what: str, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except Exception:  # a chart that cannot be drawn must not cost the user the training
+            _log.exception("%s: %s failed; training goes on", self.name, what)
+
+
+def flat_metrics(window: Window) -> dict[str, float]:
+    """One window under the names that charts go by; what is not known is left out."""
+    known = {
+        "data/wait_ms": window.wait_s * 1e3,
+        "data/wait_ms_p95": window.wait_p95_s * 1e3,
+        "data/step_ms": window.step_s * 1e3,
+        "data/wait_share": window.wait_share,
+        # On a GPU the host's wait is not the device's stall, and nobody here knows that one.
+        "data/stall_share": None if cuda_in_use() else window.wait_share,
+        "data/throughput": window.samples_per_s,
+        "data/steps_per_s": window.steps_per_s,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _write(writer: ScalarWriter, metrics: Mapping[str, float], step: int) -> None:
+    for tag, value in metrics.items():
+        writer.add_scalar(tag, value, step)
+
+
+def _line(name: str, window: Window) -> str:
+    waits = "" if window.wait_share is None else f" ({share(window.wait_share)})"
+    per_s = window.samples_per_s
+    speed = "" if per_s is None else f", {rate(per_s)} samples/s"
+    return (
+        f"{name}: step {window.last_step:,}: waits {duration(window.wait_s)} of "
+        f"{duration(window.step_s)} a step{waits}{speed}"
+    )

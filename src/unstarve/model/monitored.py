@@ -1,0 +1,78 @@
+"""What is seen of a loader while training goes on: stretches of steps, and when they become different."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from unstarve.model.causes import Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Some steps in a row; all times are means per step unless the name says otherwise."""
+
+    first_step: int
+    """From 1: the first batch that the loader delivered."""
+    last_step: int
+    begin_ns: int
+    end_ns: int
+    wait_s: float
+    wait_p95_s: float
+    step_s: float
+    samples: int | None
+    """In all of them; None where the size of a batch is not known."""
+
+    @property
+    def steps(self) -> int:
+        return self.last_step - self.first_step + 1
+
+    @property
+    def wait_share(self) -> float | None:
+        return min(self.wait_s / self.step_s, 1.0) if self.step_s > 0 else None
+
+    @property
+    def steps_per_s(self) -> float | None:
+        return 1 / self.step_s if self.step_s > 0 else None
+
+    @property
+    def samples_per_s(self) -> float | None:
+        total_s = self.step_s * self.steps
+        return self.samples / total_s if self.samples is not None and total_s > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class RegimeChange:
+    """Waiting for data has become another matter, and has stayed so for a while."""
+
+    loader: str
+    since_step: int
+    """First step of the new regime, to within a window."""
+    noticed_step: int
+    before_wait_ms: float
+    """Per step; typical of the regime before."""
+    after_wait_ms: float
+    before_wait_share: float
+    """Of the step."""
+    after_wait_share: float
+    cause: Cause | None = None
+    """What the difference is spent on; None unless this process is being recorded."""
+
+    @property
+    def grew(self) -> bool:
+        return self.after_wait_ms > self.before_wait_ms
+
+    @property
+    def ratio(self) -> float:
+        """The wait after over the wait before; infinite where there was none."""
+        return self.after_wait_ms / self.before_wait_ms if self.before_wait_ms > 0 else float("inf")
+
+    def __str__(self) -> str:
+        verb = "has grown" if self.grew else "has shrunk"
+        because = (
+            "" if self.cause is None else f"; {'more' if self.grew else 'less'} time goes to {self.cause}"
+        )
+        return (
+            f"{self.loader}: since step {self.since_step:,} the wait for data {verb} from "
+            f"{self.before_wait_ms:.1f} to {self.after_wait_ms:.1f} ms a step "
+            f"({self.before_wait_share:.0%} to {self.after_wait_share:.0%} of the time){because}"
+        )
