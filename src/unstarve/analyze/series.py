@@ -31,15 +31,15 @@ def series_of(run: Run) -> tuple[Series, ...]:
 def most_changed(series: Series, before: Window, after: Window) -> Cause | None:
     """The cause that makes up most of the difference in waiting between two stretches of time.
 
-    None where the difference is unexplained, or either stretch holds no batch.
+    None where there is no difference, where it is unexplained, or where a stretch holds no batch.
     """
     first, second = (_per_step(series, stretch) for stretch in (before, after))
     if first is None or second is None:
         return None
-    difference = {c: second.get(c, 0.0) - first.get(c, 0.0) for c in {*first, *second}}
+    difference = {cause: second.get(cause, 0.0) - first.get(cause, 0.0) for cause in Cause}
     sign = 1 if sum(difference.values()) >= 0 else -1
-    cause = max(difference, key=lambda c: sign * difference[c], default=None)
-    return None if cause is Cause.UNKNOWN else cause
+    cause = max(difference, key=lambda c: sign * difference[c])
+    return None if cause is Cause.UNKNOWN or sign * difference[cause] <= 0 else cause
 
 
 def _per_step(series: Series, stretch: Window) -> dict[Cause, float] | None:

@@ -15,7 +15,7 @@ from unstarve.evaluate.find_workers import check, search
 from unstarve.evaluate.findings import conclude
 from unstarve.evaluate.randomness import random_state_kept
 from unstarve.evaluate.reading import shut_down
-from unstarve.evaluate.rounds import burst_s, in_rounds
+from unstarve.evaluate.room import room_bytes, that_fit
 from unstarve.evaluate.sampling import function_profile, sample_cost
 from unstarve.evaluate.telling import Telling
 from unstarve.evaluate.trial import Trials, is_iterable
@@ -57,20 +57,26 @@ def _diagnose(trials: Trials, batch_size: int, budget_s: float, telling: Telling
     def left_s(part: str) -> float:
         return max(begin + _UNTIL[part] * budget_s - trials.clock(), 0.0)
 
+    def tried(
+        settings: Sequence[LoaderSetting], seconds: float, device: str | None = None
+    ) -> tuple[Tried, ...]:
+        fit, _ = that_fit(settings, sample.sample_bytes, room_bytes())
+        return trials.compare(fit, seconds, telling.say, device=device)
+
     telling.stage("1 of 5: single samples")
     sample = sample_cost(trials.dataset, left_s("sample"))
     telling.stage("2 of 5: numbers of workers")
-    found = search(trials, batch_size, None, sample.cpu_share, left_s("workers"), telling)
+    found = search(trials, batch_size, None, sample, left_s("workers"), telling)
     base = LoaderSetting(found.num_workers, batch_size)
     telling.stage("3 of 5: batch sizes")
-    sizes = _measured(trials, _batch_sizes(trials.dataset, base), left_s("batch"), telling)
+    sizes = tried(_batch_sizes(trials.dataset, base), left_s("batch"))
     telling.stage("4 of 5: prefetching, pinning, keeping workers")
     deeper = [LoaderSetting(base.num_workers, batch_size, depth) for depth in _PREFETCH]
-    prefetch = _measured(trials, deeper, left_s("prefetch"), telling) if base.num_workers else ()
+    prefetch = tried(deeper, left_s("prefetch")) if base.num_workers else ()
     pinning: tuple[Tried, ...] = ()
     if torch.cuda.is_available():
         both = [LoaderSetting(base.num_workers, batch_size, pin_memory=pin) for pin in (False, True)]
-        pinning = _measured(trials, both, left_s("pin"), telling, device="cuda")
+        pinning = tried(both, left_s("pin"), device="cuda")
     start = start_cost(trials, base, left_s("pin")) if base.num_workers else None
     telling.stage("5 of 5: functions")
     functions = function_profile(trials.dataset, min(left_s("functions"), _FUNCTIONS * budget_s))
@@ -88,23 +94,6 @@ def _diagnose(trials: Trials, batch_size: int, budget_s: float, telling: Telling
         arguments=conclusion.arguments,
         code=loader_arguments(conclusion.arguments, trials.options),
         notes=(*found.notes, *conclusion.notes),
-    )
-
-
-def _measured(
-    trials: Trials,
-    settings: Sequence[LoaderSetting],
-    budget_s: float,
-    telling: Telling,
-    device: str | None = None,
-) -> tuple[Tried, ...]:
-    seconds = burst_s(budget_s, len(settings))
-    return in_rounds(
-        settings,
-        lambda setting: trials.rate(setting, seconds, device=device),
-        budget_s=budget_s,
-        clock=trials.clock,
-        say=telling.say,
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,11 +12,11 @@ from unstarve.collect.system import cgroup_quota_cores, usable_cores
 from unstarve.errors import UsageError
 from unstarve.evaluate.choosing import fastest, least_of_the_fastest, ratio, worker_candidates
 from unstarve.evaluate.randomness import random_state_kept
-from unstarve.evaluate.rounds import burst_s, in_rounds
+from unstarve.evaluate.room import room_bytes, that_fit
 from unstarve.evaluate.sampling import sample_cost
 from unstarve.evaluate.telling import Telling
 from unstarve.evaluate.trial import Trials
-from unstarve.model import LoaderSetting, Tried, WorkerSearch
+from unstarve.model import LoaderSetting, SampleCost, Tried, WorkerSearch
 from unstarve.present.units import times
 from unstarve.words import workers as in_words
 
@@ -48,36 +49,37 @@ def find_num_workers(
         cost = sample_cost(dataset, _LOOKING * budget_s)
         telling.stage("trying numbers of workers")
         rest_s = (1 - _LOOKING) * budget_s
-        return search(trials, batch_size, candidates, cost.cpu_share, rest_s, telling)
+        return search(trials, batch_size, candidates, cost, rest_s, telling)
 
 
 def search(
     trials: Trials,
     batch_size: int | None,
     candidates: Sequence[int] | None,
-    cpu_share: float,
+    cost: SampleCost,
     budget_s: float,
     telling: Telling,
 ) -> WorkerSearch:
     """Try numbers of workers and conclude."""
     quota = cgroup_quota_cores()
     cores = min(float(usable_cores()), quota) if quota else float(usable_cores())
-    numbers = sorted(set(candidates or worker_candidates(cores, cpu_share)))
+    numbers = sorted(set(candidates or worker_candidates(cores, cost.cpu_share)))
     pinned = bool(trials.options.get("pin_memory"))
-    settings = [LoaderSetting(number, batch_size, pin_memory=pinned) for number in numbers]
-    seconds = burst_s(budget_s, len(settings))
-    tried = in_rounds(
-        settings,
-        lambda setting: trials.rate(setting, seconds),
-        budget_s=budget_s,
-        clock=trials.clock,
-        say=telling.say,
-    )
+    wanted = [LoaderSetting(number, batch_size, pin_memory=pinned) for number in numbers]
+    settings, too_large = that_fit(wanted, cost.sample_bytes, room_bytes())
+    tried = trials.compare(settings, budget_s, telling.say)
     if not tried:
         raise UsageError(
             f"the dataset ends before {in_words(numbers[0])} could be measured; give a smaller batch_size"
         )
-    return concluded(tried, len(settings), cores, trials.options)
+    found = concluded(tried, len(settings), cores, trials.options)
+    return replace(found, notes=(*found.notes, *_of_memory(too_large)))
+
+
+def _of_memory(too_large: Sequence[LoaderSetting]) -> Iterator[str]:
+    if too_large:
+        fewest = in_words(too_large[0].num_workers)
+        yield f"{fewest} and more were not tried: their batches would fill the (shared) memory that is left"
 
 
 def concluded(tried: tuple[Tried, ...], asked: int, cores: float, options: Mapping[str, Any]) -> WorkerSearch:

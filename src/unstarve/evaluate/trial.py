@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -15,8 +15,9 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from unstarve.errors import UsageError
 from unstarve.evaluate.reading import shut_down
+from unstarve.evaluate.rounds import burst_s, in_rounds
 from unstarve.evaluate.timed_iterator import quick_size
-from unstarve.model import LoaderSetting
+from unstarve.model import LoaderSetting, Tried
 
 _PASSED_ON = {
     "collate_fn", "drop_last", "in_order", "multiprocessing_context", "pin_memory", "prefetch_factor",
@@ -86,6 +87,24 @@ class Trials:
             return samples / taken_s if samples and taken_s > 0 else None
         finally:
             shut_down(iterator, loader)
+
+    def compare(
+        self,
+        settings: Sequence[LoaderSetting],
+        budget_s: float,
+        say: Callable[[str], object],
+        *,
+        device: str | None = None,
+    ) -> tuple[Tried, ...]:
+        """The settings in turns, for about so many seconds together."""
+        seconds = burst_s(budget_s, len(settings))
+        return in_rounds(
+            settings,
+            lambda setting: self.rate(setting, seconds, device=device),
+            budget_s=budget_s,
+            clock=self.clock,
+            say=say,
+        )
 
     def start_s(self, loader: DataLoader[Any]) -> float:
         """From ``iter()`` to the first batch."""

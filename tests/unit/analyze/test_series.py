@@ -94,6 +94,7 @@ def series_with(*causes: dict[Cause, float]) -> Series:
         ({Cause.DISK: 0.5, Cause.CPU: 0.2}, Cause.DISK),
         ({Cause.CPU: 0.05}, Cause.CPU),
         ({Cause.CPU: 0.1, Cause.UNKNOWN: 0.9}, None),
+        ({Cause.CPU: 0.1}, None),
     ],
 )
 def test_what_changed_the_most_is_named(after: dict[Cause, float], cause: Cause | None) -> None:

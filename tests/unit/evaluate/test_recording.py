@@ -15,9 +15,9 @@ from sample_loaders import Failing, first_numbers, numbered
 from unstarve.collect.recorder import recorder
 from unstarve.collect.settings import VARIABLE
 from unstarve.errors import RunExistsError, UsageError
+from unstarve.evaluate import why
 from unstarve.evaluate.regime import Shift
-from unstarve.evaluate.why import what_changed
-from unstarve.model import Diagnosis, Window
+from unstarve.model import Cause, Diagnosis, Series, Window
 
 
 @pytest.fixture(autouse=True)
@@ -106,15 +106,31 @@ def test_one_at_a_time_and_no_diagnosis_before_the_end() -> None:
     assert steps(recorded.diagnosis) == [6]
 
 
-def test_a_change_is_explained_by_the_record_where_there_is_one() -> None:
-    def window(first: int, begin_ns: int, end_ns: int) -> Window:
-        return Window(first, first + 9, begin_ns, end_ns, 1.0, 1.0, 1.0, None)
+def test_a_change_is_explained_by_the_record_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Series, Any, Any]] = []
 
+    def most_changed(series: Series, before: Any, after: Any) -> Cause:
+        asked.append((series, before, after))
+        return Cause.DISK
+
+    monkeypatch.setattr(why, "most_changed", most_changed)
+    before = Window(1, 9, 1, 2, 1.0, 1.0, 1.0, None)
+    after = Window(10, 19, 3, 2**62, 1.0, 1.0, 1.0, None)
     with unstarve.recording():
-        list(numbered(batches=30))
-        # The whole recording against itself: nothing has changed, but causes are there to be compared.
-        ever = window(1, 0, 2**62)
-        assert what_changed(Shift((ever,), (ever,))) is not None
-        never = window(1, 0, 1)
-        assert what_changed(Shift((never,), (ever,))) is None
-    assert what_changed(Shift((ever,), (ever,))) is None
+        few, many = numbered(batches=3), numbered(batches=30)
+        list(few), list(many)
+        assert why.what_changed(Shift((before,), (after,))) is Cause.DISK
+    ((series, first, second),) = asked
+    assert len(series.points) == 30
+    assert (first, second) == ((1, 2), (3, 2**62))
+    assert why.what_changed(Shift((before,), (after,))) is None
+
+
+def test_a_record_that_cannot_be_read_explains_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    window = Window(1, 9, 0, 2**62, 1.0, 1.0, 1.0, None)
+    with unstarve.recording():
+        list(numbered())
+        monkeypatch.setattr(why, "read_run", lambda path: 1 / 0)
+        assert why.what_changed(Shift((window,), (window,))) is None
+        monkeypatch.setattr(why, "_MOST_BYTES", 0)
+        assert why.what_changed(Shift((window,), (window,))) is None

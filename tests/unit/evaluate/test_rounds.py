@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from unstarve.evaluate.choosing import (
     worker_candidates,
 )
 from unstarve.evaluate.find_workers import concluded
+from unstarve.evaluate.room import needed_bytes, room_bytes, that_fit
 from unstarve.evaluate.rounds import MOST_ROUNDS, burst_s, in_rounds
 from unstarve.model import LoaderSetting, Tried
 
@@ -85,6 +87,19 @@ def test_what_cannot_be_measured_is_left_out() -> None:
 def test_a_round_that_gave_nothing_ends_a_setting() -> None:
     found = Bench({0: [80, None, 80], 1: [90] * MOST_ROUNDS}).run(1e9)
     assert found == {0: (80,), 1: (90,) * MOST_ROUNDS}
+
+
+def test_what_would_fill_the_memory_is_not_tried() -> None:
+    settings = [LoaderSetting(0, 10), LoaderSetting(1, 10), LoaderSetting(4, 10), LoaderSetting(1, 10, 8)]
+    assert [needed_bytes(one, 100) for one in settings] == [1000, 3000, 9000, 9000]
+    assert that_fit(settings, 100, 5000) == (settings[:2], settings[2:])
+    assert that_fit(settings, 100, 0) == (settings[:1], settings[1:])
+    assert that_fit(settings, None, 0) == (settings, [])
+
+
+def test_there_is_room_and_never_more_than_the_shared_memory_has(tmp_path: Path) -> None:
+    assert room_bytes(tmp_path) > 0
+    assert room_bytes(tmp_path / "missing") > 0
 
 
 def test_bursts_fit_into_the_time() -> None:
