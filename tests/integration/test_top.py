@@ -242,6 +242,9 @@ def test_a_real_training_is_seen_at_work_and_its_memory_with_it(project) -> None
     assert process.wait(LONGEST_S) == 0
     *_, last = unstarve.follow(project.folder / "run.unstarve")
     assert (last.state, last.exit_code) == (RunState.FINISHED, 0)
+    memory = project.report()["memory"]
+    assert {"training", "workers"} <= {line["name"] for line in memory["lines"]}
+    assert memory["training_peak_bytes"] > 0
 
 
 def all_is_known(live: Live) -> bool:
