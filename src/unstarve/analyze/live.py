@@ -106,8 +106,7 @@ def _trainer(process: Process, tail: Tail) -> TrainerNow:
         )
         for number in sorted({*delivered, *(b.loader for b in batches)})
     )
-    recent = Counter(b.loader for b in batches if b.got_ns > window.begin_ns) or Counter([batches[-1].loader])
-    busiest = max(recent, key=lambda number: (recent[number], -number))
+    leading = _leading(process, batches, thread)
     return TrainerNow(
         rank=process.rank,
         host=process.host,
@@ -115,12 +114,29 @@ def _trainer(process: Process, tail: Tail) -> TrainerNow:
         device=process.device,
         doing=doing,
         since_s=since_s,
-        main=next(i for i, loader in enumerate(loaders) if loader.id == busiest),
+        main=next(i for i, loader in enumerate(loaders) if loader.id == leading),
         wait_share=wait_share,
         stall_share=wait_share if process.device == "cpu" else _stall_share(process, window),
         loaders=loaders,
         memory=_memory(process, loaders),
     )
+
+
+def _leading(process: Process, batches: Sequence[Batch], thread: int) -> int:
+    """The loader that training asks now: of those whose epoch is not over, the one asked most since one began.
+
+    A validation loader leads from its epoch's begin to its end, and then the training loader does again.
+    """
+    newest = {e.loader: e for e in process.epochs if e.thread == thread and not e.nested}
+    over = {number for number, epoch in newest.items() if epoch.end_ns is not None}
+    begun = [(e.begin_ns, number) for number, e in newest.items() if number not in over]
+    begin_ns, last_begun = max(begun, default=(0, batches[-1].loader))
+    delivered = Counter(b.loader for b in batches)
+    asked = Counter(b.loader for b in batches if b.got_ns > begin_ns and b.loader not in over)
+    if not asked and last_begun in delivered:
+        return last_begun
+    counted = asked or Counter({n: c for n, c in delivered.items() if n not in over}) or delivered
+    return max(counted, key=lambda number: (counted[number], -number))
 
 
 def _window(process: Process, batches: Sequence[Batch], longest_s: float) -> Window:

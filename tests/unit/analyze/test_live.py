@@ -166,11 +166,38 @@ def test_on_a_device_its_own_events_tell_the_stall() -> None:
     assert now(replace(process_of(batches), device="GPU")).stall_share is None
 
 
-def test_of_several_loaders_the_one_that_is_asked_now_leads() -> None:
-    batches = [*steps(400, 10, 5), *steps(50, 100, 10, loader=1, from_ms=4000)]
-    (trainer,) = now(process_of(batches)).trainers
-    assert [loader.name for loader in trainer.loaders] == ["train", "val"]
-    assert trainer.loader.name == "val"
+def epoch(loader: int, begin_ms: int, end_ms: int | None = None) -> Epoch:
+    end_ns = None if end_ms is None else end_ms * MS
+    return Epoch(loader, 0, begin_ms * MS, begin_ms * MS, 0, False, end_ns, end_ns)
+
+
+def leading(batches: Sequence[Batch], *epochs: Epoch) -> str:
+    (trainer,) = now(replace(process_of(batches), epochs=epochs)).trainers
+    return trainer.loader.name
+
+
+def test_validation_leads_from_its_begin_to_its_end() -> None:
+    trained, validated = steps(40, 100, 5), steps(5, 10, 5, loader=1, from_ms=4000)
+    again = steps(1, 100, 5, from_ms=4100)
+    train = epoch(0, 0)
+    assert leading(trained, train) == "train"
+    assert leading([*trained, *validated], train, epoch(1, 4000)) == "val"
+    assert leading([*trained, *validated], train, epoch(1, 4000, 4060)) == "train"
+    assert leading([*trained, *validated, *again], train, epoch(1, 4000, 4060)) == "train"
+
+
+def test_of_loaders_asked_side_by_side_the_first_leads() -> None:
+    both = sorted([*steps(40, 100, 5), *steps(40, 100, 5, loader=1, from_ms=10)], key=lambda b: b.got_ns)
+    assert {leading(both[:n], epoch(0, 0), epoch(1, 1)) for n in (60, 70, 80)} == {"train"}
+
+
+def test_a_loader_whose_epoch_was_left_early_gives_the_lead_back() -> None:
+    batches = [*steps(3, 10, 5, loader=1), *steps(40, 100, 5, from_ms=100)]
+    assert leading(batches, epoch(0, 0), epoch(1, 1)) == "train"
+
+
+def test_a_loader_that_has_given_nothing_yet_does_not_lead() -> None:
+    assert leading(steps(40, 100, 5), epoch(0, 0), epoch(1, 4050)) == "train"
 
 
 def test_of_several_ranks_the_one_that_waits_the_most_is_told_and_samples_add_up() -> None:
