@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 
-from unstarve.analyze.blame import total
-from unstarve.analyze.live_workers import Window, overlap_s, parts_of, worker_now
+from unstarve.analyze.live_loaders import loader_now
+from unstarve.analyze.live_workers import Window, overlap_s
 from unstarve.analyze.timeline import training_processes, training_thread
 from unstarve.analyze.verdict import Thresholds
 from unstarve.model import (
@@ -27,8 +27,6 @@ from unstarve.model import (
 
 _LONG_S = 1.5
 """What lasts longer than the pulse of a process is told with its duration."""
-_LATE = 2.0
-"""So many usual steps without a batch count as slower steps."""
 
 
 def live_of(tail: Tail, at_s: float | None = None) -> Live:
@@ -96,7 +94,7 @@ def _trainer(process: Process, tail: Tail) -> TrainerNow:
     delivered = tail.delivered.get((process.host, process.pid), {})
     described = {loader.id: loader for loader in process.loaders}
     loaders = tuple(
-        _loader(
+        loader_now(
             described.get(number, Loader(number, f"loader {number + 1}", "", "")),
             process,
             [b for b in batches if b.loader == number],
@@ -123,7 +121,7 @@ def _trainer(process: Process, tail: Tail) -> TrainerNow:
 
 
 def _leading(process: Process, batches: Sequence[Batch], thread: int) -> int:
-    """The loader that training asks now: of those whose epoch is not over, the one asked most since one began.
+    """The loader that training asks now: of those whose epoch is not over, the one asked most lately.
 
     A validation loader leads from its epoch's begin to its end, and then the training loader does again.
     """
@@ -165,66 +163,6 @@ def _lasting(
     if (window.end_ns - last_ns) / 1e9 < _LONG_S:
         return None, None, waiting_s
     return doing, lasted_s, waiting_s
-
-
-def _loader(
-    loader: Loader,
-    process: Process,
-    batches: Sequence[Batch],
-    window: Window,
-    delivered: Mapping[int, int],
-    tail: Tail,
-) -> LoaderNow:
-    recent = [b for b in batches if b.got_ns > window.begin_ns]
-    steps_per_s = _rate([b.got_ns for b in batches], window)
-    sizes = [b.size for b in recent or batches[-1:]]
-    ready = [b.ready for b in recent if b.ready is not None]
-    crew = next((c for c in reversed(process.crews) if c.loader == loader.id), None)
-    by_pid = {p.pid: p for p in tail.run.processes if p.worker and p.host == process.host}
-    crew_now = [(i, by_pid[pid]) for i, pid in enumerate(crew.pids) if pid in by_pid] if crew else []
-    workers_now = tuple(worker_now(place, worker, window) for place, worker in crew_now)
-    own = [w for w in process.works if w.loader == loader.id and w.done_ns > window.begin_ns]
-    parts = total([*(w.parts for w in workers_now), parts_of(own, window, in_worker=False)])
-    spent = sum(parts.values())
-    waited_s = sum(overlap_s(b.ask_ns, b.got_ns, window) for b in recent)
-    config = loader.config
-    workers, depth = config.get("num_workers"), config.get("prefetch_factor")
-    return LoaderNow(
-        id=loader.id,
-        name=loader.name,
-        where=loader.where,
-        epoch=batches[-1].epoch if batches else None,
-        position=batches[-1].position if batches else None,
-        steps=delivered.get(loader.id, 0),
-        steps_per_s=steps_per_s,
-        samples_per_s=_times(steps_per_s, sizes),
-        wait_share=None if not window.seconds else waited_s / window.seconds,
-        queue_depth=fmean(ready) if ready else None,
-        queue_room=workers * depth if isinstance(workers, int) and isinstance(depth, int) else None,
-        parts={cause: part / spent for cause, part in parts.items() if part > 0},
-        workers=workers_now,
-    )
-
-
-def _rate(gots_ns: Sequence[int], window: Window) -> float | None:
-    """Batches a second; of slow steps by the last two, and slower still while the next one is late."""
-    recent = [at for at in gots_ns if at > window.begin_ns]
-    recent = recent if len(recent) > 1 else list(gots_ns[-2:])
-    if len(recent) < 2 or recent[-1] <= recent[0]:
-        return None
-    usual_ns = (recent[-1] - recent[0]) / (len(recent) - 1)
-    late_ns = window.end_ns - recent[-1]
-    if late_ns < _LATE * usual_ns:
-        return 1e9 / usual_ns
-    if late_ns >= window.end_ns - window.begin_ns:
-        return 0.0
-    return len(recent) / (window.end_ns - recent[0]) * 1e9
-
-
-def _times(steps_per_s: float | None, sizes: Sequence[int | None]) -> float | None:
-    """Samples a second; None where the size of a batch is not known."""
-    known = [size for size in sizes if size is not None]
-    return steps_per_s * fmean(known) if steps_per_s is not None and 0 < len(known) == len(sizes) else None
 
 
 def _stall_share(process: Process, window: Window) -> float | None:
