@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unstarve.api import compare, diagnose, load_run, whatif
+    from unstarve.api import compare, diagnose, follow, load_run, whatif
     from unstarve.collect.loader import watch
     from unstarve.errors import UnstarveError
     from unstarve.evaluate.compare_plot import plot_comparison
@@ -50,6 +50,7 @@ _HOMES = {
     "diagnose": "unstarve.api",
     "diagnose_dataloader": "unstarve.evaluate.diagnose_loader",
     "find_num_workers": "unstarve.evaluate.find_workers",
+    "follow": "unstarve.api",
     "gather": "unstarve.fixes.gather",
     "load_run": "unstarve.api",
     "measure_loading_overhead": "unstarve.evaluate.measure",
@@ -82,6 +83,7 @@ __all__ = [
     "diagnose",
     "diagnose_dataloader",
     "find_num_workers",
+    "follow",
     "gather",
     "load_run",
     "measure_loading_overhead",

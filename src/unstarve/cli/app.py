@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from unstarve.cli import bench, compare, demo, ideal, pack, report, run, trace, whatif
+from unstarve.cli import bench, compare, demo, ideal, pack, report, run, top, trace, whatif
 
 
 class _Verb(TyperCommand):
@@ -47,6 +47,7 @@ app.command("run", cls=_Verb)(run.run)
 app.command("ideal", cls=_Verb)(ideal.ideal)
 app.command("report", cls=_Verb)(report.report)
 app.command("compare", cls=_Verb)(compare.compare)
+app.command("top", cls=_Verb)(top.top)
 app.command("trace", cls=_Verb)(trace.trace)
 app.command("pack", cls=_Verb)(pack.pack)
 app.command("whatif", cls=_Verb)(whatif.whatif)

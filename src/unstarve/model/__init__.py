@@ -27,8 +27,11 @@ from unstarve.model.concluded import (
     Verdict,
 )
 from unstarve.model.device import GpuSummary, Reading, Stall
+from unstarve.model.live import Live, LoaderNow, MemoryNow, RunState, Tail, TrainerNow, WorkerNow
+from unstarve.model.memory import MemoryLine, MemorySummary
 from unstarve.model.metrics import Metric, MetricKind
 from unstarve.model.monitored import RegimeChange, Window
+from unstarve.model.pulse import Pulse
 from unstarve.model.recorded import (
     Batch,
     Crew,
@@ -85,12 +88,17 @@ __all__ = [
     "Lane",
     "LaneKind",
     "LaneSpan",
+    "Live",
     "LoadComparison",
     "LoadLog",
     "Loader",
     "LoaderDiagnosis",
+    "LoaderNow",
     "LoaderSetting",
     "LoaderSummary",
+    "MemoryLine",
+    "MemoryNow",
+    "MemorySummary",
     "Metric",
     "MetricKind",
     "Overhead",
@@ -99,11 +107,13 @@ __all__ = [
     "Process",
     "ProfiledFunction",
     "Promise",
+    "Pulse",
     "Reading",
     "Received",
     "RegimeChange",
     "Row",
     "Run",
+    "RunState",
     "SampleCost",
     "Sampled",
     "Scenario",
@@ -118,7 +128,9 @@ __all__ = [
     "StartCost",
     "State",
     "StepPoint",
+    "Tail",
     "Throughput",
+    "TrainerNow",
     "TransformTime",
     "Tried",
     "Verdict",
@@ -127,5 +139,6 @@ __all__ = [
     "WhatIf",
     "Window",
     "Work",
+    "WorkerNow",
     "WorkerSearch",
 ]
