@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unstarve.cli import bench, compare, demo, ideal, pack, report, run, trace, whatif
+from unstarve.cli import bench, compare, demo, ideal, pack, report, run, serve, trace, whatif
 
 app = typer.Typer(
     name="unstarve",
@@ -24,6 +24,7 @@ app.command("ideal")(ideal.ideal)
 app.command("report")(report.report)
 app.command("compare")(compare.compare)
 app.command("trace")(trace.trace)
+app.command("serve")(serve.serve)
 app.command("pack")(pack.pack)
 app.command("whatif")(whatif.whatif)
 app.command("demo")(demo.demo)
