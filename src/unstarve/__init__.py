@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unstarve.api import compare, diagnose, load_run, whatif
+    from unstarve.api import compare, diagnose, follow, load_run, whatif
     from unstarve.collect.loader import watch
     from unstarve.errors import UnstarveError
     from unstarve.evaluate.compare_plot import plot_comparison
@@ -38,6 +38,7 @@ _HOMES = {
     "UnstarveError": "unstarve.errors",
     "compare": "unstarve.api",
     "diagnose": "unstarve.api",
+    "follow": "unstarve.api",
     "gather": "unstarve.fixes.gather",
     "load_run": "unstarve.api",
     "measure_loading_overhead": "unstarve.evaluate.measure",
@@ -61,6 +62,7 @@ __all__ = [
     "__version__",
     "compare",
     "diagnose",
+    "follow",
     "gather",
     "load_run",
     "measure_loading_overhead",

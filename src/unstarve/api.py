@@ -4,27 +4,43 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 from unstarve.advise.rules import advise
 from unstarve.analyze.compare import compare as _compare
 from unstarve.analyze.diagnose import diagnose as _analyze
+from unstarve.analyze.live import live_of
 from unstarve.analyze.timeline import WARMUP_STEPS, build_timeline, training_processes
 from unstarve.analyze.verdict import Thresholds
 from unstarve.analyze.views import views_of
 from unstarve.analyze.whatif import REPORTED_WORKERS, WORKERS, Predictor, foresee, what_if
 from unstarve.errors import LogError
-from unstarve.model import Comparison, Diagnosis, LoadLog, Phase, Run, WhatIf
+from unstarve.model import Comparison, Diagnosis, Live, LoadLog, Phase, Run, RunState, WhatIf
+from unstarve.record.follow import Follower
 from unstarve.record.reader import read_run
 
-__all__ = ["compare", "diagnose", "load_log_from_run", "load_run", "views_of", "whatif"]
+__all__ = ["compare", "diagnose", "follow", "load_log_from_run", "load_run", "views_of", "whatif"]
 
 
 def load_run(path: str | os.PathLike[str]) -> Run:
     """Read a run file. Raises `RunFileError` when it cannot be read."""
     return read_run(Path(path))
+
+
+def follow(path: str | os.PathLike[str]) -> Iterator[Live]:
+    """A run that is being recorded, as it is each time the next item is asked for; ends when the run does.
+
+    Sleep between two items: they come as fast as they are asked for, and each is about the last five seconds.
+    Only what was written since the item before is read. Raises `RunFileError` when the run cannot be read.
+    """
+    follower = Follower(Path(path))
+    while True:
+        now = live_of(follower.read())
+        yield now
+        if now.state is not RunState.RUNNING:
+            return
 
 
 def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int = WARMUP_STEPS) -> Diagnosis:

@@ -22,10 +22,12 @@ from unstarve.collect.cuda import cuda_in_use
 from unstarve.collect.describe import loader_config
 from unstarve.collect.device import device_clock
 from unstarve.collect.ideal import Ideal
+from unstarve.collect.pulse import Pulse
 from unstarve.collect.settings import LaunchSettings
 from unstarve.collect.site import call_site, call_source, variable_name
 from unstarve.collect.stacks import StackSampler
 from unstarve.collect.system import describe_system
+from unstarve.record import format as f
 from unstarve.record.writer import Writer
 
 _DEVICE_AFTER_STEPS = 5
@@ -58,6 +60,7 @@ class Recorder:
         self._count = 0
         self._sampler: StackSampler | None = None
         self._watching = False
+        self._pulse = Pulse(training=not worker)
         self._reports = 0
         """Of the stack sampler."""
         self._epochs: dict[int, int] = {}
@@ -191,9 +194,12 @@ class Recorder:
             except (OSError, RuntimeError) as error:
                 self.lose(f"functions are not named: {error}")
 
-    def _look_on(self, now_ns: int) -> None:
+    def _look_on(self, now_ns: int, place: str | None, cpu_ns: int, queued_ns: int) -> None:
         """By the stack sampler, beside training: what training need not do itself."""
         if self.active:
+            if self._pulse.due(now_ns):
+                row = self._pulse.row(now_ns, place, cpu_ns, queued_ns)
+                self.writer.row(f.PULSE, now_ns, row)
             if self.device is not None:
                 self.device.look_on(now_ns)
             # torch ends persistent workers by a signal: what is not written by then is gone.

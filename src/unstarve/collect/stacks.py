@@ -47,16 +47,19 @@ Key = tuple[str, str, str, int, bool, bool]
 """place, function, file, first line, wants a CPU, torch: the fields of `Sampled` but its seconds."""
 
 
+LookOn = Callable[[int, str | None, int, int], object]
+
+
 class StackSampler:
     """Watches the thread that makes it. `report` is called now and then with what was found so far.
 
-    `look_on` is called with the time at every look: what else is to be done beside the watched thread.
+    `look_on` is called at every look, to do what else is to be done beside the watched thread: with the time,
+    what the thread was found doing (`Sampled.place`; None: it waits), and its nanoseconds on a CPU and
+    waiting for one (−1: not known).
     Raises `OSError` or `RuntimeError` where a thread cannot be watched or no other one be started.
     """
 
-    def __init__(
-        self, report: Callable[..., object], lose: Callable[[str], object], look_on: Callable[[int], object]
-    ) -> None:
+    def __init__(self, report: Callable[..., object], lose: Callable[[str], object], look_on: LookOn) -> None:
         self._report = report
         self._look_on = look_on
         self._lose = lose
@@ -105,22 +108,23 @@ class StackSampler:
     def _look(self, stop: _thread.LockType) -> None:
         own, own_before_s = open_counters(), self._own_cpu_s
         looked = time.perf_counter()
-        wanted_s, own_queued_s = self._wanted_s(), _queued_s(own)
+        wanted_ns, own_queued_s = _wanted(*self._spent_ns()), _queued_s(own)
         interval_s = INTERVAL_S if self._looks < _FIRST_LOOKS else _LATER_INTERVAL_S
         while not stop.acquire(timeout=interval_s):
             now = time.perf_counter()
             frame = sys._current_frames().get(self._ident)
             if frame is None:
                 return
-            wanted_now_s, own_queued_now_s = self._wanted_s(), _queued_s(own)
-            wants_cpu = wanted_now_s - wanted_s > 0.5 * (now - looked)
+            (cpu_ns, queued_ns), own_queued_now_s = self._spent_ns(), _queued_s(own)
+            wanted_now_ns = _wanted(cpu_ns, queued_ns)
+            wants_cpu = (wanted_now_ns - wanted_ns) / 1e9 > 0.5 * (now - looked)
             late_s = now - looked - interval_s - (own_queued_now_s - own_queued_s)
             key = _place(frame, wants_cpu, runs_python=late_s > _LATE * sys.getswitchinterval())
             del frame  # a frame kept here would keep the user's objects alive
             if key is not None and (key in self._seconds or len(self._seconds) < _MOST_FUNCTIONS):
                 self._seconds[key] = self._seconds.get(key, 0.0) + (now - looked)
-            wanted_s, own_queued_s = wanted_now_s, own_queued_now_s
-            self._look_on(time.perf_counter_ns())
+            wanted_ns, own_queued_s = wanted_now_ns, own_queued_now_s
+            self._look_on(time.perf_counter_ns(), None if key is None else key[0], cpu_ns, queued_ns)
             self._own_cpu_s = own_before_s + time.thread_time()
             if now - self._reported > max(_REPORT_S, _REPORT_SHARE * (now - self._began)):
                 self._tell()
@@ -133,9 +137,9 @@ class StackSampler:
         found = [(*key, seconds) for key, seconds in list(self._seconds.items())]
         self._report(found=found, cpu_s=self._own_cpu_s)
 
-    def _wanted_s(self) -> float:
-        """Seconds that the watched thread was on a CPU or waiting for one."""
-        return time.clock_gettime(self._clock_id) + _queued_s(self._watched)
+    def _spent_ns(self) -> tuple[int, int]:
+        """How long the watched thread was on a CPU, and waiting for one; −1 where that is not counted."""
+        return time.clock_gettime_ns(self._clock_id), self._watched.queued()
 
 
 class _Looking:
@@ -188,6 +192,10 @@ def _cpu_clock(ident: int) -> int:
     if clock_of is None:
         raise OSError("threads have no CPU clock here")  # macOS
     return clock_of(ident)
+
+
+def _wanted(cpu_ns: int, queued_ns: int) -> int:
+    return cpu_ns + max(queued_ns, 0)
 
 
 def _queued_s(counters: PythonCounters) -> float:

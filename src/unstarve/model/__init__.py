@@ -27,6 +27,8 @@ from unstarve.model.concluded import (
     Verdict,
 )
 from unstarve.model.device import GpuSummary, Reading, Stall
+from unstarve.model.live import Live, LoaderNow, MemoryNow, RunState, Tail, TrainerNow, WorkerNow
+from unstarve.model.pulse import Pulse
 from unstarve.model.recorded import (
     Batch,
     Crew,
@@ -72,19 +74,24 @@ __all__ = [
     "Lane",
     "LaneKind",
     "LaneSpan",
+    "Live",
     "LoadComparison",
     "LoadLog",
     "Loader",
+    "LoaderNow",
     "LoaderSummary",
+    "MemoryNow",
     "Overhead",
     "Part",
     "Phase",
     "Process",
     "Promise",
+    "Pulse",
     "Reading",
     "Received",
     "Row",
     "Run",
+    "RunState",
     "Sampled",
     "Scenario",
     "Sent",
@@ -94,11 +101,14 @@ __all__ = [
     "Spread",
     "Stall",
     "State",
+    "Tail",
     "Throughput",
+    "TrainerNow",
     "TransformTime",
     "Verdict",
     "Views",
     "Way",
     "WhatIf",
     "Work",
+    "WorkerNow",
 ]

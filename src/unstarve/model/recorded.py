@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from unstarve.model.causes import Phase
 from unstarve.model.device import Reading, Stall
+from unstarve.model.pulse import Pulse
 
 
 class Batch(NamedTuple):
@@ -228,6 +229,8 @@ class Process:
     """What the process found out about its machine: cores, quota, file systems, missing counters."""
     stalls: tuple[Stall, ...] = ()
     readings: tuple[Reading, ...] = ()
+    pulses: tuple[Pulse, ...] = ()
+    """In the order of time; none where nothing could be sampled, or of a run from before there were any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from unstarve.model import Comparison, Diagnosis
+from unstarve.model import Comparison, Diagnosis, Live
 from unstarve.present.whatif import plain as plain_whatif
 
 SCHEMA = "unstarve.report/1"
 COMPARISON_SCHEMA = "unstarve.comparison/1"
+LIVE_SCHEMA = "unstarve.live/1"
 
 
 def report(diagnosis: Diagnosis) -> dict[str, Any]:
@@ -67,6 +68,11 @@ def comparison(result: Comparison) -> dict[str, Any]:
         "a": report(result.a),
         "b": report(result.b),
     }
+
+
+def live(now: Live) -> dict[str, Any]:
+    """A run as it is now; what is not known is null."""
+    return {"schema": LIVE_SCHEMA, **dataclasses.asdict(now), "command": list(now.command)}
 
 
 def _plain(value: Any) -> Any:

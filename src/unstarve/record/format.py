@@ -57,6 +57,7 @@ EPOCH_BEGIN = 3
 EPOCH_END = 4
 STALL = 5
 GAUGE = 6
+PULSE = 7
 
 WORK = 10
 SENT = 11
@@ -75,6 +76,10 @@ device had nothing to do. Written some steps later, when the device has come tha
 GAUGE_ROW = struct.Struct("<HHQiqq")
 """device, flags, at, utilization since the row before (percent), memory used, memory of the device (bytes);
 −1 is unknown."""
+PULSE_ROW = struct.Struct("<HHQqqqqqqq")
+"""doing (0 unknown, then as in `PULSE_DOING`), flags, at; of the watched thread since it began: cpu_ns,
+queued_ns; of the process: bytes read from storage, resident bytes, of these shared ones; of the machine's
+/dev/shm: bytes in use, bytes in all; −1 is unknown. About one a second and process."""
 WORK_ROW = struct.Struct("<HHIIIQQQQqqqqqqqqqqqqqI")
 """loader, flags, iteration, task, samples, received, begin, collate, done; of fetching: cpu_ns, system_ns,
 queued_ns, asked_bytes, storage_bytes, delay_ns, major_faults, switches; of collating: cpu_ns, system_ns,
@@ -90,6 +95,7 @@ ROW_KINDS = {
     EPOCH_END: EPOCH_END_ROW,
     STALL: STALL_ROW,
     GAUGE: GAUGE_ROW,
+    PULSE: PULSE_ROW,
     WORK: WORK_ROW,
     SENT: SENT_ROW,
     RECEIVED: RECEIVED_ROW,
@@ -107,6 +113,9 @@ BATCH_WAIT = 0
 BEGIN_WAIT = 1
 END_WAIT = 2
 """Kinds of wait: ``next()`` that gave a batch, ``iter()``, ``next()`` that gave none."""
+
+PULSE_DOING = ("wait", "fetch", "collate", "step")
+"""What the watched thread was found doing, counted from 1. A worker waits for indices to fetch."""
 
 RESERVE_BYTES = 4096
 """Size of the ``reserve`` chunk's payload."""

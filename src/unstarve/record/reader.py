@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,12 @@ from unstarve.errors import NewerFormatError, NotARunError, RunFileError
 from unstarve.model import (
     Batch,
     Crew,
+    Doing,
     Epoch,
     Loader,
     Phase,
     Process,
+    Pulse,
     Reading,
     Received,
     Run,
@@ -33,7 +35,7 @@ from unstarve.record import format as f
 
 
 @dataclass
-class _Stream:
+class Stream:
     """Chunks of one process, as they are found."""
 
     metas: list[dict[str, Any]] = field(default_factory=list)
@@ -50,7 +52,7 @@ def read_run(path: Path, *, parts: bool = True) -> Run:
     its launcher knows, which takes no time. Raises `RunFileError` when there is nothing to read; damage
     inside the file ends up in `Run.lost`.
     """
-    streams: dict[int, _Stream] = {}
+    streams: dict[int, Stream] = {}
     lost: list[str] = []
     for file in _files(path) if parts else _files(path)[:1]:
         if any(stream.meta("result") for stream in streams.values()):
@@ -63,7 +65,7 @@ def read_run(path: Path, *, parts: bool = True) -> Run:
         launch = {"command": [], "kind": "run", "started_at": 0.0}
     if result is not None and result.get("error"):
         lost.append(str(result["error"]))
-    processes = tuple(p for s in streams.values() if (p := _process(s)) is not None)
+    processes = tuple(p for s in streams.values() if (p := process_of(s)) is not None)
     if any(s.metas and s.meta("process") is None and s.meta("launch") is None for s in streams.values()):
         lost.append("a process left events without saying who it was; they are not counted")
     return Run(
@@ -73,7 +75,7 @@ def read_run(path: Path, *, parts: bool = True) -> Run:
         started_at=launch["started_at"],
         processes=tuple(sorted(processes, key=lambda p: (p.rank is None, p.rank or 0, p.start_ns))),
         exit_code=None if result is None else result["exit_code"],
-        live=result is None and _launcher_alive(launch),
+        live=result is None and launcher_alive(launch),
         lost=tuple(lost),
     )
 
@@ -106,7 +108,7 @@ def _files(path: Path) -> list[Path]:
     return [path, *unfolded]
 
 
-def _scan(path: Path, streams: dict[int, _Stream], lost: list[str]) -> None:
+def _scan(path: Path, streams: dict[int, Stream], lost: list[str]) -> None:
     """Read one file's chunks into `streams`."""
     try:
         data = path.read_bytes()
@@ -116,18 +118,19 @@ def _scan(path: Path, streams: dict[int, _Stream], lost: list[str]) -> None:
     if is_part and len(data) < f.HEADER.size:
         lost.append("1 process(es) could not write anything (disk full?)")
         return
-    _check_header(path, data)
+    check_header(path, data)
     damaged = 0
     for stream, kind, row_size, payload in _chunks(data):
         if stream is None:
             damaged += len(payload)
             continue
-        _take(streams.setdefault(stream, _Stream()), kind, row_size, payload)
+        _take(streams.setdefault(stream, Stream()), kind, row_size, payload)
     if damaged:
         lost.append(f"{damaged} bytes of {path.name} are damaged or cut off and were skipped")
 
 
-def _check_header(path: Path, data: bytes) -> None:
+def check_header(path: Path, data: bytes) -> None:
+    """Raises `NotARunError` or `NewerFormatError` for a file that this version cannot read."""
     if len(data) < f.HEADER.size or not data.startswith(f.MAGIC):
         raise NotARunError(f"{path} is not an unstarve run file")
     version = f.HEADER.unpack_from(data)[1]
@@ -142,12 +145,12 @@ def _chunks(data: bytes) -> Iterator[tuple[int | None, int, int, bytes]]:
     """All whole chunks; damage comes as one ``(None, 0, 0, bytes)`` per gap."""
     at = f.HEADER.size
     while at < len(data):
-        found = _chunk_at(data, at)
+        found = chunk_at(data, at)
         if found is None:
             gap_end = at
             while found is None and gap_end >= 0:
                 gap_end = data.find(f.SYNC, gap_end + 1)
-                found = _chunk_at(data, gap_end) if gap_end >= 0 else None
+                found = chunk_at(data, gap_end) if gap_end >= 0 else None
             end = gap_end if gap_end >= 0 else len(data)
             yield None, 0, 0, data[at:end]
             at = end
@@ -157,7 +160,8 @@ def _chunks(data: bytes) -> Iterator[tuple[int | None, int, int, bytes]]:
         yield stream, kind, row_size, payload
 
 
-def _chunk_at(data: bytes, at: int) -> tuple[int, int, int, bytes] | None:
+def chunk_at(data: bytes, at: int) -> tuple[int, int, int, bytes] | None:
+    """Stream, kind, row size and payload of the whole chunk that begins there; None where none does."""
     if at + f.CHUNK.size > len(data):
         return None
     sync, stream, kind, row_size, length, crc = f.CHUNK.unpack_from(data, at)
@@ -167,7 +171,7 @@ def _chunk_at(data: bytes, at: int) -> tuple[int, int, int, bytes] | None:
     return stream, kind, row_size, payload
 
 
-def _take(stream: _Stream, kind: int, row_size: int, payload: bytes) -> None:
+def _take(stream: Stream, kind: int, row_size: int, payload: bytes) -> None:
     """File one whole chunk; kinds that a later minor version added are passed over."""
     if kind == f.META:
         stream.metas.append(json.loads(payload))
@@ -176,7 +180,8 @@ def _take(stream: _Stream, kind: int, row_size: int, payload: bytes) -> None:
         stream.rows[kind].extend(layout.unpack_from(payload, at) for at in range(0, len(payload), row_size))
 
 
-def _process(stream: _Stream) -> Process | None:
+def process_of(stream: Stream) -> Process | None:
+    """What a process recorded; None when it has not said who it is."""
     who = stream.meta("process")
     if who is None:
         return None
@@ -198,26 +203,27 @@ def _process(stream: _Stream) -> Process | None:
             for m in stream.metas
             if m["meta"] == "loader"
         ),
-        epochs=_epochs(stream.rows[f.EPOCH_BEGIN], stream.rows[f.EPOCH_END]),
-        batches=tuple(_batch(row) for row in stream.rows[f.BATCH]),
+        epochs=epochs_of(stream.rows[f.EPOCH_BEGIN], stream.rows[f.EPOCH_END]),
+        batches=_events(stream, f.BATCH),
         end_ns=None if end is None else end["end_ns"],
         stopped=None if end is None else end["stopped"],
         lost=tuple(m["message"] for m in stream.metas if m["meta"] == "lost"),
-        works=tuple(_work(row) for row in stream.rows[f.WORK]),
-        sents=tuple(Sent(*row) for row in stream.rows[f.SENT]),
-        receipts=tuple(Received(row[0], *row[2:]) for row in stream.rows[f.RECEIVED]),
+        works=_events(stream, f.WORK),
+        sents=_events(stream, f.SENT),
+        receipts=_events(stream, f.RECEIVED),
         crews=tuple(
             Crew(m["loader"], m["epoch"], tuple(m["pids"])) for m in stream.metas if m["meta"] == "crew"
         ),
         sampled=tuple(Sampled(*found) for found in (stream.meta("sampled") or {"found": []})["found"]),
         system=_system(stream),
         transforms=tuple(TransformTime(*t) for t in (stream.meta("transforms") or {"spent": []})["spent"]),
-        stalls=tuple(Stall(row[0], *row[2:5], *row[6:]) for row in stream.rows[f.STALL]),
-        readings=tuple(_reading(row) for row in stream.rows[f.GAUGE]),
+        stalls=_events(stream, f.STALL),
+        readings=_events(stream, f.GAUGE),
+        pulses=_events(stream, f.PULSE),
     )
 
 
-def _system(stream: _Stream) -> dict[str, Any]:
+def _system(stream: Stream) -> dict[str, Any]:
     """The last that the process said, and how much CPU time had been used when it first did."""
     said = [m for m in stream.metas if m["meta"] == "system"]
     return {**said[-1], "usage_before": said[0].get("usage")} if said else {}
@@ -287,12 +293,35 @@ def _reading(row: tuple[Any, ...]) -> Reading:
     return Reading(device, at, utilization, _known(used), _known(total), bool(flags & f.SHARED))
 
 
+def _pulse(row: tuple[Any, ...]) -> Pulse:
+    doing, _, at, *counters = row
+    known = 0 < doing <= len(f.PULSE_DOING)
+    return Pulse(at, Doing(f.PULSE_DOING[doing - 1]) if known else None, *map(_known, counters))
+
+
+EVENT_OF: dict[int, Callable[[tuple[Any, ...]], Any]] = {
+    f.BATCH: _batch,
+    f.WORK: _work,
+    f.SENT: lambda row: Sent(*row),
+    f.RECEIVED: lambda row: Received(row[0], *row[2:]),
+    f.STALL: lambda row: Stall(row[0], *row[2:5], *row[6:]),
+    f.GAUGE: _reading,
+    f.PULSE: _pulse,
+}
+"""What a row of each kind becomes; those of epochs take two, see `epochs_of`."""
+
+
+def _events(stream: Stream, kind: int) -> tuple[Any, ...]:
+    return tuple(EVENT_OF[kind](row) for row in stream.rows[kind])
+
+
 def _known(value: int) -> int | None:
     """Counters that could not be read are written as −1."""
     return None if value < 0 else value
 
 
-def _epochs(begins: list[tuple[Any, ...]], ends: list[tuple[Any, ...]]) -> tuple[Epoch, ...]:
+def epochs_of(begins: Iterable[tuple[Any, ...]], ends: Sequence[tuple[Any, ...]]) -> tuple[Epoch, ...]:
+    """Epochs from the rows of their begins and ends."""
     ended = {(row[0], row[2]): row for row in reversed(ends)}  # the first end counts
     epochs = []
     for loader, flags, epoch, thread, begin, ready in begins:
@@ -313,7 +342,8 @@ def _epochs(begins: list[tuple[Any, ...]], ends: list[tuple[Any, ...]]) -> tuple
     return tuple(epochs)
 
 
-def _launcher_alive(launch: dict[str, Any]) -> bool:
+def launcher_alive(launch: dict[str, Any]) -> bool:
+    """Whether the unstarve that wrote this ``launch`` still runs, on this machine."""
     if launch.get("host") != socket.gethostname():
         return False
     try:
