@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from unstarve.errors import (
@@ -30,6 +30,7 @@ from unstarve.web.desk import Desk
 from unstarve.web.folder import RunFolder
 from unstarve.web.guard import Access, Guard
 from unstarve.web.jobs import comparison_html, report_html
+from unstarve.web.live import LiveViews
 from unstarve.web.pages import as_json, ready_page, refusal, shell
 from unstarve.web.shelf import Line, Shelf
 from unstarve.web.upload import take_upload
@@ -61,6 +62,7 @@ class WebApp:
         self.limits = limits
         self.shelf = Shelf(desk)
         self.closing = asyncio.Event()
+        self.live = LiveViews(self.closing)
 
     def close(self) -> None:
         """Let go of everything that a request may be waiting for; may be called again."""
@@ -90,6 +92,7 @@ def build_app(folder: RunFolder, access: Access, limits: Limits, desk: Desk | No
             Route("/api/runs", _list),
             Route("/api/runs", _upload, methods=["PUT"]),
             Route("/api/runs/{id}", _delete, methods=["DELETE"]),
+            Route("/api/runs/{id}/live", _live),
         ],
         middleware=[Middleware(Guard, access=access)],
         exception_handlers={UnstarveError: _ours, HTTPException: _http, Exception: _unexpected},
@@ -156,6 +159,12 @@ async def _upload(request: Request) -> Response:
 async def _delete(request: Request) -> Response:
     await asyncio.to_thread(web(request).folder.delete, request.path_params["id"])
     return Response(status_code=204)
+
+
+async def _live(request: Request) -> Response:
+    app = web(request)
+    entry = await asyncio.to_thread(app.folder.find, request.path_params["id"])
+    return StreamingResponse(app.live.events(entry), media_type="text/event-stream")
 
 
 async def _ours(request: Request, error: Exception) -> Response:

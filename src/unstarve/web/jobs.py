@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from unstarve import api
 from unstarve.analyze.diagnose import diagnose as analyze
 from unstarve.errors import RunFileError, UnstarveError
-from unstarve.model import Run
+from unstarve.model import Live, Run
 from unstarve.present.html import comparison_page, report_page
 from unstarve.record.reader import read_run
 
@@ -38,21 +39,30 @@ class Summary:
     headroom: float | None = None
     """How many times as fast if data were free."""
     cut_short: bool = False
-    exit_code: int | None = None
 
 
-def summarize(path: Path, has_parts: bool) -> Summary:
+def summarize(path: Path) -> Summary:
     """A run's line in the list; a run that cannot be read has one, too."""
     try:
-        if has_parts:
-            head = read_run(path, parts=False)
-            if head.live:
-                return _running(head)
         return _summary(read_run(path))
     except UnstarveError as error:
         return Summary(UNREADABLE, _short(_about(path, error)))
     except Exception as error:  # whatever is wrong with one run, the others are listed
         return Summary(UNREADABLE, _short(f"this run cannot be analysed: {error!r}"))
+
+
+def running(now: Live) -> Summary:
+    """The line of a run that is being recorded."""
+    return Summary(
+        RUNNING,
+        "being recorded now",
+        command=_words(now.command),
+        started_at=_time(now.started_at),
+        wall_s=_finite(now.elapsed_s),
+        steps=now.steps,
+        steps_per_s=_finite(now.steps_per_s),
+        samples_per_s=_finite(now.samples_per_s),
+    )
 
 
 def report_html(path: Path) -> str:
@@ -84,15 +94,6 @@ def check(path: Path) -> str | None:
     return None
 
 
-def _running(head: Run) -> Summary:
-    return Summary(
-        RUNNING,
-        "being recorded now",
-        command=_words(head.command),
-        started_at=_time(head.started_at),
-    )
-
-
 def _summary(run: Run) -> Summary:
     found = analyze(run)
     return Summary(
@@ -101,13 +102,12 @@ def _summary(run: Run) -> Summary:
         cause=found.verdict.cause.value,
         command=_words(found.command),
         started_at=_time(found.started_at),
-        wall_s=found.wall_s,
+        wall_s=_finite(found.wall_s),
         steps=found.steps,
-        steps_per_s=found.throughput.steps_per_s,
-        samples_per_s=found.throughput.samples_per_s,
-        headroom=None if found.headroom is None else found.headroom.speedup,
+        steps_per_s=_finite(found.throughput.steps_per_s),
+        samples_per_s=_finite(found.throughput.samples_per_s),
+        headroom=None if found.headroom is None else _finite(found.headroom.speedup),
         cut_short=found.cut_short,
-        exit_code=found.exit_code,
     )
 
 
@@ -118,6 +118,11 @@ def _words(command: Sequence[object]) -> str:
 def _short(text: str) -> str:
     """A list of many runs has no room for a name that never ends."""
     return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}…"
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no infinity."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _time(said: object) -> float | None:

@@ -3,7 +3,7 @@
 export interface Summary {
   state: string; headline: string; cause: string | null; command: string; started_at: number | null; wall_s: number | null;
   steps: number | null; steps_per_s: number | null; samples_per_s: number | null; headroom: number | null;
-  cut_short: boolean; exit_code: number | null;
+  cut_short: boolean;
 }
 export interface RunLine { id: string; name: string; stale: boolean; summary: Summary | null }
 export interface Listing { folder: string; max_upload_bytes: number; runs: RunLine[] }
