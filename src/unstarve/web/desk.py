@@ -91,7 +91,7 @@ class Desk:
         if pool is None:
             return
         started, self._context.started = self._context.started, []
-        pool.shutdown(wait=False, cancel_futures=True)
+        pool.shutdown(wait=False)  # what waits in it breaks with the processes, unlike what was cancelled
         for process in started:
             with contextlib.suppress(ValueError, AttributeError):  # it has not begun, or is closed already
                 process.terminate()

@@ -10,7 +10,7 @@ from typing import Any
 
 from unstarve import api
 from unstarve.errors import UnstarveError
-from unstarve.model import Live
+from unstarve.model import Live, RunState
 from unstarve.present.json import live as live_json
 from unstarve.web.folder import Entry
 
@@ -42,8 +42,8 @@ class LiveViews:
         snapshots = api.follow(entry.path)
         while not self._closing.is_set():
             try:
-                now = await asyncio.to_thread(next, snapshots, None)
-                event = _event("ended", {}) if now is None else _event("now", _shown(now, entry))
+                now = await asyncio.to_thread(next, snapshots)
+                event = _event("now", _shown(now, entry))
             except UnstarveError as error:
                 yield _event("problem", {"error": str(error).replace(str(entry.path), entry.name)})
                 return
@@ -51,7 +51,8 @@ class LiveViews:
                 yield _event("problem", {"error": f"this run cannot be followed: {error!r}"})
                 return
             yield event
-            if now is None:
+            if now.state is not RunState.RUNNING:
+                yield _event("ended", {})
                 return
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), EVERY_S)

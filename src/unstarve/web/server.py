@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
+from starlette.applications import Starlette
 
 from unstarve.errors import UsageError
 from unstarve.web.app import Limits, build_app
@@ -47,19 +48,9 @@ def serve(wishes: Wishes, announce: Callable[[str], None]) -> None:
         if wishes.token or not access.is_local:
             access = Access(address, port, wishes.host, secrets.token_urlsafe(32))
         app = build_app(folder, access, Limits(wishes.max_upload_bytes))
-        config = uvicorn.Config(
-            app,
-            http="h11",
-            lifespan="on",
-            log_config=None,
-            log_level="critical",  # what the app does not expect it prints itself
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=_PATIENCE_S,
-        )
         announce(address_of(access))
         try:
-            _Server(config).run(sockets=[listening])
+            server_of(app).run(sockets=[listening])
         except KeyboardInterrupt:
             return  # the usual way to end it
 
@@ -72,6 +63,21 @@ def address_of(access: Access) -> str:
     if ":" in host:
         host = f"[{host}]"
     return f"http://{host}:{access.port}/" + ("" if access.token is None else f"?token={access.token}")
+
+
+def server_of(app: Starlette) -> uvicorn.Server:
+    """Runs what `build_app` made."""
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        lifespan="on",
+        log_config=None,
+        log_level="critical",  # what the app does not expect it prints itself
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_PATIENCE_S,
+    )
+    return _Server(config)
 
 
 class _Server(uvicorn.Server):

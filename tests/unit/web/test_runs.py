@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +19,7 @@ from unstarve.record.launcher import discard, parts_folder
 from unstarve.record.writer import meta_chunk
 from unstarve.web.desk import Desk
 from unstarve.web.folder import open_folder
-from web_client import TestClient, listed
+from web_client import LONGEST_S, TestClient, listed
 
 HOSTILE = '<img src=x onerror="broken()">&amp;\u2028.unstarve'
 
@@ -149,8 +150,9 @@ def test_a_run_is_worked_out_once_and_again_when_it_has_changed(
     assert done == ["a.unstarve"]
     path.unlink()
     write_run(path, wait_ms=0, step_ms=10, steps=61)
+    deadline = time.monotonic() + LONGEST_S
     while listed(client)["a.unstarve"]["stale"]:
-        pass
+        assert time.monotonic() < deadline
     assert listed(client)["a.unstarve"]["summary"]["state"] == "fed"
     assert done == ["a.unstarve"] * 2
 

@@ -72,7 +72,7 @@ function nameCell(line: RunLine): (Node | string)[] {
   const { summary } = line;
   const below = summary?.state === UNREADABLE ? summary.headline : summary?.command ?? "";
   return [
-    el("a", { href: address(line), title: summary?.headline ?? "" }, line.name),
+    el("a", { "data-focus": "open", href: address(line), title: summary?.headline ?? "" }, line.name),
     el("small", {}, below, summary?.cut_short && " · cut short"),
   ];
 }

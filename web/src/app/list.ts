@@ -67,6 +67,11 @@ class RunList {
     const rows = lines.map((line) => this.row(line));
     if (rows.length !== this.body.children.length || rows.some((row, at) => row !== this.body.children[at])) this.place(rows);
     for (const id of this.rows.keys()) if (!present.has(id)) this.rows.delete(id);
+    for (const [id, { row }] of this.rows) {
+      row.classList.toggle("chosen", this.chosen.includes(id));
+      const box = row.querySelector<HTMLInputElement>("[data-focus=choose]");
+      if (box) box.checked = this.chosen.includes(id);
+    }
     this.compare.disabled = this.chosen.length !== 2;
     this.compare.textContent = this.chosen.length === 1 ? "Compare with …" : "Compare two";
     this.heads.forEach((head, at) => {
@@ -90,11 +95,10 @@ class RunList {
   }
 
   private row(line: RunLine): HTMLElement {
-    const chosen = this.chosen.includes(line.id);
-    const drawn = JSON.stringify([line.name, line.summary, chosen]);
+    const drawn = JSON.stringify([line.name, line.summary]);
     const known = this.rows.get(line.id);
     if (known?.drawn === drawn) return known.row;
-    const row = el("tr", { "data-id": line.id, class: chosen ? "chosen" : undefined }, ...this.cells(line, chosen));
+    const row = el("tr", { "data-id": line.id }, ...this.cells(line));
     const focus = known?.row.contains(document.activeElement) ? document.activeElement?.getAttribute("data-focus") : null;
     known?.row.replaceWith(row);
     this.rows.set(line.id, { drawn, row });
@@ -102,9 +106,9 @@ class RunList {
     return row;
   }
 
-  private cells(line: RunLine, chosen: boolean): HTMLElement[] {
+  private cells(line: RunLine): HTMLElement[] {
     const choose = el("input", {
-      type: "checkbox", "data-focus": "choose", "aria-label": `compare ${line.name}`, checked: chosen, change: () => this.choose(line.id),
+      type: "checkbox", "data-focus": "choose", "aria-label": `compare ${line.name}`, change: () => this.choose(line.id),
     });
     const remove = el("button", {
       type: "button", "data-focus": "remove", "aria-label": `delete ${line.name}`, disabled: line.summary?.state === RUNNING,
