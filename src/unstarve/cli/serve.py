@@ -47,6 +47,8 @@ def serve(
         raise MissingExtraError("serving needs Starlette and uvicorn: pip install 'unstarve[web]'") from None
 
     def announce(address: str) -> None:
-        typer.echo(f"unstarve: the runs of {folder} are at {address} (Ctrl-C ends this)")
+        typer.echo(f"unstarve: the runs of {folder.resolve()} are at {address} (Ctrl-C ends this)")
+        if "token=" in address:
+            typer.echo("unstarve: whoever has it can see and delete them; it is not encrypted", err=True)
 
     serve_folder(Wishes(folder, host, port, token, max_upload * 1_000_000), announce)

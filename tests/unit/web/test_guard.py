@@ -33,6 +33,8 @@ def test_a_foreign_name_that_points_here_is_refused(client: TestClient, host: st
 
 
 def test_beyond_loopback_addresses_and_the_own_name_are_answered_and_others_not() -> None:
+    assert Access("127.0.1.1", 5000, "gpu17").knows("gpu17:5000")
+    assert not Access("127.0.1.1", 5000, "gpu17").knows("gpu17.evil.example:5000")
     access = Access("0.0.0.0", 5000, "gpu17", token="t")
     assert all(
         access.knows(host) for host in ("10.0.0.5:5000", "gpu17", "gpu17.lab.example:5000", "localhost")

@@ -52,7 +52,7 @@ class RunList {
       this.draw();
     } catch (error) {
       this.element.classList.add("unreachable");
-      this.say(error instanceof TypeError ? "The server does not answer." : String(error));
+      this.say(error instanceof TypeError ? "The server does not answer." : error instanceof Error ? error.message : String(error));
     }
     clearTimeout(this.timer);
     if (!document.hidden) this.timer = window.setTimeout(() => void this.refresh(), wait);
