@@ -13,10 +13,15 @@ from unstarve.errors import MissingExtraError
 def serve(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="[DIR]", help="The folder that the run files lie in.", show_default=False),
+        typer.Argument(
+            metavar="DIR",
+            help="The folder that the run files lie in. [default: this one]",
+            show_default=False,
+        ),
     ] = Path(),
     port: Annotated[
-        int, typer.Option("--port", "-p", min=0, max=65535, help="Port; 0 takes any that is free.")
+        int,
+        typer.Option("--port", "-p", metavar="N", min=0, max=65535, help="Port; 0 takes any that is free."),
     ] = 5000,
     host: Annotated[
         str,
