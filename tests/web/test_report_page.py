@@ -12,12 +12,16 @@ from large_run import large_run
 
 from unstarve.analyze.views import views_of
 from unstarve.api import diagnose
-from unstarve.model import Advice, FunctionCost, Gain, SlowSample
+from unstarve.model import Advice, FunctionCost, Gain, MemoryLine, MemorySummary, SlowSample
 from unstarve.present import page_data
 from unstarve.present.html import report_page
 
 SECTIONS = ["verdict", "advice", "budget", "timeline", "over-time", "distribution", "functions",
-            "slow-samples", "loaders", "environment"]  # fmt: skip
+            "slow-samples", "memory", "loaders", "environment"]  # fmt: skip
+MEMORY_LINES = (
+    MemoryLine("training", (0.0, 1.0, 2.0), (10**9, 2 * 10**9, 10**9)),
+    MemoryLine("workers", (1.0, 2.0), (5 * 10**8, 7 * 10**8)),
+)
 HOSTILE = '</script><img src=x onerror="window.broken=1"><b>&amp;\u2028'
 
 
@@ -28,6 +32,7 @@ def written(folder: Path, steps: int = 300, workers: int = 2, word: str = "decod
         command=("train.py", word),
         functions=(FunctionCost(word, f"/data/{word}.py", 3, "cpu", 1.0, 0.5),),  # type: ignore[arg-type]
         slow_samples=(SlowSample(17, 912.0),),
+        memory=MemorySummary(2 * 10**9, 7 * 10**8, None, None, MEMORY_LINES),
         advice=(Advice("more-workers", word, word, {}, Gain(2.0, 1.8, 2.2), f"DataLoader({word})"),),
     )
     path = folder / "report.html"
@@ -59,6 +64,16 @@ def test_hostile_names_stay_text(opened: Any, tmp_path: Path) -> None:
     assert page.query_selector("img") is None
     assert HOSTILE.split("\u2028")[0] in page.inner_text("#functions")
     assert HOSTILE.split("\u2028")[0] in page.inner_text("header")
+    assert opened.complaints == []
+
+
+def test_memory_is_drawn_with_its_peaks_and_without_what_is_not_known(opened: Any, tmp_path: Path) -> None:
+    page = opened.show(written(tmp_path))
+    assert page.query_selector("#memory canvas") is not None
+    assert "training 2.00 GB, workers together 700 MB." in page.inner_text("#memory .note")
+    assert "shm" not in page.inner_text("#memory")
+    labels = page.eval_on_selector_all("#memory .u-label", "found => found.map(one => one.textContent)")
+    assert labels == ["at", "training", "workers"]
     assert opened.complaints == []
 
 

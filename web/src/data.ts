@@ -37,7 +37,10 @@ export interface Report {
   }[];
   system?: Record<string, unknown>;
   whatif?: { loader?: string; points: WhatifPoint[]; recorded_workers?: number } | null;
-  memory?: { name: string; at_s: number[]; bytes: number[] }[];
+  memory?: {
+    training_peak_bytes: number | null; workers_peak_bytes: number | null; shm_peak_bytes: number | null;
+    shm_total_bytes: number | null; lines: { name: string; at_s: number[]; bytes: number[] }[];
+  } | null;
   walk?: string[];
   lost: string[];
 }

@@ -23,12 +23,25 @@ from unstarve.analyze.functions import function_costs
 from unstarve.analyze.headroom import estimated_headroom, measured_headroom
 from unstarve.analyze.loaders import summarize_loaders
 from unstarve.analyze.making import Production, productions
+from unstarve.analyze.memory import memory_of
 from unstarve.analyze.stats import spread_ms
 from unstarve.analyze.timeline import WARMUP_STEPS, Span, Timeline, build_timeline, training_processes
 from unstarve.analyze.typical import typical_lanes
 from unstarve.analyze.verdict import Findings, Thresholds, conclude
 from unstarve.analyze.whatif import Predictor, foresight_of
-from unstarve.model import Cause, Demand, Diagnosis, Doing, Headroom, Lane, Overhead, Process, Run, Throughput
+from unstarve.model import (
+    Cause,
+    Demand,
+    Diagnosis,
+    Doing,
+    Headroom,
+    Lane,
+    MemorySummary,
+    Overhead,
+    Process,
+    Run,
+    Throughput,
+)
 
 
 def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int = WARMUP_STEPS) -> Diagnosis:
@@ -99,6 +112,7 @@ def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int =
             findings.demand,
         ),
         foresight=foresight if isinstance(foresight, Predictor) else None,
+        memory=_memory(timelines, run),
         slow_samples=slow_samples({(i, *key): p for i, m in enumerate(made) for key, p in m.items()}),
     )
 
@@ -119,6 +133,11 @@ def _typical(timelines: list[Timeline], made: list[dict[tuple[int, int], Product
     if not timelines:
         return ()
     return typical_lanes(*max(zip(timelines, made, strict=True), key=lambda pair: pair[0].wait_s))
+
+
+def _memory(timelines: list[Timeline], run: Run) -> MemorySummary | None:
+    shown = max(timelines, key=lambda t: t.wait_s, default=None)
+    return None if shown is None else memory_of(shown.process, run.processes, shown.spans[0].begin_ns)
 
 
 def _system(run: Run, trainers: list[Process]) -> dict[str, Any]:

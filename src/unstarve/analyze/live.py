@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
+from unstarve.analyze.blame import total
 from unstarve.analyze.live_workers import Window, overlap_s, parts_of, worker_now
 from unstarve.analyze.timeline import training_processes, training_thread
+from unstarve.analyze.verdict import Thresholds
 from unstarve.model import (
     Batch,
     Doing,
@@ -18,6 +20,7 @@ from unstarve.model import (
     MemoryNow,
     Process,
     RunState,
+    State,
     Tail,
     TrainerNow,
 )
@@ -53,6 +56,7 @@ def live_of(tail: Tail, at_s: float | None = None) -> Live:
         queue_depth=waiting.loader.queue_depth if waiting else None,
         memory=_together([t.memory for t in trainers]),
         silent_s=tail.silent_s,
+        looks=_looks(waiting, Thresholds()),
         trainers=trainers,
     )
 
@@ -61,6 +65,21 @@ def _state(tail: Tail) -> RunState:
     if tail.run.exit_code is not None:
         return RunState.FINISHED
     return RunState.RUNNING if tail.run.live else RunState.DIED
+
+
+def _looks(trainer: TrainerNow | None, thresholds: Thresholds) -> State | None:
+    lost = None if trainer is None else trainer.stall_share
+    if trainer is not None and lost is None:
+        lost = trainer.wait_share  # nothing was heard of the device
+    if lost is None:
+        return None
+    return (
+        State.STARVED
+        if lost >= thresholds.starved
+        else State.TIGHT
+        if lost >= thresholds.tight
+        else State.FED
+    )
 
 
 def _trainer(process: Process, tail: Tail) -> TrainerNow:
@@ -147,9 +166,10 @@ def _loader(
     crew = next((c for c in reversed(process.crews) if c.loader == loader.id), None)
     by_pid = {p.pid: p for p in tail.run.processes if p.worker and p.host == process.host}
     crew_now = [(i, by_pid[pid]) for i, pid in enumerate(crew.pids) if pid in by_pid] if crew else []
-    works = [w for _, p in crew_now for w in p.works] or [w for w in process.works if w.loader == loader.id]
-    parts = parts_of(works, window, in_worker=bool(crew_now))
-    spent_s = sum(parts.values())
+    workers_now = tuple(worker_now(place, worker, window) for place, worker in crew_now)
+    own = [w for w in process.works if w.loader == loader.id and w.done_ns > window.begin_ns]
+    parts = total([*(w.parts for w in workers_now), parts_of(own, window, in_worker=False)])
+    spent = sum(parts.values())
     waited_s = sum(overlap_s(b.ask_ns, b.got_ns, window) for b in recent)
     config = loader.config
     workers, depth = config.get("num_workers"), config.get("prefetch_factor")
@@ -165,8 +185,8 @@ def _loader(
         wait_share=None if not window.seconds else waited_s / window.seconds,
         queue_depth=fmean(ready) if ready else None,
         queue_room=workers * depth if isinstance(workers, int) and isinstance(depth, int) else None,
-        parts={cause: seconds / spent_s for cause, seconds in parts.items() if seconds > 0},
-        workers=tuple(worker_now(place, worker, window) for place, worker in crew_now),
+        parts={cause: part / spent for cause, part in parts.items() if part > 0},
+        workers=workers_now,
     )
 
 

@@ -29,22 +29,28 @@ def overlap_s(begin_ns: int, end_ns: int, window: Window) -> float:
     return max(0, min(end_ns, window.end_ns) - max(begin_ns, window.begin_ns)) / 1e9
 
 
-def parts_of(works: Iterable[Work], window: Window, *, in_worker: bool) -> dict[Cause, float]:
-    """Seconds per cause that making batches took inside the window."""
+def parts_of(works: Sequence[Work], window: Window, *, in_worker: bool) -> dict[Cause, float]:
+    """Seconds per cause that making batches took inside the window.
+
+    Hundreds of batches are split as if they were one, which is good enough for a look.
+    """
+    if not works:
+        return {}
+    whole_s = sum(work.done_ns - work.begin_ns for work in works) / 1e9
+    before_s = sum(max(0, window.begin_ns - work.begin_ns) for work in works) / 1e9
+    inside = max(0.0, 1 - before_s / whole_s) if whole_s > 0 else 0.0
+    together = _together(works)
     parts: defaultdict[Cause, float] = defaultdict(float)
-    for work in works:
-        whole_s = (work.done_ns - work.begin_ns) / 1e9
-        inside = overlap_s(work.begin_ns, work.done_ns, window) / whole_s if whole_s > 0 else 0.0
-        if inside:
-            for split in (split_fetch(work), split_collate(work, in_worker=in_worker)):
-                for cause, seconds in split.items():
-                    parts[cause] += seconds * inside
+    for split in (split_fetch(together), split_collate(together, in_worker=in_worker)):
+        for cause, seconds in split.items():
+            parts[cause] += seconds * inside
     return {cause: seconds for cause, seconds in parts.items() if seconds > 0}
 
 
 def worker_now(place: int, worker: Process, window: Window) -> WorkerNow:
     """One worker, by what it has finished and by its pulse for what it has not."""
-    window = Window(max(window.begin_ns, min(worker.start_ns, window.end_ns)), window.end_ns)
+    oldest_ns = worker.works[0].received_ns if worker.works else worker.start_ns
+    window = Window(min(max(window.begin_ns, oldest_ns), window.end_ns), window.end_ns)
     works = [w for w in worker.works if w.done_ns > window.begin_ns]
     last_ns = worker.works[-1].done_ns if worker.works else worker.start_ns
     unfinished, since_ns = _unfinished(worker.pulses, last_ns)
@@ -52,17 +58,14 @@ def worker_now(place: int, worker: Process, window: Window) -> WorkerNow:
     if unfinished in _BUSY:
         for cause, seconds in _meanwhile(worker.pulses, max(since_ns, window.begin_ns)).items():
             parts[cause] = parts.get(cause, 0.0) + seconds
-    spans = _spans(works, worker.sents)
-    # Of the moment since its last batch, if no pulse has fallen in there, it does what it mostly did.
-    spans.append((unfinished or _mostly(spans, window), since_ns, window.end_ns))
-    doing = _mostly(spans, Window(max(window.end_ns - round(_NOW_S * 1e9), window.begin_ns), window.end_ns))
     lasts = unfinished is not None and window.end_ns - since_ns > _NOW_S * 1e9
+    doing = unfinished if lasts else _mostly(works, worker.sents, unfinished, window)
     whole_s = window.seconds
     newest = worker.pulses[-1] if worker.pulses else None
     return WorkerNow(
         place=place,
         pid=worker.pid,
-        doing=(unfinished if lasts else doing) if works or unfinished is not None else None,
+        doing=doing,
         since_s=(window.end_ns - since_ns) / 1e9 if lasts else None,
         waits_for=max(parts, key=lambda cause: parts[cause]) if parts else None,
         busy_share=min(sum(parts.values()) / whole_s, 1.0) if whole_s else None,
@@ -116,23 +119,60 @@ def _as_work(first: Pulse, last: Pulse) -> Work:
     )  # fmt: skip
 
 
-def _spans(works: Sequence[Work], sents: Sequence[Sent]) -> list[tuple[Doing, int, int]]:
-    """What was finished; between two batches the worker had nothing to do but to send."""
-    spans: list[tuple[Doing, int, int]] = []
-    for work in works:
-        if spans:
-            spans.append((Doing.WAIT, spans[-1][2], work.begin_ns))
-        spans.append((Doing.FETCH, work.begin_ns, work.collate_ns))
-        spans.append((Doing.COLLATE, work.collate_ns, work.done_ns))
-    spans += [(Doing.SEND, sent.begin_ns, sent.end_ns) for sent in sents]
-    return spans
+def _together(works: Sequence[Work]) -> Work:
+    """Works one behind the other, as if they had been one."""
+    first = works[0]
+    fetch_ns = sum(w.collate_ns - w.begin_ns for w in works)
+    collate_ns = sum(w.done_ns - w.collate_ns for w in works)
+    return first._replace(
+        collate_ns=first.begin_ns + fetch_ns,
+        done_ns=first.begin_ns + fetch_ns + collate_ns,
+        cpu_ns=sum(w.cpu_ns for w in works),
+        system_ns=sum(w.system_ns for w in works),
+        queued_ns=_sum(w.queued_ns for w in works),
+        asked_bytes=_sum(w.asked_bytes for w in works),
+        storage_bytes=_sum(w.storage_bytes for w in works),
+        delay_ns=_sum(w.delay_ns for w in works),
+        collate_cpu_ns=sum(w.collate_cpu_ns for w in works),
+        collate_system_ns=sum(w.collate_system_ns for w in works),
+        collate_queued_ns=_sum(w.collate_queued_ns for w in works),
+    )
 
 
-def _mostly(spans: Sequence[tuple[Doing, int, int]], window: Window) -> Doing:
-    """What took most of the window."""
+def _sum(values: Iterable[int | None]) -> int | None:
+    """Where one is not known, the sum is not."""
+    total = 0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
+
+
+def _mostly(
+    works: Sequence[Work], sents: Sequence[Sent], unfinished: Doing | None, window: Window
+) -> Doing | None:
+    """What a worker mostly did in the last second; None when nothing is known of it."""
+    if not works:
+        return unfinished
+    now = Window(max(window.end_ns - round(_NOW_S * 1e9), window.begin_ns), window.end_ns)
+    last_ns = works[-1].done_ns
+    # Of the moment since its last batch, if no pulse has fallen in there, it does what it mostly did.
+    doing = unfinished or _longest(works, sents, Window(window.begin_ns, last_ns), None)
+    return _longest(works, sents, now, doing)
+
+
+def _longest(works: Sequence[Work], sents: Sequence[Sent], window: Window, since_last: Doing | None) -> Doing:
     seconds: defaultdict[Doing, float] = defaultdict(float)
-    for doing, begin_ns, end_ns in spans:
-        seconds[doing] += overlap_s(begin_ns, end_ns, window)
-    # Sending goes on in a thread of its own while the worker waits, or beside its next batch.
-    seconds[Doing.WAIT] -= min(seconds[Doing.SEND], seconds[Doing.WAIT])
+    for work in works:
+        if work.done_ns > window.begin_ns:
+            seconds[Doing.FETCH] += overlap_s(work.begin_ns, work.collate_ns, window)
+            seconds[Doing.COLLATE] += overlap_s(work.collate_ns, work.done_ns, window)
+    if since_last is not None:
+        seconds[since_last] += overlap_s(works[-1].done_ns, window.end_ns, window)
+    # Sending goes on in a thread of its own, while the worker waits or makes its next batch.
+    rest_s = max(0.0, window.seconds - sum(seconds.values()))
+    sending_s = sum(overlap_s(s.begin_ns, s.end_ns, window) for s in sents if s.end_ns > window.begin_ns)
+    seconds[Doing.SEND] += min(sending_s, rest_s)
+    seconds[Doing.WAIT] += rest_s - min(sending_s, rest_s)
     return max(seconds, key=lambda doing: seconds[doing])

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unstarve.cli import bench, compare, demo, ideal, pack, report, run, serve, trace, whatif
+from unstarve.cli import bench, compare, demo, ideal, pack, report, run, serve, top, trace, whatif
 
 app = typer.Typer(
     name="unstarve",
@@ -23,6 +23,7 @@ app.command("run")(run.run)
 app.command("ideal")(ideal.ideal)
 app.command("report")(report.report)
 app.command("compare")(compare.compare)
+app.command("top")(top.top)
 app.command("trace")(trace.trace)
 app.command("serve")(serve.serve)
 app.command("pack")(pack.pack)

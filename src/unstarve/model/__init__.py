@@ -28,6 +28,7 @@ from unstarve.model.concluded import (
 )
 from unstarve.model.device import GpuSummary, Reading, Stall
 from unstarve.model.live import Live, LoaderNow, MemoryNow, RunState, Tail, TrainerNow, WorkerNow
+from unstarve.model.memory import MemoryLine, MemorySummary
 from unstarve.model.pulse import Pulse
 from unstarve.model.recorded import (
     Batch,
@@ -80,7 +81,9 @@ __all__ = [
     "Loader",
     "LoaderNow",
     "LoaderSummary",
+    "MemoryLine",
     "MemoryNow",
+    "MemorySummary",
     "Overhead",
     "Part",
     "Phase",

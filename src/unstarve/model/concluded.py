@@ -8,6 +8,7 @@ from typing import Any
 
 from unstarve.model.causes import Cause, State
 from unstarve.model.device import GpuSummary
+from unstarve.model.memory import MemorySummary
 from unstarve.model.views import Lane
 from unstarve.model.whatif import Foresight, WhatIf
 
@@ -218,5 +219,7 @@ class Diagnosis:
     """The loader under other numbers of workers; None where it cannot be modelled."""
     foresight: Foresight | None = field(default=None, repr=False, compare=False)
     """Predicts what advice would gain; None where the loader cannot be modelled."""
+    memory: MemorySummary | None = None
+    """Of the rank that waited the most; None where nobody looked, as in older runs."""
     walk: tuple[str, ...] = ()
     """The questions people ask in turn, with this run's answers."""

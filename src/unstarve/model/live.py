@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from unstarve.model.causes import Cause
+from unstarve.model.causes import Cause, State
 from unstarve.model.recorded import Run
 from unstarve.model.views import Doing
 
@@ -144,5 +144,7 @@ class Live:
     memory: MemoryNow
     silent_s: float | None = None
     """Since the processes wrote anything: a second or so is usual."""
+    looks: State | None = None
+    """What a verdict on the last seconds alone would be; never inconclusive, but None."""
     trainers: tuple[TrainerNow, ...] = field(default_factory=tuple)
     """By rank; none until the first batch was delivered."""

@@ -49,6 +49,7 @@ def report(diagnosis: Diagnosis) -> dict[str, Any]:
         "whatif": plain_whatif(d.whatif),
         "health": [],
         "gpu": _plain(d.gpu),
+        "memory": _plain(d.memory),
         "overhead": _plain(d.overhead),
         "system": dict(d.system),
         "walk": list(d.walk),

@@ -1,7 +1,7 @@
 """`Views` → a trace in the Trace Event Format, as ui.perfetto.dev and chrome://tracing open it.
 
-One track per lane; the queue's depth as a counter; an arrow from where a worker began a batch to the step
-that used it. Times are microseconds, as the format wants them.
+One track per lane; the queue's depth and memory as counters; an arrow from where a worker began a batch to
+the step that used it. Times are microseconds, as the format wants them.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ def _events(diagnosis: Diagnosis, views: Views) -> Iterator[dict[str, Any]]:
         if story.ready is not None:
             ready = {"ready": story.ready}
             yield {**_at("C", 0), "name": "queue depth", "ts": _us(story.ask_s), "args": ready}
+    for line in diagnosis.memory.lines if diagnosis.memory else ():
+        for at_s, count in zip(line.at_s, line.bytes, strict=True):
+            yield {**_at("C", 0), "name": f"memory: {line.name}", "ts": _us(at_s), "args": {"bytes": count}}
     for border in views.epochs:
         name = f"{border.loader}: epoch {border.epoch}"
         yield {**_at("i", 1), "name": name, "ts": _us(border.begin_s), "s": "p"}

@@ -16,7 +16,7 @@ from unstarve.present.advice import advice, walk
 from unstarve.present.lanes import lanes
 from unstarve.present.units import times
 
-_COLOURS = {State.STARVED: "red", State.TIGHT: "yellow", State.FED: "green", State.INCONCLUSIVE: "cyan"}
+COLOURS = {State.STARVED: "red", State.TIGHT: "yellow", State.FED: "green", State.INCONCLUSIVE: "cyan"}
 _BAR_WIDTH = 24
 _SHORTEST_BAR = 6
 _BESIDE_BAR = 34
@@ -66,11 +66,11 @@ def print_comparison(result: Comparison, console: Console) -> None:
 
 
 def _card(d: Diagnosis) -> Panel:
-    title = Text(f" {d.verdict.state.upper()} ", f"bold reverse {_COLOURS[d.verdict.state]}")
+    title = Text(f" {d.verdict.state.upper()} ", f"bold reverse {COLOURS[d.verdict.state]}")
     lines: list[RenderableType] = [Text(d.verdict.headline, "bold")]
     lines += [Text(f"· {line}") for line in d.verdict.evidence]
     return Panel(Group(*lines), title=title, title_align="left", box=box.ROUNDED,
-                 border_style=_COLOURS[d.verdict.state], padding=(0, 1))  # fmt: skip
+                 border_style=COLOURS[d.verdict.state], padding=(0, 1))  # fmt: skip
 
 
 def _numbers(d: Diagnosis) -> Table | None:
@@ -159,7 +159,7 @@ def _comparison_cells(row: Row) -> tuple[str, str, str, str]:
 
 
 def _state(d: Diagnosis) -> Text:
-    return Text(d.verdict.state, _COLOURS[d.verdict.state])
+    return Text(d.verdict.state, COLOURS[d.verdict.state])
 
 
 def _spread(spread: Spread) -> str:

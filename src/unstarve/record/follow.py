@@ -37,6 +37,7 @@ class Follower:
         self._listed_ns = -1
         self._identity: tuple[int, int] | None = None
         self._result: dict[str, Any] | None = None
+        self._host = socket.gethostname()
         self._written_s: float | None = None
         """When anything was written last, in seconds since 1970."""
 
@@ -47,7 +48,7 @@ class Follower:
             self._look_for_parts()
             for file in list(self._files.values()):
                 self._read_new(file)
-        self._forget_the_gone()
+            self._forget_the_gone()
         return self._tail()
 
     def _look_for_result(self) -> None:
@@ -82,16 +83,18 @@ class Follower:
         if file.ended:
             return
         for stream, kind, row_size, payload in file.read():
-            recent = self._recents.setdefault(stream, Recent(file))
+            recent = self._recents.get(stream)
+            if recent is None:
+                recent = self._recents[stream] = Recent(file)
             recent.take(kind, row_size, payload)
         self._written_s = max(self._written_s or 0.0, file.written_s)
 
     def _forget_the_gone(self) -> None:
         """Workers that ended, and those whose end nobody saw: epochs would add more and more of them."""
-        now_ns, host = time.perf_counter_ns(), socket.gethostname()
+        now_ns = time.perf_counter_ns()
         for stream, recent in list(self._recents.items()):
             who = recent.who
-            if who is None or not who.worker or who.host != host:
+            if who is None or not who.worker or who.host != self._host:
                 continue
             ended = who.end_ns is not None and who.end_ns < now_ns - WINDOW_S * 1e9
             silent = recent.file.written_s < time.time() - _SILENT_S
@@ -109,7 +112,7 @@ class Follower:
         }
         silent_s = None if self._written_s is None else max(0.0, time.time() - self._written_s)
         # Who started it may be on another machine, or be gone while training goes on and writes.
-        alive = launch is not None and launcher_alive(launch)
+        writes = silent_s is not None and silent_s < _SILENT_S
         return Tail(
             run=Run(
                 path=str(self.path),
@@ -118,7 +121,7 @@ class Follower:
                 started_at=launch["started_at"] if launch else 0.0,
                 processes=tuple(sorted(processes, key=lambda p: (p.rank is None, p.rank or 0, p.start_ns))),
                 exit_code=None if self._result is None else self._result["exit_code"],
-                live=self._result is None and (alive or (silent_s is not None and silent_s < _SILENT_S)),
+                live=self._result is None and (writes or (launch is not None and launcher_alive(launch))),
                 lost=(),
             ),
             delivered=delivered,

@@ -15,8 +15,10 @@ from unstarve.model import Process
 from unstarve.record import format as f
 from unstarve.record.reader import EVENT_OF, Stream, check_header, chunk_at, epochs_of, process_of
 
-_MOST_ROWS = 500
+_MOST_ROWS = 300
 """Of a kind and process: enough for the last seconds, or for the last moment of very fast steps."""
+_MOST_WORK = 100
+"""The same of a worker, as there are many of them."""
 _READ_BYTES = 1 << 22
 _REPEATED = {"sampled", "system", "transforms", "device", "lost", "end"}
 """Kinds of META of which only the newest matters here."""
@@ -24,12 +26,15 @@ _FIELDS = {
     f.BATCH: "batches",
     f.WORK: "works",
     f.SENT: "sents",
-    f.RECEIVED: "receipts",
     f.STALL: "stalls",
     f.GAUGE: "readings",
     f.PULSE: "pulses",
 }
-"""Where a `Process` has the events of a kind."""
+"""Where a `Process` has the events of a kind. The others are not needed to see what happens now."""
+_KEPT = {
+    kind: _MOST_WORK if kind in (f.WORK, f.SENT) else _MOST_ROWS
+    for kind in (*_FIELDS, f.EPOCH_BEGIN, f.EPOCH_END)
+}
 
 
 @dataclass
@@ -108,7 +113,7 @@ class Recent:
         self._who: Process | None = None
         self._raw: dict[int, deque[tuple[int, bytes]]] = {}
         """Rows that came in since the last time, still packed."""
-        self._events: dict[int, deque[Any]] = {kind: deque(maxlen=_MOST_ROWS) for kind in f.ROW_KINDS}
+        self._events: dict[int, deque[Any]] = {kind: deque(maxlen=most) for kind, most in _KEPT.items()}
 
     @property
     def who(self) -> Process | None:
@@ -121,14 +126,14 @@ class Recent:
         """One chunk that the process wrote; kinds that a later version added are passed over."""
         if kind == f.META:
             self._take_meta(json.loads(payload))
-        elif kind in f.ROW_KINDS and row_size >= f.ROW_KINDS[kind].size:
+        elif kind in _KEPT and row_size >= f.ROW_KINDS[kind].size:
             if kind == f.BATCH:
                 rows = struct.Struct(f"<HH{row_size - 4}x").iter_unpack(payload)
                 self.delivered.update(loader for loader, flags in rows if not flags & f.NESTED)
             raw = self._raw.setdefault(kind, deque())
             raw.append((row_size, payload))
             # The oldest go unread when those behind them are enough.
-            while len(raw) > _MOST_ROWS:
+            while len(raw) > _KEPT[kind]:
                 raw.popleft()
 
     def process(self) -> Process | None:
@@ -153,13 +158,11 @@ class Recent:
     def _unpack(self) -> None:
         for kind, raw in self._raw.items():
             layout, event_of = f.ROW_KINDS[kind], EVENT_OF.get(kind, lambda row: row)
-            newest: deque[tuple[Any, ...]] = deque()
-            for row_size, payload in reversed(raw):
-                for at in range(len(payload) - row_size, -1, -row_size):
-                    newest.appendleft(layout.unpack_from(payload, at))
-                    if len(newest) == _MOST_ROWS:
-                        break
-                if len(newest) == _MOST_ROWS:
-                    break
-            self._events[kind].extend(map(event_of, newest))
+            needed, first = _KEPT[kind], len(raw)
+            while needed > 0 and first > 0:
+                first -= 1
+                needed -= len(raw[first][1]) // raw[first][0]
+            for row_size, payload in list(raw)[first:]:
+                rows = struct.Struct(f"{layout.format}{row_size - layout.size}x").iter_unpack(payload)
+                self._events[kind].extend(map(event_of, rows))
         self._raw = {}

@@ -121,6 +121,12 @@ def test_rates_and_shares_are_those_of_the_last_seconds() -> None:
     assert (trainer.loader.name, trainer.loader.position, trainer.loader.queue_room) == ("train", 49, 4)
 
 
+@pytest.mark.parametrize(("wait_ms", "looks"), [(2, "fed"), (10, "tight"), (40, "starved")])
+def test_the_last_seconds_have_a_state_by_the_thresholds_of_the_verdict(wait_ms: int, looks: str) -> None:
+    assert now(process_of(steps(60, 100, wait_ms))).looks == looks
+    assert now().looks is None
+
+
 def test_the_start_of_an_epoch_is_waiting() -> None:
     process = replace(process_of(steps(60, 100, 0)), epochs=(Epoch(0, 0, 2000 * MS, 4500 * MS, 0, False),))
     assert now(process).wait_share == pytest.approx(0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from pathlib import Path
@@ -13,6 +14,7 @@ from large_run import large_run
 from fakes import run_of
 from unstarve.analyze.views import views_of
 from unstarve.api import diagnose
+from unstarve.model import MemoryLine, MemorySummary
 from unstarve.present.perfetto import trace
 
 
@@ -53,6 +55,21 @@ def test_an_arrow_leads_from_each_fetch_to_the_step_that_used_it(traced: dict[st
 def test_the_queue_is_a_counter_and_epochs_are_marks(traced: dict[str, Any]) -> None:
     assert len(of_phase(traced, "C")) == 40
     assert [mark["name"] for mark in of_phase(traced, "i")] == ["train: epoch 0"]
+
+
+def test_memory_is_a_counter_per_line_and_none_where_nobody_looked(traced: dict[str, Any]) -> None:
+    lines = (MemoryLine("training", (0.0, 1.0), (10, 20)), MemoryLine("/dev/shm", (1.0,), (5,)))
+    run = large_run(40, 2)
+    diagnosis = dataclasses.replace(diagnose(run), memory=MemorySummary(20, None, 5, None, lines))
+    counters = [
+        (event["name"], event["ts"], event["args"]["bytes"])
+        for event in of_phase(trace(diagnosis, views_of(run)), "C")
+        if event["name"].startswith("memory")
+    ]
+    assert counters == [
+        ("memory: training", 0, 10), ("memory: training", 1e6, 20), ("memory: /dev/shm", 1e6, 5)
+    ]  # fmt: skip
+    assert not any(event["name"].startswith("memory") for event in of_phase(traced, "C"))
 
 
 def test_a_run_without_batches_gives_an_empty_trace() -> None:

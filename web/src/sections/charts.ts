@@ -1,7 +1,7 @@
 import uPlot from "uplot";
 import type { Histogram, Report, Views } from "../data";
 import { colour, el, section } from "../dom";
-import { duration, number } from "../format";
+import { bytes, duration, number } from "../format";
 import { onTheme } from "../theme";
 
 type Build = (width: number) => { options: uPlot.Options; data: uPlot.AlignedData };
@@ -110,22 +110,39 @@ export function whatif(report: Report): HTMLElement | null {
 }
 
 export function memory(report: Report): HTMLElement | null {
-  const lines = report.memory ?? [];
-  if (lines.length === 0) return null;
+  const found = report.memory;
+  if (!found || found.lines.length === 0) return null;
+  const { lines } = found;
   const at = [...new Set(lines.flatMap((line) => line.at_s))].sort((a, b) => a - b);
   const place = new Map(at.map((value, index) => [value, index]));
   const palette = ["accent", "cause-cpu", "cause-remote", "cause-handoff", "cause-order", "cause-disk"];
   const build: Build = (width) => ({
     data: [at, ...lines.map((line) => {
       const column: (number | null | undefined)[] = new Array<number | undefined>(at.length).fill(undefined);
-      line.at_s.forEach((when, i) => { column[place.get(when) ?? 0] = (line.bytes[i] ?? 0) / 1e6; });
+      line.at_s.forEach((when, i) => { column[place.get(when) ?? 0] = line.bytes[i] ?? 0; });
       return column as (number | null)[];
     })],
     options: {
-      width, height: 220, scales: { x: { time: false } },
-      axes: [{ ...axis((s) => `${number(s)} s`), size: 34 }, axis((mb) => `${number(mb)} MB`, 76)],
-      series: [{ label: "at" }, ...lines.map((line, i) => ({ label: line.name, stroke: colour(palette[i % palette.length] ?? "accent"), width: 1.5, spanGaps: true }))],
+      width, height: 220, scales: { x: { time: false }, y: { range: (_, __, max) => [0, Math.max(max, 1) * 1.1] } },
+      axes: [{ ...axis((s) => `${number(s)} s`), size: 34 }, axis((size) => bytes(size), 76)],
+      series: [
+        { label: "at", value: (_, at) => (at === null ? "" : `${number(at)} s`) },
+        ...lines.map((line, i): uPlot.Series => ({
+          label: line.name, stroke: colour(palette[i % palette.length] ?? "accent"), width: 1.5, spanGaps: true,
+          value: (_, size) => (size === null || size === undefined ? "" : bytes(size)),
+        })),
+      ],
     },
   });
-  return section("memory", "Memory over time", chart(build, "memory of training, workers and shared memory"));
+  return section("memory", "Memory over time", chart(build, "memory of training, workers and shared memory"),
+    el("p", { class: "note" }, peaks(found)));
+}
+
+function peaks(found: NonNullable<Report["memory"]>): string {
+  const known: [string, number | null][] = [
+    ["training", found.training_peak_bytes], ["workers together", found.workers_peak_bytes], ["/dev/shm", found.shm_peak_bytes],
+  ];
+  const told = known.flatMap(([name, peak]) => (peak === null ? [] : [`${name} ${bytes(peak)}`]));
+  const room = found.shm_total_bytes === null || found.shm_peak_bytes === null ? "" : ` of ${bytes(found.shm_total_bytes)}`;
+  return `Most at once: ${told.join(", ")}${room}. What a forked worker shares with training counts in both.`;
 }

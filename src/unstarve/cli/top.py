@@ -1,0 +1,185 @@
+"""`unstarve top [RUN]`: a training that is being recorded, live in the terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections import deque
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live as Screen
+from rich.text import Text
+
+from unstarve.analyze.live import live_of
+from unstarve.api import diagnose, load_run
+from unstarve.cli.keys import SUSPEND, Keys, listening
+from unstarve.errors import RunFileError, UnstarveError
+from unstarve.model import Live, RunState, Verdict
+from unstarve.present import json as json_view
+from unstarve.present.live import Look, pages, picture, verdict_line
+from unstarve.present.live_workers import WorkerOrder
+from unstarve.record.follow import Follower, newest_running
+
+_MOST_HISTORY = 64
+_USUAL_S = 1.0
+_LONGEST_S = 5.0
+_COST = 0.01
+"""Share of a core that looking on may take, unless somebody wants it more often."""
+_ANY_HEIGHT = 10_000
+_NEXT_ORDER = {
+    WorkerOrder.PLACE: WorkerOrder.BUSIEST,
+    WorkerOrder.BUSIEST: WorkerOrder.NONE,
+    WorkerOrder.NONE: WorkerOrder.PLACE,
+}
+
+
+def top(
+    run: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[RUN]",
+            help="The run file that is being written. [default: the newest running one in this folder]",
+            show_default=False,
+        ),
+    ] = None,
+    interval: Annotated[
+        float | None,
+        typer.Option(
+            "--interval",
+            "-i",
+            min=0.1,
+            max=3600,
+            metavar="S",
+            help="Seconds between looks. [default: 1, or what keeps looking below 1 % of a core]",
+            show_default=False,
+        ),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print one picture and leave; as in a pipe.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what is known now as JSON and leave.")
+    ] = False,
+) -> None:
+    """Watch a training that `unstarve run` records: throughput, waiting, queue, workers, memory.
+
+    Start the training in one terminal, `unstarve run train.py`, and this in another one. Keys: `q` quits, `?`
+    helps. The training is not touched, whatever happens here.
+    """
+    path = _running() if run is None else run
+    follower, console = Follower(path), Console()
+    if as_json:
+        typer.echo(json.dumps(json_view.live(live_of(follower.read())), indent=2))
+    elif once or not console.is_terminal or console.is_dumb_terminal:
+        _print_once(live_of(follower.read()), console)
+    else:
+        last = _Watching(follower, console, interval).run()
+        if last is not None and last.state is not RunState.RUNNING:
+            _print_once(last, console)
+
+
+def press(look: Look, key: str, count: int) -> Look | None:
+    """What is to be seen after a key was pressed, with so many pages; None to leave."""
+    if key == "q":
+        return None
+    if key == "?":
+        return replace(look, helps=not look.helps)
+    if key == "p":
+        return replace(look, paused=not look.paused)
+    if key == "w":
+        return replace(look, order=_NEXT_ORDER[look.order])
+    if key in ("right", "left") and count > 1:
+        step = 1 if key == "right" else -1
+        page = (0 if step > 0 else count - 1) if look.page is None else look.page + step
+        return replace(look, page=page if 0 <= page < count else None)  # past the last: whichever trains
+    return look
+
+
+def _running() -> Path:
+    found = newest_running(Path())
+    if found is None:
+        raise RunFileError(
+            "no run is being recorded in this folder; start one in another terminal with "
+            "`unstarve run train.py`, or name the file of a run elsewhere"
+        )
+    return found
+
+
+def _print_once(live: Live, console: Console) -> None:
+    console.print(picture(live, Look(), console.width, _ANY_HEIGHT), soft_wrap=True, highlight=False)
+    if live.state is not RunState.RUNNING:
+        console.print(Text())
+        console.print(verdict_line(live.state, live.exit_code, _verdict(live.path)), highlight=False)
+
+
+def _verdict(path: str) -> Verdict | None:
+    """Of the whole run; None where it cannot be read."""
+    try:
+        return diagnose(load_run(path)).verdict
+    except UnstarveError:
+        return None
+
+
+class _Watching:
+    """The live view: looks, draws, listens."""
+
+    def __init__(self, follower: Follower, console: Console, interval_s: float | None) -> None:
+        self._follower = follower
+        self._console = console
+        self._interval_s = interval_s
+        self._history: deque[float | None] = deque(maxlen=_MOST_HISTORY)
+        self._look = Look()
+        self._live: Live | None = None
+
+    def run(self) -> Live | None:
+        """Until the run ends or somebody leaves; what was seen last."""
+        while self._watch() == SUSPEND:
+            os.kill(os.getpid(), signal.SIGSTOP)  # with the terminal given back; goes on here when it may
+        return self._live
+
+    def _watch(self) -> str | None:
+        with listening() as keys:
+            self._look = replace(self._look, keys=keys.keyboard is not None)
+            # Nothing of ours runs beside: the screen is drawn when there is something new.
+            with Screen(
+                console=self._console,
+                screen=True,
+                auto_refresh=False,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            ) as screen:
+                return self._loop(screen, keys)
+
+    def _loop(self, screen: Screen, keys: Keys) -> str | None:
+        next_s, spent_s = time.monotonic(), 0.0
+        while True:
+            began_s = time.thread_time()
+            if time.monotonic() >= next_s:
+                next_s = time.monotonic() + self._pause_s(spent_s)
+                spent_s = 0.0
+                if not self._look.paused or self._live is None:
+                    self._live = live_of(self._follower.read())
+                    self._history.append(self._live.wait_share)
+                    if self._live.state is not RunState.RUNNING:
+                        return None
+            assert self._live is not None
+            look = replace(self._look, history=tuple(self._history))
+            width, height = self._console.size
+            screen.update(picture(self._live, look, width, height), refresh=True)
+            spent_s += time.thread_time() - began_s
+            key = keys.wait(next_s - time.monotonic())
+            if key == SUSPEND:
+                return SUSPEND
+            if key is not None:
+                pressed = press(self._look, key, len(pages(self._live)))
+                if pressed is None:
+                    return None
+                self._look = pressed
+
+    def _pause_s(self, spent_s: float) -> float:
+        """From one look to the next, if the last one took so much CPU time."""
+        return self._interval_s or min(max(_USUAL_S, spent_s / _COST), _LONGEST_S)
