@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import signal
 import subprocess
@@ -45,7 +46,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
     def begin(*options: str) -> Server:
         command = [str(UNSTARVE), "serve", str(tmp_path), "--port", "0", *options]
-        started.append(subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True))
+        started.append(subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True, start_new_session=True))
         servers.append(Server(started[-1]))
         return servers[-1]
 
@@ -71,7 +72,10 @@ def test_it_ends_with_an_open_live_view_and_leaves_no_process(
         assert server.web.get("/run/done.unstarve").status_code == 200
         children = server.children()
         assert children
-        server.process.send_signal(number)
+        if number == signal.SIGINT:
+            os.killpg(server.process.pid, number)  # a terminal tells the whole group
+        else:
+            server.process.send_signal(number)
         _, errors = server.process.communicate(timeout=LONGEST_S)
         assert server.process.returncode == (0 if number == signal.SIGINT else -number)
         assert errors == ""

@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait
@@ -77,7 +77,9 @@ class Desk:
             self._pool = self._make_pool()
         pool = self._pool
         try:
-            return await asyncio.wrap_future(pool.submit(job, *args, **kwargs))
+            with _interrupts_held():  # handing over may start a process
+                handed_over = pool.submit(job, *args, **kwargs)
+            return await asyncio.wrap_future(handed_over)
         except BrokenProcessPool:
             if self._pool is pool:
                 self._end()
@@ -97,9 +99,18 @@ class Desk:
                 process.terminate()
 
 
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """A process started in here never hears of Ctrl-C, which is the server's, not even while it begins."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _begin() -> None:
-    """In a new process: Ctrl-C is the server's, the cores are training's; without the server, go."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """In a new process: the cores are training's, and without the server there is nothing to do."""
     with contextlib.suppress(OSError):
         os.nice(_NICER)
     parent = multiprocessing.parent_process()
