@@ -21,7 +21,7 @@ help:
 	@echo "make lint    ruff, mypy --strict, import rules"
 	@echo "make bench   what unstarve itself costs"
 	@echo "make native-check   the native tests under ASan, UBSan and TSan"
-	@echo "make web            build the report's page from web/ into the package"
+	@echo "make web            build the pages from web/ into the package"
 	@echo "make clean   remove everything these made"
 
 demo: $(VENV)/.built
@@ -61,8 +61,11 @@ web: web/node_modules/.installed
 	@cd web && npm run --silent build
 
 web-check: web/node_modules/.installed
-	@cd web && npm run --silent build -- --outDir ../build/page --logLevel warn
-	@diff -r build/page src/unstarve/present/page || { echo "the built page is stale: run make web" >&2; exit 1; }
+	@rm -rf build/package
+	@cd web && UNSTARVE_PACKAGE=../build/package npm run --silent build
+	@for folder in present/page web/page; do \
+	  diff -r build/package/$$folder src/unstarve/$$folder || \
+	    { echo "the built pages are stale: run make web" >&2; exit 1; }; done
 
 web/node_modules/.installed: web/package.json web/package-lock.json
 	@cd web && $(call TWICE,npm install --silent --no-save --no-audit --no-fund)

@@ -2,9 +2,11 @@
 
     UnstarveError               exit 2
     ├── UsageError              the caller asked for something that makes no sense
+    │   └── UploadTooLargeError a file is larger than the server takes
     ├── RunFileError            a run file cannot be used
     │   ├── NotARunError        not written by unstarve
     │   ├── NewerFormatError    written by a newer unstarve
+    │   ├── NoSuchRunError      no run of this name is listed
     │   └── RunExistsError      the name is taken, by a finished run or one being recorded
     ├── LogError                a loader log cannot be read
     ├── CacheError              a dataset cannot be cached
@@ -31,6 +33,10 @@ class UsageError(UnstarveError, ValueError):
     """The caller asked for something that makes no sense."""
 
 
+class UploadTooLargeError(UsageError):
+    """A file is larger than the server takes."""
+
+
 class RunFileError(UnstarveError):
     """A run file cannot be used."""
 
@@ -41,6 +47,10 @@ class NotARunError(RunFileError):
 
 class NewerFormatError(RunFileError):
     """Written by a newer unstarve than this one."""
+
+
+class NoSuchRunError(RunFileError):
+    """No run of this name is listed; it may have been deleted or renamed."""
 
 
 class RunExistsError(RunFileError):

@@ -73,8 +73,8 @@ export interface Comparison {
   gates: { expression: string; failed: boolean; reason: string }[];
 }
 export type Page =
-  | { page: "report"; report: Report; views: ViewColumns | null }
-  | { page: "comparison"; comparison: Comparison; a: Packed; b: Packed };
+  | { page: "report"; home?: string | null; report: Report; views: ViewColumns | null }
+  | { page: "comparison"; home?: string | null; comparison: Comparison; a: Packed; b: Packed };
 interface Packed { report: Report; views: ViewColumns | null }
 
 export async function unpack(text: string): Promise<Page> {

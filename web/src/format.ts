@@ -1,6 +1,7 @@
 // Numbers as a person reads them: three digits where they matter.
 
 export function number(value: number): string {
+  if (value === 0) return "0";
   if (value >= 100) return Math.round(value).toLocaleString("en");
   return value.toFixed(value >= 10 ? 1 : value >= 0.1 ? 2 : 3);
 }

@@ -23,16 +23,17 @@ function sections(page: Page): (HTMLElement | null)[] {
   return reportSections(readRun(page));
 }
 
-function header(command: string[]): HTMLElement {
+function header(command: string[], home: string | null): HTMLElement {
   return el("header", {},
-    el("span", { class: "logo" }, "unstarve"), el("code", { class: "command", title: command.join(" ") }, command.join(" ")),
+    home === null ? el("span", { class: "logo" }, "unstarve") : el("a", { class: "logo", href: home, title: "all runs" }, "← unstarve"),
+    el("code", { class: "command", title: command.join(" ") }, command.join(" ")),
     el("button", { type: "button", class: "theme", title: "light or dark", "aria-label": "switch between light and dark", click: toggleTheme }, "◐"));
 }
 
 export function show(page: Page, into: HTMLElement): void {
   const command = page.page === "report" ? page.report.run.command : page.b.report.run.command;
   const parts = sections(page).filter((part) => part !== null);
-  into.replaceChildren(header(command), ...parts);
+  into.replaceChildren(header(command, page.home ?? null), ...parts);
   into.dataset["ready"] = "true";
 }
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from unstarve.cli import bench, compare, demo, ideal, pack, report, run, top, trace, whatif
+from unstarve.cli import bench, compare, demo, ideal, pack, report, run, serve, top, trace, whatif
 
 
 class _Verb(TyperCommand):
@@ -49,6 +49,7 @@ app.command("report", cls=_Verb)(report.report)
 app.command("compare", cls=_Verb)(compare.compare)
 app.command("top", cls=_Verb)(top.top)
 app.command("trace", cls=_Verb)(trace.trace)
+app.command("serve", cls=_Verb)(serve.serve)
 app.command("pack", cls=_Verb)(pack.pack)
 app.command("whatif", cls=_Verb)(whatif.whatif)
 app.command("demo", cls=_Verb)(demo.demo)

@@ -40,8 +40,8 @@ def compare(
     """
     result = api.compare(a, b, fail_if or ())
     if html is not None:
-        views = (api.views_of(api.load_run(path)) for path in (a, b))
-        write_page(html, comparison_page(result, *views))
+        views_a, views_b = (api.views_of(api.load_run(path)) for path in (a, b))
+        write_page(html, comparison_page(result, views_a, views_b))
     if as_json:
         typer.echo(json.dumps(json_view.comparison(result), indent=2))
     elif html is None:

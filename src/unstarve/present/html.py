@@ -41,16 +41,19 @@ _PAGE = """<!doctype html>
 """
 
 
-def report_page(diagnosis: Diagnosis, views: Views | None) -> str:
-    """The report of one run as one HTML file."""
+def report_page(diagnosis: Diagnosis, views: Views | None, home: str | None = None) -> str:
+    """The report of one run as one HTML file; `home` is an address that its head leads back to."""
     title = f"{diagnosis.verdict.state}: {diagnosis.verdict.headline}"
-    return page(title, {"page": "report", **_one(diagnosis, views)})
+    return page(title, {"page": "report", "home": home, **_one(diagnosis, views)})
 
 
-def comparison_page(result: Comparison, views_a: Views | None, views_b: Views | None) -> str:
-    """Two runs side by side as one HTML file."""
+def comparison_page(
+    result: Comparison, views_a: Views | None, views_b: Views | None, home: str | None = None
+) -> str:
+    """Two runs side by side as one HTML file; `home` as above."""
     data = {
         "page": "comparison",
+        "home": home,
         "comparison": {k: v for k, v in comparison_json(result).items() if k not in ("a", "b")},
         "a": _one(result.a, views_a),
         "b": _one(result.b, views_b),
@@ -61,12 +64,17 @@ def comparison_page(result: Comparison, views_a: Views | None, views_b: Views | 
 def page(title: str, data: Mapping[str, Any]) -> str:
     """Any data that the page's script knows how to show."""
     script, style = _asset("page.js"), _asset("page.css")
-    policy = (
+    return _PAGE.format(
+        policy=policy(), title=html.escape(title), style=style, script=script, data=packed(data)
+    )
+
+
+def policy() -> str:
+    """The content security policy of every page: what is in it may run, and nothing else."""
+    script, style = _asset("page.js"), _asset("page.css")
+    return (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-    return _PAGE.format(
-        policy=policy, title=html.escape(title), style=style, script=script, data=packed(data)
     )
 
 

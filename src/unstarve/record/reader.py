@@ -45,14 +45,16 @@ class Stream:
         return next((m for m in reversed(self.metas) if m["meta"] == name), None)
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: Path, *, parts: bool = True) -> Run:
     """Read a run file, finished, cut short or still being written.
 
-    Raises `RunFileError` when there is nothing to read; damage inside the file ends up in `Run.lost`.
+    ``parts=False`` leaves out what lies beside the run file: of a run that is being recorded, all but what
+    its launcher knows, which takes no time. Raises `RunFileError` when there is nothing to read; damage
+    inside the file ends up in `Run.lost`.
     """
     streams: dict[int, Stream] = {}
     lost: list[str] = []
-    for file in _files(path):
+    for file in _files(path) if parts else _files(path)[:1]:
         if any(stream.meta("result") for stream in streams.values()):
             break  # the parts are in the run file already; only their removal is yet to come
         _scan(file, streams, lost)
@@ -81,7 +83,7 @@ def read_run(path: Path) -> Run:
 def is_live(path: Path) -> bool:
     """Whether an unstarve is recording into this run right now."""
     try:
-        return read_run(path).live
+        return read_run(path, parts=False).live
     except RunFileError:
         return False
 

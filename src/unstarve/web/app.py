@@ -1,0 +1,184 @@
+"""Addresses and what answers them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import traceback
+from collections.abc import AsyncIterator
+from dataclasses import asdict, dataclass
+from importlib import resources
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from unstarve.errors import (
+    NoSuchRunError,
+    RunExistsError,
+    StoppedError,
+    UnstarveError,
+    UploadTooLargeError,
+    UsageError,
+)
+from unstarve.web.desk import Desk
+from unstarve.web.folder import RunFolder
+from unstarve.web.guard import Access, Guard
+from unstarve.web.jobs import comparison_html, report_html
+from unstarve.web.live import LiveViews
+from unstarve.web.pages import as_json, ready_page, refusal, shell
+from unstarve.web.shelf import Line, Shelf
+from unstarve.web.upload import take_upload
+
+_ASSETS = {"app.js": "text/javascript; charset=utf-8", "app.css": "text/css; charset=utf-8"}
+_STATUS: tuple[tuple[type[UnstarveError], int], ...] = (
+    (NoSuchRunError, 404),
+    (RunExistsError, 409),
+    (UploadTooLargeError, 413),
+    (UsageError, 400),
+    (StoppedError, 503),
+)
+"""The first that fits; other errors of ours are about what a run holds: 422."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the app takes."""
+
+    upload_bytes: int
+
+
+class WebApp:
+    """The state behind the addresses. Made inside the event loop that serves it."""
+
+    def __init__(self, folder: RunFolder, desk: Desk, limits: Limits) -> None:
+        self.folder = folder
+        self.desk = desk
+        self.limits = limits
+        self.shelf = Shelf(desk)
+        self.closing = asyncio.Event()
+        self.live = LiveViews(self.closing)
+
+    def close(self) -> None:
+        """Let go of everything that a request may be waiting for; may be called again."""
+        self.closing.set()
+        self.shelf.close()
+        self.desk.close()
+
+
+def build_app(folder: RunFolder, access: Access, limits: Limits, desk: Desk | None = None) -> Starlette:
+    """The app for a folder of runs; `desk` is closed with it."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        app.state.web = WebApp(folder, desk or Desk(), limits)
+        try:
+            yield
+        finally:
+            app.state.web.close()
+
+    return Starlette(
+        routes=[
+            Route("/", _shell),
+            Route("/live/{id}", _shell),
+            Route("/run/{id}", _report),
+            Route("/compare", _comparison),
+            *(Route(f"/{name}", _asset) for name in _ASSETS),
+            Route("/api/runs", _list),
+            Route("/api/runs", _upload, methods=["PUT"]),
+            Route("/api/runs/{id}", _delete, methods=["DELETE"]),
+            Route("/api/runs/{id}/live", _live),
+        ],
+        middleware=[Middleware(Guard, access=access)],
+        exception_handlers={UnstarveError: _ours, HTTPException: _http, Exception: _unexpected},
+        lifespan=lifespan,
+    )
+
+
+def web(request: Request) -> WebApp:
+    """What stands behind the addresses."""
+    found = request.app.state.web
+    assert isinstance(found, WebApp)
+    return found
+
+
+async def _shell(request: Request) -> Response:
+    return shell()
+
+
+async def _asset(request: Request) -> Response:
+    name = request.url.path.removeprefix("/")
+    text = (resources.files("unstarve.web") / "page" / name).read_text("utf-8")
+    return Response(text, media_type=_ASSETS[name])
+
+
+async def _list(request: Request) -> Response:
+    app = web(request)
+    lines = app.shelf.lines(await asyncio.to_thread(app.folder.entries))  # the folder may be far away
+    return as_json(
+        {
+            "folder": str(app.folder.path.name or app.folder.path),
+            "max_upload_bytes": app.limits.upload_bytes,
+            "runs": [_plain(line) for line in lines],
+        }
+    )
+
+
+def _plain(line: Line) -> dict[str, Any]:
+    summary = None if line.summary is None else asdict(line.summary)
+    return {"id": line.entry.id, "name": line.entry.name, "stale": line.is_stale, "summary": summary}
+
+
+async def _report(request: Request) -> Response:
+    app = web(request)
+    entry = await asyncio.to_thread(app.folder.find, request.path_params["id"])
+    return ready_page(await app.desk.do(report_html, entry.path))
+
+
+async def _comparison(request: Request) -> Response:
+    app = web(request)
+    asked = [request.query_params.get(side, "") for side in ("a", "b")]
+    a, b = [await asyncio.to_thread(app.folder.find, run_id) for run_id in asked]
+    return ready_page(await app.desk.do(comparison_html, a.path, b.path))
+
+
+async def _upload(request: Request) -> Response:
+    app = web(request)
+    try:
+        entry = await take_upload(request, app.folder, app.desk, app.limits.upload_bytes)
+    except ClientDisconnect:
+        return Response(status_code=400)  # nobody is there to read it
+    return as_json({"id": entry.id, "name": entry.name}, 201)
+
+
+async def _delete(request: Request) -> Response:
+    await asyncio.to_thread(web(request).folder.delete, request.path_params["id"])
+    return Response(status_code=204)
+
+
+async def _live(request: Request) -> Response:
+    app = web(request)
+    entry = await asyncio.to_thread(app.folder.find, request.path_params["id"])
+    return StreamingResponse(app.live.events(entry), media_type="text/event-stream")
+
+
+async def _ours(request: Request, error: Exception) -> Response:
+    status = next((code for kind, code in _STATUS if isinstance(error, kind)), 422)
+    return refusal(request, status, str(error))
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    sentences = {404: "there is nothing at this address", 405: "this address does not take such a request"}
+    return refusal(request, error.status_code, sentences.get(error.status_code, error.detail))
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    print(f"unstarve: {request.method} {request.url.path!r} failed:", file=sys.stderr)
+    traceback.print_exception(error)
+    return refusal(request, 500, "the server failed at this; its terminal says why")

@@ -1,0 +1,144 @@
+"""What is worked out for a run. Runs in other processes: arguments and results are sent there and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unstarve import api
+from unstarve.analyze.diagnose import diagnose as analyze
+from unstarve.errors import RunFileError, UnstarveError
+from unstarve.model import Live, Run
+from unstarve.present.html import comparison_page, report_page
+from unstarve.record.reader import read_run
+
+RUNNING = "running"
+UNREADABLE = "unreadable"
+HOME = "/"
+_MOST_LETTERS = 300
+_LAST_TIME_S = 1e11  # in the year 5138
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A run's line in the list; what is not known is None."""
+
+    state: str
+    """A verdict's state, `RUNNING` or `UNREADABLE`."""
+    headline: str
+    cause: str | None = None
+    command: str = ""
+    started_at: float | None = None
+    """Seconds since 1970."""
+    wall_s: float | None = None
+    steps: int | None = None
+    steps_per_s: float | None = None
+    samples_per_s: float | None = None
+    headroom: float | None = None
+    """How many times as fast if data were free."""
+    cut_short: bool = False
+
+
+def summarize(path: Path) -> Summary:
+    """A run's line in the list; a run that cannot be read has one, too."""
+    try:
+        return _summary(read_run(path))
+    except UnstarveError as error:
+        return Summary(UNREADABLE, _short(_about(path, error)))
+    except Exception as error:  # whatever is wrong with one run, the others are listed
+        return Summary(UNREADABLE, _short(f"this run cannot be analysed: {error!r}"))
+
+
+def running(now: Live) -> Summary:
+    """The line of a run that is being recorded."""
+    return Summary(
+        RUNNING,
+        "being recorded now",
+        command=_words(now.command),
+        started_at=_time(now.started_at),
+        wall_s=_finite(now.elapsed_s),
+        steps=now.steps,
+        steps_per_s=_finite(now.steps_per_s),
+        samples_per_s=_finite(now.samples_per_s),
+    )
+
+
+def report_html(path: Path) -> str:
+    """The report's page. Raises `RunFileError` when the run cannot be shown."""
+    try:
+        run = read_run(path)
+        return report_page(api.diagnose(run), api.views_of(run), home=HOME)
+    except Exception as error:  # a file that breaks the analysis is a bad file, not a bad server
+        raise _cannot_show(path, error) from None
+
+
+def comparison_html(a: Path, b: Path) -> str:
+    """Two runs' page. Raises `RunFileError` when they cannot be compared."""
+    try:
+        views = [api.views_of(read_run(path)) for path in (a, b)]
+        return comparison_page(api.compare(a, b), views[0], views[1], home=HOME)
+    except Exception as error:  # the same
+        raise _cannot_show(a, error, b) from None
+
+
+def check(path: Path) -> str | None:
+    """What is wrong with a file that somebody wants to add; None when it is a run."""
+    try:
+        read_run(path)
+    except RunFileError as error:
+        return _about(path, error)
+    except Exception as error:  # whole chunks with anything at all in them
+        return f"the file is damaged: {error!r}"
+    return None
+
+
+def _summary(run: Run) -> Summary:
+    found = analyze(run)
+    return Summary(
+        state=found.verdict.state.value,
+        headline=_short(found.verdict.headline),
+        cause=found.verdict.cause.value,
+        command=_words(found.command),
+        started_at=_time(found.started_at),
+        wall_s=_finite(found.wall_s),
+        steps=found.steps,
+        steps_per_s=_finite(found.throughput.steps_per_s),
+        samples_per_s=_finite(found.throughput.samples_per_s),
+        headroom=None if found.headroom is None else _finite(found.headroom.speedup),
+        cut_short=found.cut_short,
+    )
+
+
+def _words(command: Sequence[object]) -> str:
+    return _short(" ".join(str(word) for word in command))
+
+
+def _short(text: str) -> str:
+    """A list of many runs has no room for a name that never ends."""
+    return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}…"
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no infinity."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _time(said: object) -> float | None:
+    """When a run began, if that can be: a damaged one may say anything."""
+    return said if isinstance(said, float) and 0 < said < _LAST_TIME_S else None
+
+
+def _cannot_show(path: Path, error: Exception, *others: Path) -> RunFileError:
+    if isinstance(error, UnstarveError):
+        return RunFileError(_about(path, error, *others))
+    return RunFileError(f"this run cannot be analysed: {error!r}")
+
+
+def _about(path: Path, error: UnstarveError, *others: Path) -> str:
+    """The error without the folders of this machine."""
+    text = str(error)
+    for known in (path, *others):
+        text = text.replace(str(known), known.name)
+    return text
