@@ -66,7 +66,7 @@ def test_stop_after_works_when_a_background_thread_takes_the_batches(project) ->
     project.write(
         "train.py",
         """
-        import atexit, queue, threading
+        import atexit, contextlib, queue, threading
         from data import *
         atexit.register(lambda: print("exit handler ran"))
         ready = queue.Queue(2)
@@ -79,8 +79,8 @@ def test_stop_after_works_when_a_background_thread_takes_the_batches(project) ->
         threading.Thread(target=feed, daemon=True).start()
         try:
             while True:
-                ready.get()
-                time.sleep(0.002)
+                with contextlib.suppress(queue.Empty):  # a thread that blocks for ever is not told to end
+                    ready.get(timeout=0.05)
         finally:
             print("cleaned up")
         """,

@@ -72,6 +72,5 @@ def test_a_hundred_thousand_steps_are_recorded_and_reported(project) -> None:
         """,
     )
     report = project.record("train.py")
-    assert report == project.report()
     assert report["run"]["steps"] == report["loaders"][0]["samples"] == 100_000
     assert (project.folder / "run.unstarve").stat().st_size < 100_000 * 120

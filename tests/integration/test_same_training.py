@@ -57,7 +57,7 @@ def surroundings():
     }
 
 if __name__ == "__main__":
-    result = {f"{w} {s}": train(w, s) for w, s in [(0, None), (2, "fork"), (2, "spawn"), (2, "forkserver")]}
+    result = {f"{w} {s}": train(w, s) for w, s in [(0, None), (2, "fork"), (1, "spawn"), (1, "forkserver")]}
     print(json.dumps({"trained": result, **surroundings()}))
 """
 

@@ -1,4 +1,4 @@
-"""Recording this very process wraps torch's loader for good: other tests must find it as it was."""
+"""What tests here share: torch as it was after a recording in this process, and logs that are never late."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from torch.utils.data import dataloader
 from torch.utils.data._utils import fetch, pin_memory, worker
+
+from unstarve.evaluate import log_file
 
 MODULES = (dataloader, fetch, pin_memory, worker)
 
@@ -24,8 +26,15 @@ def owners() -> list[Any]:
     return [*MODULES, *(cls for cls in classes if cls.__module__ != "builtins")]
 
 
+@pytest.fixture(autouse=True)
+def _no_write_is_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs are written when an epoch ends, however slow the disk is."""
+    monkeypatch.setattr(log_file, "_COSTLY_NS", log_file.NEVER_NS)
+
+
 @pytest.fixture
 def torch_as_it_was() -> Iterator[None]:
+    """Recording this very process wraps torch's loader for good: other tests must find it as it was."""
     before = [(owner, dict(vars(owner))) for owner in owners()]
     yield
     for owner, attributes in before:

@@ -184,7 +184,6 @@ def test_even_where_warnings_are_errors_training_goes_on(
 
 
 def test_a_failed_write_leaves_the_last_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_file, "_COSTLY_NS", log_file.NEVER_NS)  # a slow disk would put the write off
     file = tmp_path / "log.json"
     evaluator = LoaderEvaluator(numbered(), log_file=file)
     list(evaluator)
