@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
+import functools
 import queue
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 _JOIN_S = 10.0  # a thread that hangs in a dead file system must not hold up the training process longer
 
 
 class ReadingAhead:
-    """`count` threads that call `make` with what `ask` is given; each calls `begin` first.
+    """`count` threads that call `make` with what `ask` is given; each calls `begin` with its number first.
+
+    Whoever is free makes the next one; `in_turn`, they go round, as torch's workers do, and what was asked
+    for is made even if it is dropped: whatever a thread draws from stays in step with that worker's.
 
     The threads end with the object: at its `close`, when nobody holds it any more, or with the process.
     """
 
-    def __init__(self, count: int, make: Callable[[Any], Any], begin: Callable[[], None]) -> None:
-        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    def __init__(
+        self, count: int, make: Callable[[Any], Any], begin: Callable[[int], None], *, in_turn: bool = False
+    ) -> None:
+        self._in_turn = in_turn
+        self._jobs: list[queue.SimpleQueue[Any]] = [
+            queue.SimpleQueue() for _ in range(count if in_turn else 1)
+        ]
         self._done: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
         self._ready: dict[int, tuple[Any, BaseException | None]] = {}
         self._asked = 0
         self._given = 0
+        self._begun_at = 0
         threads = [
             threading.Thread(
                 target=_work,
-                args=(self._jobs, self._done, make, begin),
+                args=(self._jobs[i % len(self._jobs)], self._done, make, functools.partial(begin, i)),
                 daemon=True,
                 name=f"unstarve-read-{i}",
             )
@@ -43,7 +54,8 @@ class ReadingAhead:
 
     def ask(self, what: Any) -> None:
         """Have one more made."""
-        self._jobs.put((self._asked, what))
+        turn = (self._asked - self._begun_at) % len(self._jobs)
+        self._jobs[turn].put((self._asked, what))
         self._asked += 1
 
     def take(self, timeout_s: float | None) -> tuple[Any, BaseException | None]:
@@ -62,10 +74,11 @@ class ReadingAhead:
         return made
 
     def drop(self) -> None:
-        """Forget all that were asked for."""
-        _empty(self._jobs)
+        """Forget all that were asked for, and begin a round anew."""
+        if not self._in_turn:
+            _empty(self._jobs)
         self._ready.clear()
-        self._given = self._asked
+        self._given = self._begun_at = self._asked
 
 
 def _work(jobs: Any, done: Any, make: Callable[[Any], Any], begin: Callable[[], None]) -> None:
@@ -81,18 +94,17 @@ def _work(jobs: Any, done: Any, make: Callable[[Any], Any], begin: Callable[[], 
             done.put((number, None, error))
 
 
-def _end(jobs: Any, threads: list[threading.Thread]) -> None:
+def _end(jobs: list[Any], threads: list[threading.Thread]) -> None:
     _empty(jobs)
-    for _ in threads:
-        jobs.put(None)
+    for at in range(len(threads)):
+        jobs[at % len(jobs)].put(None)
     for thread in threads:
         if thread is not threading.current_thread():
             thread.join(_JOIN_S)
 
 
-def _empty(jobs: Any) -> None:
-    try:
-        while True:
-            jobs.get_nowait()
-    except queue.Empty:
-        pass
+def _empty(jobs: list[Any]) -> None:
+    for some in jobs:
+        with suppress(queue.Empty):
+            while True:
+                some.get_nowait()

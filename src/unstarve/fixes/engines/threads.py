@@ -2,7 +2,8 @@
 
 There is nothing to hand over between processes, and no process to start. Threads are `num_workers` many;
 without workers there is one, which reads while the training step runs. The sampler is asked by the training
-loop's own thread, at the moments at which torch would ask it.
+loop's own thread, at the moments at which torch would ask it. A dataset that draws random numbers draws them
+as in torch's workers: each thread makes the batches of one of them, with a generator of that one's seed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from unstarve.fixes.buffers import use_allocator_in_thread
 from unstarve.fixes.engines.drawing import settled_batches
 from unstarve.fixes.engines.reading_ahead import ReadingAhead
 from unstarve.fixes.recycling import Recycled
+from unstarve.fixes.streams import Stream, use_stream_in_thread
 
 _AHEAD_WITHOUT_WORKERS = 2
 
@@ -44,6 +46,8 @@ def why_not(loader: DataLoader[Any]) -> str | None:
         )
     if reader_of(loader.dataset) is None:
         return "the dataset has no read_batch that releases the GIL"
+    if loader.num_workers == 0 and draws_of(loader.dataset):
+        return "without workers torch draws what is random in the training loop's own thread, batch by batch"
     return None
 
 
@@ -75,6 +79,11 @@ def reader_of(dataset: Any) -> Callable[[Any], Any] | None:
     return read if getattr(dataset, "releases_gil", False) else None
 
 
+def draws_of(dataset: Any) -> bool:
+    """Whether making a batch draws random numbers (from `streams.generator_here`), also of a Subset."""
+    return draws_of(dataset.dataset) if type(dataset) is Subset else getattr(dataset, "draws", False) is True
+
+
 def _read_subset(read: Callable[[Any], Any], positions: Any, indices: Any) -> Any:
     return read([positions[index] for index in indices])
 
@@ -91,7 +100,10 @@ class _Threads(torch_loader._BaseDataLoaderIter):
         self._settled = math.inf if self._num_workers else settled_batches(loader.batch_sampler)
         self._asked = 0
         make, begin = _in_pinned_memory(read) if self._pin_memory else _in_recycled_memory(read, self._ahead)
-        self._reading = ReadingAhead(max(self._num_workers, 1), make, begin)
+        count = max(self._num_workers, 1)
+        self._reading = ReadingAhead(
+            count, make, _with_streams(begin, int(self._base_seed), count), in_turn=draws_of(loader.dataset)
+        )
         if self._num_workers > 0:
             self._reset(loader, first_iter=True)
 
@@ -152,6 +164,17 @@ class _WithoutDraw:
 
 _Read = Callable[[Any], Any]
 _Begin = Callable[[], None]
+
+
+def _with_streams(begin: _Begin, base_seed: int, count: int) -> Callable[[int], None]:
+    """Return what a thread does first, by its number: it gets what the worker of that number draws from."""
+    generators = [torch.Generator().manual_seed(base_seed + number) for number in range(count)]
+
+    def begin_with_stream(number: int) -> None:
+        use_stream_in_thread(Stream(generators[number], count))
+        begin()
+
+    return begin_with_stream
 
 
 def _in_recycled_memory(read: _Read, ahead: int) -> tuple[_Read, _Begin]:
