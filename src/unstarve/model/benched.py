@@ -82,6 +82,8 @@ class Way:
     """Median over the seeds of stock's time over this way's, both measured in the same round."""
     engine: str | None = None
     """What an unstarve loader chose."""
+    cpu_s: float | None = None
+    """CPU seconds per batch, of all processes; None where it was not asked for."""
     extra: Extra | None = None
     cached_share: float | None = None
     """Share of the files that the page cache held after reading them past it."""
@@ -96,6 +98,8 @@ class Part:
     name: str
     title: str
     ways: tuple[Way, ...]
+    batch_samples: int | None = None
+    """Samples in a batch, where ways are told by samples per second."""
 
 
 @dataclass(frozen=True, slots=True)
