@@ -65,7 +65,7 @@ class DataFileError(UnstarveError, ValueError):
 
 
 class ImageError(DataFileError):
-    """A picture is truncated, damaged, too large or of no known kind: the message says it without the file."""
+    """A picture is truncated, damaged, too large or of no known kind; the message does not name the file."""
 
 
 class NotPredictableError(UnstarveError):
