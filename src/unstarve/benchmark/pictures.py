@@ -47,4 +47,5 @@ def drawn(generator: np.random.Generator, height: int, width: int) -> NDArray[np
     coarse = generator.normal(0, 12, (height // 4 + 1, width // 4 + 1, 1))
     pixels += coarse.repeat(4, 0).repeat(4, 1)[:height, :width]
     pixels += generator.normal(0, 4, (height, width, 1))
-    return pixels.clip(0, 255).astype(np.uint8)
+    clipped: NDArray[np.uint8] = pixels.clip(0, 255).astype(np.uint8)
+    return clipped

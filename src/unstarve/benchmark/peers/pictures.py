@@ -57,7 +57,8 @@ def _cut(decode: Any, cv2: Any, paths: list[Path], index: int) -> torch.Tensor:
     part = cv2.resize(part, (_SIZE, _SIZE), interpolation=cv2.INTER_AREA)
     if drawn.is_flipped:
         part = part[:, ::-1]
-    values = (part.astype(np.float32) / 255 - np.float32(_MEAN)) / np.float32(_STD)
+    mean, std = np.array(_MEAN, np.float32), np.array(_STD, np.float32)
+    values = (part.astype(np.float32) / 255 - mean) / std
     return torch.from_numpy(np.ascontiguousarray(values.transpose(2, 0, 1)))
 
 

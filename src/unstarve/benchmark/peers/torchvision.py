@@ -31,7 +31,7 @@ def torchvision() -> Any:
     except Missing as why:
         if str(why) == "not installed":
             raise
-    declared = torch.library.Library("torchvision", "DEF")
+    declared: Any = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call] # torch's own
     for name in _OPERATORS:
         declared.define(f"{name}(Tensor a) -> Tensor")
     _declared.append(declared)
