@@ -22,7 +22,7 @@ from unstarve.fixes.files.labels import Labels
 from unstarve.fixes.images.failed import Failed
 from unstarve.fixes.images.folder import look_through
 from unstarve.fixes.images.kept import KeptPixels, wishes_of
-from unstarve.fixes.images.making import Picture, make_batch
+from unstarve.fixes.images.making import Made, Picture, make_batch, make_one
 from unstarve.fixes.images.reading import named, read_bytes
 from unstarve.fixes.images.recipe import RATIO, SCALE, Crop, recipe_of
 from unstarve.fixes.reading import Names
@@ -130,9 +130,9 @@ class ImageFolderDataset(Dataset[Any]):
         """Return a picture and its class; for a slice a `Subset`. What cannot be skipped alone is raised."""
         if isinstance(index, slice):
             return Subset(self, range(*index.indices(len(self))))
-        position = self._position(index)
-        pictures, (kept,) = self._make([position])
-        return pictures[0], self._labels.one(kept)
+        at = self._position(index)
+        pictures, _ = self._without_bad(make_one(self._picture(at), self._recipe), [at])
+        return pictures[0], self._labels.one(at)
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[Any]:
         """Return the samples as a batch that torch's own collate takes as it is."""
@@ -156,7 +156,9 @@ class ImageFolderDataset(Dataset[Any]):
 
     def _make(self, positions: list[int]) -> tuple[torch.Tensor, list[int]]:
         """Return the pictures at these positions as one tensor, and the positions of those that are in it."""
-        made = make_batch([self._picture(at) for at in positions], self._recipe)
+        return self._without_bad(make_batch([*map(self._picture, positions)], self._recipe), positions)
+
+    def _without_bad(self, made: Made, positions: list[int]) -> tuple[torch.Tensor, list[int]]:
         bad = {at: error for at, error in enumerate(made.errors) if error is not None}
         if not bad:
             return made.batch, positions

@@ -36,14 +36,22 @@ class Made:
     errors: list[ImageError | None]
 
 
+def make_one(picture: Picture, recipe: Recipe) -> Made:
+    """Do what `make_batch` does with a single picture, whose tensor is not sent to anybody as it is."""
+    return _make([picture], recipe, recipe.empty_one())
+
+
 def make_batch(pictures: Sequence[Picture], recipe: Recipe) -> Made:
     """Cut, resize, flip and finish pictures, all of one sort: encoded or decoded."""
+    return _make(pictures, recipe, recipe.empty(len(pictures)))
+
+
+def _make(pictures: Sequence[Picture], recipe: Recipe, batch: torch.Tensor) -> Made:
     are_decoded = any(isinstance(picture, torch.Tensor) for picture in pictures)
     sizes = _decoded_sizes(pictures) if are_decoded else _encoded_sizes(pictures)
     good = [size for size in sizes if not isinstance(size, ImageError)]
     drawn = iter(draw_cuts(good, recipe.boxes, recipe.flip, generator_here()))
     cuts = [Cut(None, False) if isinstance(size, ImageError) else next(drawn) for size in sizes]
-    batch = recipe.empty(len(pictures))
     errors = [size if isinstance(size, ImageError) else None for size in sizes]
     if recipe.resized is None:
         found = _cut_into(batch, pictures, cuts, recipe, threads_here())

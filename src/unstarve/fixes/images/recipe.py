@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 
 from unstarve.errors import UsageError
-from unstarve.fixes.buffers import empty_batch
+from unstarve.fixes.buffers import Allocator, empty_batch
 from unstarve.fixes.images.boxes import RandomBoxes
 from unstarve.fixes.images.codec import Finish
 
@@ -44,12 +44,19 @@ class Recipe:
         """Whether random numbers are drawn."""
         return self.boxes is not None or self.flip > 0
 
-    def empty(self, count: int) -> torch.Tensor:
+    def empty(self, count: int, allocate: Allocator = empty_batch) -> torch.Tensor:
         """Return memory for a batch of so many pictures."""
         if self.channels_last:
-            memory = empty_batch((count, self.height, self.width, _CHANNELS), self.dtype)
-            return memory.permute(0, 3, 1, 2)
-        return empty_batch((count, _CHANNELS, self.height, self.width), self.dtype)
+            return allocate((count, self.height, self.width, _CHANNELS), self.dtype).permute(0, 3, 1, 2)
+        return allocate((count, _CHANNELS, self.height, self.width), self.dtype)
+
+    def empty_one(self) -> torch.Tensor:
+        """Return ordinary memory for a batch of one: a collate function will copy it into a batch's."""
+        return self.empty(1, _ordinary)
+
+
+def _ordinary(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(tuple(shape), dtype=dtype)
 
 
 def recipe_of(

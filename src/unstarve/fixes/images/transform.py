@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from unstarve.errors import UsageError
-from unstarve.fixes.images.making import make_batch
+from unstarve.fixes.images.making import Made, make_batch, make_one
 from unstarve.fixes.images.reading import named, read_bytes
 from unstarve.fixes.images.recipe import RATIO, SCALE, Crop, recipe_of
 
@@ -48,18 +48,21 @@ class DecodeCrop:
 
     def __call__(self, picture: Any) -> torch.Tensor:
         """Return a path's or a file's bytes' picture as a tensor of its own."""
-        return self.batch([picture])[0]
+        return _whole(make_one(_bytes_of(picture), self._recipe), [picture])[0]
 
     def batch(self, pictures: Sequence[Any]) -> torch.Tensor:
         """Return pictures as one tensor, [n, 3, height, width]; what is random is drawn in their order."""
-        made = make_batch([_bytes_of(picture) for picture in pictures], self._recipe)
-        for picture, error in zip(pictures, made.errors, strict=True):
-            if error is not None:
-                raise named(error, _name_of(picture)) from error
-        return made.batch
+        return _whole(make_batch([_bytes_of(picture) for picture in pictures], self._recipe), pictures)
 
     def __repr__(self) -> str:
         return f"DecodeCrop({self._recipe})"
+
+
+def _whole(made: Made, pictures: Sequence[Any]) -> torch.Tensor:
+    for picture, error in zip(pictures, made.errors, strict=True):
+        if error is not None:
+            raise named(error, _name_of(picture)) from error
+    return made.batch
 
 
 def _bytes_of(picture: Any) -> bytes:
