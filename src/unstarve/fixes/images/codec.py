@@ -4,10 +4,10 @@ JPEGs are served by compiled code, which decodes only the rows and columns of th
 other kind of picture, CMYK, and all of them where the compiled part is missing, by Pillow. Which one is
 decided by a picture's first bytes, not by a name.
 
-Both give the same pixels but for rounding: Pillow's own decoder is libjpeg-turbo, too, and the resize computes
-with Pillow's coefficients, always rows first; newer Pillows do columns first where that is cheaper. The bound
-between them, which the tests hold them to: a mean absolute difference of 0.5 of 255, and no value further off
-than 2.
+Both give the same pixels but for rounding: Pillow's own decoder is libjpeg-turbo, too, and the resize
+computes with Pillow's coefficients, always rows first; newer Pillows do columns first where that is cheaper.
+The bound between them, to which the tests hold them: a mean absolute difference of 0.5 of 255, and no value
+further off than 2.
 """
 
 from __future__ import annotations
