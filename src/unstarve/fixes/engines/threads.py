@@ -22,6 +22,7 @@ from torch.utils.data._utils import pin_memory as torch_pin
 from unstarve.fixes.buffers import use_allocator_in_thread
 from unstarve.fixes.engines.drawing import settled_batches
 from unstarve.fixes.engines.reading_ahead import ReadingAhead
+from unstarve.fixes.images.torchvision_folder import batches_of
 from unstarve.fixes.recycling import Recycled
 from unstarve.fixes.streams import Stream, use_stream_in_thread
 
@@ -75,13 +76,16 @@ def reader_of(dataset: Any) -> Callable[[Any], Any] | None:
     if type(dataset) is Subset:
         inner = reader_of(dataset.dataset)
         return None if inner is None else functools.partial(_read_subset, inner, dataset.indices)
-    read: Callable[[Any], Any] | None = getattr(dataset, "read_batch", None)
-    return read if getattr(dataset, "releases_gil", False) else None
+    batched = batches_of(dataset) or dataset
+    read: Callable[[Any], Any] | None = getattr(batched, "read_batch", None)
+    return read if getattr(batched, "releases_gil", False) else None
 
 
 def draws_of(dataset: Any) -> bool:
     """Whether making a batch draws random numbers (from `streams.generator_here`), also of a Subset."""
-    return draws_of(dataset.dataset) if type(dataset) is Subset else getattr(dataset, "draws", False) is True
+    if type(dataset) is Subset:
+        return draws_of(dataset.dataset)
+    return getattr(batches_of(dataset) or dataset, "draws", False) is True
 
 
 def _read_subset(read: Callable[[Any], Any], positions: Any, indices: Any) -> Any:

@@ -25,6 +25,7 @@ from unstarve.fixes.images.kept import KeptPixels, wishes_of
 from unstarve.fixes.images.making import Made, Picture, make_batch, make_one
 from unstarve.fixes.images.reading import named, read_bytes
 from unstarve.fixes.images.recipe import RATIO, SCALE, Crop, recipe_of
+from unstarve.fixes.images.torchvision_folder import arguments_of
 from unstarve.fixes.reading import Names
 
 OnError = Literal["raise", "skip", "zeros"]
@@ -100,6 +101,14 @@ class ImageFolderDataset(Dataset[Any]):
         self._labels = Labels(found.targets, len(found.paths))
         self._failed = None if on_error == "raise" else Failed(len(found.paths))
         self._kept = KeptPixels(self._names, wishes, key) if wishes is not None and found.paths else None
+
+    @classmethod
+    def like(cls, dataset: Any, **options: Any) -> ImageFolderDataset:
+        """Return one that gives what a torchvision `ImageFolder` with its transforms gives.
+
+        `options` are added to what its transforms say. Raises UsageError for a transform that is not known.
+        """
+        return cls(**(arguments_of(dataset) | options))
 
     def __len__(self) -> int:
         return len(self._names.starts)

@@ -23,9 +23,10 @@ class DecodeCrop:
         dataset = torchvision.datasets.ImageFolder(root, loader=str, transform=unstarve.DecodeCrop(224))
 
     Random numbers are drawn from torch's generator as those transforms do, so that the same seed cuts the
-    same boxes. Arguments are those of `ImageFolderDataset`. It works in any loader, and can be pickled.
+    same boxes. Arguments are those of `ImageFolderDataset`. It works in any loader, and can be pickled; in
+    `unstarve.DataLoader`, threads do what worker processes would for a dataset like the one above.
 
-    `batch(pictures)` does several at once on several threads: for a `__getitems__` of your own.
+    `batch(pictures)` does several at once on several threads, for a `read_batch` of your own.
 
     Raises ImageError, with the file's name where it is known, for a picture that cannot be decoded.
     """
@@ -45,6 +46,11 @@ class DecodeCrop:
         memory_format: torch.memory_format = torch.contiguous_format,
     ) -> None:
         self._recipe = recipe_of(crop, size, scale, ratio, flip, resize, mean, std, dtype, memory_format)
+
+    @property
+    def draws(self) -> bool:
+        """Whether random numbers are drawn."""
+        return self._recipe.draws
 
     def __call__(self, picture: Any) -> torch.Tensor:
         """Return a path's or a file's bytes' picture as a tensor of its own."""
