@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <new>
 #include <string>
 
@@ -31,9 +30,14 @@ bool within(std::int64_t first, std::int64_t count, std::size_t all) {
 
 }  // namespace
 
-std::uint8_t *Scratch::row_for(std::size_t pixels) {
-    row.resize(std::max(row.size(), (pixels + Resizer::slack_pixels) * 4));
-    return row.data();
+PixelRows Scratch::rows_for(std::size_t pixels) {
+    const std::size_t row_bytes = (pixels + resizer.slack_pixels()) * 4;
+    rows.resize(std::max(rows.size(), row_bytes * rows_at_once));
+    PixelRows all;
+    for (std::size_t i = 0; i < rows_at_once; ++i) {
+        all[i] = rows.data() + i * row_bytes;
+    }
+    return all;
 }
 
 Window window_of(const Cut &cut, Extent picture) {
@@ -50,13 +54,6 @@ Window window_of(const Cut &cut, Extent picture) {
             static_cast<std::size_t>(cut.height), static_cast<std::size_t>(cut.width)};
 }
 
-void widen(const std::uint8_t *pixels, std::size_t count, std::uint8_t *out) {
-    for (std::size_t i = 0; i + 1 < count; ++i) {
-        std::memcpy(out + i * 4, pixels + i * 3, 4);  // with a byte of the next pixel, which is cheaper than without
-    }
-    std::memcpy(out + (count - 1) * 4, pixels + (count - 1) * 3, 3);
-}
-
 std::vector<Result> for_each_picture(std::size_t count, unsigned threads,
                                      const std::function<Outcome(std::size_t, Scratch &)> &work) {
     std::vector<Result> results(count);
@@ -66,7 +63,7 @@ std::vector<Result> for_each_picture(std::size_t count, unsigned threads,
         for (std::size_t at; (at = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
             results[at] = result_of(work, at, scratch);
         }
-        if (scratch.block.capacity() + scratch.row.capacity() > max_kept_bytes) {
+        if (scratch.block.capacity() + scratch.rows.capacity() > max_kept_bytes) {
             scratch = Scratch();
         }
     };

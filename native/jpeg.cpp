@@ -139,9 +139,9 @@ void Jpeg::check_complete() const {
     }
 }
 
-void Jpeg::start(const Window &window, std::size_t pixel_bytes) {
+void Jpeg::start(const Window &window) {
     check_complete();
-    info_.out_color_space = pixel_bytes == 4 ? JCS_EXT_RGBX : JCS_EXT_RGB;
+    info_.out_color_space = JCS_EXT_RGBX;
     guarded([this] { jpeg_start_decompress(&info_); });
     crop_columns(window);
     if (window.top > 0) {

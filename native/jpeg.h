@@ -39,11 +39,10 @@ class Jpeg {
     int orientation() const { return orientation_; }
 
     // Begins decoding a window of the stored picture, and throws where the file cannot hold the whole of it.
-    // Pixels equal those of a decode of everything. `pixel_bytes`: 4, the last of which says nothing, or 3.
-    // A picture is decoded once.
-    void start(const Window &window, std::size_t pixel_bytes);
+    // Pixels equal those of a decode of everything. A picture is decoded once.
+    void start(const Window &window);
 
-    // How many pixels `read_row` writes, and which of them is the window's first: more columns are decoded than
+    // How many pixels of 4 bytes, the last of which says nothing, `read_row` writes, and which of them is the window's first: more columns are decoded than
     // the window has.
     std::size_t row_pixels() const { return info_.output_width; }
     std::size_t margin_pixels() const { return margin_; }

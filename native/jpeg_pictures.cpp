@@ -33,31 +33,44 @@ Window stored_window(const Window &window, const Jpeg &jpeg) {
     return {top, left, turned ? window.width : window.height, turned ? window.height : window.width};
 }
 
-// Decodes a window of the upright picture and hands its rows of 4 bytes per pixel to `take`, from top to bottom.
-template <typename Take>
-void each_upright_row(Jpeg &jpeg, const Window &window, Scratch &scratch, Take take) {
-    const Window stored = stored_window(window, jpeg);
-    jpeg.start(stored, 4);
-    std::uint8_t *const row = scratch.row_for(std::max(jpeg.row_pixels(), window.width));
-    if (jpeg.orientation() == 1) {
-        for (std::size_t y = 0; y < stored.height; ++y) {
-            jpeg.read_row(row);
-            take(row + jpeg.margin_pixels() * 4);
-        }
-        return;
+void walk_row(const std::uint8_t *block, std::ptrdiff_t from, std::ptrdiff_t step, std::size_t count,
+              std::uint8_t *out) {
+    for (std::size_t x = 0; x < count; ++x, from += step) {
+        std::memcpy(out + x * 4, block + from * 4, 4);
     }
-    scratch.block.resize(stored.height * stored.width * 4);
-    for (std::size_t y = 0; y < stored.height; ++y) {
-        jpeg.read_row(row);
-        std::memcpy(scratch.block.data() + y * stored.width * 4, row + jpeg.margin_pixels() * 4, stored.width * 4);
+}
+
+// Decodes a window of the upright picture and hands its rows of 4 bytes per pixel to `take`, a few at once, from
+// top to bottom.
+template <typename Take>
+void each_upright_rows(Jpeg &jpeg, const Window &window, Scratch &scratch, Take take) {
+    const Window stored = stored_window(window, jpeg);
+    jpeg.start(stored);
+    const PixelRows rows = scratch.rows_for(std::max(jpeg.row_pixels(), window.width));
+    const std::size_t margin_bytes = jpeg.margin_pixels() * 4;
+    const bool as_stored = jpeg.orientation() == 1;
+    if (!as_stored) {
+        scratch.block.resize(stored.height * stored.width * 4);
+        for (std::size_t y = 0; y < stored.height; ++y) {
+            jpeg.read_row(rows[0]);
+            std::memcpy(scratch.block.data() + y * stored.width * 4, rows[0] + margin_bytes, stored.width * 4);
+        }
     }
     const Walk walk = upright_walk(jpeg.orientation(), stored.height, stored.width);
-    const std::uint8_t *from = scratch.block.data() + walk.first * 4;
-    for (std::size_t y = 0; y < window.height; ++y, from += walk.row_step * 4) {
-        for (std::size_t x = 0; x < window.width; ++x) {
-            std::memcpy(row + x * 4, from + static_cast<std::ptrdiff_t>(x) * walk.pixel_step * 4, 4);
+    std::ptrdiff_t from = walk.first;
+    for (std::size_t y = 0; y < window.height; y += rows_at_once) {
+        const std::size_t count = std::min(rows_at_once, window.height - y);
+        const std::uint8_t *ready[rows_at_once];
+        for (std::size_t i = 0; i < count; ++i, from += walk.row_step) {
+            if (as_stored) {
+                jpeg.read_row(rows[i]);
+                ready[i] = rows[i] + margin_bytes;
+            } else {
+                walk_row(scratch.block.data(), from, walk.pixel_step, window.width, rows[i]);
+                ready[i] = rows[i];
+            }
         }
-        take(row);
+        take(ready, count);
     }
 }
 
@@ -74,7 +87,9 @@ Outcome decode_cut(const Encoded &picture, const Cut &cut, const Target &target,
     }
     const Window window = window_of(cut, upright(jpeg));
     scratch.resizer.start(window.height, window.width, cut.flip, target);
-    each_upright_row(jpeg, window, scratch, [&](const std::uint8_t *row) { scratch.resizer.add_row(row); });
+    each_upright_rows(jpeg, window, scratch, [&](const std::uint8_t *const *rows, std::size_t count) {
+        scratch.resizer.add_rows(rows, count);
+    });
     return Outcome::decoded;
 }
 
@@ -115,11 +130,12 @@ Result decode_whole(const Encoded &picture, std::size_t height, std::size_t widt
         if (extent.height != height || extent.width != width || !jpeg.supported()) {
             throw PictureError("the picture has changed since it was measured");
         }
-        each_upright_row(jpeg, {0, 0, height, width}, scratch, [&](const std::uint8_t *row) {
-            for (std::size_t x = 0; x < width; ++x) {
-                std::memcpy(out + x * 3, row + x * 4, 3);
+        each_upright_rows(jpeg, {0, 0, height, width}, scratch, [&](const std::uint8_t *const *rows, std::size_t count) {
+            for (std::size_t i = 0; i < count; ++i, out += width * 3) {
+                for (std::size_t x = 0; x < width; ++x) {
+                    std::memcpy(out + x * 3, rows[i] + x * 4, 3);
+                }
             }
-            out += width * 3;
         });
         return Outcome::decoded;
     })[0];

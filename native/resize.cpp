@@ -1,6 +1,6 @@
 #include "resize.h"
 
-#include "resize_lines.h"
+#include <algorithm>
 
 namespace unstarve {
 namespace {
@@ -15,23 +15,34 @@ void Resizer::start(std::size_t height, std::size_t width, bool flip, const Targ
     rows_in_ = rows_out_ = 0;
     weigh(width, target.width, across_);
     weigh(height, target.height, down_);
-    across_taps_ = across_.taps + across_.taps % 2;
-    across_values_.assign(target.width * across_taps_ * 4, 0);
+    // The same number of weights everywhere: a loop that is always equally long is a fast one.
+    pairs_ = (*std::max_element(across_.count.begin(), across_.count.end()) + 1) / 2;
+    across_values_.assign(target.width * pairs_ * 8, 0);
     for (std::size_t x = 0; x < target.width; ++x) {
         for (std::size_t i = 0; i < across_.count[x] * 4; ++i) {
-            across_values_[x * across_taps_ * 4 + i] = across_.values[x * across_.taps + i / 4];
+            across_values_[x * pairs_ * 8 + i] = across_.values[x * across_.taps + i / 4];
         }
     }
     row_bytes_ = (target.width * 4 + piece_bytes - 1) / piece_bytes * piece_bytes;
-    ring_rows_ = down_.taps;
-    ring_.resize(ring_rows_ * row_bytes_);
+    ring_rows_ = down_.taps + rows_at_once;
+    ring_.resize((ring_rows_ + 1) * row_bytes_);  // the one more is where rows go that are not there
     line_.resize(row_bytes_);
     window_.resize(down_.taps);
 }
 
-void Resizer::add_row(const std::uint8_t *pixels) {
-    lines.along_x(pixels, across_, across_values_.data(), across_taps_, flip_, ring_row(rows_in_));
-    ++rows_in_;
+void Resizer::add_rows(const std::uint8_t *const *rows, std::size_t count) {
+    const std::uint8_t *from[rows_at_once];
+    std::uint8_t *to[rows_at_once];
+    for (std::size_t i = 0; i < rows_at_once; ++i) {
+        from[i] = rows[std::min(i, count - 1)];
+        to[i] = i < count ? ring_row(rows_in_ + i) : ring_.data() + ring_rows_ * row_bytes_;
+    }
+    lines.along_x(from, across_.first, across_values_.data(), pairs_, flip_, to);
+    rows_in_ += count;
+    write_ready_rows();
+}
+
+void Resizer::write_ready_rows() {
     while (rows_out_ < target_.height && down_.first[rows_out_] + down_.count[rows_out_] <= rows_in_) {
         const std::size_t count = down_.count[rows_out_];
         for (std::size_t i = 0; i < count; ++i) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "finish.h"
+#include "resize_lines.h"
 #include "weights.h"
 
 namespace unstarve {
@@ -14,16 +15,18 @@ namespace unstarve {
 // of are there. First every row is resized along x and rounded to bytes, then columns along y, as Pillow does.
 class Resizer {
   public:
-    // Pixels behind the end of a row that may be read, though nothing is made of them.
-    static constexpr std::size_t slack_pixels = 1;
-
     // Makes ready for `height` rows of `width` pixels, none of which is 0. May throw std::bad_alloc.
     void start(std::size_t height, std::size_t width, bool flip, const Target &target);
 
-    // The next row: `width` pixels of 4 bytes, red, green, blue and one that is not looked at, and the slack.
-    void add_row(const std::uint8_t *pixels);
+    // Pixels behind the end of a row that may be read, though nothing is made of them.
+    std::size_t slack_pixels() const { return pairs_ * 2; }
+
+    // The next rows, `rows_at_once` of them or, at the end, fewer. Each has `width` pixels of 4 bytes, red, green,
+    // blue and one that is not looked at, and the slack.
+    void add_rows(const std::uint8_t *const *rows, std::size_t count);
 
   private:
+    void write_ready_rows();
     std::uint8_t *ring_row(std::size_t row) { return ring_.data() + row % ring_rows_ * row_bytes_; }
 
     Target target_{};
@@ -31,7 +34,7 @@ class Resizer {
     Weights across_;
     Weights down_;
     std::vector<std::int32_t> across_values_;  // of `across_`, each four times: one for each byte of a pixel
-    std::size_t across_taps_ = 0;
+    std::size_t pairs_ = 0;                    // of weights along x, the same for each position
     std::vector<std::uint8_t> ring_;  // the last rows, resized along x
     std::size_t ring_rows_ = 0;
     std::size_t row_bytes_ = 0;
