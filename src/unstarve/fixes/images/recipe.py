@@ -13,6 +13,7 @@ from unstarve.errors import UsageError
 from unstarve.fixes.buffers import Allocator, empty_batch
 from unstarve.fixes.images.boxes import RandomBoxes
 from unstarve.fixes.images.codec import Finish
+from unstarve.fixes.recycling import Recycled
 
 Crop: TypeAlias = Literal["random_resized", "center"] | None
 
@@ -22,6 +23,9 @@ _RESIZED = 256 / 224
 """The shorter side before a center crop, against the crop: as the usual recipe for evaluation has it."""
 _CHANNELS = 3
 _DTYPES = (torch.uint8, torch.float32, torch.float16, torch.bfloat16)
+
+# Used again once a batch is collated: faulting fresh memory in takes a third of the time that decoding does.
+_singles = Recycled(128)
 
 
 @dataclass(frozen=True)
@@ -51,12 +55,8 @@ class Recipe:
         return allocate((count, _CHANNELS, self.height, self.width), self.dtype)
 
     def empty_one(self) -> torch.Tensor:
-        """Return ordinary memory for a batch of one: a collate function will copy it into a batch's."""
-        return self.empty(1, _ordinary)
-
-
-def _ordinary(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty(tuple(shape), dtype=dtype)
+        """Return memory for a batch of one, which a collate function will copy into a batch's."""
+        return self.empty(1, _singles)
 
 
 def recipe_of(
