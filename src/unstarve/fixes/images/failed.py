@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from typing import Any
 
 import torch
+
+_live: weakref.WeakSet[Failed] = weakref.WeakSet()
+_gone = [0]
 
 
 class Failed:
@@ -15,6 +19,8 @@ class Failed:
         marks: Any = torch.zeros(count, dtype=torch.uint8)
         self._marks: torch.Tensor = marks.share_memory_()
         self._has_warned = False
+        _live.add(self)
+        weakref.finalize(self, _remember, self._marks).atexit = False
 
     def note(self, index: int, reason: str, instead: str) -> None:
         """Mark a picture; warns of the first in a process."""
@@ -27,3 +33,15 @@ class Failed:
         """Return the marked ones in order."""
         found: list[int] = self._marks.nonzero().flatten().tolist()
         return found
+
+    def __len__(self) -> int:
+        return int(self._marks.sum())
+
+
+def failed_pictures() -> int:
+    """Return how many pictures of all datasets of this process could not be decoded so far."""
+    return _gone[0] + sum(map(len, _live))
+
+
+def _remember(marks: torch.Tensor) -> None:
+    _gone[0] += int(marks.sum())

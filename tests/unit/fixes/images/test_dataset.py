@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Subset
 import unstarve
 from picture_folders import break_picture, make_folder
 from torchvision_here import torchvision_here
+from unstarve.collect.describe import failed_pictures
 from unstarve.errors import ImageError, UsageError
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -206,6 +207,19 @@ def test_zeros_take_the_place_of_broken_pictures(tmp_path: Path) -> None:
     assert [bool(picture.any()) for picture in pictures] == [True, False, True]
     assert targets.tolist() == dataset.targets[:3]
     assert len(dataset.failed) == 1
+
+
+def test_a_report_can_count_the_failed_even_of_datasets_that_are_gone(tmp_path: Path) -> None:
+    before = failed_pictures()
+    dataset = unstarve.ImageFolderDataset(make_folder(tmp_path), size=SIZE, on_error="zeros")
+    for path, _ in dataset.samples[:2]:
+        break_picture(path)
+    with pytest.warns(RuntimeWarning, match="cannot be decoded"):
+        for _ in range(2):
+            dataset.read_batch([0, 1, 2])
+    assert failed_pictures() == before + 2
+    del dataset
+    assert failed_pictures() == before + 2
 
 
 def test_a_copy_gives_the_same_pictures(root: Path) -> None:
