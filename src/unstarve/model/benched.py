@@ -82,12 +82,12 @@ class Way:
     """Median over the seeds of stock's time over this way's, both measured in the same round."""
     engine: str | None = None
     """What an unstarve loader chose."""
-    cpu_s: float | None = None
-    """CPU seconds per batch, of all processes; None where it was not asked for."""
     extra: Extra | None = None
     cached_share: float | None = None
     """Share of the files that the page cache held after reading them past it."""
     checked: tuple[Checked, ...] = ()
+    cpu_s: float | None = None
+    """CPU seconds per batch, of all processes; None where it was not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
