@@ -21,7 +21,7 @@ TINY = ["--quick", "--dataset-size", "200,10", "--batch-size", "8"]
 
 def bench(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(UNSTARVE), "bench", *options], capture_output=True, text=True, timeout=120, check=True
+        [str(UNSTARVE), "bench", *options], capture_output=True, text=True, timeout=600, check=True
     )
 
 
