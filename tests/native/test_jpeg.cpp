@@ -21,7 +21,7 @@ using Bytes = std::vector<std::uint8_t>;
 // The pixels of a window, 3 bytes each.
 Bytes decoded(const Bytes &file, const Window &window) {
     Jpeg jpeg(file.data(), file.size());
-    jpeg.start(window);
+    jpeg.start(window, 4);
     Bytes row(jpeg.row_pixels() * 4);
     Bytes pixels;
     for (std::size_t y = 0; y < window.height; ++y) {
