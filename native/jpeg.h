@@ -39,10 +39,11 @@ class Jpeg {
     int orientation() const { return orientation_; }
 
     // Begins decoding a window of the stored picture, and throws where the file cannot hold the whole of it.
-    // Pixels equal those of a decode of everything. A picture is decoded once.
-    void start(const Window &window);
+    // Pixels equal those of a decode of everything. A picture is decoded once. `pixel_bytes` is 3, or 4, the last of
+    // which says nothing.
+    void start(const Window &window, std::size_t pixel_bytes);
 
-    // How many pixels of 4 bytes, the last of which says nothing, `read_row` writes, and which of them is the window's first: more columns are decoded than
+    // How many pixels `read_row` writes, and which of them is the window's first: more columns are decoded than
     // the window has.
     std::size_t row_pixels() const { return info_.output_width; }
     std::size_t margin_pixels() const { return margin_; }

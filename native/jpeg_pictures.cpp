@@ -45,7 +45,7 @@ void walk_row(const std::uint8_t *block, std::ptrdiff_t from, std::ptrdiff_t ste
 template <typename Take>
 void each_upright_rows(Jpeg &jpeg, const Window &window, Scratch &scratch, Take take) {
     const Window stored = stored_window(window, jpeg);
-    jpeg.start(stored);
+    jpeg.start(stored, 4);
     const PixelRows rows = scratch.rows_for(std::max(jpeg.row_pixels(), window.width));
     const std::size_t margin_bytes = jpeg.margin_pixels() * 4;
     const bool as_stored = jpeg.orientation() == 1;
@@ -130,7 +130,15 @@ Result decode_whole(const Encoded &picture, std::size_t height, std::size_t widt
         if (extent.height != height || extent.width != width || !jpeg.supported()) {
             throw PictureError("the picture has changed since it was measured");
         }
-        each_upright_rows(jpeg, {0, 0, height, width}, scratch, [&](const std::uint8_t *const *rows, std::size_t count) {
+        const Window all{0, 0, height, width};
+        if (jpeg.orientation() == 1) {
+            jpeg.start(all, 3);
+            for (std::size_t y = 0; y < height; ++y) {
+                jpeg.read_row(out + y * width * 3);
+            }
+            return Outcome::decoded;
+        }
+        each_upright_rows(jpeg, all, scratch, [&](const std::uint8_t *const *rows, std::size_t count) {
             for (std::size_t i = 0; i < count; ++i, out += width * 3) {
                 for (std::size_t x = 0; x < width; ++x) {
                     std::memcpy(out + x * 3, rows[i] + x * 4, 3);

@@ -47,7 +47,10 @@ def decode(picture: Buffer) -> Image.Image:
     with _trouble_named():
         from PIL import ImageOps
 
-        return ImageOps.exif_transpose(_open(picture)).convert("RGB")
+        image = _open(picture)
+        image.load()
+        ImageOps.exif_transpose(image, in_place=True)
+        return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def cut(
