@@ -121,14 +121,15 @@ class ImageFolderDataset(Dataset[Any]):
     @property
     def samples(self) -> list[tuple[str, int]]:
         """File and class number of every picture; made anew for every call."""
-        return [(self._path(at), self._labels.one(at)) for at in range(len(self))]
+        return [(self._path(at), target) for at, target in enumerate(self.targets)]
 
     imgs = samples
 
     @property
     def targets(self) -> list[int]:
         """The class number of every picture; made anew for every call."""
-        return [self._labels.one(at) for at in range(len(self))]
+        targets: list[int] = self._targets_of([*range(len(self))]).tolist() if len(self) else []
+        return targets
 
     @property
     def failed(self) -> list[str]:
@@ -186,7 +187,7 @@ class ImageFolderDataset(Dataset[Any]):
                 f"none of the {len(positions)} pictures of a batch can be decoded, and a loader cannot skip a"
                 f' batch: take larger ones, or on_error="zeros"; the first: {self._path(positions[first])}'
             ) from error
-        return made.batch[good], [positions[at] for at in good]
+        return self._recipe.empty(len(good)).copy_(made.batch[good]), [positions[at] for at in good]
 
     def _picture(self, position: int) -> Picture:
         if self._kept is None:

@@ -181,11 +181,15 @@ def test_skipped_pictures_leave_shorter_batches_and_are_counted(
     samples = whole.samples
     break_picture(samples[1][0])
     Path(samples[5][0]).write_bytes(b"")
-    dataset = unstarve.ImageFolderDataset(tmp_path, None, SIZE, on_error="skip", cache=cache)
+    last = torch.channels_last
+    dataset = unstarve.ImageFolderDataset(
+        tmp_path, None, SIZE, on_error="skip", cache=cache, memory_format=last
+    )
     loader = unstarve.DataLoader(Subset(dataset, range(6)), batch_size=3, num_workers=2, engine=engine)
     for _ in range(2):
         batches = list(loader)
         assert [len(pictures) for pictures, _ in batches] == [2, 2]
+        assert all(pictures.is_contiguous(memory_format=last) for pictures, _ in batches)
         assert torch.equal(torch.cat([p for p, _ in batches]), torch.stack([p for p, _ in expected]))
         assert torch.cat([t for _, t in batches]).tolist() == [t for _, t in expected]
     assert dataset.failed == [samples[1][0], samples[5][0]]

@@ -64,3 +64,9 @@ def test_empty_classes_may_be_allowed(tmp_path: Path) -> None:
     found = look_through(tmp_path, allow_empty=True)
     assert found.classes == ["0", "000", "1"]
     assert set(found.targets) == {0, 2}
+
+
+def test_a_folder_of_nothing_but_empty_classes_is_a_dataset_of_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    dataset = unstarve.ImageFolderDataset(tmp_path, allow_empty=True, on_error="skip", cache="ram")
+    assert (len(dataset), dataset.samples, dataset.targets, dataset.failed) == (0, [], [], [])
