@@ -47,8 +47,7 @@ def make_batch(pictures: Sequence[Picture], recipe: Recipe) -> Made:
 
 
 def _make(pictures: Sequence[Picture], recipe: Recipe, batch: torch.Tensor) -> Made:
-    are_decoded = any(isinstance(picture, torch.Tensor) for picture in pictures)
-    sizes = _decoded_sizes(pictures) if are_decoded else _encoded_sizes(pictures)
+    sizes = _sizes(pictures)
     good = [size for size in sizes if not isinstance(size, ImageError)]
     drawn = iter(draw_cuts(good, recipe.boxes, recipe.flip, generator_here()))
     cuts = [Cut(None, False) if isinstance(size, ImageError) else next(drawn) for size in sizes]
@@ -60,23 +59,13 @@ def _make(pictures: Sequence[Picture], recipe: Recipe, batch: torch.Tensor) -> M
     return Made(batch, [first or second for first, second in zip(errors, found, strict=True)])
 
 
-def _encoded_sizes(pictures: Sequence[Picture]) -> list[tuple[int, int] | ImageError]:
-    measured = codec.measure([picture if isinstance(picture, bytes) else b"" for picture in pictures])
-    return [
-        picture if isinstance(picture, ImageError) else size
-        for picture, size in zip(pictures, measured, strict=True)
-    ]
+def _sizes(pictures: Sequence[Picture]) -> list[tuple[int, int] | ImageError]:
+    measured = iter(codec.measure([picture for picture in pictures if isinstance(picture, bytes)]))
+    return [next(measured) if isinstance(picture, bytes) else _size(picture) for picture in pictures]
 
 
-def _decoded_sizes(pictures: Sequence[Picture]) -> list[tuple[int, int] | ImageError]:
-    return [
-        (picture.shape[0], picture.shape[1]) if isinstance(picture, torch.Tensor) else _error_in(picture)
-        for picture in pictures
-    ]
-
-
-def _error_in(picture: Picture) -> ImageError:
-    return picture if isinstance(picture, ImageError) else ImageError("the picture is not decoded")
+def _size(picture: torch.Tensor | ImageError) -> tuple[int, int] | ImageError:
+    return (picture.shape[0], picture.shape[1]) if isinstance(picture, torch.Tensor) else picture
 
 
 def _cut_into(
