@@ -45,7 +45,7 @@ bench: $(VENV)/.built
 	@$(BIN)/python bench/overhead.py $(ARGS)
 
 # Each sanitizer has a build folder of its own; CMake and Ninja come with the requirements.
-native-check: $(VENV)/.requirements
+native-check: $(VENV)/.requirements $(VENV)/.jpeg
 	@for sanitizer in address,undefined thread; do \
 	  folder=build/native-check-$${sanitizer%%,*}; \
 	  PATH="$(CURDIR)/$(BIN):$$PATH" && \
@@ -100,6 +100,20 @@ $(VENV)/.requirements: pyproject.toml constraints.txt | $(BIN)/python
 	@$(call TWICE,$(PIP) install -qq -r $@.txt)
 	@touch $@
 
+# Pictures are decoded natively where libjpeg-turbo's header is; root on Debian gets it. Tried once per .venv.
+HAS_JPEG = printf '%s\n' '\#include <cstdio>' '\#include <jpeglib.h>' | $(CXX) -x c++ -fsyntax-only - 2> /dev/null
+GET_JPEG = DEBIAN_FRONTEND=noninteractive apt-get install -y -qq libjpeg-dev > /dev/null 2>&1
+$(VENV)/.jpeg: | $(BIN)/python
+	@if command -v $(CXX) > /dev/null && ! { $(HAS_JPEG); }; then \
+	  if test "$$(id -u)" = 0 && command -v apt-get > /dev/null; then \
+	    echo "installing libjpeg-turbo, which decodes pictures natively"; \
+	    $(GET_JPEG) || { apt-get update -qq > /dev/null 2>&1 && $(GET_JPEG); } || true; \
+	  fi; \
+	  { $(HAS_JPEG); } || \
+	    echo "no libjpeg-turbo (Debian: libjpeg62-turbo-dev): Pillow will decode pictures, more slowly"; \
+	fi
+	@touch $@
+
 # The names of all modules: an editable install knows them one by one, so it is made anew when one moves.
 SOURCES := $(sort $(shell find src -name '*.py'))
 .PHONY: FORCE
@@ -107,7 +121,7 @@ $(VENV)/.sources: FORCE | $(BIN)/python
 	@echo '$(SOURCES)' | cmp -s - $@ || echo '$(SOURCES)' > $@
 
 # The package itself, editable: edits to src/ need no new build, edits to native/ come through here.
-$(VENV)/.built: $(VENV)/.requirements $(VENV)/.sources CMakeLists.txt $(wildcard native/*)
+$(VENV)/.built: $(VENV)/.requirements $(VENV)/.jpeg $(VENV)/.sources CMakeLists.txt $(wildcard native/*)
 	@echo "building unstarve"
 	@$(PIP) install -qq --no-build-isolation --no-deps -e .
 	@$(BIN)/python -c 'from unstarve.native import why_not_native as why; print(why() or "in use")' > $@.txt

@@ -52,6 +52,7 @@ NB_MODULE(_native, module) {
                "Copy rows of source at int64 indices into out; all C-contiguous and on the CPU.");
     bind_columns(module);
     bind_formats(module);
+    bind_images(module);
     bind_reader(module);
     bind_batches(module);
     bind_collect(module);

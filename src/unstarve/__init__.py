@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from unstarve.fixes.cached.dataset import CachedDataset
     from unstarve.fixes.files.dataset import TensorFileDataset
     from unstarve.fixes.gather import gather
+    from unstarve.fixes.images.dataset import ImageFolderDataset
+    from unstarve.fixes.images.transform import DecodeCrop
     from unstarve.fixes.loader import DataLoader
     from unstarve.fixes.packed.dataset import PackedDataset
     from unstarve.fixes.packed.sampler import ChunkShuffleSampler
@@ -38,6 +40,8 @@ _HOMES = {
     "ChunkShuffleSampler": "unstarve.fixes.packed.sampler",
     "DataLoader": "unstarve.fixes.loader",
     "DataLoaderProfiler": "unstarve.evaluate.profiler",
+    "DecodeCrop": "unstarve.fixes.images.transform",
+    "ImageFolderDataset": "unstarve.fixes.images.dataset",
     "LoaderEvaluator": "unstarve.evaluate.evaluator",
     "MonitoredDataLoader": "unstarve.evaluate.monitored",
     "PackedDataset": "unstarve.fixes.packed.dataset",
@@ -70,6 +74,8 @@ __all__ = [
     "ChunkShuffleSampler",
     "DataLoader",
     "DataLoaderProfiler",
+    "DecodeCrop",
+    "ImageFolderDataset",
     "LoaderEvaluator",
     "MonitoredDataLoader",
     "PackedDataset",

@@ -53,6 +53,23 @@ def read_files(
     uring: bool,
 ) -> tuple[list[tuple[int, int, int, int]], int, bool, bool]: ...
 
+# Pictures. Memory is (address, bytes); `cuts` has a row for each: whole, top, left, height, width, flip;
+# `out` is memory, height, width, bytes of an item, channels_last, table of what becomes of each byte.
+# Twin: `fixes.images.pillow`.
+_Memory = tuple[int, int]
+_Out = tuple[_Memory, int, int, int, bool, bytes]
+
+def cut_pixels(
+    wholes: list[tuple[_Memory, int, int]], cuts: NDArray[np.int64], out: _Out, threads: int
+) -> tuple[list[tuple[int, str]], list[int]]: ...
+
+# Only where libjpeg-turbo was there when this was built.
+def decode_cuts(
+    pictures: list[Any], cuts: NDArray[np.int64], out: _Out, threads: int
+) -> tuple[list[tuple[int, str]], list[int]]: ...
+def measure_pictures(pictures: list[Any]) -> list[tuple[int, int] | str | None]: ...
+def decode_whole(pictures: list[Any], height: int, width: int, out: _Memory) -> str | None: ...
+
 # Twins: `record.ledger.PythonLedger`, `collect.counters.PythonCounters`, `collect.waits.PythonWait` and
 # `PythonWork`, `collect.receiving.PythonReceiving`.
 Ledger: Any

@@ -12,6 +12,7 @@
     ├── CacheError              a dataset cannot be cached
     │   └── CacheTooLargeError  it takes more than may be used
     ├── DataFileError           a file of a dataset is truncated, damaged or not what it was
+    │   └── ImageError          a picture cannot be decoded; whoever knows its file adds the name
     ├── NotPredictableError     what a run would be like otherwise cannot be told from it
     ├── MissingExtraError       an optional package is needed
     ├── StoppedError            exit 130: from the keyboard; what was done is kept
@@ -71,6 +72,10 @@ class CacheTooLargeError(CacheError):
 
 class DataFileError(UnstarveError, ValueError):
     """A file of a dataset is truncated, damaged, or has changed since it was looked at."""
+
+
+class ImageError(DataFileError):
+    """A picture is truncated, damaged, too large or of no known kind; the message does not name the file."""
 
 
 class NotPredictableError(UnstarveError):

@@ -56,7 +56,7 @@ def test_every_part_runs_with_tables_to_the_pipe_and_numbers_to_files(tmp_path: 
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "g · small-tensors: one worker hands over 150 small tensors" in done.stdout
     parts = json.loads((tmp_path / "out.json").read_text())["parts"]
-    assert {part["part"] for part in parts} == {*"abcdefg", "prefetch", "cpu-bound"}
+    assert {part["part"] for part in parts} == {*"abcdefg", "prefetch", "images", "cpu-bound"}
     failed = [way for part in parts for way in part["ways"] if (way["missing"] or "").startswith("failed")]
     assert failed == []
     assert all(positive(part["ways"]) for part in parts)

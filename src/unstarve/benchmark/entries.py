@@ -48,6 +48,8 @@ class PartPlan:
     """Stock and a way take turns several times in a round: for differences of a few percent."""
     memory: bool = False
     """Whether memory besides the data is measured."""
+    batch_samples: Callable[[Sizes], int] | None = None
+    """Samples in a batch, where ways are told by samples per second and what each costs in CPU time."""
 
 
 def ours(name: str, make: Callable[[Any], Any], *bars: Bar, **options: Any) -> Entry:

@@ -25,6 +25,9 @@ class Sizes:
     """Samples of 10 ms each."""
     wait_s: float = 10e-3
     waited_batch: int = 32
+    pictures: int = 1024
+    """JPEG files."""
+    picture_batch: int = 32
     computed: int = 256
     compute_s: float = 1e-3
     computed_batch: int = 16
@@ -41,6 +44,8 @@ QUICK = Sizes(
     handed_over=20,
     waited_for=64,
     waited_batch=16,
+    pictures=24,
+    picture_batch=4,
     computed=48,
     computed_batch=8,
     least_s=0.02,

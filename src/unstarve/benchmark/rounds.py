@@ -16,7 +16,7 @@ from unstarve.benchmark.entries import Entry, Missing, PartPlan
 from unstarve.benchmark.files import cached_share
 from unstarve.benchmark.memory import extra_memory
 from unstarve.benchmark.plan import Plan
-from unstarve.benchmark.timing import median_ratio, same, seed_all, summary, time_per_batch
+from unstarve.benchmark.timing import cpu_per_batch, median_ratio, same, seed_all, summary, time_per_batch
 from unstarve.model import Bar, Checked, Extra, Kind, Part, Promise, Way
 
 Say = Callable[[str], None]
@@ -37,6 +37,7 @@ class Measured:
     batch_s: list[float] = field(default_factory=list)
     stock_s: list[float] = field(default_factory=list)
     """Stock's time to compare each of these with."""
+    cpu_s: float | None = None
     extra: Extra | None = None
     cached_share: float | None = None
 
@@ -67,6 +68,9 @@ class Rounds:
                 self._guarded(entry, self._make)
             for number, seed in enumerate(self._plan.seeds, start=1):
                 self._round(seed, f"round {number} of {len(self._plan.seeds)}")
+            if self._part.batch_samples is not None:
+                for entry in self._part.entries:
+                    self._guarded(entry, self._cost)
             if self._plan.memory and self._part.memory:
                 for entry in self._part.entries:
                     self._guarded(entry, self._remember)
@@ -120,6 +124,10 @@ class Rounds:
         measured.engine = getattr(made, "engine", None)
         measured.loader = None if entry.afresh else made
 
+    def _cost(self, entry: Entry) -> None:
+        self._say(f"{self._part.name}: CPU time of {entry.name}")
+        self._measured[entry].cpu_s = cpu_per_batch(self._measured[entry].loader)
+
     def _remember(self, entry: Entry) -> None:
         if entry.kind is not Kind.LIMIT:
             self._say(f"{self._part.name}: memory of {entry.name}")
@@ -140,7 +148,9 @@ class Rounds:
         """What is known of the part."""
         part = self._part
         ways = tuple(self._way(entry, measured) for entry, measured in self._measured.items())
-        return Part(part.letter, part.name, part.title(self._plan.sizes), ways)
+        sizes = self._plan.sizes
+        samples = None if part.batch_samples is None else part.batch_samples(sizes)
+        return Part(part.letter, part.name, part.title(sizes), ways, samples)
 
     def _way(self, entry: Entry, measured: Measured) -> Way:
         if measured.missing is not None or not measured.batch_s:
@@ -150,7 +160,7 @@ class Rounds:
             entry.name, entry.kind,
             batch_s=tuple(measured.batch_s), mean_s=mean_s, deviation_s=deviation_s,
             speedup=median_ratio(measured.stock_s, measured.batch_s),
-            engine=measured.engine,
+            engine=measured.engine, cpu_s=measured.cpu_s,
             extra=measured.extra, cached_share=measured.cached_share,
         )  # fmt: skip
         return replace(way, checked=tuple(self._checked(bar, way) for bar in entry.bars))

@@ -23,7 +23,10 @@ from unstarve.benchmark.rounds import Rounds
 from unstarve.errors import UsageError
 from unstarve.model import Benchmark, Part
 
-_PEERS = ("tensordict", "webdataset", "litdata", "spdl", "ffcv", "nvidia-dali-cuda130")
+_PEERS = (
+    *("tensordict", "webdataset", "litdata", "spdl", "ffcv", "nvidia-dali-cuda130"),
+    *("torchvision", "pillow", "simplejpeg", "opencv-python-headless"),
+)
 
 
 class Watch(Protocol):

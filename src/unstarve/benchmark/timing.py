@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Iterable
@@ -41,6 +42,17 @@ def time_per_batch(loader: Iterable[Any], *, least_s: float, skip: int = 0) -> f
             raise ValueError(f"a loader gave no more than {skip} batches, too few to measure")
         batches += count
     return total_s / batches
+
+
+def cpu_per_batch(loader: Iterable[Any]) -> float:
+    """Return the CPU seconds that a batch takes over an epoch, in this process and in workers that ended."""
+    began = _cpu_s()
+    batches = sum(1 for _ in loader)
+    return (_cpu_s() - began) / max(1, batches)
+
+
+def _cpu_s() -> float:
+    return sum(os.times()[:4])
 
 
 def summary(batch_s: tuple[float, ...]) -> tuple[float | None, float | None]:

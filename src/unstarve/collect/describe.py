@@ -129,6 +129,14 @@ def loader_config(loader: Any) -> dict[str, Any]:
     return config
 
 
+def failed_pictures() -> int:
+    """How many pictures our own datasets could not decode and went on without; their process counts them."""
+    module = sys.modules.get("unstarve.fixes.images.failed")
+    if module is None or torch.utils.data.get_worker_info() is not None:
+        return 0
+    return int(module.failed_pictures())
+
+
 def _engine(loader: Any) -> str | None:
     """Which engine of unstarve runs it: its own loader's, or one from `unstarve run --engine`."""
     if any(cls.__module__ == "unstarve.fixes.loader" for cls in type(loader).__mro__):

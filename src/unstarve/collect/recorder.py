@@ -19,7 +19,7 @@ import torch
 
 from unstarve.collect import opens, transforms
 from unstarve.collect.cuda import cuda_in_use
-from unstarve.collect.describe import loader_config
+from unstarve.collect.describe import failed_pictures, loader_config
 from unstarve.collect.device import device_clock
 from unstarve.collect.ideal import Ideal
 from unstarve.collect.pulse import Pulse
@@ -233,6 +233,8 @@ class Recorder:
             self._write_device()
             if self._reports:
                 self._write_system()
+            if failed := failed_pictures():
+                self.writer.meta("lost", message=f"{failed} picture(s) could not be decoded")
             self.writer.meta("end", end_ns=time.perf_counter_ns(), stopped=self._stopped)
             self.writer.ledger.active = False
             self.writer.close()

@@ -86,6 +86,8 @@ class Way:
     cached_share: float | None = None
     """Share of the files that the page cache held after reading them past it."""
     checked: tuple[Checked, ...] = ()
+    cpu_s: float | None = None
+    """CPU seconds per batch, of all processes; None where it was not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,8 @@ class Part:
     name: str
     title: str
     ways: tuple[Way, ...]
+    batch_samples: int | None = None
+    """Samples in a batch, where ways are told by samples per second."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,14 @@ def print_part(part: Part, console: Console) -> None:
     title = part.name if part.letter == part.name else f"{part.letter} · {part.name}"
     console.print(Text(f"{title}: {part.title}", "bold"), soft_wrap=True)
     table.add_column("", width=32, overflow="fold")
-    table.add_column("per batch", justify="right", width=14)
+    each = part.batch_samples
+    table.add_column("per batch" if each is None else "samples/s", justify="right", width=14)
     table.add_column("speed-up", justify="right", width=8)
-    table.add_column("memory", justify="right", width=7)
+    table.add_column("memory" if each is None else "CPU", justify="right", width=7)
     table.add_column("bar", width=15)
     for way in part.ways:
         if way.mean_s is not None:
-            table.add_row(*_cells(way, way.mean_s))
+            table.add_row(*_cells(way, way.mean_s, each))
     console.print(table)
     for reason, names in _left_out(part.ways).items():
         console.print(Text(f"{reason}: {'; '.join(names)}", "bright_black"))
@@ -50,6 +51,8 @@ def print_summary(result: Benchmark, console: Console) -> None:
         f"per batch: mean ± standard deviation over {seeds}; speed-up: median over the rounds, against stock "
         "in the same round; memory: besides the data, training process and workers together"
     ]
+    if any(part.batch_samples for part in result.parts):
+        lines.append("CPU: time per sample, of the training process and its workers together")
     if checked:
         lines.append(f"{len(checked) - len(missed)} of {len(checked)} bars met")
     elif any(way.checked for part in result.parts for way in part.ways):
@@ -70,13 +73,21 @@ def _left_out(ways: tuple[Way, ...]) -> dict[str, list[str]]:
     return reasons
 
 
-def _cells(way: Way, mean_s: float) -> tuple[Text, Text, Text, Text, Text]:
+def _cells(way: Way, mean_s: float, batch_samples: int | None) -> tuple[Text, Text, Text, Text, Text]:
     engine = "" if way.engine in (None, "stock") else f"/{way.engine}"
+    if batch_samples is None:
+        speed, cost = (
+            _spread(mean_s, way.deviation_s),
+            size(way.extra.besides_data_bytes) if way.extra else "",
+        )
+    else:
+        speed = f"{batch_samples / mean_s:,.0f}"
+        cost = "" if way.cpu_s is None else _spread(way.cpu_s / batch_samples, None)
     return (
         Text(way.name, _STYLES[way.kind]) + Text(engine, "default"),
-        Text(_spread(mean_s, way.deviation_s)),
+        Text(speed),
         Text("" if way.kind is Kind.STOCK or way.speedup is None else _factor(way.speedup)),
-        Text("" if way.extra is None else size(way.extra.besides_data_bytes)),
+        Text(cost),
         _bars(way.checked),
     )
 

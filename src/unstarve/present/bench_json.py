@@ -26,6 +26,7 @@ def bench(result: Benchmark) -> dict[str, Any]:
                 "part": part.letter,
                 "name": part.name,
                 "title": part.title,
+                "batch_samples": part.batch_samples,
                 "ways": [_way(dataclasses.asdict(way)) for way in part.ways],
             }
             for part in result.parts

@@ -76,6 +76,17 @@ def test_all_ways_are_measured_in_every_round(log: list[str]) -> None:
     assert part.ways[1].engine == "views"
 
 
+def test_cpu_time_is_measured_where_samples_are_counted(
+    log: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds_module, "cpu_per_batch", lambda loader: 0.5)
+    ways = (stock(lambda _: Loader(log, "stock 8.0")), ours("fast", lambda _: Loader(log, "fast 2.0")))
+    counted = measured(ways, batch_samples=lambda sizes: sizes.picture_batch)
+    assert (counted.batch_samples, [way.cpu_s for way in counted.ways]) == (32, [0.5, 0.5])
+    other = measured(ways)
+    assert (other.batch_samples, [way.cpu_s for way in other.ways]) == (None, [None, None])
+
+
 def test_in_pairs_stock_and_each_way_take_turns_and_the_shortest_counts(
     log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,7 +186,7 @@ def test_parts_are_chosen_by_letter_and_name() -> None:
     assert [part.name for part in chosen(["c", "prefetch", "rows"])] == [
         "rows",
         "rows-in-order",
-        "images-in-order",
+        "large-rows-in-order",
         "prefetch",
     ]
     with pytest.raises(UsageError, match="there is no part 'z'; there are a, rows, b"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from unstarve.benchmark.timing import median_ratio, same, seed_all, summary, time_per_batch
+from unstarve.benchmark.timing import cpu_per_batch, median_ratio, same, seed_all, summary, time_per_batch
 
 
 class Epochs:
@@ -40,6 +41,12 @@ def test_epochs_are_repeated_until_they_last_long_enough(monkeypatch: pytest.Mon
     epochs = Epochs(monkeypatch)
     assert time_per_batch(epochs, least_s=13) == 18 / 12
     assert epochs.epochs == 3
+
+
+def test_cpu_time_is_that_of_this_process_and_of_workers_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([(1.0, 2.0, 3.0, 4.0, 99.0), (2.0, 3.0, 7.0, 6.0, 120.0)])
+    monkeypatch.setattr(os, "times", lambda: next(times))
+    assert cpu_per_batch([1, 2, 3, 4]) == 8 / 4
 
 
 def test_the_first_batches_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

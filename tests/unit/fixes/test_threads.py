@@ -361,7 +361,7 @@ def test_a_dataset_that_cannot_be_read_any_more_is_an_error() -> None:
 
 
 def test_a_thread_that_cannot_begin_fails_its_batches() -> None:
-    def begin() -> None:
+    def begin(number: int) -> None:
         raise OSError("no device")
 
     reading = ReadingAhead(1, lambda what: what, begin)

@@ -71,6 +71,29 @@ def test_the_table_fits_80_columns_and_says_it_all() -> None:
     ]
 
 
+def test_pictures_are_told_per_second_and_by_what_each_costs() -> None:
+    part = Part(
+        "images",
+        "images",
+        "64 JPEGs",
+        (
+            Way("stock", Kind.STOCK, None, (0.1,), 0.1, None, 1.0, cpu_s=0.16),
+            Way("ours", Kind.OURS, None, (0.02,), 0.02, None, 5.0, "threads", cpu_s=0.032),
+        ),
+        batch_samples=64,
+    )
+    lines = [line.rstrip() for line in printed(part).splitlines()]
+    assert lines == [
+        "images: 64 JPEGs",
+        "                                      samples/s speed-up     CPU bar",
+        "stock                                       640          2.50 ms",
+        "ours/threads                              3,200    5.00×  500 µs",
+        "",
+    ]
+    assert "CPU: time per sample" in printed(result(parts=(part,)))
+    assert bench(result(parts=(part,)))["parts"][0]["batch_samples"] == 64
+
+
 def test_the_summary_counts_the_bars_and_names_those_missed() -> None:
     text = " ".join(printed(result()).split())
     assert "over 2 seeds" in text

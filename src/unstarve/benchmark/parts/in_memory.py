@@ -99,9 +99,11 @@ IN_MEMORY = (
         _entries((faster(3.5),), (faster(50), _SMALL)), memory=True,
     ),
     PartPlan(
-        "b", "images", _image_title("shuffled"), _images(True),
+        "b", "large-rows", _image_title("shuffled"), _images(True),
         (*_entries((), (faster(2), Bar(Promise.OVER_LIMIT, 0.15))), _LIMIT),
     ),
     PartPlan("c", "rows-in-order", _row_title("in order"), _rows(False), _entries((), (faster(50),))),
-    PartPlan("c", "images-in-order", _image_title("in order"), _images(False), _entries((), (faster(500),))),
+    PartPlan(
+        "c", "large-rows-in-order", _image_title("in order"), _images(False), _entries((), (faster(500),)),
+    ),
 )  # fmt: skip

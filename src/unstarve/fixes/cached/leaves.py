@@ -32,6 +32,7 @@ class Kind(enum.Enum):
     BOOL = "bool"
     TEXT = "text"
     OBJECT = "object"
+    RAW = "bytes"
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Leaf:
     @property
     def collates(self) -> bool:
         """Whether we know what `default_collate` makes of it."""
-        return self.kind is not Kind.OBJECT and self.subclass is None
+        return self.kind not in (Kind.OBJECT, Kind.RAW) and self.subclass is None
 
     def __str__(self) -> str:
         if self.dtype is None or self.kind in (Kind.INT, Kind.FLOAT, Kind.BOOL):
@@ -60,8 +61,16 @@ class Leaf:
         return f"{self.kind.value} of {str(self.dtype).removeprefix('torch.')}{' ' + shape if shape else ''}"
 
 
+@dataclass(frozen=True)
+class Raw:
+    """Bytes (flat uint8) that are kept as they are: read, they are seen where they lie, without a copy."""
+
+    data: torch.Tensor
+
+
 _TEXT = Leaf(Kind.TEXT)
 OBJECT = Leaf(Kind.OBJECT)
+RAW = Leaf(Kind.RAW)
 _NUMBERS = {
     int: Leaf(Kind.INT, torch.int64),
     float: Leaf(Kind.FLOAT, torch.float64),
@@ -91,6 +100,8 @@ def describe(value: Any) -> Leaf:
     number = _NUMBERS.get(kind)
     if number is not None:
         return number if kind is not int or value in _INT64 else OBJECT
+    if kind is Raw:
+        return RAW
     if kind is np.ndarray or kind is np.memmap:
         dtype = _TORCH_TYPES.get(value.dtype)
         return OBJECT if dtype is None else Leaf(Kind.ARRAY, dtype, value.shape)

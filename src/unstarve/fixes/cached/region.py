@@ -57,7 +57,7 @@ class Region:
         """Return a copy of some bytes."""
         return self._memory[offset : offset + size]
 
-    def write(self, offset: int, data: bytes) -> None:
+    def write(self, offset: int, data: bytes | memoryview) -> None:
         """Copy bytes into the region."""
         self._memory[offset : offset + len(data)] = data
 

@@ -7,7 +7,7 @@ The region describes itself, so that whoever gets hold of it needs nothing else:
     states   one byte per held sample: MISSING, ROW, ODD or NO_ROOM
     spans    where in the arena a sample's bytes are: offset and length
     columns  one per value that lies in rows: (held, *shape)
-    arena    texts and objects, and whole samples that are not like the others (ODD)
+    arena    texts, objects and raw bytes, and whole samples that are not like the others (ODD)
 
 A sample is written under a lock and its state last, so that nobody reads a half of it; a process that dies
 while writing gives up the lock and leaves the sample MISSING.
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from unstarve.fixes.cached import blobs
 from unstarve.fixes.cached.layout import Layout
-from unstarve.fixes.cached.leaves import writer
+from unstarve.fixes.cached.leaves import RAW, Raw, writer
 from unstarve.fixes.cached.locks import Lock, fence
 from unstarve.fixes.cached.region import Region
 from unstarve.fixes.cached.rows import Rows
@@ -156,6 +156,7 @@ class Store:
         self._writers = [writer(*pair) for pair in zip(self.rows.leaves, columns, strict=True)]
         self._writing = Lock(region.fd, _WRITING)
         self._build = builder(layout.tree)
+        self._is_raw = [layout.leaves[at] for at in layout.in_blobs] == [RAW]
 
     def __reduce__(self) -> Any:
         return Store, (self.region, self.plan)
@@ -194,7 +195,8 @@ class Store:
             return int(self.states[index])
         values = self.layout.values(sample)
         if values is None:
-            blob, state = blobs.dumps(sample), ODD
+            blob: bytes | memoryview = blobs.dumps(sample)
+            state = ODD
         else:
             blob, state = self._dumped(values), ROW
         with self._writing:
@@ -209,11 +211,13 @@ class Store:
             self.states[index] = state
         return state
 
-    def _dumped(self, values: list[Any]) -> bytes:
+    def _dumped(self, values: list[Any]) -> bytes | memoryview:
         apart = self.layout.in_blobs
+        if self._is_raw:
+            return memoryview(values[apart[0]].data.numpy())
         return blobs.dumps([values[at] for at in apart]) if apart else b""
 
-    def _write_blob(self, index: int, blob: bytes) -> bool:
+    def _write_blob(self, index: int, blob: bytes | memoryview) -> bool:
         begin = int(self._used[0])
         end = begin + len(blob)
         if end > self.plan.arena_bytes:
@@ -226,6 +230,8 @@ class Store:
 
     def _blob(self, index: int) -> Any:
         begin, size = self._spans[index].tolist()
+        if self._is_raw:
+            return [Raw(self.region.tensor(self.plan.arena_at + begin, torch.uint8, (size,)))]
         return blobs.loads(self.region.read(self.plan.arena_at + begin, size))
 
     def _merged(self, in_rows: list[Any], in_blobs: Sequence[Any]) -> list[Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import queue
 import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 _JOIN_S = 10.0  # a thread that hangs in a dead file system must not hold up the training process longer
@@ -17,23 +19,32 @@ _Made = tuple[Any, BaseException | None, float]
 
 
 class ReadingAhead:
-    """`count` threads that call `make` with what `ask` is given; each calls `begin` first.
+    """`count` threads that call `make` with what `ask` is given; each calls `begin` with its number first.
+
+    Whoever is free makes the next one; `in_turn`, they go round, as torch's workers do, and what was asked
+    for is made even if it is dropped: whatever a thread draws from stays in step with that worker's.
 
     They are started when the first is asked for. `make_s` is how long the last one taken took to make. The
     threads end with the object: at its `close`, when nobody holds it any more, or with the process.
     """
 
-    def __init__(self, count: int, make: Callable[[Any], Any], begin: Callable[[], None]) -> None:
-        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    def __init__(
+        self, count: int, make: Callable[[Any], Any], begin: Callable[[int], None], *, in_turn: bool = False
+    ) -> None:
+        self._in_turn = in_turn
+        self._jobs: list[queue.SimpleQueue[Any]] = [
+            queue.SimpleQueue() for _ in range(count if in_turn else 1)
+        ]
         self._done: queue.SimpleQueue[tuple[int, _Made]] = queue.SimpleQueue()
         self._ready: dict[int, _Made] = {}
         self.make_s = 0.0
         self._asked = 0
         self._given = 0
+        self._begun_at = 0
         self._threads = [
             threading.Thread(
                 target=_work,
-                args=(self._jobs, self._done, make, begin),
+                args=(self._jobs[i % len(self._jobs)], self._done, make, functools.partial(begin, i)),
                 daemon=True,
                 name=f"unstarve-read-{i}",
             )
@@ -51,7 +62,8 @@ class ReadingAhead:
         if self._asked == 0:
             for thread in self._threads:
                 thread.start()
-        self._jobs.put((self._asked, what))
+        turn = (self._asked - self._begun_at) % len(self._jobs)
+        self._jobs[turn].put((self._asked, what))
         self._asked += 1
 
     def take(self, timeout_s: float | None) -> tuple[Any, BaseException | None]:
@@ -71,10 +83,11 @@ class ReadingAhead:
         return value, error
 
     def drop(self) -> None:
-        """Forget all that were asked for."""
-        _empty(self._jobs)
+        """Forget all that were asked for, and begin a round anew."""
+        if not self._in_turn:
+            _empty(self._jobs)
         self._ready.clear()
-        self._given = self._asked
+        self._given = self._begun_at = self._asked
 
 
 def _work(jobs: Any, done: Any, make: Callable[[Any], Any], begin: Callable[[], None]) -> None:
@@ -93,18 +106,17 @@ def _work(jobs: Any, done: Any, make: Callable[[Any], Any], begin: Callable[[], 
             done.put((number, (None, error, time.perf_counter() - since_s)))
 
 
-def _end(jobs: Any, threads: list[threading.Thread]) -> None:
+def _end(jobs: list[Any], threads: list[threading.Thread]) -> None:
     _empty(jobs)
-    for _ in threads:
-        jobs.put(None)
+    for at in range(len(threads)):
+        jobs[at % len(jobs)].put(None)
     for thread in threads:
         if thread.is_alive() and thread is not threading.current_thread():
             thread.join(_JOIN_S)
 
 
-def _empty(jobs: Any) -> None:
-    try:
-        while True:
-            jobs.get_nowait()
-    except queue.Empty:
-        pass
+def _empty(jobs: list[Any]) -> None:
+    for some in jobs:
+        with suppress(queue.Empty):
+            while True:
+                some.get_nowait()

@@ -2,7 +2,9 @@
 
 There is nothing to hand over between processes, and no process to start. Threads are `num_workers` many;
 without workers the training loop's pace says how far ahead a few of them read, or that the loop's own thread
-reads best. The sampler is asked by the loop's own thread, at the moments at which torch would ask it.
+reads best. The sampler is asked by the loop's own thread, at the moments at which torch would ask it. A
+dataset that draws random numbers draws them as in torch's workers: each thread makes the batches of one of
+them, with a generator of that one's seed.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from unstarve.fixes.engines.drawing import settled_batches
 from unstarve.fixes.engines.epoch import WithoutDraw
 from unstarve.fixes.engines.pace import MANY, THREADS, Pace
 from unstarve.fixes.engines.reading_ahead import ReadingAhead
+from unstarve.fixes.images.torchvision_folder import batches_of
 from unstarve.fixes.recycling import Recycled
+from unstarve.fixes.streams import Stream, use_stream_in_thread
 
 _paces: weakref.WeakKeyDictionary[DataLoader[Any], Pace] = weakref.WeakKeyDictionary()
 """What was learned in earlier epochs of loaders without workers."""
@@ -49,6 +53,8 @@ def why_not(loader: DataLoader[Any]) -> str | None:
         )
     if reader_of(loader.dataset) is None:
         return "the dataset has no read_batch that releases the GIL"
+    if loader.num_workers == 0 and draws_of(loader.dataset):
+        return "without workers torch draws what is random in the training loop's own thread, batch by batch"
     return None
 
 
@@ -76,8 +82,16 @@ def reader_of(dataset: Any) -> Callable[[Any], Any] | None:
     if type(dataset) is Subset:
         inner = reader_of(dataset.dataset)
         return None if inner is None else functools.partial(_read_subset, inner, dataset.indices)
-    read: Callable[[Any], Any] | None = getattr(dataset, "read_batch", None)
-    return read if getattr(dataset, "releases_gil", False) else None
+    batched = batches_of(dataset) or dataset
+    read: Callable[[Any], Any] | None = getattr(batched, "read_batch", None)
+    return read if getattr(batched, "releases_gil", False) else None
+
+
+def draws_of(dataset: Any) -> bool:
+    """Whether making a batch draws random numbers (from `streams.generator_here`), also of a Subset."""
+    if type(dataset) is Subset:
+        return draws_of(dataset.dataset)
+    return getattr(batches_of(dataset) or dataset, "draws", False) is True
 
 
 def _read_subset(read: Callable[[Any], Any], positions: Any, indices: Any) -> Any:
@@ -100,7 +114,10 @@ class _Threads(torch_loader._BaseDataLoaderIter):
         self._read = read
         self._pins = self._pin_memory
         make, begin = _in_pinned_memory(read) if self._pins else _in_recycled_memory(read, self._most_ahead)
-        self._reading = ReadingAhead(workers or THREADS, make, begin)
+        count = workers or THREADS
+        self._reading = ReadingAhead(
+            count, make, _with_streams(begin, int(self._base_seed), count), in_turn=draws_of(loader.dataset)
+        )
         if self._pace is not None:
             self._pace.begins()
         else:
@@ -184,6 +201,17 @@ def _own(indices: Any) -> Any:
 
 _Read = Callable[[Any], Any]
 _Begin = Callable[[], None]
+
+
+def _with_streams(begin: _Begin, base_seed: int, count: int) -> Callable[[int], None]:
+    """Return what a thread does first, by its number: it gets what the worker of that number draws from."""
+    generators = [torch.Generator().manual_seed(base_seed + number) for number in range(count)]
+
+    def begin_with_stream(number: int) -> None:
+        use_stream_in_thread(Stream(generators[number], count))
+        begin()
+
+    return begin_with_stream
 
 
 def _in_recycled_memory(read: _Read, ahead: int) -> tuple[_Read, _Begin]:

@@ -1,0 +1,184 @@
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "bind.h"
+#include "pictures.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+using Memory = std::pair<std::uintptr_t, std::uint64_t>;  // address, bytes
+
+// One row per picture: whole, top, left, height, width, flip.
+using Cuts = nb::ndarray<const std::int64_t, nb::shape<-1, 6>, nb::device::cpu, nb::c_contig>;
+
+// Where and as what pictures are written: memory, height, width, bytes of an item, channels_last, table.
+using Out = std::tuple<Memory, std::size_t, std::size_t, std::size_t, bool, nb::bytes>;
+
+std::vector<unstarve::Cut> cuts_of(const Cuts &cuts, std::size_t count) {
+    if (cuts.shape(0) != count) {
+        throw nb::value_error("there must be one cut for each picture");
+    }
+    std::vector<unstarve::Cut> listed;
+    listed.reserve(count);
+    for (const std::int64_t *row = cuts.data(); row != cuts.data() + count * 6; row += 6) {
+        listed.push_back({row[0] != 0, row[1], row[2], row[3], row[4], row[5] != 0});
+    }
+    return listed;
+}
+
+unstarve::Batch batch_of(const Out &out, std::size_t count) {
+    const auto &[memory, height, width, item_bytes, channels_last, table] = out;
+    constexpr std::size_t limit = std::size_t{1} << 20;  // a side no batch has: products cannot overflow
+    if (height == 0 || width == 0 || height > limit || width > limit) {
+        throw nb::value_error("the batch's pictures have no pixels or too many");
+    }
+    if (item_bytes != 1 && item_bytes != 2 && item_bytes != 4) {
+        throw nb::value_error("an item of the batch has 1, 2 or 4 bytes");
+    }
+    if (item_bytes == 1 ? table.size() != 0 : table.size() != 3 * 256 * item_bytes) {
+        throw nb::value_error("the table does not fit the batch's type");
+    }
+    if (count > memory.second / (3 * height * width * item_bytes)) {
+        throw nb::value_error("the batch is too small for the pictures");
+    }
+    const auto *const entries = table.size() == 0 ? nullptr : static_cast<const std::byte *>(table.data());
+    return {{reinterpret_cast<std::byte *>(memory.first), height, width, item_bytes, channels_last, entries}};
+}
+
+// Which pictures failed and why, and which are not for us.
+nb::tuple outcome_of(const std::vector<unstarve::Result> &results) {
+    nb::list failures;
+    nb::list others;
+    for (std::size_t at = 0; at < results.size(); ++at) {
+        if (results[at].outcome == unstarve::Outcome::failed) {
+            failures.append(nb::make_tuple(at, results[at].trouble));
+        } else if (results[at].outcome == unstarve::Outcome::not_for_us) {
+            others.append(at);
+        }
+    }
+    return nb::make_tuple(failures, others);
+}
+
+nb::tuple cut_pixels(const std::vector<std::tuple<Memory, std::size_t, std::size_t>> &wholes, const Cuts &cuts,
+                     const Out &out, unsigned threads) {
+    std::vector<unstarve::Pixels> pixels;
+    pixels.reserve(wholes.size());
+    for (const auto &[memory, height, width] : wholes) {
+        if (height == 0 || width == 0 || width > memory.second / 3 / height) {
+            throw nb::value_error("a picture is empty or larger than its memory");
+        }
+        pixels.push_back({reinterpret_cast<const std::uint8_t *>(memory.first), height, width});
+    }
+    const std::vector<unstarve::Cut> listed = cuts_of(cuts, pixels.size());
+    const unstarve::Batch batch = batch_of(out, pixels.size());
+    std::vector<unstarve::Result> results;
+    {
+        const nb::gil_scoped_release unlocked;
+        results = unstarve::cut_pixels(pixels, listed, batch, threads);
+    }
+    return outcome_of(results);
+}
+
+#ifdef UNSTARVE_JPEG
+
+// Holds the bytes of Python objects in place for as long as it lives.
+class Held {
+  public:
+    explicit Held(const nb::list &pictures) {
+        views_.reserve(pictures.size());
+        for (const nb::handle picture : pictures) {
+            Py_buffer view;
+            if (PyObject_GetBuffer(picture.ptr(), &view, PyBUF_SIMPLE) != 0) {
+                release();
+                throw nb::python_error();
+            }
+            views_.push_back(view);
+            encoded_.push_back({static_cast<const std::uint8_t *>(view.buf), static_cast<std::size_t>(view.len)});
+        }
+    }
+    ~Held() { release(); }
+    Held(const Held &) = delete;
+    Held &operator=(const Held &) = delete;
+
+    const std::vector<unstarve::Encoded> &encoded() const { return encoded_; }
+
+  private:
+    void release() {
+        for (Py_buffer &view : views_) {
+            PyBuffer_Release(&view);
+        }
+        views_.clear();
+    }
+
+    std::vector<Py_buffer> views_;
+    std::vector<unstarve::Encoded> encoded_;
+};
+
+nb::tuple decode_cuts(const nb::list &pictures, const Cuts &cuts, const Out &out, unsigned threads) {
+    const Held held(pictures);
+    const std::vector<unstarve::Cut> listed = cuts_of(cuts, held.encoded().size());
+    const unstarve::Batch batch = batch_of(out, held.encoded().size());
+    std::vector<unstarve::Result> results;
+    {
+        const nb::gil_scoped_release unlocked;
+        results = unstarve::decode_cuts(held.encoded(), listed, batch, threads);
+    }
+    return outcome_of(results);
+}
+
+// Height and width, or what is wrong, or None where it is not for us.
+nb::list measure(const nb::list &pictures) {
+    const Held held(pictures);
+    nb::list sizes;
+    for (const unstarve::Encoded &picture : held.encoded()) {
+        const unstarve::Measured measured = unstarve::measure(picture);
+        switch (measured.result.outcome) {
+            case unstarve::Outcome::decoded: sizes.append(nb::make_tuple(measured.height, measured.width)); break;
+            case unstarve::Outcome::failed: sizes.append(measured.result.trouble); break;
+            case unstarve::Outcome::not_for_us: sizes.append(nb::none()); break;
+        }
+    }
+    return sizes;
+}
+
+// What is wrong, or None.
+nb::object decode_whole(const nb::list &pictures, std::size_t height, std::size_t width, const Memory &out) {
+    const Held held(pictures);
+    if (held.encoded().size() != 1 || height == 0 || width > out.second / 3 / height) {
+        throw nb::value_error("one picture and the memory for it are needed");
+    }
+    unstarve::Result result;
+    {
+        const nb::gil_scoped_release unlocked;
+        result = unstarve::decode_whole(held.encoded()[0], height, width, reinterpret_cast<std::uint8_t *>(out.first));
+    }
+    return result.outcome == unstarve::Outcome::decoded ? nb::object(nb::none()) : nb::cast(result.trouble);
+}
+
+#endif
+
+}  // namespace
+
+void bind_images(nb::module_ &module) {
+    module.def("cut_pixels", &cut_pixels, "wholes"_a, "cuts"_a.noconvert(), "out"_a, "threads"_a,
+               "Cut, resize, flip and finish pictures of 3 bytes per pixel; failures and, always empty, others.");
+#ifdef UNSTARVE_JPEG
+    module.def("decode_cuts", &decode_cuts, "pictures"_a, "cuts"_a.noconvert(), "out"_a, "threads"_a,
+               "Decode, cut, resize, flip and finish JPEGs; failures, and the places of those it does not decode.");
+    module.def("measure_pictures", &measure, "pictures"_a,
+               "Height and width of each JPEG, what is wrong with it, or None where it is not decoded here.");
+    module.def("decode_whole", &decode_whole, "pictures"_a, "height"_a, "width"_a, "out"_a,
+               "Decode one JPEG to 3 bytes per pixel; what is wrong with it, or None.");
+#endif
+}

@@ -1,0 +1,35 @@
+// What cutting from a file and cutting from pixels have in common.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "picture.h"
+#include "pictures.h"
+#include "resize.h"
+
+namespace unstarve {
+
+using PixelRows = std::array<std::uint8_t *, rows_at_once>;
+
+// Memory that a thread uses again from picture to picture.
+struct Scratch {
+    Resizer resizer;
+    std::vector<std::uint8_t> rows;
+    std::vector<std::uint8_t> block;
+
+    // Rows of 4 bytes per pixel as the resizer, once started, takes them; what they hold is of older pictures.
+    PixelRows rows_for(std::size_t pixels);
+};
+
+// The window that a cut means in an upright picture. Throws PictureError where it is not within.
+Window window_of(const Cut &cut, Extent picture);
+
+// Calls `work` once for each picture, on up to `threads` threads; what it throws becomes the picture's result.
+std::vector<Result> for_each_picture(std::size_t count, unsigned threads,
+                                     const std::function<Outcome(std::size_t, Scratch &)> &work);
+
+}  // namespace unstarve

@@ -1,0 +1,152 @@
+// The part of pictures.h that needs libjpeg-turbo.
+#include <algorithm>
+#include <cstring>
+
+#include "cutting.h"
+#include "exif.h"
+#include "jpeg.h"
+#include "pictures.h"
+
+namespace unstarve {
+namespace {
+
+constexpr char empty[] = "the file is empty";
+
+Extent upright(const Jpeg &jpeg) {
+    const Extent stored = jpeg.stored();
+    return is_turned(jpeg.orientation()) ? Extent{stored.width, stored.height} : stored;
+}
+
+// Where a window of the upright picture lies in the stored one: two opposite corners tell.
+Window stored_window(const Window &window, const Jpeg &jpeg) {
+    const Extent stored = jpeg.stored();
+    const Walk walk = upright_walk(jpeg.orientation(), stored.height, stored.width);
+    const auto place = [&](std::size_t y, std::size_t x) {
+        return static_cast<std::size_t>(walk.first + static_cast<std::ptrdiff_t>(y) * walk.row_step +
+                                        static_cast<std::ptrdiff_t>(x) * walk.pixel_step);
+    };
+    const std::size_t one = place(window.top, window.left);
+    const std::size_t other = place(window.top + window.height - 1, window.left + window.width - 1);
+    const std::size_t left = std::min(one % stored.width, other % stored.width);
+    const std::size_t top = std::min(one / stored.width, other / stored.width);
+    const bool turned = is_turned(jpeg.orientation());
+    return {top, left, turned ? window.width : window.height, turned ? window.height : window.width};
+}
+
+void walk_row(const std::uint8_t *block, std::ptrdiff_t from, std::ptrdiff_t step, std::size_t count,
+              std::uint8_t *out) {
+    for (std::size_t x = 0; x < count; ++x, from += step) {
+        std::memcpy(out + x * 4, block + from * 4, 4);
+    }
+}
+
+// Decodes a window of the upright picture and hands its rows of 4 bytes per pixel to `take`, a few at once, from
+// top to bottom.
+template <typename Take>
+void each_upright_rows(Jpeg &jpeg, const Window &window, Scratch &scratch, Take take) {
+    const Window stored = stored_window(window, jpeg);
+    jpeg.start(stored, 4);
+    const PixelRows rows = scratch.rows_for(std::max(jpeg.row_pixels(), window.width));
+    const std::size_t margin_bytes = jpeg.margin_pixels() * 4;
+    const bool as_stored = jpeg.orientation() == 1;
+    if (!as_stored) {
+        scratch.block.resize(stored.height * stored.width * 4);
+        for (std::size_t y = 0; y < stored.height; ++y) {
+            jpeg.read_row(rows[0]);
+            std::memcpy(scratch.block.data() + y * stored.width * 4, rows[0] + margin_bytes, stored.width * 4);
+        }
+    }
+    const Walk walk = upright_walk(jpeg.orientation(), stored.height, stored.width);
+    std::ptrdiff_t from = walk.first;
+    for (std::size_t y = 0; y < window.height; y += rows_at_once) {
+        const std::size_t count = std::min(rows_at_once, window.height - y);
+        const std::uint8_t *ready[rows_at_once];
+        for (std::size_t i = 0; i < count; ++i, from += walk.row_step) {
+            if (as_stored) {
+                jpeg.read_row(rows[i]);
+                ready[i] = rows[i] + margin_bytes;
+            } else {
+                walk_row(scratch.block.data(), from, walk.pixel_step, window.width, rows[i]);
+                ready[i] = rows[i];
+            }
+        }
+        take(ready, count);
+    }
+}
+
+Outcome decode_cut(const Encoded &picture, const Cut &cut, const Target &target, Scratch &scratch) {
+    if (picture.size == 0) {
+        throw PictureError(empty);
+    }
+    if (!looks_like_jpeg(picture.data, picture.size)) {
+        return Outcome::not_for_us;
+    }
+    Jpeg jpeg(picture.data, picture.size);
+    if (!jpeg.supported()) {
+        return Outcome::not_for_us;
+    }
+    const Window window = window_of(cut, upright(jpeg));
+    scratch.resizer.start(window.height, window.width, cut.flip, target);
+    each_upright_rows(jpeg, window, scratch, [&](const std::uint8_t *const *rows, std::size_t count) {
+        scratch.resizer.add_rows(rows, count);
+    });
+    return Outcome::decoded;
+}
+
+}  // namespace
+
+std::vector<Result> decode_cuts(const std::vector<Encoded> &pictures, const std::vector<Cut> &cuts,
+                                const Batch &batch, unsigned threads) {
+    return for_each_picture(pictures.size(), threads, [&](std::size_t at, Scratch &scratch) {
+        return decode_cut(pictures[at], cuts[at], batch.at(at), scratch);
+    });
+}
+
+Measured measure(const Encoded &picture) {
+    Measured measured;
+    if (picture.size == 0) {
+        measured.result = {Outcome::failed, empty};
+        return measured;
+    }
+    measured.result.outcome = Outcome::not_for_us;
+    if (!looks_like_jpeg(picture.data, picture.size)) {
+        return measured;
+    }
+    try {
+        const Jpeg jpeg(picture.data, picture.size);
+        if (jpeg.supported()) {
+            measured = {{}, upright(jpeg).height, upright(jpeg).width};
+        }
+    } catch (const PictureError &error) {
+        measured.result = {Outcome::failed, error.what()};
+    }
+    return measured;
+}
+
+Result decode_whole(const Encoded &picture, std::size_t height, std::size_t width, std::uint8_t *out) {
+    return for_each_picture(1, 1, [&](std::size_t, Scratch &scratch) {
+        Jpeg jpeg(picture.data, picture.size);
+        const Extent extent = upright(jpeg);
+        if (extent.height != height || extent.width != width || !jpeg.supported()) {
+            throw PictureError("the picture has changed since it was measured");
+        }
+        const Window all{0, 0, height, width};
+        if (jpeg.orientation() == 1) {
+            jpeg.start(all, 3);
+            for (std::size_t y = 0; y < height; ++y) {
+                jpeg.read_row(out + y * width * 3);
+            }
+            return Outcome::decoded;
+        }
+        each_upright_rows(jpeg, all, scratch, [&](const std::uint8_t *const *rows, std::size_t count) {
+            for (std::size_t i = 0; i < count; ++i, out += width * 3) {
+                for (std::size_t x = 0; x < width; ++x) {
+                    std::memcpy(out + x * 3, rows[i] + x * 4, 3);
+                }
+            }
+        });
+        return Outcome::decoded;
+    })[0];
+}
+
+}  // namespace unstarve

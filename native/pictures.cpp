@@ -1,0 +1,40 @@
+#include "pictures.h"
+
+#include <algorithm>
+
+
+#include "cutting.h"
+
+namespace unstarve {
+namespace {
+
+const LineResizer lines = best_line_resizer();
+
+}  // namespace
+
+Target Batch::at(std::size_t picture) const {
+    Target target = first;
+    target.data += picture * 3 * target.height * target.width * target.item_bytes;
+    return target;
+}
+
+std::vector<Result> cut_pixels(const std::vector<Pixels> &pictures, const std::vector<Cut> &cuts,
+                               const Batch &batch, unsigned threads) {
+    return for_each_picture(pictures.size(), threads, [&](std::size_t at, Scratch &scratch) {
+        const Pixels &picture = pictures[at];
+        const Window window = window_of(cuts[at], {picture.height, picture.width});
+        scratch.resizer.start(window.height, window.width, cuts[at].flip, batch.at(at));
+        const PixelRows rows = scratch.rows_for(window.width);
+        const std::uint8_t *from = picture.data + (window.top * picture.width + window.left) * 3;
+        for (std::size_t y = 0; y < window.height; y += rows_at_once) {
+            const std::size_t count = std::min(rows_at_once, window.height - y);
+            for (std::size_t i = 0; i < count; ++i, from += picture.width * 3) {
+                lines.widen(from, window.width, rows[i]);
+            }
+            scratch.resizer.add_rows(rows.data(), count);
+        }
+        return Outcome::decoded;
+    });
+}
+
+}  // namespace unstarve

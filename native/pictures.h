@@ -1,0 +1,69 @@
+// Many pictures → one batch: each cut out, resized, flipped, finished; by several threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "finish.h"
+
+namespace unstarve {
+
+// Which part of an upright picture is wanted. `whole`: all of it, whatever the box says; else the box may be
+// anywhere, and is refused where it is not within the picture.
+struct Cut {
+    bool whole;
+    std::int64_t top;
+    std::int64_t left;
+    std::int64_t height;
+    std::int64_t width;
+    bool flip;
+};
+
+// Where the pictures of a batch go: one after the other.
+struct Batch {
+    Target first;
+    Target at(std::size_t picture) const;
+};
+
+enum class Outcome { decoded, failed, not_for_us };
+
+struct Result {
+    Outcome outcome = Outcome::decoded;
+    std::string trouble;  // in words for a person, where it failed
+};
+
+// Decoded pixels of 3 bytes, row by row. Not owned.
+struct Pixels {
+    const std::uint8_t *data;
+    std::size_t height;
+    std::size_t width;
+};
+
+std::vector<Result> cut_pixels(const std::vector<Pixels> &pictures, const std::vector<Cut> &cuts,
+                               const Batch &batch, unsigned threads);
+
+// The rest needs libjpeg-turbo.
+
+// A file in memory. Not owned.
+struct Encoded {
+    const std::uint8_t *data;
+    std::size_t size;
+};
+
+std::vector<Result> decode_cuts(const std::vector<Encoded> &pictures, const std::vector<Cut> &cuts,
+                                const Batch &batch, unsigned threads);
+
+struct Measured {
+    Result result;
+    std::size_t height = 0;  // upright
+    std::size_t width = 0;
+};
+
+Measured measure(const Encoded &picture);
+
+// Writes the upright picture as 3 bytes per pixel. It must have the measures given, else it failed.
+Result decode_whole(const Encoded &picture, std::size_t height, std::size_t width, std::uint8_t *out);
+
+}  // namespace unstarve

@@ -1,0 +1,109 @@
+"""Part images: JPEG files, a random part of each, resized, flipped and normalized."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from unstarve.benchmark.entries import Entry, PartPlan, faster, ours, public, stock
+from unstarve.benchmark.peers.pictures import PICTURE_PEERS
+from unstarve.benchmark.peers.torchvision import torchvision
+from unstarve.benchmark.pictures import picture_files
+from unstarve.benchmark.plan import Sizes
+from unstarve.model import Bar, Kind, Promise
+
+SIZE = 224
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_WORKERS = 2
+_NEXT_TO_NOTHING = 8
+"""Pixels that a box is resized to where only its decoding is of interest."""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """A folder per class, with JPEG files."""
+
+    root: Path
+    batch_size: int
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What loaders are given."""
+        return {"batch_size": self.batch_size, "shuffle": True, "num_workers": _WORKERS}
+
+    def dataset(self, **options: Any) -> Any:
+        """Ours, which does what stock's transforms do."""
+        return public("ImageFolderDataset")(self.root, size=SIZE, mean=MEAN, std=STD, **options)
+
+
+def _prepare(sizes: Sizes, folder: Path) -> Pictures:
+    return Pictures(picture_files(folder / "pictures", sizes.pictures), sizes.picture_batch)
+
+
+def _stock(pictures: Pictures) -> Any:
+    vision = torchvision()
+    steps = vision.transforms
+    transform = steps.Compose(
+        [
+            steps.RandomResizedCrop(SIZE),
+            steps.RandomHorizontalFlip(),
+            steps.ToTensor(),
+            steps.Normalize(MEAN, STD),
+        ]
+    )
+    return DataLoader(vision.datasets.ImageFolder(str(pictures.root), transform), **pictures.options)
+
+
+def _as_transform(pictures: Pictures) -> Any:
+    transform = public("DecodeCrop")(SIZE, mean=MEAN, std=STD)
+    dataset = torchvision().datasets.ImageFolder(str(pictures.root), transform, loader=str)
+    return DataLoader(dataset, **pictures.options)
+
+
+def _kept(pictures: Pictures) -> Any:
+    loader = public("DataLoader")(pictures.dataset(cache="ram"), **pictures.options)
+    for _ in loader:  # the first epoch decodes
+        pass
+    return loader
+
+
+class Decoding:
+    """Random boxes of all pictures, decoded and thrown away."""
+
+    def __init__(self, pictures: Pictures) -> None:
+        dataset = public("ImageFolderDataset")(pictures.root, size=_NEXT_TO_NOTHING, dtype=torch.uint8)
+        self._loader = public("DataLoader")(dataset, **pictures.options)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._loader)
+
+
+def _ours(pictures: Pictures) -> Any:
+    return public("DataLoader")(pictures.dataset(), **pictures.options)
+
+
+# Batches are stock's but for what two JPEG decoders differ by, which the tests state.
+_like_stock = partial(ours, same_batches=False)
+
+IMAGES = (
+    PartPlan(
+        "images", "images",
+        lambda s: f"{s.pictures} JPEGs of about 500×375, random crop to {SIZE}, 2 workers", _prepare,
+        (
+            stock(_stock, "DataLoader, PIL + torchvision"),
+            _like_stock("ImageFolderDataset, ours", _ours, faster(3), Bar(Promise.OVER_LIMIT, 0.25)),
+            _like_stock("DecodeCrop, torch's", _as_transform, faster(1.8)),
+            _like_stock('cache="ram", ours', _kept, faster(10)),
+            Entry("decoding alone", Kind.LIMIT, Decoding),
+            *PICTURE_PEERS,
+        ),
+        skip=4,
+        batch_samples=lambda s: s.picture_batch,
+    ),
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Pictures for training: decode only what the crop needs."""

@@ -1,0 +1,51 @@
+"""What becomes of a picture's bytes on their way into the batch: left alone, or scaled and normalized."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from unstarve.errors import UsageError
+
+DTYPES = (torch.uint8, torch.float32, torch.float16, torch.bfloat16)
+CHANNELS = 3
+
+
+@dataclass(frozen=True)
+class Finish:
+    """How 0–255 end up in the batch.
+
+    With neither mean nor std they stay as they are, whatever the batch's type. With one of them each value
+    becomes (value / 255 - mean) / std, where a missing mean is 0 and a missing std is 1. One number serves
+    all three channels.
+    """
+
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    def table(self, dtype: torch.dtype) -> torch.Tensor | None:
+        """Return what each channel makes of each byte, [3, 256] of `dtype`; None where bytes stay bytes.
+
+        A byte has 256 values, so that what torch makes of them is looked up: the same numbers to the last
+        bit, whoever decodes.
+        """
+        if dtype not in DTYPES:
+            raise UsageError(f"pictures are written as uint8, float32, float16 or bfloat16, not as {dtype}")
+        if self.mean is None and self.std is None:
+            values = torch.arange(256, dtype=torch.float32).expand(CHANNELS, 256)
+            return None if dtype == torch.uint8 else values.to(dtype).contiguous()
+        if dtype == torch.uint8:
+            raise UsageError("mean and std make fractions of bytes: choose a floating-point type, not uint8")
+        mean, std = _channels(self.mean, 0.0, "mean"), _channels(self.std, 1.0, "std")
+        if (std == 0).any():
+            raise UsageError("std is 0 in a channel, and nothing can be divided by it")
+        values = torch.arange(256, dtype=torch.float32).div(255)
+        return ((values - mean[:, None]) / std[:, None]).to(dtype).contiguous()
+
+
+def _channels(numbers: tuple[float, ...] | None, default: float, name: str) -> torch.Tensor:
+    given = (default,) if numbers is None else tuple(numbers)
+    if len(given) not in (1, CHANNELS):
+        raise UsageError(f"{name} needs one number or one for each of 3 channels, not {len(given)}")
+    return torch.tensor(given, dtype=torch.float32).expand(CHANNELS)

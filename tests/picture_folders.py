@@ -1,0 +1,28 @@
+"""Folders of small generated pictures, a folder per class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from unstarve.benchmark.pictures import drawn
+
+_SIZES = ((37, 50), (60, 41), (45, 45), (33, 80))
+
+
+def make_folder(root: Path, count: int = 12, classes: int = 2) -> Path:
+    """Make `count` JPEGs of four sizes under root/0, root/1 …, every third one a folder deeper."""
+    generator = np.random.default_rng(0)
+    for number in range(count):
+        folder = root / f"{number % classes}" / ("deeper" if number % 3 == 0 else "")
+        folder.mkdir(parents=True, exist_ok=True)
+        picture = Image.fromarray(drawn(generator, *_SIZES[number % len(_SIZES)]))
+        picture.save(folder / f"{number:03}.jpg", quality=90)
+    return root
+
+
+def break_picture(path: str | Path) -> None:
+    """Leave a file that begins like a JPEG and is none."""
+    Path(path).write_bytes(b"\xff\xd8\xff\xe0 not a picture at all")
