@@ -12,7 +12,7 @@ TWICE = { $(1) || { echo "once more: $(1)" >&2; sleep 5; $(1); }; }
 
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: help demo test lint bench native-check web web-check clean
+.PHONY: help demo test lint bench wheel native-check web web-check clean
 .DEFAULT_GOAL := help
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make bench   what unstarve itself costs"
 	@echo "make native-check   the native tests under ASan, UBSan and TSan"
 	@echo "make web            build the pages from web/ into the package"
+	@echo "make wheel          a wheel with libjpeg-turbo in it, and a check that it is"
 	@echo "make clean   remove everything these made"
 
 demo: $(VENV)/.built
@@ -55,6 +56,13 @@ native-check: $(VENV)/.requirements $(VENV)/.jpeg
 	  echo "native tests under $$sanitizer" && \
 	  ctest --test-dir $$folder --output-on-failure $(ARGS) || exit 1; \
 	done
+
+# A wheel brings the libraries along that its users may not have: libjpeg-turbo.
+wheel: $(VENV)/.built
+	@rm -rf dist build/wheel
+	@$(PIP) wheel -qq --no-build-isolation --no-deps -w build/wheel .
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair -w dist build/wheel/*.whl > build/wheel/repair.txt 2>&1 || { cat build/wheel/repair.txt; exit 1; }
+	@$(BIN)/python tools/check_wheel.py dist/*.whl
 
 # The built page is part of the package, so that nobody needs Node to use it; web-check tells when it is stale.
 web: web/node_modules/.installed
