@@ -40,6 +40,7 @@ from unstarve.model.recorded import (
     TransformTime,
     Work,
 )
+from unstarve.model.tuned import LoaderSettings, Trial, Tuning
 from unstarve.model.views import BatchStory, Doing, EpochBorder, Histogram, Lane, LaneKind, LaneSpan, Views
 from unstarve.model.whatif import Forecast, Foresight, Scenario, Setting, WhatIf
 
@@ -75,6 +76,7 @@ __all__ = [
     "LoadComparison",
     "LoadLog",
     "Loader",
+    "LoaderSettings",
     "LoaderSummary",
     "Overhead",
     "Part",
@@ -96,6 +98,8 @@ __all__ = [
     "State",
     "Throughput",
     "TransformTime",
+    "Trial",
+    "Tuning",
     "Verdict",
     "Views",
     "Way",
