@@ -7,6 +7,7 @@
     │   ├── NewerFormatError    written by a newer unstarve
     │   └── RunExistsError      the name is taken, by a finished run or one being recorded
     ├── LogError                a loader log cannot be read
+    ├── SettingsFileError       a file of loader settings cannot be used
     ├── CacheError              a dataset cannot be cached
     │   └── CacheTooLargeError  it takes more than may be used
     ├── DataFileError           a file of a dataset is truncated, damaged or not what it was
@@ -49,6 +50,10 @@ class RunExistsError(RunFileError):
 
 class LogError(UnstarveError):
     """A loader log cannot be read."""
+
+
+class SettingsFileError(UnstarveError):
+    """A file of loader settings (``--with``, ``--apply``) cannot be read, written or means nothing."""
 
 
 class CacheError(UnstarveError):

@@ -115,7 +115,8 @@ class Recorder:
             if self._names[shown, where] > 1:  # one line of a helper function makes several loaders
                 shown += f" #{self._names[shown, where]}"
             twins[number] = weakref.ref(loader)
-            source = call_source(filename, line, kind)
+            # A call that was given other arguments than are written there would mislead.
+            source = None if "applied" in config else call_source(filename, line, kind)
             self.writer.meta(
                 "loader", id=number, name=shown, where=where, kind=kind, config=config, source=source
             )

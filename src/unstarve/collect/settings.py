@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from unstarve.model.saved import SavedLoader, saved_from_plain
+
 VARIABLE = "UNSTARVE_LAUNCH"
 
 
@@ -39,6 +41,8 @@ class LaunchSettings:
     ideal: IdealSettings | None = None
     engine: str | None = None
     """Of unstarve's engines, the one that is to run torch's loaders, or "auto"; None leaves them to torch."""
+    saved: tuple[SavedLoader, ...] = ()
+    """Settings for loaders, by where they are made."""
 
     def to_environment(self) -> dict[str, str]:
         return {VARIABLE: json.dumps(asdict(self))}
@@ -50,5 +54,9 @@ class LaunchSettings:
         if not text:
             return None
         fields = json.loads(text)
-        ideal = fields.pop("ideal")
-        return cls(**fields, ideal=None if ideal is None else IdealSettings(**ideal))
+        ideal, saved = fields.pop("ideal"), fields.pop("saved")
+        return cls(
+            **fields,
+            ideal=None if ideal is None else IdealSettings(**ideal),
+            saved=tuple(saved_from_plain(one) for one in saved),
+        )

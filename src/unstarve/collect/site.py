@@ -20,13 +20,19 @@ _PASSED_OVER = {"torch", "torchdata", "unstarve", "typing", "functools", "contex
 
 def call_site() -> tuple[str, int]:
     """File and line of the innermost caller outside of torch and unstarve."""
+    frame = calling_frame()
+    return ("?", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+def calling_frame() -> FrameType | None:
+    """The frame of that caller."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         if package not in _PASSED_OVER:
-            return frame.f_code.co_filename, frame.f_lineno
+            return frame
         frame = frame.f_back
-    return "?", 0
+    return None
 
 
 def variable_name(filename: str, line: int) -> str | None:

@@ -40,6 +40,7 @@ from unstarve.model.recorded import (
     TransformTime,
     Work,
 )
+from unstarve.model.saved import Place, SavedLoader, Span
 from unstarve.model.tuned import LoaderSettings, Trial, Tuning
 from unstarve.model.views import BatchStory, Doing, EpochBorder, Histogram, Lane, LaneKind, LaneSpan, Views
 from unstarve.model.whatif import Forecast, Foresight, Scenario, Setting, WhatIf
@@ -81,6 +82,7 @@ __all__ = [
     "Overhead",
     "Part",
     "Phase",
+    "Place",
     "Process",
     "Promise",
     "Reading",
@@ -88,11 +90,13 @@ __all__ = [
     "Row",
     "Run",
     "Sampled",
+    "SavedLoader",
     "Scenario",
     "Sent",
     "Setting",
     "Share",
     "SlowSample",
+    "Span",
     "Spread",
     "Stall",
     "State",
