@@ -11,6 +11,7 @@
     ├── CacheError              a dataset cannot be cached
     │   └── CacheTooLargeError  it takes more than may be used
     ├── DataFileError           a file of a dataset is truncated, damaged or not what it was
+    ├── NotPatchableError       the source cannot be changed as asked
     ├── NotPredictableError     what a run would be like otherwise cannot be told from it
     ├── MissingExtraError       an optional package is needed
     ├── StoppedError            exit 130: from the keyboard; what was done is kept
@@ -70,6 +71,10 @@ class DataFileError(UnstarveError, ValueError):
 
 class NotPredictableError(UnstarveError):
     """What a run would be like otherwise cannot be told from it."""
+
+
+class NotPatchableError(UnstarveError):
+    """The user's source cannot be changed as asked; the message says precisely why."""
 
 
 class MissingExtraError(UnstarveError, ImportError):

@@ -17,6 +17,15 @@ NEED_WORKERS: Mapping[str, Any] = {
 """Arguments that torch refuses without workers, and the value of each that it takes then."""
 
 
+POSITIONS = (
+    "dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory",
+    "drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator",
+)  # fmt: skip
+"""Arguments of ``DataLoader`` that may be given without their name, in this order."""
+
+Setting = int | bool
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """From where to where something is written; lines count from 1, columns are bytes of UTF-8 from 0."""
@@ -51,17 +60,21 @@ class SavedLoader:
     """Arguments for the loaders that are made at one place."""
 
     place: Place
-    settings: Mapping[str, int | bool]
+    settings: Mapping[str, Setting]
 
     def agreement(self, place: Place) -> int:
         """How surely a loader made at `place` is the one meant; 0 when it is not.
 
         Two of line, variable and call have to agree, or the call and the function around it: a loader next to
-        the one that was saved, now on its line, is not taken for it.
+        the one that was saved, now on its line, is not taken for it. An entry without the call was written by
+        hand: its line has to agree, and whatever else it says.
         """
         if not _same_file(self.place.file, place.file):
             return 0
         line, name = self.place.line == place.line, self.place.name == place.name
+        if self.place.call is None:
+            said = [(self.place.name, place.name), (self.place.function, place.function)]
+            return int(line and all(ours in (None, theirs) for ours, theirs in said))
         call = self.place.call == place.call and place.call is not None
         function = self.place.function == place.function
         agreeing = line + name + call
