@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unstarve.cli import bench, compare, demo, ideal, pack, report, run, trace, whatif
+from unstarve.cli import bench, compare, demo, ideal, pack, report, run, trace, tune, whatif
 
 app = typer.Typer(
     name="unstarve",
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("ideal")(ideal.ideal)
+app.command("tune")(tune.tune)
 app.command("report")(report.report)
 app.command("compare")(compare.compare)
 app.command("trace")(trace.trace)
@@ -29,7 +30,7 @@ app.command("whatif")(whatif.whatif)
 app.command("demo")(demo.demo)
 app.command("bench")(bench.bench)
 
-_TAKE_A_COMMAND = {"run", "ideal"}
+_TAKE_A_COMMAND = {"run", "ideal", "tune"}
 
 
 def _show_version(wanted: bool) -> None:

@@ -79,7 +79,7 @@ class Request:
 
 def record_and_show(request: Request) -> NoReturn:
     """Record, report on standard error, and leave with the command's own exit code."""
-    _check_json_file(request.json_file)
+    check_output(request.json_file)
     run_path, exit_code = record(request)
     console = Console(stderr=True)
     try:
@@ -193,8 +193,8 @@ def _default_name(command: Sequence[str]) -> str:
     return f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def _check_json_file(path: Path | None) -> None:
-    """Say before training, not after it, that the report could not be written."""
+def check_output(path: Path | None) -> None:
+    """Say before training, not after it, that a file could not be written."""
     if path is not None and (
         path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK)
     ):

@@ -24,6 +24,7 @@ from unstarve.collect.engine import use_engine
 from unstarve.collect.saved import use_saved
 from unstarve.collect.settings import LaunchSettings
 from unstarve.collect.site import call_site
+from unstarve.collect.tune_loaders import tune_loaders
 
 _ATTACHED = "_unstarve_attached"
 _TAP = "_unstarve_tap"
@@ -39,6 +40,10 @@ def attach() -> None:
     if hasattr(base, _ATTACHED):
         return
     setattr(base, _ATTACHED, True)
+    settings = LaunchSettings.from_environment()
+    if settings is not None and settings.tune is not None:
+        tune_loaders(settings, settings.tune)
+        return
     _wrap_creation()
     _wrap_sampler(base)
     _wrap_worker_loop(stock_worker)
@@ -50,7 +55,6 @@ def attach() -> None:
         _wrap_iterator(cls)
 
     base.__init_subclass__ = classmethod(init_subclass)
-    settings = LaunchSettings.from_environment()
     if settings is not None and settings.engine is not None:
         use_engine(settings.engine)
     if settings is not None and settings.saved:

@@ -23,7 +23,7 @@ from unstarve.collect.describe import loader_config
 from unstarve.collect.device import device_clock
 from unstarve.collect.ideal import Ideal
 from unstarve.collect.settings import LaunchSettings
-from unstarve.collect.site import call_site, call_source, variable_name
+from unstarve.collect.site import call_site, call_source, short, variable_name
 from unstarve.collect.stacks import StackSampler
 from unstarve.collect.system import describe_system
 from unstarve.record.writer import Writer
@@ -97,7 +97,7 @@ class Recorder:
         """The number of this loader; one made anew at the same place takes over its dead twin's."""
         with self._lock:
             filename, line = site or call_site()
-            where = f"{_short(filename)}:{line}"
+            where = f"{short(filename)}:{line}"
             config = loader_config(loader)
             key = f"{where} {kind} {name} {config}"
             twins = self._loaders.setdefault(key, {})
@@ -283,11 +283,3 @@ def _environment_rank() -> int | None:
 def _group_rank() -> int | None:
     distributed = torch.distributed
     return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else None
-
-
-def _short(filename: str) -> str:
-    """A path as people write it: relative where the file lies below the current folder."""
-    try:
-        return str(Path(filename).relative_to(Path.cwd()))
-    except (ValueError, OSError):  # it lies elsewhere, or the current folder is gone
-        return filename

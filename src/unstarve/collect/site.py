@@ -9,6 +9,7 @@ import re
 import sys
 import tokenize
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 
 _MOST_SOURCE = 1000
@@ -33,6 +34,14 @@ def calling_frame() -> FrameType | None:
             return frame
         frame = frame.f_back
     return None
+
+
+def short(filename: str) -> str:
+    """A path as people write it: relative where the file lies below the current folder."""
+    try:
+        return str(Path(filename).relative_to(Path.cwd()))
+    except (ValueError, OSError):  # it lies elsewhere, or the current folder is gone
+        return filename
 
 
 def variable_name(filename: str, line: int) -> str | None:

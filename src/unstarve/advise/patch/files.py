@@ -13,13 +13,11 @@ import tempfile
 import tokenize
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from unstarve.advise.patch.wish import Wish
 from unstarve.errors import MissingExtraError, NotPatchableError
-
-if TYPE_CHECKING:
-    from unstarve.advise.patch.rewrite import Wish
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +32,12 @@ class FilePatch:
     notes: tuple[str, ...]
 
 
+def check_extra() -> None:
+    """Raise `MissingExtraError` where the package that reads the user's source is not installed."""
+    if find_spec("libcst") is None:
+        raise MissingExtraError("changing source needs libcst: pip install 'unstarve[tune]'")
+
+
 def file_digest(path: Path) -> str:
     """Tells whether a file is still what it was."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
@@ -44,10 +48,9 @@ def make_patch(path: Path, digest: str | None, wishes: Sequence[Wish]) -> FilePa
 
     Raises `NotPatchableError` when it was changed since, or a wish cannot be fulfilled; nothing is written.
     """
-    try:
-        from unstarve.advise.patch.rewrite import rewrite
-    except ImportError:
-        raise MissingExtraError("changing source needs libcst: pip install 'unstarve[tune]'") from None
+    check_extra()
+    from unstarve.advise.patch.rewrite import rewrite
+
     shown = _shown(path)
     try:
         before = path.read_bytes()

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from unstarve.advise.patch.adding import Edit, added, removed
 from unstarve.advise.patch.calls import Argument, Call, Calls, Written, read_calls
+from unstarve.advise.patch.wish import Wish
 from unstarve.errors import NotPatchableError
-from unstarve.model.saved import NEED_WORKERS, POSITIONS, Place, Setting
+from unstarve.model.saved import NEED_WORKERS, POSITIONS, Setting
 
 _DEFAULTS: Mapping[str, Setting] = {
     "num_workers": 0,
@@ -23,15 +24,6 @@ _DEFAULTS: Mapping[str, Setting] = {
     "pin_memory": False,
     "in_order": True,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """Settings for the loader of class `kind` that is made at `place`."""
-
-    place: Place
-    kind: str
-    settings: Mapping[str, Setting]
 
 
 @dataclass(frozen=True, slots=True)

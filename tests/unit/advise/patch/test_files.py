@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unstarve.advise.patch.files import FilePatch, file_digest, make_patch, write_patches
-from unstarve.advise.patch.rewrite import Wish
+from unstarve.advise.patch.wish import Wish
 from unstarve.errors import NotPatchableError
 from unstarve.model import Place
 

@@ -7,7 +7,8 @@ import textwrap
 
 import pytest
 
-from unstarve.advise.patch.rewrite import Wish, rewrite
+from unstarve.advise.patch.rewrite import rewrite
+from unstarve.advise.patch.wish import Wish
 from unstarve.errors import NotPatchableError
 from unstarve.model import Place, Span
 

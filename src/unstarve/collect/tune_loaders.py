@@ -1,0 +1,162 @@
+"""Puts the `Session` of `unstarve tune` between a script and its loaders."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from multiprocessing.util import Finalize
+from pathlib import Path
+from typing import Any
+
+from torch.utils.data import dataloader as stock
+from torch.utils.data._utils import worker as stock_worker
+
+from unstarve.collect.ending import end_training
+from unstarve.collect.place import place_here
+from unstarve.collect.settings import LaunchSettings, TuneSettings
+from unstarve.collect.site import short
+from unstarve.collect.tuning import Known, Session, write_news
+from unstarve.model.tune_run import TunedProcess
+
+_KNOWN = "_unstarve_known"
+_TUNER = "_unstarve_tuner"
+_RANKS_STEPS = 400
+"""Where several ranks train together, after so many steps they all stop, when nothing else was said."""
+
+_inside = threading.local()
+"""``depth``: iterators and batches that this thread is asking for, one for the sake of another."""
+
+
+def tune_loaders(settings: LaunchSettings, tune: TuneSettings) -> None:
+    """Let the training loaders of this process tune themselves from now on."""
+    folder, process = Path(settings.parts), os.getpid()
+    if tune.stop and _number("WORLD_SIZE", 1) > 1:
+        tune = TuneSettings(stop=True, budget_steps=tune.budget_steps or _RANKS_STEPS, until_settled=False)
+
+    def tell(news: TunedProcess) -> None:
+        try:
+            if os.getpid() == process:  # else a forked child, that its parent tells about
+                write_news(folder, news)
+        except OSError as error:  # training goes on
+            print(f"unstarve: cannot tell how tuning goes: {error}", file=sys.stderr)
+
+    session = Session(tune, tell, process, _number("RANK", 0))
+
+    def tell_in_the_end() -> None:
+        if folder.is_dir() and any(one.epochs for one in session.known):
+            tell(session.now())
+
+    _wrap_creation(session)
+    _wrap_iteration(session)
+    atexit.register(tell_in_the_end)
+    # A process forked by multiprocessing leaves without its exit handlers, but not without these.
+    Finalize(None, tell_in_the_end, exitpriority=0)
+
+
+def _wrap_creation(session: Session) -> None:
+    original: Any = stock.DataLoader.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if _KNOWN not in self.__dict__ and stock_worker.get_worker_info() is None:
+            kind = type(self).__name__
+            place = place_here(kind)
+            self.__dict__[_KNOWN] = session.made(self, kind, place, _length(self))
+
+    stock.DataLoader.__init__ = __init__  # type: ignore[method-assign]  # for as long as the process lives
+
+
+def _length(loader: Any) -> int | None:
+    try:
+        return len(loader)
+    except Exception:  # an endless stream, or a length of the user's own that cannot be told yet
+        return None
+
+
+def _wrap_iteration(session: Session) -> None:
+    original: Any = stock.DataLoader.__iter__
+
+    @functools.wraps(original)
+    def __iter__(self: Any) -> Any:
+        known = self.__dict__.get(_KNOWN)
+        if known is None or stock_worker.get_worker_info() is not None or _depth() > 0:
+            return original(self)
+        import torch
+
+        is_tuned = session.begin(known, gradients=torch.is_grad_enabled()) and _can_tune(self, session, known)
+        _inside.depth = 1
+        try:
+            iterator = self.__dict__[_TUNER].iterate(self) if is_tuned else original(self)
+        finally:
+            _inside.depth = 0
+        return Followed(iterator, session, known)
+
+    stock.DataLoader.__iter__ = __iter__  # type: ignore[method-assign]  # for as long as the process lives
+
+
+def _can_tune(loader: Any, session: Session, known: Known) -> bool:
+    """Whether the loader has a tuner, which is made here the first time."""
+    from unstarve.fixes.autotune.tuner import Options, Tuner
+
+    tuner = loader.__dict__.get(_TUNER)
+    if tuner is None:
+        budget = session.settings
+        options = Options(
+            budget_s=budget.budget_s,
+            budget_steps=budget.budget_steps,
+            on_change=lambda tuning: session.news(known, tuning),
+        )
+        tuner = Tuner(loader, options)
+        if known.place is not None:
+            tuner.where = f"{short(known.place.file)}:{known.place.line}"
+        if tuner.why_not is None:
+            loader.__dict__[_TUNER] = tuner
+            known.tuning = tuner.tuning
+    if tuner.why_not is not None:
+        session.leave_alone(known, tuner.why_not)
+    return tuner.why_not is None
+
+
+class Followed:
+    """An epoch of a loader whose steps are counted; anything else passes through to its iterator."""
+
+    def __init__(self, iterator: Iterator[Any], session: Session, known: Known) -> None:
+        self._iterator = iterator
+        self._session = session
+        self._known = known
+
+    def __iter__(self) -> Followed:
+        return self
+
+    def __next__(self) -> Any:
+        if _depth() == 0 and self._session.is_over(self._known):
+            end_training()
+        _inside.depth = _depth() + 1
+        try:
+            batch = next(self._iterator)
+        finally:
+            _inside.depth -= 1
+        self._known.steps += 1
+        return batch
+
+    def __len__(self) -> int:
+        return len(self._iterator)  # type: ignore[arg-type]  # a TypeError of its own is what len() should give
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_iterator":
+            raise AttributeError(name)  # copy and pickle probe an object before it has its attributes
+        return getattr(self._iterator, name)
+
+
+def _depth() -> int:
+    return getattr(_inside, "depth", 0)
+
+
+def _number(variable: str, default: int) -> int:
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdigit() else default

@@ -1,0 +1,173 @@
+"""`unstarve tune`: which loaders of a process are tuned, in which order, and when training may end.
+
+A `Session` knows nothing of torch. What it has found out so far lies in one file per process, written anew
+whenever there is news, so that it survives whatever ends the command.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unstarve.collect.settings import TuneSettings
+from unstarve.model.saved import Place
+from unstarve.model.tune_run import TunedLoader, TunedProcess
+from unstarve.model.tuned import Tuning
+
+_LATEST = 2.0
+"""Tuning keeps to its budget, but for the stretch it is measuring; after so many budgets it is cut off."""
+
+
+@dataclass(eq=False)
+class Known:
+    """A loader that the script has made."""
+
+    number: int
+    kind: str
+    place: Place | None
+    length: int | None
+    """Batches of an epoch; None where it does not know."""
+    digest: str | None
+    exists: Callable[[], object]
+    """Gives None when the script has let go of it."""
+    steps: int = 0
+    epochs: int = 0
+    trains: bool = False
+    """It was iterated where gradients are recorded."""
+    tuning: Tuning | None = None
+    left_alone: str | None = None
+
+    @property
+    def name(self) -> str:
+        """As people would call it."""
+        named = None if self.place is None else self.place.name
+        return named or f"loader {self.number + 1}"
+
+    @property
+    def expected_steps(self) -> int:
+        """By which loaders are ranked: what it gave, or will give in an epoch."""
+        return max(self.steps, self.length or 0)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it was tuned, and is done with that."""
+        return self.tuning is not None and self.tuning.settled
+
+
+@dataclass
+class Session:
+    """The loaders of one process; `tell` is given what is known whenever there is news."""
+
+    settings: TuneSettings
+    tell: Callable[[TunedProcess], object]
+    pid: int
+    rank: int = 0
+    clock: Callable[[], float] = time.monotonic
+    known: list[Known] = field(default_factory=list)
+    ended_by: str | None = None
+    _began_s: float | None = None
+    _datasets: dict[Place | None, set[int]] = field(default_factory=dict)
+
+    def made(self, loader: Any, kind: str, place: Place | None, length: int | None) -> Known:
+        """The script has made a loader."""
+        known = Known(len(self.known), kind, place, length, _digest(place), weakref.ref(loader))
+        self.known.append(known)
+        self._datasets.setdefault(place, set()).add(id(getattr(loader, "dataset", None)))
+        return known
+
+    def begin(self, known: Known, *, gradients: bool) -> bool:
+        """An epoch begins: whether the loader is to be tuned from now on. One is, after the other."""
+        if self._began_s is None:
+            self._began_s = self.clock()
+        known.epochs += 1
+        known.trains = known.trains or gradients
+        if known.tuning is not None:
+            return True
+        busy = [one for one in self.known if one.tuning is not None and not one.is_settled and one.exists()]
+        others = [one for one in self.known if one is not known and one.exists() is not None]
+        if busy:
+            known.left_alone = f"{busy[0].name} was still being tuned"
+        elif not known.trains and others:
+            known.left_alone = "it is not training's: it is iterated without gradients"
+        else:
+            known.left_alone = None
+        return known.left_alone is None
+
+    def leave_alone(self, known: Known, reason: str) -> None:
+        """It cannot be tuned."""
+        known.left_alone = reason
+
+    def news(self, known: Known, tuning: Tuning) -> None:
+        """So far has tuning come."""
+        known.tuning = tuning
+        self.tell(self.now())
+
+    def is_over(self, known: Known) -> bool:
+        """Asked before each batch: whether training is to end here; `ended_by` then has the reason.
+
+        With several ranks only a number of steps ends it: they reach that together, so that none waits.
+        """
+        if not self.settings.stop or known.tuning is None:
+            return False
+        if known.is_settled and self.settings.until_settled and not self._more_to_tune(known):
+            self.ended_by = "settled"
+        elif self._is_spent(known):
+            self.ended_by = "budget"
+        if self.ended_by is not None:
+            self.tell(self.now())
+        return self.ended_by is not None
+
+    def _is_spent(self, known: Known) -> bool:
+        steps, seconds = self.settings.budget_steps, self.settings.budget_s
+        late = _LATEST if self.settings.until_settled else 1.0
+        if steps is not None and known.steps >= steps * late:
+            return True
+        return seconds is not None and self._seconds() >= seconds * late
+
+    def _more_to_tune(self, known: Known) -> bool:
+        """Whether a loader with more steps is yet to be tuned."""
+        others = [one for one in self.known if one.exists() is not None and one.tuning is None]
+        return any(
+            one.expected_steps > known.expected_steps and (one.trains or not one.epochs) for one in others
+        )
+
+    def now(self) -> TunedProcess:
+        """What is known of all loaders that were iterated."""
+        loaders = tuple(self._described(one) for one in self.known if one.epochs)
+        return TunedProcess(self.pid, self.rank, loaders, self._seconds(), self.ended_by)
+
+    def _seconds(self) -> float:
+        return 0.0 if self._began_s is None else self.clock() - self._began_s
+
+    def _described(self, one: Known) -> TunedLoader:
+        left_alone = None if one.tuning is not None else one.left_alone
+        datasets = len(self._datasets[one.place])
+        place, tuning = one.place, one.tuning
+        return TunedLoader(one.name, one.kind, place, one.digest, datasets, one.steps, tuning, left_alone)
+
+
+def write_news(folder: Path, process: TunedProcess) -> None:
+    """Replace what this process has told; the launcher reads it at any time."""
+    path = folder / f"{process.pid}.json"
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(process.to_json()))
+    new.replace(path)
+
+
+def read_news(folder: Path) -> list[TunedProcess]:
+    """What the processes have told, the first rank first, then the one with most steps."""
+    found = [TunedProcess.from_json(json.loads(path.read_text())) for path in folder.glob("*.json")]
+    return sorted(found, key=lambda process: (process.rank, -sum(one.steps for one in process.loaders)))
+
+
+def _digest(place: Place | None) -> str | None:
+    try:
+        return None if place is None else hashlib.sha256(Path(place.file).read_bytes()).hexdigest()
+    except OSError:  # a notebook, or a file that is gone
+        return None
