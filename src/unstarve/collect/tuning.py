@@ -91,10 +91,10 @@ class Session:
             return True
         busy = [one for one in self.known if one.tuning is not None and not one.is_settled and one.exists()]
         others = [one for one in self.known if one is not known and one.exists() is not None]
-        if busy:
-            known.left_alone = f"{busy[0].name} was still being tuned"
-        elif not known.trains and others:
+        if not known.trains and others:
             known.left_alone = "it is not training's: it is iterated without gradients"
+        elif busy:
+            known.left_alone = f"{busy[0].name} was still being tuned"
         else:
             known.left_alone = None
         return known.left_alone is None

@@ -81,8 +81,11 @@ def _card(loader: TunedLoader) -> Panel:
     lines: list[RenderableType] = [Text(headline(loader), "bold")]
     if not tuning.keep:
         lines.append(Text(f"· now it is {in_words(tuning.before)}"))
-    reason = tuning.reason if tuning.settled else "tuning was not finished: more steps would tell more"
-    lines += [Text(f"· {line}") for line in (reason, *tuning.notes)]
+    if not tuning.settled:
+        lines.append(Text("· tuning was not finished: more steps would tell more"))
+    elif tuning.keep or tuning.gain is None:  # else the headline has said why
+        lines.append(Text(f"· {tuning.reason}"))
+    lines += [Text(f"· {note}") for note in tuning.notes]
     title = Text(f" {_title(loader)} ", "bold")
     return Panel(Group(*lines), title=title, title_align="left", border_style=colour, box=box.ROUNDED)
 
