@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from unstarve.evaluate.evaluator import LoaderEvaluator
     from unstarve.evaluate.measure import measure_loading_overhead, measure_throughput
     from unstarve.evaluate.profiler import DataLoaderProfiler
+    from unstarve.fixes.autotune.loader import autotune
     from unstarve.fixes.cached.dataset import CachedDataset
     from unstarve.fixes.files.dataset import TensorFileDataset
     from unstarve.fixes.gather import gather
@@ -36,6 +37,7 @@ _HOMES = {
     "PackedWriter": "unstarve.fixes.packed.writer",
     "TensorFileDataset": "unstarve.fixes.files.dataset",
     "UnstarveError": "unstarve.errors",
+    "autotune": "unstarve.fixes.autotune.loader",
     "compare": "unstarve.api",
     "diagnose": "unstarve.api",
     "gather": "unstarve.fixes.gather",
@@ -59,6 +61,7 @@ __all__ = [
     "TensorFileDataset",
     "UnstarveError",
     "__version__",
+    "autotune",
     "compare",
     "diagnose",
     "gather",
