@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections import defaultdict
 
-from unstarve.model import LoaderSettings, Trial, Tuning
+from unstarve.model import Change, LoaderSettings, Trial, Tuning
 from unstarve.model.tune_run import Tried
 
 
@@ -19,6 +21,30 @@ def tried(tuning: Tuning) -> tuple[Tried, ...]:
     return tuple(
         _line(settings, groups[settings], own_rate, tuning) for settings in sorted(groups, key=_order)
     )
+
+
+def so_far(tuning: Tuning) -> Tuning:
+    """A tuning that was cut short, with the gain that its trials show; one that is done as it is.
+
+    What was not shown to be faster is not chosen: the user's own settings are.
+    """
+    if tuning.settled or tuning.chosen == tuning.before:
+        return tuning
+    lines = {line.settings: line for line in tried(tuning)}
+    own, best = lines.get(tuning.before), lines.get(tuning.chosen)
+    gain = None if own is None or best is None else _gain(own, best)
+    if gain is None or gain.low <= 1:
+        reason = "too little was measured to tell"
+        return dataclasses.replace(tuning, chosen=tuning.before, keep=True, gain=gain, reason=reason)
+    return dataclasses.replace(tuning, gain=gain)
+
+
+def _gain(own: Tried, best: Tried) -> Change:
+    """Both intervals are of independent measurements."""
+    ratio = best.samples_per_s / own.samples_per_s
+    error = math.hypot(*(math.log(line.high / line.low) / 2 for line in (own, best)))
+    low, high = ratio * math.exp(-error), ratio * math.exp(error)
+    return Change(ratio, low, high, shown=low > 1 or high < 1)
 
 
 def _order(settings: LoaderSettings) -> tuple[int, int]:

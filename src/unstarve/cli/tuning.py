@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import signal
 import tempfile
@@ -13,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from unstarve import __version__
+from unstarve.analyze.tried import so_far
 from unstarve.collect.launch import launch
 from unstarve.collect.settings import LaunchSettings, TuneSettings
 from unstarve.collect.tuning import read_news
@@ -30,12 +32,15 @@ def tune_command(
     Nothing is left behind, whatever ends the command.
     """
     folder = Path(tempfile.mkdtemp(prefix="unstarve-tune-"))
+    interrupted: list[list[TunedProcess]] = []  # a Ctrl-C ends workers, too, which says nothing of settings
     try:
+        asked_for = LaunchSettings(parts=str(folder), version=__version__, tune=settings)
         with _watching(folder, console):
-            exit_code = launch(argv, LaunchSettings(parts=str(folder), version=__version__, tune=settings))
-        processes = [process for process in read_news(folder) if process.loaders]
+            exit_code = launch(argv, asked_for, lambda: interrupted.append(read_news(folder)))
+        processes = interrupted[0] if interrupted else read_news(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    processes = [process for process in processes if process.loaders]
     first = processes[0] if processes else TunedProcess(0, 0, (), 0.0)
     if exit_code == -signal.SIGTERM and first.ended_by is not None:
         exit_code = 0  # it would not end by itself when it was asked to
@@ -44,9 +49,13 @@ def tune_command(
         exit_code=exit_code,
         ranks=len({process.rank for process in processes}),
         seconds=first.seconds,
-        ended_by=first.ended_by,
-        loaders=tuple(sorted(first.loaders, key=_importance)),
+        ended_by="interrupt" if interrupted else first.ended_by,
+        loaders=tuple(sorted(map(_so_far, first.loaders), key=_importance)),
     )
+
+
+def _so_far(loader: TunedLoader) -> TunedLoader:
+    return loader if loader.tuning is None else dataclasses.replace(loader, tuning=so_far(loader.tuning))
 
 
 def _importance(loader: TunedLoader) -> tuple[bool, int]:

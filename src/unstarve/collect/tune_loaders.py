@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import dataloader as stock
 from torch.utils.data._utils import worker as stock_worker
@@ -21,6 +21,9 @@ from unstarve.collect.settings import LaunchSettings, TuneSettings
 from unstarve.collect.site import short
 from unstarve.collect.tuning import Known, Session, write_news
 from unstarve.model.tune_run import TunedProcess
+
+if TYPE_CHECKING:
+    from unstarve.fixes.autotune.tuner import Tuner
 
 _KNOWN = "_unstarve_known"
 _TUNER = "_unstarve_tuner"
@@ -88,22 +91,23 @@ def _wrap_iteration(session: Session) -> None:
             return original(self)
         import torch
 
-        is_tuned = session.begin(known, gradients=torch.is_grad_enabled()) and _can_tune(self, session, known)
+        wanted = session.begin(known, gradients=torch.is_grad_enabled())
+        tuner = _tuner(self, session, known) if wanted else None
         _inside.depth = 1
         try:
-            iterator = self.__dict__[_TUNER].iterate(self) if is_tuned else original(self)
+            iterator = original(self) if tuner is None else tuner.iterate(self)
         finally:
             _inside.depth = 0
-        return Followed(iterator, session, known)
+        return Followed(iterator, session, known, tuner)
 
     stock.DataLoader.__iter__ = __iter__  # type: ignore[method-assign]  # for as long as the process lives
 
 
-def _can_tune(loader: Any, session: Session, known: Known) -> bool:
-    """Whether the loader has a tuner, which is made here the first time."""
+def _tuner(loader: Any, session: Session, known: Known) -> Tuner | None:
+    """What tunes the loader, made here the first time; None when it cannot be tuned."""
     from unstarve.fixes.autotune.tuner import Options, Tuner
 
-    tuner = loader.__dict__.get(_TUNER)
+    tuner: Tuner | None = loader.__dict__.get(_TUNER)
     if tuner is None:
         budget = session.settings
         options = Options(
@@ -119,22 +123,27 @@ def _can_tune(loader: Any, session: Session, known: Known) -> bool:
             known.tuning = tuner.tuning
     if tuner.why_not is not None:
         session.leave_alone(known, tuner.why_not)
-    return tuner.why_not is None
+        return None
+    return tuner
 
 
 class Followed:
     """An epoch of a loader whose steps are counted; anything else passes through to its iterator."""
 
-    def __init__(self, iterator: Iterator[Any], session: Session, known: Known) -> None:
+    def __init__(self, iterator: Iterator[Any], session: Session, known: Known, tuner: Tuner | None) -> None:
         self._iterator = iterator
         self._session = session
         self._known = known
+        self._tuner = tuner
 
     def __iter__(self) -> Followed:
         return self
 
     def __next__(self) -> Any:
         if _depth() == 0 and self._session.is_over(self._known):
+            if self._tuner is not None:
+                self._tuner.conclude()
+            self._session.tell(self._session.now())
             end_training()
         _inside.depth = _depth() + 1
         try:

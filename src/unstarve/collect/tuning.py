@@ -20,9 +20,6 @@ from unstarve.model.saved import Place
 from unstarve.model.tune_run import TunedLoader, TunedProcess
 from unstarve.model.tuned import Tuning
 
-_LATEST = 2.0
-"""Tuning keeps to its budget, but for the stretch it is measuring; after so many budgets it is cut off."""
-
 
 @dataclass(eq=False)
 class Known:
@@ -109,7 +106,7 @@ class Session:
         self.tell(self.now())
 
     def is_over(self, known: Known) -> bool:
-        """Asked before each batch: whether training is to end here; `ended_by` then has the reason.
+        """Asked before each batch: whether training is to end here; `ended_by` then has the reason to `tell`.
 
         With several ranks only a number of steps ends it: they reach that together, so that none waits.
         """
@@ -119,16 +116,12 @@ class Session:
             self.ended_by = "settled"
         elif self._is_spent(known):
             self.ended_by = "budget"
-        if self.ended_by is not None:
-            self.tell(self.now())
         return self.ended_by is not None
 
     def _is_spent(self, known: Known) -> bool:
         steps, seconds = self.settings.budget_steps, self.settings.budget_s
-        late = _LATEST if self.settings.until_settled else 1.0
-        if steps is not None and known.steps >= steps * late:
-            return True
-        return seconds is not None and self._seconds() >= seconds * late
+        spent = steps is not None and known.steps >= steps
+        return spent or (seconds is not None and self._seconds() >= seconds)
 
     def _more_to_tune(self, known: Known) -> bool:
         """Whether a loader with more steps is yet to be tuned."""

@@ -123,6 +123,7 @@ class TuneRun:
     ranks: int
     seconds: float
     ended_by: str | None
+    """``settled``, ``budget`` or ``interrupt`` when training did not end by itself."""
     loaders: tuple[TunedLoader, ...]
     """Of the first rank; those that were tuned first, among them the one with most steps."""
 

@@ -122,7 +122,11 @@ def _nothing(run: TuneRun) -> Text:
 
 
 def _footer(run: TuneRun) -> Text:
-    how = {"settled": "stopped when tuning was done", "budget": "stopped when the budget was spent"}
+    how = {
+        "settled": "stopped when tuning was done",
+        "budget": "stopped when the budget was spent",
+        "interrupt": "interrupted",
+    }
     steps = sum(loader.steps for loader in run.loaders)
     parts = [f"{run.seconds:.1f} s, {steps} steps", how.get(run.ended_by or "", f"exit code {run.exit_code}")]
     if run.ranks > 1:
