@@ -15,8 +15,10 @@ How a batch comes about:
 `aim`        from a stretch of steps → how many workers it would take
 `search`     which settings are tried, in which order, and what is concluded: no clock, no process
 `watch`      notices after tuning that conditions have changed
-`tuner`      all of it together, for one loader
+`round`      one search along real training
+`tuner`      one search after the other, for one loader
 `fitness`    what of a loader may be tuned at all
+`report`     a window as a trial
 `explain`    what was found, in words
 `loader`     `unstarve.autotune`
 """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader
@@ -34,6 +36,7 @@ class TunedIterator:
         self._following: Crew | None = None
         self._start_s = 0.0
         self._num_yielded = 0
+        self._is_over = False
         if tuner.own.num_workers > 0:
             self._start()  # as torch does: workers begin before the first batch is asked for
 
@@ -56,10 +59,20 @@ class TunedIterator:
         self._num_yielded += 1
         tuner = self._tuner
         if tuner.ticket == self._ticket and self._following is None:
-            wanted = tuner.notice(asked, _clock(), batch, self._stream)
+            try:
+                wanted = tuner.notice(asked, _clock(), batch, self._stream)
+            except Exception as error:  # a defect of ours must not cost the user the training
+                tuner.give_up(error)
+                wanted = tuner.settings
             if wanted is not None:
                 self._change(wanted)
         return batch
+
+    def __getattr__(self, name: str) -> Any:
+        crew = vars(self).get("_crew")
+        if crew is None or name.startswith("__"):
+            raise AttributeError(f"'TunedIterator' object has no attribute '{name}'")
+        return getattr(crew, name)  # who looks for workers finds them
 
     def __reduce__(self) -> Any:
         raise NotImplementedError("an iterator over a loader cannot be pickled: iterate the loader again")
@@ -103,11 +116,10 @@ class TunedIterator:
         if crew is not None:
             crew.go_on(self._loader, self._stream, settings)
             return crew
+        own = settings.num_workers == self._tuner.own.num_workers
         self._stream.note()
         try:
-            with warnings.catch_warnings():
-                if settings.num_workers != self._tuner.own.num_workers:
-                    warnings.simplefilter("ignore")  # about settings that the user has not chosen
+            with nullcontext() if own else _no_warnings():
                 ring = self._tuner.uses_ring
                 crew = make_crew(self._loader, self._stream, settings, next(self._seeds), ring=ring)
         except BaseException:
@@ -175,10 +187,21 @@ class TunedIterator:
         self._tuner.failed(what, at_work=True)
 
     def _finish(self) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
         self._tuner.finished(self._ticket, self._num_yielded)
         if not self._loader.persistent_workers:
             for crew in list(self._crews.values()):
                 self._dismiss(crew)
+
+
+@contextmanager
+def _no_warnings() -> Iterator[None]:
+    """About settings that the user has not chosen."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _not_started(settings: LoaderSettings, error: Exception) -> str:

@@ -10,7 +10,8 @@ from torch.utils.data import DataLoader
 
 from unstarve.errors import UsageError
 from unstarve.fixes.autotune.explain import explain
-from unstarve.fixes.autotune.tuner import Options, Tuner
+from unstarve.fixes.autotune.round import Options
+from unstarve.fixes.autotune.tuner import Tuner
 from unstarve.fixes.cached.budget import parse_bytes
 from unstarve.fixes.engines import ring
 from unstarve.model import Tuning

@@ -17,7 +17,7 @@ from unstarve.model import LoaderSettings
 _SHARE = 0.8
 """Of what is free, that may be taken when no limit is given."""
 _FLOOR_SHARE = 0.05
-"""Of all memory: with less than this left, the loader takes less."""
+"""Of all memory, or twice that of what is free at first: with less than this left, loading takes less."""
 _UNSEEN_WORKER_BYTES = 100 << 20
 """What a worker takes that nobody has seen yet: an interpreter with torch, mostly shared when forked."""
 _MOST_ITEMS = 10_000
@@ -85,15 +85,22 @@ def look_around(limit_bytes: int | None) -> Room:
     return Room(free if limit_bytes is None else limit_bytes, shm)
 
 
-def is_short() -> bool:
-    """Whether the machine, or the container, is about to run out of memory."""
-    return available_bytes() < _FLOOR_SHARE * psutil.virtual_memory().total
+class MemoryGauge:
+    """Tells when the machine, or the container, is about to run out of memory."""
+
+    def __init__(self) -> None:
+        total = psutil.virtual_memory().total
+        self._floor_bytes = min(_FLOOR_SHARE * total, _FLOOR_SHARE * 2 * available_bytes())
+
+    def is_short(self) -> bool:
+        """Whether much less is left than when training began."""
+        return available_bytes() < self._floor_bytes
 
 
-def smaller(settings: LoaderSettings, own: LoaderSettings) -> LoaderSettings | None:
-    """The next smaller setting, less deep first; None when it is no larger than the user's own."""
-    if settings.in_flight <= own.in_flight or settings.num_workers == 0:
-        return None
+def smaller(settings: LoaderSettings, own: LoaderSettings) -> LoaderSettings:
+    """The next smaller setting, less deep first; the same when it is no larger than the user's own."""
+    if settings.in_flight <= own.in_flight:
+        return settings
     depth = settings.prefetch_factor or 1
     if depth > 1:
         return LoaderSettings(settings.num_workers, depth // 2)

@@ -70,6 +70,7 @@ class Search:
         self._bounds = bounds
         self._windows: dict[LoaderSettings, list[Window]] = {}
         self._content = False
+        self._pairs = 0
 
     def run(self) -> Generator[LoaderSettings, Window, Found]:
         """Ask for settings, one at a time; a window of each is to be sent. Returns what was found."""
@@ -158,7 +159,7 @@ class Search:
         if count == 0 or best.wait_share < CONTENT:
             return
         while depth < _DEEP:
-            depth = _DEEP if depth == _DEPTH else depth * 2
+            depth = _DEEP if depth == _DEPTH else min(depth * 2, _DEEP)
             settings = LoaderSettings(count, depth)
             while not self._bounds.fits(settings) and depth > 1:
                 depth //= 2
@@ -171,10 +172,10 @@ class Search:
 
     def _confirm(self, best: LoaderSettings) -> Generator[LoaderSettings, Window, None]:
         """Measure the user's own again, and both in turn until it is clear which is faster."""
-        if best == self.own:
+        if best == self.own or self._content:
             return
-        for attempt in range(_PAIRS):
-            if attempt:
+        for self._pairs in range(_PAIRS):
+            if self._pairs:
                 yield from self._try(best)
             yield from self._try(self.own)
             gain = self._gain(best)
@@ -205,7 +206,8 @@ class Search:
     def _gain(self, settings: LoaderSettings) -> Change | None:
         """Against the user's own: the last windows of each, as conditions may have changed meanwhile."""
         own, other = self._windows.get(self.own), self._windows.get(settings)
-        return None if not own or not other else compared(own[-_PAIRS:][-len(other) :], other[-_PAIRS:])
+        last = self._pairs + 1
+        return None if not own or not other else compared(own[-last:], other[-last:])
 
 
 def _is_worth_it(gain: Change) -> bool:
