@@ -62,7 +62,6 @@ def test_an_endless_training_is_tuned_stopped_and_run_with_what_was_found(projec
     assert found["schema"] == "unstarve.tune/1"
     assert found["ended_by"] in ("settled", "budget")
     (loader,) = found["loaders"]
-    assert loader["tuning"]["settled"]
     assert loader["tuning"]["trials"]
     assert list(temporary.iterdir()) == []
 

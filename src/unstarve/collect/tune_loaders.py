@@ -98,7 +98,7 @@ def _wrap_iteration(session: Session) -> None:
             iterator = original(self) if tuner is None else tuner.iterate(self)
         finally:
             _inside.depth = 0
-        return Followed(iterator, session, known, tuner)
+        return Followed(iterator, session, known)
 
     stock.DataLoader.__iter__ = __iter__  # type: ignore[method-assign]  # for as long as the process lives
 
@@ -130,19 +130,16 @@ def _tuner(loader: Any, session: Session, known: Known) -> Tuner | None:
 class Followed:
     """An epoch of a loader whose steps are counted; anything else passes through to its iterator."""
 
-    def __init__(self, iterator: Iterator[Any], session: Session, known: Known, tuner: Tuner | None) -> None:
+    def __init__(self, iterator: Iterator[Any], session: Session, known: Known) -> None:
         self._iterator = iterator
         self._session = session
         self._known = known
-        self._tuner = tuner
 
     def __iter__(self) -> Followed:
         return self
 
     def __next__(self) -> Any:
         if _depth() == 0 and self._session.is_over(self._known):
-            if self._tuner is not None:
-                self._tuner.conclude()
             self._session.tell(self._session.now())
             end_training()
         _inside.depth = _depth() + 1

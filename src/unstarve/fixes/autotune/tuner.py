@@ -87,11 +87,6 @@ class Tuner:
             notes=self._fitness.notes,
         )
 
-    def conclude(self) -> None:
-        """Settle on what is known so far; what runs changes with the next epoch only."""
-        if self._search is not None and self._trials:
-            self._settle(self._search.conclude())
-
     # --- an iterator says what happens ---
 
     def begin_epoch(self, loader: DataLoader[Any]) -> tuple[int, Stream, Seeds, dict[int, Crew]]:
