@@ -35,8 +35,6 @@ class TuneSettings:
     budget_s: float | None = None
     budget_steps: int | None = None
     """Of the loader that is tuned."""
-    until_settled: bool = True
-    """End it also when tuning has found what it looked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from unstarve.collect.ending import end_training
 from unstarve.collect.place import place_here
 from unstarve.collect.settings import LaunchSettings, TuneSettings
 from unstarve.collect.site import short
-from unstarve.collect.tuning import Known, Session, write_news
+from unstarve.collect.tuning import Known, Ranks, Session, write_news
 from unstarve.model.tune_run import TunedProcess
 
 if TYPE_CHECKING:
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
 
 _KNOWN = "_unstarve_known"
 _TUNER = "_unstarve_tuner"
-_RANKS_STEPS = 400
-"""Where several ranks train together, after so many steps they all stop, when nothing else was said."""
+
+_MACHINES_STEPS = 1000
+"""Where ranks on several machines train together, they end after so many steps unless told otherwise."""
 
 _inside = threading.local()
 """``depth``: iterators and batches that this thread is asking for, one for the sake of another."""
@@ -37,8 +39,10 @@ _inside = threading.local()
 def tune_loaders(settings: LaunchSettings, tune: TuneSettings) -> None:
     """Let the training loaders of this process tune themselves from now on."""
     folder, process = Path(settings.parts), os.getpid()
-    if tune.stop and _number("WORLD_SIZE", 1) > 1:
-        tune = TuneSettings(stop=True, budget_steps=tune.budget_steps or _RANKS_STEPS, until_settled=False)
+    world = _number("WORLD_SIZE", 1)
+    ranks = Ranks(folder, alone=_number("LOCAL_WORLD_SIZE", world) == world) if world > 1 else None
+    if ranks is not None and not ranks.alone and tune.budget_steps is None:
+        tune = replace(tune, budget_steps=_MACHINES_STEPS)
 
     def tell(news: TunedProcess) -> None:
         try:
@@ -47,7 +51,8 @@ def tune_loaders(settings: LaunchSettings, tune: TuneSettings) -> None:
         except OSError as error:  # training goes on
             print(f"unstarve: cannot tell how tuning goes: {error}", file=sys.stderr)
 
-    session = Session(tune, tell, process, _number("RANK", 0))
+    # By the number on this machine: each has a launcher of its own, and a first rank.
+    session = Session(tune, tell, process, _number("LOCAL_RANK", _number("RANK", 0)), ranks)
 
     def tell_in_the_end() -> None:
         if folder.is_dir() and any(one.epochs for one in session.known):
@@ -92,7 +97,11 @@ def _wrap_iteration(session: Session) -> None:
         import torch
 
         wanted = session.begin(known, gradients=torch.is_grad_enabled())
-        tuner = _tuner(self, session, known) if wanted else None
+        tuner = None
+        try:
+            tuner = _tuner(self, session, known) if wanted else None
+        except Exception as error:  # a defect of ours must not cost the user the training
+            session.leave_alone(known, f"it cannot be tuned: {error!r}")
         _inside.depth = 1
         try:
             iterator = original(self) if tuner is None else tuner.iterate(self)
@@ -105,17 +114,16 @@ def _wrap_iteration(session: Session) -> None:
 
 def _tuner(loader: Any, session: Session, known: Known) -> Tuner | None:
     """What tunes the loader, made here the first time; None when it cannot be tuned."""
-    from unstarve.fixes.autotune.tuner import Options, Tuner
+    from unstarve.fixes.autotune.loader import tuner_for
 
     tuner: Tuner | None = loader.__dict__.get(_TUNER)
     if tuner is None:
-        budget = session.settings
-        options = Options(
-            budget_s=budget.budget_s,
-            budget_steps=budget.budget_steps,
-            on_change=lambda tuning: session.news(known, tuning),
-        )
-        tuner = Tuner(loader, options)
+        asked = {
+            "budget_s": session.settings.budget_s,
+            "budget_steps": session.settings.budget_steps,
+            "on_change": lambda tuning: session.news(known, tuning),
+        }
+        tuner = tuner_for(loader, asked)
         if known.place is not None:
             tuner.where = f"{short(known.place.file)}:{known.place.line}"
         if tuner.why_not is None:

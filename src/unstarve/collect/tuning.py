@@ -11,7 +11,7 @@ import json
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ from unstarve.collect.settings import TuneSettings
 from unstarve.model.saved import Place
 from unstarve.model.tune_run import TunedLoader, TunedProcess
 from unstarve.model.tuned import Tuning
+
+_NOTICE_STEPS = 20
+"""So many steps before the last one the first rank says so: all others hear it in time, being in step."""
 
 
 @dataclass(eq=False)
@@ -57,6 +60,36 @@ class Known:
         return self.tuning is not None and self.tuning.settled
 
 
+@dataclass(frozen=True, slots=True)
+class End:
+    """The step of a loader with which all ranks end."""
+
+    loader: int
+    """Its number, which is the same in all ranks: they run the same script."""
+    steps: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Ranks of one machine: the first decides when to end, the others read that from a file."""
+
+    folder: Path
+    alone: bool = True
+    """There are no others on other machines, to whom only a number of steps means the same."""
+
+    def agree(self, end: End) -> None:
+        """Tell all."""
+        new = self.folder / "end.new"
+        new.write_text(json.dumps(asdict(end)))
+        new.replace(self.folder / "end")
+
+    def agreed(self) -> End | None:
+        """What the first rank has said."""
+        path = self.folder / "end"
+        return End(**json.loads(path.read_text())) if path.exists() else None
+
+
 @dataclass
 class Session:
     """The loaders of one process; `tell` is given what is known whenever there is news."""
@@ -65,6 +98,8 @@ class Session:
     tell: Callable[[TunedProcess], object]
     pid: int
     rank: int = 0
+    ranks: Ranks | None = None
+    """Set where several train together."""
     clock: Callable[[], float] = time.monotonic
     known: list[Known] = field(default_factory=list)
     ended_by: str | None = None
@@ -106,22 +141,34 @@ class Session:
         self.tell(self.now())
 
     def is_over(self, known: Known) -> bool:
-        """Asked before each batch: whether training is to end here; `ended_by` then has the reason to `tell`.
-
-        With several ranks only a number of steps ends it: they reach that together, so that none waits.
-        """
+        """Asked before each batch: whether training is to end here; `ended_by` then has the reason."""
         if not self.settings.stop or known.tuning is None:
             return False
-        if known.is_settled and self.settings.until_settled and not self._more_to_tune(known):
-            self.ended_by = "settled"
-        elif self._is_spent(known):
-            self.ended_by = "budget"
+        if self.ranks is None:
+            self.ended_by = self._reason_to_end(known)
+        else:
+            self._end_together(known, self.ranks)
         return self.ended_by is not None
 
-    def _is_spent(self, known: Known) -> bool:
+    def _reason_to_end(self, known: Known) -> str | None:
         steps, seconds = self.settings.budget_steps, self.settings.budget_s
-        spent = steps is not None and known.steps >= steps
-        return spent or (seconds is not None and self._seconds() >= seconds)
+        if steps is not None and known.steps >= steps:
+            return "budget"
+        if self.ranks is not None and not self.ranks.alone:
+            return None
+        if known.is_settled and not self._more_to_tune(known):
+            return "settled"
+        return "budget" if seconds is not None and self._seconds() >= seconds else None
+
+    def _end_together(self, known: Known, ranks: Ranks) -> None:
+        """Ranks that train together wait for each other in each step, so that all end with the same one."""
+        end = ranks.agreed()
+        if end is None and self.rank == 0:
+            reason = self._reason_to_end(known)
+            if reason is not None:
+                ranks.agree(End(known.number, known.steps + _NOTICE_STEPS, reason))
+        elif end is not None and end.loader == known.number and known.steps >= end.steps:
+            self.ended_by = end.reason
 
     def _more_to_tune(self, known: Known) -> bool:
         """Whether a loader with more steps is yet to be tuned."""

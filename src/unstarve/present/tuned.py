@@ -81,10 +81,10 @@ def _card(loader: TunedLoader) -> Panel:
     lines: list[RenderableType] = [Text(headline(loader), "bold")]
     if not tuning.keep:
         lines.append(Text(f"· now it is {in_words(tuning.before)}"))
-    if not tuning.settled:
-        lines.append(Text("· tuning was not finished: more steps would tell more"))
-    elif tuning.keep or tuning.gain is None:  # else the headline has said why
+    if tuning.settled and (tuning.keep or tuning.gain is None):  # else the headline has said why
         lines.append(Text(f"· {tuning.reason}"))
+    elif not tuning.settled and loader.was_measured:
+        lines.append(Text("· tuning was not finished: more steps would tell more"))
     lines += [Text(f"· {note}") for note in tuning.notes]
     title = Text(f" {_title(loader)} ", "bold")
     return Panel(Group(*lines), title=title, title_align="left", border_style=colour, box=box.ROUNDED)
@@ -117,7 +117,11 @@ def _table(lines: Sequence[Tried], width: int) -> Table:
 
 def _nothing(run: TuneRun) -> Text:
     if not run.loaders:
-        return Text("Nothing was tuned: the command iterated no torch DataLoader.", "bold")
+        return Text(
+            "Nothing was tuned: the command iterated no torch DataLoader, or only such as iterate in a way of "
+            "their own.",
+            "bold",
+        )
     return Text("Nothing was tuned.", "bold")
 
 

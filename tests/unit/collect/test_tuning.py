@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from unstarve.collect.settings import TuneSettings
-from unstarve.collect.tuning import Known, Session, read_news, write_news
+from unstarve.collect.tuning import Known, Ranks, Session, read_news, write_news
 from unstarve.model import LoaderSettings, Place, Tuning
 from unstarve.model.tune_run import TunedProcess
 
@@ -123,13 +123,39 @@ def test_a_loader_that_is_not_tuned_ends_nothing() -> None:
     assert not script.session.is_over(val)
 
 
-def test_ranks_that_train_together_stop_at_a_step_and_not_when_one_has_settled() -> None:
-    script = Script(TuneSettings(budget_steps=50, until_settled=False))
+def test_ranks_that_train_together_end_with_the_same_step(tmp_path: Path) -> None:
+    first, second = Script(), Script()
+    for rank, script in enumerate((first, second)):
+        script.session.rank, script.session.ranks = rank, Ranks(tmp_path)
+    trains = [script.make("train") for script in (first, second)]
+    for script, train in zip((first, second), trains, strict=True):
+        script.tune(train)
+    second.session.news(trains[1], tuning(settled=True))
+    ended: list[list[int]] = [[], []]
+    for step in range(100):
+        if step == 30:
+            first.session.news(trains[0], tuning(settled=True))
+        for rank, script in enumerate((second, first)):
+            train = trains[1 - rank]
+            if script.session.is_over(train):
+                ended[rank].append(step)
+            train.steps += 1
+    assert ended[0] == ended[1]
+    assert ended[0][0] == 50
+    assert first.session.ended_by == second.session.ended_by == "settled"
+
+
+def test_ranks_on_several_machines_end_after_a_number_of_steps_only(tmp_path: Path) -> None:
+    script = Script(TuneSettings(budget_steps=30, budget_s=1))
+    script.session.ranks = Ranks(tmp_path, alone=False)
     train = script.make("train")
     script.tune(train, settled=True)
-    assert not script.session.is_over(train)
-    train.steps = 50
-    assert script.session.is_over(train)
+    script.now_s += 100
+    ends = []
+    for train.steps in range(100):
+        if script.session.is_over(train):
+            ends.append(train.steps)
+    assert ends[0] == 50
 
 
 def test_training_that_is_to_finish_is_not_ended() -> None:
