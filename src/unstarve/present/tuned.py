@@ -118,8 +118,8 @@ def _table(lines: Sequence[Tried], width: int) -> Table:
 def _nothing(run: TuneRun) -> Text:
     if not run.loaders:
         return Text(
-            "Nothing was tuned: the command iterated no torch DataLoader, or only such as iterate in a way of "
-            "their own.",
+            "Nothing was tuned: the command iterated no torch DataLoader, or only such as iterate in a "
+            "way of their own.",
             "bold",
         )
     return Text("Nothing was tuned.", "bold")
