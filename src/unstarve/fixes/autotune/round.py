@@ -73,7 +73,7 @@ class Round:
         return self._search.best_so_far
 
     def begin_epoch(self, length: int | None, samples: int | None) -> None:
-        """Of `length` batches, where that is known and workers start anew with each; so many samples in one."""
+        """Of `length` batches, where that is known and workers start anew each time; `samples` in one."""
         self._collector.interrupt()
         self._began_with = self._collector
         self._length = length

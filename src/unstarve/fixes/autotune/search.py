@@ -31,6 +31,8 @@ _DEPTH = 2
 _DEEP = 8
 _JUMPS = 4
 _REFINEMENTS = 3
+_CLEAR = 1.1
+"""A gain above this need not be seen twice."""
 _PAIRS = 3
 """So often the best and the user's own are measured one after the other, before it is given up."""
 
@@ -179,7 +181,7 @@ class Search:
                 yield from self._try(best)
             yield from self._try(self.own)
             gain = self._gain(best)
-            if gain is not None and (_is_worth_it(gain) or gain.high < WORTH):
+            if gain is None or gain.high < WORTH or gain.low > _CLEAR or (self._pairs and _is_worth_it(gain)):
                 return
 
     def _settings(self, count: int) -> LoaderSettings | None:
