@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import sys
 import threading
+import time
+import weakref
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,12 +25,11 @@ from unstarve.collect.settings import LaunchSettings, TuneSettings
 from unstarve.collect.site import short
 from unstarve.collect.tuning import Known, Ranks, Session, write_news
 from unstarve.model.tune_run import TunedProcess
+from unstarve.model.tuned import LoaderSettings
 
 if TYPE_CHECKING:
     from unstarve.fixes.autotune.tuner import Tuner
 
-_KNOWN = "_unstarve_known"
-_TUNER = "_unstarve_tuner"
 
 _MACHINES_STEPS = 1000
 """Where ranks on several machines train together, they end after so many steps unless told otherwise."""
@@ -58,23 +60,47 @@ def tune_loaders(settings: LaunchSettings, tune: TuneSettings) -> None:
         if folder.is_dir() and any(one.epochs for one in session.known):
             tell(session.now())
 
-    _wrap_creation(session)
-    _wrap_iteration(session)
+    loaders = _Loaders()
+    _wrap_creation(session, loaders)
+    _wrap_iteration(session, loaders)
     atexit.register(tell_in_the_end)
     # A process forked by multiprocessing leaves without its exit handlers, but not without these.
     Finalize(None, tell_in_the_end, exitpriority=0)
 
 
-def _wrap_creation(session: Session) -> None:
+@dataclass
+class _Held:
+    """What belongs to one loader; kept beside it, as scripts may pickle and copy their loaders."""
+
+    known: Known
+    tuner: Tuner | None = None
+
+
+class _Loaders:
+    """By loader, for as long as it lives."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, tuple[weakref.ref[Any], _Held]] = {}
+
+    def add(self, loader: Any, known: Known) -> None:
+        key = id(loader)
+        self._held[key] = weakref.ref(loader, lambda _: self._held.pop(key, None)), _Held(known)
+
+    def of(self, loader: Any) -> _Held | None:
+        found = self._held.get(id(loader))
+        return None if found is None or found[0]() is not loader else found[1]
+
+
+def _wrap_creation(session: Session, loaders: _Loaders) -> None:
     original: Any = stock.DataLoader.__init__
 
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        if _KNOWN not in self.__dict__ and stock_worker.get_worker_info() is None:
-            kind = type(self).__name__
-            place = place_here(kind)
-            self.__dict__[_KNOWN] = session.made(self, kind, place, _length(self))
+        with contextlib.suppress(Exception):  # a defect of ours must not cost the user the training
+            if loaders.of(self) is None and stock_worker.get_worker_info() is None:
+                kind = type(self).__name__
+                loaders.add(self, session.made(self, kind, place_here(kind), _length(self)))
 
     stock.DataLoader.__init__ = __init__  # type: ignore[method-assign]  # for as long as the process lives
 
@@ -86,52 +112,65 @@ def _length(loader: Any) -> int | None:
         return None
 
 
-def _wrap_iteration(session: Session) -> None:
+def _wrap_iteration(session: Session, loaders: _Loaders) -> None:
     original: Any = stock.DataLoader.__iter__
 
     @functools.wraps(original)
     def __iter__(self: Any) -> Any:
-        known = self.__dict__.get(_KNOWN)
-        if known is None or stock_worker.get_worker_info() is not None or _depth() > 0:
+        held = loaders.of(self)
+        if held is None or stock_worker.get_worker_info() is not None or _depth() > 0:
             return original(self)
-        import torch
-
-        wanted = session.begin(known, gradients=torch.is_grad_enabled())
         tuner = None
         try:
-            tuner = _tuner(self, session, known) if wanted else None
+            tuner = _tuner(self, session, held)
         except Exception as error:  # a defect of ours must not cost the user the training
-            session.leave_alone(known, f"it cannot be tuned: {error!r}")
+            session.leave_alone(held.known, f"it cannot be tuned: {error!r}")
         _inside.depth = 1
         try:
             iterator = original(self) if tuner is None else tuner.iterate(self)
         finally:
             _inside.depth = 0
-        return Followed(iterator, session, known)
+        return Followed(iterator, session, held.known)
 
     stock.DataLoader.__iter__ = __iter__  # type: ignore[method-assign]  # for as long as the process lives
 
 
-def _tuner(loader: Any, session: Session, known: Known) -> Tuner | None:
-    """What tunes the loader, made here the first time; None when it cannot be tuned."""
+def _tuner(loader: Any, session: Session, held: _Held) -> Tuner | None:
+    """An epoch begins: what tunes the loader in it; None where it is left alone."""
+    import torch
+
+    known = held.known = session.heir(held.known)
+    if not session.begin(known, gradients=torch.is_grad_enabled()):
+        return None
+    if held.tuner is None:
+        held.tuner = _inherited(loader, known) or _new_tuner(loader, session, known)
+        if not loader.persistent_workers:  # else it has workers, which are to go with their loader
+            known.tuner = held.tuner
+    if held.tuner.why_not is not None:
+        session.leave_alone(known, held.tuner.why_not)
+        return None
+    known.tuning = held.tuner.tuning
+    return held.tuner
+
+
+def _inherited(loader: Any, known: Known) -> Tuner | None:
+    """What has tuned a loader like this one, that was made at the same place before."""
+    tuner: Tuner | None = known.tuner
+    own = LoaderSettings(loader.num_workers, loader.prefetch_factor)
+    return tuner if tuner is not None and tuner.own == own and not loader.persistent_workers else None
+
+
+def _new_tuner(loader: Any, session: Session, known: Known) -> Tuner:
     from unstarve.fixes.autotune.loader import tuner_for
 
-    tuner: Tuner | None = loader.__dict__.get(_TUNER)
-    if tuner is None:
-        asked = {
-            "budget_s": session.settings.budget_s,
-            "budget_steps": session.settings.budget_steps,
-            "on_change": lambda tuning: session.news(known, tuning),
-        }
-        tuner = tuner_for(loader, asked)
-        if known.place is not None:
-            tuner.where = f"{short(known.place.file)}:{known.place.line}"
-        if tuner.why_not is None:
-            loader.__dict__[_TUNER] = tuner
-            known.tuning = tuner.tuning
-    if tuner.why_not is not None:
-        session.leave_alone(known, tuner.why_not)
-        return None
+    asked = {
+        "budget_s": session.settings.budget_s,
+        "budget_steps": session.settings.budget_steps,
+        "on_change": lambda tuning: session.news(known, tuning),
+    }
+    tuner = tuner_for(loader, asked)
+    if known.place is not None:
+        tuner.where = f"{short(known.place.file)}:{known.place.line}"
     return tuner
 
 
@@ -151,10 +190,12 @@ class Followed:
             self._session.tell(self._session.now())
             end_training()
         _inside.depth = _depth() + 1
+        asked_s = time.monotonic()
         try:
             batch = next(self._iterator)
         finally:
             _inside.depth -= 1
+        self._known.wait_s += time.monotonic() - asked_s
         self._known.steps += 1
         return batch
 

@@ -20,6 +20,8 @@ from unstarve.model.saved import Place
 from unstarve.model.tune_run import TunedLoader, TunedProcess
 from unstarve.model.tuned import Tuning
 
+_MATTERS = 0.1
+"""Of all time: a loader of validation that is waited for longer than this is tuned, too."""
 _NOTICE_STEPS = 20
 """So many steps before the last one the first rank says so: all others hear it in time, being in step."""
 
@@ -34,13 +36,19 @@ class Known:
     length: int | None
     """Batches of an epoch; None where it does not know."""
     digest: str | None
-    exists: Callable[[], object]
+    loader: Callable[[], Any]
     """Gives None when the script has let go of it."""
     steps: int = 0
     epochs: int = 0
+    wait_s: float = 0.0
+    """Spent in asking it for batches."""
+    datasets: int = 1
+    """Of the loaders that are made at this place and used at the same time."""
     trains: bool = False
     """It was iterated where gradients are recorded."""
     tuning: Tuning | None = None
+    tuner: Any = None
+    """What tunes it, kept for a loader that is made at the same place after it is gone."""
     left_alone: str | None = None
 
     @property
@@ -104,14 +112,23 @@ class Session:
     known: list[Known] = field(default_factory=list)
     ended_by: str | None = None
     _began_s: float | None = None
-    _datasets: dict[Place | None, set[int]] = field(default_factory=dict)
 
     def made(self, loader: Any, kind: str, place: Place | None, length: int | None) -> Known:
         """The script has made a loader."""
         known = Known(len(self.known), kind, place, length, _digest(place), weakref.ref(loader))
         self.known.append(known)
-        self._datasets.setdefault(place, set()).add(id(getattr(loader, "dataset", None)))
         return known
+
+    def heir(self, known: Known) -> Known:
+        """What is known of a loader that is made anew for each epoch: it goes on where the last one ended."""
+        if known.epochs or known.place is None:
+            return known
+        gone = [one for one in self.known if one.place == known.place and one.epochs and one.loader() is None]
+        if not gone:
+            return known
+        self.known.remove(known)
+        gone[-1].loader, gone[-1].digest = known.loader, known.digest
+        return gone[-1]
 
     def begin(self, known: Known, *, gradients: bool) -> bool:
         """An epoch begins: whether the loader is to be tuned from now on. One is, after the other."""
@@ -119,11 +136,14 @@ class Session:
             self._began_s = self.clock()
         known.epochs += 1
         known.trains = known.trains or gradients
+        beside = [one.loader() for one in self.known if one.place == known.place]
+        sets = {id(getattr(loader, "dataset", None)) for loader in beside if loader is not None}
+        known.datasets = max(known.datasets, len(sets))
         if known.tuning is not None:
             return True
-        busy = [one for one in self.known if one.tuning is not None and not one.is_settled and one.exists()]
-        others = [one for one in self.known if one is not known and one.exists() is not None]
-        if not known.trains and others:
+        alive = [one for one in self.known if one is not known and one.loader() is not None]
+        busy = [one for one in alive if one.tuning is not None and not one.is_settled]
+        if not known.trains and alive and known.wait_s <= _MATTERS * self._seconds():
             known.left_alone = "it is not training's: it is iterated without gradients"
         elif busy:
             known.left_alone = f"{busy[0].name} was still being tuned"
@@ -172,7 +192,7 @@ class Session:
 
     def _more_to_tune(self, known: Known) -> bool:
         """Whether a loader with more steps is yet to be tuned."""
-        others = [one for one in self.known if one.exists() is not None and one.tuning is None]
+        others = [one for one in self.known if one.loader() is not None and one.tuning is None]
         return any(
             one.expected_steps > known.expected_steps and (one.trains or not one.epochs) for one in others
         )
@@ -187,9 +207,9 @@ class Session:
 
     def _described(self, one: Known) -> TunedLoader:
         left_alone = None if one.tuning is not None else one.left_alone
-        datasets = len(self._datasets[one.place])
-        place, tuning = one.place, one.tuning
-        return TunedLoader(one.name, one.kind, place, one.digest, datasets, one.steps, tuning, left_alone)
+        return TunedLoader(
+            one.name, one.kind, one.place, one.digest, one.datasets, one.steps, one.tuning, left_alone
+        )
 
 
 def write_news(folder: Path, process: TunedProcess) -> None:

@@ -168,12 +168,42 @@ def test_training_that_is_to_finish_is_not_ended() -> None:
 
 def test_loaders_of_several_datasets_made_at_one_place_are_counted() -> None:
     script = Script()
-    train = script.make("train", line=7)
-    script.loaders.append(Loader())
-    script.loaders[-1].dataset = object()
-    script.session.made(script.loaders[-1], "DataLoader", train.place, 3)
+    train, _ = script.make("train", line=7), script.make("train", line=7)
+    script.loaders[1].dataset = object()
     script.tune(train)
     assert script.told[-1].loaders[0].datasets == 2
+
+
+def test_a_loader_made_anew_for_each_epoch_goes_on_where_the_last_one_ended() -> None:
+    script = Script()
+    first = script.make("train", line=7)
+    script.tune(first)
+    second = script.make("train", line=7)
+    assert script.session.heir(second) is second  # both are there
+    del script.loaders[0]
+    assert script.session.heir(second) is first
+    assert script.session.begin(first, gradients=True)
+    assert script.session.known == [first]
+    assert script.session.now().loaders[0].datasets == 1
+
+
+def test_a_loader_from_elsewhere_inherits_nothing() -> None:
+    script = Script()
+    script.tune(script.make("train", line=7))
+    script.loaders.clear()
+    other = script.make("train", line=8)
+    assert script.session.heir(other) is other
+
+
+def test_validation_that_is_waited_for_is_tuned_in_its_turn() -> None:
+    script = Script()
+    train, val = script.make("train"), script.make("val")
+    script.tune(train, settled=True)
+    script.session.begin(val, gradients=False)
+    script.now_s, val.wait_s = script.now_s + 100, 9.0
+    assert not script.session.begin(val, gradients=False)
+    val.wait_s = 11.0
+    assert script.session.begin(val, gradients=False)
 
 
 def test_what_is_told_is_read_again_the_first_rank_first(tmp_path: Path) -> None:
