@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader
+from torch.utils.data._utils import signal_handling
 from torch.utils.data.dataloader import (
     _DatasetKind,
     _MultiProcessingDataLoaderIter,
@@ -49,6 +50,9 @@ class Alone(_SingleProcessDataLoaderIter):
         self._taken: list[Any] = []
         super().__init__(Seen(loader, stream, settings))
         self._profile_name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+    def die_quietly(self) -> None:
+        """Nobody can die."""
 
     def set_depth(self, depth: int | None) -> None:
         """There is nothing ahead."""
@@ -122,6 +126,14 @@ class Steered(_Workers):
     def lost_workers(self) -> bool:
         """A worker has died."""
         return any(not worker.is_alive() for worker in self._workers)
+
+    def die_quietly(self) -> None:
+        """Let the death of a worker be an exception of ``next()`` alone.
+
+        torch raises it wherever the training process happens to be; but these workers nobody has asked for.
+        """
+        signal_handling._remove_worker_pids(id(self))  # type: ignore[attr-defined]  # from torch's C side
+        self._worker_pids_set = False
 
     def set_depth(self, depth: int | None) -> None:
         """Let so many batches per worker be under way from now on."""

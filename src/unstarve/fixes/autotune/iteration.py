@@ -126,6 +126,8 @@ class TunedIterator:
             self._stream.undo()
             raise
         self._stream.forget()
+        if not own:
+            crew.die_quietly()
         self._crews[settings.num_workers] = crew
         return crew
 

@@ -22,13 +22,14 @@ from torch.utils.data import (
     RandomSampler,
     get_worker_info,
 )
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 import unstarve
 from same_batches import assert_same, assert_same_epochs
 from sample_datasets import Counted
 from unstarve.errors import UsageError
 from unstarve.fixes.autotune import round as round_module
-from unstarve.fixes.autotune.crew import make_crew
+from unstarve.fixes.autotune.crew import StockCrew, make_crew
 from unstarve.fixes.autotune.loader import TunedLoader
 from unstarve.fixes.autotune.search import Found
 from unstarve.fixes.autotune.window import Pace
@@ -238,7 +239,13 @@ def test_it_runs_with_spawned_workers(script: Any) -> None:
     assert {trial.settings.num_workers for trial in loader.tuning.trials} == {0, 1}
 
 
-def test_workers_that_die_under_settings_of_ours_cost_nothing(script: Any) -> None:
+def test_workers_that_die_under_settings_of_ours_cost_nothing(
+    script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look_often(self: Any, timeout: float = 0.1) -> Any:
+        return _MultiProcessingDataLoaderIter._try_get_data(self, timeout)  # type: ignore[no-untyped-call]
+
+    monkeypatch.setattr(StockCrew, "_try_get_data", look_often)
     script((2, 2), (3, 2))
     loader = tuned(DataLoader(Deadly(), batch_size=4, num_workers=2))
     assert [index for batch in loader for index in indices(batch)] == list(range(100))
