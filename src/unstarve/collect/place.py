@@ -13,7 +13,10 @@ from types import CodeType, FrameType
 from unstarve.collect.site import call_source, calling_frame, variable_name
 from unstarve.model.saved import Place, Span
 
-_STARTED_IN = Path.cwd()
+try:
+    _STARTED_IN = Path.cwd()
+except OSError:  # somebody has removed it
+    _STARTED_IN = Path("/")
 """Python names files as it was given them, from the folder it was started in; a script may leave that."""
 
 
