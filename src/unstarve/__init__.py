@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from unstarve.evaluate.monitored import MonitoredDataLoader
     from unstarve.evaluate.profiler import DataLoaderProfiler
     from unstarve.evaluate.recording import recording
+    from unstarve.fixes.autotune.loader import autotune
     from unstarve.fixes.cached.dataset import CachedDataset
     from unstarve.fixes.files.dataset import TensorFileDataset
     from unstarve.fixes.gather import gather
@@ -49,6 +50,7 @@ _HOMES = {
     "RegimeChange": "unstarve.model",
     "TensorFileDataset": "unstarve.fixes.files.dataset",
     "UnstarveError": "unstarve.errors",
+    "autotune": "unstarve.fixes.autotune.loader",
     "compare": "unstarve.api",
     "current_metrics": "unstarve.evaluate.export",
     "diagnose": "unstarve.api",
@@ -84,6 +86,7 @@ __all__ = [
     "TensorFileDataset",
     "UnstarveError",
     "__version__",
+    "autotune",
     "compare",
     "current_metrics",
     "diagnose",

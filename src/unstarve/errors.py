@@ -9,10 +9,12 @@
     │   ├── NoSuchRunError      no run of this name is listed
     │   └── RunExistsError      the name is taken, by a finished run or one being recorded
     ├── LogError                a loader log cannot be read
+    ├── SettingsFileError       a file of loader settings cannot be used
     ├── CacheError              a dataset cannot be cached
     │   └── CacheTooLargeError  it takes more than may be used
     ├── DataFileError           a file of a dataset is truncated, damaged or not what it was
     │   └── ImageError          a picture cannot be decoded; whoever knows its file adds the name
+    ├── NotPatchableError       the source cannot be changed as asked
     ├── NotPredictableError     what a run would be like otherwise cannot be told from it
     ├── MissingExtraError       an optional package is needed
     ├── StoppedError            exit 130: from the keyboard; what was done is kept
@@ -62,6 +64,10 @@ class LogError(UnstarveError):
     """A loader log cannot be read."""
 
 
+class SettingsFileError(UnstarveError):
+    """A file of loader settings (``--with``, ``--apply``) cannot be read, written or means nothing."""
+
+
 class CacheError(UnstarveError):
     """A dataset, or one of its samples, cannot be cached."""
 
@@ -80,6 +86,10 @@ class ImageError(DataFileError):
 
 class NotPredictableError(UnstarveError):
     """What a run would be like otherwise cannot be told from it."""
+
+
+class NotPatchableError(UnstarveError):
+    """The user's source cannot be changed as asked; the message says precisely why."""
 
 
 class MissingExtraError(UnstarveError, ImportError):

@@ -7,13 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from unstarve.model import LoaderSummary
+from unstarve.model.saved import NEED_WORKERS, POSITIONS
 
-_POSITIONS = (
-    "dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory",
-    "drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator",
-)  # fmt: skip
-_NEED_WORKERS = ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
-"""torch refuses these, or their values, when there are no workers."""
 _DEFAULTS: dict[str, Any] = {
     "num_workers": 0,
     "prefetch_factor": 2,
@@ -33,7 +28,7 @@ def loader_call(loader: LoaderSummary, change: Mapping[str, Any]) -> str:
     for name, value in change.items():
         _set(call, name, value)
     if change.get("num_workers") == 0:
-        call.keywords = [keyword for keyword in call.keywords if keyword.arg not in _NEED_WORKERS]
+        call.keywords = [keyword for keyword in call.keywords if keyword.arg not in NEED_WORKERS]
     return _written(call)
 
 
@@ -51,7 +46,7 @@ def _set(call: ast.Call, name: str, value: Any) -> None:
         if keyword.arg == name:
             keyword.value = new
             return
-    place = _POSITIONS.index(name) if name in _POSITIONS else len(call.args)
+    place = POSITIONS.index(name) if name in POSITIONS else len(call.args)
     starred = any(isinstance(argument, ast.Starred) for argument in call.args)
     if place < len(call.args) and not starred and _function(call) == "DataLoader":
         call.args[place] = new

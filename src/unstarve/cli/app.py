@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from unstarve.cli import bench, compare, demo, ideal, pack, report, run, serve, top, trace, whatif
+from unstarve.cli import bench, compare, demo, ideal, pack, report, run, serve, top, trace, tune, whatif
 
 
 class _Verb(TyperCommand):
@@ -45,6 +45,7 @@ app = typer.Typer(
 )
 app.command("run", cls=_Verb)(run.run)
 app.command("ideal", cls=_Verb)(ideal.ideal)
+app.command("tune", cls=_Verb)(tune.tune)
 app.command("report", cls=_Verb)(report.report)
 app.command("compare", cls=_Verb)(compare.compare)
 app.command("top", cls=_Verb)(top.top)
@@ -55,7 +56,7 @@ app.command("whatif", cls=_Verb)(whatif.whatif)
 app.command("demo", cls=_Verb)(demo.demo)
 app.command("bench", cls=_Verb)(bench.bench)
 
-_TAKE_A_COMMAND = {"run", "ideal"}
+_TAKE_A_COMMAND = {"run", "ideal", "tune"}
 
 
 def _show_version(wanted: bool) -> None:

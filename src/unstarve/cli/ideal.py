@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unstarve.cli.recording import Command, Force, JsonFile, Output, Quiet, Request, record_and_show
+from unstarve.cli.recording import Command, Force, JsonFile, Output, Quiet, Request, With, record_and_show
 from unstarve.collect.settings import IdealSettings
 
 _DEFAULTS = IdealSettings(replay_on="host")
@@ -35,6 +35,7 @@ def ideal(
         _Place,
         typer.Option("--replay-on", help="Keep them on the host, or on the device to leave out the copy."),
     ] = _Place.host,
+    settings_file: With = None,
     quiet: Quiet = False,
     force: Force = False,
 ) -> None:
@@ -46,4 +47,8 @@ def ideal(
     settings = IdealSettings(
         pairs=pairs, block_steps=block_steps, cached_batches=cached_batches, replay_on=replay_on.value
     )
-    record_and_show(Request(command, "ideal", output, json_file, quiet, force, ideal=settings))
+    record_and_show(
+        Request(
+            command, "ideal", output, json_file, quiet, force, ideal=settings, settings_file=settings_file
+        )
+    )

@@ -24,12 +24,13 @@ from unstarve.api import diagnose
 from unstarve.collect.launch import launch, resolve
 from unstarve.collect.settings import IdealSettings, LaunchSettings
 from unstarve.errors import CommandNotFoundError, RunExistsError, RunFileError, UsageError
-from unstarve.model import Diagnosis
+from unstarve.model import Diagnosis, SavedLoader
 from unstarve.present import json as json_view
 from unstarve.present.terminal import print_report
 from unstarve.record.format import SUFFIX
 from unstarve.record.launcher import claim, discard, finish, parts_folder
 from unstarve.record.reader import read_run
+from unstarve.record.saved import read_saved, shown_place
 
 Command = Annotated[
     list[str],
@@ -46,6 +47,14 @@ Output = Annotated[
 ]
 JsonFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Also write the report as JSON.")
+]
+With = Annotated[
+    Path | None,
+    typer.Option(
+        "--with",
+        metavar="FILE.toml",
+        help="Give the command's loaders the settings that `unstarve tune --apply` saved.",
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no report.")]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Replace the run file if it exists.")]
@@ -65,11 +74,12 @@ class Request:
     stop_after: int | None = None
     ideal: IdealSettings | None = None
     engine: str | None = None
+    settings_file: Path | None = None
 
 
 def record_and_show(request: Request) -> NoReturn:
     """Record, report on standard error, and leave with the command's own exit code."""
-    _check_json_file(request.json_file)
+    check_output(request.json_file)
     run_path, exit_code = record(request)
     console = Console(stderr=True)
     try:
@@ -81,6 +91,7 @@ def record_and_show(request: Request) -> NoReturn:
 
 def record(request: Request) -> tuple[Path, int]:
     """Run the command and record it; the run file and the exit code (minus a signal's number)."""
+    saved = () if request.settings_file is None else read_saved(request.settings_file)
     argv = resolve(request.command)
     run_path = _claim(request)
     settings = LaunchSettings(
@@ -90,6 +101,7 @@ def record(request: Request) -> tuple[Path, int]:
         stop_after=request.stop_after,
         ideal=request.ideal,
         engine=request.engine,
+        saved=saved,
     )
     try:
         exit_code = launch(argv, settings)
@@ -98,7 +110,7 @@ def record(request: Request) -> tuple[Path, int]:
         raise
     if exit_code == -signal.SIGTERM and _stopped_by_us(run_path):
         exit_code = 0
-    problem = finish(run_path, exit_code)
+    problem = finish(run_path, exit_code, _unused(request, run_path, saved))
     if problem:
         print(f"unstarve: {problem}", file=sys.stderr)
     return run_path, exit_code
@@ -129,6 +141,23 @@ def _show(request: Request, run_path: Path, console: Console) -> None:
     if not request.quiet:
         print_report(diagnosis, console)
         console.print(f"run file: {run_path}", style="bright_black", soft_wrap=True, highlight=False)
+
+
+def _unused(request: Request, run_path: Path, saved: Sequence[SavedLoader]) -> str | None:
+    """Which saved settings no loader had, in a sentence."""
+    try:
+        loaders = (
+            [loader for process in read_run(run_path).processes for loader in process.loaders]
+            if saved
+            else []
+        )
+    except RunFileError:  # somebody took the run file away
+        return None
+    used = {loader.config.get("applied_entry") for loader in loaders}
+    unused = [shown_place(one.place) for number, one in enumerate(saved) if number not in used]
+    if not unused:
+        return None
+    return f"{request.settings_file}: no loader that the command used matches {', '.join(unused)}"
 
 
 def _claim(request: Request) -> Path:
@@ -164,8 +193,8 @@ def _default_name(command: Sequence[str]) -> str:
     return f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def _check_json_file(path: Path | None) -> None:
-    """Say before training, not after it, that the report could not be written."""
+def check_output(path: Path | None) -> None:
+    """Say before training, not after it, that a file could not be written."""
     if path is not None and (
         path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK)
     ):

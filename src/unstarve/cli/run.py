@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unstarve.cli.recording import Command, Force, JsonFile, Output, Quiet, Request, record_and_show
+from unstarve.cli.recording import Command, Force, JsonFile, Output, Quiet, Request, With, record_and_show
 from unstarve.errors import UsageError
 
 
@@ -42,6 +42,7 @@ def run(
             "auto takes the fastest that can give them.",
         ),
     ] = None,
+    settings_file: With = None,
     quiet: Quiet = False,
     force: Force = False,
 ) -> None:
@@ -58,6 +59,15 @@ def run(
     chosen = None if engine is None else engine.value
     record_and_show(
         Request(
-            command, "run", output, json_file, quiet, force, steps=steps, stop_after=stop_after, engine=chosen
+            command,
+            "run",
+            output,
+            json_file,
+            quiet,
+            force,
+            steps=steps,
+            stop_after=stop_after,
+            engine=chosen,
+            settings_file=settings_file,
         )
     )

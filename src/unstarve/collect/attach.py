@@ -21,8 +21,10 @@ from torch.utils.data import dataloader as stock
 from torch.utils.data._utils import worker as stock_worker
 
 from unstarve.collect.engine import use_engine
+from unstarve.collect.saved import use_saved
 from unstarve.collect.settings import LaunchSettings
 from unstarve.collect.site import call_site
+from unstarve.collect.tune_loaders import tune_loaders
 
 _ATTACHED = "_unstarve_attached"
 _TAP = "_unstarve_tap"
@@ -38,6 +40,10 @@ def attach() -> None:
     if hasattr(base, _ATTACHED):
         return
     setattr(base, _ATTACHED, True)
+    settings = LaunchSettings.from_environment()
+    if settings is not None and settings.tune is not None:
+        tune_loaders(settings, settings.tune)
+        return
     _wrap_creation()
     _wrap_sampler(base)
     _wrap_worker_loop(stock_worker)
@@ -49,9 +55,10 @@ def attach() -> None:
         _wrap_iterator(cls)
 
     base.__init_subclass__ = classmethod(init_subclass)
-    settings = LaunchSettings.from_environment()
     if settings is not None and settings.engine is not None:
         use_engine(settings.engine)
+    if settings is not None and settings.saved:
+        use_saved(settings.saved, _lose)
 
 
 def _subclasses(cls: type[Any]) -> list[type[Any]]:
@@ -210,10 +217,14 @@ def _quietly(action: Callable[[], object]) -> object:
     try:
         return action()
     except Exception as error:  # a defect of ours must not cost the user the training
-        with contextlib.suppress(Exception):  # whatever broke may break again
-            from unstarve.collect.recorder import recorder
-
-            owner = recorder()
-            if owner is not None:
-                owner.lose(f"a loader could not be followed: {error!r}")
+        _lose(f"a loader could not be followed: {error!r}")
     return None
+
+
+def _lose(message: str) -> None:
+    with contextlib.suppress(Exception):  # whatever broke may break again
+        from unstarve.collect.recorder import recorder
+
+        owner = recorder()
+        if owner is not None:
+            owner.lose(message)

@@ -123,6 +123,9 @@ def loader_config(loader: Any) -> dict[str, Any]:
     engine = _engine(loader)
     if engine is not None:
         config["engine"] = engine
+    applied = getattr(loader, "__dict__", {}).get("_unstarve_applied")
+    if applied is not None:
+        config["applied_entry"], config["applied"] = applied
     context = getattr(loader, "multiprocessing_context", None)
     if context is not None:
         config["multiprocessing_context"] = context.get_start_method()

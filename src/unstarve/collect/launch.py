@@ -61,18 +61,29 @@ def switched_on(settings: LaunchSettings) -> dict[str, str]:
     return {**settings.to_environment(), "PYTHONPATH": path}
 
 
-def launch(argv: Sequence[str], settings: LaunchSettings) -> int:
-    """Run the command to its end; its exit code, or minus the signal that ended it."""
+def launch(
+    argv: Sequence[str], settings: LaunchSettings, interrupted: Callable[[], object] = lambda: None
+) -> int:
+    """Run the command to its end; its exit code, or minus the signal that ended it.
+
+    `interrupted` is called at once when Ctrl-C is pressed.
+    """
     environment = {**os.environ, **switched_on(settings)}
     pending: list[int] = []
+
+    def pass_on(number: int) -> None:
+        if number == signal.SIGINT:
+            interrupted()
+        _pass_on(process, number)
+
     with _handling(pending.append):
         try:
             process = subprocess.Popen(argv, env=environment)
         except OSError as error:
             raise CommandNotFoundError(f"cannot start {argv[0]}: {error.strerror or error}") from error
-        with _handling(lambda number: _pass_on(process, number)):
+        with _handling(pass_on):
             for number in pending:  # came between the handlers and the command
-                _pass_on(process, number)
+                pass_on(number)
             return process.wait()
 
 

@@ -7,9 +7,6 @@ the report and never reaches training.
 
 from __future__ import annotations
 
-import ctypes
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +17,7 @@ import torch
 from unstarve.collect.counters import own_counters
 from unstarve.collect.describe import Scale
 from unstarve.collect.device import Mark
+from unstarve.collect.ending import end_training
 from unstarve.collect.fetching import Probe
 from unstarve.collect.ideal import Ideal
 from unstarve.collect.receiving import PythonReceiving
@@ -31,9 +29,6 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 _clock = time.perf_counter_ns
-
-_GRACE_S = 60.0
-"""How long a process that was asked to stop may take (it may be saving weights) before a signal ends it."""
 
 
 class Tap:
@@ -180,7 +175,7 @@ class Tap:
         ends_training = owner.settings.steps is None
         owner.stop("stop-after" if ends_training else "steps")
         if ends_training:
-            _end_training()
+            end_training()
         return True
 
     def _keep_to_the_thread(self) -> None:
@@ -213,18 +208,6 @@ class Tap:
             self._recorder.row(f.EPOCH_END, end, (self.number, 0, epoch, ask, end, name))
         except Exception as failure:  # a defect of ours must not hide the user's own exception
             self._recorder.lose(f"the end of epoch {epoch}: {failure!r}")
-
-
-def _end_training() -> None:
-    """Leave the way a script leaves by itself: ``finally`` blocks and exit handlers run, exit code 0."""
-    if threading.current_thread() is not threading.main_thread():
-        main = ctypes.c_ulong(threading.main_thread().ident or 0)
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(main, ctypes.py_object(SystemExit))
-    # A main thread that never returns to Python, or that catches SystemExit, is ended by signal.
-    timer = threading.Timer(_GRACE_S, os.kill, (os.getpid(), signal.SIGTERM))
-    timer.daemon = True
-    timer.start()
-    raise SystemExit(0)
 
 
 class Watched:

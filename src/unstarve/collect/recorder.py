@@ -25,7 +25,7 @@ from unstarve.collect.ideal import Ideal
 from unstarve.collect.pulse import Pulse
 from unstarve.collect.rank import environment_rank, group_rank
 from unstarve.collect.settings import LaunchSettings
-from unstarve.collect.site import call_site, call_source, variable_name
+from unstarve.collect.site import call_site, call_source, short, variable_name
 from unstarve.collect.stacks import StackSampler
 from unstarve.collect.system import describe_system
 from unstarve.record import format as f
@@ -101,7 +101,7 @@ class Recorder:
         """The number of this loader; one made anew at the same place takes over its dead twin's."""
         with self._lock:
             filename, line = site or call_site()
-            where = f"{_short(filename)}:{line}"
+            where = f"{short(filename)}:{line}"
             config = loader_config(loader)
             key = f"{where} {kind} {name} {config}"
             twins = self._loaders.setdefault(key, {})
@@ -119,7 +119,8 @@ class Recorder:
             if self._names[shown, where] > 1:  # one line of a helper function makes several loaders
                 shown += f" #{self._names[shown, where]}"
             twins[number] = weakref.ref(loader)
-            source = call_source(filename, line, kind)
+            # A call that was given other arguments than are written there would mislead.
+            source = None if "applied" in config else call_source(filename, line, kind)
             self.writer.meta(
                 "loader", id=number, name=shown, where=where, kind=kind, config=config, source=source
             )
@@ -298,11 +299,3 @@ def _forget_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
-
-
-def _short(filename: str) -> str:
-    """A path as people write it: relative where the file lies below the current folder."""
-    try:
-        return str(Path(filename).relative_to(Path.cwd()))
-    except (ValueError, OSError):  # it lies elsewhere, or the current folder is gone
-        return filename

@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from unstarve.model.saved import SavedLoader, saved_from_plain
+
 VARIABLE = "UNSTARVE_LAUNCH"
 
 
@@ -25,6 +27,17 @@ class IdealSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TuneSettings:
+    """When `unstarve tune` ends the training it tunes in."""
+
+    stop: bool = True
+    """End it; else it goes on to its own end."""
+    budget_s: float | None = None
+    budget_steps: int | None = None
+    """Of the loader that is tuned."""
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchSettings:
     """One recording, as the processes of the command see it."""
 
@@ -39,6 +52,10 @@ class LaunchSettings:
     ideal: IdealSettings | None = None
     engine: str | None = None
     """Of unstarve's engines, the one that is to run torch's loaders, or "auto"; None leaves them to torch."""
+    tune: TuneSettings | None = None
+    """Let training loaders tune themselves and record nothing; in `parts` they tell how that goes."""
+    saved: tuple[SavedLoader, ...] = ()
+    """Settings for loaders, by where they are made."""
 
     def to_environment(self) -> dict[str, str]:
         return {VARIABLE: json.dumps(asdict(self))}
@@ -50,5 +67,10 @@ class LaunchSettings:
         if not text:
             return None
         fields = json.loads(text)
-        ideal = fields.pop("ideal")
-        return cls(**fields, ideal=None if ideal is None else IdealSettings(**ideal))
+        ideal, saved, tune = fields.pop("ideal"), fields.pop("saved"), fields.pop("tune")
+        return cls(
+            **fields,
+            ideal=None if ideal is None else IdealSettings(**ideal),
+            tune=None if tune is None else TuneSettings(**tune),
+            saved=tuple(saved_from_plain(one) for one in saved),
+        )

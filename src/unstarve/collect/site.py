@@ -9,6 +9,7 @@ import re
 import sys
 import tokenize
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 
 _MOST_SOURCE = 1000
@@ -20,13 +21,27 @@ _PASSED_OVER = {"torch", "torchdata", "unstarve", "typing", "functools", "contex
 
 def call_site() -> tuple[str, int]:
     """File and line of the innermost caller outside of torch and unstarve."""
+    frame = calling_frame()
+    return ("?", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+def calling_frame() -> FrameType | None:
+    """The frame of that caller."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         if package not in _PASSED_OVER:
-            return frame.f_code.co_filename, frame.f_lineno
+            return frame
         frame = frame.f_back
-    return "?", 0
+    return None
+
+
+def short(filename: str) -> str:
+    """A path as people write it: relative where the file lies below the current folder."""
+    try:
+        return str(Path(filename).relative_to(Path.cwd()))
+    except (ValueError, OSError):  # it lies elsewhere, or the current folder is gone
+        return filename
 
 
 def variable_name(filename: str, line: int) -> str | None:

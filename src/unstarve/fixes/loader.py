@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from torch.utils.data import DataLoader as TorchDataLoader
 
+from unstarve.fixes.autotune.explain import explain
+from unstarve.fixes.autotune.loader import TUNED, tuner_for
 from unstarve.fixes.engines.choose import Choice, check_name, choose, module_of
+from unstarve.model import Tuning
 
 T = TypeVar("T", covariant=True)
 
@@ -35,30 +38,53 @@ class DataLoader(TorchDataLoader[T]):
 
     `engine` asks for one engine by name and raises ValueError where it cannot give the batches. The choice is
     made anew for each epoch: a dataset may have its rows in memory only after the first.
+
+    `autotune=True` lets it find its number of workers and prefetch depth while training goes on, where an
+    engine with workers runs it: see `unstarve.autotune`, whose arguments it may be given as a dict.
     """
 
-    def __init__(self, *args: Any, engine: str = "auto", copy: bool = False, **kwargs: Any) -> None:
+    tunes_itself = True
+
+    def __init__(
+        self,
+        *args: Any,
+        engine: str = "auto",
+        copy: bool = False,
+        autotune: bool | Mapping[str, Any] = False,
+        **kwargs: Any,
+    ) -> None:
         check_name(engine)
         super().__init__(*args, **kwargs)
         self._engine_asked_for = engine
         self.copy = copy
         if engine != "auto":
             self._choice()
+        self._tuner = None if autotune is False else tuner_for(self, {} if autotune is True else autotune)
 
     @property
     def engine(self) -> str:
         """The engine that would run an epoch that begins now."""
         return self._choice().engine
 
+    @property
+    def tuning(self) -> Tuning | None:
+        """What was tried and found so far; None without `autotune`."""
+        return None if self._tuner is None else self._tuner.tuning
+
     def explain(self) -> str:
-        """Say which engine runs this loader, why, and why the faster ones cannot."""
+        """Say which engine runs this loader, why, and why the faster ones cannot; then what tuning found."""
         choice = self._choice()
         lines = [f"{choice.engine}: {choice.reason}"]
         lines += [f"  not {engine}: {reason}" for engine, reason in choice.refused]
+        if self.tuning is not None:
+            lines.append(explain(self.tuning))
         return "\n".join(lines)
 
     def __iter__(self) -> Any:
-        iterator: Iterator[T] = module_of(self.engine).iterate(self)
+        engine = self.engine
+        if self._tuner is not None and self._tuner.why_not is None and engine in TUNED:
+            return self._tuner.iterate(self)
+        iterator: Iterator[T] = module_of(engine).iterate(self)
         return iterator
 
     def _choice(self) -> Choice:

@@ -45,6 +45,7 @@ from unstarve.model.recorded import (
     TransformTime,
     Work,
 )
+from unstarve.model.saved import Place, SavedLoader, Span
 from unstarve.model.series import Series, StepPoint
 from unstarve.model.shown import Shown
 from unstarve.model.tried import (
@@ -56,6 +57,7 @@ from unstarve.model.tried import (
     Tried,
     WorkerSearch,
 )
+from unstarve.model.tuned import LoaderSettings, Trial, Tuning
 from unstarve.model.views import BatchStory, Doing, EpochBorder, Histogram, Lane, LaneKind, LaneSpan, Views
 from unstarve.model.whatif import Forecast, Foresight, Scenario, Setting, WhatIf
 
@@ -95,6 +97,7 @@ __all__ = [
     "LoaderDiagnosis",
     "LoaderNow",
     "LoaderSetting",
+    "LoaderSettings",
     "LoaderSummary",
     "MemoryLine",
     "MemoryNow",
@@ -104,6 +107,7 @@ __all__ = [
     "Overhead",
     "Part",
     "Phase",
+    "Place",
     "Process",
     "ProfiledFunction",
     "Promise",
@@ -116,6 +120,7 @@ __all__ = [
     "RunState",
     "SampleCost",
     "Sampled",
+    "SavedLoader",
     "Scenario",
     "Sent",
     "Series",
@@ -123,6 +128,7 @@ __all__ = [
     "Share",
     "Shown",
     "SlowSample",
+    "Span",
     "Spread",
     "Stall",
     "StartCost",
@@ -132,7 +138,9 @@ __all__ = [
     "Throughput",
     "TrainerNow",
     "TransformTime",
+    "Trial",
     "Tried",
+    "Tuning",
     "Verdict",
     "Views",
     "Way",

@@ -40,6 +40,10 @@ def print_report(diagnosis: Diagnosis, console: Console) -> None:
             console.print(Padding(part, (0, 1)))
     if diagnosis.advice:
         console.print()
+    for loader in diagnosis.loaders:
+        if "applied" in loader.config:
+            applied = f"settings applied to {loader.name} ({loader.where}): {loader.config['applied']}"
+            console.print(Text("✓ ", "green") + Text(applied, "default"))
     for message in diagnosis.lost:
         console.print(Text("! ", "yellow") + Text(message, "default"))
     console.print(_footer(diagnosis))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unstarve.collect.launch import resolve
+from unstarve.collect.launch import launch, resolve
 from unstarve.collect.settings import IdealSettings, LaunchSettings
 from unstarve.errors import CommandNotFoundError, UsageError
 
@@ -51,3 +51,12 @@ def test_settings_survive_the_environment() -> None:
     settings = LaunchSettings("/parts", "0.1", steps=3, ideal=IdealSettings(pairs=2))
     assert LaunchSettings.from_environment(settings.to_environment()) == settings
     assert LaunchSettings.from_environment({}) is None
+
+
+def test_a_ctrl_c_is_told_at_once(tmp_path: Path) -> None:
+    told: list[str] = []
+    script = tmp_path / "interrupt.py"
+    script.write_text("import os, signal; os.kill(os.getppid(), signal.SIGINT)")
+    settings = LaunchSettings(str(tmp_path), "0.1")
+    assert launch([sys.executable, str(script)], settings, lambda: told.append("interrupted")) == 0
+    assert told == ["interrupted"]

@@ -1,0 +1,220 @@
+"""How good the settings are that `unstarve.autotune` finds, and how long it takes to find them.
+
+For each workload a loader tunes itself while training goes on. Then a sweep measures settings one by one,
+workers 0–16 × prefetch 1–8, on a thin grid; how long all 129 of them would have taken follows from it. In the
+end the tuned loader, which still runs, the best three of the sweep, the user's own settings and the best with
+no more workers than cores are measured in turns; medians of the rounds are compared. It is a measurement: it
+ends with exit code 0.
+
+    python bench/tune.py [--only NAME…] [--quick] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import statistics
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, RandomSampler
+from tune_work import Work, works
+
+import unstarve
+from unstarve.model import LoaderSettings
+
+ALL_SETTINGS = 1 + 16 * 8
+BARS = {"of the best": 0.95, "of the sweep's time": 0.15, "of the user's own": 0.97, "over capped": 3.0}
+MOST_TUNING_S = 240.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured."""
+
+    workers: tuple[int, ...] = (0, 1, 2, 3, 4, 6, 8, 12, 16)
+    depths: tuple[int, ...] = (1, 2, 4, 8)
+    window_s: float = 2.0
+    rounds: int = 5
+
+    def grid(self) -> list[LoaderSettings]:
+        some = [LoaderSettings(count, depth) for count in self.workers if count for depth in self.depths]
+        return [LoaderSettings(0), *some]
+
+
+QUICK = Plan(workers=(0, 1, 2, 4, 8, 16), depths=(2, 8), window_s=1.0, rounds=3)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out for one workload; rates are batches per second."""
+
+    name: str
+    own: LoaderSettings
+    chosen: LoaderSettings
+    best: LoaderSettings
+    tuned_per_s: float
+    best_per_s: float
+    own_per_s: float
+    capped_per_s: float
+    tuning_s: float
+    tuning_steps: int
+    sweep_s: float
+    """Of the grid."""
+    settings_swept: int
+    reason: str
+
+    @property
+    def of_the_best(self) -> float:
+        return self.tuned_per_s / self.best_per_s
+
+    @property
+    def of_own(self) -> float:
+        return self.tuned_per_s / self.own_per_s
+
+    @property
+    def over_capped(self) -> float:
+        return self.tuned_per_s / self.capped_per_s
+
+    @property
+    def of_grid_time(self) -> float:
+        return self.tuning_s / self.sweep_s
+
+    @property
+    def of_sweep_time(self) -> float:
+        return self.tuning_s / (self.sweep_s / self.settings_swept * ALL_SETTINGS)
+
+
+def loader_of(work: Work, settings: LoaderSettings) -> DataLoader[Any]:
+    data = work.data
+    return DataLoader(
+        data,
+        batch_size=work.batch,
+        sampler=RandomSampler(data, replacement=True, num_samples=10**9),
+        num_workers=settings.num_workers,
+        prefetch_factor=settings.prefetch_factor,
+    )
+
+
+def rate(batches: Iterator[Any], work: Work, settings: LoaderSettings, seconds: float) -> float:
+    """Batches per second; those that fill the pipeline, or lie ready, are not counted."""
+    step = work.step
+    for _ in range(settings.in_flight + max(settings.num_workers, 1)):
+        step(next(batches))
+    begun = time.perf_counter()
+    count = 0
+    while time.perf_counter() - begun < seconds or count % max(settings.num_workers, 1):
+        step(next(batches))
+        count += 1
+    return count / (time.perf_counter() - begun)
+
+
+def measured(work: Work, settings: LoaderSettings, seconds: float) -> float:
+    return rate(iter(loader_of(work, settings)), work, settings, seconds)
+
+
+def tune(work: Work) -> tuple[Any, Iterator[Any], float]:
+    """Train until the loader has settled."""
+    loader = unstarve.autotune(loader_of(work, work.own))
+    step, begun = work.step, time.perf_counter()
+    batches = iter(loader)
+    while not loader.tuning.settled and time.perf_counter() - begun < MOST_TUNING_S:
+        for _ in range(10):
+            step(next(batches))
+    return loader, batches, time.perf_counter() - begun
+
+
+def judge(work: Work, plan: Plan, cores: int) -> Outcome:
+    loader, batches, tuning_s = tune(work)
+    tuning = loader.tuning
+    begun = time.perf_counter()
+    swept = {settings: measured(work, settings, plan.window_s) for settings in plan.grid()}
+    sweep_s = time.perf_counter() - begun
+    by_speed = sorted(swept, key=swept.__getitem__, reverse=True)
+    capped = next(settings for settings in by_speed if settings.num_workers <= cores)
+    rates: dict[LoaderSettings | str, list[float]] = {}
+    for _ in range(plan.rounds):
+        rates.setdefault("tuned", []).append(rate(batches, work, tuning.chosen, plan.window_s))
+        for settings in {*by_speed[:3], work.own, capped}:
+            rates.setdefault(settings, []).append(measured(work, settings, plan.window_s))
+    speed = {who: statistics.median(found) for who, found in rates.items()}
+    best = max(by_speed[:3], key=speed.__getitem__)
+    return Outcome(
+        name=work.name,
+        own=work.own,
+        chosen=tuning.chosen,
+        best=best,
+        tuned_per_s=speed["tuned"],
+        best_per_s=speed[best],
+        own_per_s=speed[work.own],
+        capped_per_s=speed[capped],
+        tuning_s=tuning_s,
+        tuning_steps=tuning.steps,
+        sweep_s=sweep_s,
+        settings_swept=len(swept),
+        reason=tuning.reason,
+    )
+
+
+def brief(settings: LoaderSettings) -> str:
+    return f"{settings.num_workers}×{settings.prefetch_factor or 0}"
+
+
+def show(one: Outcome) -> None:
+    print(
+        f"{one.name:<16}{brief(one.own):>6}{brief(one.chosen):>7}{brief(one.best):>7}"
+        f"{one.of_the_best:>9.2f}{one.of_own:>9.2f}{one.over_capped:>9.2f}"
+        f"{one.tuning_s:>9.1f}{one.of_grid_time:>8.0%}{one.of_sweep_time:>8.0%}",
+        flush=True,
+    )
+
+
+def show_bars(outcomes: list[Outcome]) -> None:
+    worst = {
+        "of the best": min(one.of_the_best for one in outcomes),
+        "of the sweep's time": max(one.of_sweep_time for one in outcomes),
+        "of the user's own": min(one.of_own for one in outcomes),
+    }
+    latency = [one.over_capped for one in outcomes if one.name == "latency"]
+    if latency:
+        worst["over capped"] = latency[0]
+    for name, value in worst.items():
+        met = value <= BARS[name] if "time" in name else value >= BARS[name]
+        print(f"{name:<22}worst {value:.2f}, bar {BARS[name]:.2f}: {'met' if met else 'missed'}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--only", nargs="+", metavar="NAME", help=", ".join(work.name for work in works()))
+    parser.add_argument("--quick", action="store_true", help="a coarser grid, shorter windows")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore", message="This DataLoader will create")
+    plan = QUICK if options.quick else Plan()
+    cores = len(os.sched_getaffinity(0))
+    machine = f"{platform.machine()}, {cores} cores, torch {torch.__version__}, {time.strftime('%Y-%m-%d')}"
+    print(f"{machine}; settings as workers × prefetch; {len(plan.grid())} swept\n")
+    print("workload           own  tuned   best  ÷ best    ÷ own ÷ capped  took, s  ÷ grid   ÷ all")
+    outcomes = []
+    for work in works():
+        if options.only and work.name not in options.only:
+            continue
+        outcomes.append(judge(work, plan, cores))
+        show(outcomes[-1])
+    print()
+    show_bars(outcomes)
+    if options.json:
+        found = [dataclasses.asdict(one) for one in outcomes]
+        options.json.write_text(json.dumps({"machine": machine, "outcomes": found}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

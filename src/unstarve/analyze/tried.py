@@ -1,0 +1,78 @@
+"""Trials of a tuning → one line per setting."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import defaultdict
+
+from unstarve.model import Change, LoaderSettings, Trial, Tuning
+from unstarve.model.tune_run import Tried
+
+
+def tried(tuning: Tuning) -> tuple[Tried, ...]:
+    """What was measured, by setting, fewer workers first; what was only predicted is left out."""
+    groups: defaultdict[LoaderSettings, list[Trial]] = defaultdict(list)
+    for trial in tuning.trials:
+        if trial.kind == "measured":
+            groups[trial.settings].append(trial)
+    own = groups.get(tuning.before)
+    own_rate = None if own is None else _mean(own, "samples_per_s")
+    return tuple(
+        _line(settings, groups[settings], own_rate, tuning) for settings in sorted(groups, key=_order)
+    )
+
+
+def so_far(tuning: Tuning) -> Tuning:
+    """A tuning that was cut short, with the gain that its trials show; one that is done as it is.
+
+    What was not shown to be faster is not chosen: the user's own settings are.
+    """
+    if tuning.settled or tuning.chosen == tuning.before:
+        return tuning
+    lines = {line.settings: line for line in tried(tuning)}
+    own, best = lines.get(tuning.before), lines.get(tuning.chosen)
+    gain = None if own is None or best is None else _gain(own, best)
+    if gain is None or gain.low <= 1:
+        reason = "too little was measured to tell"
+        return dataclasses.replace(tuning, chosen=tuning.before, keep=True, gain=gain, reason=reason)
+    return dataclasses.replace(tuning, gain=gain)
+
+
+def _gain(own: Tried, best: Tried) -> Change:
+    """Both intervals are of independent measurements."""
+    ratio = best.samples_per_s / own.samples_per_s
+    error = math.hypot(*(math.log(line.high / line.low) / 2 for line in (own, best)))
+    low, high = ratio * math.exp(-error), ratio * math.exp(error)
+    return Change(ratio, low, high, shown=low > 1 or high < 1)
+
+
+def _order(settings: LoaderSettings) -> tuple[int, int]:
+    return settings.num_workers, settings.prefetch_factor or 0
+
+
+def _line(settings: LoaderSettings, trials: list[Trial], own_rate: float | None, tuning: Tuning) -> Tried:
+    rate = _mean(trials, "samples_per_s")
+    waits = [trial for trial in trials if trial.wait_share is not None]
+    return Tried(
+        settings=settings,
+        times=len(trials),
+        steps=sum(trial.steps for trial in trials),
+        samples_per_s=rate,
+        low=_mean(trials, "low"),
+        high=_mean(trials, "high"),
+        wait_share=_mean(waits, "wait_share") if waits else None,
+        rss_bytes=max((t.rss_bytes for t in trials if t.rss_bytes is not None), default=None),
+        shm_bytes=max((t.shm_bytes for t in trials if t.shm_bytes is not None), default=None),
+        speedup=rate / own_rate if own_rate else None,
+        own=settings == tuning.before,
+        chosen=settings == tuning.chosen,
+    )
+
+
+def _mean(trials: list[Trial], name: str) -> float:
+    """Over all measured time."""
+    seconds = sum(trial.seconds for trial in trials)
+    if seconds <= 0:
+        return sum(float(getattr(trial, name)) for trial in trials) / len(trials)
+    return sum(float(getattr(trial, name)) * trial.seconds for trial in trials) / seconds

@@ -1,0 +1,141 @@
+"""`unstarve tune CMD…`: find the best loader settings inside the command's own training."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from unstarve.advise.patch.files import check_extra, write_patches
+from unstarve.advise.patch.plan import patches_for
+from unstarve.analyze.tried import tried
+from unstarve.cli.recording import Command, check_output, leave
+from unstarve.cli.tuning import tune_command
+from unstarve.collect.launch import resolve
+from unstarve.collect.settings import TuneSettings
+from unstarve.errors import NotPatchableError, UnstarveError, UsageError
+from unstarve.model import SavedLoader
+from unstarve.model.tune_run import TuneRun
+from unstarve.present.tuned import headline, print_tuning
+from unstarve.record.saved import write_saved
+
+_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+def tune(
+    command: Command,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            "--budget",
+            metavar="60s|200steps",
+            help="Settle after so much training at the latest. [default: when it has found the best]",
+        ),
+    ] = None,
+    stop: Annotated[
+        bool, typer.Option("--stop/--finish", help="End the command when tuning is done, or let it finish.")
+    ] = True,
+    apply: Annotated[
+        Path | None,
+        typer.Option("--apply", metavar="FILE.toml", help="Save the settings, for `unstarve run --with`."),
+    ] = None,
+    patch: Annotated[
+        bool, typer.Option("--patch", help="Print the change to your source, as a unified diff.")
+    ] = False,
+    write: Annotated[
+        bool,
+        typer.Option("--write", help="Make that change; not to a file with changes that are not committed."),
+    ] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write all that was found as JSON.")
+    ] = None,
+) -> None:
+    """Find the best number of workers and prefetch depth, measured in your own training.
+
+    The command runs unchanged, but its training loader tries settings between steps; every sample comes once,
+    in your sampler's order. What was found goes to standard error, a patch to standard output.
+
+    Examples: `unstarve tune train.py` · `unstarve tune --budget 60s --apply tuned.toml train.py` ·
+    `unstarve tune --patch train.py`
+    """
+    seconds, steps = parse_budget(budget)
+    for path in (apply, json_file):
+        check_output(path)
+    if patch or write:
+        check_extra()
+    console = Console(stderr=True)
+    settings = TuneSettings(stop=stop, budget_s=seconds, budget_steps=steps)
+    run = tune_command(command, resolve(command), settings, console)
+    print_tuning(run, [tried(one.tuning) for one in run.tuned if one.tuning is not None], console)
+    problem = None
+    try:
+        if json_file is not None:
+            json_file.write_text(json.dumps(run.to_json(), indent=2) + "\n")
+        if apply is not None:
+            _save(run, apply, console)
+        if patch or write:
+            _change(run, console, show=patch, write=write)
+    except (UnstarveError, OSError) as error:  # the command has run: what comes next is its exit code
+        _say(f"unstarve: {error}", console)
+        problem = getattr(error, "exit_code", 2)
+    if not (apply or patch or write) and any(one.change() for one in run.tuned):
+        _say("Save it with --apply FILE.toml, or see the change to your source with --patch.", console)
+    leave(run.exit_code if run.exit_code or problem is None else problem)
+
+
+def parse_budget(text: str | None) -> tuple[float | None, int | None]:
+    """Seconds or steps.
+
+    >>> parse_budget("90s"), parse_budget("2min"), parse_budget("200steps")
+    ((90.0, None), (120.0, None), (None, 200))
+    """
+    if text is None:
+        return None, None
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|min|h|steps?)\s*", text)
+    amount = float(match.group(1)) if match else 0.0
+    if match is None or amount <= 0:
+        raise UsageError(f"--budget takes a time or steps, like 60s, 5min or 200steps, not {text!r}")
+    if match.group(2).startswith("step"):
+        if not amount.is_integer():
+            raise UsageError(f"--budget takes whole steps, not {text!r}")
+        return None, int(amount)
+    return amount * _UNITS[match.group(2)], None
+
+
+def _save(run: TuneRun, path: Path, console: Console) -> None:
+    """Also settings that are to be kept: who runs with them gets what was found, whatever that is."""
+    saved = [
+        SavedLoader(one.place, one.settings())
+        for one in run.tuned
+        if one.place is not None and one.was_measured
+    ]
+    if not saved:
+        raise UsageError(f"nothing was measured, so that {path} was not written")
+    found = "\n".join(f"{one.name}: {headline(one)}" for one in run.tuned)
+    write_saved(path, saved, f"By unstarve tune, for: unstarve run --with {path.name} CMD…\n{found}")
+    _say(f"saved: {path}; use it with: unstarve run --with {path} CMD…", console)
+
+
+def _change(run: TuneRun, console: Console, *, show: bool, write: bool) -> None:
+    patches, problems = patches_for(run.tuned)
+    for patch in patches:
+        if show:
+            typer.echo(patch.diff, nl=False)
+        for note in patch.notes:
+            _say(f"note: {note}", console)
+    if write and patches:
+        write_patches(patches)
+        names = ", ".join(str(patch.path) for patch in patches)
+        _say(f"changed: {names}", console)
+    if not patches and not problems:
+        _say("Nothing to change in your source.", console)
+    if problems:
+        raise NotPatchableError("; ".join(problems))
+
+
+def _say(text: str, console: Console) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

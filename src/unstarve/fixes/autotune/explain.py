@@ -1,0 +1,38 @@
+"""What tuning found, in words."""
+
+from __future__ import annotations
+
+from unstarve.model import LoaderSettings, Trial, Tuning
+from unstarve.words import workers
+
+
+def in_words(settings: LoaderSettings) -> str:
+    """``4 workers, 2 batches ahead each``."""
+    if settings.num_workers == 0:
+        return workers(0)
+    ahead = settings.prefetch_factor or 0
+    return f"{workers(settings.num_workers)}, {ahead} {'batch' if ahead == 1 else 'batches'} ahead each"
+
+
+def explain(tuning: Tuning) -> str:
+    """A few lines for a person: what runs now and why, and what was tried."""
+    lines = [_headline(tuning)]
+    lines += [f"  {_tried(trial)}" for trial in tuning.trials]
+    lines += [f"  {note}" for note in tuning.notes]
+    return "\n".join(lines)
+
+
+def _headline(tuning: Tuning) -> str:
+    if not tuning.settled:
+        return f"tuning: {in_words(tuning.chosen)} so far, after {tuning.steps} steps"
+    if tuning.keep:
+        return f"keep what you have, {in_words(tuning.before)}: {tuning.reason}"
+    gain = tuning.gain
+    sure = f" ({gain.low:.2f}–{gain.high:.2f}×)" if gain is not None else ""
+    return f"{in_words(tuning.chosen)}, not {in_words(tuning.before)}: {tuning.reason}{sure}"
+
+
+def _tried(trial: Trial) -> str:
+    spread = f"{trial.low:.0f}–{trial.high:.0f}"
+    wait = "" if trial.wait_share is None else f", waiting {trial.wait_share:.0%}"
+    return f"{in_words(trial.settings)}: {trial.samples_per_s:.0f} samples/s ({spread}){wait}"

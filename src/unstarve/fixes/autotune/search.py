@@ -1,0 +1,224 @@
+"""Which settings are tried, in which order, and what is concluded.
+
+A search asks for one setting after the other and is told how training went under each; it knows no clock, no
+process and no loader. The user's own settings stay unless others are faster by more than the noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+from unstarve.fixes.autotune.aim import (
+    CONTENT,
+    is_at_its_best,
+    is_content,
+    is_crowded,
+    none_may_do,
+    wanted_workers,
+)
+from unstarve.fixes.autotune.machine import Machine
+from unstarve.fixes.autotune.window import Window, compared
+from unstarve.model import Change, LoaderSettings
+
+WORTH = 1.02
+"""A gain below this is not worth a change."""
+_AS_GOOD = 0.98
+"""Of the best speed: a setting that reaches it with fewer workers is preferred."""
+_DEPTH = 2
+"""torch's own default."""
+_DEEP = 8
+_JUMPS = 4
+_REFINEMENTS = 3
+_CLEAR = 1.1
+"""A gain above this need not be seen twice."""
+_PAIRS = 3
+"""So often the best and the user's own are measured one after the other, before it is given up."""
+
+Asking = Generator[LoaderSettings, Window, LoaderSettings]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a search may ask for."""
+
+    machine: Machine
+    fits: Callable[[LoaderSettings], bool] = lambda settings: True
+    """Whether there is memory for a setting."""
+    workers: bool = True
+    """Their number may change."""
+    none: bool = True
+    """Batches may be made without workers where the user has some."""
+    several: bool = True
+    """There may be more than one worker where the user has at most one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search concludes."""
+
+    chosen: LoaderSettings
+    gain: Change | None
+    reason: str
+
+
+class Search:
+    """One search. `run` asks; `conclude` says at any time what is known so far."""
+
+    def __init__(self, own: LoaderSettings, present: LoaderSettings, bounds: Bounds) -> None:
+        self.own = own
+        self._present = present
+        self._bounds = bounds
+        self._windows: dict[LoaderSettings, list[Window]] = {}
+        self._content = False
+        self._pairs = 0
+
+    def run(self) -> Generator[LoaderSettings, Window, Found]:
+        """Ask for settings, one at a time; a window of each is to be sent. Returns what was found."""
+        first = yield from self._try(self._present)
+        self._content = is_content(first, self._bounds.machine)
+        if not self._content:
+            if self._bounds.workers:
+                yield from self._try_workers(first)
+            yield from self._try_depths()
+        yield from self._confirm(self.best)
+        return self.conclude()
+
+    @property
+    def best_so_far(self) -> LoaderSettings:
+        """As `best`, also while nothing is measured."""
+        return self.best if self._windows else self._present
+
+    @property
+    def best(self) -> LoaderSettings:
+        """The smallest setting that was about as fast as the fastest."""
+        fastest = min(self._period_s(settings) for settings in self._windows)
+        as_good = [one for one in self._windows if fastest / self._period_s(one) >= _AS_GOOD]
+        return min(as_good, key=lambda one: (one.num_workers, one.prefetch_factor or 0))
+
+    def conclude(self) -> Found:
+        """Say which settings to use: the user's own unless others were shown to be faster."""
+        own, best = self.own, self.best_so_far if self._windows else self.own
+        if self._content:
+            window = self._windows[self._present][-1]
+            gain = None if self._present == own else self._gain(self._present)
+            return Found(self._present, gain, f"training waits for data {window.wait_share:.0%} of its time")
+        if best == own:
+            return Found(own, None, "nothing that was tried is faster")
+        gain = self._gain(best)
+        if gain is None:
+            return Found(own, None, "too little was measured to tell")
+        if _is_worth_it(gain):
+            return Found(best, gain, f"{gain.ratio:.2f}× as fast as your own settings")
+        return Found(own, gain, "what is gained elsewhere is within the noise")
+
+    # --- what is tried ---
+
+    def _try(self, settings: LoaderSettings) -> Generator[LoaderSettings, Window, Window]:
+        window = yield settings
+        self._windows.setdefault(settings, []).append(window)
+        return window
+
+    def _try_workers(self, here: Window) -> Generator[LoaderSettings, Window, None]:
+        """Jump to where the last window points, then look around the best."""
+        machine = self._bounds.machine
+        for _ in range(_JUMPS):
+            if is_at_its_best(here, machine):
+                break
+            aimed = int(machine.cores) if is_crowded(here, machine) else wanted_workers(here, machine)
+            settings = self._settings(aimed)
+            if settings is None or self._has_tried(settings.num_workers):
+                break
+            there = yield from self._try(settings)
+            if there.period_s > _AS_GOOD * here.period_s:
+                break
+            here = there
+        if self._bounds.none and not self._has_tried(0):
+            best = self._windows[self.best][-1]
+            if none_may_do(best, best.period_s):
+                yield from self._try(LoaderSettings(0))
+        yield from self._look_around()
+
+    def _look_around(self) -> Generator[LoaderSettings, Window, None]:
+        """More, then fewer workers than the best has, as long as that is better."""
+        for change in (_more, _fewer):
+            for _ in range(_REFINEMENTS):
+                best = self._windows[self.best][-1]
+                if change is _more and is_at_its_best(best, self._bounds.machine):
+                    break
+                settings = self._settings(change(best.settings.num_workers))
+                if settings is None or self._has_tried(settings.num_workers):
+                    break
+                yield from self._try(settings)
+                if self.best.num_workers != settings.num_workers:
+                    break
+
+    def _try_depths(self) -> Generator[LoaderSettings, Window, None]:
+        """More batches ahead even out what takes long now and then; fewer take less memory."""
+        best = self._windows[self.best][-1]
+        count, depth = best.settings.num_workers, best.settings.prefetch_factor or 0
+        if count == 0 or best.wait_share < CONTENT:
+            return
+        while depth < _DEEP:
+            depth = _DEEP if depth == _DEPTH else min(depth * 2, _DEEP)
+            settings = LoaderSettings(count, depth)
+            while not self._bounds.fits(settings) and depth > 1:
+                depth //= 2
+                settings = LoaderSettings(count, depth)
+            if settings in self._windows:
+                return
+            yield from self._try(settings)
+            if self.best != settings:
+                return
+
+    def _confirm(self, best: LoaderSettings) -> Generator[LoaderSettings, Window, None]:
+        """Measure the user's own again, and both in turn until it is clear which is faster."""
+        if best == self.own or self._content:
+            return
+        for self._pairs in range(_PAIRS):
+            if self._pairs:
+                yield from self._try(best)
+            yield from self._try(self.own)
+            gain = self._gain(best)
+            if gain is None or gain.high < WORTH or gain.low > _CLEAR or (self._pairs and _is_worth_it(gain)):
+                return
+
+    def _settings(self, count: int) -> LoaderSettings | None:
+        """So many workers, or as many as there may be; None where none may."""
+        bounds = self._bounds
+        if count <= 0:
+            return LoaderSettings(0) if bounds.none or self.own.num_workers == 0 else None
+        count = min(count, bounds.machine.most_workers)
+        if not bounds.several and self.own.num_workers <= 1:
+            count = 1
+        depth = self._present.prefetch_factor or _DEPTH
+        while count > 0 and not bounds.fits(LoaderSettings(count, depth)):
+            count = count * 3 // 4
+        return LoaderSettings(count, depth) if count > 0 else None
+
+    # --- what is known ---
+
+    def _has_tried(self, count: int) -> bool:
+        return any(settings.num_workers == count for settings in self._windows)
+
+    def _period_s(self, settings: LoaderSettings) -> float:
+        return self._windows[settings][-1].period_s
+
+    def _gain(self, settings: LoaderSettings) -> Change | None:
+        """Against the user's own: the last windows of each, as conditions may have changed meanwhile."""
+        own, other = self._windows.get(self.own), self._windows.get(settings)
+        last = self._pairs + 1
+        return None if not own or not other else compared(own[-last:], other[-last:])
+
+
+def _is_worth_it(gain: Change) -> bool:
+    return gain.low > 1 and gain.ratio >= WORTH
+
+
+def _more(count: int) -> int:
+    return count + 1 if count < 3 else math.ceil(count * 1.5)
+
+
+def _fewer(count: int) -> int:
+    return count - 1 if count <= 3 else count * 2 // 3

@@ -1,0 +1,143 @@
+"""What `unstarve tune` found out about the loaders of a command."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from unstarve.model.saved import Place, Setting, place_from_plain
+from unstarve.model.tuned import LoaderSettings, Tuning
+
+SCHEMA = "unstarve.tune/1"
+
+
+@dataclass(frozen=True, slots=True)
+class TunedLoader:
+    """One loader of a process, tuned or left alone."""
+
+    name: str
+    """The variable it was assigned to where that could be seen, else ``loader N``."""
+    kind: str
+    """Class name."""
+    place: Place | None
+    digest: str | None
+    """SHA-256 of the file it was made in, when it was; None where that could not be read."""
+    datasets: int
+    """So many datasets had a loader made at this place."""
+    steps: int
+    """Batches that it gave."""
+    tuning: Tuning | None
+    left_alone: str | None = None
+    """Why it was not tuned, in words."""
+
+    @property
+    def was_measured(self) -> bool:
+        """Whether there is anything to conclude from."""
+        return self.tuning is not None and any(trial.kind == "measured" for trial in self.tuning.trials)
+
+    def settings(self) -> dict[str, Setting]:
+        """The arguments that were found best, the present ones where they are; empty without a tuning."""
+        if self.tuning is None:
+            return {}
+        chosen = self.tuning.chosen
+        depth = {} if chosen.prefetch_factor is None else {"prefetch_factor": chosen.prefetch_factor}
+        return {"num_workers": chosen.num_workers, **depth}
+
+    def change(self) -> dict[str, Setting]:
+        """The arguments to set; empty where the present ones are the answer."""
+        tuning = self.tuning
+        if tuning is None or tuning.keep or tuning.chosen == tuning.before or not self.was_measured:
+            return {}
+        return self.settings()
+
+    def to_json(self) -> dict[str, Any]:
+        """What `json.dumps` takes."""
+        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        plain["place"] = None if self.place is None else dataclasses.asdict(self.place)
+        return plain | {"tuning": None if self.tuning is None else self.tuning.to_json()}
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> TunedLoader:
+        """What `to_json` was given."""
+        place, tuning = plain["place"], plain["tuning"]
+        return cls(
+            **{
+                **plain,
+                "place": None if place is None else place_from_plain(place),
+                "tuning": None if tuning is None else Tuning.from_json(tuning),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TunedProcess:
+    """What one training process of the command has told so far."""
+
+    pid: int
+    rank: int
+    loaders: tuple[TunedLoader, ...]
+    seconds: float
+    """Since its first loader was iterated."""
+    ended_by: str | None = None
+    """``settled`` or ``budget`` when unstarve ended training; None when it did not."""
+
+    def to_json(self) -> dict[str, Any]:
+        """What `json.dumps` takes."""
+        loaders = [loader.to_json() for loader in self.loaders]
+        return {**{f.name: getattr(self, f.name) for f in dataclasses.fields(self)}, "loaders": loaders}
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> TunedProcess:
+        """What `to_json` was given."""
+        return cls(**{**plain, "loaders": tuple(TunedLoader.from_json(one) for one in plain["loaders"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """All that was measured under one setting."""
+
+    settings: LoaderSettings
+    times: int
+    """How often it was tried."""
+    steps: int
+    samples_per_s: float
+    low: float
+    high: float
+    wait_share: float | None
+    rss_bytes: int | None
+    shm_bytes: int | None
+    speedup: float | None
+    """Against the user's own settings, from these numbers alone; None where those were not measured."""
+    own: bool
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TuneRun:
+    """The whole result."""
+
+    command: tuple[str, ...]
+    exit_code: int
+    ranks: int
+    seconds: float
+    ended_by: str | None
+    """``settled``, ``budget`` or ``interrupt`` when training did not end by itself."""
+    loaders: tuple[TunedLoader, ...]
+    """Of the first rank; those that were tuned first, among them the one with most steps."""
+
+    @property
+    def tuned(self) -> tuple[TunedLoader, ...]:
+        """Those that were tuned."""
+        return tuple(loader for loader in self.loaders if loader.tuning is not None)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `json.dumps` takes, schema ``unstarve.tune/1``."""
+        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        changed = {"command": list(self.command), "loaders": [_with_change(one) for one in self.loaders]}
+        return {"schema": SCHEMA} | plain | changed
+
+
+def _with_change(loader: TunedLoader) -> dict[str, Any]:
+    return loader.to_json() | {"change": loader.change()}

@@ -1,0 +1,138 @@
+"""What `unstarve tune` found: while it goes on a line per trial, in the end a table and the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from unstarve.model import LoaderSettings, Trial
+from unstarve.model.tune_run import Tried, TunedLoader, TuneRun
+from unstarve.present.units import rate, times
+from unstarve.words import size
+
+_WIDE = 78
+"""Columns of a terminal that all of the table fits into."""
+_BAR = 20
+
+
+def in_words(settings: LoaderSettings) -> str:
+    """As it is written in a call: ``num_workers=8, prefetch_factor=4``."""
+    depth = "" if settings.prefetch_factor is None else f", prefetch_factor={settings.prefetch_factor}"
+    return f"num_workers={settings.num_workers}{depth}"
+
+
+def trial_line(name: str, trial: Trial, best_per_s: float, width: int) -> Text:
+    """One trial, when it is over; the bar compares it with the fastest so far."""
+    filled = round(_BAR * min(trial.samples_per_s / best_per_s, 1.0)) if best_per_s > 0 else 0
+    settings = trial.settings
+    depth = "" if settings.prefetch_factor is None else f" × {settings.prefetch_factor} ahead"
+    tried = f"{settings.num_workers} worker{'' if settings.num_workers == 1 else 's'}{depth}"
+    wait = "" if trial.wait_share is None else f", waits {trial.wait_share:.0%}"
+    line = Text("unstarve: ", "bright_black") + Text(f"{name}  {tried:<22}")
+    if width >= _WIDE:
+        line += Text("█" * filled, "blue") + Text("░" * (_BAR - filled), "bright_black")
+    return line + Text(f" {rate(trial.samples_per_s)} samples/s{wait}")
+
+
+def print_tuning(run: TuneRun, tables: Sequence[Sequence[Tried]], console: Console) -> None:
+    """The result: `tables` has what was tried for each of the loaders that were tuned."""
+    if not run.tuned:
+        console.print(_nothing(run))
+    for loader, lines in zip(run.tuned, tables, strict=True):
+        console.print(_card(loader))
+        if lines:
+            console.print(Padding(_table(lines, console.width), (0, 1)))
+    for loader in run.loaders:
+        if loader.tuning is None and loader.left_alone is not None:
+            console.print(Text(f"· {_title(loader)} was left alone: {loader.left_alone}", "bright_black"))
+    console.print(_footer(run))
+
+
+def headline(loader: TunedLoader) -> str:
+    """The answer, in one sentence."""
+    tuning = loader.tuning
+    assert tuning is not None
+    if not loader.was_measured:
+        return "Training ended before anything was measured: it needs more steps."
+    if tuning.keep:
+        sure = "" if tuning.settled else ", as far as is known"
+        return f"Keep what you have{sure}: {in_words(tuning.before)}."
+    gain = tuning.gain
+    faster = "" if gain is None else f": {times(gain.ratio, 2)} as fast ({gain.low:.2f}–{gain.high:.2f})"
+    sure = "Use" if tuning.settled else "So far the best is"
+    return f"{sure} {in_words(tuning.chosen)}{faster}."
+
+
+def _title(loader: TunedLoader) -> str:
+    where = "" if loader.tuning is None or loader.tuning.where is None else f" ({loader.tuning.where})"
+    return f"{loader.name}{where}"
+
+
+def _card(loader: TunedLoader) -> Panel:
+    tuning = loader.tuning
+    assert tuning is not None
+    colour = "cyan" if not tuning.settled else "green" if not tuning.keep else "blue"
+    lines: list[RenderableType] = [Text(headline(loader), "bold")]
+    if not tuning.keep:
+        lines.append(Text(f"· now it is {in_words(tuning.before)}"))
+    if tuning.settled and (tuning.keep or tuning.gain is None):  # else the headline has said why
+        lines.append(Text(f"· {tuning.reason}"))
+    elif not tuning.settled and loader.was_measured:
+        lines.append(Text("· tuning was not finished: more steps would tell more"))
+    lines += [Text(f"· {note}") for note in tuning.notes]
+    title = Text(f" {_title(loader)} ", "bold")
+    return Panel(Group(*lines), title=title, title_align="left", border_style=colour, box=box.ROUNDED)
+
+
+def _table(lines: Sequence[Tried], width: int) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    columns = ["workers", "prefetch", "samples/s", "between", "waits", "memory", "against now"]
+    shown = columns if width >= _WIDE else ["workers", "prefetch", "samples/s", "against now"]
+    for name in shown:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for line in lines:
+        depth = line.settings.prefetch_factor
+        memory = (line.rss_bytes or 0) + (line.shm_bytes or 0)
+        cells = {
+            "workers": str(line.settings.num_workers),
+            "prefetch": "–" if depth is None else str(depth),
+            "samples/s": rate(line.samples_per_s),
+            "between": f"{rate(line.low)}–{rate(line.high)}",
+            "waits": "–" if line.wait_share is None else f"{line.wait_share:.0%}",
+            "memory": size(memory) if memory else "–",
+            "against now": "–" if line.speedup is None else times(line.speedup, 2),
+        }
+        style = "bold" if line.chosen else ""
+        mark = ", ".join(word for word, holds in (("now", line.own), ("best", line.chosen)) if holds)
+        table.add_row(*(cells[name] for name in shown), mark, style=style)
+    return table
+
+
+def _nothing(run: TuneRun) -> Text:
+    if not run.loaders:
+        return Text(
+            "Nothing was tuned: the command iterated no torch DataLoader, or only such as iterate in a "
+            "way of their own.",
+            "bold",
+        )
+    return Text("Nothing was tuned.", "bold")
+
+
+def _footer(run: TuneRun) -> Text:
+    how = {
+        "settled": "stopped when tuning was done",
+        "budget": "stopped when the budget was spent",
+        "interrupt": "interrupted",
+    }
+    steps = sum(loader.steps for loader in run.loaders)
+    parts = [f"{run.seconds:.1f} s, {steps} steps", how.get(run.ended_by or "", f"exit code {run.exit_code}")]
+    if run.ranks > 1:
+        parts.append(f"{run.ranks} ranks, of which this is the first")
+    return Text(" · ".join(parts), "bright_black")

@@ -1,0 +1,97 @@
+"""What a person reads about tuning."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from unstarve.analyze.tried import tried
+from unstarve.model import Change, LoaderSettings, Trial, Tuning
+from unstarve.model.tune_run import TunedLoader, TuneRun
+from unstarve.present.tuned import headline, print_tuning, trial_line
+
+OWN, BEST = LoaderSettings(0), LoaderSettings(8, 4)
+TRIALS = (
+    Trial(OWN, "measured", 12, 1.0, 100, 95, 105, 0.9, 200_000_000, 0),
+    Trial(BEST, "measured", 12, 1.0, 250, 240, 260, None, None, None),
+)
+FOUND = Tuning(
+    "train.py:41", OWN, BEST, TRIALS, Change(2.5, 2.3, 2.7, shown=True), False, "it is", True, 24, 2.0
+)
+KEPT = replace(FOUND, chosen=OWN, gain=None, keep=True, reason="nothing that was tried is faster")
+
+
+def loader(tuning: Tuning | None, **more: str) -> TunedLoader:
+    return TunedLoader("train_loader", "DataLoader", None, None, 1, 24, tuning, **more)
+
+
+def shown(*loaders: TunedLoader, width: int = 80, ended_by: str | None = "settled", ranks: int = 1) -> str:
+    out = io.StringIO()
+    run = TuneRun(("train.py",), 0, ranks, 2.0, ended_by, loaders)
+    tables = [tried(one.tuning) for one in run.tuned if one.tuning is not None]
+    print_tuning(run, tables, Console(file=out, width=width))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("tuning", "sentence"),
+    [
+        (FOUND, "Use num_workers=8, prefetch_factor=4: 2.50× as fast (2.30–2.70)."),
+        (replace(FOUND, settled=False), "So far the best is num_workers=8, prefetch_factor=4: 2.50× as fast"),
+        (KEPT, "Keep what you have: num_workers=0."),
+        (replace(KEPT, settled=False), "Keep what you have, as far as is known: num_workers=0."),
+        (replace(KEPT, trials=()), "Training ended before anything was measured"),
+    ],
+)
+def test_the_answer_comes_first(tuning: Tuning, sentence: str) -> None:
+    assert headline(loader(tuning)).startswith(sentence)
+
+
+def test_the_table_says_what_was_tried_what_is_now_and_what_is_best() -> None:
+    text = shown(loader(FOUND))
+    assert "train_loader (train.py:41)" in text
+    rows = [line.split() for line in text.splitlines() if line.strip()[:1] in ("0", "8")]
+    assert rows[0] == ["0", "–", "100", "95–105", "90%", "200", "MB", "1.00×", "now"]
+    assert rows[1] == ["8", "4", "250", "240–260", "–", "–", "2.50×", "best"]
+    assert "stopped when tuning was done" in text
+
+
+def test_why_settings_are_kept_is_said() -> None:
+    assert "nothing that was tried is faster" in shown(loader(KEPT))
+
+
+def test_loaders_that_were_left_alone_are_named_with_the_reason() -> None:
+    other = replace(loader(None, left_alone="it is endless"), name="val")
+    assert "val was left alone: it is endless" in shown(loader(FOUND), other)
+
+
+def test_nothing_tuned_is_said() -> None:
+    assert "iterated no torch DataLoader" in shown(ended_by=None)
+    assert "Nothing was tuned." in shown(loader(None, left_alone="no"), ended_by=None)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_it_fits_the_terminal(width: int) -> None:
+    lines = shown(loader(FOUND), loader(KEPT), width=width, ranks=2).splitlines()
+    assert max(map(len, lines)) <= width
+
+
+def test_a_trial_is_one_line_and_its_bar_compares_it_with_the_best() -> None:
+    line = trial_line("train", TRIALS[0], 200, 100).plain
+    assert "0 workers" in line
+    assert line.count("█") == line.count("░") == 10
+    assert line.endswith("100 samples/s, waits 90%")
+    assert "█" not in trial_line("train", TRIALS[1], 250, 60).plain
+
+
+def test_json_has_all_of_it_and_the_change() -> None:
+    run = TuneRun(("train.py",), 0, 1, 2.0, "settled", (loader(FOUND), loader(KEPT)))
+    plain = run.to_json()
+    assert plain["schema"] == "unstarve.tune/1"
+    assert [one["change"] for one in plain["loaders"]] == [{"num_workers": 8, "prefetch_factor": 4}, {}]
+    assert TunedLoader.from_json({k: v for k, v in plain["loaders"][0].items() if k != "change"}) == loader(
+        FOUND
+    )
