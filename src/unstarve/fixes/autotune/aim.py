@@ -17,6 +17,8 @@ _CROWDED = 0.85
 """Share of the cores in use from which more workers than cores may be in each other's way."""
 _BUSY = 0.6
 """Share of its time that a process spends on a CPU from which it holds the others up."""
+_CHEAP_S = 0.03
+"""A batch that takes a worker no longer than this is made without one, for a trial, at next to no cost."""
 _HAND_OVER = 0.5
 """Share of a worker's CPU time that handing over may be, at most: a batch made without workers saves it."""
 
@@ -62,4 +64,5 @@ def none_may_do(window: Window, best_s: float) -> bool:
     if window.step_s + (1 - _HAND_OVER) * workers_s >= best_s:
         return False
     main_is_busy = window.cpu_s - workers_s > _BUSY * window.period_s  # with receiving: workers wait for it
-    return main_is_busy or count * window.period_s - workers_s <= 2 * best_s
+    busy_s = count * window.period_s  # waiting for a core included, which says nothing about one process
+    return main_is_busy or busy_s <= _CHEAP_S or busy_s - workers_s <= 2 * best_s

@@ -20,6 +20,9 @@ from unstarve.model import LoaderSettings
 MOST_DEPTH = 8
 """Batches per worker that may be under way at most; a user's own setting may be higher."""
 
+SITE = "_unstarve_site"
+"""On a loader that `unstarve run` has seen being made: file and line."""
+
 
 class Seen:
     """A loader as one crew sees it: with its own settings, and the stream for a sampler."""
@@ -31,6 +34,9 @@ class Seen:
         self.prefetch_factor = settings.prefetch_factor and max(settings.prefetch_factor, MOST_DEPTH)
         self.persistent_workers = loader.persistent_workers and settings.num_workers > 0
         self.generator = torch.Generator()  # what torch draws for this crew is not the user's to miss
+        site = vars(loader).get(SITE)
+        if site is not None:
+            self.__dict__[SITE] = site
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)

@@ -29,7 +29,7 @@ def _headline(tuning: Tuning) -> str:
         return f"keep what you have, {in_words(tuning.before)}: {tuning.reason}"
     gain = tuning.gain
     sure = f" ({gain.low:.2f}–{gain.high:.2f}×)" if gain is not None else ""
-    return f"{in_words(tuning.chosen)}, not {in_words(tuning.before)}: {tuning.reason}{sure}"
+    return f"{in_words(tuning.chosen)}, instead of {in_words(tuning.before)}: {tuning.reason}{sure}"
 
 
 def _tried(trial: Trial) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from unstarve.errors import UsageError
+from unstarve.fixes.autotune.crew import SITE
 from unstarve.fixes.autotune.explain import explain
 from unstarve.fixes.autotune.round import Options
 from unstarve.fixes.autotune.tuner import Tuner
@@ -76,7 +77,7 @@ def tuner_for(loader: DataLoader[Any], asked: Mapping[str, Any]) -> Tuner:
         tuner = Tuner(loader, Options(**options), uses_ring=_uses_ring(loader))
     except TypeError as error:
         raise UsageError(f"autotune= takes the arguments of unstarve.autotune: {error}") from error
-    site = vars(loader).get("_unstarve_site")  # where a recording has noted who made it
+    site = vars(loader).get(SITE)  # where a recording has noted who made it
     tuner.where = f"{site[0]}:{site[1]}" if isinstance(site, tuple) else None
     return tuner
 

@@ -30,7 +30,7 @@ class Room:
     free_bytes: int
     """For all that loading takes."""
     shm_free_bytes: int | None
-    """In /dev/shm, where torch's workers put their batches; None where there is no such thing."""
+    """In /dev/shm, where torch's workers put their batches; None where they do not."""
     batch_bytes: int | None = None
     worker_bytes: int | None = None
     """What one worker has for itself."""
@@ -75,14 +75,14 @@ class Memory:
             self.room = self.room.with_worker(pid)
 
 
-def look_around(limit_bytes: int | None) -> Room:
+def look_around(limit_bytes: int | None, *, uses_shm: bool = True) -> Room:
     """How much there is now: what the user allows, or a safe share of what is free."""
-    free = int(available_bytes() * _SHARE)
+    free = int(available_bytes() * _SHARE) if limit_bytes is None else limit_bytes
     try:
-        shm: int | None = int(shutil.disk_usage("/dev/shm").free * _SHARE)
-    except OSError:
-        shm = None
-    return Room(free if limit_bytes is None else limit_bytes, shm)
+        shm = int(shutil.disk_usage("/dev/shm").free * _SHARE)
+    except OSError:  # not on this system
+        return Room(free, None)
+    return Room(free, shm if uses_shm else None)
 
 
 class MemoryGauge:

@@ -45,11 +45,14 @@ class Round:
         fitness: Fitness,
         options: Options,
         proven: set[int],
+        *,
+        uses_ring: bool,
     ) -> None:
         self._own = own
         self._fitness = fitness
         self._options = options
         self._proven = proven
+        self._uses_ring = uses_ring
         self._memory = Memory()
         bounds = Bounds(machine, self._memory.fits, fitness.workers, fitness.none, fitness.several)
         self._search = Search(own, present, bounds)
@@ -156,7 +159,8 @@ class Round:
 
     def _cannot_be_tuned(self, batch: Any) -> bool:
         """The first batch: how large they are, and whether another process could have made it."""
-        self._memory.room = look_around(self._options.memory_bytes).with_batch(batch)
+        room = look_around(self._options.memory_bytes, uses_shm=not self._uses_ring)
+        self._memory.room = room.with_batch(batch)
         if self._own.num_workers == 0 and on_accelerator(batch):
             self.conclude(Found(self._own, None, "the dataset makes its samples on a device: workers cannot"))
         return self.found is not None

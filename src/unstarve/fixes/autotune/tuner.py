@@ -163,7 +163,15 @@ class Tuner:
     def _search(self) -> None:
         self._suspect = False
         self._rounds += 1
-        self._round = Round(self.own, self.settings, self._machine, self._fitness, self._options, self.proven)
+        self._round = Round(
+            self.own,
+            self.settings,
+            self._machine,
+            self._fitness,
+            self._options,
+            self.proven,
+            uses_ring=self.uses_ring,
+        )
 
     def _measured(
         self, now: Round, asked: float, got: float, batch: Any, stream: Stream

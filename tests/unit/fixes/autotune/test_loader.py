@@ -31,7 +31,9 @@ from unstarve.errors import UsageError
 from unstarve.fixes.autotune import round as round_module
 from unstarve.fixes.autotune.crew import StockCrew, make_crew
 from unstarve.fixes.autotune.loader import TunedLoader
+from unstarve.fixes.autotune.room import MemoryGauge
 from unstarve.fixes.autotune.search import Found
+from unstarve.fixes.autotune.watch import Watch
 from unstarve.fixes.autotune.window import Pace
 from unstarve.model import LoaderSettings, Tuning
 
@@ -319,6 +321,45 @@ def test_it_settles_within_its_budget_and_says_so() -> None:
     assert len(loader.tuning.trials) == 1
     assert loader.tuning.keep
     assert loader.explain().startswith("keep what you have, no worker: ")
+
+
+def test_when_memory_runs_out_it_goes_back_to_what_the_user_had(
+    script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script((2, 2), (3, 2))
+    monkeypatch.setattr(MemoryGauge, "is_short", lambda self: True)
+    loader = tuned(DataLoader(Squares(), batch_size=4, num_workers=2))
+    assert [index for batch in loader for index in indices(batch)] == list(range(100))
+    assert loader.tuning.reason == "memory is running out"
+    assert loader.tuning.chosen.in_flight <= 4
+
+
+def test_when_conditions_change_it_searches_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Watch, "add", lambda *_: True)
+    monkeypatch.setattr(Watch, "look", lambda _: True)
+    loader = tuned(DataLoader(Squares(200), batch_size=4), max_workers=1)
+    for _ in range(20):
+        assert [index for batch in loader for index in indices(batch)] == list(range(200))
+        if loader.tuning.rounds > 1:
+            break
+    assert loader.tuning.rounds > 1
+
+
+def test_a_batch_that_fails_under_any_settings_is_not_held_against_ours(script: Any) -> None:
+    script((0, None), (1, 2))
+    loader = tuned(DataLoader(Squares(broken=(16,)), batch_size=4))  # the first batch that a worker makes
+    iterator, failures = iter(loader), 0
+    while True:
+        try:
+            next(iterator)
+        except ValueError:
+            failures += 1
+        except StopIteration:
+            break
+    assert failures == 1
+    assert loader.tuning.rounds == 2
+    assert not loader.tuning.settled
+    assert {trial.settings.num_workers for trial in loader.tuning.trials} == {0, 1}
 
 
 def test_in_all_else_it_is_the_loader() -> None:

@@ -169,7 +169,7 @@ TUNING = Tuning(
     trials=(Trial(LoaderSettings(0), "measured", 40, 2.0, 320.4, 300.0, 345.0, 0.91, 10**8, 0),),
     gain=Change(4.2, 3.9, 4.5, shown=True),
     keep=False,
-    reason="4.20× as fast as your own settings",
+    reason="4.20× as fast as yours",
     settled=True,
     steps=300,
     seconds=9.5,
@@ -190,7 +190,7 @@ def test_what_is_no_tuning_is_refused() -> None:
 
 def test_a_tuning_in_words() -> None:
     assert explain(TUNING).splitlines() == [
-        "8 workers, 1 batch ahead each, not no worker: 4.20× as fast as your own settings (3.90–4.50×)",
+        "8 workers, 1 batch ahead each, instead of no worker: 4.20× as fast as yours (3.90–4.50×)",
         "  no worker: 320 samples/s (300–345), waiting 91%",
         "  a note",
     ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from unstarve.fixes.autotune.aim import none_may_do
 from unstarve.fixes.autotune.machine import Machine
 from unstarve.fixes.autotune.search import Bounds, Found, Search
 from unstarve.fixes.autotune.window import Window
@@ -155,6 +156,13 @@ def test_workers_stay_where_none_may_do_the_work() -> None:
     training = TRAININGS["tiny"]()
     search(training, LoaderSettings(2, 2), none=False)
     assert all(settings.num_workers > 0 for settings in training.tried)
+
+
+def test_without_workers_is_tried_on_a_busy_machine_too_where_that_costs_little() -> None:
+    slow = Window(LoaderSettings(4, 2), 80, 0.12, (0.0015, 0.0015), 0.001, cpu_s=0.0009, workers_cpu_s=0.0005)
+    assert none_may_do(slow, slow.period_s)  # each worker waits 6 ms for a core that others have
+    far = Window(LoaderSettings(2, 2), 80, 12.8, (0.16, 0.16), 0.158, cpu_s=0.0009, workers_cpu_s=0.0005)
+    assert not none_may_do(far, best_s=0.02)
 
 
 def test_at_most_one_worker_where_several_might_repeat_samples() -> None:
