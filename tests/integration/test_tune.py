@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -40,12 +43,11 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def temporary(project):
-    """Where the tool may put what it needs meanwhile."""
-    folder = project.folder / "tmp"
-    folder.mkdir()
-    project.environment["TMPDIR"] = str(folder)
-    return folder
+def temporary(project) -> Iterator[Path]:
+    """Where the tool may put what it needs meanwhile; a short path, as workers have sockets in there."""
+    with tempfile.TemporaryDirectory(prefix="un-", ignore_cleanup_errors=True) as folder:
+        project.environment["TMPDIR"] = folder
+        yield Path(folder)
 
 
 def test_an_endless_training_is_tuned_stopped_and_run_with_what_was_found(project, temporary) -> None:
