@@ -10,6 +10,7 @@ import pytest
 
 from fakes import simple_run
 from run_files import write_run
+from unstarve.record import format as f
 
 ENDLESS = """
 import os, sys
@@ -155,7 +156,9 @@ def test_a_folder_is_refused_in_a_sentence(project) -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
 def test_a_truncated_run_tells_what_is_left_of_it(project, good: bytes, share: float) -> None:
-    (project.folder / "run.unstarve").write_bytes(good[: 16 + int(share * (len(good) - 16))])
+    end = f.HEADER.size + int(share * (len(good) - f.HEADER.size))
+    end += good.startswith(f.SYNC, end)  # never right between two chunks, where nothing shows that more came
+    (project.folder / "run.unstarve").write_bytes(good[:end])
     report = project.report()
     assert report["run"]["cut_short"]
     assert report["lost"]
