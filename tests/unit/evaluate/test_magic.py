@@ -25,6 +25,7 @@ train_loader = DataLoader(TensorDataset(torch.arange(100)), batch_size=4)
 def shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torch_as_it_was: None
 ) -> Iterator[InteractiveShell]:
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)  # IPython warns of one that is not its own
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     InteractiveShell.clear_instance()
     # No history: it would be kept by a thread in a file.
