@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 
@@ -24,11 +25,12 @@ class Finish:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
 
+    @lru_cache(maxsize=32)  # noqa: B019  # few and small; each is made for every picture otherwise
     def table(self, dtype: torch.dtype) -> torch.Tensor | None:
         """Return what each channel makes of each byte, [3, 256] of `dtype`; None where bytes stay bytes.
 
         A byte has 256 values, so that what torch makes of them is looked up: the same numbers to the last
-        bit, whoever decodes.
+        bit, whoever decodes. All callers share it: it is not to be written to.
         """
         if dtype not in DTYPES:
             raise UsageError(f"pictures are written as uint8, float32, float16 or bfloat16, not as {dtype}")
