@@ -74,3 +74,19 @@ def test_a_hundred_thousand_steps_are_recorded_and_reported(project) -> None:
     report = project.record("train.py")
     assert report["run"]["steps"] == report["loaders"][0]["samples"] == 100_000
     assert (project.folder / "run.unstarve").stat().st_size < 100_000 * 120
+
+
+def test_a_run_can_leave_its_page_and_its_json_at_once(project) -> None:
+    project.write("train.py", "from data import *\nfor batch in DataLoader(Numbers(40)):\n    pass\n")
+    done = project.unstarve("run", "--html", "page.html", "--json", "report.json", "-q", "train.py")
+    assert done.returncode == 0, done.stderr
+    assert (project.folder / "page.html").read_text().startswith("<!doctype html>")
+    assert json.loads((project.folder / "report.json").read_text())["run"]["steps"] == 40
+
+
+def test_a_page_that_could_not_be_written_is_refused_before_training(project) -> None:
+    project.write("train.py", "open('began', 'w')\n")
+    done = project.unstarve("run", "--html", "nowhere/page.html", "train.py")
+    assert done.returncode == 2
+    assert "cannot write nowhere/page.html" in done.stderr
+    assert not (project.folder / "began").exists()

@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from unstarve.cli.recording import Command, Force, JsonFile, Output, Quiet, Request, With, record_and_show
+from unstarve.cli.recording import (
+    Command,
+    Force,
+    HtmlFile,
+    JsonFile,
+    Output,
+    Quiet,
+    Request,
+    With,
+    record_and_show,
+)
 from unstarve.collect.settings import IdealSettings
 
 _DEFAULTS = IdealSettings(replay_on="host")
@@ -22,6 +32,7 @@ def ideal(
     command: Command,
     output: Output = None,
     json_file: JsonFile = None,
+    html_file: HtmlFile = None,
     pairs: Annotated[
         int, typer.Option("--pairs", min=2, help="Replay blocks to measure, each between two real ones.")
     ] = _DEFAULTS.pairs,
@@ -49,6 +60,14 @@ def ideal(
     )
     record_and_show(
         Request(
-            command, "ideal", output, json_file, quiet, force, ideal=settings, settings_file=settings_file
+            command,
+            "ideal",
+            output,
+            json_file,
+            html_file,
+            quiet,
+            force,
+            ideal=settings,
+            settings_file=settings_file,
         )
     )

@@ -20,12 +20,14 @@ import typer
 from rich.console import Console
 
 from unstarve import __version__
-from unstarve.api import diagnose
+from unstarve.api import diagnose, views_of
+from unstarve.cli.pages import write_page
 from unstarve.collect.launch import launch, resolve
 from unstarve.collect.settings import IdealSettings, LaunchSettings
 from unstarve.errors import CommandNotFoundError, RunExistsError, RunFileError, UsageError
 from unstarve.model import Diagnosis, SavedLoader
 from unstarve.present import json as json_view
+from unstarve.present.html import report_page
 from unstarve.present.terminal import print_report
 from unstarve.record.format import SUFFIX
 from unstarve.record.launcher import claim, discard, finish, parts_folder
@@ -48,6 +50,10 @@ Output = Annotated[
 JsonFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Also write the report as JSON.")
 ]
+HtmlFile = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Also write the report as one self-contained page."),
+]
 With = Annotated[
     Path | None,
     typer.Option(
@@ -68,6 +74,7 @@ class Request:
     kind: str
     output: Path | None = None
     json_file: Path | None = None
+    html_file: Path | None = None
     quiet: bool = False
     force: bool = False
     steps: int | None = None
@@ -80,6 +87,7 @@ class Request:
 def record_and_show(request: Request) -> NoReturn:
     """Record, report on standard error, and leave with the command's own exit code."""
     check_output(request.json_file)
+    check_output(request.html_file)
     run_path, exit_code = record(request)
     console = Console(stderr=True)
     try:
@@ -135,9 +143,12 @@ def write_json(path: Path, diagnosis: Diagnosis) -> None:
 
 
 def _show(request: Request, run_path: Path, console: Console) -> None:
-    diagnosis = diagnose(read_run(run_path))
+    recorded = read_run(run_path)
+    diagnosis = diagnose(recorded)
     if request.json_file is not None:
         write_json(request.json_file, diagnosis)
+    if request.html_file is not None:
+        write_page(request.html_file, report_page(diagnosis, views_of(recorded)))
     if not request.quiet:
         print_report(diagnosis, console)
         console.print(f"run file: {run_path}", style="bright_black", soft_wrap=True, highlight=False)

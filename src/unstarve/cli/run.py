@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from unstarve.cli.recording import Command, Force, JsonFile, Output, Quiet, Request, With, record_and_show
+from unstarve.cli.recording import (
+    Command,
+    Force,
+    HtmlFile,
+    JsonFile,
+    Output,
+    Quiet,
+    Request,
+    With,
+    record_and_show,
+)
 from unstarve.errors import UsageError
 
 
@@ -26,6 +36,7 @@ def run(
     command: Command,
     output: Output = None,
     json_file: JsonFile = None,
+    html_file: HtmlFile = None,
     steps: Annotated[
         int | None,
         typer.Option("--steps", min=1, metavar="N", help="Record N steps, then let training go on alone."),
@@ -63,6 +74,7 @@ def run(
             "run",
             output,
             json_file,
+            html_file,
             quiet,
             force,
             steps=steps,
