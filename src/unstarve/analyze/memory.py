@@ -51,23 +51,34 @@ class _Grid:
         self._count = count
 
     def line(self, name: str, processes: Iterable[Process], value: Value) -> MemoryLine:
-        """The sum over those processes that lived at a point, of the most that each said around it."""
-        total = np.zeros(self._count, dtype=np.int64)
-        known = np.zeros(self._count, dtype=bool)
-        for process in processes:
-            said = [(p.at_ns, v) for p in process.pulses if (v := value(p)) is not None]
-            if said:
-                at = np.clip([self._place(at_ns) for at_ns, _ in said], 0, self._count - 1)
-                own = np.full(self._count, -1)
-                np.maximum.at(own, at, [v for _, v in said])
-                # Between two pulses a process had what it said before.
-                last = np.maximum.accumulate(np.where(own >= 0, np.arange(self._count), 0))
-                lived = slice(at[0], at[-1] + 1)
-                total[lived] += own[last][lived]
-                known[lived] = True
-        points = np.flatnonzero(known)
+        """The most, around each point, of what those who lived at one moment had together.
+
+        Between two pulses a process has what it said before. One lives from its first to its last: workers
+        of an epoch that is over and those of the next are never counted together.
+        """
+        having: dict[int, tuple[int, int]] = {}  # by process: its last pulse's time, and what it has
+        most = np.full(self._count, -1, dtype=np.int64)
+        before = 0
+        for at_ns, number, end_ns, has in _moments(processes, value):
+            having = {one: (last_ns, v) for one, (last_ns, v) in having.items() if last_ns >= at_ns}
+            place = min(max(self._place(at_ns), 0), self._count - 1)
+            if having:
+                most[before + 1 : place] = sum(v for _, v in having.values())
+            having[number] = end_ns, has
+            most[place] = max(most[place], sum(v for _, v in having.values()))
+            before = place
+        points = np.flatnonzero(most >= 0)
         at_s = tuple(round(float(point) * self._step_s, 3) for point in points)
-        return MemoryLine(name, at_s, tuple(int(total[point]) for point in points))
+        return MemoryLine(name, at_s, tuple(int(most[point]) for point in points))
 
     def _place(self, at_ns: int) -> int:
         return int((at_ns - self._origin_ns) / 1e9 / self._step_s)
+
+
+def _moments(processes: Iterable[Process], value: Value) -> list[tuple[int, int, int, int]]:
+    """All pulses in the order of time: when, whose, when that one's last is, and what it said."""
+    found = []
+    for number, process in enumerate(processes):
+        said = [(pulse.at_ns, v) for pulse in process.pulses if (v := value(pulse)) is not None]
+        found += [(at_ns, number, said[-1][0], v) for at_ns, v in said]
+    return sorted(found)

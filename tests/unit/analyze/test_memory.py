@@ -44,6 +44,15 @@ def test_workers_are_summed_while_they_live() -> None:
     assert memory.shm_total_bytes == 1000
 
 
+def test_workers_that_follow_each_other_are_not_counted_together() -> None:
+    training = process(1, [(0, 100), (1, 100), (2, 100)])
+    before, after = process(2, [(0, 10), (1.1, 10)]), process(3, [(1.4, 12), (2, 12)])
+    memory = memory_of(training, [training, before, after], 0)
+    assert memory is not None
+    assert memory.lines[1].bytes == (10, 12, 12)
+    assert memory.workers_peak_bytes == 12
+
+
 def test_between_two_pulses_a_process_has_what_it_had() -> None:
     training = process(1, [(0, 100), (1, 120), (2, 110), (3, 110)])
     held_up = process(2, [(0, 10), (3, 30)])

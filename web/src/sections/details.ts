@@ -64,6 +64,9 @@ function inWords(value: unknown): string {
   return String(value);
 }
 
+/** Readings that analysis compares with each other; they say nothing by themselves. */
+const FOR_ANALYSIS = new Set(["grouped", "usage", "usage_before"]);
+
 export function environment(report: Report): HTMLElement {
   const { run, overhead } = report;
   const facts: [string, string][] = [
@@ -75,7 +78,7 @@ export function environment(report: Report): HTMLElement {
   ];
   for (const [name, value] of Object.entries(report.system ?? {})) {
     const words = inWords(value);
-    if (words !== "") facts.push([name.replaceAll("_", " "), words]);
+    if (words !== "" && !FOR_ANALYSIS.has(name)) facts.push([name.replaceAll("_", " "), words]);
   }
   const used = report.gpu?.["memory_used_bytes"];
   if (used) facts.push(["GPU memory", bytes(used)]);
