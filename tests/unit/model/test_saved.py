@@ -10,7 +10,7 @@ import pytest
 from unstarve.model import Place, SavedLoader, Span
 from unstarve.model.saved import best_match, saved_from_plain
 
-TRAIN = Place("/work/train.py", 10, "main", "train_loader", "aaa")
+TRAIN = Place("/home/ann/train.py", 10, "main", "train_loader", "aaa")
 SAVED = [SavedLoader(TRAIN, {"num_workers": 4})]
 
 
@@ -34,12 +34,12 @@ def test_a_loader_is_known_again(place: Place) -> None:
 @pytest.mark.parametrize(
     "place",
     [
-        Place("/work/train.py", 10, "main", "val_loader", "bbb"),
+        Place("/home/ann/train.py", 10, "main", "val_loader", "bbb"),
         replace(TRAIN, line=99, call="edited"),
         replace(TRAIN, line=99, name="renamed", function="moved"),
         replace(TRAIN, file="/other/train.py"),
-        replace(TRAIN, file="/work/eval.py"),
-        Place("/work/train.py", 10, "main", "val_loader", None),
+        replace(TRAIN, file="/home/ann/eval.py"),
+        Place("/home/ann/train.py", 10, "main", "val_loader", None),
     ],
 )
 def test_its_neighbours_are_not_taken_for_it(place: Place) -> None:
@@ -54,7 +54,7 @@ def test_an_entry_written_by_hand_needs_only_file_and_line() -> None:
 
 
 def test_of_two_equal_calls_each_gets_its_own() -> None:
-    same = Place("/work/train.py", 10, "main", None, "aaa")
+    same = Place("/home/ann/train.py", 10, "main", None, "aaa")
     saved = [SavedLoader(same, {"num_workers": 1}), SavedLoader(replace(same, line=20), {"num_workers": 2})]
     assert [best_match(saved, replace(same, line=line)) for line in (10, 20, 13, 18)] == [0, 1, 0, 1]
 
