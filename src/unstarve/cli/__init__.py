@@ -19,8 +19,17 @@ def main(argv: list[str] | None = None) -> None:
         app(args=separate(sys.argv[1:] if argv is None else argv), prog_name="unstarve")
     except UnstarveError as error:
         print(f"unstarve: {error}", file=sys.stderr)
+        _forget_interrupts()
         sys.exit(error.exit_code)
     except BrokenPipeError:
         # The reader (`| head`) has what it wanted; keep Python from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def _forget_interrupts() -> None:
+    """Leave with our exit code, not by SIGINT: Python remembers a Ctrl-C inside of exec(), even a caught one.
+
+    Importing a module that makes dataclasses calls exec(); the next call that ends well is what it remembers.
+    """
+    exec("")
