@@ -74,7 +74,7 @@ def recording(output: str | os.PathLike[str] | None = None) -> Iterator[Recordin
         try:
             with _environment(switched_on(settings)):
                 yield recorded
-        except BaseException:
+        except BaseException:  # also Ctrl-C: the recording ends with the block
             end_recording()
             with suppress(Exception):  # the user's own exception is the one to be seen
                 recorded.conclude(exit_code=1)

@@ -53,7 +53,7 @@ class TunedIterator:
         except StopIteration:
             self._finish()
             raise
-        except BaseException:
+        except BaseException:  # also Ctrl-C: this step tells nothing about the settings
             self._tuner.interrupted(self._ticket)
             raise
         self._num_yielded += 1
@@ -122,7 +122,7 @@ class TunedIterator:
             with nullcontext() if own else _no_warnings():
                 ring = self._tuner.uses_ring
                 crew = make_crew(self._loader, self._stream, settings, next(self._seeds), ring=ring)
-        except BaseException:
+        except BaseException:  # also Ctrl-C: what was drawn is still to come
             self._stream.undo()
             raise
         self._stream.forget()

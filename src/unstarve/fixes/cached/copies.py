@@ -134,7 +134,7 @@ def copies_of(
                 filling.keep(home.store, index, sample)
         if not wishes.lazy and not _fill(home, source, wishes, show):
             home = _moved(home, source, needs, wishes, name, show)
-    except BaseException:
+    except BaseException:  # also Ctrl-C: nothing half-filled stays
         home.abandon()
         raise
     return Copies(source, samples, home, may_overflow=wishes.over_budget == "partial")
@@ -168,7 +168,7 @@ def _moved(
     on_disk = find_home_on_disk(needs, wishes, name)
     try:
         filling.fill(on_disk.store, _Either(home.store, source), show=show)
-    except BaseException:
+    except BaseException:  # also Ctrl-C: nothing half-filled stays
         on_disk.abandon()
         raise
     return on_disk

@@ -120,7 +120,7 @@ def try_begin(place: Place, plan: Plan, *, lazy: bool) -> tuple[Region, Claim] |
     if region is None:
         try:
             region = _begun(place, plan)
-        except BaseException:
+        except BaseException:  # also Ctrl-C: others wait for the claim
             claim.discard()
             raise
     return region, claim

@@ -42,7 +42,7 @@ class Lock:
         _threads.acquire()
         try:
             lock(self._fd, self._at)
-        except BaseException:
+        except BaseException:  # also Ctrl-C: or all threads would wait for ever
             _threads.release()
             raise
 

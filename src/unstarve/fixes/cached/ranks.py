@@ -93,7 +93,7 @@ def _own(label: str, listener: socket.socket, make: Callable[[], Region]) -> Reg
         sign = os.memfd_create(f"{label}-{region.fd}", os.MFD_CLOEXEC)
         weakref.finalize(region, os.close, sign)
         listener.listen(4096)  # nobody is ever accepted: to be connected is enough
-    except BaseException:
+    except BaseException:  # also Ctrl-C: the socket would be left open
         listener.close()
         raise
     _listeners.add(listener)

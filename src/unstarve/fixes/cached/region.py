@@ -123,7 +123,7 @@ def sized(fd: int, size: int, *, on_disk: bool = False) -> Region:
     """Map an empty file as that many zeros; owns the descriptor from here on."""
     try:
         os.ftruncate(fd, size)
-    except BaseException:
+    except BaseException:  # also Ctrl-C: the descriptor is ours
         _close(fd)
         raise
     return Region(fd, on_disk=on_disk)

@@ -176,7 +176,7 @@ class PackedWriter:
             return
         try:
             self.close()
-        except BaseException:
+        except BaseException:  # also Ctrl-C: the lock is let go of
             self.leave()
             raise
 

@@ -106,7 +106,7 @@ class Fetcher:
     def _results(self, tasks: list[Task]) -> list[Any]:
         try:
             values = [task.result() for task in tasks]
-        except BaseException:
+        except BaseException:  # also Ctrl-C: nobody takes the rest
             drop(tasks)
             raise
         self.judge.used_threads(sum(task.cpu_s for task in tasks))

@@ -54,7 +54,7 @@ def create(size_bytes: int) -> tuple[Mapping, int]:
         # Memory that the machine does not have is an error here, not a signal while it is written.
         os.posix_fallocate(descriptor, 0, size_bytes)
         return Mapping(descriptor, size_bytes), descriptor
-    except BaseException:
+    except BaseException:  # also Ctrl-C: the descriptor is ours
         os.close(descriptor)
         raise
 
