@@ -4,7 +4,9 @@ An event recorded when training asks for a batch fires once the device has finis
 one recorded when the batch is there fires at once if the device was idle by then. What lies between the
 two on the device's own clock is time in which it had nothing to do and data was what it waited for.
 Where the device lately was idle before training asked, it is asked first whether it is again: then all of
-the wait is stall and no event is needed. A training that waits for its device in every step would notice.
+the wait is stall and no event is needed. A training that waits for its device in every step would notice,
+and where it does so for long, even the question is left out now and then: waits between two at which the
+device was idle are taken for stalls like them, and are forgotten if the next question finds work.
 Events are read later, when they have fired, and beside training: while it waits for its device, every
 microsecond before the next launch counts. Nothing here ever waits for the device, wakes one that training
 does not use, or lets an error of its own reach training.
@@ -47,6 +49,11 @@ _LEARN_EVERY = 16
 """Asks."""
 _FORGET_AFTER = 64
 """Asks. A stream that no optimizer has used for so long was one of a warm-up."""
+_SURE_AFTER = 32
+"""Looks in a row that found the device idle."""
+_MOST_ASSUMED = 15
+_ASSUME_FOR_NS = 100_000_000
+"""So many waits, or for so long, the device is then taken for idle without a look."""
 _MOST_ERRORS = 5
 _ALL = 0.95
 """Of a wait: what is stall to this share began on an idle device."""
@@ -76,8 +83,8 @@ class _Plan(NamedTuple):
 
 Events = list[torch.cuda.Event]
 """One on each lane; none where the device was idle when the wait began."""
-Mark = tuple[_Plan, Events]
-"""A wait that has begun."""
+Mark = tuple[_Plan, Events | None]
+"""A wait that has begun; None where nobody looked and the device is taken for idle."""
 _Waited = tuple[Mark, Events, What, int, int]
 """A wait that is over but whose events may not have fired: its mark and the events at its end, what it was,
 and its ends on the host's clock. Plain tuples: they are made for every batch."""
@@ -104,6 +111,12 @@ class DeviceClock:
         self._unread: deque[_Waited] = deque()
         self._idle_lately = False
         """The last wait that was read began on an idle device."""
+        self._idle_looks = 0
+        """In a row."""
+        self._looked_ns = 0
+        self._sure = False
+        """The next wait's device is taken for idle."""
+        self._assumed: list[_Waited] = []
         self._reading = threading.Lock()
         # Without the Python around them.
         base = getattr(torch._C, "_CudaEventBase", torch.cuda.Event)
@@ -118,7 +131,8 @@ class DeviceClock:
         self._free: dict[int, list[torch.cuda.Event]] = {}
         self._gauges: dict[int, Gauge | None] = {}
         self._next_read_ns = self._next_gauge_ns = 0
-        self._asks = 0
+        self._asks = self._planned = 0
+        """How many so far, and at which one the plan was made."""
         self._optimizers: WeakKeyDictionary[Optimizer, tuple[int, ...]] = WeakKeyDictionary()
         """The devices of each one's parameters."""
         self._trained: tuple[int, ...] = ()
@@ -138,14 +152,19 @@ class DeviceClock:
         if threading.get_ident() != self._thread:
             return None
         self._asks += 1
+        plan = self._plan
+        if self._sure and plan is not None:
+            return plan, None
         try:
             if self._capturing():
+                self._found(idle=False)
                 return None
-            plan = self._plan
-            if plan is None or not self._asks % _LEARN_EVERY or _has_moved(plan):
+            if plan is None or self._asks - self._planned >= _LEARN_EVERY or _has_moved(plan):
                 plan = self._plan = self._make_plan()
             if self._idle_lately and self._is_idle(plan):
+                self._found(idle=True)
                 return plan, []
+            self._found(idle=False)
             return plan, self._recorded(plan)
         except Exception as error:  # a broken context is training's to find out about, not ours to report
             self._fail(error)
@@ -154,11 +173,20 @@ class DeviceClock:
     def got(self, mark: Mark, what: What, ask_ns: int, got_ns: int) -> None:
         """The wait is over: `ask_ns` and `got_ns` are its ends on the host's clock."""
         try:
-            if self._capturing():
+            if mark[1] is None:
+                self._assumed.append(((mark[0], []), [], what, ask_ns, got_ns))
+            elif mark[1] and self._capturing():
                 _recycle(mark, [])  # a capture began during the wait: it cannot be timed
                 return
-            ended = self._recorded(mark[0]) if mark[1] else []
-            self._unread.append((mark, ended, what, ask_ns, got_ns))
+            else:
+                self._looked_ns = ask_ns
+                ended = self._recorded(mark[0]) if mark[1] else []
+                self._unread.append((mark, ended, what, ask_ns, got_ns))
+            self._sure = (
+                self._idle_looks >= _SURE_AFTER
+                and len(self._assumed) < _MOST_ASSUMED
+                and got_ns - self._looked_ns < _ASSUME_FOR_NS
+            )
             if got_ns >= self._next_read_ns or len(self._unread) >= _READ_EVERY:
                 self._next_read_ns = got_ns + _READ_EVERY_NS
                 self.read(got_ns)
@@ -239,6 +267,13 @@ class DeviceClock:
             events.append(event)
         return events
 
+    def _found(self, *, idle: bool) -> None:
+        """Somebody looked: what was taken for stall since the last look was one, or is not known."""
+        self._idle_looks = self._idle_looks + 1 if idle else 0
+        if idle:
+            self._unread.extend(self._assumed)
+        self._assumed.clear()
+
     def _is_idle(self, plan: _Plan) -> bool:
         with any_capture_allowed():
             self._idle_lately = all(self._is_done(lane.stream) for lane in plan.lanes)
@@ -317,6 +352,7 @@ class DeviceClock:
         return tuple(device for device in range(torch.cuda.device_count()) if has_context(device))[:1]
 
     def _make_plan(self) -> _Plan:
+        self._planned = self._asks
         for stream, seen in list(self._stepped.items()):
             if self._asks - seen > _FORGET_AFTER:
                 del self._stepped[stream]
@@ -335,6 +371,8 @@ class DeviceClock:
     def _fail(self, error: Exception) -> None:
         self._errors += 1
         self._plan = None
+        self._sure = False
+        self._assumed.clear()
         self._unread.clear()
         if self._errors == _MOST_ERRORS:
             self._off = True
@@ -363,6 +401,6 @@ def _stream(key: _StreamKey) -> torch.cuda.Stream:
 def _recycle(mark: Mark, got: Events) -> None:
     """Let the events be used again, on their device."""
     plan, asked = mark
-    for events in (asked, got):
+    for events in (asked or (), got):
         for lane, event in zip(plan.lanes, events, strict=False):
             lane.free.append(event)
