@@ -22,6 +22,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -83,8 +84,8 @@ class _Plan(NamedTuple):
 
 Events = list[torch.cuda.Event]
 """One on each lane; none where the device was idle when the wait began."""
-Mark = tuple[_Plan, Events | None]
-"""A wait that has begun; None where nobody looked and the device is taken for idle."""
+Mark = tuple[_Plan, Events]
+"""A wait that has begun."""
 _Waited = tuple[Mark, Events, What, int, int]
 """A wait that is over but whose events may not have fired: its mark and the events at its end, what it was,
 and its ends on the host's clock. Plain tuples: they are made for every batch."""
@@ -113,10 +114,11 @@ class DeviceClock:
         """The last wait that was read began on an idle device."""
         self._idle_looks = 0
         """In a row."""
-        self._looked_ns = 0
-        self._sure = False
-        """The next wait's device is taken for idle."""
-        self._assumed: list[_Waited] = []
+        self._look_by_ns = 0
+        self._sure: Mark | None = None
+        """What the next wait is given if its device is taken for idle."""
+        self._assumed: list[tuple[What, int, int]] = []
+        """Such waits since the last look, with their ends."""
         self._reading = threading.Lock()
         # Without the Python around them.
         base = getattr(torch._C, "_CudaEventBase", torch.cuda.Event)
@@ -147,24 +149,26 @@ class DeviceClock:
 
     def ask(self) -> Mark | None:
         """Training begins to wait: what `got` is to be given; None where there is nothing to be timed."""
+        sure = self._sure
+        if sure is not None and get_ident() == self._thread:
+            self._asks += 1
+            return sure
         if self._off or not (self._in_use or self._comes_into_use()):
             return None
-        if threading.get_ident() != self._thread:
+        if get_ident() != self._thread:
             return None
         self._asks += 1
-        plan = self._plan
-        if self._sure and plan is not None:
-            return plan, None
         try:
             if self._capturing():
-                self._found(idle=False)
+                self._found(None)
                 return None
+            plan = self._plan
             if plan is None or self._asks - self._planned >= _LEARN_EVERY or _has_moved(plan):
                 plan = self._plan = self._make_plan()
             if self._idle_lately and self._is_idle(plan):
-                self._found(idle=True)
+                self._found(plan)
                 return plan, []
-            self._found(idle=False)
+            self._found(None)
             return plan, self._recorded(plan)
         except Exception as error:  # a broken context is training's to find out about, not ours to report
             self._fail(error)
@@ -172,21 +176,20 @@ class DeviceClock:
 
     def got(self, mark: Mark, what: What, ask_ns: int, got_ns: int) -> None:
         """The wait is over: `ask_ns` and `got_ns` are its ends on the host's clock."""
+        if mark is self._sure:
+            self._assumed.append((what, ask_ns, got_ns))
+            if len(self._assumed) == _MOST_ASSUMED or got_ns > self._look_by_ns:
+                self._sure = None
+            return
         try:
-            if mark[1] is None:
-                self._assumed.append(((mark[0], []), [], what, ask_ns, got_ns))
-            elif mark[1] and self._capturing():
+            if mark[1] and self._capturing():
                 _recycle(mark, [])  # a capture began during the wait: it cannot be timed
                 return
-            else:
-                self._looked_ns = ask_ns
-                ended = self._recorded(mark[0]) if mark[1] else []
-                self._unread.append((mark, ended, what, ask_ns, got_ns))
-            self._sure = (
-                self._idle_looks >= _SURE_AFTER
-                and len(self._assumed) < _MOST_ASSUMED
-                and got_ns - self._looked_ns < _ASSUME_FOR_NS
-            )
+            ended = self._recorded(mark[0]) if mark[1] else []
+            self._unread.append((mark, ended, what, ask_ns, got_ns))
+            self._look_by_ns = ask_ns + _ASSUME_FOR_NS
+            if self._idle_looks >= _SURE_AFTER and got_ns < self._look_by_ns:
+                self._sure = mark[0], []
             if got_ns >= self._next_read_ns or len(self._unread) >= _READ_EVERY:
                 self._next_read_ns = got_ns + _READ_EVERY_NS
                 self.read(got_ns)
@@ -250,7 +253,7 @@ class DeviceClock:
         """Write what has fired; what has not is given up, because nobody must wait for it."""
         if self._off or not cuda_in_use():
             return
-        self._off = True
+        self._off, self._sure = True, None
         try:
             now_ns = time.perf_counter_ns()
             self.read(now_ns)
@@ -267,11 +270,11 @@ class DeviceClock:
             events.append(event)
         return events
 
-    def _found(self, *, idle: bool) -> None:
-        """Somebody looked: what was taken for stall since the last look was one, or is not known."""
-        self._idle_looks = self._idle_looks + 1 if idle else 0
-        if idle:
-            self._unread.extend(self._assumed)
+    def _found(self, idle: _Plan | None) -> None:
+        """After a look: what was taken for stall since the last one was stall, or is not known."""
+        self._idle_looks = 0 if idle is None else self._idle_looks + 1
+        if idle is not None:
+            self._unread.extend(((idle, []), [], *waited) for waited in self._assumed)
         self._assumed.clear()
 
     def _is_idle(self, plan: _Plan) -> bool:
@@ -322,7 +325,7 @@ class DeviceClock:
         self._own_ns += time.perf_counter_ns() - begin_ns
 
     def _learn(self, devices: tuple[int, ...]) -> None:
-        ident = threading.get_ident()
+        ident = get_ident()
         if ident == self._main_thread or not self._stepped:
             self._thread = ident
         if ident != self._thread:
@@ -333,7 +336,7 @@ class DeviceClock:
             # Even ids but 0 are streams that somebody else made, and may destroy while we remember them.
             if stream[0] % 2 or not stream[0]:
                 if stream not in self._stepped:
-                    self._plan = None
+                    self._plan = self._sure = None
                 self._stepped[stream] = self._asks
 
     def _devices_of(self, optimizer: Optimizer) -> tuple[int, ...]:
@@ -371,7 +374,7 @@ class DeviceClock:
     def _fail(self, error: Exception) -> None:
         self._errors += 1
         self._plan = None
-        self._sure = False
+        self._sure = None
         self._assumed.clear()
         self._unread.clear()
         if self._errors == _MOST_ERRORS:
@@ -401,6 +404,6 @@ def _stream(key: _StreamKey) -> torch.cuda.Stream:
 def _recycle(mark: Mark, got: Events) -> None:
     """Let the events be used again, on their device."""
     plan, asked = mark
-    for events in (asked or (), got):
+    for events in (asked, got):
         for lane, event in zip(plan.lanes, events, strict=False):
             lane.free.append(event)
