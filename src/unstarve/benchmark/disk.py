@@ -18,6 +18,7 @@ from unstarve.fixes.recycling import fresh_memory
 _DEPTHS = (32, 16, 64)
 _ROOM_BYTES = 64 << 20
 _BLOCK_BYTES = 4096
+_REFUSED = "the file system has no direct reads"
 
 
 class DiskAlone:
@@ -49,14 +50,14 @@ class DiskAlone:
         plan = self._plan[torch.randperm(len(self._plan)).numpy()] if self._shuffle else self._plan.copy()
         plan[:, TO] = _slots(plan[:, LENGTH])
         if self._file is not None:
-            plan[:, FD] = os.open(self._file, os.O_RDONLY | getattr(os, "O_DIRECT", 0))
+            plan[:, FD] = _opened(self._file)
         try:
             outcome = read_plan(plan, self._names, [self._memory], direct=True, depth=depth)
         finally:
             if self._file is not None:
                 os.close(int(plan[0, FD]))
         if outcome.failures or outcome.direct_refused:
-            raise Missing("the file system has no direct reads")
+            raise Missing(_REFUSED)
         return time.perf_counter() - since_s
 
 
@@ -74,6 +75,13 @@ def stretches_alone(path: Path, stretch_bytes: int, batches: int, *, shuffle: bo
     starts = np.arange(path.stat().st_size // stretch_bytes) * stretch_bytes
     plan = _plan(starts, np.full_like(starts, stretch_bytes))
     return DiskAlone(plan, batches, names=None, file=path, shuffle=shuffle)
+
+
+def _opened(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | getattr(os, "O_DIRECT", 0))
+    except OSError:
+        raise Missing(_REFUSED) from None
 
 
 def _plan(offsets: NDArray[np.int64], sizes_bytes: NDArray[np.int64]) -> Plan:
