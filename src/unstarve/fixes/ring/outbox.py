@@ -17,10 +17,13 @@ from collections.abc import Sequence
 import torch
 
 from unstarve.fixes.ring.packing import COPIED_BYTES, Packed, has_code, pack
+from unstarve.fixes.ring.repeating import Repeats
 from unstarve.fixes.ring.slots import BUSY, HEADER_BYTES, Slot, Slots, aligned
 
-HANDLE = struct.Struct("<cIIQII")
-"""A message that names a slot: tag, worker, slot, offset and rows of the table, bytes of pickle after it."""
+HANDLE = struct.Struct("<cqIIQII")
+"""A message that names a slot: tag, task, worker, slot, offset and rows of the table, bytes of pickle after it."""
+WHOLE = -1
+"""For a task: it is part of the pickle. Otherwise that is of the batch alone, and the item is both in a tuple."""
 TAG = b"u"  # no pickle starts with it
 PLACE = struct.Struct("<QQ")
 """A row of the table: offset and size of a region."""
@@ -37,6 +40,7 @@ class Outbox:
         self._worker = worker
         self._open: Slot | None = None
         self._expected_bytes = 0
+        self._repeats = Repeats()
         self._lock = threading.Lock()  # a dataset may make its batches in threads
 
     def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -58,7 +62,7 @@ class Outbox:
         with self._lock:
             built_in, self._open = self._open, None
         try:
-            packed = pack(item)
+            task, packed = self._packed(item)
         except Exception:  # Unfit, or not to be pickled: torch's own way sends it or says why it cannot
             return None
         if not packed.regions and len(packed.stream) <= MOST_INLINE_BYTES:
@@ -73,9 +77,15 @@ class Outbox:
                 return None
         _write(packed, slot, offsets, table_offset)
         slot.flag.value = BUSY
-        return HANDLE.pack(
-            TAG, self._worker, slot.number, table_offset, len(packed.regions), len(packed.stream)
-        )
+        rows, stream_bytes = len(packed.regions), len(packed.stream)
+        return HANDLE.pack(TAG, task, self._worker, slot.number, table_offset, rows, stream_bytes)
+
+    def _packed(self, item: object) -> tuple[int, Packed]:
+        if type(item) is tuple and len(item) == 2 and type(item[0]) is int and item[0] >= 0:
+            repeated = self._repeats.pack(item[1])
+            if repeated is not None:
+                return item[0], repeated
+        return WHOLE, pack(item)
 
 
 def _layout(packed: Packed, built_in: Slot | None) -> tuple[list[int], int, int]:
