@@ -29,10 +29,10 @@ class Patience:
     """
 
     def __init__(
-        self, clock: Callable[[], float] = time.perf_counter, pause: Callable[[], None] = os.sched_yield
+        self, clock: Callable[[], float] = time.perf_counter, pause: Callable[[], None] | None = None
     ) -> None:
         self._clock = clock
-        self._pause = pause
+        self._pause = pause or os.sched_yield
         self._to_skip = 0
         self._skip_next = 1
 

@@ -1,7 +1,7 @@
 """torch's `default_collate`, with its tensors stacked right where they will be sent from.
 
-For dicts and tuples of tensors, which is what most datasets give, the way there is short; it ends where torch's
-begins: what is not as expected is collated, or refused, by torch itself.
+For dicts and tuples of tensors, which is what most datasets give, the way there is short. What is not as
+expected is collated, or refused, by torch itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _functions: dict[Any, Callable[..., Any]] = collate.default_collate_fn_map
 
 
 def collate_into(allocate: Allocate) -> Callable[[Any], Any]:
-    """Let `default_collate` stack tensors in memory from `allocate`; return a faster one that does so, too."""
+    """Let `default_collate` stack in memory from `allocate`; return a faster one that does so, too."""
     if _functions[torch.Tensor] is not collate.collate_tensor_fn:
         return collate.default_collate  # with the user's own way to stack
 

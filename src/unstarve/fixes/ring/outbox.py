@@ -21,9 +21,9 @@ from unstarve.fixes.ring.repeating import Repeats
 from unstarve.fixes.ring.slots import BUSY, HEADER_BYTES, Slot, Slots, aligned
 
 HANDLE = struct.Struct("<cqIIQII")
-"""A message that names a slot: tag, task, worker, slot, offset and rows of the table, bytes of pickle after it."""
+"""A message that names a slot: tag, task, worker, slot, offset and rows of the table, bytes of its pickle."""
 WHOLE = -1
-"""For a task: it is part of the pickle. Otherwise that is of the batch alone, and the item is both in a tuple."""
+"""For a task: the pickle is of the whole item. Otherwise it is of the batch, and the item is both of them."""
 TAG = b"u"  # no pickle starts with it
 PLACE = struct.Struct("<QQ")
 """A row of the table: offset and size of a region."""

@@ -1,8 +1,8 @@
 """Batches that look like an earlier one: their pickle is known, and so is what it builds.
 
 Batch after batch is the same tree of dicts, lists and tuples with tensors of the same types and shapes; only
-the bytes differ. `Repeats`, in a worker, finds the stream that `pack` has made for such a batch before; `Plans`,
-in the training process, what that stream builds.
+the bytes differ. `Repeats`, in a worker, finds the stream that `pack` has made for such a batch before;
+`Plans`, in the training process, what that stream builds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Repeats:
         self._streams: dict[tuple[Any, ...], bytes | None] = {}
 
     def pack(self, batch: Any) -> Packed | None:
-        """Return what `packing.pack` would; None where no batch has looked like this, or there is more to it."""
+        """Return what `packing.pack` would; None where no batch has looked like this before."""
         looks: list[Any] = []
         tensors: list[torch.Tensor] = []
         if not _look(batch, looks, tensors, _MOST_DEPTH) or _share_memory(tensors):
