@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import default_collate
 from torch.utils.data._utils import collate
 
-from unstarve.fixes.ring.collating import collate_into
+from unstarve.fixes.ring.collating import Collate
 
 Pair = collections.namedtuple("Pair", "x y")
 
@@ -34,10 +34,10 @@ def given() -> Given:
 
 
 @pytest.fixture
-def collated(given: Given, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], Any]:
+def collated(given: Given, monkeypatch: pytest.MonkeyPatch) -> Collate:
     # Put back what it is before the test, whatever becomes of it.
     monkeypatch.setitem(collate.default_collate_fn_map, torch.Tensor, collate.collate_tensor_fn)
-    return collate_into(given.allocate)
+    return Collate(given.allocate)
 
 
 def row(number: int) -> torch.Tensor:
@@ -86,13 +86,11 @@ def test_batches_are_torchs(name: str, monkeypatch: pytest.MonkeyPatch, given: G
     samples = [SAMPLES[name](i) for i in range(4)]
     expected = default_collate(samples)
     monkeypatch.setitem(collate.default_collate_fn_map, torch.Tensor, collate.collate_tensor_fn)
-    assert_same(collate_into(given.allocate)(samples), expected)
+    assert_same(Collate(given.allocate)(samples), expected)
     assert_same(default_collate(samples), expected)
 
 
-def test_tensors_are_stacked_in_the_memory_that_is_given(
-    given: Given, collated: Callable[[Any], Any]
-) -> None:
+def test_tensors_are_stacked_in_the_memory_that_is_given(given: Given, collated: Collate) -> None:
     batch = collated([SAMPLES["dicts"](i) for i in range(4)])
     assert [tensor.data_ptr() for tensor in given.tensors] == [t.data_ptr() for t in batch.values()]
     own = default_collate([[row(1)], [row(2)]])  # also where somebody's own function calls it
@@ -111,7 +109,7 @@ REFUSED: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_torch_refuses_is_refused_in_its_words(name: str, collated: Callable[[Any], Any]) -> None:
+def test_what_torch_refuses_is_refused_in_its_words(name: str, collated: Collate) -> None:
     with pytest.raises(Exception) as expected:  # noqa: PT011  # whatever torch raises
         default_collate(REFUSED[name])
     with pytest.raises(type(expected.value)) as refused:
@@ -129,6 +127,7 @@ def test_a_users_own_way_to_stack_is_used(
 
     functions: Any = collate.default_collate_fn_map
     monkeypatch.setitem(functions, torch.Tensor, own if already else collate.collate_tensor_fn)
-    collated = collate_into(given.allocate)
+    collated = Collate(given.allocate)
     functions[torch.Tensor] = own
+    assert not collated.is_in_place
     assert collated([{"x": row(1)}] * 3) == {"x": "3 tensors"}

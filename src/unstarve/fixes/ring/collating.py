@@ -15,40 +15,47 @@ from torch.utils.data._utils import collate
 Allocate = Callable[[Sequence[int], torch.dtype], torch.Tensor]
 
 _functions: dict[Any, Callable[..., Any]] = collate.default_collate_fn_map
+_default: Callable[[Any], Any] = collate.default_collate
 
 
-def collate_into(allocate: Allocate) -> Callable[[Any], Any]:
-    """Let `default_collate` stack in memory from `allocate`; return a faster one that does so, too."""
-    if _functions[torch.Tensor] is not collate.collate_tensor_fn:
-        return collate.default_collate  # with the user's own way to stack
+class Collate:
+    """Stands in for `default_collate`, which stacks in memory from `allocate`, too, from now on."""
 
-    def stacked(tensors: Any, *, collate_fn_map: Any = None) -> Any:
-        first = tensors[0]
-        if type(first) is torch.Tensor and first.is_cpu and first.layout is torch.strided and first.numel():
-            try:
-                out = allocate((len(tensors), *first.shape), first.dtype)
-                return torch.stack(tensors, 0, out=out)
-            except Exception:  # what cannot be stacked is torch's to refuse, in its own words
-                pass
-        return collate.collate_tensor_fn(tensors, collate_fn_map=collate_fn_map)
+    def __init__(self, allocate: Allocate) -> None:
+        self._allocate = allocate
+        self._stack = self._stacked  # one object, to be known again
+        if _functions[torch.Tensor] is collate.collate_tensor_fn:
+            _functions[torch.Tensor] = self._stack
 
-    def column(values: Any) -> Any:
-        return stacked(values) if type(values[0]) is torch.Tensor else collate.default_collate(values)
+    @property
+    def is_in_place(self) -> bool:
+        """Whether tensors are stacked here; a user may have put a way of their own in its place."""
+        return _functions[torch.Tensor] is self._stack
 
-    def collated(samples: Any) -> Any:
-        if type(samples) is list and samples and _functions[torch.Tensor] is stacked:
+    def __call__(self, samples: Any) -> Any:
+        if type(samples) is list and samples and self.is_in_place:
             first = samples[0]
             kind = type(first)
             try:
                 if kind is dict:
-                    return {key: column([sample[key] for sample in samples]) for key in first}
+                    return {key: self._column([sample[key] for sample in samples]) for key in first}
                 if kind is tuple and all(len(sample) == len(first) for sample in samples):
-                    return [column(values) for values in zip(*samples, strict=True)]
+                    return [self._column(values) for values in zip(*samples, strict=True)]
                 if kind is torch.Tensor:
-                    return stacked(samples)
+                    return self._stacked(samples)
+            except Exception:  # what cannot be collated is torch's to refuse, in its own words
+                pass
+        return _default(samples)
+
+    def _column(self, values: Any) -> Any:
+        return self._stacked(values) if type(values[0]) is torch.Tensor else _default(values)
+
+    def _stacked(self, tensors: Any, *, collate_fn_map: Any = None) -> Any:
+        first = tensors[0]
+        if type(first) is torch.Tensor and first.is_cpu and first.layout is torch.strided and first.numel():
+            try:
+                out = self._allocate((len(tensors), *first.shape), first.dtype)
+                return torch.stack(tensors, 0, out=out)
             except Exception:  # as above
                 pass
-        return collate.default_collate(samples)
-
-    _functions[torch.Tensor] = stacked
-    return collated
+        return collate.collate_tensor_fn(tensors, collate_fn_map=collate_fn_map)

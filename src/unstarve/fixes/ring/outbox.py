@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 import torch
 
+from unstarve.fixes.ring.forms import Filled
 from unstarve.fixes.ring.packing import COPIED_BYTES, Packed, has_code, pack
 from unstarve.fixes.ring.repeating import Repeats
 from unstarve.fixes.ring.slots import BUSY, HEADER_BYTES, Slot, Slots, aligned
@@ -61,6 +62,9 @@ class Outbox:
         """Return what to send for `item`: a small pickle, or the name of the slot it was put in."""
         with self._lock:
             built_in, self._open = self._open, None
+        task, batch = item if type(item) is tuple and len(item) == 2 else (None, None)
+        if type(batch) is Filled:
+            return self._filled(task, batch)
         try:
             task, packed = self._packed(item)
         except Exception:  # Unfit, or not to be pickled: torch's own way sends it or says why it cannot
@@ -79,6 +83,17 @@ class Outbox:
         slot.flag.value = BUSY
         rows, stream_bytes = len(packed.regions), len(packed.stream)
         return HANDLE.pack(TAG, task, self._worker, slot.number, table_offset, rows, stream_bytes)
+
+    def _filled(self, task: int, batch: Filled) -> bytes:
+        form, rows = batch.form, len(batch.form.columns)
+        stream_bytes = len(form.tail) - rows * PLACE.size
+        return HANDLE.pack(TAG, task, self._worker, batch.slot.number, form.table_offset, rows, stream_bytes)
+
+    def take(self, size_bytes: int) -> Slot | None:
+        """Return a slot for a batch that is not to be built in memory from `allocate`."""
+        with self._lock:
+            self._open = None
+            return self._slots.take(size_bytes)
 
     def _packed(self, item: object) -> tuple[int, Packed]:
         if type(item) is tuple and len(item) == 2 and type(item[0]) is int and item[0] >= 0:
@@ -109,6 +124,7 @@ def _layout(packed: Packed, built_in: Slot | None) -> tuple[list[int], int, int]
 
 
 def _write(packed: Packed, slot: Slot, offsets: Sequence[int], table_offset: int) -> None:
+    slot.cast = None
     address = slot.mapping.address
     for region, offset in zip(packed.regions, offsets, strict=True):
         if region.address != address + offset and region.size_bytes:

@@ -57,11 +57,11 @@ class RingQueue(Queue):
         super().__init__(ctx=ctx)
 
     def __getstate__(self) -> Any:
-        return self.bell, super().__getstate__()  # type: ignore[misc]  # not in the stubs
+        return self.bell, super().__getstate__()
 
     def __setstate__(self, state: Any) -> None:
         self.bell, its_own = state
-        super().__setstate__(its_own)  # type: ignore[misc]  # not in the stubs
+        super().__setstate__(its_own)
 
     def _reset(self, after_fork: bool = False) -> None:
         super()._reset(after_fork)  # type: ignore[misc]  # not in the stubs

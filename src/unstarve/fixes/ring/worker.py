@@ -12,7 +12,8 @@ from torch.utils.data import default_collate
 
 from unstarve.fixes.buffers import use_allocator
 from unstarve.fixes.ring.bell import Patience
-from unstarve.fixes.ring.collating import collate_into
+from unstarve.fixes.ring.collating import Collate
+from unstarve.fixes.ring.forms import Forms
 from unstarve.fixes.ring.outbox import Outbox
 from unstarve.fixes.ring.queue import RingQueue
 
@@ -42,7 +43,7 @@ def run_worker(place: Place, loop: Callable[..., Any], args: tuple[Any, ...], kw
             queue.inbox.close()  # the training process's, which a forked worker inherits
         outbox = queue.outbox = Outbox(place.link, place.number, place.in_flight)
         use_allocator(outbox.allocate)
-        collated = collate_into(outbox.allocate)
+        collate = Collate(outbox.allocate)
         if given["collate_fn"] is default_collate:
-            given["collate_fn"] = collated
+            given["collate_fn"] = Forms(collate, outbox.take)
         loop(*bound.args, **bound.kwargs)
