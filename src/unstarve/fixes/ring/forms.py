@@ -31,7 +31,7 @@ class Column(NamedTuple):
 
     key: Any
     """Where a sample has the value; None where the value is the sample."""
-    kind: type
+    kind: type[Any]
     shape: torch.Size
     dtype: torch.dtype
     offset: int
@@ -58,7 +58,7 @@ class Column(NamedTuple):
 class Form:
     """What a batch looks like and where it lies in a slot."""
 
-    kind: type
+    kind: type[Any]
     keys: tuple[Any, ...]
     sample_count: int
     columns: tuple[Column, ...]
@@ -136,10 +136,10 @@ class Forms:
 
 
 class _Look(NamedTuple):
-    kind: type
+    kind: type[Any]
     keys: tuple[Any, ...]
     sample_count: int
-    columns: tuple[tuple[type, torch.Size, torch.dtype], ...]
+    columns: tuple[tuple[type[Any], torch.Size, torch.dtype], ...]
 
 
 def _look(samples: list[Any], batch: Any) -> _Look | None:

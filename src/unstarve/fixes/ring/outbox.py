@@ -62,9 +62,8 @@ class Outbox:
         """Return what to send for `item`: a small pickle, or the name of the slot it was put in."""
         with self._lock:
             built_in, self._open = self._open, None
-        task, batch = item if type(item) is tuple and len(item) == 2 else (None, None)
-        if type(batch) is Filled:
-            return self._filled(task, batch)
+        if type(item) is tuple and len(item) == 2 and type(item[1]) is Filled:
+            return self._filled(*item)
         try:
             task, packed = self._packed(item)
         except Exception:  # Unfit, or not to be pickled: torch's own way sends it or says why it cannot
