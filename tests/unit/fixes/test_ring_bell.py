@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import queue
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -96,6 +97,17 @@ def test_every_ring_is_heard_once(patient: bool) -> None:
     assert its.heard(None)
     assert not its.heard(0)
     assert not its.heard(0.001)
+
+
+def test_a_thread_beside_the_one_that_trains_does_not_look() -> None:
+    its, time = Bell(CONTEXT), FakeTime()
+    its.patience = time.patience()
+    thread = threading.Thread(target=its.heard, args=(0.001,))
+    thread.start()
+    thread.join()
+    assert time.pauses == 0
+    assert not its.heard(0.001)
+    assert time.pauses > 0
 
 
 def test_a_message_of_somebody_who_was_killed_before_ringing_is_found() -> None:

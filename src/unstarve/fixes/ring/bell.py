@@ -12,6 +12,7 @@ itself looks a moment longer, for as long as looking has been worth it.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -79,6 +80,11 @@ class Bell:
             return True
         if timeout_s == 0:
             return False
-        if self.patience is not None and self.patience.sees(lambda: acquire(False)):
+        if self.patience is not None and _is_main_thread() and self.patience.sees(lambda: acquire(False)):
             return True
         return bool(acquire(True, timeout_s))
+
+
+def _is_main_thread() -> bool:
+    """Looking keeps the interpreter's lock: no other thread is to take it from the one that trains."""
+    return threading.current_thread() is threading.main_thread()
