@@ -28,6 +28,11 @@ class FakeTime:
         self.pauses += 1
         self.now_s += STEP_S
 
+    def give_way(self) -> None:
+        """Somebody else takes the core for a while."""
+        self.pauses += 1
+        self.now_s += 2 * bell._ALONE_S
+
     def after(self, wait_s: float) -> Callable[[], bool]:
         """What is there once so much time has passed."""
         end_s = self.now_s + wait_s
@@ -76,6 +81,15 @@ def test_they_become_no_rarer_than_that() -> None:
     patience = time.patience()
     looks(time, patience, 4 * bell._MOST_SKIPPED)
     assert len(looks(time, patience, 2 * (bell._MOST_SKIPPED + 1))) == 2
+
+
+def test_where_others_have_work_nobody_looks_for_long() -> None:
+    time = FakeTime()
+    patience = Patience(lambda: time.now_s, time.give_way)
+    assert not patience.sees(time.after(STEP_S))
+    assert time.pauses == 1
+    assert looks(time, patience, bell._MOST_SKIPPED) == []
+    assert looks(time, patience, 1) == [0]
 
 
 def test_a_look_that_was_worth_it_brings_the_next_ones_back() -> None:

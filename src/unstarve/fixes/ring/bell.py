@@ -19,6 +19,8 @@ from typing import Any
 
 _LOOK_S = 100e-6
 """What waking up may take: looking for longer costs more than it saves."""
+_ALONE_S = 50e-6
+"""A pause that takes longer was taken by somebody else: then this core is wanted for other work."""
 _MOST_SKIPPED = 1024
 """Waits without a look after many in vain: what is looked for comes at its own pace, then."""
 
@@ -26,7 +28,8 @@ _MOST_SKIPPED = 1024
 class Patience:
     """Decides how a process waits: by looking again and again, for a moment, or not at all.
 
-    A look that was in vain lets the next waits go to sleep at once: one, then two, four and so on.
+    A look that was in vain lets the next waits go to sleep at once: one, then two, four and so on; many where
+    others have work for this core.
     """
 
     def __init__(
@@ -42,12 +45,18 @@ class Patience:
         if self._to_skip:
             self._to_skip -= 1
             return False
-        end_s = self._clock() + _LOOK_S
-        while self._clock() < end_s:
+        now_s = self._clock()
+        end_s = now_s + _LOOK_S
+        while now_s < end_s:
             if is_there():
                 self._skip_next = 1
                 return True
+            before_s = now_s
             self._pause()  # whoever has work goes first
+            now_s = self._clock()
+            if now_s - before_s > _ALONE_S:
+                self._skip_next = _MOST_SKIPPED
+                break
         self._to_skip = self._skip_next
         self._skip_next = min(2 * self._skip_next, _MOST_SKIPPED)
         return False
