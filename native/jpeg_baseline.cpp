@@ -92,42 +92,7 @@ void BaselineJpeg::start(const Window &window) {
     row_pixels_ = divided_up(window.width + margin_, piece_pixels) * piece_pixels;
 }
 
-void BaselineJpeg::read_unit_row() {
-    const std::size_t row = unit_rows_read_;
-    const std::size_t end = row + 1 == end_unit_row_ ? end_unit_ : units_across_;
-    Bits bits = bits_;
-    for (std::size_t unit = 0; unit < end; ++unit) {
-        if (header_.restart_interval != 0 && units_to_restart_-- == 0) {
-            segments_.restart();
-            bits = segments_.bits();
-            first_numbers_ = {};
-            units_to_restart_ = header_.restart_interval - 1;
-        }
-        read_unit(bits, unit);
-    }
-    bits_ = bits;
-    finish_last_block();
-    ++unit_rows_read_;
-    for (std::size_t i = 1; i < header_.components && header_.across > 1; ++i) {
-        planes_[i].repeat_edges(row);
-    }
-}
-
-void BaselineJpeg::read_unit(Bits &bits, std::size_t unit) {
-    for (std::size_t i = 0; i < header_.components; ++i) {
-        const Plane &plane = planes_[i];
-        for (std::size_t y = 0; y < plane.blocks_down; ++y) {
-            for (std::size_t x = 0; x < plane.blocks_across; ++x) {
-                read_block(bits, i, unit_rows_read_ * plane.blocks_down + y, unit * plane.blocks_across + x);
-            }
-        }
-    }
-    if (bits.bits_read() > segments_.bit_count()) {
-        throw Unusual();
-    }
-}
-
-void BaselineJpeg::read_block(Bits &bits, std::size_t component, std::size_t row, std::size_t column) {
+[[gnu::always_inline]] inline void BaselineJpeg::read_block(Bits &bits, std::size_t component, std::size_t row, std::size_t column) {
     const Tables &tables = *tables_of_[component];
     Plane &plane = planes_[component];
     std::uint32_t &first_number = first_numbers_[component];
@@ -148,6 +113,41 @@ void BaselineJpeg::read_block(Bits &bits, std::size_t component, std::size_t row
     }
     numbers[0] = static_cast<std::int16_t>(first_number);
     finish_block(quantizers, out, plane.stride);
+}
+
+[[gnu::always_inline]] inline void BaselineJpeg::read_unit(Bits &bits, std::size_t unit) {
+    for (std::size_t i = 0; i < header_.components; ++i) {
+        const Plane &plane = planes_[i];
+        for (std::size_t y = 0; y < plane.blocks_down; ++y) {
+            for (std::size_t x = 0; x < plane.blocks_across; ++x) {
+                read_block(bits, i, unit_rows_read_ * plane.blocks_down + y, unit * plane.blocks_across + x);
+            }
+        }
+    }
+    if (bits.bits_read() > segments_.bit_count()) {
+        throw Unusual();
+    }
+}
+
+void BaselineJpeg::read_unit_row() {
+    const std::size_t row = unit_rows_read_;
+    const std::size_t end = row + 1 == end_unit_row_ ? end_unit_ : units_across_;
+    Bits bits = bits_;  // whose address nobody gets, so that it can live in registers
+    for (std::size_t unit = 0; unit < end; ++unit) {
+        if (header_.restart_interval != 0 && units_to_restart_-- == 0) {
+            segments_.restart();
+            bits = segments_.bits();
+            first_numbers_ = {};
+            units_to_restart_ = header_.restart_interval - 1;
+        }
+        read_unit(bits, unit);
+    }
+    bits_ = bits;
+    finish_last_block();
+    ++unit_rows_read_;
+    for (std::size_t i = 1; i < header_.components && header_.across > 1; ++i) {
+        planes_[i].repeat_edges(row);
+    }
 }
 
 void BaselineJpeg::finish_block(const std::uint16_t *quantizers, std::uint8_t *out, std::size_t stride) {

@@ -7,6 +7,12 @@
 
 namespace unstarve {
 
+// A number of 1–15 bits as JPEG writes it: those that begin with 0 are negative.
+inline std::int32_t signed_number(std::uint32_t read, unsigned size) {
+    const auto number = static_cast<std::int32_t>(read);
+    return number < 1 << (size - 1) ? number - (1 << size) + 1 : number;
+}
+
 // Reads eight bytes at a time, past the end too: whoever makes one leaves `bits_slack` bytes behind the last, and
 // looks at `bits_read` at least after each six blocks of 8×8.
 class Bits {
@@ -35,11 +41,10 @@ class Bits {
         count_ -= count;
     }
 
-    // A number of `size` bits as JPEG writes it, taken: those that begin with 0 are negative. The size is 1–15.
     std::int32_t take_value(unsigned size) {
-        const auto read = static_cast<std::int32_t>(top(size));
+        const std::uint32_t read = top(size);
         drop(size);
-        return read < 1 << (size - 1) ? read - (1 << size) + 1 : read;
+        return signed_number(read, size);
     }
 
     std::uint64_t bits_read() const { return static_cast<std::uint64_t>(at_ - from_) * 8 - count_; }
