@@ -139,7 +139,10 @@ def _cuts(boxes: Sequence[Box | None], flips: Sequence[bool]) -> NDArray[np.int6
 
 
 def _described(out: torch.Tensor, finish: Finish) -> tuple[Any, ...]:
-    """Return what compiled code must know of a batch: memory, height, width, item's bytes, layout, table, scaling."""
+    """Return what compiled code must know of a batch.
+
+    Memory, height, width, an item's bytes, layout, table, and mean and std where these make the table.
+    """
     memory = (out.data_ptr(), out.nbytes)
     table = finish.table(out.dtype)
     entries = b"" if table is None else _bytes_of(table)

@@ -48,7 +48,8 @@ class Finish:
             return None if dtype == torch.uint8 else values.to(dtype).contiguous()
         if dtype == torch.uint8:
             raise UsageError("mean and std make fractions of bytes: choose a floating-point type, not uint8")
-        mean, std = self.scaling()
+        scaling = self.scaling()
+        mean, std = scaling[0], scaling[1]
         if (std == 0).any():
             raise UsageError("std is 0 in a channel, and nothing can be divided by it")
         values = torch.arange(256, dtype=torch.float32).div(255)
