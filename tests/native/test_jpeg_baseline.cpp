@@ -75,13 +75,13 @@ void every_usual_jpeg_is_equal() {
                 Kind kind{97, 131, across, down};
                 kind.quality = quality;
                 kind.own_codes = own_codes;
-                windows_are_equal(ours, kind, random, 25);
+                windows_are_equal(ours, kind, random, 12);
                 kind.grey = true;
                 windows_are_equal(ours, kind, random, 5);
             }
         }
         for (unsigned side = 1; side < 40; ++side) {
-            windows_are_equal(ours, {side, 45 - side, across, down}, random, 6);
+            windows_are_equal(ours, {side, 45 - side, across, down}, random, 4);
         }
         for (const unsigned restart_rows : {1u, 2u}) {
             windows_are_equal(ours, {160, 128, across, down, false, false, restart_rows}, random, 25);
@@ -104,13 +104,18 @@ void what_is_unusual_is_left_to_libjpeg() {
 void damage_gives_no_other_pixels() {
     std::mt19937 random(4);
     BaselineJpeg ours;
+    std::vector<Bytes> files;
+    for (const auto &[across, down] : {std::pair{1, 1}, {2, 1}, {2, 2}}) {
+        for (const unsigned restart_rows : {0u, 1u, 2u}) {
+            files.push_back(jpeg_of({64, 80, across, down, false, false, restart_rows}));
+        }
+    }
+    const Window all{0, 0, 64, 80};
     unsigned refused = 0;
     for (unsigned i = 0; i < 3000; ++i) {
-        const Kind kind{64, 80, 1 + static_cast<int>(i % 2), 1 + static_cast<int>(i / 2 % 2 & i % 2), false, false, i % 3};
-        Bytes file = jpeg_of(kind);
+        Bytes file = files[i % files.size()];
         const std::size_t at = file.size() - 1 - random() % (file.size() * 2 / 3);
         file[at] = static_cast<std::uint8_t>(random());
-        const Window all{0, 0, kind.height, kind.width};
         try {
             ours.open(file.data(), file.size());
             const Bytes pixels = window_of(ours, all);
