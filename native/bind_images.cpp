@@ -22,8 +22,9 @@ using Memory = std::pair<std::uintptr_t, std::uint64_t>;  // address, bytes
 // One row per picture: whole, top, left, height, width, flip.
 using Cuts = nb::ndarray<const std::int64_t, nb::shape<-1, 6>, nb::device::cpu, nb::c_contig>;
 
-// Where and as what pictures are written: memory, height, width, bytes of an item, channels_last, table.
-using Out = std::tuple<Memory, std::size_t, std::size_t, std::size_t, bool, nb::bytes>;
+// Where and as what pictures are written: memory, height, width, bytes of an item, channels_last, table, and how that was
+// computed: the means and stds of three channels as floats, or nothing.
+using Out = std::tuple<Memory, std::size_t, std::size_t, std::size_t, bool, nb::bytes, nb::bytes>;
 
 std::vector<unstarve::Cut> cuts_of(const Cuts &cuts, std::size_t count) {
     if (cuts.shape(0) != count) {
@@ -38,7 +39,7 @@ std::vector<unstarve::Cut> cuts_of(const Cuts &cuts, std::size_t count) {
 }
 
 unstarve::Batch batch_of(const Out &out, std::size_t count) {
-    const auto &[memory, height, width, item_bytes, channels_last, table] = out;
+    const auto &[memory, height, width, item_bytes, channels_last, table, scaled] = out;
     constexpr std::size_t limit = std::size_t{1} << 20;  // a side no batch has: products cannot overflow
     if (height == 0 || width == 0 || height > limit || width > limit) {
         throw nb::value_error("the batch's pictures have no pixels or too many");
@@ -49,11 +50,17 @@ unstarve::Batch batch_of(const Out &out, std::size_t count) {
     if (item_bytes == 1 ? table.size() != 0 : table.size() != 3 * 256 * item_bytes) {
         throw nb::value_error("the table does not fit the batch's type");
     }
+    if (scaled.size() != 0 && (item_bytes != 4 || scaled.size() != sizeof(unstarve::Scaling))) {
+        throw nb::value_error("only floats are computed, by three means and three stds");
+    }
     if (count > memory.second / (3 * height * width * item_bytes)) {
         throw nb::value_error("the batch is too small for the pictures");
     }
     const auto *const entries = table.size() == 0 ? nullptr : static_cast<const std::byte *>(table.data());
-    return {{reinterpret_cast<std::byte *>(memory.first), height, width, item_bytes, channels_last, entries}};
+    const auto *const scaling = static_cast<const unstarve::Scaling *>(scaled.size() == 0 ? nullptr : scaled.data());
+    const bool computed = scaling != nullptr && unstarve::computes(*scaling, entries);
+    return {{reinterpret_cast<std::byte *>(memory.first), height, width, item_bytes, channels_last, entries,
+             computed ? scaling : nullptr}};
 }
 
 // Which pictures failed and why, and which are not for us.

@@ -63,7 +63,7 @@ std::vector<Result> for_each_picture(std::size_t count, unsigned threads,
         for (std::size_t at; (at = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
             results[at] = result_of(work, at, scratch);
         }
-        if (scratch.block.capacity() + scratch.rows.capacity() > max_kept_bytes) {
+        if (scratch.block.capacity() + scratch.rows.capacity() + scratch.baseline.kept_bytes() > max_kept_bytes) {
             scratch = Scratch();
         }
     };

@@ -7,6 +7,7 @@
 #include <functional>
 #include <vector>
 
+#include "jpeg_baseline.h"
 #include "picture.h"
 #include "pictures.h"
 #include "resize.h"
@@ -18,6 +19,7 @@ using PixelRows = std::array<std::uint8_t *, rows_at_once>;
 // Memory that a thread uses again from picture to picture.
 struct Scratch {
     Resizer resizer;
+    BaselineJpeg baseline;
     std::vector<std::uint8_t> rows;
     std::vector<std::uint8_t> block;
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "exif.h"
+#include "jpeg_header.h"
 
 namespace unstarve {
 namespace {
@@ -14,9 +15,6 @@ constexpr int exif_marker = JPEG_APP0 + 1;
 
 // More scans than any encoder writes, fewer than would keep a thread busy for minutes.
 constexpr int max_scans = 500;
-
-// Every block of 8×8 takes a bit at least, and with the oddest sampling eight blocks cover 32×32 pixels.
-constexpr std::uint64_t max_pixels_per_byte = 1024;
 
 constexpr char truncated[] = "truncated: the JPEG data end too early";
 
@@ -61,16 +59,6 @@ void limit_scans(j_common_ptr info) {
     if (info->is_decompressor && reinterpret_cast<j_decompress_ptr>(info)->input_scan_number > max_scans) {
         leave_with(info, "damaged JPEG: more scans than any picture needs");
     }
-}
-
-// Whether the marker that ends a JPEG comes after `from`. Within coded data no other pair of bytes looks like it.
-bool has_end(const std::uint8_t *from, const std::uint8_t *end) {
-    for (const std::uint8_t *at = end; at - from >= 2; --at) {
-        if (at[-2] == 0xFF && at[-1] == JPEG_EOI) {
-            return true;
-        }
-    }
-    return false;
 }
 
 }  // namespace
@@ -134,7 +122,7 @@ bool Jpeg::supported() const {
 // Before anything is allocated for the picture's size, and whether or not the window is before the damage.
 void Jpeg::check_complete() const {
     const std::uint64_t pixels = info_.image_width * std::uint64_t{info_.image_height};
-    if (pixels / max_pixels_per_byte > size_ || !has_end(source_.next_input_byte, end_)) {
+    if (pixels / max_pixels_per_byte > size_ || !has_jpeg_end(source_.next_input_byte, end_)) {
         throw PictureError(truncated);
     }
 }

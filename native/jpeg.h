@@ -12,9 +12,6 @@
 
 namespace unstarve {
 
-// Twice the number at which Pillow warns of a decompression bomb; fixes/images/pillow.py knows the same number.
-constexpr std::uint64_t max_pixels = 178'956'970;
-
 // Where libjpeg goes with an error.
 struct JpegErrors {
     jpeg_error_mgr manager;  // first: libjpeg hands back its address

@@ -12,13 +12,16 @@ namespace {
 
 constexpr char empty[] = "the file is empty";
 
-Extent upright(const Jpeg &jpeg) {
+// `AnyJpeg` is Jpeg or BaselineJpeg from here on: the same picture, decoded by libjpeg-turbo or by us.
+template <typename AnyJpeg>
+Extent upright(const AnyJpeg &jpeg) {
     const Extent stored = jpeg.stored();
     return is_turned(jpeg.orientation()) ? Extent{stored.width, stored.height} : stored;
 }
 
 // Where a window of the upright picture lies in the stored one: two opposite corners tell.
-Window stored_window(const Window &window, const Jpeg &jpeg) {
+template <typename AnyJpeg>
+Window stored_window(const Window &window, const AnyJpeg &jpeg) {
     const Extent stored = jpeg.stored();
     const Walk walk = upright_walk(jpeg.orientation(), stored.height, stored.width);
     const auto place = [&](std::size_t y, std::size_t x) {
@@ -40,12 +43,15 @@ void walk_row(const std::uint8_t *block, std::ptrdiff_t from, std::ptrdiff_t ste
     }
 }
 
+void start(Jpeg &jpeg, const Window &stored) { jpeg.start(stored, 4); }
+void start(BaselineJpeg &jpeg, const Window &stored) { jpeg.start(stored); }
+
 // Decodes a window of the upright picture and hands its rows of 4 bytes per pixel to `take`, a few at once, from
 // top to bottom.
-template <typename Take>
-void each_upright_rows(Jpeg &jpeg, const Window &window, Scratch &scratch, Take take) {
+template <typename AnyJpeg, typename Take>
+void each_upright_rows(AnyJpeg &jpeg, const Window &window, Scratch &scratch, Take take) {
     const Window stored = stored_window(window, jpeg);
-    jpeg.start(stored, 4);
+    start(jpeg, stored);
     const PixelRows rows = scratch.rows_for(std::max(jpeg.row_pixels(), window.width));
     const std::size_t margin_bytes = jpeg.margin_pixels() * 4;
     const bool as_stored = jpeg.orientation() == 1;
@@ -74,6 +80,15 @@ void each_upright_rows(Jpeg &jpeg, const Window &window, Scratch &scratch, Take 
     }
 }
 
+template <typename AnyJpeg>
+void cut_from(AnyJpeg &jpeg, const Cut &cut, const Target &target, Scratch &scratch) {
+    const Window window = window_of(cut, upright(jpeg));
+    scratch.resizer.start(window.height, window.width, cut.flip, target);
+    each_upright_rows(jpeg, window, scratch, [&](const std::uint8_t *const *rows, std::size_t count) {
+        scratch.resizer.add_rows(rows, count);
+    });
+}
+
 Outcome decode_cut(const Encoded &picture, const Cut &cut, const Target &target, Scratch &scratch) {
     if (picture.size == 0) {
         throw PictureError(empty);
@@ -81,15 +96,18 @@ Outcome decode_cut(const Encoded &picture, const Cut &cut, const Target &target,
     if (!looks_like_jpeg(picture.data, picture.size)) {
         return Outcome::not_for_us;
     }
+    try {
+        scratch.baseline.open(picture.data, picture.size);
+        cut_from(scratch.baseline, cut, target, scratch);
+        return Outcome::decoded;
+    } catch (const Unusual &) {
+        // What was written so far is written again.
+    }
     Jpeg jpeg(picture.data, picture.size);
     if (!jpeg.supported()) {
         return Outcome::not_for_us;
     }
-    const Window window = window_of(cut, upright(jpeg));
-    scratch.resizer.start(window.height, window.width, cut.flip, target);
-    each_upright_rows(jpeg, window, scratch, [&](const std::uint8_t *const *rows, std::size_t count) {
-        scratch.resizer.add_rows(rows, count);
-    });
+    cut_from(jpeg, cut, target, scratch);
     return Outcome::decoded;
 }
 

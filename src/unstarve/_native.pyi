@@ -57,7 +57,7 @@ def read_files(
 # `out` is memory, height, width, bytes of an item, channels_last, table of what becomes of each byte.
 # Twin: `fixes.images.pillow`.
 _Memory = tuple[int, int]
-_Out = tuple[_Memory, int, int, int, bool, bytes]
+_Out = tuple[_Memory, int, int, int, bool, bytes, bytes]
 
 def cut_pixels(
     wholes: list[tuple[_Memory, int, int]], cuts: NDArray[np.int64], out: _Out, threads: int

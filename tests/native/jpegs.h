@@ -20,6 +20,8 @@ struct Kind {
     unsigned restart_rows = 0;
     int orientation = 0;
     J_COLOR_SPACE colours = JCS_YCbCr;
+    int quality = 85;
+    bool own_codes = false;  // Huffman codes made for this picture
 };
 
 inline std::vector<std::uint8_t> exif_with(int orientation) {
@@ -42,7 +44,8 @@ inline std::vector<std::uint8_t> jpeg_of(const Kind &kind) {
     info.in_color_space = kind.grey ? JCS_GRAYSCALE : cmyk ? JCS_CMYK : JCS_RGB;
     jpeg_set_defaults(&info);
     jpeg_set_colorspace(&info, kind.grey ? JCS_GRAYSCALE : kind.colours);
-    jpeg_set_quality(&info, 85, TRUE);
+    jpeg_set_quality(&info, kind.quality, TRUE);
+    info.optimize_coding = kind.own_codes ? TRUE : FALSE;
     if (!kind.grey) {
         info.comp_info[0].h_samp_factor = kind.across;
         info.comp_info[0].v_samp_factor = kind.down;

@@ -20,6 +20,10 @@ std::vector<Bytes> seeds() {
             files.push_back(jpeg_of({61, 83, across, down, progressive}));
             files.push_back(jpeg_of({24, 17, across, down, progressive, false, 1, 6}));
         }
+        Kind dense{40, 48, 2, 2, progressive};
+        dense.quality = 100;
+        dense.own_codes = true;
+        files.push_back(jpeg_of(dense));
         files.push_back(jpeg_of({33, 50, 1, 1, progressive, true}));
         files.push_back(jpeg_of({1, 1, 2, 2, progressive}));
     }

@@ -174,9 +174,50 @@ void every_layout_holds_the_same() {
     }
 }
 
+// The table as torch computes it, step by step in floats.
+std::vector<float> table_of(const unstarve::Scaling &scaling) {
+    std::vector<float> table(3 * 256);
+    for (std::size_t i = 0; i < table.size(); ++i) {
+        const float share = static_cast<float>(i % 256) / 255.0f;
+        const float centred = share - scaling.mean[i / 256];
+        table[i] = centred / scaling.std[i / 256];
+    }
+    return table;
+}
+
+void what_is_computed_is_what_is_looked_up() {
+    const Bytes pixels = noise(40 * 50 * 3, 7);
+    std::mt19937 random(8);
+    std::uniform_real_distribution<float> between(0.01f, 1.0f);
+    for (int i = 0; i < 50; ++i) {
+        unstarve::Scaling scaling{{0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f}};
+        for (std::size_t channel = 0; channel < 3 && i > 0; ++channel) {
+            scaling.mean[channel] = between(random);
+            scaling.std[channel] = between(random);
+        }
+        std::vector<float> table = table_of(scaling);
+        const auto *const entries = reinterpret_cast<const std::byte *>(table.data());
+        if (!unstarve::computes(scaling, entries)) {
+            continue;  // another processor, or numbers that are looked up
+        }
+        const std::size_t width = 8 + random() % 30;
+        std::vector<float> looked_up(3 * 20 * width);
+        std::vector<float> computed(looked_up.size());
+        for (auto *const out : {&looked_up, &computed}) {
+            const unstarve::Batch batch{{reinterpret_cast<std::byte *>(out->data()), 20, width, 4, false, entries,
+                                         out == &computed ? &scaling : nullptr}};
+            unstarve::cut_pixels({{pixels.data(), 40, 50}}, {{true, 0, 0, 0, 0, false}}, batch, 1);
+        }
+        CHECK(std::memcmp(looked_up.data(), computed.data(), computed.size() * sizeof(float)) == 0);
+        table[256 + random() % 256] += 0.001f;
+        CHECK(!unstarve::computes(scaling, entries));
+    }
+}
+
 }  // namespace
 
 int main() {
+    what_is_computed_is_what_is_looked_up();
     weights_sum_up_to_one();
     the_same_size_changes_nothing_and_a_flip_mirrors();
     one_colour_stays_that_colour();

@@ -65,7 +65,7 @@ def decode_cuts(
     for_pillow: Sequence[int] = range(len(pictures))
     if (compiled := _compiled()) is not None:
         failures, for_pillow = compiled.decode_cuts(
-            list(pictures), _cuts(boxes, flips), _described(out, table), threads
+            list(pictures), _cuts(boxes, flips), _described(out, finish), threads
         )
         for at, trouble in failures:
             errors[at] = ImageError(trouble)
@@ -114,7 +114,7 @@ def cut(
     table = finish.table(out.dtype)
     if (compiled := native()) is not None:
         memory = [((whole.data_ptr(), whole.nbytes), *whole.shape[:2]) for whole in wholes]
-        compiled.cut_pixels(memory, _cuts(boxes, flips), _described(out, table), threads)
+        compiled.cut_pixels(memory, _cuts(boxes, flips), _described(out, finish), threads)
         return
 
     def cut_by_pillow(at: int) -> None:
@@ -138,11 +138,20 @@ def _cuts(boxes: Sequence[Box | None], flips: Sequence[bool]) -> NDArray[np.int6
     return np.array(rows, np.int64).reshape(-1, 6)
 
 
-def _described(out: torch.Tensor, table: torch.Tensor | None) -> tuple[Any, ...]:
-    """Return what compiled code must know of a batch: memory, height, width, item's bytes, layout, table."""
+def _described(out: torch.Tensor, finish: Finish) -> tuple[Any, ...]:
+    """Return what compiled code must know of a batch.
+
+    Memory, height, width, an item's bytes, layout, table, and mean and std where these make the table.
+    """
     memory = (out.data_ptr(), out.nbytes)
-    entries = b"" if table is None else table.view(torch.uint8).numpy().tobytes()
-    return memory, *out.shape[2:], out.element_size(), not out.is_contiguous(), entries
+    table = finish.table(out.dtype)
+    entries = b"" if table is None else _bytes_of(table)
+    scaling = _bytes_of(finish.scaling()) if out.dtype == torch.float32 and finish.is_scaling else b""
+    return memory, *out.shape[2:], out.element_size(), not out.is_contiguous(), entries, scaling
+
+
+def _bytes_of(tensor: torch.Tensor) -> bytes:
+    return tensor.view(torch.uint8).numpy().tobytes()
 
 
 def _measured_by_pillow(picture: Buffer) -> tuple[int, int] | ImageError:

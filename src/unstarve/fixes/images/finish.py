@@ -25,6 +25,15 @@ class Finish:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
 
+    @property
+    def is_scaling(self) -> bool:
+        """Whether values change at all."""
+        return self.mean is not None or self.std is not None
+
+    def scaling(self) -> torch.Tensor:
+        """Return mean and std of each channel, float32 [2, 3]."""
+        return torch.stack([_channels(self.mean, 0.0, "mean"), _channels(self.std, 1.0, "std")])
+
     @lru_cache(maxsize=32)  # noqa: B019  # few and small; each is made for every picture otherwise
     def table(self, dtype: torch.dtype) -> torch.Tensor | None:
         """Return what each channel makes of each byte, [3, 256] of `dtype`; None where bytes stay bytes.
@@ -34,12 +43,13 @@ class Finish:
         """
         if dtype not in DTYPES:
             raise UsageError(f"pictures are written as uint8, float32, float16 or bfloat16, not as {dtype}")
-        if self.mean is None and self.std is None:
+        if not self.is_scaling:
             values = torch.arange(256, dtype=torch.float32).expand(CHANNELS, 256)
             return None if dtype == torch.uint8 else values.to(dtype).contiguous()
         if dtype == torch.uint8:
             raise UsageError("mean and std make fractions of bytes: choose a floating-point type, not uint8")
-        mean, std = _channels(self.mean, 0.0, "mean"), _channels(self.std, 1.0, "std")
+        scaling = self.scaling()
+        mean, std = scaling[0], scaling[1]
         if (std == 0).any():
             raise UsageError("std is 0 in a channel, and nothing can be divided by it")
         values = torch.arange(256, dtype=torch.float32).div(255)
