@@ -88,7 +88,7 @@ def test_where_others_have_work_nobody_looks_for_long() -> None:
     patience = Patience(lambda: time.now_s, time.give_way)
     assert not patience.sees(time.after(STEP_S))
     assert time.pauses == 1
-    assert looks(time, patience, bell._MOST_SKIPPED) == []
+    assert looks(time, patience, bell._SKIPPED_AMONG_OTHERS) == []
     assert looks(time, patience, 1) == [0]
 
 

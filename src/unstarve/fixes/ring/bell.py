@@ -21,6 +21,8 @@ _LOOK_S = 100e-6
 """What waking up may take: looking for longer costs more than it saves."""
 _ALONE_S = 50e-6
 """A pause that takes longer was taken by somebody else: then this core is wanted for other work."""
+_SKIPPED_AMONG_OTHERS = 64
+"""Waits without a look after that."""
 _MOST_SKIPPED = 1024
 """Waits without a look after many in vain: what is looked for comes at its own pace, then."""
 
@@ -55,7 +57,7 @@ class Patience:
             self._pause()  # whoever has work goes first
             now_s = self._clock()
             if now_s - before_s > _ALONE_S:
-                self._skip_next = _MOST_SKIPPED
+                self._skip_next = max(self._skip_next, _SKIPPED_AMONG_OTHERS)
                 break
         self._to_skip = self._skip_next
         self._skip_next = min(2 * self._skip_next, _MOST_SKIPPED)
