@@ -22,8 +22,8 @@ using Memory = std::pair<std::uintptr_t, std::uint64_t>;  // address, bytes
 // One row per picture: whole, top, left, height, width, flip.
 using Cuts = nb::ndarray<const std::int64_t, nb::shape<-1, 6>, nb::device::cpu, nb::c_contig>;
 
-// Where and as what pictures are written: memory, height, width, bytes of an item, channels_last, table, and how that was
-// computed: the means and stds of three channels as floats, or nothing.
+// Where and as what pictures are written: memory, height, width, bytes of an item, channels_last, table, and how that
+// was computed: the means and stds of three channels as floats, or nothing.
 using Out = std::tuple<Memory, std::size_t, std::size_t, std::size_t, bool, nb::bytes, nb::bytes>;
 
 std::vector<unstarve::Cut> cuts_of(const Cuts &cuts, std::size_t count) {

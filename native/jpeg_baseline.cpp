@@ -92,7 +92,8 @@ void BaselineJpeg::start(const Window &window) {
     row_pixels_ = divided_up(window.width + margin_, piece_pixels) * piece_pixels;
 }
 
-[[gnu::always_inline]] inline void BaselineJpeg::read_block(Bits &bits, std::size_t component, std::size_t row, std::size_t column) {
+[[gnu::always_inline]] inline void BaselineJpeg::read_block(Bits &bits, std::size_t component,
+                                                                     std::size_t row, std::size_t column) {
     const Tables &tables = *tables_of_[component];
     Plane &plane = planes_[component];
     std::uint32_t &first_number = first_numbers_[component];

@@ -37,8 +37,8 @@ struct Plane {
     void repeat_edges(std::size_t unit_row);
 };
 
-// Its pixels are those of libjpeg-turbo. Whatever it meets that is damaged or unusual, it throws Unusual: the picture is
-// then for libjpeg-turbo, from the start. Used again from picture to picture, it keeps memory and tables.
+// Its pixels are those of libjpeg-turbo. Where it meets anything damaged or unusual it throws Unusual: the picture is then
+// for libjpeg-turbo, from the start. Used again from picture to picture, it keeps memory and tables.
 class BaselineJpeg {
   public:
     // Reads the header. The bytes of the file must stay until its last row is read.

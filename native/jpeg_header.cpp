@@ -118,7 +118,7 @@ class Reading {
             for (const std::uint8_t some : code.counts) {
                 count += some;
             }
-            expect(count <= 256);
+            expect(count > 0 && count <= 256);
             std::memcpy(code.symbols.data(), segment.take(count), count);
             codes_[number >> 4][number & 3] = code;
             has_codes_[number >> 4] |= 1u << (number & 3);

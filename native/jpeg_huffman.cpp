@@ -8,7 +8,8 @@ namespace {
 
 // What is seen of a code of `length` bits, a run and a size, by all the looks that begin with it.
 template <std::size_t count>
-void fill_looks(std::array<Look, count> &looks, unsigned look_bits, std::size_t code, unsigned length, unsigned symbol) {
+void fill_looks(std::array<Look, count> &looks, unsigned look_bits, std::size_t code, unsigned length,
+                unsigned symbol) {
     const unsigned run = symbol >> 4;
     const unsigned size = symbol & 15;
     const unsigned left = look_bits - length;

@@ -110,8 +110,8 @@ class AcTable {
     static constexpr unsigned look_bits = 10;
     std::array<Look, 1 << look_bits> looks_{};
 
-    // Several numbers at once, of up to 16 bits in all: 5 bits how many to drop, 7 how many places to go on, 1 whether the
-    // block ends there. Such an end is counted as a place, so that a sum tells whether all of it is within the block.
+    // Several numbers at once, of up to 16 bits in all: 5 bits how many to drop, 7 how many places to go on, 1 whether
+    // the block ends there. Such an end is counted as a place, so that a sum tells whether all of it is within the block.
     static constexpr unsigned skip_bits = 11;
     static constexpr unsigned most_skipped = 16;
     static constexpr unsigned skip_ends = 1 << 12;

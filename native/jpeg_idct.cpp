@@ -175,9 +175,9 @@ UNSTARVE_AVX2 void store_two(__m128i samples, std::uint8_t *out, std::size_t str
     const __m256i right[2] = {_mm256_unpacklo_epi16(right01, right23), _mm256_unpackhi_epi16(right01, right23)};
     const __m256i middle = _mm256_set1_epi8(static_cast<char>(-128));
     for (std::size_t i = 0; i < 4; ++i) {
-        const __m256i samples = _mm256_add_epi8(
-            i % 2 == 0 ? _mm256_unpacklo_epi32(left[i / 2], right[i / 2]) : _mm256_unpackhi_epi32(left[i / 2], right[i / 2]),
-            middle);
+        const __m256i two_lines = i % 2 == 0 ? _mm256_unpacklo_epi32(left[i / 2], right[i / 2])
+                                             : _mm256_unpackhi_epi32(left[i / 2], right[i / 2]);
+        const __m256i samples = _mm256_add_epi8(two_lines, middle);
         store_two(_mm256_castsi256_si128(samples), one.out + i * 2 * one.stride, one.stride);
         store_two(_mm256_extracti128_si256(samples, 1), other.out + i * 2 * other.stride, other.stride);
     }
@@ -206,7 +206,7 @@ TwoBlocks best_two_blocks() {
 
 void flat_block(std::int32_t number, std::uint16_t quantizer, std::uint8_t *out, std::size_t stride) {
     const std::int32_t sample = wrapped(wrapped(number) * quantizer);
-    const std::int32_t second = (saturated(sample * 4) + 16) >> 5;  // both passes, as far as they are not multiplied away
+    const std::int32_t second = (saturated(sample * 4) + 16) >> 5;  // what is left of both passes
     const int level = std::clamp(second, -128, 127) + 128;
     for (std::size_t y = 0; y < 8; ++y) {
         std::memset(out + y * stride, level, 8);

@@ -14,8 +14,8 @@ struct Block {
     std::size_t stride;
 };
 
-// What libjpeg-turbo's "slow" transform makes of two blocks, to the last bit. Like its vectors it computes with 16 bits in
-// places, which only numbers of damaged files leave.
+// What libjpeg-turbo's "slow" transform makes of two blocks, to the last bit. As there, sums have 16 bits in places,
+// which only numbers of damaged files overflow.
 using TwoBlocks = void (*)(const Block &one, const Block &other);
 
 // Whatever the processor, the same bytes.

@@ -9,8 +9,8 @@
 
 namespace unstarve {
 
-// In the file a zero follows each byte of 0xFF. One pass over a segment takes these out, so that reading bits need not look
-// for them.
+// In the file a zero follows each byte of 0xFF. One pass over a segment takes these out, so that reading bits need not
+// look for them.
 class CodedSegments {
   public:
     // From `coded` to `end` of the file. Throws Unusual where there is no marker at the end of the segment.
