@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.utils.data import get_worker_info
 
 from unstarve.errors import UsageError
 from unstarve.fixes.images.making import Made, make_batch, make_one
 from unstarve.fixes.images.reading import named, read_bytes
 from unstarve.fixes.images.recipe import RATIO, SCALE, Crop, recipe_of
+from unstarve.fixes.images.sample import PictureTensor
 
 
 class DecodeCrop:
@@ -54,7 +56,8 @@ class DecodeCrop:
 
     def __call__(self, picture: Any) -> torch.Tensor:
         """Return a path's or a file's bytes' picture as a tensor of its own."""
-        return _whole(make_one(_bytes_of(picture), self._recipe), [picture])[0]
+        made = _whole(make_one(_bytes_of(picture), self._recipe), [picture])[0]
+        return made if get_worker_info() is None else made.as_subclass(PictureTensor)
 
     def batch(self, pictures: Sequence[Any]) -> torch.Tensor:
         """Return pictures as one tensor, [n, 3, height, width]; what is random is drawn in their order."""
