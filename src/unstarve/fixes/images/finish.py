@@ -45,6 +45,12 @@ class Finish:
         values = torch.arange(256, dtype=torch.float32).div(255)
         return ((values - mean[:, None]) / std[:, None]).to(dtype).contiguous()
 
+    @lru_cache(maxsize=32)  # noqa: B019  # as above
+    def entries(self, dtype: torch.dtype) -> bytes:
+        """Return the table's memory as compiled code takes it: nothing where bytes stay bytes."""
+        table = self.table(dtype)
+        return b"" if table is None else table.view(torch.uint8).numpy().tobytes()
+
 
 def _channels(numbers: tuple[float, ...] | None, default: float, name: str) -> torch.Tensor:
     given = (default,) if numbers is None else tuple(numbers)

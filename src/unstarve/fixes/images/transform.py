@@ -46,8 +46,11 @@ class DecodeCrop:
         std: Sequence[float] | None = None,
         dtype: torch.dtype = torch.float32,
         memory_format: torch.memory_format = torch.contiguous_format,
+        exif: bool = True,
     ) -> None:
-        self._recipe = recipe_of(crop, size, scale, ratio, flip, resize, mean, std, dtype, memory_format)
+        self._recipe = recipe_of(
+            crop, size, scale, ratio, flip, resize, mean, std, dtype, memory_format, exif=exif
+        )
 
     @property
     def draws(self) -> bool:
