@@ -13,8 +13,8 @@ from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_f
 
 from unstarve.fixes.lending import Lender
 
-# As many as torch's loader lets a worker have under way by default, and what a training loop may hold.
-_lend = Lender(4)
+# Made where none is free: as many as a worker has batches under way, seldom all of these.
+_lend = Lender(16)
 
 
 class PictureTensor(torch.Tensor):
