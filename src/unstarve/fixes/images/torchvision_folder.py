@@ -62,7 +62,7 @@ def arguments_of(dataset: Any) -> dict[str, Any]:
     steps = getattr(dataset.transform, "transforms", None)
     if steps is None:
         raise UsageError("its transform must be a Compose of transforms that are known here")
-    return {"root": dataset.root} | _known(list(steps))
+    return {"root": dataset.root, "exif": False} | _known(list(steps))
 
 
 def _known(steps: list[Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Subset
 
 import unstarve
 from picture_folders import make_folder
+from sample_pictures import picture
 from torchvision_here import torchvision_here
 from unstarve.errors import UsageError
 
@@ -105,3 +106,18 @@ def test_options_are_added_to_what_the_transforms_say(root: Path) -> None:
     )
     dataset = unstarve.ImageFolderDataset.like(vision.datasets.ImageFolder(root, transform), cache="ram")
     assert "decoded: " in repr(dataset)
+
+
+def test_a_folder_that_is_taken_over_turns_no_picture_as_torchvision_turns_none(tmp_path: Path) -> None:
+    vision, steps = torchvision_here(), torchvision_here().transforms
+    (tmp_path / "class").mkdir()
+    (tmp_path / "class" / "turned.jpg").write_bytes(picture(64, 90, orientation=6))
+    theirs = vision.datasets.ImageFolder(
+        tmp_path, steps.Compose([steps.Resize(48), steps.CenterCrop(48), steps.ToTensor()])
+    )
+    ours = unstarve.ImageFolderDataset.like(theirs)
+    assert (ours[0][0] - theirs[0][0]).abs().mean() < 1 / 255
+    turned = unstarve.ImageFolderDataset.like(theirs, exif=True)[0][0]
+    assert (turned.rot90(1, (1, 2)) - theirs[0][0]).abs().mean() < 2 / 255
+    by_transform = unstarve.DecodeCrop(48, "center", resize=48, exif=False)
+    assert torch.equal(by_transform(tmp_path / "class" / "turned.jpg"), ours[0][0])
