@@ -43,7 +43,8 @@ class TunedLoader:
             return {}
         chosen = self.tuning.chosen
         depth = {} if chosen.prefetch_factor is None else {"prefetch_factor": chosen.prefetch_factor}
-        return {"num_workers": chosen.num_workers, **depth}
+        pictures = {"pictures": True} if chosen.pictures else {}
+        return {"num_workers": chosen.num_workers, **depth, **pictures}
 
     def change(self) -> dict[str, Setting]:
         """The arguments to set; empty where the present ones are the answer."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unstarve.fixes.autotune.aim import (
     CONTENT,
@@ -26,6 +26,8 @@ WORTH = 1.02
 """A gain below this is not worth a change."""
 _AS_GOOD = 0.98
 """Of the best speed: a setting that reaches it with fewer workers is preferred."""
+_OTHER_PIXELS = 1.05
+"""What reading pictures in another way has to gain over anything else that was tried: pixels differ a bit."""
 _DEPTH = 2
 """torch's own default."""
 _DEEP = 8
@@ -52,6 +54,8 @@ class Bounds:
     """Batches may be made without workers where the user has some."""
     several: bool = True
     """There may be more than one worker where the user has at most one."""
+    pictures: bool = False
+    """Those of an image folder may be read by unstarve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,8 @@ class Search:
         self._bounds = bounds
         self._windows: dict[LoaderSettings, list[Window]] = {}
         self._content = False
+        self._pictures = present.pictures
+        """What is tried now is with pictures read by unstarve."""
         self._pairs = 0
 
     def run(self) -> Generator[LoaderSettings, Window, Found]:
@@ -81,6 +87,8 @@ class Search:
         if not self._content:
             if self._bounds.workers:
                 yield from self._try_workers(first)
+            if self._bounds.pictures and not self._pictures:
+                yield from self._try_pictures()
             yield from self._try_depths()
         yield from self._confirm(self.best)
         return self.conclude()
@@ -93,8 +101,8 @@ class Search:
     @property
     def best(self) -> LoaderSettings:
         """The smallest setting that was about as fast as the fastest."""
-        fastest = min(self._period_s(settings) for settings in self._windows)
-        as_good = [one for one in self._windows if fastest / self._period_s(one) >= _AS_GOOD]
+        fastest = min(self._price_s(settings) for settings in self._windows)
+        as_good = [one for one in self._windows if fastest / self._price_s(one) >= _AS_GOOD]
         return min(as_good, key=lambda one: (one.num_workers, one.prefetch_factor or 0))
 
     def conclude(self) -> Found:
@@ -134,11 +142,24 @@ class Search:
             if there.period_s > _AS_GOOD * here.period_s:
                 break
             here = there
-        if self._bounds.none and not self._has_tried(0):
+        if self._bounds.none and not self._pictures and not self._has_tried(0):
             best = self._windows[self.best][-1]
             if none_may_do(best, best.period_s):
                 yield from self._try(LoaderSettings(0))
         yield from self._look_around()
+
+    def _try_pictures(self) -> Generator[LoaderSettings, Window, None]:
+        """Let unstarve read the pictures, in a thread per core or more; look around where that is best."""
+        best = self._windows[self.best][-1]
+        if is_content(best, self._bounds.machine):
+            return
+        self._pictures = True
+        settings = self._settings(max(int(self._bounds.machine.cores), best.settings.num_workers, 1))
+        if settings is not None:
+            yield from self._try(settings)
+        if self.best.pictures:
+            yield from self._look_around()
+        self._pictures = self.best.pictures
 
     def _look_around(self) -> Generator[LoaderSettings, Window, None]:
         """More, then fewer workers than the best has, as long as that is better."""
@@ -151,7 +172,7 @@ class Search:
                 if settings is None or self._has_tried(settings.num_workers):
                     break
                 yield from self._try(settings)
-                if self.best.num_workers != settings.num_workers:
+                if self.best.makers != settings.makers:
                     break
 
     def _try_depths(self) -> Generator[LoaderSettings, Window, None]:
@@ -162,10 +183,10 @@ class Search:
             return
         while depth < _DEEP:
             depth = _DEEP if depth == _DEPTH else min(depth * 2, _DEEP)
-            settings = LoaderSettings(count, depth)
+            settings = replace(best.settings, prefetch_factor=depth)
             while not self._bounds.fits(settings) and depth > 1:
                 depth //= 2
-                settings = LoaderSettings(count, depth)
+                settings = replace(best.settings, prefetch_factor=depth)
             if settings in self._windows:
                 return
             yield from self._try(settings)
@@ -187,23 +208,28 @@ class Search:
     def _settings(self, count: int) -> LoaderSettings | None:
         """So many workers, or as many as there may be; None where none may."""
         bounds = self._bounds
+        if count <= 0 and self._pictures:
+            return None
         if count <= 0:
             return LoaderSettings(0) if bounds.none or self.own.num_workers == 0 else None
         count = min(count, bounds.machine.most_workers)
         if not bounds.several and self.own.num_workers <= 1:
             count = 1
         depth = self._present.prefetch_factor or _DEPTH
-        while count > 0 and not bounds.fits(LoaderSettings(count, depth)):
+        while count > 0 and not bounds.fits(LoaderSettings(count, depth, self._pictures)):
             count = count * 3 // 4
-        return LoaderSettings(count, depth) if count > 0 else None
+        return LoaderSettings(count, depth, self._pictures) if count > 0 else None
 
     # --- what is known ---
 
     def _has_tried(self, count: int) -> bool:
-        return any(settings.num_workers == count for settings in self._windows)
+        return any(settings.makers == (self._pictures, count) for settings in self._windows)
 
     def _period_s(self, settings: LoaderSettings) -> float:
         return self._windows[settings][-1].period_s
+
+    def _price_s(self, settings: LoaderSettings) -> float:
+        return self._period_s(settings) * (_OTHER_PIXELS if settings.pictures else 1.0)
 
     def _gain(self, settings: LoaderSettings) -> Change | None:
         """Against the user's own: the last windows of each, as conditions may have changed meanwhile."""
