@@ -105,3 +105,32 @@ def test_options_are_added_to_what_the_transforms_say(root: Path) -> None:
     )
     dataset = unstarve.ImageFolderDataset.like(vision.datasets.ImageFolder(root, transform), cache="ram")
     assert "decoded: " in repr(dataset)
+
+
+def test_a_subset_is_taken_over_as_one(root: Path) -> None:
+    vision = torchvision_here()
+    transform = vision.transforms.Compose(
+        [vision.transforms.RandomResizedCrop(24), vision.transforms.ToTensor()]
+    )
+    theirs = Subset(vision.datasets.ImageFolder(root, transform), [7, 2, 5])
+    ours = unstarve.ImageFolderDataset.like(theirs)
+    assert [ours[at][1] for at in range(3)] == [theirs[at][1] for at in range(3)]
+    assert isinstance(ours.dataset, unstarve.ImageFolderDataset)
+
+
+def test_a_dataset_with_other_samples_than_its_folder_is_refused(root: Path) -> None:
+    vision = torchvision_here()
+    transform = vision.transforms.Compose(
+        [vision.transforms.RandomResizedCrop(24), vision.transforms.ToTensor()]
+    )
+    dataset = vision.datasets.ImageFolder(root, transform)
+    dataset.samples = dataset.samples[::2]
+    with pytest.raises(UsageError, match="samples are not those of the folder"):
+        unstarve.ImageFolderDataset.like(dataset)
+
+
+def test_a_transform_that_chooses_among_others_is_no_compose(root: Path) -> None:
+    steps = torchvision_here().transforms
+    chooses = steps.RandomChoice([steps.RandomResizedCrop(24), steps.ToTensor()])
+    with pytest.raises(UsageError, match="must be a Compose"):
+        unstarve.ImageFolderDataset.like(torchvision_here().datasets.ImageFolder(root, chooses))
