@@ -16,7 +16,7 @@ from unstarve.errors import UsageError
 from unstarve.fixes.autotune.seen import Seen
 from unstarve.fixes.autotune.stream import Stream
 from unstarve.fixes.engines import threads
-from unstarve.fixes.images.torchvision_folder import is_folder, stand_in_for
+from unstarve.fixes.images.torchvision_folder import is_folder, picture_not_upright, stand_in_for
 from unstarve.model import LoaderSettings
 
 _PROBE = LoaderSettings(1, 1, pictures=True)
@@ -27,9 +27,13 @@ def why_not(loader: DataLoader[Any]) -> str | None:
     if not is_folder(loader.dataset):
         return ""
     try:
-        return threads.why_not(_SeenPictures(loader, Stream(iter(())), _PROBE, 0))  # type: ignore[arg-type] # as a crew sees it
+        reason = threads.why_not(_SeenPictures(loader, Stream(iter(())), _PROBE, 0))  # type: ignore[arg-type] # as a crew sees it
     except UsageError as error:
         return str(error)
+    if reason is not None:
+        return reason
+    turned = picture_not_upright(loader.dataset)
+    return None if turned is None else f"it would turn pictures upright that say how they were held: {turned}"
 
 
 class _SeenPictures(Seen):

@@ -22,6 +22,7 @@ MAX_PIXELS = 178_956_970
 _TOO_LARGE = f"more than the {MAX_PIXELS} pixels that are decoded"
 
 _ORIENTATION = 0x0112
+_MIRRORED = (2, 3, 4)
 _TURNED = (5, 6, 7, 8)  # orientations in which the stored rows are upright columns
 
 
@@ -40,6 +41,12 @@ def measure(picture: Buffer) -> tuple[int, int]:
         image = _open(picture)
         width, height = image.size
         return (width, height) if image.getexif().get(_ORIENTATION) in _TURNED else (height, width)
+
+
+def is_upright(picture: Buffer) -> bool:
+    """Whether the picture is stored the way it is to be seen; only the header is read."""
+    with _trouble_named():
+        return _open(picture).getexif().get(_ORIENTATION, 1) not in (*_MIRRORED, *_TURNED)
 
 
 def decode(picture: Buffer) -> Image.Image:

@@ -12,10 +12,14 @@ from typing import Any
 import torch
 from torch.utils.data import Subset
 
-from unstarve.errors import UsageError
+from unstarve.errors import ImageError, UsageError
+from unstarve.fixes.images.pillow import is_upright
+from unstarve.fixes.images.reading import read_bytes
 from unstarve.fixes.images.transform import DecodeCrop
 
 _FOLDERS = "torchvision.datasets.folder"
+_LOOKED_AT = 32
+"""Pictures of a folder that are looked at, to tell of all."""
 
 
 class FolderBatches:
@@ -63,6 +67,20 @@ def stand_in_for(dataset: Any) -> Any:
     arguments = arguments_of(dataset)
     del arguments["root"]
     return FolderBatches(dataset.samples, DecodeCrop(**arguments))
+
+
+def picture_not_upright(dataset: Any) -> str | None:
+    """Return the file of a picture that ours would turn (EXIF) and torchvision does not, if a few tell."""
+    whole: Any = dataset
+    while type(whole) is Subset:
+        whole = whole.dataset
+    for path, _ in whole.samples[:: max(len(whole.samples) // _LOOKED_AT, 1)]:
+        try:
+            if not is_upright(read_bytes(path)):
+                return str(path)
+        except (ImageError, OSError):  # not for us to say: who reads it will
+            continue
+    return None
 
 
 def _is_plain_folder(dataset: Any) -> bool:

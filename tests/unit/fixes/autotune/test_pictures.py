@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from PIL import Image
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 import unstarve
@@ -189,6 +190,18 @@ def test_what_unstarve_cannot_read_is_left_to_the_dataset_and_said(root: Path) -
         assert len(said) == 1
         assert words in said[0]
     assert tuned(DataLoader(TensorDataset(torch.arange(4)))).tuning.notes == ()
+
+
+def test_pictures_that_unstarve_would_turn_upright_are_left_to_the_dataset(tmp_path: Path) -> None:
+    dataset = folder(make_folder(tmp_path, count=4, classes=4))
+    path = dataset.samples[2][0]
+    for orientation, is_told in ((1, False), (6, True), (3, True)):
+        with Image.open(path) as picture:
+            exif = picture.getexif()
+            exif[0x0112] = orientation
+            picture.save(path, exif=exif)
+        notes = tuned(DataLoader(dataset, batch_size=2)).tuning.notes
+        assert any("turn pictures upright" in note and path in note for note in notes) == is_told
 
 
 def test_a_picture_that_cannot_be_decoded_is_the_datasets_to_complain_about(
