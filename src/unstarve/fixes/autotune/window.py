@@ -17,6 +17,8 @@ _EPOCHS = 3
 """So many short epochs are measured as a whole."""
 _FAR = 5.0
 """A step of the training loop that takes so many times the median was a checkpoint, a validation, a log."""
+_RARE = 0.05
+"""Of all steps: where more take so long, it is how training goes there, as with cores that loading takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,8 @@ class Collector:
         """Time per step in up to ten parts of equal length; batches come in cycles, one of each worker."""
         usual = statistics.median(self._steps)
         limit = max(_FAR * usual, 0.001)
+        if sum(step > limit for step in self._steps) > max(_RARE * len(self._steps), 1):
+            limit = math.inf
         times = [
             wait + (step if step <= limit else usual)
             for wait, step in zip(self._waits, self._steps, strict=True)
