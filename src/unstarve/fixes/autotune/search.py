@@ -19,15 +19,13 @@ from unstarve.fixes.autotune.aim import (
     wanted_workers,
 )
 from unstarve.fixes.autotune.machine import Machine
-from unstarve.fixes.autotune.window import Window, compared
+from unstarve.fixes.autotune.window import Window, compared, price_of
 from unstarve.model import Change, LoaderSettings
 
 WORTH = 1.02
 """A gain below this is not worth a change."""
 _AS_GOOD = 0.98
 """Of the best speed: a setting that reaches it with fewer workers is preferred."""
-_OTHER_PIXELS = 1.05
-"""What reading pictures in another way has to gain over anything else that was tried: pixels differ a bit."""
 _DEPTH = 2
 """torch's own default."""
 _DEEP = 8
@@ -74,10 +72,10 @@ class Search:
         self.own = own
         self._present = present
         self._bounds = bounds
-        self._windows: dict[LoaderSettings, list[Window]] = {}
-        self._content = False
         self._pictures = present.pictures
         """What is tried now is with pictures read by unstarve."""
+        self._windows: dict[LoaderSettings, list[Window]] = {}
+        self._content = False
         self._pairs = 0
 
     def run(self) -> Generator[LoaderSettings, Window, Found]:
@@ -101,8 +99,8 @@ class Search:
     @property
     def best(self) -> LoaderSettings:
         """The smallest setting that was about as fast as the fastest."""
-        fastest = min(self._price_s(settings) for settings in self._windows)
-        as_good = [one for one in self._windows if fastest / self._price_s(one) >= _AS_GOOD]
+        fastest = min(self._period_s(settings) for settings in self._windows)
+        as_good = [one for one in self._windows if fastest / self._period_s(one) >= _AS_GOOD]
         return min(as_good, key=lambda one: (one.num_workers, one.prefetch_factor or 0))
 
     def conclude(self) -> Found:
@@ -226,10 +224,8 @@ class Search:
         return any(settings.makers == (self._pictures, count) for settings in self._windows)
 
     def _period_s(self, settings: LoaderSettings) -> float:
-        return self._windows[settings][-1].period_s
-
-    def _price_s(self, settings: LoaderSettings) -> float:
-        return self._period_s(settings) * (_OTHER_PIXELS if settings.pictures else 1.0)
+        """By which settings are ranked."""
+        return self._windows[settings][-1].period_s * price_of(settings)
 
     def _gain(self, settings: LoaderSettings) -> Change | None:
         """Against the user's own: the last windows of each, as conditions may have changed meanwhile."""
