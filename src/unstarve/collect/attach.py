@@ -55,10 +55,10 @@ def attach() -> None:
         _wrap_iterator(cls)
 
     base.__init_subclass__ = classmethod(init_subclass)
-    if settings is not None and settings.engine is not None:
-        use_engine(settings.engine)
     if settings is not None and settings.saved:
         use_saved(settings.saved, _lose)
+    if settings is not None and settings.engine is not None:
+        use_engine(settings.engine)
 
 
 def _subclasses(cls: type[Any]) -> list[type[Any]]:

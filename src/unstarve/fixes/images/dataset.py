@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
@@ -108,14 +108,32 @@ class ImageFolderDataset(Dataset[Any]):
         if wishes is not None and found.paths:
             self._kept = KeptPixels(self._names, wishes, key, upright=exif)
 
+    @overload
     @classmethod
-    def like(cls, dataset: Any, **options: Any) -> ImageFolderDataset:
+    def like(cls, dataset: Subset[Any], **options: Any) -> Subset[Any]: ...
+
+    @overload
+    @classmethod
+    def like(cls, dataset: Any, **options: Any) -> ImageFolderDataset: ...
+
+    @classmethod
+    def like(cls, dataset: Any, **options: Any) -> Any:
         """Return one that gives what a torchvision `ImageFolder` with its transforms gives.
 
-        `options` are added to what its transforms say; pictures are not turned upright (`exif=False`), since
-        torchvision does not do so. Raises UsageError for a transform that is not known.
+        Of a `Subset` of an `ImageFolder`, it is a `Subset` of one. `options` are added to what its transforms
+        say; pictures are not turned upright (`exif=False`), since torchvision does not do so. Raises UsageError
+        for a transform that is not known, and where the dataset has other samples than its folder:
+        `is_valid_file` has to be given again.
         """
-        return cls(**(arguments_of(dataset) | options))
+        if type(dataset) is Subset:
+            return Subset(cls.like(dataset.dataset, **options), dataset.indices)
+        made = cls(**(arguments_of(dataset) | options))
+        if made.samples != list(dataset.samples):
+            raise UsageError(
+                f"its samples are not those of the folder {dataset.root}: give the is_valid_file that it was"
+                " given, or take a Subset instead of changing its samples"
+            )
+        return made
 
     def __len__(self) -> int:
         return len(self._names.starts)

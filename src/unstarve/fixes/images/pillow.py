@@ -22,6 +22,7 @@ MAX_PIXELS = 178_956_970
 _TOO_LARGE = f"more than the {MAX_PIXELS} pixels that are decoded"
 
 _ORIENTATION = 0x0112
+_MIRRORED = (2, 3, 4)
 _TURNED = (5, 6, 7, 8)  # orientations in which the stored rows are upright columns
 
 

@@ -121,3 +121,32 @@ def test_a_folder_that_is_taken_over_turns_no_picture_as_torchvision_turns_none(
     assert (turned.rot90(1, (1, 2)) - theirs[0][0]).abs().mean() < 2 / 255
     by_transform = unstarve.DecodeCrop(48, "center", resize=48, exif=False)
     assert torch.equal(by_transform(tmp_path / "class" / "turned.jpg"), ours[0][0])
+
+
+def test_a_subset_is_taken_over_as_one(root: Path) -> None:
+    vision = torchvision_here()
+    transform = vision.transforms.Compose(
+        [vision.transforms.RandomResizedCrop(24), vision.transforms.ToTensor()]
+    )
+    theirs = Subset(vision.datasets.ImageFolder(root, transform), [7, 2, 5])
+    ours = unstarve.ImageFolderDataset.like(theirs)
+    assert [ours[at][1] for at in range(3)] == [theirs[at][1] for at in range(3)]
+    assert isinstance(ours.dataset, unstarve.ImageFolderDataset)
+
+
+def test_a_dataset_with_other_samples_than_its_folder_is_refused(root: Path) -> None:
+    vision = torchvision_here()
+    transform = vision.transforms.Compose(
+        [vision.transforms.RandomResizedCrop(24), vision.transforms.ToTensor()]
+    )
+    dataset = vision.datasets.ImageFolder(root, transform)
+    dataset.samples = dataset.samples[::2]
+    with pytest.raises(UsageError, match="samples are not those of the folder"):
+        unstarve.ImageFolderDataset.like(dataset)
+
+
+def test_a_transform_that_chooses_among_others_is_no_compose(root: Path) -> None:
+    steps = torchvision_here().transforms
+    chooses = steps.RandomChoice([steps.RandomResizedCrop(24), steps.ToTensor()])
+    with pytest.raises(UsageError, match="must be a Compose"):
+        unstarve.ImageFolderDataset.like(torchvision_here().datasets.ImageFolder(root, chooses))
