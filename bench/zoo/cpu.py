@@ -33,6 +33,6 @@ SPAWNED = {"num_workers": 1, "multiprocessing_context": "spawn"}
 CASES = (
     Case("cpu-python", python, "starved", "cpu", quick=True),
     Case("cpu-python-spawned", python, "starved", "cpu", SPAWNED),
-    Case("cpu-numpy", numpy, "starved", "cpu", quick=True),
+    Case("cpu-numpy", numpy, "starved", "cpu"),
     Case("cpu-packed-stream", packed_stream, "starved", "cpu"),
 )

@@ -121,12 +121,14 @@ def precomputed_indices(d: Diagnosis) -> Advice | None:
         return None
     return Advice(
         "precompute-indices",
-        "Draw the epoch's indices at once, not batch by batch",
-        f"the sampler takes {ms(demand.sampler_s)} for every batch, in the training process",
+        "Draw the indices in bulk, and no more of them than an epoch uses",
+        f"the sampler takes {ms(demand.sampler_s)} a batch of the training process, which can do nothing else",
         {},
-        predict(d, cheaper("sampler", 0.1), worst=cheaper("sampler", 0.5), best=cheaper("sampler", 0.0)),
+        # By the waits: what torch draws ahead in ``iter()`` is the sampler's, too.
+        predict(d, {Cause.SAMPLER: 0.9}, worst={Cause.SAMPLER: 0.5}, best={Cause.SAMPLER: 1.0}),
         "def __iter__(self):   # in the sampler; p: probability of each sample\n"
-        "    return iter(self.rng.choice(n, size=n, p=p).tolist())   # numpy",
+        "    # numpy; count: samples that an epoch uses\n"
+        "    return iter(self.rng.choice(n, size=count, p=p).tolist())",
     )
 
 

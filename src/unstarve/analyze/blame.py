@@ -29,7 +29,8 @@ def blame(batch: Batch, production: Production | None) -> Seconds:
     """Seconds of a batch's wait per cause; they sum to the wait."""
     wait_s = batch.wait_ns / 1e9
     if batch.position == 0 and (production is None or production.workers):
-        return {Cause.STARTUP: wait_s}
+        sampler_s = min(batch.sampler_ns / 1e9, wait_s)
+        return _balanced({Cause.SAMPLER: sampler_s, Cause.STARTUP: wait_s - sampler_s}, wait_s)
     if production is None or batch.task is None or batch.task not in production.by_task:
         return _from_the_outside(batch)
     made = production.by_task[batch.task]

@@ -40,7 +40,8 @@ def walk(waits: bool, share: float | None, step_s: float | None, demand: Demand 
     if demand is None or step_s is None:
         return tuple(lines)
     batch_s = demand.fetch_s + demand.collate_s + demand.handoff_s + demand.pin_s + demand.sampler_s
-    pace_s = batch_s / max(demand.workers, 1)
+    # The training process draws the indices itself: no number of workers shares that.
+    pace_s = (batch_s - demand.sampler_s) / max(demand.workers, 1) + demand.sampler_s
     makers = workers(demand.workers)
     lines.append(
         f"Is loading slow?     a batch takes {ms(batch_s)} to make, with {makers} one every {ms(pace_s)}; "
@@ -142,7 +143,7 @@ def _handoff(demand: Demand) -> str:
 
 
 def _sampler(demand: Demand) -> str:
-    return f"the sampler takes {ms(demand.sampler_s)} in the training process for every batch"
+    return f"the sampler takes {ms(demand.sampler_s)} of the training process's time a batch, on average"
 
 
 def _order(demand: Demand) -> str:

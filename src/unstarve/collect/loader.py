@@ -65,10 +65,13 @@ class Tap:
         begin_ns: int,
         ready_ns: int,
         *,
+        sampler_ns: int = 0,
         inside: bool = False,
         mark: Mark | None = None,
     ) -> None:
         """``iter(loader)`` has returned: a new epoch; `inside` when another's ``iter()`` called it.
+
+        `sampler_ns` is what the sampler took of it.
 
         The loader itself is not kept: it owns the iterator that owns this, and must go when its user lets go.
         """
@@ -90,6 +93,8 @@ class Tap:
         if thread == 0 and not self._nested:
             owner.watch_stack()
         owner.row(f.EPOCH_BEGIN, ready_ns, (self.number, flags, wait.epoch, thread, begin_ns, ready_ns))
+        if sampler_ns:
+            owner.row(f.EPOCH_SAMPLER, ready_ns, (self.number, flags, wait.epoch, sampler_ns))
 
     def tell_crew(self, pids: list[int]) -> None:
         """The worker processes of this epoch."""

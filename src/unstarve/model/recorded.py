@@ -174,6 +174,8 @@ class Epoch:
     end_ns: int | None = None
     error: str | None = None
     """Type of the exception that ended the epoch, if one did."""
+    sampler_ns: int = 0
+    """What of ``iter(loader)`` the sampler took: torch fills the workers' queues in there."""
 
 
 @dataclass(frozen=True, slots=True)

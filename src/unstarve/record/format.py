@@ -58,6 +58,7 @@ EPOCH_END = 4
 STALL = 5
 GAUGE = 6
 PULSE = 7
+EPOCH_SAMPLER = 8
 
 WORK = 10
 SENT = 11
@@ -68,6 +69,8 @@ BATCH_ROW = struct.Struct("<HHIIIiqQQIIiiQQqQq")
 task, ready, sampler_ns, wait_cpu_ns, wait_queued_ns, step_cpu_ns, step_queued_ns; −1 is unknown."""
 EPOCH_BEGIN_ROW = struct.Struct("<HHIIQQ")
 """loader, flags, epoch, thread, begin, ready."""
+EPOCH_SAMPLER_ROW = struct.Struct("<HHIQ")
+"""loader, flags, epoch, sampler_ns: what of the time from begin to ready the sampler took. Only where it took any."""
 EPOCH_END_ROW = struct.Struct("<HHIQQ32s")
 """loader, flags, epoch, last ask, end, type of the exception that ended it (UTF-8, cut, NUL-padded)."""
 STALL_ROW = struct.Struct("<HHIIHHQQQ")
@@ -92,6 +95,7 @@ RECEIVED_ROW = struct.Struct("<HHIIQQQ")
 ROW_KINDS = {
     BATCH: BATCH_ROW,
     EPOCH_BEGIN: EPOCH_BEGIN_ROW,
+    EPOCH_SAMPLER: EPOCH_SAMPLER_ROW,
     EPOCH_END: EPOCH_END_ROW,
     STALL: STALL_ROW,
     GAUGE: GAUGE_ROW,

@@ -203,7 +203,7 @@ def process_of(stream: Stream) -> Process | None:
             for m in stream.metas
             if m["meta"] == "loader"
         ),
-        epochs=epochs_of(stream.rows[f.EPOCH_BEGIN], stream.rows[f.EPOCH_END]),
+        epochs=epochs_of(stream.rows[f.EPOCH_BEGIN], stream.rows[f.EPOCH_END], stream.rows[f.EPOCH_SAMPLER]),
         batches=_events(stream, f.BATCH),
         end_ns=None if end is None else end["end_ns"],
         stopped=None if end is None else end["stopped"],
@@ -320,8 +320,13 @@ def _known(value: int) -> int | None:
     return None if value < 0 else value
 
 
-def epochs_of(begins: Iterable[tuple[Any, ...]], ends: Sequence[tuple[Any, ...]]) -> tuple[Epoch, ...]:
-    """Epochs from the rows of their begins and ends."""
+def epochs_of(
+    begins: Iterable[tuple[Any, ...]],
+    ends: Sequence[tuple[Any, ...]],
+    sampled: Iterable[tuple[Any, ...]] = (),
+) -> tuple[Epoch, ...]:
+    """Epochs from the rows of their begins and ends, and of what the sampler took at their begin."""
+    sampler_ns = {(row[0], row[2]): row[3] for row in sampled}
     ended = {(row[0], row[2]): row for row in reversed(ends)}  # the first end counts
     epochs = []
     for loader, flags, epoch, thread, begin, ready in begins:
@@ -337,6 +342,7 @@ def epochs_of(begins: Iterable[tuple[Any, ...]], ends: Sequence[tuple[Any, ...]]
                 None if end is None else end[3],
                 None if end is None else end[4],
                 None if end is None else end[5].rstrip(b"\0").decode(errors="replace") or None,
+                sampler_ns.get((loader, epoch), 0),
             )
         )
     return tuple(epochs)

@@ -179,6 +179,12 @@ def test_the_first_batch_of_workers_is_startup_and_without_workers_it_is_work() 
     assert shares(batch, alone(work)) == pytest.approx({Cause.CPU: 10})
 
 
+def test_indices_that_are_drawn_before_the_first_batch_comes_are_the_samplers() -> None:
+    batch = batch_of(0, 0, 10)._replace(sampler_ns=4 * MS)
+    expected = {Cause.SAMPLER: 4, Cause.STARTUP: 6}
+    assert shares(batch, production([work_of(0, 0, cpu_ms=10)])) == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("task", [None, 99])
 def test_a_loader_whose_inside_is_not_seen_is_mostly_unknown(task: int | None) -> None:
     batch = batch_of(task, 0, 10, position=4, wait_cpu_ms=3, wait_queued_ms=2)
