@@ -122,7 +122,7 @@ def precomputed_indices(d: Diagnosis) -> Advice | None:
     return Advice(
         "precompute-indices",
         "Draw the indices in bulk, and no more of them than an epoch uses",
-        f"the sampler takes {ms(demand.sampler_s)} a batch of the training process, which can do nothing else",
+        f"the sampler takes {ms(demand.sampler_s)} a batch, in which the training process does nothing else",
         {},
         # By the waits: what torch draws ahead in ``iter()`` is the sampler's, too.
         predict(d, {Cause.SAMPLER: 0.9}, worst={Cause.SAMPLER: 0.5}, best={Cause.SAMPLER: 1.0}),

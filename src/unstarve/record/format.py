@@ -70,7 +70,7 @@ task, ready, sampler_ns, wait_cpu_ns, wait_queued_ns, step_cpu_ns, step_queued_n
 EPOCH_BEGIN_ROW = struct.Struct("<HHIIQQ")
 """loader, flags, epoch, thread, begin, ready."""
 EPOCH_SAMPLER_ROW = struct.Struct("<HHIQ")
-"""loader, flags, epoch, sampler_ns: what of the time from begin to ready the sampler took. Only where it took any."""
+"""loader, flags, epoch, sampler_ns: what the sampler took of the time from begin to ready, if any."""
 EPOCH_END_ROW = struct.Struct("<HHIQQ32s")
 """loader, flags, epoch, last ask, end, type of the exception that ended it (UTF-8, cut, NUL-padded)."""
 STALL_ROW = struct.Struct("<HHIIHHQQQ")
