@@ -24,6 +24,8 @@ _MOST_AHEAD = 16
 _SLOWEST_DISK = 5e6
 """Bytes per second: a disk that is slower than this is not what a fetch waited for."""
 
+_MOSTLY = 0.5
+
 
 def blame(batch: Batch, production: Production | None) -> Seconds:
     """Seconds of a batch's wait per cause; they sum to the wait."""
@@ -140,7 +142,8 @@ def split_fetch(work: Work) -> Seconds:
     wall_s = (work.collate_ns - work.begin_ns) / 1e9
     cpu_s = min(work.cpu_ns / 1e9, wall_s)
     queued_s = min((work.queued_ns or 0) / 1e9, wall_s - cpu_s)
-    blocked_s = wall_s - cpu_s - queued_s
+    helped_s = _helped_s(work, wall_s - cpu_s - queued_s)
+    blocked_s = wall_s - cpu_s - queued_s - helped_s
     storage, asked = work.storage_bytes or 0, work.asked_bytes or 0
     # The kernel's time for bytes that were not in memory is the disk's price, not the transform's.
     cold = storage / max(asked, storage) if storage else 0.0
@@ -152,11 +155,28 @@ def split_fetch(work: Work) -> Seconds:
     # Where a counter is missing, what is left may as well be the disk, or a core that was not free.
     told_apart = work.queued_ns is not None and (work.storage_bytes is not None or work.delay_ns is not None)
     return {
-        Cause.CPU: cpu_s - disk_cpu_s,
+        Cause.CPU: cpu_s - disk_cpu_s + helped_s,
         Cause.DISK: disk_s + disk_cpu_s,
         Cause.REMOTE if told_apart else Cause.UNKNOWN: blocked_s - disk_s,
         Cause.CONTENTION: queued_s,
     }
+
+
+def fetch_cpu_s(work: Work) -> float:
+    """Seconds of one fetch on a CPU, by whichever thread of the worker."""
+    wall_s = (work.collate_ns - work.begin_ns) / 1e9
+    cpu_s = min(work.cpu_ns / 1e9, wall_s)
+    queued_s = min((work.queued_ns or 0) / 1e9, wall_s - cpu_s)
+    return cpu_s + _helped_s(work, wall_s - cpu_s - queued_s)
+
+
+def _helped_s(work: Work, blocked_s: float) -> float:
+    """Seconds in which a fetch only waited for other threads of its worker to compute.
+
+    They may compute beside it, too: unless they were busy for most of the time, it waited for something else.
+    """
+    helped_s = work.helped_ns / 1e9
+    return min(helped_s, blocked_s) if helped_s >= _MOSTLY * blocked_s else 0.0
 
 
 def split_collate(work: Work, *, in_worker: bool) -> Seconds:

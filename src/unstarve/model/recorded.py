@@ -98,6 +98,8 @@ class Work(NamedTuple):
     opens: int
     """Files opened by Python code while fetching."""
     failed: bool
+    helped_ns: int = 0
+    """What other threads of a worker computed meanwhile: a pool's, say."""
 
 
 class Sent(NamedTuple):

@@ -63,6 +63,7 @@ EPOCH_SAMPLER = 8
 WORK = 10
 SENT = 11
 RECEIVED = 12
+HELPED = 13
 
 BATCH_ROW = struct.Struct("<HHIIIiqQQIIiiQQqQq")
 """loader, flags, epoch, index, thread, size, bytes, ask, got, own_ns, block,
@@ -91,6 +92,9 @@ SENT_ROW = struct.Struct("<IIQQQq")
 """task, iteration, put, begin, end, cpu_ns."""
 RECEIVED_ROW = struct.Struct("<HHIIQQQ")
 """loader, flags, epoch, task, arrived, ready, pinned."""
+HELPED_ROW = struct.Struct("<IIQ")
+"""task, iteration, cpu_ns: what a worker's other threads computed while it made that batch. Only where it is
+much; what sends batches is not counted."""
 
 ROW_KINDS = {
     BATCH: BATCH_ROW,
@@ -103,6 +107,7 @@ ROW_KINDS = {
     WORK: WORK_ROW,
     SENT: SENT_ROW,
     RECEIVED: RECEIVED_ROW,
+    HELPED: HELPED_ROW,
 }
 
 NESTED = 1

@@ -208,7 +208,7 @@ def process_of(stream: Stream) -> Process | None:
         end_ns=None if end is None else end["end_ns"],
         stopped=None if end is None else end["stopped"],
         lost=tuple(m["message"] for m in stream.metas if m["meta"] == "lost"),
-        works=_events(stream, f.WORK),
+        works=_works(stream),
         sents=_events(stream, f.SENT),
         receipts=_events(stream, f.RECEIVED),
         crews=tuple(
@@ -309,6 +309,14 @@ EVENT_OF: dict[int, Callable[[tuple[Any, ...]], Any]] = {
     f.PULSE: _pulse,
 }
 """What a row of each kind becomes; those of epochs take two, see `epochs_of`."""
+
+
+def _works(stream: Stream) -> tuple[Work, ...]:
+    helped_ns = {(task, iteration): cpu_ns for task, iteration, cpu_ns in stream.rows[f.HELPED]}
+    works: tuple[Work, ...] = _events(stream, f.WORK)
+    if not helped_ns:
+        return works
+    return tuple(w._replace(helped_ns=helped_ns.get((w.task, w.iteration), 0)) for w in works)
 
 
 def _events(stream: Stream, kind: int) -> tuple[Any, ...]:
