@@ -41,18 +41,23 @@ def blame(batch: Batch, production: Production | None) -> Seconds:
     # The sampler runs when the batch has come, for a batch to be made later: at the end of the wait.
     end_ns = batch.got_ns - min(batch.sampler_ns, batch.wait_ns)
     if production.workers == 0:
-        _add(parts, _own_work(made.work, end_ns - batch.ask_ns))
+        _add(parts, _own_work(batch, made.work, end_ns - batch.ask_ns))
     else:
         _add(parts, _workers_time(batch, made, production, end_ns))
     return _balanced(parts, wait_s)
 
 
-def _own_work(work: Work, available_ns: int) -> Seconds:
-    """Without workers the wait is the work."""
+def _own_work(batch: Batch, work: Work, available_ns: int) -> Seconds:
+    """Without workers the wait is the work, and what comes before and behind it."""
     parts = defaultdict(float, split_fetch(work))
     _add(parts, split_collate(work, in_worker=False))
-    pinned_s = max(available_ns / 1e9 - sum(parts.values()), 0.0)
-    parts[Cause.UNKNOWN] += pinned_s
+    rest_s = max(available_ns / 1e9 - sum(parts.values()), 0.0)
+    # The thread's counters are read around the fetch: what it queued for before that may be the step's, too,
+    # but torch itself does next to nothing between ask and fetch.
+    before_s = max(work.begin_ns - batch.ask_ns - batch.sampler_ns, 0) / 1e9
+    queued_s = min(before_s, (batch.step_queued_ns or 0) / 1e9, rest_s)
+    parts[Cause.CONTENTION] += queued_s
+    parts[Cause.UNKNOWN] += rest_s - queued_s
     return parts
 
 

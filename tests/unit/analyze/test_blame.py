@@ -184,6 +184,13 @@ def test_the_first_batch_of_workers_is_startup_and_without_workers_it_is_work() 
     assert shares(batch, alone(work)) == pytest.approx({Cause.CPU: 10})
 
 
+def test_a_core_that_is_missed_between_ask_and_fetch_is_contention() -> None:
+    work, batch = work_of(3, 8, cpu_ms=2), batch_of(3, 0, 11)
+    assert shares(batch, alone(work)) == pytest.approx({Cause.CPU: 2, Cause.UNKNOWN: 9})
+    queued = batch._replace(step_queued_ns=50 * MS)
+    assert shares(queued, alone(work)) == pytest.approx({Cause.CPU: 2, Cause.CONTENTION: 8, Cause.UNKNOWN: 1})
+
+
 def test_a_fetch_that_waits_for_its_own_threads_to_compute_is_on_a_cpu() -> None:
     pooled = work_of(3, 0, cpu_ms=2, queued_ms=1, blocked_ms=10, helped_ms=18)
     assert in_ms(split_fetch(pooled)) == pytest.approx({Cause.CPU: 12, Cause.CONTENTION: 1})
