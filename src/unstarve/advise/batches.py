@@ -10,6 +10,7 @@ from unstarve.words import ms, size
 
 _HEAVY_BYTES_PER_S = 0.3e9
 """A hand-off that moves more than this is busy with bytes; below, with the number of its tensors."""
+_MANY_TENSORS = 8
 _PACKED = (
     "def collate_fn(samples):   # one tensor instead of one per field\n"
     "    rows = [torch.cat([f.flatten() for f in s]) for s in samples]\n"
@@ -52,8 +53,10 @@ def lighter_batches(d: Diagnosis) -> Advice | None:
 
 def packed_fields(d: Diagnosis) -> Advice | None:
     """Every tensor of a batch travels as a message with a descriptor of its own."""
-    demand = d.demand
+    demand, loader = d.demand, stock_loader(d)
     if demand is None or not _hands_over(d) or _is_heavy(d):
+        return None
+    if loader is not None and loader.tensors is not None and loader.tensors < _MANY_TENSORS:
         return None
     return Advice(
         "pack-fields",

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from unstarve.analyze.timeline import Timeline
 from unstarve.model import Cause, Demand, Doing, GpuSummary
 from unstarve.words import ms, size, workers
 
 _WORTH_TELLING = 0.05
+_WORTH_TELLING_APART = 0.2
 
 
 def evidence(
-    timelines: Sequence[Timeline], cause: Cause, demand: Demand | None, gpu: GpuSummary | None = None
+    timelines: Sequence[Timeline],
+    cause: Cause,
+    demand: Demand | None,
+    gpu: GpuSummary | None = None,
+    waits: Mapping[Cause, float] | None = None,
 ) -> tuple[str, ...]:
-    """What was measured, then what points to the cause."""
+    """What was measured, then what points to the cause; `waits` are the seconds of waiting per cause."""
     lines = [*_steps(timelines), *_starts(timelines)]
+    if cause is Cause.CONTENTION and waits:
+        lines.insert(min(1, len(lines)), _missed_cores(waits))
+        if demand is not None and _share(demand.queued_s, demand) < _WORTH_TELLING_APART:
+            demand = None  # cores were missed elsewhere: while sending, say
     if demand is not None and cause in _BY_CAUSE:
         lines.insert(min(1, len(lines)), _BY_CAUSE[cause](demand))
     if any(timeline.process.device != "cpu" for timeline in timelines):
@@ -129,6 +138,12 @@ def _contention(demand: Demand) -> str:
     return _fetching(demand).format(
         share=_share(demand.queued_s, demand), how="runnable, but without a core to run on"
     )
+
+
+def _missed_cores(waits: Mapping[Cause, float]) -> str:
+    """Of a whole wait: batches are also collated, sent and received by somebody who needs a core."""
+    share = waits.get(Cause.CONTENTION, 0.0) / sum(waits.values())
+    return f"for {share:.0%} of the waiting, what had to run next was ready to run and had no core"
 
 
 def _collate(demand: Demand) -> str:

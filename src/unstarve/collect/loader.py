@@ -22,6 +22,7 @@ from unstarve.collect.fetching import Probe
 from unstarve.collect.ideal import Ideal
 from unstarve.collect.receiving import PythonReceiving
 from unstarve.collect.recorder import Recorder, recorder
+from unstarve.collect.tensors import count_tensors
 from unstarve.collect.waits import Wait
 from unstarve.record import format as f
 
@@ -34,12 +35,13 @@ _clock = time.perf_counter_ns
 class Tap:
     """One epoch of one loader. `begin` to `ready` is ``iter()``; then `take` per batch."""
 
-    __slots__ = ("_ideal", "_nested", "_recorder", "_scale", "probe", "receiving", "wait")
+    __slots__ = ("_counted", "_ideal", "_nested", "_recorder", "_scale", "probe", "receiving", "wait")
 
     def __init__(self, owner: Recorder, number: int, batch_size: int | None, *, collated: bool) -> None:
         self._recorder = owner
         self._scale = Scale(batch_size, collated=collated)
         self._nested = False
+        self._counted = False
         self._ideal: Ideal | None = None
         self.probe: Probe | None = None
         """Times the fetches of this loader, when the training process makes its batches itself."""
@@ -141,6 +143,9 @@ class Tap:
         """Samples and bytes of a batch; −1 for what cannot be told."""
         extent = self._scale.weigh(batch)
         self.wait.usual = self._scale.usual
+        if not self._counted and self.probe is None:  # what this process makes itself, its probe counts
+            self._counted = True
+            self._recorder.writer.meta("batch", loader=self.number, tensors=count_tensors(batch))
         return extent
 
     def ask_device(self) -> Mark | None:

@@ -24,7 +24,7 @@ A META payload is one UTF-8 JSON object with a key ``meta`` that names what it i
     result   exit_code, error                                          (by the launcher, last)
     process  pid, host, rank, worker, versions, start_ns, offset_ns    (first of a process)
     loader   id, name, where, kind, config, source
-    batch    loader, tensors: in its first batch, when no worker made it
+    batch    loader, tensors: in its first batch
     crew     loader, epoch, pids: the workers of an epoch
     sampled  found, cpu_s: what the stack sampler has seen so far      (again and again: the last one counts)
     system   cores, quota, …: what the process knows of its machine    (the same)
