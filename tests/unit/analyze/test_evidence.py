@@ -21,6 +21,7 @@ def test_missed_cores_are_told_as_a_share_of_the_waiting() -> None:
     waits = {Cause.CONTENTION: 3.0, Cause.HANDOFF: 1.0}
     told = evidence([timeline()], Cause.CONTENTION, demand, None, waits)
     assert "for 75% of the waiting, what had to run next was ready to run and had no core" in told
+    assert not any("fetching time" in line for line in told)
     assert not any(
         "of the waiting" in line for line in evidence([timeline()], Cause.CPU, demand, None, waits)
     )
