@@ -63,6 +63,14 @@ def test_longer_steps_alone_are_no_reason() -> None:
     assert not is_noticed(watch, 0.001, 600, step_s=0.5)
 
 
+def test_a_validation_in_between_is_no_reason_and_no_measure() -> None:
+    watch = settled()
+    for _ in range(30):
+        assert not is_noticed(watch, 0.02, 2)
+        assert not watch.add(0.0, 60.0)
+        assert not is_noticed(watch, 0.0, 0.2)  # batches that lie ready
+
+
 def test_searches_become_rarer_on_a_machine_that_changes_all_the_time() -> None:
     watch, searches = Watch(), 0
     watch.settle()
