@@ -126,8 +126,8 @@ def measured(work: Work, settings: LoaderSettings, seconds: float) -> float:
 
 
 def tune(work: Work) -> tuple[Any, Iterator[Any], float]:
-    """Train until the loader has settled."""
-    loader = unstarve.autotune(loader_of(work, work.own))
+    """Train until the loader has settled; with a budget it does not search again while it is measured."""
+    loader = unstarve.autotune(loader_of(work, work.own), budget_s=MOST_TUNING_S)
     step, begun = work.step, time.perf_counter()
     batches = iter(loader)
     while not loader.tuning.settled and time.perf_counter() - begun < MOST_TUNING_S:

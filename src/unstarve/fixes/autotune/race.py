@@ -1,7 +1,7 @@
 """The last few settings, measured in turns until it is clear enough which of them is fastest.
 
-What disturbs a machine lasts for seconds, longer than a window: two windows right after one another share most
-of it, and two that are far apart do not. So only settings of the same round are compared.
+What disturbs a machine lasts for seconds, longer than a window: two windows right after one another share
+most of it, and two that are far apart do not. So only settings of the same round are compared.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _USUAL = 0.03
 """By how much the ratio of two windows is off on a machine that has little else to do, …"""
 _USUAL_WEIGHT = 1
 """… which counts for as much as so many more rounds would."""
-_ONCE = 0.25
+_ONCE = 0.35
 """A single pair says nothing about how much it is off, and on a busy machine that is much."""
 _FEW = 3
 """Fewer pairs do not tell by themselves how much they vary."""
@@ -68,7 +68,7 @@ class Race:
         self._rounds: list[dict[LoaderSettings, Window]] = []
 
     def run(self) -> Generator[LoaderSettings, Window, None]:
-        """Ask for windows until it is decided, forth and back: that takes fewer changes, and evens out a drift."""
+        """Ask for windows until it is decided; forth and back, which evens out a drift."""
         while not self._is_decided():
             forth = len(self._rounds) % 2 == 0
             turn: dict[LoaderSettings, Window] = {}

@@ -67,14 +67,17 @@ class Search:
         self._present = present
         self._bounds = bounds
         self._windows: dict[LoaderSettings, list[Window]] = {}
-        self._content = False
+        self._content: LoaderSettings | None = None
+        """Settings under which training hardly waits."""
         self._race: Race | None = None
 
     def run(self) -> Generator[LoaderSettings, Window, Found]:
         """Ask for settings, one at a time; a window of each is to be sent. Returns what was found."""
         first = yield from self._try(self._present)
-        self._content = is_content(first, self._bounds.machine)
-        if not self._content:
+        if is_content(first, self._bounds.machine):
+            self._content = self._present
+            yield from self._try_to_go_back()
+        else:
             if self._bounds.workers:
                 yield from self._try_workers(first)
             yield from self._try_depths()
@@ -98,10 +101,11 @@ class Search:
     def conclude(self) -> Found:
         """Say which settings to use: the user's own unless others were shown to be faster."""
         own, best = self.own, self.best_so_far if self._windows else self.own
-        if self._content:
-            window = self._windows[self._present][-1]
-            gain = None if self._present == own else self._gain(self._present)
-            return Found(self._present, gain, f"training waits for data {window.wait_share:.0%} of its time")
+        if self._content is not None:
+            waits = f"{self._windows[self._content][-1].wait_share:.0%}"
+            return Found(
+                self._content, self._gain(self._content), f"training waits for data {waits} of its time"
+            )
         gain = self._gain(best)
         if gain is None and best != own:
             return Found(own, None, "too little was measured to tell")
@@ -117,6 +121,13 @@ class Search:
         window = yield settings
         self._windows.setdefault(settings, []).append(window)
         return window
+
+    def _try_to_go_back(self) -> Generator[LoaderSettings, Window, None]:
+        """What an earlier search chose may be needed no more: a cache has become warm."""
+        if self._present != self.own:
+            window = yield from self._try(self.own)
+            if is_content(window, self._bounds.machine):
+                self._content = self.own
 
     def _try_workers(self, here: Window) -> Generator[LoaderSettings, Window, None]:
         """Jump to where the last window points, then look around the best."""

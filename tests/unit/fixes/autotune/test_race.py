@@ -97,12 +97,15 @@ def test_of_others_that_are_as_fast_the_one_with_fewer_workers_is_taken() -> Non
     assert asked.count(OWN) == 1  # it has lost for sure
 
 
-def test_it_ends_however_noisy_it_is_and_is_rarely_fooled() -> None:
+def test_it_ends_however_noisy_it_is_and_is_hardly_ever_fooled() -> None:
     fooled = 0
     for seed in range(200):
         draw = random.Random(seed)
+
+        def period_s(settings: LoaderSettings, n: int, draw: random.Random = draw) -> float:
+            return math.exp(draw.gauss(0, 0.05)) * (1.0 if settings == OWN else 1.05)
+
         race = Race(OWN, [FOUR, EIGHT])
-        asked = run(race, lambda settings, n, draw=draw: math.exp(draw.gauss(0, 0.15)))  # type: ignore[misc]
-        assert len(asked) <= 24
+        assert len(run(race, period_s)) <= 24
         fooled += race.best != OWN and is_worth_it(race.gain(OWN, race.best))
-    assert fooled <= 40
+    assert fooled <= 10

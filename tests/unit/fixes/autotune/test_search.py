@@ -197,3 +197,14 @@ def test_a_second_search_begins_with_what_runs_now_and_still_compares_with_the_u
     found = search(training, LoaderSettings(2, 2), present=LoaderSettings(16, 2))
     assert training.tried[0] == LoaderSettings(16, 2)
     assert found.chosen.num_workers <= 3
+
+
+@pytest.mark.parametrize(("blocked_s", "goes_back"), [(0.001, True), (0.1, False)])
+def test_where_a_second_search_finds_no_waiting_the_users_own_settings_get_a_chance(
+    blocked_s: float, *, goes_back: bool
+) -> None:
+    training = Training(step_s=0.02, blocked_s=blocked_s)
+    own, present = LoaderSettings(2, 2), LoaderSettings(8, 2)
+    found = search(training, own, present=present)
+    assert training.tried == [present, own]
+    assert found.chosen == (own if goes_back else present)
