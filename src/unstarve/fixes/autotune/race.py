@@ -17,6 +17,8 @@ WORTH = 1.02
 """A gain below this is not worth a change."""
 AS_GOOD = 0.98
 """Of the best speed: a setting that reaches it with fewer workers is preferred."""
+_LEAST_ROUNDS = 2
+"""What is told of a gain should be better known than one pair of windows lets it be."""
 _ROUNDS = 8
 _ROUNDS_WITHOUT_OWN = 3
 """Which of the others is best matters less than that it is better than the user's own."""
@@ -102,7 +104,7 @@ class Race:
     def _drop_losers(self) -> None:
         """The user's own settings go when something is worth a change, with all that is not shown to be."""
         fastest = self.fastest
-        if fastest != self._own and self._own in self._runners and self._is_shown(fastest):
+        if self._own in self._runners and len(self._rounds) >= _LEAST_ROUNDS and self._is_shown(fastest):
             self._runners = [one for one in self._runners if one != self._own and self._is_shown(one)]
         self._runners = [
             one for one in self._runners if one in (fastest, self._own) or self.gain(one, fastest).low <= 1
@@ -112,7 +114,7 @@ class Race:
         return is_worth_it(self.gain(self._own, settings))
 
     def _is_decided(self) -> bool:
-        if not self._rounds:
+        if len(self._rounds) < _LEAST_ROUNDS:
             return False
         has_own = self._own in self._runners
         if len(self._runners) == 1 or len(self._rounds) >= (_ROUNDS if has_own else _ROUNDS_WITHOUT_OWN):

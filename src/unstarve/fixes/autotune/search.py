@@ -144,8 +144,8 @@ class Search:
                 break
             here = there
         if self._bounds.none and not self._has_tried(0):
-            best = self._windows[self.best][-1]
-            if none_may_do(best, best.period_s):
+            best_s = self._period_s(self.best)  # each window tells: many workers keep each other waiting
+            if any(none_may_do(windows[-1], best_s) for windows in self._windows.values()):
                 yield from self._try(LoaderSettings(0))
         yield from self._look_around()
 

@@ -139,13 +139,13 @@ def test_a_setting_that_does_not_fit_in_memory_is_never_asked_for() -> None:
     assert 4 <= found.chosen.num_workers <= 6
 
 
-def test_the_users_own_settings_are_measured_again_right_after_what_is_chosen() -> None:
+def test_what_is_chosen_was_measured_in_turns_with_the_users_own_settings() -> None:
     training = Training(blocked_s=0.16)
     own = LoaderSettings(2, 2)
     found = search(training, own)
-    last_own = len(training.tried) - 1 - training.tried[::-1].index(own)
     assert training.tried[0] == own
-    assert found.chosen in training.tried[last_own - 2 : last_own]
+    assert training.tried.count(own) >= 3
+    assert training.tried.count(found.chosen) >= 3
 
 
 def test_where_only_depth_may_change_the_number_of_workers_stays() -> None:
@@ -208,3 +208,18 @@ def test_where_a_second_search_finds_no_waiting_the_users_own_settings_get_a_cha
     found = search(training, own, present=present)
     assert training.tried == [present, own]
     assert found.chosen == (own if goes_back else present)
+
+
+def test_that_no_worker_may_do_is_told_by_any_window_not_only_by_the_best() -> None:
+    def window(settings: LoaderSettings) -> Window:
+        """On a crowded machine: a batch takes next to nothing, and each worker waits long for a core."""
+        period_s = {0: 0.0005, 4: 0.004, 16: 0.003}.get(settings.num_workers, 0.0035)
+        return Window(settings, 80, 80 * period_s, (period_s,) * 8, period_s - 0.0002, 0.0005, 0.0003)
+
+    asking = Search(LoaderSettings(4, 2), LoaderSettings(4, 2), Bounds(TWO_CORES)).run()
+    wanted = next(asking)
+    try:
+        while True:
+            wanted = asking.send(window(wanted))
+    except StopIteration as stop:
+        assert stop.value.chosen == LoaderSettings(0)
