@@ -210,16 +210,14 @@ def test_where_a_second_search_finds_no_waiting_the_users_own_settings_get_a_cha
     assert found.chosen == (own if goes_back else present)
 
 
-def test_that_no_worker_may_do_is_told_by_any_window_not_only_by_the_best() -> None:
-    def window(settings: LoaderSettings) -> Window:
-        """On a crowded machine: a batch takes next to nothing, and each worker waits long for a core."""
-        period_s = {0: 0.0005, 4: 0.004, 16: 0.003}.get(settings.num_workers, 0.0035)
-        return Window(settings, 80, 80 * period_s, (period_s,) * 8, period_s - 0.0002, 0.0005, 0.0003)
+class Crowded(Training):
+    """A batch takes next to nothing, and each worker waits long for a core."""
 
-    asking = Search(LoaderSettings(4, 2), LoaderSettings(4, 2), Bounds(TWO_CORES)).run()
-    wanted = next(asking)
-    try:
-        while True:
-            wanted = asking.send(window(wanted))
-    except StopIteration as stop:
-        assert stop.value.chosen == LoaderSettings(0)
+    def _steps(self, settings: LoaderSettings) -> tuple[float, float, float]:
+        period = {0: 0.0005, 4: 0.004, 16: 0.003}.get(settings.num_workers, 0.0035)
+        return period, period - self.step_s, 0.0003
+
+
+def test_that_no_worker_may_do_is_told_by_any_window_not_only_by_the_best() -> None:
+    found = search(Crowded(step_s=0.0002), LoaderSettings(4, 2))
+    assert found.chosen == LoaderSettings(0)
