@@ -4,7 +4,8 @@ For each workload a loader tunes itself while training goes on. Then a sweep mea
 workers 0–16 × prefetch 1–8, on a thin grid; how long all 129 of them would have taken follows from it. In the
 end the tuned loader, which still runs, the best three of the sweep, the user's own settings and the best with
 no more workers than cores are measured in turns; medians of the rounds are compared. It is a measurement: it
-ends with exit code 0.
+ends with exit code 0. All of it takes about 25 minutes on two cores, and needs a machine that does nothing
+else; bench/tune_sim.py judges the search alone, and does not.
 
     python bench/tune.py [--only NAME…] [--quick] [--json FILE]
 """
@@ -42,7 +43,10 @@ class Plan:
 
     workers: tuple[int, ...] = (0, 1, 2, 3, 4, 6, 8, 12, 16)
     depths: tuple[int, ...] = (1, 2, 4, 8)
-    window_s: float = 2.0
+    window_s: float = 1.5
+    """For each setting of the grid."""
+    final_s: float = 2.0
+    """For each of the last few, in each round."""
     rounds: int = 5
 
     def grid(self) -> list[LoaderSettings]:
@@ -50,7 +54,7 @@ class Plan:
         return [LoaderSettings(0), *some]
 
 
-QUICK = Plan(workers=(0, 1, 2, 4, 8, 16), depths=(2, 8), window_s=1.0, rounds=3)
+QUICK = Plan(workers=(0, 1, 2, 4, 8, 16), depths=(2, 8), window_s=1.0, final_s=1.0, rounds=3)
 
 
 @dataclass(frozen=True)
@@ -122,8 +126,8 @@ def measured(work: Work, settings: LoaderSettings, seconds: float) -> float:
 
 
 def tune(work: Work) -> tuple[Any, Iterator[Any], float]:
-    """Train until the loader has settled."""
-    loader = unstarve.autotune(loader_of(work, work.own))
+    """Train until the loader has settled; with a budget it does not search again while it is measured."""
+    loader = unstarve.autotune(loader_of(work, work.own), budget_s=MOST_TUNING_S)
     step, begun = work.step, time.perf_counter()
     batches = iter(loader)
     while not loader.tuning.settled and time.perf_counter() - begun < MOST_TUNING_S:
@@ -140,11 +144,14 @@ def judge(work: Work, plan: Plan, cores: int) -> Outcome:
     sweep_s = time.perf_counter() - begun
     by_speed = sorted(swept, key=swept.__getitem__, reverse=True)
     capped = next(settings for settings in by_speed if settings.num_workers <= cores)
-    rates: dict[LoaderSettings | str, list[float]] = {}
-    for _ in range(plan.rounds):
-        rates.setdefault("tuned", []).append(rate(batches, work, tuning.chosen, plan.window_s))
-        for settings in {*by_speed[:3], work.own, capped}:
-            rates.setdefault(settings, []).append(measured(work, settings, plan.window_s))
+    finalists: list[LoaderSettings | None] = [None, *dict.fromkeys((*by_speed[:3], work.own, capped))]
+    rates: dict[LoaderSettings | None, list[float]] = {one: [] for one in finalists}
+    for turn in range(plan.rounds):
+        for one in _rotated(finalists, turn):
+            if one is None:
+                rates[one].append(rate(batches, work, tuning.chosen, plan.final_s))
+            else:
+                rates[one].append(measured(work, one, plan.final_s))
     speed = {who: statistics.median(found) for who, found in rates.items()}
     best = max(by_speed[:3], key=speed.__getitem__)
     return Outcome(
@@ -152,7 +159,7 @@ def judge(work: Work, plan: Plan, cores: int) -> Outcome:
         own=work.own,
         chosen=tuning.chosen,
         best=best,
-        tuned_per_s=speed["tuned"],
+        tuned_per_s=speed[None],
         best_per_s=speed[best],
         own_per_s=speed[work.own],
         capped_per_s=speed[capped],
@@ -162,6 +169,12 @@ def judge(work: Work, plan: Plan, cores: int) -> Outcome:
         settings_swept=len(swept),
         reason=tuning.reason,
     )
+
+
+def _rotated(finalists: list[LoaderSettings | None], turn: int) -> list[LoaderSettings | None]:
+    """Nobody is always the first; None is the tuned loader."""
+    first = turn % len(finalists)
+    return finalists[first:] + finalists[:first]
 
 
 def brief(settings: LoaderSettings) -> str:

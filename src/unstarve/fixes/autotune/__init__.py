@@ -16,6 +16,7 @@ How a batch comes about:
 `room`       what memory a setting takes, and what there is
 `aim`        from a stretch of steps → how many workers it would take
 `search`     which settings are tried, in which order, and what is concluded: no clock, no process
+`race`       the last few settings in turns, until it is clear which is fastest
 `watch`      notices after tuning that conditions have changed
 `round`      one search along real training
 `tuner`      one search after the other, for one loader

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 from unstarve.model import LoaderSettings, Trial, Tuning
 from unstarve.words import workers
 
@@ -25,7 +27,10 @@ def in_words(settings: LoaderSettings) -> str:
 def explain(tuning: Tuning) -> str:
     """A few lines for a person: what runs now and why, and what was tried."""
     lines = [_headline(tuning)]
-    lines += [f"  {_tried(trial)}" for trial in tuning.trials]
+    tried: dict[LoaderSettings, list[Trial]] = {}
+    for trial in tuning.trials:
+        tried.setdefault(trial.settings, []).append(trial)
+    lines += [f"  {_tried(trials)}" for trials in tried.values()]
     lines += [f"  {note}" for note in tuning.notes]
     return "\n".join(lines)
 
@@ -40,7 +45,12 @@ def _headline(tuning: Tuning) -> str:
     return f"{in_words(tuning.chosen)}, instead of {in_words(tuning.before)}: {tuning.reason}{sure}"
 
 
-def _tried(trial: Trial) -> str:
-    spread = f"{trial.low:.0f}–{trial.high:.0f}"
-    wait = "" if trial.wait_share is None else f", waiting {trial.wait_share:.0%}"
-    return f"{in_words(trial.settings)}: {trial.samples_per_s:.0f} samples/s ({spread}){wait}"
+def _tried(trials: list[Trial]) -> str:
+    """All trials of one setting."""
+    per_s, low, high = (
+        statistics.fmean(getattr(one, name) for one in trials) for name in ("samples_per_s", "low", "high")
+    )
+    waits = [one.wait_share for one in trials if one.wait_share is not None]
+    wait = f", waiting {statistics.fmean(waits):.0%}" if waits else ""
+    times = f", measured {len(trials)} times" if len(trials) > 1 else ""
+    return f"{in_words(trials[0].settings)}: {per_s:.0f} samples/s ({low:.0f}–{high:.0f}){wait}{times}"

@@ -19,22 +19,18 @@ from unstarve.fixes.autotune.aim import (
     wanted_workers,
 )
 from unstarve.fixes.autotune.machine import Machine
-from unstarve.fixes.autotune.window import Window, compared, price_of
+from unstarve.fixes.autotune.race import AS_GOOD, WORTH, Race, compared, is_worth_it
+from unstarve.fixes.autotune.window import Window, price_of
 from unstarve.model import Change, LoaderSettings
 
-WORTH = 1.02
-"""A gain below this is not worth a change."""
-_AS_GOOD = 0.98
-"""Of the best speed: a setting that reaches it with fewer workers is preferred."""
 _DEPTH = 2
 """torch's own default."""
 _DEEP = 8
 _JUMPS = 4
 _REFINEMENTS = 3
-_CLEAR = 1.1
-"""A gain above this need not be seen twice."""
-_PAIRS = 3
-"""So often the best and the user's own are measured one after the other, before it is given up."""
+_NEAR = 0.92
+"""Of the best speed in one window: a setting that reaches it may be the best."""
+_FINALISTS = 2
 
 Asking = Generator[LoaderSettings, Window, LoaderSettings]
 
@@ -75,47 +71,53 @@ class Search:
         self._pictures = present.pictures
         """What is tried now is with pictures read by unstarve."""
         self._windows: dict[LoaderSettings, list[Window]] = {}
-        self._content = False
-        self._pairs = 0
+        self._content: LoaderSettings | None = None
+        """Settings under which training hardly waits."""
+        self._race: Race | None = None
 
     def run(self) -> Generator[LoaderSettings, Window, Found]:
         """Ask for settings, one at a time; a window of each is to be sent. Returns what was found."""
         first = yield from self._try(self._present)
-        self._content = is_content(first, self._bounds.machine)
-        if not self._content:
+        if is_content(first, self._bounds.machine):
+            self._content = self._present
+            yield from self._try_to_go_back()
+        else:
             if self._bounds.workers:
                 yield from self._try_workers(first)
             if self._bounds.pictures and not self._pictures:
                 yield from self._try_pictures()
             yield from self._try_depths()
-        yield from self._confirm(self.best)
+            yield from self._try_in_turns()
         return self.conclude()
 
     @property
     def best_so_far(self) -> LoaderSettings:
         """As `best`, also while nothing is measured."""
+        if self._race is not None and self._race.has_begun:
+            return self._race.best
         return self.best if self._windows else self._present
 
     @property
     def best(self) -> LoaderSettings:
         """The smallest setting that was about as fast as the fastest."""
         fastest = min(self._period_s(settings) for settings in self._windows)
-        as_good = [one for one in self._windows if fastest / self._period_s(one) >= _AS_GOOD]
+        as_good = [one for one in self._windows if fastest / self._period_s(one) >= AS_GOOD]
         return min(as_good, key=lambda one: (one.num_workers, one.prefetch_factor or 0))
 
     def conclude(self) -> Found:
         """Say which settings to use: the user's own unless others were shown to be faster."""
         own, best = self.own, self.best_so_far if self._windows else self.own
-        if self._content:
-            window = self._windows[self._present][-1]
-            gain = None if self._present == own else self._gain(self._present)
-            return Found(self._present, gain, f"training waits for data {window.wait_share:.0%} of its time")
-        if best == own:
-            return Found(own, None, "nothing that was tried is faster")
+        if self._content is not None:
+            waits = f"{self._windows[self._content][-1].wait_share:.0%}"
+            return Found(
+                self._content, self._gain(self._content), f"training waits for data {waits} of its time"
+            )
         gain = self._gain(best)
-        if gain is None:
+        if gain is None and best != own:
             return Found(own, None, "too little was measured to tell")
-        if _is_worth_it(gain):
+        if gain is None or gain.ratio < WORTH:
+            return Found(own, None, "nothing that was tried is faster")
+        if is_worth_it(gain):
             return Found(best, gain, f"{gain.ratio:.2f}× as fast as your own settings")
         return Found(own, gain, "what is gained elsewhere is within the noise")
 
@@ -125,6 +127,13 @@ class Search:
         window = yield settings
         self._windows.setdefault(settings, []).append(window)
         return window
+
+    def _try_to_go_back(self) -> Generator[LoaderSettings, Window, None]:
+        """What an earlier search chose may be needed no more: a cache has become warm."""
+        if self._present != self.own:
+            window = yield from self._try(self.own)
+            if is_content(window, self._bounds.machine):
+                self._content = self.own
 
     def _try_workers(self, here: Window) -> Generator[LoaderSettings, Window, None]:
         """Jump to where the last window points, then look around the best."""
@@ -137,12 +146,13 @@ class Search:
             if settings is None or self._has_tried(settings.num_workers):
                 break
             there = yield from self._try(settings)
-            if there.period_s > _AS_GOOD * here.period_s:
+            if there.period_s > AS_GOOD * here.period_s:
                 break
             here = there
         if self._bounds.none and not self._pictures and not self._has_tried(0):
-            best = self._windows[self.best][-1]
-            if none_may_do(best, best.period_s):
+            best_s = self._windows[self.best][-1].period_s
+            # Each window tells: many workers keep each other waiting.
+            if any(none_may_do(windows[-1], best_s) for windows in self._windows.values()):
                 yield from self._try(LoaderSettings(0))
         yield from self._look_around()
 
@@ -191,17 +201,22 @@ class Search:
             if self.best != settings:
                 return
 
-    def _confirm(self, best: LoaderSettings) -> Generator[LoaderSettings, Window, None]:
-        """Measure the user's own again, and both in turn until it is clear which is faster."""
-        if best == self.own or self._content:
+    def _try_in_turns(self) -> Generator[LoaderSettings, Window, None]:
+        """The best, measured again and again beside the user's own settings, until it is clear who wins."""
+        fastest = min(map(self._period_s, self._windows))
+        near = [one for one in self._windows if one != self.own and fastest / self._period_s(one) >= _NEAR]
+        if not near:
             return
-        for self._pairs in range(_PAIRS):
-            if self._pairs:
-                yield from self._try(best)
-            yield from self._try(self.own)
-            gain = self._gain(best)
-            if gain is None or gain.high < WORTH or gain.low > _CLEAR or (self._pairs and _is_worth_it(gain)):
-                return
+        near.sort(key=self._period_s)
+        self._race = Race(self.own, near[:_FINALISTS])
+        asking = self._race.run()
+        try:
+            wanted = next(asking)
+            while True:
+                window = yield from self._try(wanted)
+                wanted = asking.send(window)
+        except StopIteration:
+            return
 
     def _settings(self, count: int) -> LoaderSettings | None:
         """So many workers, or as many as there may be; None where none may."""
@@ -228,14 +243,13 @@ class Search:
         return self._windows[settings][-1].period_s * price_of(settings)
 
     def _gain(self, settings: LoaderSettings) -> Change | None:
-        """Against the user's own: the last windows of each, as conditions may have changed meanwhile."""
+        """Against the user's own; None where they are the same, or were not both measured."""
+        if settings == self.own:
+            return None
+        if self._race is not None and self._race.has_begun:
+            return self._race.gain(self.own, settings)
         own, other = self._windows.get(self.own), self._windows.get(settings)
-        last = self._pairs + 1
-        return None if not own or not other else compared(own[-last:], other[-last:])
-
-
-def _is_worth_it(gain: Change) -> bool:
-    return gain.low > 1 and gain.ratio >= WORTH
+        return None if not own or not other else compared(own[-1:], other[-1:])
 
 
 def _more(count: int) -> int:

@@ -6,13 +6,11 @@ import math
 import statistics
 from dataclasses import dataclass
 
-from unstarve.model import Change, LoaderSettings
+from unstarve.model import LoaderSettings
 
 _MOST_BLOCKS = 10
 _T95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
 """Student's t for 1, 2, … degrees of freedom, 95 %."""
-_UNSURE = 2.0
-"""As a logarithm: an interval is not told to be wider than this."""
 _EPOCHS = 3
 """So many short epochs are measured as a whole."""
 _FAR = 5.0
@@ -29,7 +27,7 @@ class Pace:
 
     min_steps: int = 12
     min_s: float = 0.3
-    max_s: float = 2.0
+    max_s: float = 1.2
     """Goes on up to here while it is not sure enough."""
     error: float = 0.03
     """Of the time per step: what is sure enough, as a share."""
@@ -84,23 +82,12 @@ def half_width(values: tuple[float, ...]) -> float:
     """Half of the 95 % interval of their mean; infinite for fewer than two."""
     if len(values) < 2:
         return math.inf
-    t = _T95[len(values) - 2] if len(values) - 2 < len(_T95) else 2.0
-    return t * statistics.stdev(values) / math.sqrt(len(values))
+    return t95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
 
 
-def compared(before: list[Window], after: list[Window]) -> Change:
-    """How much faster steps are in `after`; `shown` where that is more than noise."""
-    old, old_error = _pooled(before)
-    new, new_error = _pooled(after)
-    ratio = old / new
-    error = min(math.hypot(old_error / old, new_error / new), _UNSURE)
-    low, high = ratio * math.exp(-error), ratio * math.exp(error)
-    return Change(ratio, low, high, shown=low > 1 or high < 1)
-
-
-def _pooled(windows: list[Window]) -> tuple[float, float]:
-    blocks = tuple(block + window.start_s for window in windows for block in window.block_s)
-    return statistics.fmean(blocks), half_width(blocks)
+def t95(freedom: int) -> float:
+    """Student's t for so many degrees of freedom, from 1 on."""
+    return _T95[freedom - 1] if freedom <= len(_T95) else 2.0
 
 
 class Collector:

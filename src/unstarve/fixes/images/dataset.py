@@ -121,9 +121,10 @@ class ImageFolderDataset(Dataset[Any]):
         """Return one that gives what a torchvision `ImageFolder` with its transforms gives.
 
         Of a `Subset` of an `ImageFolder`, it is a `Subset` of one. `options` are added to what its transforms
-        say; pictures are not turned upright (`exif=False`), since torchvision does not do so. Raises UsageError
-        for a transform that is not known, and where the dataset has other samples than its folder:
-        `is_valid_file` has to be given again.
+        say; pictures are not turned upright (`exif=False`), since torchvision does not do so.
+
+        Raises UsageError for a transform that is not known, and where the dataset has other samples than its
+        folder: `is_valid_file` has to be given again.
         """
         if type(dataset) is Subset:
             return Subset(cls.like(dataset.dataset, **options), dataset.indices)

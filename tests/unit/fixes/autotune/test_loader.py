@@ -190,7 +190,10 @@ def test_unstarves_own_loader_tunes_itself_in_reused_memory(script: Any) -> None
     )
 
 
-def test_no_sample_is_lost_or_repeated_over_three_epochs_with_exceptions(script: Any) -> None:
+@pytest.mark.parametrize("persistent", [False, True])
+def test_no_sample_is_lost_or_repeated_over_three_epochs_with_exceptions(
+    script: Any, *, persistent: bool
+) -> None:
     script((2, 2), (0, None), (1, 2), (3, 1))
     data = Squares(160, broken=(5, 6, 77, 150))
 
@@ -208,8 +211,10 @@ def test_no_sample_is_lost_or_repeated_over_three_epochs_with_exceptions(script:
                     break
         return digest.hexdigest()
 
-    loader = DataLoader(data, batch_size=4, shuffle=True, num_workers=2)
-    assert history(tuned(loader)) == history(loader)
+    def make() -> DataLoader[Any]:
+        return DataLoader(data, batch_size=4, shuffle=True, num_workers=2, persistent_workers=persistent)
+
+    assert history(tuned(make())) == history(make())
 
 
 def test_with_deterministic_random_numbers_in_workers_are_the_same_too() -> None:

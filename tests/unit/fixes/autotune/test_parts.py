@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -61,6 +62,14 @@ def test_longer_steps_alone_are_no_reason() -> None:
     watch = settled()
     is_noticed(watch, 0.0, 60)
     assert not is_noticed(watch, 0.001, 600, step_s=0.5)
+
+
+def test_a_validation_in_between_is_no_reason_and_no_measure() -> None:
+    watch = settled()
+    for _ in range(30):
+        assert not is_noticed(watch, 0.02, 2)
+        assert not watch.add(0.0, 60.0)
+        assert not is_noticed(watch, 0.0, 0.2)  # batches that lie ready
 
 
 def test_searches_become_rarer_on_a_machine_that_changes_all_the_time() -> None:
@@ -194,3 +203,9 @@ def test_a_tuning_in_words() -> None:
         "  no worker: 320 samples/s (300–345), waiting 91%",
         "  a note",
     ]
+
+
+def test_a_setting_that_was_measured_again_and_again_has_one_line() -> None:
+    again = Trial(LoaderSettings(0), "measured", 40, 2.0, 340.4, 320.0, 365.0, 0.89, 10**8, 0)
+    text = explain(replace(TUNING, trials=(*TUNING.trials, again)))
+    assert "  no worker: 330 samples/s (310–355), waiting 90%, measured 2 times" in text.splitlines()

@@ -145,10 +145,13 @@ def test_a_setting_that_does_not_fit_in_memory_is_never_asked_for() -> None:
     assert 4 <= found.chosen.num_workers <= 6
 
 
-def test_the_users_own_settings_are_measured_last_before_another_is_chosen() -> None:
+def test_what_is_chosen_was_measured_in_turns_with_the_users_own_settings() -> None:
     training = Training(blocked_s=0.16)
-    search(training, LoaderSettings(2, 2))
-    assert training.tried[0] == LoaderSettings(2, 2) == training.tried[-1]
+    own = LoaderSettings(2, 2)
+    found = search(training, own)
+    assert training.tried[0] == own
+    assert training.tried.count(own) >= 3
+    assert training.tried.count(found.chosen) >= 3
 
 
 def test_where_only_depth_may_change_the_number_of_workers_stays() -> None:
@@ -242,3 +245,27 @@ def test_a_second_search_stays_with_pictures_that_unstarve_reads() -> None:
     found = search(training, LoaderSettings(2, 2), present=present, pictures=True)
     assert found.chosen.pictures
     assert {settings for settings in training.tried if not settings.pictures} == {LoaderSettings(2, 2)}
+
+
+@pytest.mark.parametrize(("blocked_s", "goes_back"), [(0.001, True), (0.1, False)])
+def test_where_a_second_search_finds_no_waiting_the_users_own_settings_get_a_chance(
+    blocked_s: float, *, goes_back: bool
+) -> None:
+    training = Training(step_s=0.02, blocked_s=blocked_s)
+    own, present = LoaderSettings(2, 2), LoaderSettings(8, 2)
+    found = search(training, own, present=present)
+    assert training.tried == [present, own]
+    assert found.chosen == (own if goes_back else present)
+
+
+class Crowded(Training):
+    """A batch takes next to nothing, and each worker waits long for a core."""
+
+    def _steps(self, settings: LoaderSettings) -> tuple[float, float, float]:
+        period = {0: 0.0005, 4: 0.004, 16: 0.003}.get(settings.num_workers, 0.0035)
+        return period, period - self.step_s, 0.0003
+
+
+def test_that_no_worker_may_do_is_told_by_any_window_not_only_by_the_best() -> None:
+    found = search(Crowded(step_s=0.0002), LoaderSettings(4, 2))
+    assert found.chosen == LoaderSettings(0)

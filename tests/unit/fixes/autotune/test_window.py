@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from unstarve.fixes.autotune.window import Collector, Pace, Window, compared
+from unstarve.fixes.autotune.window import Collector, Pace, Window
 from unstarve.model import LoaderSettings
 
 TWO = LoaderSettings(2, 2)
@@ -30,10 +30,6 @@ class Clock:
             if window is not None:
                 return window
         raise AssertionError("the window is never complete")
-
-
-def blocks(*block_s: float) -> Window:
-    return Window(TWO, 10, 1.0, block_s, wait_s=0.0)
 
 
 def test_a_window_tells_waiting_from_training() -> None:
@@ -110,14 +106,3 @@ def test_three_short_epochs_make_a_window() -> None:
     assert window is not None
     assert window.period_s == pytest.approx(0.1)
     assert window.step_s == pytest.approx(0.01)
-
-
-def test_a_difference_beyond_the_noise_is_shown() -> None:
-    change = compared([blocks(0.10, 0.11, 0.10, 0.11)], [blocks(0.05, 0.051, 0.05, 0.051)])
-    assert change.shown
-    assert change.low < 2.08 < change.high
-
-
-def test_a_difference_within_the_noise_is_not() -> None:
-    assert not compared([blocks(0.10, 0.14, 0.09)], [blocks(0.09, 0.13, 0.10)]).shown
-    assert not compared([blocks(0.10)], [blocks(0.05)]).shown
