@@ -157,14 +157,16 @@ class Search:
         yield from self._look_around()
 
     def _try_pictures(self) -> Generator[LoaderSettings, Window, None]:
-        """Let unstarve read the pictures, in a thread per core or more; look around where that is best."""
+        """Let unstarve read the pictures, in a thread per core or per worker; then look around."""
         best = self._windows[self.best][-1]
         if is_content(best, self._bounds.machine):
             return
         self._pictures = True
-        settings = self._settings(max(int(self._bounds.machine.cores), best.settings.num_workers, 1))
-        if settings is not None:
-            yield from self._try(settings)
+        cores = max(int(self._bounds.machine.cores), 1)
+        for count in (cores, max(cores, best.settings.num_workers)):
+            settings = self._settings(count)
+            if settings is not None and settings not in self._windows:
+                yield from self._try(settings)
         if self.best.pictures:
             yield from self._look_around()
         self._pictures = self.best.pictures
