@@ -51,7 +51,10 @@ class Outcome:
     seconds: float
     """The whole command, imports and report included."""
     neighbours: float
-    """Cores that other processes than the case's used meanwhile."""
+    """Cores that other processes than the case's used meanwhile, other virtual machines included."""
+    pressure: float
+    """Share of the time in which something that was ready to run had no core, the case's own included."""
+    evidence: tuple[str, ...] = ()
 
     @property
     def state_ok(self) -> bool:
@@ -101,7 +104,8 @@ def play(case: Case) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="zoo-") as folder:
         report_file = Path(folder) / "report.json"
         command = [sys.executable, "-m", "unstarve", "run", "-o", "zoo.unstarve", "--json", str(report_file)]
-        busy_s, own_s, begin = machine_cpu_s(), children_cpu_s(), time.perf_counter()
+        busy_s, own_s, pressed_s = machine_cpu_s(), children_cpu_s(), pressure_s()
+        begin = time.perf_counter()
         output = call([*command, str(PLAY), case.name], folder)
         seconds = time.perf_counter() - begin
         others_s = machine_cpu_s() - busy_s - (children_cpu_s() - own_s)
@@ -116,6 +120,8 @@ def play(case: Case) -> Outcome:
         report["wait_share"],
         seconds,
         max(others_s, 0.0) / seconds,
+        (pressure_s() - pressed_s) / seconds,
+        tuple(report["verdict"].get("evidence", ())),
     )
 
 
@@ -146,9 +152,18 @@ def children_cpu_s() -> float:
 
 
 def machine_cpu_s() -> float:
-    """From the first line of /proc/stat: ``cpu user nice system idle iowait irq softirq …`` in ticks."""
-    fields = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]]
+    """From the first line of /proc/stat: ``cpu user nice system idle iowait irq softirq steal …`` (ticks)."""
+    fields = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
+
+
+def pressure_s() -> float:
+    """From ``some avg10=0.00 avg60=0.00 avg300=0.00 total=1234`` (µs); 0 where the kernel does not count."""
+    try:
+        line = Path("/proc/pressure/cpu").read_text().split("\n", 1)[0]
+    except OSError:
+        return 0.0
+    return int(line.rpartition("=")[2]) / 1e6
 
 
 def row(outcome: Outcome) -> str:

@@ -228,6 +228,7 @@ def measure(mix: Mix, seconds: float) -> Measured:
             train(seconds)
             end = time.perf_counter_ns()
             clock.close()
+    rows = [(kind, row) for kind, row in rows if kind != f.STALL or row[-3] >= begin]
     busy = merged(device_work(profiler), begin + offset, end + offset)
     return Measured(end - begin, waits, [(a - offset, b - offset) for a, b in busy], rows)
 

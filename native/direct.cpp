@@ -5,11 +5,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <new>
 
+#include "bounces.h"
 #include "pool.h"
 #include "uring.h"
 
@@ -29,26 +28,22 @@ constexpr std::uint64_t piece_bytes = std::uint64_t{512} << 10;
 constexpr std::uint64_t floor_to(std::uint64_t value) { return value / alignment * alignment; }
 constexpr std::uint64_t ceil_to(std::uint64_t value) { return floor_to(value + alignment - 1); }
 
-struct Free {
-    void operator()(std::byte *memory) const { std::free(memory); }
-};
-
-// Aligned memory for one piece, touched only where it is used.
-std::unique_ptr<std::byte, Free> aligned_memory() {
-    auto *const memory = static_cast<std::byte *>(std::aligned_alloc(alignment, piece_bytes));
-    if (memory == nullptr) {
-        throw std::bad_alloc();
+// The most memory that a piece of these reads takes.
+std::uint64_t longest_piece(const std::vector<Read> &reads) {
+    std::uint64_t longest = alignment;
+    for (const Read &read : reads) {
+        longest = std::max(longest, ceil_to(read.offset + read.length) - floor_to(read.offset));
     }
-    return std::unique_ptr<std::byte, Free>(memory);
+    return std::min(longest, piece_bytes);
 }
 
 // A thread's queue and its bounce memory, kept for its next call.
 struct Station {
     std::unique_ptr<Uring> ring;
-    std::vector<std::unique_ptr<std::byte, Free>> bounces;
+    std::unique_ptr<Bounces> bounces;
     unsigned generation = 0;
 
-    void prepare(unsigned depth) {
+    void prepare(unsigned depth, std::uint64_t slot_bytes) {
         if (generation != fork_generation() || (ring != nullptr && ring->depth() < depth)) {
             ring.reset();  // the parent's, or too small
             generation = fork_generation();
@@ -57,8 +52,13 @@ struct Station {
             ring = Uring::make(depth);
         }
         const std::size_t slots = ring == nullptr ? 1 : depth;
-        while (bounces.size() < slots) {
-            bounces.push_back(aligned_memory());
+        if (bounces == nullptr) {
+            bounces = std::make_unique<Bounces>(slots, slot_bytes);
+        } else if (!bounces->has(slots, slot_bytes)) {
+            const std::size_t most = std::max(slots, bounces->slots());
+            const std::uint64_t longest = std::max(slot_bytes, bounces->slot_bytes());
+            bounces.reset();
+            bounces = std::make_unique<Bounces>(most, longest);
         }
     }
 };
@@ -112,7 +112,7 @@ class Session {
         const std::size_t slot = free_.back();
         free_.pop_back();
         const std::uint64_t size = std::min(piece_bytes, end_ - from_);
-        std::byte *memory = station_.bounces[slot].get();
+        std::byte *memory = station_.bounces->at(slot);
         if (from_ >= read.offset && from_ + size <= read.offset + read.length) {
             std::byte *const destination = read.to + (from_ - read.offset);
             if (reinterpret_cast<std::uintptr_t>(destination) % alignment == 0) {
@@ -209,7 +209,7 @@ class Session {
             }
             if (here_end < wanted_end) {
                 work_.failures.add(piece.read, Trouble::ended, 0, std::max(here_end, before) - read.offset);
-            } else if (piece.memory == station_.bounces[slot].get()) {
+            } else if (piece.memory == station_.bounces->at(slot)) {
                 std::memcpy(read.to + (before - read.offset), piece.memory + (before - piece.from),
                             wanted_end - before);
             }
@@ -225,11 +225,11 @@ class Session {
             if (pieces_[slot].file != nullptr) {
                 work_.failures.add(pieces_[slot].read, Trouble::read, error, 0);
                 pieces_[slot].file.reset();
-                station_.bounces[slot].release();
-                station_.bounces[slot] = aligned_memory();
-                free_.push_back(slot);
             }
         }
+        const std::uint64_t slot_bytes = station_.bounces->slot_bytes();
+        station_.bounces->abandon();
+        station_.bounces = std::make_unique<Bounces>(1, slot_bytes);
         in_flight_ = 0;
         queue_ = nullptr;
         station_.ring.reset();
@@ -263,7 +263,7 @@ bool uring_allowed() {
 
 void take_part_directly(DirectWork &work, unsigned depth) {
     thread_local Station station;
-    station.prepare(depth);
+    station.prepare(depth, longest_piece(work.reads));
     Session(work, station, depth).run();
 }
 

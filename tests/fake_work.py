@@ -29,6 +29,7 @@ def work_of(
     opens: int = 0,
     samples: int = 8,
     failed: bool = False,
+    helped_ms: float = 0.0,
 ) -> Work:
     """Work that took as long as its parts: `system_ms` is part of `cpu_ms`, and so on for collating."""
     fetch_ms = cpu_ms + (queued_ms or 0.0) + blocked_ms
@@ -58,6 +59,7 @@ def work_of(
         slow_ns=round(slow_ms * MS),
         opens=opens,
         failed=failed,
+        helped_ns=round(helped_ms * MS),
     )
 
 

@@ -155,6 +155,7 @@ def diagnosis_of(
     source: str | None = None,
     epochs: int = 1,
     batch_bytes: int | None = 1000,
+    tensors: int | None = None,
     torch: str = "2.13.0+cpu",
     **demand: float,
 ) -> Diagnosis:
@@ -171,6 +172,7 @@ def diagnosis_of(
     summary = LoaderSummary(
         "loader", "train.py:1", "DataLoader", {"num_workers": workers} | dict(config or {}), steps, epochs,
         1.0, 0.5, steps * 8, None if batch_bytes is None else batch_bytes * steps, False, False, None, source,
+        tensors,
     )  # fmt: skip
     made = Demand(
         "loader",

@@ -99,6 +99,8 @@ def _write_rows(writer: Writer, process: Process) -> None:
         flags = f.NESTED * epoch.nested
         begin = (epoch.loader, flags, epoch.epoch, epoch.thread, epoch.begin_ns, epoch.ready_ns)
         writer.row(f.EPOCH_BEGIN, now_ns, begin)
+        if epoch.sampler_ns:
+            writer.row(f.EPOCH_SAMPLER, now_ns, (epoch.loader, flags, epoch.epoch, epoch.sampler_ns))
         if epoch.end_ns is not None:
             error = (epoch.error or "").encode()
             end = (epoch.loader, flags, epoch.epoch, epoch.last_ask_ns, epoch.end_ns, error)
@@ -109,6 +111,8 @@ def _write_rows(writer: Writer, process: Process) -> None:
             writer.flush(now_ns)
     for work in process.works:
         writer.row(f.WORK, now_ns, _work_row(work))
+        if work.helped_ns:
+            writer.row(f.HELPED, now_ns, (work.task, work.iteration, work.helped_ns))
     for sent in process.sents:
         writer.row(f.SENT, now_ns, tuple(sent))
     for loader, *receipt in process.receipts:
@@ -125,6 +129,6 @@ def _batch_row(batch: Batch) -> tuple[Any, ...]:
 
 
 def _work_row(work: Work) -> tuple[Any, ...]:
-    loader, *rest, failed = work
+    loader, *rest, failed, _ = work
     number = f.NO_LOADER if loader is None else loader
     return (number, f.FAILED * failed, *(-1 if value is None else value for value in rest))

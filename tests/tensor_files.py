@@ -92,3 +92,12 @@ LEFT_TO_TORCH: dict[str, Any] = {
     "sparse": torch.eye(3).to_sparse(),
     "size": torch.ones(2).shape,
 }
+
+
+def save_numbered(folder: Path, count: int = 10) -> list[str]:
+    """Files whose tensors hold their number."""
+    folder.mkdir(exist_ok=True)
+    paths = [str(folder / f"{i:03}.pt") for i in range(count)]
+    for i, path in enumerate(paths):
+        torch.save(torch.full((4, 5), float(i)), path)
+    return paths

@@ -1,9 +1,10 @@
 """Check that a wheel brings its own libjpeg-turbo: unpack it, decode a JPEG with it, see whose library did.
 
-    python tools/check_wheel.py dist/unstarve-….whl
+    python tools/check_wheel.py [dist/unstarve-….whl]
 
 The wheel is unpacked and imported from there, with the other packages of this environment: an editable
-install beside it is left out. Exit code 1 says what is wrong.
+install beside it is left out. Without a wheel, the one that is installed here is checked. Exit code 1 says
+what is wrong.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 import sysconfig
 import tempfile
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 PROBE = """
@@ -41,20 +43,27 @@ print("decoded by", own[0].removeprefix(sys.argv[1]).lstrip("/"))
 
 
 def main() -> None:
-    """Check the wheel that is named on the command line."""
+    """Check the wheel that is named on the command line, or else what is installed."""
+    if not sys.argv[1:]:
+        packages = sysconfig.get_path("platlib")
+        names = map(str, Path(packages).glob("unstarve-*.dist-info/**/*.txt"))
+        sys.exit(check("what is installed", packages, names))
     (wheel,) = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as folder:
-        with zipfile.ZipFile(wheel) as archive:
-            names = archive.namelist()
-            archive.extractall(folder)
-        if not any(name.endswith("licenses/libjpeg-turbo.txt") for name in names):
-            sys.exit(f"{wheel} has libjpeg-turbo in it, but not its licence")
-        # -S: the environment's .pth files, an editable install among them, are not followed.
-        found = subprocess.run(
-            [sys.executable, "-S", "-c", PROBE, folder, sysconfig.get_path("purelib")], check=False
-        )
-    print(f"{Path(wheel).name}: {'sound' if found.returncode == 0 else 'broken'}")
-    sys.exit(min(found.returncode, 1))
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+        sys.exit(check(Path(wheel).name, folder, archive.namelist()))
+
+
+def check(what: str, folder: str, names: Iterable[str]) -> int:
+    """Check what lies in a folder, whose files are `names`; return the exit code."""
+    if not any(name.endswith("licenses/libjpeg-turbo.txt") for name in names):
+        print(f"{what} has libjpeg-turbo in it, but not its licence", file=sys.stderr)
+        return 1
+    # -S: the environment's .pth files, an editable install among them, are not followed.
+    command = [sys.executable, "-S", "-c", PROBE, folder, sysconfig.get_path("purelib")]
+    found = subprocess.run(command, check=False)
+    print(f"{what}: {'sound' if found.returncode == 0 else 'broken'}")
+    return min(found.returncode, 1)
 
 
 if __name__ == "__main__":

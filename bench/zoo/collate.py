@@ -49,6 +49,6 @@ def mixing(truth: Truth) -> None:
 
 CASES = (
     Case("collate-python", python, "starved", "collate", quick=True),
-    Case("collate-padding", padding, "starved", "collate", quick=True),
+    Case("collate-padding", padding, "starved", "collate"),
     Case("collate-spawned-stream", mixing, "starved", "collate"),
 )

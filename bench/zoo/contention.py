@@ -43,6 +43,6 @@ def quota(truth: Truth) -> None:
 
 CASES = (
     Case("contention-many-workers", many_workers, "starved", "contention", quick=True),
-    Case("contention-neighbours", neighbours, "starved", "contention", quick=True),
+    Case("contention-neighbours", neighbours, "starved", "contention"),
     Case("contention-quota", quota, "starved", "contention", why_not=needs("cpu", lambda: few_cores(0.33))),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -29,10 +30,27 @@ def packed_stream(truth: Truth) -> None:
     fit(truth, DataLoader(data, batch_size=8, num_workers=1), Device(10))
 
 
+class Pooled(Items):
+    """Samples decoded by two threads of the worker."""
+
+    pool: ThreadPoolExecutor | None = None
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        self.pool = self.pool or ThreadPoolExecutor(2)
+        return list(self.pool.map(self.load, indices))
+
+
+def thread_pool(truth: Truth) -> None:
+    """One worker that only waits for its threads."""
+    data = Pooled(560, Slow(cpu_ms=4, chunk=decompress))
+    fit(truth, DataLoader(data, batch_size=8, num_workers=1), Device(8))
+
+
 SPAWNED = {"num_workers": 1, "multiprocessing_context": "spawn"}
 CASES = (
     Case("cpu-python", python, "starved", "cpu", quick=True),
     Case("cpu-python-spawned", python, "starved", "cpu", SPAWNED),
-    Case("cpu-numpy", numpy, "starved", "cpu", quick=True),
+    Case("cpu-numpy", numpy, "starved", "cpu"),
     Case("cpu-packed-stream", packed_stream, "starved", "cpu"),
+    Case("cpu-thread-pool", thread_pool, "starved", "cpu"),
 )

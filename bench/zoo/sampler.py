@@ -68,8 +68,22 @@ def weighted_epochs(truth: Truth) -> None:
     fit(truth, loader, Model(6), epochs=8, epoch_steps=10)
 
 
+def planned_epochs(truth: Truth) -> None:
+    """Persistent workers whose first batches are drawn in ``iter()``, slowly."""
+    loader = DataLoader(
+        Items(96, Fixed()),
+        batch_size=8,
+        sampler=SlowSampler(96, cpu_ms=3),
+        num_workers=2,
+        prefetch_factor=6,
+        persistent_workers=True,
+    )
+    fit(truth, loader, Model(8), epochs=7)
+
+
 CASES = (
-    Case("sampler-custom", custom, "starved", "sampler", quick=True),
+    Case("sampler-custom", custom, "starved", "sampler"),
     Case("sampler-weighted-batches", weighted_batches, "starved", "sampler", quick=True),
     Case("sampler-weighted-epochs", weighted_epochs, "starved", "sampler"),
+    Case("sampler-planned-epochs", planned_epochs, "starved", "sampler", quick=True),
 )

@@ -100,6 +100,30 @@ def test_batches_and_seeds_are_torchs(method: str, dataset: Any, workers: int) -
     assert torch.equal(torch.rand(3), after_torch)
 
 
+class Rows(Dataset[Any]):
+    """Tensors and a number: what is stacked right in a slot."""
+
+    def __len__(self) -> int:
+        return 23
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.rand(LARGE), torch.tensor([index]), index
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_batches_that_look_alike_are_torchs(method: str) -> None:
+    options = {"batch_size": 4, "num_workers": 1, "shuffle": True, "persistent_workers": True}
+    loaders = (
+        TorchLoader(Rows(), multiprocessing_context="fork", **options),
+        ring(Rows(), multiprocessing_context=method, **options),
+    )
+    epochs = []
+    for loader in loaders:
+        torch.manual_seed(5)
+        epochs.append([*loader, *loader])  # each with a smaller batch at its end; all of them kept
+    assert same(epochs[1], epochs[0])
+
+
 def _first_of(samples: list[Any]) -> Any:
     return [samples[0]["x"][::3], samples[0]["array"], [sample["name"] for sample in samples]]
 

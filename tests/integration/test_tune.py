@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import tempfile
+import time
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
+import pexpect
+import psutil
 import pytest
+
+from picture_folders import make_folder
+from torchvision_here import torchvision_here
 
 ENDLESS = """
 import time
@@ -39,6 +48,35 @@ if __name__ == "__main__":
         with torch.no_grad():
             print([y.tolist() for x, y in val_loader], torch.rand(1).item())
     sys.exit(7)
+"""
+
+WORKERS = """
+import time
+from data import *
+
+if __name__ == "__main__":
+    train_loader = DataLoader(
+        Numbers(4000, load_s=0.003), batch_size=4, num_workers=2, persistent_workers=True
+    )
+    while True:
+        for x, y in train_loader:
+            time.sleep(0.005)
+"""
+
+PICTURES = """
+import torch
+from torch.utils.data import DataLoader
+from unstarve.benchmark.peers.torchvision import torchvision
+
+if __name__ == "__main__":
+    torch.manual_seed(3)
+    steps = torchvision().transforms
+    crop = steps.Compose([steps.Resize(20), steps.CenterCrop(16), steps.ToTensor()])
+    folder = torchvision().datasets.ImageFolder("pictures", crop)
+    train_loader = DataLoader(folder, batch_size=4, shuffle=True, num_workers=1)
+    for epoch in range(3):
+        print([y.tolist() for x, y in train_loader], flush=True)
+    print(type(train_loader.dataset).__name__, torch.rand(1).item())
 """
 
 
@@ -97,3 +135,73 @@ def test_what_makes_no_sense_starts_nothing(project) -> None:
         done = project.unstarve("tune", *words, "train.py")
         assert (done.returncode, done.stdout) == (2, "")
         assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_training_on_pictures_sees_the_same_samples_however_they_are_read(project, temporary) -> None:
+    torchvision_here()
+    make_folder(project.folder / "pictures", count=60, classes=60)
+    line = 1 + project.write("train.py", PICTURES).read_text().splitlines().index(
+        "    train_loader = DataLoader(folder, batch_size=4, shuffle=True, num_workers=1)"
+    )
+    done = project.unstarve("tune", "--finish", "--json", "tune.json", "train.py")
+    assert done.returncode == 0, done.stderr
+    *epochs, last = done.stdout.splitlines()
+    assert [sorted(chain(*json.loads(epoch))) for epoch in epochs] == [list(range(60))] * 3
+    assert last.startswith("ImageFolder 0.")
+    found = json.loads((project.folder / "tune.json").read_text())
+    assert "pictures" in found["loaders"][0]["tuning"]["chosen"]
+
+    (project.folder / "by_hand.toml").write_text(
+        f"[[loader]]\nfile = 'train.py'\nline = {line}\n[loader.settings]\nnum_workers = 2\npictures = true\n"
+    )
+    asked = ("--with", "by_hand.toml", "-o", "run.unstarve", "--json", "report.json")
+    read = project.unstarve("run", *asked, "train.py")
+    assert (read.returncode, read.stdout) == (0, done.stdout)
+    config = json.loads((project.folder / "report.json").read_text())["loaders"][0]["config"]
+    assert (config["engine"], config["num_workers"]) == ("threads", 2)
+
+
+def test_ctrl_c_in_a_terminal_shows_what_is_known_so_far(project, temporary, nothing_left) -> None:
+    project.write("train.py", ENDLESS)
+    terminal = pexpect.spawn(
+        "unstarve", ["tune", "--finish", "train.py"],  # else it might end by itself
+        cwd=str(project.folder), env=project.options()["env"], timeout=180, encoding="utf-8",
+    )  # fmt: skip
+    terminal.expect_exact("samples/s")
+    nothing_left(psutil.Process(terminal.pid))
+    terminal.sendcontrol("c")
+    terminal.expect_exact("KeyboardInterrupt")
+    terminal.expect_exact("train_loader (train.py:6)")
+    terminal.expect_exact("against now")
+    terminal.expect_exact("interrupted")
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert terminal.signalstatus == signal.SIGINT  # 130 in a shell
+    assert list(temporary.glob("unstarve*")) == []
+
+
+def test_an_interrupt_of_the_group_leaves_no_worker_and_writes_what_was_asked_for(
+    project, temporary, nothing_left
+) -> None:
+    project.write("train.py", WORKERS)
+    shown = project.folder / "shown.txt"
+    with shown.open("w") as stderr:
+        launcher = project.start(
+            "tune", "--finish", "--json", "tune.json", "train.py", start_new_session=True, stderr=stderr
+        )
+        deadline = time.monotonic() + 180
+        while "samples/s" not in shown.read_text():
+            assert launcher.poll() is None, shown.read_text()
+            assert time.monotonic() < deadline, shown.read_text()
+            time.sleep(0.05)
+        nothing_left(psutil.Process(launcher.pid))
+        os.killpg(launcher.pid, signal.SIGINT)
+        launcher.communicate(timeout=180)
+    assert launcher.returncode == -signal.SIGINT
+    text = shown.read_text()
+    assert "against now" in text
+    assert " steps · interrupted\n" in text
+    found = json.loads((project.folder / "tune.json").read_text())
+    assert (found["ended_by"], found["exit_code"]) == ("interrupt", -signal.SIGINT)
+    assert found["loaders"][0]["tuning"]["trials"]
+    assert list(temporary.glob("unstarve*")) == []

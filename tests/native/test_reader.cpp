@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "check.h"
@@ -99,6 +100,19 @@ void reads_any_stretch_in_any_way() {
             gives_the_bytes(paths, stretches, how, shift);
             gives_the_bytes(paths, stretches, how, shift);
         }
+    }
+}
+
+// What a thread keeps from a call is too small for the next one, in either measure, and then larger than needed.
+void longer_reads_and_deeper_queues_may_follow() {
+    const std::vector<std::string> paths{write_file(0, 2'000'000)};
+    for (const auto &[length, depth] : {std::pair<std::size_t, unsigned>{10, 2}, {30'000, 2}, {30'000, 16},
+                                        {1'500'000, 2}, {10, 32}, {700'000, 3}}) {
+        std::vector<Stretch> stretches;
+        for (std::size_t i = 0; i < 20; ++i) {
+            stretches.push_back({0, i * 1009 + 1, length});
+        }
+        gives_the_bytes(paths, stretches, {true, depth, 1, true}, 0);
     }
 }
 
@@ -215,6 +229,7 @@ int main() {
     char name[] = "test_reader_XXXXXX";
     CHECK(mkdtemp(name) != nullptr);
     folder = name;
+    longer_reads_and_deeper_queues_may_follow();
     reads_any_stretch_in_any_way();
     aligned_memory_is_filled_in_place();
     one_bad_file_loses_nothing_of_the_others();

@@ -10,6 +10,7 @@ from unstarve.words import ms, size
 
 _HEAVY_BYTES_PER_S = 0.3e9
 """A hand-off that moves more than this is busy with bytes; below, with the number of its tensors."""
+_MANY_TENSORS = 8
 _PACKED = (
     "def collate_fn(samples):   # one tensor instead of one per field\n"
     "    rows = [torch.cat([f.flatten() for f in s]) for s in samples]\n"
@@ -52,8 +53,10 @@ def lighter_batches(d: Diagnosis) -> Advice | None:
 
 def packed_fields(d: Diagnosis) -> Advice | None:
     """Every tensor of a batch travels as a message with a descriptor of its own."""
-    demand = d.demand
+    demand, loader = d.demand, stock_loader(d)
     if demand is None or not _hands_over(d) or _is_heavy(d):
+        return None
+    if loader is not None and loader.tensors is not None and loader.tensors < _MANY_TENSORS:
         return None
     return Advice(
         "pack-fields",
@@ -121,12 +124,14 @@ def precomputed_indices(d: Diagnosis) -> Advice | None:
         return None
     return Advice(
         "precompute-indices",
-        "Draw the epoch's indices at once, not batch by batch",
-        f"the sampler takes {ms(demand.sampler_s)} for every batch, in the training process",
+        "Draw the indices in bulk, and no more of them than an epoch uses",
+        f"the sampler takes {ms(demand.sampler_s)} a batch, in which the training process does nothing else",
         {},
-        predict(d, cheaper("sampler", 0.1), worst=cheaper("sampler", 0.5), best=cheaper("sampler", 0.0)),
+        # By the waits: what torch draws ahead in ``iter()`` is the sampler's, too.
+        predict(d, {Cause.SAMPLER: 0.9}, worst={Cause.SAMPLER: 0.5}, best={Cause.SAMPLER: 1.0}),
         "def __iter__(self):   # in the sampler; p: probability of each sample\n"
-        "    return iter(self.rng.choice(n, size=n, p=p).tolist())   # numpy",
+        "    # numpy; count: samples that an epoch uses\n"
+        "    return iter(self.rng.choice(n, size=count, p=p).tolist())",
     )
 
 

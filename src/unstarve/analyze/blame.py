@@ -24,12 +24,15 @@ _MOST_AHEAD = 16
 _SLOWEST_DISK = 5e6
 """Bytes per second: a disk that is slower than this is not what a fetch waited for."""
 
+_MOSTLY = 0.5
+
 
 def blame(batch: Batch, production: Production | None) -> Seconds:
     """Seconds of a batch's wait per cause; they sum to the wait."""
     wait_s = batch.wait_ns / 1e9
     if batch.position == 0 and (production is None or production.workers):
-        return {Cause.STARTUP: wait_s}
+        sampler_s = min(batch.sampler_ns / 1e9, wait_s)
+        return _balanced({Cause.SAMPLER: sampler_s, Cause.STARTUP: wait_s - sampler_s}, wait_s)
     if production is None or batch.task is None or batch.task not in production.by_task:
         return _from_the_outside(batch)
     made = production.by_task[batch.task]
@@ -38,18 +41,23 @@ def blame(batch: Batch, production: Production | None) -> Seconds:
     # The sampler runs when the batch has come, for a batch to be made later: at the end of the wait.
     end_ns = batch.got_ns - min(batch.sampler_ns, batch.wait_ns)
     if production.workers == 0:
-        _add(parts, _own_work(made.work, end_ns - batch.ask_ns))
+        _add(parts, _own_work(batch, made.work, end_ns - batch.ask_ns))
     else:
         _add(parts, _workers_time(batch, made, production, end_ns))
     return _balanced(parts, wait_s)
 
 
-def _own_work(work: Work, available_ns: int) -> Seconds:
-    """Without workers the wait is the work."""
+def _own_work(batch: Batch, work: Work, available_ns: int) -> Seconds:
+    """Without workers the wait is the work, and what comes before and behind it."""
     parts = defaultdict(float, split_fetch(work))
     _add(parts, split_collate(work, in_worker=False))
-    pinned_s = max(available_ns / 1e9 - sum(parts.values()), 0.0)
-    parts[Cause.UNKNOWN] += pinned_s
+    rest_s = max(available_ns / 1e9 - sum(parts.values()), 0.0)
+    # The thread's counters are read around the fetch: what it queued for before that may be the step's, too,
+    # but torch itself does next to nothing between ask and fetch.
+    before_s = max(work.begin_ns - batch.ask_ns - batch.sampler_ns, 0) / 1e9
+    queued_s = min(before_s, (batch.step_queued_ns or 0) / 1e9, rest_s)
+    parts[Cause.CONTENTION] += queued_s
+    parts[Cause.UNKNOWN] += rest_s - queued_s
     return parts
 
 
@@ -139,7 +147,8 @@ def split_fetch(work: Work) -> Seconds:
     wall_s = (work.collate_ns - work.begin_ns) / 1e9
     cpu_s = min(work.cpu_ns / 1e9, wall_s)
     queued_s = min((work.queued_ns or 0) / 1e9, wall_s - cpu_s)
-    blocked_s = wall_s - cpu_s - queued_s
+    helped_s = _helped_s(work, wall_s - cpu_s - queued_s)
+    blocked_s = wall_s - cpu_s - queued_s - helped_s
     storage, asked = work.storage_bytes or 0, work.asked_bytes or 0
     # The kernel's time for bytes that were not in memory is the disk's price, not the transform's.
     cold = storage / max(asked, storage) if storage else 0.0
@@ -151,11 +160,28 @@ def split_fetch(work: Work) -> Seconds:
     # Where a counter is missing, what is left may as well be the disk, or a core that was not free.
     told_apart = work.queued_ns is not None and (work.storage_bytes is not None or work.delay_ns is not None)
     return {
-        Cause.CPU: cpu_s - disk_cpu_s,
+        Cause.CPU: cpu_s - disk_cpu_s + helped_s,
         Cause.DISK: disk_s + disk_cpu_s,
         Cause.REMOTE if told_apart else Cause.UNKNOWN: blocked_s - disk_s,
         Cause.CONTENTION: queued_s,
     }
+
+
+def fetch_cpu_s(work: Work) -> float:
+    """Seconds of one fetch on a CPU, by whichever thread of the worker."""
+    wall_s = (work.collate_ns - work.begin_ns) / 1e9
+    cpu_s = min(work.cpu_ns / 1e9, wall_s)
+    queued_s = min((work.queued_ns or 0) / 1e9, wall_s - cpu_s)
+    return cpu_s + _helped_s(work, wall_s - cpu_s - queued_s)
+
+
+def _helped_s(work: Work, blocked_s: float) -> float:
+    """Seconds in which a fetch only waited for other threads of its worker to compute.
+
+    They may compute beside it, too: unless they were busy for most of the time, it waited for something else.
+    """
+    helped_s = work.helped_ns / 1e9
+    return min(helped_s, blocked_s) if helped_s >= _MOSTLY * blocked_s else 0.0
 
 
 def split_collate(work: Work, *, in_worker: bool) -> Seconds:

@@ -26,8 +26,11 @@ def causes_of(
                 seconds[cause] += part_s
         elif span.doing is Doing.STEP:
             step_s += span.seconds
+        elif span.doing is Doing.BETWEEN:
+            seconds[Cause.HOST] += span.seconds
         else:
-            seconds[Cause.HOST if span.doing is Doing.BETWEEN else Cause.STARTUP] += span.seconds
+            for cause, part_s in beginning_causes(span).items():
+                seconds[cause] += part_s
     for cause, part_s in split_steps(step_s, step_queued_s(spans), process).items():
         seconds[cause] += part_s
     return {cause: value for cause, value in seconds.items() if value > 0}
@@ -38,6 +41,12 @@ def wait_causes(span: Span, batch: Batch, made: Mapping[tuple[int, int], Product
     parts = blame(batch, made.get((batch.loader, batch.epoch)))
     share = span.seconds / (batch.wait_ns / 1e9) if batch.wait_ns else 0.0
     return {cause: part_s * share for cause, part_s in parts.items()}
+
+
+def beginning_causes(span: Span) -> Seconds:
+    """Seconds per cause of an ``iter()``, or of the end of an epoch."""
+    sampler_s = span.sampler_ns / 1e9
+    return {Cause.SAMPLER: sampler_s, Cause.STARTUP: span.seconds - sampler_s}
 
 
 def split_steps(step_s: float, queued_s: float, process: Process) -> Seconds:

@@ -32,6 +32,9 @@ def demand_of(timeline: Timeline, made: Mapping[tuple[int, int], Production]) ->
             parts[cause] += seconds
     collates = [split_collate(work, in_worker=workers > 0) for work in works]
     count = len(works)
+    first_epoch = pairs[0][0].epoch
+    begins = [e for e in timeline.process.epochs if e.loader == timeline.main and e.epoch > first_epoch]
+    sampler_ns = sum(b.sampler_ns for b, _ in pairs) + sum(e.sampler_ns for e in begins)
     storage = [work.storage_bytes for work in works]
     return Demand(
         loader=next((x.name for x in timeline.process.loaders if x.id == timeline.main), "loader"),
@@ -47,7 +50,7 @@ def demand_of(timeline: Timeline, made: Mapping[tuple[int, int], Production]) ->
         handoff_s=sum(c[Cause.HANDOFF] for c in collates) / count
         + sum(_handoff_s(m) for _, m in pairs) / count,
         pin_s=sum(_pin_s(m) for _, m in pairs) / count,
-        sampler_s=sum(b.sampler_ns for b, _ in pairs) / count / 1e9,
+        sampler_s=sampler_ns / count / 1e9,
         storage_bytes=None if None in storage else sum(s or 0 for s in storage) / count,
         opens=sum(work.opens for work in works) / count,
         busy_share=_busy_share(timeline.main, made) if workers else None,

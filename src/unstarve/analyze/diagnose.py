@@ -9,6 +9,7 @@ from typing import Any
 from unstarve.analyze.blame import total
 from unstarve.analyze.budget import (
     as_shares,
+    beginning_causes,
     causes_of,
     device_steps,
     seen_by_device,
@@ -120,8 +121,8 @@ def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int =
 def _waits(spans: Sequence[Span], made: Mapping[tuple[int, int], Production]) -> dict[Cause, float]:
     """Seconds of waiting per cause, starts and ends of epochs included."""
     parts = [wait_causes(span, span.batch, made) for span in spans if span.batch is not None]
-    starts = sum(s.seconds for s in spans if s.batch is None and s.doing is Doing.START)
-    return total([*parts, {Cause.STARTUP: starts}])
+    starts = [beginning_causes(s) for s in spans if s.batch is None and s.doing is Doing.START]
+    return total([*parts, *starts])
 
 
 def _steps(timeline: Timeline) -> dict[Cause, float]:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from unstarve.analyze.timeline import Timeline
 from unstarve.model import Cause, Demand, Doing, GpuSummary
 from unstarve.words import ms, size, workers
 
 _WORTH_TELLING = 0.05
+_WORTH_TELLING_APART = 0.2
 
 
 def evidence(
-    timelines: Sequence[Timeline], cause: Cause, demand: Demand | None, gpu: GpuSummary | None = None
+    timelines: Sequence[Timeline],
+    cause: Cause,
+    demand: Demand | None,
+    gpu: GpuSummary | None = None,
+    waits: Mapping[Cause, float] | None = None,
 ) -> tuple[str, ...]:
-    """What was measured, then what points to the cause."""
+    """What was measured, then what points to the cause; `waits` are the seconds of waiting per cause."""
     lines = [*_steps(timelines), *_starts(timelines)]
+    if cause is Cause.CONTENTION and waits:
+        lines.insert(min(1, len(lines)), _missed_cores(waits))
+        if demand is not None and _share(demand.queued_s, demand) < _WORTH_TELLING_APART:
+            demand = None  # cores were missed elsewhere: while sending, say
     if demand is not None and cause in _BY_CAUSE:
         lines.insert(min(1, len(lines)), _BY_CAUSE[cause](demand))
     if any(timeline.process.device != "cpu" for timeline in timelines):
@@ -40,7 +49,8 @@ def walk(waits: bool, share: float | None, step_s: float | None, demand: Demand 
     if demand is None or step_s is None:
         return tuple(lines)
     batch_s = demand.fetch_s + demand.collate_s + demand.handoff_s + demand.pin_s + demand.sampler_s
-    pace_s = batch_s / max(demand.workers, 1)
+    # The training process draws the indices itself: no number of workers shares that.
+    pace_s = (batch_s - demand.sampler_s) / max(demand.workers, 1) + demand.sampler_s
     makers = workers(demand.workers)
     lines.append(
         f"Is loading slow?     a batch takes {ms(batch_s)} to make, with {makers} one every {ms(pace_s)}; "
@@ -130,6 +140,12 @@ def _contention(demand: Demand) -> str:
     )
 
 
+def _missed_cores(waits: Mapping[Cause, float]) -> str:
+    """Of a whole wait: batches are also collated, sent and received by somebody who needs a core."""
+    share = waits.get(Cause.CONTENTION, 0.0) / sum(waits.values())
+    return f"for {share:.0%} of the waiting, what had to run next was ready to run and had no core"
+
+
 def _collate(demand: Demand) -> str:
     return f"collating a batch takes {ms(demand.collate_s)} of CPU, fetching its samples {ms(demand.fetch_s)}"
 
@@ -142,7 +158,7 @@ def _handoff(demand: Demand) -> str:
 
 
 def _sampler(demand: Demand) -> str:
-    return f"the sampler takes {ms(demand.sampler_s)} in the training process for every batch"
+    return f"the sampler takes {ms(demand.sampler_s)} of the training process's time a batch, on average"
 
 
 def _order(demand: Demand) -> str:

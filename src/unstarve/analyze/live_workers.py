@@ -136,6 +136,7 @@ def _together(works: Sequence[Work]) -> Work:
         collate_cpu_ns=sum(w.collate_cpu_ns for w in works),
         collate_system_ns=sum(w.collate_system_ns for w in works),
         collate_queued_ns=_sum(w.collate_queued_ns for w in works),
+        helped_ns=sum(w.helped_ns for w in works),
     )
 
 

@@ -58,6 +58,7 @@ def _summary(gathered: _Gathered) -> LoaderSummary:
         background=bool(batches) and all(batch.thread != 0 for batch in batches),
         wait_ms=spread_ms(later or [batch.wait_ns / 1e9 for batch in real]),
         source=loader.source,
+        tensors=loader.tensors,
     )
 
 

@@ -25,6 +25,8 @@ class Span:
     end_ns: int
     batch: Batch | None = None
     """The batch that was waited for."""
+    sampler_ns: int = 0
+    """What of an ``iter()`` the sampler took."""
 
     @property
     def seconds(self) -> float:
@@ -32,7 +34,8 @@ class Span:
 
     def within(self, begin_ns: int, end_ns: int) -> Span:
         """The part of it that lies between two moments."""
-        return Span(self.doing, max(self.begin_ns, begin_ns), min(self.end_ns, end_ns), self.batch)
+        begin_ns, end_ns = max(self.begin_ns, begin_ns), min(self.end_ns, end_ns)
+        return Span(self.doing, begin_ns, end_ns, self.batch, min(self.sampler_ns, end_ns - begin_ns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +147,7 @@ def _spans(batches: list[Batch], epochs: list[Epoch]) -> tuple[Span, ...]:
         last_got[batch.loader, batch.epoch] = batch.got_ns
     covers: list[tuple[int, int]] = []
     for epoch in epochs:
-        marks.append((Span(Doing.START, epoch.begin_ns, epoch.ready_ns), False))
+        marks.append((Span(Doing.START, epoch.begin_ns, epoch.ready_ns, None, epoch.sampler_ns), False))
         if epoch.last_ask_ns is not None and epoch.end_ns is not None:
             marks.append((Span(Doing.END, epoch.last_ask_ns, epoch.end_ns), True))
         end_ns = epoch.end_ns or last_got.get((epoch.loader, epoch.epoch), epoch.ready_ns)

@@ -11,7 +11,10 @@ from unstarve.model.tune_run import Tried
 
 
 def tried(tuning: Tuning) -> tuple[Tried, ...]:
-    """What was measured, by setting, fewer workers first; what was only predicted is left out."""
+    """What was measured, by setting: fewer workers first, pictures read by unstarve last.
+
+    What was only predicted is left out.
+    """
     groups: defaultdict[LoaderSettings, list[Trial]] = defaultdict(list)
     for trial in tuning.trials:
         if trial.kind == "measured":
@@ -47,8 +50,8 @@ def _gain(own: Tried, best: Tried) -> Change:
     return Change(ratio, low, high, shown=low > 1 or high < 1)
 
 
-def _order(settings: LoaderSettings) -> tuple[int, int]:
-    return settings.num_workers, settings.prefetch_factor or 0
+def _order(settings: LoaderSettings) -> tuple[tuple[bool, int], int]:
+    return settings.makers, settings.prefetch_factor or 0
 
 
 def _line(settings: LoaderSettings, trials: list[Trial], own_rate: float | None, tuning: Tuning) -> Tried:

@@ -68,7 +68,7 @@ def conclude(run: Run, findings: Findings, thresholds: Thresholds) -> Verdict:
         state,
         cause,
         _headline(state, cause, findings),
-        evidence(findings.timelines, cause, findings.demand, findings.gpu),
+        evidence(findings.timelines, cause, findings.demand, findings.gpu, findings.waits),
         second,
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
-from unstarve.analyze.blame import split_fetch
+from unstarve.analyze.blame import fetch_cpu_s, split_fetch
 from unstarve.analyze.making import Production
 from unstarve.analyze.timeline import Timeline
 from unstarve.analyze.whatif_epochs import Epochs, epochs_of
@@ -139,7 +139,7 @@ def _making(one: Seen, stalls: Mapping[tuple[int, int], int], late_share: float)
     work = one.made.work
     fetch_s, collate_s = (work.collate_ns - work.begin_ns) / 1e9, (work.done_ns - work.collate_ns) / 1e9
     parts = split_fetch(work)
-    cpu_s, collate_cpu_s = min(work.cpu_ns / 1e9, fetch_s), min(work.collate_cpu_ns / 1e9, collate_s)
+    cpu_s, collate_cpu_s = fetch_cpu_s(work), min(work.collate_cpu_ns / 1e9, collate_s)
     collate_queued_s = min((work.collate_queued_ns or 0) / 1e9, collate_s - collate_cpu_s)
     elsewhere_s = parts.get(Cause.REMOTE, 0.0) + parts.get(Cause.UNKNOWN, 0.0)
     step_s, step_delay_s = _step(one.batch, one.after)

@@ -27,6 +27,8 @@ class Entry:
     """With the same seed it gives the batches that stock gives; that is checked for ours."""
     afresh: bool = False
     """It is made for each measurement and dropped, for the system forgets no file that is mapped."""
+    limit: str | None = None
+    """The limit that it is compared with, by name; the part's first where none is given."""
     read_directly: Callable[[Any], Sequence[Path]] | None = None
     """The files that it reads past the page cache, which should hold nothing of them afterwards."""
 

@@ -19,20 +19,27 @@ _SHAPES = 12
 def picture_files(folder: Path, count: int) -> Path:
     """Return a folder with `count` JPEGs in folders of classes, made the first time. Raises Missing."""
     try:
-        from PIL import Image
+        import PIL  # noqa: F401  # asked for before anything is made
     except ModuleNotFoundError:
         raise Missing("Pillow is not installed") from None
     done = folder / "done"
     if not done.exists():
         generator = np.random.default_rng(0)
         for number in range(count):
-            at = folder / "classes" / f"{number % _CLASSES}"
-            at.mkdir(parents=True, exist_ok=True)
-            height, width = _SIZES[number % len(_SIZES)]
-            picture: Any = Image.fromarray(drawn(generator, height, width))
-            picture.save(at / f"{number:05}.jpg", quality=_QUALITIES[number % len(_QUALITIES)])
+            save_picture(folder / "classes", number, generator)
         done.touch()
     return folder / "classes"
+
+
+def save_picture(folder: Path, number: int, generator: np.random.Generator) -> None:
+    """Draw a picture into the folder of its class; its number says which class, size and quality."""
+    from PIL import Image
+
+    at = folder / f"{number % _CLASSES}"
+    at.mkdir(parents=True, exist_ok=True)
+    height, width = _SIZES[number % len(_SIZES)]
+    picture: Any = Image.fromarray(drawn(generator, height, width))
+    picture.save(at / f"{number:05}.jpg", quality=_QUALITIES[number % len(_QUALITIES)])
 
 
 def drawn(generator: np.random.Generator, height: int, width: int) -> NDArray[np.uint8]:

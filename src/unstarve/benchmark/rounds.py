@@ -163,12 +163,12 @@ class Rounds:
             engine=measured.engine, cpu_s=measured.cpu_s,
             extra=measured.extra, cached_share=measured.cached_share,
         )  # fmt: skip
-        return replace(way, checked=tuple(self._checked(bar, way) for bar in entry.bars))
+        return replace(way, checked=tuple(self._checked(bar, entry, way) for bar in entry.bars))
 
-    def _checked(self, bar: Bar, way: Way) -> Checked:
+    def _checked(self, bar: Bar, entry: Entry, way: Way) -> Checked:
         measured = {
             Promise.SPEEDUP: way.speedup,
-            Promise.OVER_LIMIT: self._over_limit(way),
+            Promise.OVER_LIMIT: self._over_limit(entry, way),
             Promise.EXTRA_BYTES: None if way.extra is None else way.extra.besides_data_bytes,
             Promise.CACHED_SHARE: way.cached_share,
         }[bar.promise]
@@ -177,10 +177,10 @@ class Rounds:
         met = measured >= bar.limit if bar.promise is Promise.SPEEDUP else measured <= bar.limit
         return Checked(bar, measured, met)
 
-    def _over_limit(self, way: Way) -> float | None:
-        """How much slower than the limit, as a share of it: the median over the rounds that both have."""
-        for entry, measured in self._measured.items():
-            if entry.kind is Kind.LIMIT and measured.batch_s:
+    def _over_limit(self, entry: Entry, way: Way) -> float | None:
+        """How much slower than its limit, as a share of it: the median over the rounds that both have."""
+        for other, measured in self._measured.items():
+            if other.kind is Kind.LIMIT and entry.limit in (None, other.name) and measured.batch_s:
                 pairs = zip(way.batch_s, measured.batch_s, strict=False)
                 return median(own / limit for own, limit in pairs) - 1
         return None

@@ -50,6 +50,13 @@ def tune(
         bool,
         typer.Option("--write", help="Make that change; not to a file with changes that are not committed."),
     ] = False,
+    pictures: Annotated[
+        bool,
+        typer.Option(
+            "--pictures/--no-pictures",
+            help="Also try to read the pictures of a torchvision ImageFolder with unstarve.",
+        ),
+    ] = True,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write all that was found as JSON.")
     ] = None,
@@ -68,7 +75,7 @@ def tune(
     if patch or write:
         check_extra()
     console = Console(stderr=True)
-    settings = TuneSettings(stop=stop, budget_s=seconds, budget_steps=steps)
+    settings = TuneSettings(stop=stop, budget_s=seconds, budget_steps=steps, pictures=pictures)
     run = tune_command(command, resolve(command), settings, console)
     print_tuning(run, [tried(one.tuning) for one in run.tuned if one.tuning is not None], console)
     problem = None

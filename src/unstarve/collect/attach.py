@@ -31,7 +31,8 @@ _TAP = "_unstarve_tap"
 _SITE = "_unstarve_site"
 
 _making = threading.local()
-"""``stack``: the iterators that this thread is making or resetting right now, one for the sake of another."""
+"""``stack``: the iterators that this thread is making or resetting right now, one for the sake of another.
+``sampler_ns``: what the sampler of the innermost of them has taken since."""
 
 
 def attach() -> None:
@@ -55,10 +56,10 @@ def attach() -> None:
         _wrap_iterator(cls)
 
     base.__init_subclass__ = classmethod(init_subclass)
-    if settings is not None and settings.engine is not None:
-        use_engine(settings.engine)
     if settings is not None and settings.saved:
         use_saved(settings.saved, _lose)
+    if settings is not None and settings.engine is not None:
+        use_engine(settings.engine)
 
 
 def _subclasses(cls: type[Any]) -> list[type[Any]]:
@@ -103,14 +104,20 @@ def _wrap_beginning(cls: type, method: str) -> None:
         _quietly(_import_all)
         mark: Any = None if stack else _quietly(_ask_device)
         stack.append(self)
+        outer_ns, _making.sampler_ns = _making.__dict__.get("sampler_ns", 0), 0
         begin_ns = time.perf_counter_ns()
         try:
             result = original(self, *args, **kwargs)
         finally:
             stack.pop()
+            sampler_ns, _making.sampler_ns = _making.sampler_ns, outer_ns
         ready_ns = time.perf_counter_ns()
         if loader is not None:
-            _quietly(lambda: _begin_epoch(self, loader, begin_ns, ready_ns, mark, inside=bool(stack)))
+            _quietly(
+                lambda: _begin_epoch(
+                    self, loader, begin_ns, ready_ns, mark, sampler_ns=sampler_ns, inside=bool(stack)
+                )
+            )
         return result
 
     setattr(cls, method, beginning)
@@ -129,10 +136,10 @@ def _ask_device() -> Any:
 
 
 def _begin_epoch(
-    iterator: Any, loader: Any, begin_ns: int, ready_ns: int, mark: Any, *, inside: bool
+    iterator: Any, loader: Any, begin_ns: int, ready_ns: int, mark: Any, *, sampler_ns: int, inside: bool
 ) -> None:
     from unstarve.collect.inside import look_inside
-    from unstarve.collect.iterator import worker_pids
+    from unstarve.collect.iterator import only_samples, worker_pids
     from unstarve.collect.loader import Tap
     from unstarve.collect.recorder import recorder
 
@@ -148,7 +155,9 @@ def _begin_epoch(
         full = getattr(loader, "batch_size", None)
         tap = iterator.__dict__[_TAP] = Tap(owner, number, full, collated=collated)
         look_inside(iterator, tap, owner)
-    tap.begin(loader, begin_ns, ready_ns, inside=inside, mark=mark)
+    if only_samples(iterator):
+        sampler_ns = ready_ns - begin_ns
+    tap.begin(loader, begin_ns, ready_ns, sampler_ns=sampler_ns, inside=inside, mark=mark)
     tap.tell_crew(worker_pids(iterator))
 
 
@@ -162,6 +171,9 @@ def _wrap_sampler(cls: Any) -> None:
         tap = self.__dict__.get(_TAP)
         if tap is not None:
             tap.wait.sampled(begin_ns)
+        stack = getattr(_making, "stack", None)
+        if stack and stack[-1] is self:
+            _making.sampler_ns += time.perf_counter_ns() - begin_ns
         return index
 
     cls._next_index = _next_index

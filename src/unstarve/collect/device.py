@@ -4,7 +4,9 @@ An event recorded when training asks for a batch fires once the device has finis
 one recorded when the batch is there fires at once if the device was idle by then. What lies between the
 two on the device's own clock is time in which it had nothing to do and data was what it waited for.
 Where the device lately was idle before training asked, it is asked first whether it is again: then all of
-the wait is stall and no event is needed. A training that waits for its device in every step would notice.
+the wait is stall and no event is needed. A training that waits for its device in every step would notice,
+and where it does so for long, even the question is left out now and then: waits between two at which the
+device was idle are taken for stalls like them, and are forgotten if the next question finds work.
 Events are read later, when they have fired, and beside training: while it waits for its device, every
 microsecond before the next launch counts. Nothing here ever waits for the device, wakes one that training
 does not use, or lets an error of its own reach training.
@@ -20,6 +22,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -47,6 +50,11 @@ _LEARN_EVERY = 16
 """Asks."""
 _FORGET_AFTER = 64
 """Asks. A stream that no optimizer has used for so long was one of a warm-up."""
+_SURE_AFTER = 32
+"""Looks in a row that found the device idle."""
+_MOST_ASSUMED = 15
+_ASSUME_FOR_NS = 100_000_000
+"""So many waits, or for so long, the device is then taken for idle without a look."""
 _MOST_ERRORS = 5
 _ALL = 0.95
 """Of a wait: what is stall to this share began on an idle device."""
@@ -104,6 +112,13 @@ class DeviceClock:
         self._unread: deque[_Waited] = deque()
         self._idle_lately = False
         """The last wait that was read began on an idle device."""
+        self._idle_looks = 0
+        """In a row."""
+        self._look_by_ns = 0
+        self._sure: Mark | None = None
+        """What the next wait is given if its device is taken for idle."""
+        self._assumed: list[tuple[What, int, int]] = []
+        """Such waits since the last look, with their ends."""
         self._reading = threading.Lock()
         # Without the Python around them.
         base = getattr(torch._C, "_CudaEventBase", torch.cuda.Event)
@@ -118,7 +133,8 @@ class DeviceClock:
         self._free: dict[int, list[torch.cuda.Event]] = {}
         self._gauges: dict[int, Gauge | None] = {}
         self._next_read_ns = self._next_gauge_ns = 0
-        self._asks = 0
+        self._asks = self._planned = 0
+        """How many so far, and at which one the plan was made."""
         self._optimizers: WeakKeyDictionary[Optimizer, tuple[int, ...]] = WeakKeyDictionary()
         """The devices of each one's parameters."""
         self._trained: tuple[int, ...] = ()
@@ -133,19 +149,26 @@ class DeviceClock:
 
     def ask(self) -> Mark | None:
         """Training begins to wait: what `got` is to be given; None where there is nothing to be timed."""
+        sure = self._sure
+        if sure is not None and get_ident() == self._thread:
+            self._asks += 1
+            return sure
         if self._off or not (self._in_use or self._comes_into_use()):
             return None
-        if threading.get_ident() != self._thread:
+        if get_ident() != self._thread:
             return None
         self._asks += 1
         try:
             if self._capturing():
+                self._found(None)
                 return None
             plan = self._plan
-            if plan is None or not self._asks % _LEARN_EVERY or _has_moved(plan):
+            if plan is None or self._asks - self._planned >= _LEARN_EVERY or _has_moved(plan):
                 plan = self._plan = self._make_plan()
             if self._idle_lately and self._is_idle(plan):
+                self._found(plan)
                 return plan, []
+            self._found(None)
             return plan, self._recorded(plan)
         except Exception as error:  # a broken context is training's to find out about, not ours to report
             self._fail(error)
@@ -153,12 +176,20 @@ class DeviceClock:
 
     def got(self, mark: Mark, what: What, ask_ns: int, got_ns: int) -> None:
         """The wait is over: `ask_ns` and `got_ns` are its ends on the host's clock."""
+        if mark is self._sure:
+            self._assumed.append((what, ask_ns, got_ns))
+            if len(self._assumed) == _MOST_ASSUMED or got_ns > self._look_by_ns:
+                self._sure = None
+            return
         try:
-            if self._capturing():
+            if mark[1] and self._capturing():
                 _recycle(mark, [])  # a capture began during the wait: it cannot be timed
                 return
             ended = self._recorded(mark[0]) if mark[1] else []
             self._unread.append((mark, ended, what, ask_ns, got_ns))
+            self._look_by_ns = ask_ns + _ASSUME_FOR_NS
+            if self._idle_looks >= _SURE_AFTER and got_ns < self._look_by_ns:
+                self._sure = mark[0], []
             if got_ns >= self._next_read_ns or len(self._unread) >= _READ_EVERY:
                 self._next_read_ns = got_ns + _READ_EVERY_NS
                 self.read(got_ns)
@@ -222,7 +253,7 @@ class DeviceClock:
         """Write what has fired; what has not is given up, because nobody must wait for it."""
         if self._off or not cuda_in_use():
             return
-        self._off = True
+        self._off, self._sure = True, None
         try:
             now_ns = time.perf_counter_ns()
             self.read(now_ns)
@@ -238,6 +269,13 @@ class DeviceClock:
             self._record(event, stream)
             events.append(event)
         return events
+
+    def _found(self, idle: _Plan | None) -> None:
+        """After a look: what was taken for stall since the last one was stall, or is not known."""
+        self._idle_looks = 0 if idle is None else self._idle_looks + 1
+        if idle is not None:
+            self._unread.extend(((idle, []), [], *waited) for waited in self._assumed)
+        self._assumed.clear()
 
     def _is_idle(self, plan: _Plan) -> bool:
         with any_capture_allowed():
@@ -287,7 +325,7 @@ class DeviceClock:
         self._own_ns += time.perf_counter_ns() - begin_ns
 
     def _learn(self, devices: tuple[int, ...]) -> None:
-        ident = threading.get_ident()
+        ident = get_ident()
         if ident == self._main_thread or not self._stepped:
             self._thread = ident
         if ident != self._thread:
@@ -298,7 +336,7 @@ class DeviceClock:
             # Even ids but 0 are streams that somebody else made, and may destroy while we remember them.
             if stream[0] % 2 or not stream[0]:
                 if stream not in self._stepped:
-                    self._plan = None
+                    self._plan = self._sure = None
                 self._stepped[stream] = self._asks
 
     def _devices_of(self, optimizer: Optimizer) -> tuple[int, ...]:
@@ -317,6 +355,7 @@ class DeviceClock:
         return tuple(device for device in range(torch.cuda.device_count()) if has_context(device))[:1]
 
     def _make_plan(self) -> _Plan:
+        self._planned = self._asks
         for stream, seen in list(self._stepped.items()):
             if self._asks - seen > _FORGET_AFTER:
                 del self._stepped[stream]
@@ -335,6 +374,8 @@ class DeviceClock:
     def _fail(self, error: Exception) -> None:
         self._errors += 1
         self._plan = None
+        self._sure = None
+        self._assumed.clear()
         self._unread.clear()
         if self._errors == _MOST_ERRORS:
             self._off = True

@@ -18,6 +18,8 @@ from typing import Any
 import torch
 
 _LOOKS_AT_ITSELF = frozenset({"locals", "vars", "dir", "eval", "exec"})
+_TO_HOST = frozenset({"item", "tolist", "numpy"})
+"""Methods of a tensor that compute nothing: they give its values to the loop's own Python."""
 _REFERENCES = 3
 """To a dict that nobody but a frame and one variable holds, as ``sys.getrefcount`` counts."""
 
@@ -77,7 +79,8 @@ def _roots(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Name):
         return [node.id]
     if isinstance(node, ast.Call):
-        return _roots(node.func)
+        to_host = isinstance(node.func, ast.Attribute) and node.func.attr in _TO_HOST
+        return [] if to_host else _roots(node.func)
     if isinstance(node, (ast.Attribute, ast.Subscript, ast.Await)):
         return _roots(node.value)
     if isinstance(node, ast.BinOp):

@@ -6,6 +6,9 @@ import queue
 from collections.abc import Callable
 from typing import Any
 
+_MAP_STYLE = 0
+"""torch's ``_DatasetKind.Map``."""
+
 
 def queue_gauge(iterator: Any) -> tuple[Callable[[], int] | None, int]:
     """What tells how much lies in the workers' queue: a function and 0; or, with a number that is not 0, a
@@ -20,6 +23,12 @@ def queue_gauge(iterator: Any) -> tuple[Callable[[], int] | None, int]:
         return (value, int(ready._maxsize)) if hasattr(iterator, "_task_info") else (None, 0)  # type: ignore[union-attr]  # as above
     except (AttributeError, NotImplementedError, OSError):
         return None, 0
+
+
+def only_samples(iterator: Any) -> bool:
+    """Whether making it was no more than beginning with the sampler: no workers, no stream to open."""
+    without_workers = getattr(iterator, "_dataset_fetcher", None) is not None
+    return without_workers and getattr(iterator, "_dataset_kind", None) == _MAP_STYLE
 
 
 def worker_pids(iterator: Any) -> list[int]:

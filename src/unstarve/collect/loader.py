@@ -22,6 +22,7 @@ from unstarve.collect.fetching import Probe
 from unstarve.collect.ideal import Ideal
 from unstarve.collect.receiving import PythonReceiving
 from unstarve.collect.recorder import Recorder, recorder
+from unstarve.collect.tensors import count_tensors
 from unstarve.collect.waits import Wait
 from unstarve.record import format as f
 
@@ -34,12 +35,13 @@ _clock = time.perf_counter_ns
 class Tap:
     """One epoch of one loader. `begin` to `ready` is ``iter()``; then `take` per batch."""
 
-    __slots__ = ("_ideal", "_nested", "_recorder", "_scale", "probe", "receiving", "wait")
+    __slots__ = ("_counted", "_ideal", "_nested", "_recorder", "_scale", "probe", "receiving", "wait")
 
     def __init__(self, owner: Recorder, number: int, batch_size: int | None, *, collated: bool) -> None:
         self._recorder = owner
         self._scale = Scale(batch_size, collated=collated)
         self._nested = False
+        self._counted = False
         self._ideal: Ideal | None = None
         self.probe: Probe | None = None
         """Times the fetches of this loader, when the training process makes its batches itself."""
@@ -65,10 +67,13 @@ class Tap:
         begin_ns: int,
         ready_ns: int,
         *,
+        sampler_ns: int = 0,
         inside: bool = False,
         mark: Mark | None = None,
     ) -> None:
         """``iter(loader)`` has returned: a new epoch; `inside` when another's ``iter()`` called it.
+
+        `sampler_ns` is what the sampler took of it.
 
         The loader itself is not kept: it owns the iterator that owns this, and must go when its user lets go.
         """
@@ -90,6 +95,8 @@ class Tap:
         if thread == 0 and not self._nested:
             owner.watch_stack()
         owner.row(f.EPOCH_BEGIN, ready_ns, (self.number, flags, wait.epoch, thread, begin_ns, ready_ns))
+        if sampler_ns:
+            owner.row(f.EPOCH_SAMPLER, ready_ns, (self.number, flags, wait.epoch, sampler_ns))
 
     def tell_crew(self, pids: list[int]) -> None:
         """The worker processes of this epoch."""
@@ -136,6 +143,9 @@ class Tap:
         """Samples and bytes of a batch; −1 for what cannot be told."""
         extent = self._scale.weigh(batch)
         self.wait.usual = self._scale.usual
+        if not self._counted and self.probe is None:  # what this process makes itself, its probe counts
+            self._counted = True
+            self._recorder.writer.meta("batch", loader=self.number, tensors=count_tensors(batch))
         return extent
 
     def ask_device(self) -> Mark | None:

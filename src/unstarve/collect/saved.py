@@ -13,8 +13,9 @@ from typing import Any
 
 from torch.utils.data import dataloader as stock
 
+from unstarve.collect.pictures import read_pictures, use_pictures
 from unstarve.collect.place import place_here
-from unstarve.model.saved import NEED_WORKERS, SavedLoader, best_match
+from unstarve.model.saved import NEED_WORKERS, PICTURES, SavedLoader, best_match
 
 APPLIED = "_unstarve_applied"
 """Attribute of a loader: number of the entry and what it changed, in words, for who reports on it."""
@@ -46,15 +47,22 @@ def use_saved(saved: Sequence[SavedLoader], failed: Callable[[str], object]) -> 
                 return ""
             bound = signature.bind(loader, *args, **kwargs)
             bound.apply_defaults()
-            changed = with_settings(bound.arguments, saved[entry].settings)
+            settings = dict(saved[entry].settings)
+            pictures = settings.pop(PICTURES, False)
+            changed = with_settings(bound.arguments, settings)
             original(**changed)
-            loader.__dict__[APPLIED] = (entry, in_words(bound.arguments, changed))
+            if pictures:
+                read_pictures(loader)
+            words = in_words(bound.arguments, changed)
+            loader.__dict__[APPLIED] = (entry, f"pictures read by unstarve, {words}" if pictures else words)
             return None
         except Exception as error:  # torch's or ours: what happens is for the script's own arguments to say
             loader.__dict__.clear()
             loader.__dict__.update(before)
             return f"saved settings were not applied to a loader: {error}"
 
+    if any(one.settings.get(PICTURES) for one in saved):
+        use_pictures()
     stock.DataLoader.__init__ = __init__  # type: ignore[method-assign]  # for as long as the process lives
 
 

@@ -75,7 +75,7 @@ class _DataQueue:
         self._cpu_ns = 0
         self._owner = probe.owner
         self._work = probe.work
-        _time_pickling(self._sending, probe.owner)
+        _time_pickling(self._sending, probe)
         # unstarve's own queue leaves its thread little to do
         self._packs_itself = hasattr(queue, "when_packed")
         if self._packs_itself:
@@ -99,7 +99,7 @@ class _DataQueue:
         return getattr(self._queue, name)
 
 
-def _time_pickling(sending: dict[int, tuple[int, int, int]], owner: Recorder) -> None:
+def _time_pickling(sending: dict[int, tuple[int, int, int]], probe: Probe) -> None:
     """Record how long the queue's thread takes to turn a batch into a message (shared memory included)."""
     stock = queues._ForkingPickler  # type: ignore[attr-defined]  # the name multiprocessing.queues uses
 
@@ -112,7 +112,8 @@ def _time_pickling(sending: dict[int, tuple[int, int, int]], owner: Recorder) ->
             if task is not None:
                 end_ns = _clock()
                 spent_ns = time.thread_time_ns() - cpu_ns
-                owner.row(f.SENT, end_ns, (task[0], task[1], task[2], begin_ns, end_ns, spent_ns))
+                probe.sent_cpu_ns += spent_ns
+                probe.owner.row(f.SENT, end_ns, (task[0], task[1], task[2], begin_ns, end_ns, spent_ns))
             return message
 
     queues._ForkingPickler = TimedPickler  # type: ignore[attr-defined]  # in this worker process alone

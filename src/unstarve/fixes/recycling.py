@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 _WORTH_BYTES = 256 << 10  # smaller blocks stay with the C library
 _HUGE_BYTES = 4 << 20  # from here on huge pages waste little
+_HUGE_PAGE_BYTES = 2 << 20  # on most machines
 _SIZES = 8  # of blocks; a program with more would keep memory for batches that do not come again
 
 
@@ -51,11 +52,18 @@ class Recycled:
 
 
 def fresh_memory(size_bytes: int) -> NDArray[np.uint8]:
-    """Return uninitialized memory that starts at a page: private, since shared memory has no huge pages."""
+    """Return uninitialized memory that starts at a page: private, since shared memory has no huge pages.
+
+    Large memory starts at a huge page, or else what lies before the first would be of small ones.
+    """
     if not hasattr(mmap, "MAP_PRIVATE") or size_bytes == 0:  # another system
         return np.empty(size_bytes, np.uint8)
-    memory: Any = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if size_bytes >= _HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+    huge = size_bytes >= _HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE")
+    mapped_bytes = size_bytes + _HUGE_PAGE_BYTES if huge else size_bytes
+    memory: Any = mmap.mmap(-1, mapped_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if huge:
         with contextlib.suppress(OSError):  # a kernel without them
             memory.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(memory, np.uint8)
+    block = np.frombuffer(memory, np.uint8)
+    skipped = -block.ctypes.data % _HUGE_PAGE_BYTES if huge else 0  # never touched, so they cost nothing
+    return block[skipped : skipped + size_bytes]

@@ -95,6 +95,8 @@ class LoaderSummary:
     wait_ms: Spread | None
     source: str | None = None
     """The call that made it, as the user wrote it; None where it could not be found."""
+    tensors: int | None = None
+    """In a batch; None where they were not counted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,8 @@ class Work(NamedTuple):
     opens: int
     """Files opened by Python code while fetching."""
     failed: bool
+    helped_ns: int = 0
+    """What other threads of a worker computed meanwhile: a pool's, say."""
 
 
 class Sent(NamedTuple):
@@ -174,6 +176,8 @@ class Epoch:
     end_ns: int | None = None
     error: str | None = None
     """Type of the exception that ended the epoch, if one did."""
+    sampler_ns: int = 0
+    """What of ``iter(loader)`` the sampler took: torch fills the workers' queues in there."""
 
 
 @dataclass(frozen=True, slots=True)

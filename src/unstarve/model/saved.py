@@ -17,6 +17,9 @@ NEED_WORKERS: Mapping[str, Any] = {
 """Arguments that torch refuses without workers, and the value of each that it takes then."""
 
 
+PICTURES = "pictures"
+"""A setting that is no argument of a loader: unstarve reads the pictures of its image folder, in threads."""
+
 POSITIONS = (
     "dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory",
     "drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator",

@@ -19,12 +19,18 @@ from unstarve.words import size
 _WIDE = 78
 """Columns of a terminal that all of the table fits into."""
 _BAR = 20
+_PICTURES = (
+    "unstarve reads the pictures then: the same files, order and targets; pixels differ as two JPEG decoders"
+    " do, and random crops come from other random numbers"
+)
+_THREADS = "* threads instead of worker processes: pictures are read by unstarve"
 
 
 def in_words(settings: LoaderSettings) -> str:
     """As it is written in a call: ``num_workers=8, prefetch_factor=4``."""
     depth = "" if settings.prefetch_factor is None else f", prefetch_factor={settings.prefetch_factor}"
-    return f"num_workers={settings.num_workers}{depth}"
+    reader = "ImageFolderDataset in unstarve.DataLoader, " if settings.pictures else ""
+    return f"{reader}num_workers={settings.num_workers}{depth}"
 
 
 def trial_line(name: str, trial: Trial, best_per_s: float, width: int) -> Text:
@@ -32,12 +38,18 @@ def trial_line(name: str, trial: Trial, best_per_s: float, width: int) -> Text:
     filled = round(_BAR * min(trial.samples_per_s / best_per_s, 1.0)) if best_per_s > 0 else 0
     settings = trial.settings
     depth = "" if settings.prefetch_factor is None else f" × {settings.prefetch_factor} ahead"
-    tried = f"{settings.num_workers} worker{'' if settings.num_workers == 1 else 's'}{depth}"
+    tried = f"{_makers(settings)}{depth}"
     wait = "" if trial.wait_share is None else f", waits {trial.wait_share:.0%}"
     line = Text("unstarve: ", "bright_black") + Text(f"{name}  {tried:<22}")
     if width >= _WIDE:
         line += Text("█" * filled, "blue") + Text("░" * (_BAR - filled), "bright_black")
-    return line + Text(f" {rate(trial.samples_per_s)} samples/s{wait}")
+    line += Text(f" {rate(trial.samples_per_s)} samples/s{wait}")
+    return line + Text(" (pictures by unstarve)" if settings.pictures else "", "bright_black")
+
+
+def _makers(settings: LoaderSettings) -> str:
+    kind = "thread" if settings.pictures else "worker"
+    return f"{settings.num_workers} {kind}{'' if settings.num_workers == 1 else 's'}"
 
 
 def print_tuning(run: TuneRun, tables: Sequence[Sequence[Tried]], console: Console) -> None:
@@ -48,6 +60,8 @@ def print_tuning(run: TuneRun, tables: Sequence[Sequence[Tried]], console: Conso
         console.print(_card(loader))
         if lines:
             console.print(Padding(_table(lines, console.width), (0, 1)))
+        if any(line.settings.pictures for line in lines):
+            console.print(Padding(Text(_THREADS, "bright_black"), (0, 1, 1, 1)))
     for loader in run.loaders:
         if loader.tuning is None and loader.left_alone is not None:
             console.print(Text(f"· {_title(loader)} was left alone: {loader.left_alone}", "bright_black"))
@@ -81,6 +95,8 @@ def _card(loader: TunedLoader) -> Panel:
     lines: list[RenderableType] = [Text(headline(loader), "bold")]
     if not tuning.keep:
         lines.append(Text(f"· now it is {in_words(tuning.before)}"))
+    if tuning.chosen.pictures:
+        lines.append(Text(f"· {_PICTURES}"))
     if tuning.settled and (tuning.keep or tuning.gain is None):  # else the headline has said why
         lines.append(Text(f"· {tuning.reason}"))
     elif not tuning.settled and loader.was_measured:
@@ -101,7 +117,7 @@ def _table(lines: Sequence[Tried], width: int) -> Table:
         depth = line.settings.prefetch_factor
         memory = (line.rss_bytes or 0) + (line.shm_bytes or 0)
         cells = {
-            "workers": str(line.settings.num_workers),
+            "workers": f"{line.settings.num_workers}{'*' if line.settings.pictures else ''}",
             "prefetch": "–" if depth is None else str(depth),
             "samples/s": rate(line.samples_per_s),
             "between": f"{rate(line.low)}–{rate(line.high)}",

@@ -24,7 +24,7 @@ A META payload is one UTF-8 JSON object with a key ``meta`` that names what it i
     result   exit_code, error                                          (by the launcher, last)
     process  pid, host, rank, worker, versions, start_ns, offset_ns    (first of a process)
     loader   id, name, where, kind, config, source
-    batch    loader, tensors: in its first batch, when no worker made it
+    batch    loader, tensors: in its first batch
     crew     loader, epoch, pids: the workers of an epoch
     sampled  found, cpu_s: what the stack sampler has seen so far      (again and again: the last one counts)
     system   cores, quota, …: what the process knows of its machine    (the same)
@@ -58,16 +58,20 @@ EPOCH_END = 4
 STALL = 5
 GAUGE = 6
 PULSE = 7
+EPOCH_SAMPLER = 8
 
 WORK = 10
 SENT = 11
 RECEIVED = 12
+HELPED = 13
 
 BATCH_ROW = struct.Struct("<HHIIIiqQQIIiiQQqQq")
 """loader, flags, epoch, index, thread, size, bytes, ask, got, own_ns, block,
 task, ready, sampler_ns, wait_cpu_ns, wait_queued_ns, step_cpu_ns, step_queued_ns; −1 is unknown."""
 EPOCH_BEGIN_ROW = struct.Struct("<HHIIQQ")
 """loader, flags, epoch, thread, begin, ready."""
+EPOCH_SAMPLER_ROW = struct.Struct("<HHIQ")
+"""loader, flags, epoch, sampler_ns: what the sampler took of the time from begin to ready, if any."""
 EPOCH_END_ROW = struct.Struct("<HHIQQ32s")
 """loader, flags, epoch, last ask, end, type of the exception that ended it (UTF-8, cut, NUL-padded)."""
 STALL_ROW = struct.Struct("<HHIIHHQQQ")
@@ -88,10 +92,14 @@ SENT_ROW = struct.Struct("<IIQQQq")
 """task, iteration, put, begin, end, cpu_ns."""
 RECEIVED_ROW = struct.Struct("<HHIIQQQ")
 """loader, flags, epoch, task, arrived, ready, pinned."""
+HELPED_ROW = struct.Struct("<IIQ")
+"""task, iteration, cpu_ns: what a worker's other threads computed while it made that batch. Only where it is
+much; what sends batches is not counted."""
 
 ROW_KINDS = {
     BATCH: BATCH_ROW,
     EPOCH_BEGIN: EPOCH_BEGIN_ROW,
+    EPOCH_SAMPLER: EPOCH_SAMPLER_ROW,
     EPOCH_END: EPOCH_END_ROW,
     STALL: STALL_ROW,
     GAUGE: GAUGE_ROW,
@@ -99,6 +107,7 @@ ROW_KINDS = {
     WORK: WORK_ROW,
     SENT: SENT_ROW,
     RECEIVED: RECEIVED_ROW,
+    HELPED: HELPED_ROW,
 }
 
 NESTED = 1

@@ -203,12 +203,12 @@ def process_of(stream: Stream) -> Process | None:
             for m in stream.metas
             if m["meta"] == "loader"
         ),
-        epochs=epochs_of(stream.rows[f.EPOCH_BEGIN], stream.rows[f.EPOCH_END]),
+        epochs=epochs_of(stream.rows[f.EPOCH_BEGIN], stream.rows[f.EPOCH_END], stream.rows[f.EPOCH_SAMPLER]),
         batches=_events(stream, f.BATCH),
         end_ns=None if end is None else end["end_ns"],
         stopped=None if end is None else end["stopped"],
         lost=tuple(m["message"] for m in stream.metas if m["meta"] == "lost"),
-        works=_events(stream, f.WORK),
+        works=_works(stream),
         sents=_events(stream, f.SENT),
         receipts=_events(stream, f.RECEIVED),
         crews=tuple(
@@ -311,6 +311,14 @@ EVENT_OF: dict[int, Callable[[tuple[Any, ...]], Any]] = {
 """What a row of each kind becomes; those of epochs take two, see `epochs_of`."""
 
 
+def _works(stream: Stream) -> tuple[Work, ...]:
+    helped_ns = {(task, iteration): cpu_ns for task, iteration, cpu_ns in stream.rows[f.HELPED]}
+    works: tuple[Work, ...] = _events(stream, f.WORK)
+    if not helped_ns:
+        return works
+    return tuple(w._replace(helped_ns=helped_ns.get((w.task, w.iteration), 0)) for w in works)
+
+
 def _events(stream: Stream, kind: int) -> tuple[Any, ...]:
     return tuple(EVENT_OF[kind](row) for row in stream.rows[kind])
 
@@ -320,8 +328,13 @@ def _known(value: int) -> int | None:
     return None if value < 0 else value
 
 
-def epochs_of(begins: Iterable[tuple[Any, ...]], ends: Sequence[tuple[Any, ...]]) -> tuple[Epoch, ...]:
-    """Epochs from the rows of their begins and ends."""
+def epochs_of(
+    begins: Iterable[tuple[Any, ...]],
+    ends: Sequence[tuple[Any, ...]],
+    sampled: Iterable[tuple[Any, ...]] = (),
+) -> tuple[Epoch, ...]:
+    """Epochs from the rows of their begins and ends, and of what the sampler took at their begin."""
+    sampler_ns = {(row[0], row[2]): row[3] for row in sampled}
     ended = {(row[0], row[2]): row for row in reversed(ends)}  # the first end counts
     epochs = []
     for loader, flags, epoch, thread, begin, ready in begins:
@@ -337,6 +350,7 @@ def epochs_of(begins: Iterable[tuple[Any, ...]], ends: Sequence[tuple[Any, ...]]
                 None if end is None else end[3],
                 None if end is None else end[4],
                 None if end is None else end[5].rstrip(b"\0").decode(errors="replace") or None,
+                sampler_ns.get((loader, epoch), 0),
             )
         )
     return tuple(epochs)

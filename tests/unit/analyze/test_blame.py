@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fake_work import MS, batch_of, work_of
-from unstarve.analyze.blame import blame, split_collate, split_fetch, total
+from unstarve.analyze.blame import blame, fetch_cpu_s, split_collate, split_fetch, total
 from unstarve.analyze.making import Made, Production
 from unstarve.model import Batch, Cause, Received, Sent, Work
 
@@ -33,6 +33,11 @@ def shares(batch: Batch, made: Production | None) -> dict[Cause, float]:
     """Milliseconds per cause, those of less than a hundredth left out; checks that they sum to the wait."""
     parts = blame(batch, made)
     assert sum(parts.values()) == pytest.approx(batch.wait_ns / 1e9)
+    return in_ms(parts)
+
+
+def in_ms(parts: dict[Cause, float]) -> dict[Cause, float]:
+    """Milliseconds per cause, those of less than a hundredth left out."""
     assert all(seconds >= 0 for seconds in parts.values())
     return {cause: seconds * 1e3 for cause, seconds in parts.items() if seconds > 1e-5}
 
@@ -177,6 +182,30 @@ def test_the_first_batch_of_workers_is_startup_and_without_workers_it_is_work() 
     assert shares(batch, production([work])) == pytest.approx({Cause.STARTUP: 10})
     assert shares(batch, None) == pytest.approx({Cause.STARTUP: 10})
     assert shares(batch, alone(work)) == pytest.approx({Cause.CPU: 10})
+
+
+def test_a_core_that_is_missed_between_ask_and_fetch_is_contention() -> None:
+    work, batch = work_of(3, 8, cpu_ms=2), batch_of(3, 0, 11)
+    assert shares(batch, alone(work)) == pytest.approx({Cause.CPU: 2, Cause.UNKNOWN: 9})
+    queued = batch._replace(step_queued_ns=50 * MS)
+    assert shares(queued, alone(work)) == pytest.approx({Cause.CPU: 2, Cause.CONTENTION: 8, Cause.UNKNOWN: 1})
+
+
+def test_a_fetch_that_waits_for_its_own_threads_to_compute_is_on_a_cpu() -> None:
+    pooled = work_of(3, 0, cpu_ms=2, queued_ms=1, blocked_ms=10, helped_ms=18)
+    assert in_ms(split_fetch(pooled)) == pytest.approx({Cause.CPU: 12, Cause.CONTENTION: 1})
+    assert fetch_cpu_s(pooled) == pytest.approx(0.012)
+
+
+def test_a_fetch_whose_threads_wait_as_well_is_blocked() -> None:
+    requests = work_of(3, 0, cpu_ms=2, blocked_ms=10, helped_ms=4)
+    assert in_ms(split_fetch(requests)) == pytest.approx({Cause.CPU: 2, Cause.REMOTE: 10})
+
+
+def test_indices_that_are_drawn_before_the_first_batch_comes_are_the_samplers() -> None:
+    batch = batch_of(0, 0, 10)._replace(sampler_ns=4 * MS)
+    expected = {Cause.SAMPLER: 4, Cause.STARTUP: 6}
+    assert shares(batch, production([work_of(0, 0, cpu_ms=10)])) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("task", [None, 99])

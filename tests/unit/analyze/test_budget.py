@@ -37,6 +37,18 @@ def test_a_run_whose_inside_is_not_seen_balances() -> None:
     assert causes[Cause.HOST] == pytest.approx(0.4)
 
 
+def test_indices_that_are_drawn_in_iter_are_the_samplers() -> None:
+    training = FakeTraining()
+    training.epoch([(0.1, 0.2)] * 10, start_s=0.5)
+    training.epochs = [replace(epoch, sampler_ns=300_000_000) for epoch in training.epochs]
+    timeline = build_timeline(training.process(), 0)
+    assert timeline is not None
+    causes = causes_of(timeline.spans, timeline.process, {})
+    assert causes[Cause.SAMPLER] == pytest.approx(0.3)
+    assert causes[Cause.STARTUP] == pytest.approx(0.2 + 0.1)
+    assert sum(causes.values()) == pytest.approx(timeline.wall_s)
+
+
 def test_waits_that_were_explained_balance_too() -> None:
     training = FakeTraining()
     training.epoch([(0.1, 0.2)] * 10)

@@ -172,6 +172,25 @@ def test_every_kind_of_bar_is_checked(log: list[str], bar: Bar, found: Any, met:
     assert (checked.measured, checked.met) == (found, met)
 
 
+def test_a_way_is_compared_with_the_limit_that_it_names(log: list[str]) -> None:
+    bar = Bar(Promise.OVER_LIMIT, 0.15)
+    entries = (
+        stock(lambda _: Loader(log, "stock 8.0")),
+        ours("a", lambda _: Loader(log, "a 3.0"), bar, limit="second"),
+        ours("b", lambda _: Loader(log, "b 3.0"), bar, limit="neither"),
+        Entry("first", Kind.LIMIT, lambda _: Loader(log, "first 1.0")),
+        Entry("second", Kind.LIMIT, lambda _: Loader(log, "second 2.0")),
+    )
+    ways = measured(entries).ways
+    assert [way.checked[0].measured for way in ways[1:3]] == [0.5, None]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_the_limits_that_ways_name_are_there(part: PartPlan) -> None:
+    limits = {entry.name for entry in part.entries if entry.kind is Kind.LIMIT}
+    assert {entry.limit for entry in part.entries if entry.limit is not None} <= limits
+
+
 def test_other_sizes_are_not_judged(log: list[str]) -> None:
     entries = (
         stock(lambda _: Loader(log, "stock 8.0")),

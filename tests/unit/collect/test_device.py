@@ -180,6 +180,54 @@ def test_a_device_that_has_work_again_is_marked_again(training: Training, device
     assert training.stalls_ms() == [8, 3, 0]
 
 
+class Synchronizing:
+    """A training that waits for its device in every step, and has done so for long."""
+
+    def __init__(self, training: Training, device: FakeDevice) -> None:
+        self.training, self.device = training, device
+        training.wait(1)
+        training.stalls_ms()
+        self.steps(40)
+        training.stalls_ms()
+        training.rows.clear()
+        device.asked = 0
+
+    def steps(self, count: int, wait_ms: float = 1) -> None:
+        for _ in range(count):
+            self.device.work(3)
+            self.device.sleep(3)
+            self.training.wait(wait_ms)
+
+
+def test_a_device_that_was_idle_for_long_is_asked_now_and_then(
+    training: Training, device: FakeDevice
+) -> None:
+    Synchronizing(training, device).steps(81)
+    assert 0 < device.asked <= 12
+    assert training.stalls_ms().count(1) >= 81 - 15
+
+
+def test_waits_of_which_nobody_asked_are_forgotten_if_there_is_work_again(
+    training: Training, device: FakeDevice
+) -> None:
+    known = Synchronizing(training, device)
+    idle_steps = 0
+    while not training.clock._assumed:
+        known.steps(1)
+        idle_steps += 1
+    for _ in range(40):
+        device.work(30)
+        training.wait(1)
+    stalls = training.stalls_ms()
+    assert stalls.count(1) <= idle_steps
+    assert stalls.count(0) >= 40 - 15
+
+
+def test_after_a_long_wait_the_device_is_asked(training: Training, device: FakeDevice) -> None:
+    Synchronizing(training, device).steps(8, wait_ms=100)
+    assert device.asked >= 7
+
+
 def test_a_row_tells_which_batch_was_waited_for(training: Training, device: FakeDevice) -> None:
     training.wait(8)
     begin = device.now - 8 * MS

@@ -241,6 +241,7 @@ def test_the_driver_tells_utilization_and_memory() -> None:
     for _ in range(40):
         training.work(0.08)
         training.wait(lambda: time.sleep(0.1))
+        training.clock.look_on(time.perf_counter_ns())
     training.shares()
     percents = [row[3] for row in training.gauges if row[3] >= 0]
     assert percents

@@ -38,6 +38,22 @@ def work_on_a_tensor() -> None:
     x.apply_(look)  # a method of the tensor calls back while it is at work
 
 
+class AskingTensor(torch.Tensor):
+    def item(self) -> float:
+        look()
+        return 0.0
+
+    def sqrt(self) -> torch.Tensor:
+        look()
+        return self
+
+
+def work_on_values() -> None:
+    loss = torch.ones(1).as_subclass(AskingTensor)
+    loss.sqrt()
+    loss.item()
+
+
 def work_on_a_file() -> None:
     tensor = torch.ones(2)
     file = Asking()
@@ -54,6 +70,7 @@ def work_with_a_tensor_as_argument() -> None:
     ("work", "expected"),
     [
         (work_on_a_tensor, [True, True]),
+        (work_on_values, [True, False]),
         (work_on_a_file, [False]),
         (work_with_a_tensor_as_argument, [False]),
     ],

@@ -11,9 +11,12 @@ import pytest
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as stock
 
+from picture_folders import make_folder
+from torchvision_here import torchvision_here
 from unstarve.collect.describe import loader_config
 from unstarve.collect.place import digest, place_here
 from unstarve.collect.saved import use_saved
+from unstarve.fixes.engines.threads import Threads
 from unstarve.model import Place, SavedLoader
 
 # torch warns of more workers than the machine has cores.
@@ -24,6 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def apply(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """Save settings for this file's loaders; the problems that come up."""
     monkeypatch.setattr(stock.DataLoader, "__init__", stock.DataLoader.__init__)
+    monkeypatch.setattr(stock.DataLoader, "__iter__", stock.DataLoader.__iter__)
 
     def apply(*saved: SavedLoader) -> list[str]:
         problems: list[str] = []
@@ -106,6 +110,44 @@ def test_what_torch_refuses_is_told_and_the_scripts_own_arguments_stand(
     assert train.num_workers == 1
     assert problems == ["saved settings were not applied to a loader: seven is too many"]
     assert "applied" not in loader_config(train)
+
+
+def make_pictures(root: Path, *steps: Any, **arguments: Any) -> tuple[DataLoader[Any], DataLoader[Any]]:
+    vision = torchvision_here()
+    transforms = vision.transforms
+    crop = transforms.Compose([transforms.RandomResizedCrop(16), *steps, transforms.ToTensor()])
+    folder = vision.datasets.ImageFolder(make_folder(root, count=12, classes=12), crop)
+    pictured = DataLoader(folder, batch_size=5, **arguments)
+    beside = DataLoader(folder, batch_size=5)
+    return pictured, beside
+
+
+def test_pictures_are_read_by_unstarve_and_the_dataset_stays_the_scripts(
+    apply: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    problems = apply(here(make_pictures, "pictured", num_workers=2, pictures=True))
+    pictured, beside = make_pictures(tmp_path)
+    assert type(pictured.dataset).__name__ == "ImageFolder"
+    epochs = [iter(pictured), iter(pictured)]
+    assert all(isinstance(epoch, Threads) for epoch in epochs)
+    assert not isinstance(iter(beside), Threads)
+    for epoch in epochs:
+        assert [target for _, targets in epoch for target in targets.tolist()] == list(range(12))
+    assert loader_config(pictured)["engine"] == "threads"
+    assert loader_config(pictured)["applied"] == "pictures read by unstarve, num_workers 0 → 2"
+    assert problems == []
+
+
+def test_pictures_that_unstarve_cannot_read_are_told_and_left_to_the_script(
+    apply: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    problems = apply(here(make_pictures, "pictured", num_workers=2, pictures=True))
+    pictured, _ = make_pictures(tmp_path, torchvision_here().transforms.ColorJitter())
+    assert pictured.num_workers == 0
+    assert not isinstance(iter(pictured), Threads)
+    (problem,) = problems
+    assert "ColorJitter" in problem
+    assert "applied" not in loader_config(pictured)
 
 
 class Mine(DataLoader[Any]):

@@ -132,6 +132,21 @@ def test_batches_are_numbered_through_and_the_end_of_the_epoch_is_told(recording
     assert process.lost == ()
 
 
+def test_the_tensors_of_the_first_batch_are_counted_once(recording: Recording) -> None:
+    tap = recording.tap()
+    for batch in ({"a": torch.ones(4), "b": [torch.ones(4)]}, torch.ones(4)):
+        take(tap, next, iter([batch]))
+    (loader,) = recording.end().loaders
+    assert loader.tensors == 2
+
+
+@pytest.mark.parametrize("sampler_ns", [0, 70])
+def test_what_the_sampler_took_of_iter_is_told(recording: Recording, sampler_ns: int) -> None:
+    tap = recording.tap()
+    tap.begin(None, 100, 200, sampler_ns=sampler_ns)
+    assert [epoch.sampler_ns for epoch in recording.end().epochs] == [0, sampler_ns]
+
+
 @pytest.mark.parametrize("warm", [False, True])
 def test_an_exception_passes_as_it_is_and_is_told(recording: Recording, warm: bool) -> None:
     tap = recording.tap()

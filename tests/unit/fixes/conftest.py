@@ -1,9 +1,10 @@
-"""Claims about the in-memory engines hold for compiled code and for its Python twin."""
+"""Claims about in-memory engines and about files hold for compiled code and for its Python twin."""
 
 from __future__ import annotations
 
 import pytest
 
+from unstarve.fixes import formats, reading
 from unstarve.fixes import gather as gather_module
 from unstarve.fixes.engines import batches as batches_module
 from unstarve.native import native, why_not_native
@@ -16,4 +17,12 @@ def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     if request.param == "twin":
         monkeypatch.setattr(gather_module, "native", lambda: None)
         monkeypatch.setattr(batches_module, "native", lambda: None)
+    return str(request.param)
+
+
+@pytest.fixture(params=[pytest.param("native", marks=needs_native), "twin"])
+def readers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "twin":
+        monkeypatch.setattr(reading, "native", lambda: None)
+        monkeypatch.setattr(formats, "native", lambda: None)
     return str(request.param)

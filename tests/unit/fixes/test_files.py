@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,35 +12,12 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, default_collate
 
-from tensor_files import LEFT_TO_TORCH, PLAIN, same, write_safetensors
+from tensor_files import LEFT_TO_TORCH, PLAIN, same, save_numbered, write_safetensors
 from unstarve import TensorFileDataset
 from unstarve.errors import DataFileError, UsageError
-from unstarve.fixes import formats, reading
 from unstarve.fixes.batched import Batched
-from unstarve.fixes.files import depth as depth_module
-from unstarve.fixes.files import tensors
-from unstarve.fixes.files.depth import DepthTrials
-from unstarve.fixes.page_cache import evict, residency
-from unstarve.native import native, why_not_native
 
-needs_native = pytest.mark.skipif(native() is None, reason=f"native readers: {why_not_native()}")
-
-
-@pytest.fixture(autouse=True, params=[pytest.param("native", marks=needs_native), "twin"])
-def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "twin":
-        monkeypatch.setattr(reading, "native", lambda: None)
-        monkeypatch.setattr(formats, "native", lambda: None)
-    return str(request.param)
-
-
-def save_numbered(folder: Path, count: int = 10, **extra: Any) -> list[str]:
-    """Files whose tensors hold their number."""
-    folder.mkdir(exist_ok=True)
-    paths = [str(folder / f"{i:03}.pt") for i in range(count)]
-    for i, path in enumerate(paths):
-        torch.save(torch.full((4, 5), float(i)), path)
-    return paths
+pytestmark = pytest.mark.usefixtures("readers")
 
 
 class Loaded(Dataset[Any]):
@@ -112,8 +87,8 @@ def test_the_stock_loader_gives_the_same_batches(workers: int, drop_last: bool, 
     assert same(ours, theirs)
 
 
-def test_spawned_workers_read_too(tmp_path: Path, implementation: str) -> None:
-    if implementation == "twin":
+def test_spawned_workers_read_too(tmp_path: Path, readers: str) -> None:
+    if readers == "twin":
         pytest.skip("a spawned worker would choose for itself")
     paths = save_numbered(tmp_path / "data", 6)
     loader = DataLoader(
@@ -317,140 +292,12 @@ def test_a_custom_collate_sees_samples(tmp_path: Path) -> None:
     assert next(iter(loader)) == ["a", "b"]
 
 
-def damage(path: Path, how: str) -> None:
-    whole = path.read_bytes()
-    if how == "vanished":
-        path.unlink()
-    else:
-        path.write_bytes({"empty": b"", "cut": whole[:-300], "garbage": b"x" * len(whole)}[how])
-
-
-@pytest.mark.parametrize("known", [False, True], ids=["at first sight", "after it was read"])
-@pytest.mark.parametrize("how", ["vanished", "empty", "cut", "garbage"])
-@pytest.mark.parametrize("suffix", [".pt", ".npy", ".safetensors"])
-def test_a_bad_file_is_named_and_costs_its_own_batch_only(
-    suffix: str, how: str, known: bool, tmp_path: Path
-) -> None:
-    for i in range(6):
-        path = tmp_path / f"{i}{suffix}"
-        if suffix == ".pt":
-            torch.save(torch.full((100,), i), path)
-        elif suffix == ".npy":
-            np.save(path, np.full(100, i))
-        else:
-            write_safetensors(path, {"x": torch.full((100,), i)})
-    dataset = TensorFileDataset(tmp_path)
-    if known:
-        dataset.read_batch(range(6))
-    damage(tmp_path / f"3{suffix}", how)
-    batches = iter(DataLoader(dataset, batch_size=2))
-    next(batches)
-    with pytest.raises(FileNotFoundError if how == "vanished" else DataFileError) as caught:
-        next(batches)
-    assert f"3{suffix}" in str(caught.value)
-    assert same(next(batches), dataset.read_batch([4, 5]))
-    with pytest.raises(type(caught.value)):
-        dataset[3]
-
-
-def test_a_file_that_is_written_anew_is_looked_into_again(tmp_path: Path) -> None:
-    paths = save_numbered(tmp_path, 3)
-    dataset = TensorFileDataset(paths)
-    assert dataset.read_batch([0, 1, 2]).shape == (3, 4, 5)
-    torch.save({"moved": 1, "x": torch.ones(4, 5)}, paths[1])
-    torch.save((torch.zeros(999), torch.full((4, 5), 7.0)), paths[2])
-    assert same(dataset[1]["x"], torch.ones(4, 5))
-    assert same(dataset[2][1], torch.full((4, 5), 7.0))
-    torch.save(torch.full((4, 5), 8.0), paths[1])
-    torch.save(torch.full((4, 5), 9.0), paths[2])
-    assert dataset.read_batch([0, 1, 2])[:, 0, 0].tolist() == [0, 8, 9]
-
-
-def test_a_damaged_header_never_crashes(tmp_path: Path) -> None:
-    torch.save({"x": torch.arange(4.0), "y": 3}, tmp_path / "00.pt")
-    whole = (tmp_path / "00.pt").read_bytes()
-    rng = random.Random(1)
-    for i in range(1, 40):
-        data = bytearray(whole)
-        for _ in range(3):
-            data[rng.randrange(len(data))] = rng.randrange(256)
-        (tmp_path / f"{i:02}.pt").write_bytes(data)
-    dataset = TensorFileDataset(tmp_path)
-    read = 0
-    for i in range(40):
-        try:
-            dataset[i]
-            read += 1
-        except (DataFileError, OSError) as error:
-            assert f"{i:02}.pt" in str(error)  # noqa: PT017  # some of the files may be read
-    assert read > 0
-
-
 def test_datasets_are_pickled_with_what_they_know(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = TensorFileDataset(save_numbered(tmp_path), labels=torch.arange(10))
     expected = dataset.read_batch(range(10))
     again = pickle.loads(pickle.dumps(dataset))
     monkeypatch.setattr("unstarve.fixes.files.table.find_layouts", None)
     assert same(again.read_batch(range(10)), expected)
-
-
-def test_direct_reads_leave_nothing_in_the_page_cache(tmp_path: Path) -> None:
-    for i in range(4):
-        torch.save(torch.full((50_000,), float(i)), tmp_path / f"{i}.pt")
-    paths = sorted(tmp_path.iterdir())
-    for path in paths:
-        evict(path)
-    if any(residency(path) != 0 for path in paths):
-        pytest.skip("this file system's pages cannot be dropped or counted")
-    dataset = TensorFileDataset(tmp_path, direct=True)
-    assert dataset.explain() == "nothing was read yet"
-    batch = dataset.read_batch(range(4))
-    if dataset.explain().startswith("through"):
-        pytest.skip("this file system has no direct reads")
-    assert batch[:, -1].tolist() == [0, 1, 2, 3]
-    assert [residency(path) for path in paths] == [0] * 4
-    assert dataset.explain().startswith("past the page cache")
-
-
-def test_direct_reads_that_are_refused_are_announced() -> None:
-    with pytest.warns(RuntimeWarning, match="no direct reads: files are read through the page cache"):
-        TensorFileDataset(["/proc/version"], dtype=torch.uint8, shape=(5,), direct=True)
-
-
-@pytest.mark.parametrize(
-    ("room_bytes", "share", "direct"),
-    [(10**12, 0.0, False), (1, 0.0, True), (1, 1.0, False), (1, None, False)],
-)
-def test_auto_goes_past_the_cache_for_what_is_not_in_it_and_would_not_fit(
-    room_bytes: int, share: float | None, direct: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dataset = TensorFileDataset(save_numbered(tmp_path), direct="auto")
-    monkeypatch.setattr(tensors, "room_bytes", lambda: room_bytes)
-    monkeypatch.setattr(tensors, "residency", lambda path: share)
-    assert dataset.read_batch(range(10))[:, 0, 0].tolist() == list(range(10))
-    outcome = dataset._files.last
-    assert outcome is not None
-    assert (outcome.direct_bytes > 0 or outcome.direct_refused) == direct
-
-
-def test_the_depth_is_what_was_fastest() -> None:
-    trials = DepthTrials()
-    rates = {16: 50, 32: 60, 64: 90}
-    for _ in range(12):
-        depth = trials.depth_for(64)
-        trials.record(depth, 64, rates[depth], 1.0)
-    assert trials.depth_for(64) == 64
-    assert trials.depth_for(1) == 64
-
-
-def test_the_depth_stays_where_nothing_is_much_faster_or_nothing_can_be_told() -> None:
-    trials = DepthTrials()
-    assert trials.depth_for(8) == depth_module.DEFAULT
-    trials.record(16, 8, 10**9, 1.0)
-    for _ in range(12):
-        depth = trials.depth_for(64)
-        trials.record(depth, 64, 100 + depth // 16, 1.0)
-    assert trials.depth_for(64) == depth_module.DEFAULT
 
 
 def test_empty_tensors_and_single_values_make_batches(tmp_path: Path) -> None:
@@ -467,13 +314,3 @@ def test_many_threads_may_share_a_dataset(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         batches = list(pool.map(dataset.read_batch, [[i, i + 1] for i in range(0, 40, 2)] * 3))
     assert torch.cat(batches)[:, 0, 0].tolist() == [*range(40)] * 3
-
-
-def test_files_one_may_not_read_are_named(tmp_path: Path) -> None:
-    paths = save_numbered(tmp_path, 2)
-    Path(paths[1]).chmod(0)
-    if os.access(paths[1], os.R_OK):
-        pytest.skip("root may read everything")
-    with pytest.raises(PermissionError) as caught:
-        TensorFileDataset(paths).read_batch([0, 1])
-    assert caught.value.filename == paths[1]

@@ -86,6 +86,16 @@ def test_any_depth_and_number_of_threads_give_the_same_bytes(
     assert out.tobytes() == data
 
 
+def test_longer_reads_and_deeper_queues_may_follow(files: list[tuple[str, bytes]], direct: bool) -> None:
+    path, data = files[-1]
+    for length, depth in ((10, 2), (30_000, 2), (30_000, 16), (1_400_000, 2), (10, 32)):
+        out = np.zeros((20, length), np.uint8)
+        requests = [(path, row * 1009 + 1, length, row * length) for row in range(20)]
+        read_into(requests, out, direct=direct, depth=depth)
+        for row, offset in enumerate(range(1, 20 * 1009, 1009)):
+            assert out[row].tobytes() == data[offset : offset + length]
+
+
 def test_descriptors_are_read_and_stay_open(files: list[tuple[str, bytes]], direct: bool) -> None:
     path, data = files[3]
     fd = os.open(path, os.O_RDONLY | (os.O_DIRECT if direct else 0))

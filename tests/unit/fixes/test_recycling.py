@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
 import threading
 
 import pytest
 import torch
 
 from unstarve.fixes.buffers import empty_batch, use_allocator, use_allocator_in_thread
-from unstarve.fixes.recycling import Recycled
+from unstarve.fixes.recycling import Recycled, fresh_memory
 
 
 def test_memory_is_used_again_only_when_nobody_holds_it() -> None:
@@ -38,6 +39,19 @@ def test_memory_is_of_the_type_and_shape_asked_for(dtype: torch.dtype, shape: tu
     tensor = Recycled(1)(shape, dtype)
     assert (tensor.dtype, tuple(tensor.shape), tensor.is_contiguous()) == (dtype, shape, True)
     tensor.view(torch.uint8).fill_(7)
+
+
+@pytest.mark.parametrize("size_bytes", [1, 300_000, 4 << 20, 5_000_001])
+def test_fresh_memory_is_as_large_as_asked_for_and_starts_at_a_page(size_bytes: int) -> None:
+    memory = fresh_memory(size_bytes)
+    memory[:] = 7
+    assert memory.nbytes == size_bytes
+    assert memory.ctypes.data % mmap.PAGESIZE == 0
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="this system has no huge pages to ask for")
+def test_large_memory_starts_at_a_huge_page() -> None:
+    assert [fresh_memory(size_bytes).ctypes.data % (2 << 20) for size_bytes in (4 << 20, 5_000_001)] == [0, 0]
 
 
 def test_memory_of_sizes_that_do_not_come_again_is_let_go() -> None:

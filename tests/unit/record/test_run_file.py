@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from large_run import large_run
 
+from fake_work import work_of
+from fakes import FakeTraining, run_of
 from run_files import slow_loading_run, write_run
 from unstarve.errors import NewerFormatError, NotARunError, RunExistsError, RunFileError
 from unstarve.model import Phase, Run
@@ -246,6 +248,13 @@ def test_discard_leaves_nothing(run: Path) -> None:
     record(run, 3)
     discard(run)
     assert list(run.parent.iterdir()) == []
+
+
+def test_what_a_workers_other_threads_computed_comes_back(tmp_path: Path) -> None:
+    works = (work_of(0, 0, cpu_ms=1), work_of(1, 5, blocked_ms=9, helped_ms=8), work_of(1, 20, iteration=1))
+    worker = dataclasses.replace(FakeTraining().process(), worker=True, works=works)
+    (back,) = read_run(write_run(tmp_path / "helped.unstarve", run_of(worker))).processes
+    assert back.works == works
 
 
 @pytest.mark.parametrize("made", [large_run(40, 3), slow_loading_run(workers=2)])

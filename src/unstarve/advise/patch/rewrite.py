@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 from unstarve.advise.patch.adding import Edit, added, removed
 from unstarve.advise.patch.calls import Argument, Call, Calls, Written, read_calls
+from unstarve.advise.patch.pictures import NOTE, imported, wrapped
 from unstarve.advise.patch.wish import Wish
 from unstarve.errors import NotPatchableError
-from unstarve.model.saved import NEED_WORKERS, POSITIONS, Setting
+from unstarve.model.saved import NEED_WORKERS, PICTURES, POSITIONS, Setting
 
 _DEFAULTS: Mapping[str, Setting] = {
     "num_workers": 0,
@@ -43,9 +44,16 @@ def rewrite(source: str, wishes: Sequence[Wish]) -> Rewritten:
     notes: list[str] = []
     for wish in wishes:
         call = _made_by(text, calls, wish)
-        found, said = _edits(text, call, wish.settings)
+        settings = dict(wish.settings)
+        pictures = settings.pop(PICTURES, False)
+        found, said = _edits(text, call, settings)
+        if pictures:
+            found += wrapped(text, call, wish.kind, _given(call, "dataset"))
+            said.append(NOTE)
         edits += found
         notes += [f"line {wish.place.line}: {note}" for note in said]
+    if any(wish.settings.get(PICTURES) for wish in wishes):
+        edits += imported(source)
     for edit in sorted(edits, key=lambda edit: (edit.begin, edit.end), reverse=True):
         text = text[: edit.begin] + edit.text.encode() + text[edit.end :]
     changed = text.decode()

@@ -10,15 +10,18 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from unstarve.benchmark.entries import Missing, PartPlan, faster, ours, public, stock
+from unstarve.benchmark.disk import DiskAlone, files_alone, stretches_alone
+from unstarve.benchmark.entries import Entry, Missing, PartPlan, faster, ours, public, stock
 from unstarve.benchmark.files import cached_share, forget, tensor_files
 from unstarve.benchmark.peers import DALI, FFCV, LITDATA, SPDL_FILES, WEBDATASET
 from unstarve.benchmark.plan import Sizes
-from unstarve.model import Bar, Promise
+from unstarve.model import Bar, Kind, Promise
 
 _PACKED = "all.packed"
 _COLD = 0.02
 """The share of the files that may still be in the page cache."""
+_CHUNK_BYTES = 1 << 20
+"""Of a packed file, read at once where nothing else is done."""
 
 
 class Loaded(Dataset[Any]):
@@ -46,6 +49,11 @@ class Stored:
     def options(self) -> dict[str, Any]:
         """What loaders are given."""
         return {"batch_size": self.batch_size, "shuffle": True}
+
+    @property
+    def batches(self) -> int:
+        """In an epoch."""
+        return -(-len(self.paths) // self.batch_size)
 
     @property
     def everything(self) -> list[Path]:
@@ -101,9 +109,24 @@ def _packed(loader: Any, stored: Stored, **options: Any) -> Any:
     return loader(public("PackedDataset")(stored.packed(), **options), **stored.options)
 
 
+def _rows_alone(stored: Stored) -> DiskAlone:
+    path = stored.packed()
+    return stretches_alone(path, path.stat().st_size // len(stored.paths), stored.batches, shuffle=True)
+
+
+def _chunks_alone(stored: Stored) -> DiskAlone:
+    return stretches_alone(stored.packed(), _CHUNK_BYTES, stored.batches, shuffle=False)
+
+
 _STOCK = stock(lambda stored: DataLoader(Loaded(stored.paths), **stored.options))
 _PEERS = (WEBDATASET, LITDATA, SPDL_FILES, DALI, FFCV)
 _EMPTY = Bar(Promise.CACHED_SHARE, 0.01)
+_NEAR = Bar(Promise.OVER_LIMIT, 0.25)
+_FILES_ALONE = Entry(
+    "the disk alone, files", Kind.LIMIT, lambda stored: files_alone(stored.paths, stored.batches)
+)
+_ROWS_ALONE = Entry("the disk alone, packed", Kind.LIMIT, _rows_alone)
+_CHUNKS_ALONE = Entry("the disk alone, in chunks", Kind.LIMIT, _chunks_alone)
 
 FROM_FILES = (
     PartPlan(
@@ -131,24 +154,33 @@ FROM_FILES = (
                 "TensorFiles, direct",
                 lambda stored: _files(public("DataLoader"), stored, direct=True),
                 faster(12),
+                _NEAR,
                 _EMPTY,
+                limit=_FILES_ALONE.name,
                 read_directly=lambda stored: stored.paths,
             ),
             ours(
                 "Packed, direct",
                 lambda stored: _packed(public("DataLoader"), stored, read="direct"),
                 faster(14),
+                _NEAR,
                 _EMPTY,
+                limit=_ROWS_ALONE.name,
                 read_directly=lambda stored: [stored.packed()],
             ),
             ours(
                 "chunks, direct",
                 lambda stored: _chunked(stored, read="direct"),
                 faster(17),
+                _NEAR,
                 _EMPTY,
+                limit=_CHUNKS_ALONE.name,
                 same_batches=False,
                 read_directly=lambda stored: [stored.packed()],
             ),
+            _FILES_ALONE,
+            _ROWS_ALONE,
+            _CHUNKS_ALONE,
             *_PEERS,
         ),
         before=_forget,

@@ -6,12 +6,20 @@ from unstarve.model import LoaderSettings, Trial, Tuning
 from unstarve.words import workers
 
 
+def makers_in_words(settings: LoaderSettings) -> str:
+    """``4 workers``, ``pictures read by unstarve in 4 threads``."""
+    count = settings.num_workers
+    if settings.pictures:
+        return f"pictures read by unstarve in {count} {'thread' if count == 1 else 'threads'}"
+    return workers(count)
+
+
 def in_words(settings: LoaderSettings) -> str:
     """``4 workers, 2 batches ahead each``."""
     if settings.num_workers == 0:
         return workers(0)
     ahead = settings.prefetch_factor or 0
-    return f"{workers(settings.num_workers)}, {ahead} {'batch' if ahead == 1 else 'batches'} ahead each"
+    return f"{makers_in_words(settings)}, {ahead} {'batch' if ahead == 1 else 'batches'} ahead each"
 
 
 def explain(tuning: Tuning) -> str:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import DataLoader
 
 from unstarve.fixes.autotune.crew import Crew, make_crew
+from unstarve.fixes.autotune.explain import makers_in_words
 from unstarve.model import LoaderSettings
-from unstarve.words import workers
 
 if TYPE_CHECKING:
     from unstarve.fixes.autotune.tuner import Tuner
@@ -25,7 +25,7 @@ class TunedIterator:
 
     When settings change, the present crew takes no more indices, and the following one begins with the next;
     what the present one still has under way is handed out first. Crews that may be needed again wait, by
-    their number of workers; those of persistent workers belong to the tuner and outlive the epoch.
+    who is in them; those of persistent workers belong to the tuner and outlive the epoch.
     """
 
     def __init__(self, tuner: Tuner, loader: DataLoader[Any]) -> None:
@@ -102,9 +102,9 @@ class TunedIterator:
         try:
             crew = self._crew_for(settings)
         except Exception as error:
-            if settings.num_workers == self._tuner.own.num_workers:
+            if settings.makers == self._tuner.own.makers:
                 raise
-            self._tuner.failed(_not_started(settings, error))
+            self._tuner.failed(_not_started(settings, error), settings)
             crew = self._crew_for(self._tuner.settings)
         self._crew = crew
         self._tuner.started(self._ticket, crew.settings, crew.pids, 0, _clock() - begun)
@@ -112,11 +112,11 @@ class TunedIterator:
 
     def _crew_for(self, settings: LoaderSettings) -> Crew:
         """A crew that goes on with the stream: one that waits, or a new one."""
-        crew = self._crews.get(settings.num_workers)
+        crew = self._crews.get(settings.makers)
         if crew is not None:
             crew.go_on(self._loader, self._stream, settings)
             return crew
-        own = settings.num_workers == self._tuner.own.num_workers
+        own = settings.makers == self._tuner.own.makers
         self._stream.note()
         try:
             with nullcontext() if own else _no_warnings():
@@ -128,14 +128,14 @@ class TunedIterator:
         self._stream.forget()
         if not own:
             crew.die_quietly()
-        self._crews[settings.num_workers] = crew
+        self._crews[settings.makers] = crew
         return crew
 
     def _change(self, settings: LoaderSettings) -> None:
         """Go on under other settings, from the next index on."""
         crew = self._crew
         assert crew is not None
-        if settings.num_workers == crew.settings.num_workers:
+        if settings.makers == crew.settings.makers:
             crew.set_depth(settings.prefetch_factor)
             self._tuner.started(self._ticket, crew.settings, crew.pids, 0, None)
             self._tidy()
@@ -146,7 +146,7 @@ class TunedIterator:
             self._following = self._crew_for(settings)
         except Exception as error:  # settings of ours that this machine cannot run: training goes on without
             crew.go_on(self._loader, self._stream, crew.settings)
-            self._tuner.failed(_not_started(settings, error))
+            self._tuner.failed(_not_started(settings, error), settings)
             self._change(self._tuner.settings)
             return
         self._start_s = _clock() - begun
@@ -160,11 +160,11 @@ class TunedIterator:
     def _tidy(self) -> None:
         """Send those home that are not needed again."""
         for crew in list(self._crews.values()):
-            if crew is not self._crew and not self._tuner.may_need(crew.settings.num_workers):
+            if crew is not self._crew and not self._tuner.may_need(crew.settings):
                 self._dismiss(crew)
 
     def _dismiss(self, crew: Crew) -> None:
-        self._crews.pop(crew.settings.num_workers, None)
+        self._crews.pop(crew.settings.makers, None)
         crew.close()
 
     # --- when something goes wrong, and in the end ---
@@ -172,12 +172,13 @@ class TunedIterator:
     def _can_do_without(self, crew: Crew) -> bool:
         """Whether it is not what the user asked for, and has lost a worker or was never able to make a batch.
 
+        Nor is a reader of pictures: what the user's own makes of a file, or raises, is what is to come.
         What it owes is then made under the user's own settings; if that fails, too, the user is told.
         """
-        tuner, count = self._tuner, crew.settings.num_workers
-        if count == tuner.own.num_workers or not tuner.remakes_batches:
+        tuner, settings = self._tuner, crew.settings
+        if settings.makers == tuner.own.makers or not tuner.remakes_batches:
             return False
-        return count not in tuner.proven or crew.lost_workers
+        return settings.pictures or settings.makers not in tuner.proven or crew.lost_workers
 
     def _replace(self, crew: Crew, error: Exception) -> None:
         crews = [crew] if self._following is None else [crew, self._following]
@@ -185,8 +186,8 @@ class TunedIterator:
         self._crew = self._following = None
         for one in crews:
             self._dismiss(one)
-        what = f"{workers(crew.settings.num_workers)} failed: {_last_line(error)}"
-        self._tuner.failed(what, at_work=True)
+        what = f"{makers_in_words(crew.settings)} failed: {_last_line(error)}"
+        self._tuner.failed(what, crew.settings, at_work=True)
 
     def _finish(self) -> None:
         if self._is_over:
@@ -207,7 +208,7 @@ def _no_warnings() -> Iterator[None]:
 
 
 def _not_started(settings: LoaderSettings, error: Exception) -> str:
-    return f"{workers(settings.num_workers)} could not be started: {error}"
+    return f"{makers_in_words(settings)} could not be started: {error}"
 
 
 def _last_line(error: Exception) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from unstarve.errors import UsageError
-from unstarve.fixes.autotune.crew import SITE
 from unstarve.fixes.autotune.explain import explain
 from unstarve.fixes.autotune.round import Options
+from unstarve.fixes.autotune.seen import SITE
 from unstarve.fixes.autotune.tuner import Tuner
 from unstarve.fixes.cached.budget import parse_bytes
 from unstarve.fixes.engines import ring
@@ -25,6 +25,7 @@ def autotune(
     loader: DataLoader[Any],
     *,
     deterministic: bool = False,
+    pictures: bool = False,
     memory_bytes: int | str | None = None,
     max_workers: int | None = None,
     budget_s: float | None = None,
@@ -40,6 +41,9 @@ def autotune(
 
     - `deterministic`: batches are bit-identical to those of the loader as it is, random augmentation in
       workers included. Only the prefetch depth is tuned then, as each worker has random numbers of its own.
+    - `pictures`: where the dataset is torchvision's `ImageFolder` with transforms that `ImageFolderDataset`
+      knows, try that in its place, too: same files, order and targets, but random crops are drawn from other
+      generators and pixels differ as two JPEG decoders do. Not with `deterministic`.
     - `memory_bytes`: what loading may take, in bytes or as "8GB"; by default most of what is free. Settings
       that would need more are not tried.
     - `max_workers`: tried at most; by default 16, or the number of cores where there are more.
@@ -55,6 +59,7 @@ def autotune(
         loader,
         {
             "deterministic": deterministic,
+            "pictures": pictures,
             "memory_bytes": memory_bytes,
             "max_workers": max_workers,
             "budget_s": budget_s,

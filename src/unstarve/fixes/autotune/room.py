@@ -39,6 +39,8 @@ class Room:
         """Whether a setting stays within; a setting without workers always does."""
         if settings.num_workers == 0:
             return True
+        if settings.pictures:  # threads: what they make is memory of the training process
+            return (self.batch_bytes or 0) * (settings.in_flight + settings.num_workers) <= self.free_bytes
         under_way = self.under_way_bytes(settings)
         if self.shm_free_bytes is not None and under_way > self.shm_free_bytes:
             return False
@@ -47,6 +49,8 @@ class Room:
 
     def under_way_bytes(self, settings: LoaderSettings) -> int:
         """Shared memory that batches under way take, at most; a worker holds the one it makes, too."""
+        if settings.pictures:
+            return 0
         return (self.batch_bytes or 0) * (settings.in_flight + settings.num_workers)
 
     def with_batch(self, batch: Any) -> Room:
@@ -103,9 +107,10 @@ def smaller(settings: LoaderSettings, own: LoaderSettings) -> LoaderSettings:
         return settings
     depth = settings.prefetch_factor or 1
     if depth > 1:
-        return LoaderSettings(settings.num_workers, depth // 2)
+        return replace(settings, prefetch_factor=depth // 2)
     if settings.num_workers > max(own.num_workers, 1):
-        return LoaderSettings(max(settings.num_workers // 2, own.num_workers, 1), 1)
+        fewer = max(settings.num_workers // 2, own.num_workers, 1)
+        return replace(settings, num_workers=fewer, prefetch_factor=1)
     return own
 
 

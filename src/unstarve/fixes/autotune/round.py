@@ -26,6 +26,7 @@ class Options:
     """How a loader is tuned; `unstarve.autotune` explains them."""
 
     deterministic: bool = False
+    pictures: bool = False
     memory_bytes: int | None = None
     max_workers: int | None = None
     budget_s: float | None = None
@@ -44,7 +45,7 @@ class Round:
         machine: Machine,
         fitness: Fitness,
         options: Options,
-        proven: set[int],
+        proven: set[tuple[bool, int]],
         *,
         uses_ring: bool,
     ) -> None:
@@ -54,7 +55,9 @@ class Round:
         self._proven = proven
         self._uses_ring = uses_ring
         self._memory = Memory()
-        bounds = Bounds(machine, self._memory.fits, fitness.workers, fitness.none, fitness.several)
+        bounds = Bounds(
+            machine, self._memory.fits, fitness.workers, fitness.none, fitness.several, fitness.pictures
+        )
         self._search = Search(own, present, bounds)
         self._asking = self._search.run()
         self.wanted = next(self._asking)
@@ -64,7 +67,7 @@ class Round:
         self._collector = Collector(self.wanted, options.pace)
         self._pids: tuple[int, ...] = ()
         self._cpu: tuple[CpuClock, int] | None = None
-        self._starts: dict[int, float] = {}
+        self._starts: dict[tuple[bool, int], float] = {}
         self._length: int | None = None
         self._samples = 1.0
         self._epoch_began = _clock()
@@ -96,10 +99,13 @@ class Round:
             self._complete(window)
         return window is not None
 
-    def start_crew(self, count: int, pids: tuple[int, ...], ready: int, start_s: float | None) -> None:
-        """So many workers hand out from now on, `ready` batches at once. `start_s` None: they did before."""
+    def start_crew(
+        self, settings: LoaderSettings, pids: tuple[int, ...], ready: int, start_s: float | None
+    ) -> None:
+        """Others hand out from now on, `ready` batches at once. `start_s` None: they did before."""
+        count = settings.num_workers
         if start_s is not None and set(pids) != set(self._pids):
-            self._starts[count] = start_s
+            self._starts[settings.makers] = start_s
         self._pids = pids
         self._collector.begin(2 * count if start_s is None else count + ready)
 
@@ -112,7 +118,7 @@ class Round:
         collector = self._collector
         if self._fitness.at_borders and collector is not self._began_with:
             return False  # what is wanted comes with the next epoch
-        self._proven.add(collector.settings.num_workers)
+        self._proven.add(collector.settings.makers)
         if self._memory.room is None and self._cannot_be_tuned(batch):
             return True
         measured = collector.measures
@@ -148,7 +154,7 @@ class Round:
     def _with_costs(self, window: Window) -> Window:
         count = window.settings.num_workers
         if self._length:
-            window = replace(window, start_s=self._starts.get(count, 0.0) / self._length)
+            window = replace(window, start_s=self._starts.get(window.settings.makers, 0.0) / self._length)
         clock, from_step = self._cpu or (None, 0)
         spent = None if clock is None else clock.elapsed_s()
         steps = window.steps - from_step

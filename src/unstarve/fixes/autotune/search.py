@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unstarve.fixes.autotune.aim import (
     CONTENT,
@@ -19,7 +19,7 @@ from unstarve.fixes.autotune.aim import (
     wanted_workers,
 )
 from unstarve.fixes.autotune.machine import Machine
-from unstarve.fixes.autotune.window import Window, compared
+from unstarve.fixes.autotune.window import Window, compared, price_of
 from unstarve.model import Change, LoaderSettings
 
 WORTH = 1.02
@@ -52,6 +52,8 @@ class Bounds:
     """Batches may be made without workers where the user has some."""
     several: bool = True
     """There may be more than one worker where the user has at most one."""
+    pictures: bool = False
+    """Those of an image folder may be read by unstarve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ class Search:
         self.own = own
         self._present = present
         self._bounds = bounds
+        self._pictures = present.pictures
+        """What is tried now is with pictures read by unstarve."""
         self._windows: dict[LoaderSettings, list[Window]] = {}
         self._content = False
         self._pairs = 0
@@ -81,6 +85,8 @@ class Search:
         if not self._content:
             if self._bounds.workers:
                 yield from self._try_workers(first)
+            if self._bounds.pictures and not self._pictures:
+                yield from self._try_pictures()
             yield from self._try_depths()
         yield from self._confirm(self.best)
         return self.conclude()
@@ -134,11 +140,24 @@ class Search:
             if there.period_s > _AS_GOOD * here.period_s:
                 break
             here = there
-        if self._bounds.none and not self._has_tried(0):
+        if self._bounds.none and not self._pictures and not self._has_tried(0):
             best = self._windows[self.best][-1]
             if none_may_do(best, best.period_s):
                 yield from self._try(LoaderSettings(0))
         yield from self._look_around()
+
+    def _try_pictures(self) -> Generator[LoaderSettings, Window, None]:
+        """Let unstarve read the pictures, in a thread per core or more; look around where that is best."""
+        best = self._windows[self.best][-1]
+        if is_content(best, self._bounds.machine):
+            return
+        self._pictures = True
+        settings = self._settings(max(int(self._bounds.machine.cores), best.settings.num_workers, 1))
+        if settings is not None:
+            yield from self._try(settings)
+        if self.best.pictures:
+            yield from self._look_around()
+        self._pictures = self.best.pictures
 
     def _look_around(self) -> Generator[LoaderSettings, Window, None]:
         """More, then fewer workers than the best has, as long as that is better."""
@@ -151,7 +170,7 @@ class Search:
                 if settings is None or self._has_tried(settings.num_workers):
                     break
                 yield from self._try(settings)
-                if self.best.num_workers != settings.num_workers:
+                if self.best.makers != settings.makers:
                     break
 
     def _try_depths(self) -> Generator[LoaderSettings, Window, None]:
@@ -162,10 +181,10 @@ class Search:
             return
         while depth < _DEEP:
             depth = _DEEP if depth == _DEPTH else min(depth * 2, _DEEP)
-            settings = LoaderSettings(count, depth)
+            settings = replace(best.settings, prefetch_factor=depth)
             while not self._bounds.fits(settings) and depth > 1:
                 depth //= 2
-                settings = LoaderSettings(count, depth)
+                settings = replace(best.settings, prefetch_factor=depth)
             if settings in self._windows:
                 return
             yield from self._try(settings)
@@ -187,23 +206,26 @@ class Search:
     def _settings(self, count: int) -> LoaderSettings | None:
         """So many workers, or as many as there may be; None where none may."""
         bounds = self._bounds
+        if count <= 0 and self._pictures:
+            return None
         if count <= 0:
             return LoaderSettings(0) if bounds.none or self.own.num_workers == 0 else None
         count = min(count, bounds.machine.most_workers)
         if not bounds.several and self.own.num_workers <= 1:
             count = 1
         depth = self._present.prefetch_factor or _DEPTH
-        while count > 0 and not bounds.fits(LoaderSettings(count, depth)):
+        while count > 0 and not bounds.fits(LoaderSettings(count, depth, self._pictures)):
             count = count * 3 // 4
-        return LoaderSettings(count, depth) if count > 0 else None
+        return LoaderSettings(count, depth, self._pictures) if count > 0 else None
 
     # --- what is known ---
 
     def _has_tried(self, count: int) -> bool:
-        return any(settings.num_workers == count for settings in self._windows)
+        return any(settings.makers == (self._pictures, count) for settings in self._windows)
 
     def _period_s(self, settings: LoaderSettings) -> float:
-        return self._windows[settings][-1].period_s
+        """By which settings are ranked."""
+        return self._windows[settings][-1].period_s * price_of(settings)
 
     def _gain(self, settings: LoaderSettings) -> Change | None:
         """Against the user's own: the last windows of each, as conditions may have changed meanwhile."""

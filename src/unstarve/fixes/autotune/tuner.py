@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from unstarve.fixes.autotune.crew import Crew
-from unstarve.fixes.autotune.fitness import examine
+from unstarve.fixes.autotune.fitness import examine, with_pictures
 from unstarve.fixes.autotune.iteration import TunedIterator
 from unstarve.fixes.autotune.machine import this_machine
 from unstarve.fixes.autotune.room import MemoryGauge, smaller
@@ -17,6 +17,9 @@ from unstarve.fixes.autotune.search import Found
 from unstarve.fixes.autotune.stream import Seeds, Stream, begin
 from unstarve.fixes.autotune.watch import Watch
 from unstarve.model import LoaderSettings, Trial, Tuning
+
+Crews = dict[tuple[bool, int], Crew]
+"""By who is in them."""
 
 
 class Tuner:
@@ -32,14 +35,16 @@ class Tuner:
         self.uses_ring = uses_ring
         self.ticket = 0
         """Of the iterator whose steps are measured: the last one that has begun."""
-        self.proven: set[int] = set()
-        """Numbers of workers that have made batches."""
+        self.proven: set[tuple[bool, int]] = set()
+        """Makers that have made batches."""
         self.where: str | None = None
         self._options = options
         self._fitness = examine(loader, deterministic=options.deterministic)
+        if options.pictures:
+            self._fitness = with_pictures(self._fitness, loader)
         self._machine = this_machine(options.max_workers)
         self._memory = MemoryGauge()
-        self._crews: dict[int, Crew] = {}
+        self._crews: Crews = {}
         self._seeds: Seeds | None = None
         self._round: Round | None = None
         self._found: Found | None = None
@@ -89,7 +94,7 @@ class Tuner:
 
     # --- an iterator says what happens ---
 
-    def begin_epoch(self, loader: DataLoader[Any]) -> tuple[int, Stream, Seeds, dict[int, Crew]]:
+    def begin_epoch(self, loader: DataLoader[Any]) -> tuple[int, Stream, Seeds, Crews]:
         """Its ticket, the epoch's indices, seeds for its workers, and where its crews belong."""
         persistent = loader.persistent_workers
         if loader.num_workers > 0 and self._seeds is None:
@@ -111,7 +116,7 @@ class Tuner:
         if ticket == self.ticket:
             self._last = None
             if self._round is not None:
-                self._round.start_crew(settings.num_workers, pids, ready, start_s)
+                self._round.start_crew(settings, pids, ready, start_s)
 
     def notice(self, asked: float, got: float, batch: Any, stream: Stream) -> LoaderSettings | None:
         """A batch was handed out. Returns settings to go on with, where they change now."""
@@ -137,11 +142,17 @@ class Tuner:
         if ticket == self.ticket and self._round is not None and self._round.end_epoch(steps):
             self._go_on(self._round)
 
-    def failed(self, reason: str, *, at_work: bool = False) -> None:
-        """A setting of ours cannot be run here: back to the user's own.
+    def failed(self, reason: str, settings: LoaderSettings, *, at_work: bool = False) -> None:
+        """Settings of ours cannot be run here: back to the user's own.
 
-        Where it failed `at_work` and the same batch fails under the user's own, too, it was not to blame.
+        Where the same batch that failed `at_work` fails under the user's own, too, they were not to blame.
+        Pictures are left to the user's dataset for good, and what else there is may still be searched.
         """
+        if settings.pictures:
+            self._settle(Found(self.own, None, reason), tell=False)
+            self._fitness = self._fitness.without_pictures(reason)
+            self._search()
+            return
         self._settle(Found(self.own, None, reason))
         self._suspect = at_work
 
@@ -151,12 +162,12 @@ class Tuner:
         self.ticket = -1
         warnings.warn(f"autotune has stopped, training goes on: {error!r}", stacklevel=4)
 
-    def may_need(self, num_workers: int) -> bool:
-        """Whether a crew of so many should wait for being asked again."""
+    def may_need(self, settings: LoaderSettings) -> bool:
+        """Whether a crew like this one should wait for being asked again."""
         now = self._round
-        if num_workers == self.settings.num_workers or now is None:
-            return num_workers == self.settings.num_workers
-        return num_workers in (self.own.num_workers, now.best.num_workers)
+        if settings.makers == self.settings.makers or now is None:
+            return settings.makers == self.settings.makers
+        return settings.makers in (self.own.makers, now.best.makers)
 
     # --- searching and watching ---
 

@@ -17,6 +17,10 @@ _EPOCHS = 3
 """So many short epochs are measured as a whole."""
 _FAR = 5.0
 """A step of the training loop that takes so many times the median was a checkpoint, a validation, a log."""
+_OTHER_PIXELS = 1.05
+"""By how much reading pictures in another way must be faster than anything else, as pixels differ a bit."""
+_RARE = 0.05
+"""Of all steps: where more take so long, it is how training goes there, as with cores that loading takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,11 @@ class Window:
     def error_s(self) -> float:
         """Half the width of an interval around `period_s`."""
         return half_width(self.block_s)
+
+
+def price_of(settings: LoaderSettings) -> float:
+    """What times per step are multiplied by before settings are ranked: other pixels must be worth it."""
+    return _OTHER_PIXELS if settings.pictures else 1.0
 
 
 def half_width(values: tuple[float, ...]) -> float:
@@ -184,6 +193,8 @@ class Collector:
         """Time per step in up to ten parts of equal length; batches come in cycles, one of each worker."""
         usual = statistics.median(self._steps)
         limit = max(_FAR * usual, 0.001)
+        if sum(step > limit for step in self._steps) > max(_RARE * len(self._steps), 1):
+            limit = math.inf
         times = [
             wait + (step if step <= limit else usual)
             for wait, step in zip(self._waits, self._steps, strict=True)

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from unstarve.fixes.engines.epoch import PROFILER, Annotate, Epoch, InMemoryIter
+from unstarve.fixes.engines.epoch import PROFILER, Annotate, Epoch, InMemoryIter, PythonEpoch
 from unstarve.fixes.engines.order import Cuts, Indices, Order, as_index
 from unstarve.fixes.engines.rows import Table
 from unstarve.fixes.gather import gather
@@ -107,27 +107,15 @@ def _storage_uses() -> Callable[[int], int] | None:
     return getattr(torch._C, "_storage_Use_Count", None)
 
 
-class TwinBatches(Epoch):
+class TwinBatches(PythonEpoch):
     """What the compiled iterator does, in Python; memory is not used again."""
 
     def __init__(self, order: Order, recipe: Recipe, annotate: Annotate | None) -> None:
-        self.taken = 0
+        super().__init__(annotate)
         self._indices: Iterator[Any] = (
             order.source if order.whole else Cuts(order.source, order.batch_size, order.drop_last)
         )
         self._recipe = recipe
-        self._annotate = annotate
-
-    def __iter__(self) -> TwinBatches:
-        return self
-
-    def __next__(self) -> Any:
-        if self._annotate is not None and PROFILER.get("_is_profiler_enabled"):
-            with self._annotate():
-                return self._advance()
-        return self._advance()
 
     def _advance(self) -> Any:
-        batch = self._recipe.batch(next(self._indices))
-        self.taken += 1
-        return batch
+        return self._recipe.batch(next(self._indices))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.autograd import profiler
@@ -108,3 +108,26 @@ class Epoch:
 
     def __reduce__(self) -> Any:
         raise NotImplementedError(f"{type(self).__name__} cannot be pickled: iterate the loader again")
+
+
+class PythonEpoch(Epoch):
+    """One whose batches are made in Python, by `_advance`; a profile shows each with torch's mark."""
+
+    _advance: Callable[[], Any]
+    """Return the next batch, or raise StopIteration."""
+
+    def __init__(self, annotate: Annotate | None) -> None:
+        self.taken = 0
+        self._annotate = annotate
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        if self._annotate is not None and PROFILER.get("_is_profiler_enabled"):
+            with self._annotate():
+                batch = self._advance()
+        else:
+            batch = self._advance()
+        self.taken += 1
+        return batch

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from unstarve.fixes.engines.batches import Recipe
-from unstarve.fixes.engines.epoch import PROFILER, Annotate, Epoch
+from unstarve.fixes.engines.epoch import Annotate, PythonEpoch
 from unstarve.fixes.engines.order import Cuts, Order
 
 DEPTH = 2
@@ -28,7 +28,7 @@ def empty_pinned(leaf: torch.Tensor, count: int) -> torch.Tensor:
     return torch.empty((count, *leaf.shape[1:]), dtype=leaf.dtype, device="cpu", pin_memory=True)
 
 
-class PinnedBatches(Epoch):
+class PinnedBatches(PythonEpoch):
     """Batches made ahead, but never further than their indices are drawn.
 
     Without workers (`draws_ahead` 0) torch draws indices when a batch is asked for; a thread that drew them
@@ -38,13 +38,12 @@ class PinnedBatches(Epoch):
     def __init__(
         self, order: Order, recipe: Recipe, annotate: Annotate | None, *, draws_ahead: int = 0
     ) -> None:
-        self.taken = 0
+        super().__init__(annotate)
         self._indices: Iterator[Any] = (
             order.source if order.whole else Cuts(order.source, order.batch_size, order.drop_last)
         )
         self._draws_ahead = draws_ahead
         self._depth = min(draws_ahead, DEPTH) if draws_ahead else DEPTH
-        self._annotate = annotate
         self._asked = 0
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
@@ -59,15 +58,6 @@ class PinnedBatches(Epoch):
         if draws_ahead:
             self._ask_ahead()
 
-    def __iter__(self) -> PinnedBatches:
-        return self
-
-    def __next__(self) -> Any:
-        if self._annotate is not None and PROFILER.get("_is_profiler_enabled"):
-            with self._annotate():
-                return self._advance()
-        return self._advance()
-
     def _advance(self) -> Any:
         self._ask_ahead()
         if not self._asked:
@@ -81,7 +71,6 @@ class PinnedBatches(Epoch):
         self._ask_ahead()
         if error is not None:
             raise error
-        self.taken += 1
         return batch
 
     def _ask_ahead(self) -> None:

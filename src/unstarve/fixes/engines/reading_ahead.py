@@ -57,6 +57,11 @@ class ReadingAhead:
         """How many were asked for and not given out."""
         return self._asked - self._given
 
+    @property
+    def ready(self) -> int:
+        """How many of those are made."""
+        return len(self._ready) + self._done.qsize()
+
     def ask(self, what: Any) -> None:
         """Have one more made."""
         if self._asked == 0:

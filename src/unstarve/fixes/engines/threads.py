@@ -31,6 +31,9 @@ from unstarve.fixes.images.torchvision_folder import batches_of
 from unstarve.fixes.recycling import Recycled
 from unstarve.fixes.streams import Stream, use_stream_in_thread
 
+STAND_IN = "_unstarve_stand_in"
+"""Attribute of a loader: what makes batches in the place of its dataset, of the same samples."""
+
 _paces: weakref.WeakKeyDictionary[DataLoader[Any], Pace] = weakref.WeakKeyDictionary()
 """What was learned in earlier epochs of loaders without workers."""
 
@@ -51,9 +54,9 @@ def why_not(loader: DataLoader[Any]) -> str | None:
         return (
             "without workers torch asks this sampler batch by batch, and reading ahead would ask it earlier"
         )
-    if reader_of(loader.dataset) is None:
+    if reader_of(source_of(loader)) is None:
         return "the dataset has no read_batch that releases the GIL"
-    if loader.num_workers == 0 and draws_of(loader.dataset):
+    if loader.num_workers == 0 and draws_of(source_of(loader)):
         return "without workers torch draws what is random in the training loop's own thread, batch by batch"
     return None
 
@@ -67,14 +70,19 @@ def why(loader: DataLoader[Any]) -> str:
 def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
     """Return an iterator over one epoch. A loader with persistent workers has one for all, as torch's has."""
     if not loader.persistent_workers or loader.num_workers == 0:
-        return _Threads(loader)
+        return Threads(loader)
     before = loader._iterator
-    if isinstance(before, _Threads):
+    if isinstance(before, Threads):
         before._reset(loader)
         return before
-    begun = _Threads(loader if before is None else WithoutDraw(loader))
+    begun = Threads(loader if before is None else WithoutDraw(loader))
     loader._iterator = begun
     return begun
+
+
+def source_of(loader: Any) -> Any:
+    """Return what the loader's batches are made of: its dataset, or what stands in for it."""
+    return getattr(loader, STAND_IN, loader.dataset)
 
 
 def reader_of(dataset: Any) -> Callable[[Any], Any] | None:
@@ -98,12 +106,13 @@ def _read_subset(read: Callable[[Any], Any], positions: Any, indices: Any) -> An
     return read([positions[index] for index in indices])
 
 
-class _Threads(torch_loader._BaseDataLoaderIter):
+class Threads(torch_loader._BaseDataLoaderIter):
     """torch's base class warns, draws the seed for workers and iterates the sampler, as it always does."""
 
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)
-        read = reader_of(loader.dataset)
+        source = source_of(loader)
+        read = reader_of(source)
         if read is None:
             raise ValueError("the dataset has no read_batch that releases the GIL any more")
         workers = self._num_workers
@@ -116,7 +125,7 @@ class _Threads(torch_loader._BaseDataLoaderIter):
         make, begin = _in_pinned_memory(read) if self._pins else _in_recycled_memory(read, self._most_ahead)
         count = workers or THREADS
         self._reading = ReadingAhead(
-            count, make, _with_streams(begin, int(self._base_seed), count), in_turn=draws_of(loader.dataset)
+            count, make, _with_streams(begin, int(self._base_seed), count), in_turn=draws_of(source)
         )
         if self._pace is not None:
             self._pace.begins()

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from unstarve.fixes.engines import in_memory
-from unstarve.fixes.engines.epoch import PROFILER, Annotate, Epoch, annotation, begin, handed_out
+from unstarve.fixes.engines.epoch import Annotate, PythonEpoch, annotation, begin, handed_out
 from unstarve.fixes.engines.order import sequential_count
 from unstarve.fixes.engines.rows import Table
 
@@ -55,25 +55,12 @@ def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
     return handed_out(begun, Slices(table, count, sampler.batch_size, annotation(begun)))
 
 
-class Slices(Epoch):
+class Slices(PythonEpoch):
     """The first `count` rows, in batches that share their memory."""
 
     def __init__(self, table: Table, count: int, batch_size: int, annotate: Annotate | None) -> None:
-        self.taken = 0
-        self._slices = _slices(table, count, batch_size)
-        self._annotate = annotate
-
-    def __iter__(self) -> Slices:
-        return self
-
-    def __next__(self) -> Any:
-        if self._annotate is not None and PROFILER.get("_is_profiler_enabled"):
-            with self._annotate():
-                batch = next(self._slices)
-        else:
-            batch = next(self._slices)
-        self.taken += 1
-        return batch
+        super().__init__(annotate)
+        self._advance = _slices(table, count, batch_size).__next__
 
 
 def _slices(table: Table, count: int, batch_size: int) -> Iterator[Any]:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from unstarve.errors import ImageError, UsageError
 from unstarve.fixes.images import pillow
 from unstarve.fixes.images.finish import CHANNELS, Finish
+from unstarve.fixes.images.orientation import as_stored
 from unstarve.fixes.images.pillow import Box
 from unstarve.native import native
 
@@ -33,12 +34,20 @@ if TYPE_CHECKING:
 __all__ = ["Box", "Finish", "cut", "decode_cuts", "decode_whole", "measure"]
 
 
-def measure(pictures: Sequence[Buffer]) -> list[tuple[int, int] | ImageError]:
-    """Return height and width of each upright picture, or what is wrong with it; only headers are read."""
+def measure(pictures: Sequence[Buffer], *, upright: bool = True) -> list[tuple[int, int] | ImageError]:
+    """Return height and width of each picture, or what is wrong with it; only headers are read.
+
+    Of pictures that say how they were held (EXIF) those of the upright one, unless `upright` is False.
+    """
     compiled = _compiled()
+    pictures = _meant(pictures, upright)
     found = [None] * len(pictures) if compiled is None else compiled.measure_pictures(list(pictures))
     return [
-        _measured_by_pillow(picture) if size is None else ImageError(size) if isinstance(size, str) else size
+        _measured_by_pillow(picture, upright)
+        if size is None
+        else ImageError(size)
+        if isinstance(size, str)
+        else size
         for picture, size in zip(pictures, found, strict=True)
     ]
 
@@ -51,16 +60,18 @@ def decode_cuts(
     finish: Finish,
     *,
     threads: int,
+    upright: bool = True,
 ) -> list[ImageError | None]:
     """Fill out[i] with a box of picture i, resized as Pillow does (antialiased bilinear), flipped, finished.
 
-    A box of None is the whole picture; boxes are in upright pixels. `out` is [n, 3, h, w] on the CPU, uint8,
+    A box of None is the whole picture; boxes are in pixels of the upright picture, or, if that is not what
+    is wanted, of the stored one. `out` is [n, 3, h, w] on the CPU, uint8,
     float32, float16 or bfloat16, contiguous or channels_last. `threads` is the most threads to use; they need
     no GIL. Returns what is wrong with each picture, None where it was decoded; after a failure out[i] is
     undefined, and the other pictures are all there.
     """
     _check(len(pictures), boxes, flips, out, threads)
-    table = finish.table(out.dtype)
+    pictures = _meant(pictures, upright)
     errors: list[ImageError | None] = [None] * len(pictures)
     for_pillow: Sequence[int] = range(len(pictures))
     if (compiled := _compiled()) is not None:
@@ -69,10 +80,13 @@ def decode_cuts(
         )
         for at, trouble in failures:
             errors[at] = ImageError(trouble)
+    if not for_pillow:
+        return errors
+    table = finish.table(out.dtype)
 
     def cut_by_pillow(at: int) -> None:
         try:
-            pillow.cut(pillow.decode(pictures[at]), boxes[at], flips[at], out[at], table)
+            pillow.cut(pillow.decode(pictures[at], upright=upright), boxes[at], flips[at], out[at], table)
         except ImageError as error:
             errors[at] = error
 
@@ -80,12 +94,13 @@ def decode_cuts(
     return errors
 
 
-def decode_whole(picture: Buffer) -> torch.Tensor:
-    """Return the upright picture's bytes, uint8 [h, w, 3]. Raises ImageError where there are none."""
+def decode_whole(picture: Buffer, *, upright: bool = True) -> torch.Tensor:
+    """Return the picture's bytes, uint8 [h, w, 3]. Raises ImageError where there are none."""
     compiled = _compiled()
+    (picture,) = _meant([picture], upright)
     size = None if compiled is None else compiled.measure_pictures([picture])[0]
     if compiled is None or size is None:
-        return pillow.pixels_of(pillow.decode(picture))
+        return pillow.pixels_of(pillow.decode(picture, upright=upright))
     if isinstance(size, str):
         raise ImageError(size)
     pixels = torch.empty((*size, CHANNELS), dtype=torch.uint8)
@@ -111,11 +126,11 @@ def cut(
     _check(len(wholes), boxes, flips, out, threads)
     for whole, box in zip(wholes, boxes, strict=True):
         _check_whole(whole, box)
-    table = finish.table(out.dtype)
     if (compiled := native()) is not None:
         memory = [((whole.data_ptr(), whole.nbytes), *whole.shape[:2]) for whole in wholes]
         compiled.cut_pixels(memory, _cuts(boxes, flips), _described(out, finish), threads)
         return
+    table = finish.table(out.dtype)
 
     def cut_by_pillow(at: int) -> None:
         pillow.cut(pillow.image_of(wholes[at]), boxes[at], flips[at], out[at], table)
@@ -127,6 +142,10 @@ def _compiled() -> ModuleType | None:
     """Return the compiled module where it can decode: it may have been built without libjpeg-turbo."""
     compiled = native()
     return compiled if hasattr(compiled, "decode_cuts") else None
+
+
+def _meant(pictures: Sequence[Buffer], upright: bool) -> Sequence[Buffer]:
+    return pictures if upright else [as_stored(bytes(picture)) for picture in pictures]
 
 
 def _cuts(boxes: Sequence[Box | None], flips: Sequence[bool]) -> NDArray[np.int64]:
@@ -144,19 +163,13 @@ def _described(out: torch.Tensor, finish: Finish) -> tuple[Any, ...]:
     Memory, height, width, an item's bytes, layout, table, and mean and std where these make the table.
     """
     memory = (out.data_ptr(), out.nbytes)
-    table = finish.table(out.dtype)
-    entries = b"" if table is None else _bytes_of(table)
-    scaling = _bytes_of(finish.scaling()) if out.dtype == torch.float32 and finish.is_scaling else b""
-    return memory, *out.shape[2:], out.element_size(), not out.is_contiguous(), entries, scaling
+    told = finish.entries(out.dtype), finish.factors(out.dtype)
+    return memory, *out.shape[2:], out.element_size(), not out.is_contiguous(), *told
 
 
-def _bytes_of(tensor: torch.Tensor) -> bytes:
-    return tensor.view(torch.uint8).numpy().tobytes()
-
-
-def _measured_by_pillow(picture: Buffer) -> tuple[int, int] | ImageError:
+def _measured_by_pillow(picture: Buffer, upright: bool) -> tuple[int, int] | ImageError:
     try:
-        return pillow.measure(picture)
+        return pillow.measure(picture, upright=upright)
     except ImageError as error:
         return error
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
@@ -47,8 +47,9 @@ class ImageFolderDataset(Dataset[Any]):
 
     `size` is a number of pixels, or (height, width). Resizing is bilinear with antialiasing, as torchvision
     does it with PIL. `dtype` is torch.uint8 (bytes), or float32, float16 or bfloat16: 0–1, or normalized by
-    `mean` and `std`. `memory_format=torch.channels_last` is how batches lie in memory. Pictures are turned
-    upright if they say how (EXIF), which torchvision does not.
+    `mean` and `std`. `memory_format=torch.channels_last` is how batches lie in memory. Pictures that
+    say how they were held (EXIF) are turned upright, which torchvision does not do: `exif=False` leaves them
+    as they are stored.
 
     `cache` keeps decoded pixels from their first use on: in "ram", one copy for all workers and ranks of the
     machine, within `budget`; or on "disk", in a file that the next run finds again. `budget`, `over_budget`,
@@ -79,6 +80,7 @@ class ImageFolderDataset(Dataset[Any]):
         std: Sequence[float] | None = None,
         dtype: torch.dtype = torch.float32,
         memory_format: torch.memory_format = torch.contiguous_format,
+        exif: bool = True,
         cache: Literal["ram", "disk"] | None = None,
         budget: str | int | None = None,
         over_budget: OverBudget = "error",
@@ -90,7 +92,9 @@ class ImageFolderDataset(Dataset[Any]):
     ) -> None:
         if on_error not in ("raise", "skip", "zeros"):
             raise UsageError(f'on_error must be "raise", "skip" or "zeros", not {on_error!r}')
-        self._recipe = recipe_of(crop, size, scale, ratio, flip, resize, mean, std, dtype, memory_format)
+        self._recipe = recipe_of(
+            crop, size, scale, ratio, flip, resize, mean, std, dtype, memory_format, exif=exif
+        )
         wishes = None if cache is None else wishes_of(cache, budget, over_budget, cache_dir)
         found = look_through(root, is_valid_file, allow_empty=allow_empty)
         self.root = root
@@ -100,15 +104,36 @@ class ImageFolderDataset(Dataset[Any]):
         self._names = Names(found.paths)
         self._labels = Labels(found.targets, len(found.paths))
         self._failed = None if on_error == "raise" else Failed(len(found.paths))
-        self._kept = KeptPixels(self._names, wishes, key) if wishes is not None and found.paths else None
+        self._kept = None
+        if wishes is not None and found.paths:
+            self._kept = KeptPixels(self._names, wishes, key, upright=exif)
+
+    @overload
+    @classmethod
+    def like(cls, dataset: Subset[Any], **options: Any) -> Subset[Any]: ...
+
+    @overload
+    @classmethod
+    def like(cls, dataset: Any, **options: Any) -> ImageFolderDataset: ...
 
     @classmethod
-    def like(cls, dataset: Any, **options: Any) -> ImageFolderDataset:
+    def like(cls, dataset: Any, **options: Any) -> Any:
         """Return one that gives what a torchvision `ImageFolder` with its transforms gives.
 
-        `options` are added to what its transforms say. Raises UsageError for a transform that is not known.
+        Of a `Subset` of an `ImageFolder`, it is a `Subset` of one. `options` are added to what its transforms
+        say; pictures are not turned upright (`exif=False`), since torchvision does not do so. Raises UsageError
+        for a transform that is not known, and where the dataset has other samples than its folder:
+        `is_valid_file` has to be given again.
         """
-        return cls(**(arguments_of(dataset) | options))
+        if type(dataset) is Subset:
+            return Subset(cls.like(dataset.dataset, **options), dataset.indices)
+        made = cls(**(arguments_of(dataset) | options))
+        if made.samples != list(dataset.samples):
+            raise UsageError(
+                f"its samples are not those of the folder {dataset.root}: give the is_valid_file that it was"
+                " given, or take a Subset instead of changing its samples"
+            )
+        return made
 
     def __len__(self) -> int:
         return len(self._names.starts)

@@ -55,9 +55,24 @@ class Finish:
         values = torch.arange(256, dtype=torch.float32).div(255)
         return ((values - mean[:, None]) / std[:, None]).to(dtype).contiguous()
 
+    @lru_cache(maxsize=32)  # noqa: B019  # as above
+    def entries(self, dtype: torch.dtype) -> bytes:
+        """Return the table's memory as compiled code takes it: nothing where bytes stay bytes."""
+        table = self.table(dtype)
+        return b"" if table is None else _bytes_of(table)
+
+    @lru_cache(maxsize=32)  # noqa: B019  # as above
+    def factors(self, dtype: torch.dtype) -> bytes:
+        """Return `scaling` as compiled code takes it, where it may compute the table's values from that."""
+        return _bytes_of(self.scaling()) if dtype == torch.float32 and self.is_scaling else b""
+
 
 def _channels(numbers: tuple[float, ...] | None, default: float, name: str) -> torch.Tensor:
     given = (default,) if numbers is None else tuple(numbers)
     if len(given) not in (1, CHANNELS):
         raise UsageError(f"{name} needs one number or one for each of 3 channels, not {len(given)}")
     return torch.tensor(given, dtype=torch.float32).expand(CHANNELS)
+
+
+def _bytes_of(tensor: torch.Tensor) -> bytes:
+    return tensor.view(torch.uint8).numpy().tobytes()

@@ -32,8 +32,9 @@ _LAYOUT = Layout(Node(tuple, None, (0, 1, 2)), (describe(0), describe(0), RAW), 
 class Decoded:
     """The pictures in files as samples of a dataset that can be cached."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, *, upright: bool) -> None:
         self._names = names
+        self._upright = upright
 
     def __getitem__(self, index: int) -> tuple[int, int, Raw]:
         try:
@@ -44,14 +45,17 @@ class Decoded:
 
     def decode(self, index: int) -> torch.Tensor:
         """Return pixels, uint8 [h, w, 3]. Raises ImageError."""
-        return codec.decode_whole(read_bytes(self._names.at(int(self._names.starts[index]))))
+        file = read_bytes(self._names.at(int(self._names.starts[index])))
+        return codec.decode_whole(file, upright=self._upright)
 
 
 class KeptPixels:
     """Pixels of the pictures in `names`, decoded when they are first asked for."""
 
-    def __init__(self, names: Names, wishes: Wishes, key: str | None) -> None:
-        self._decoded = Decoded(names)
+    def __init__(self, names: Names, wishes: Wishes, key: str | None, *, upright: bool) -> None:
+        self._decoded = Decoded(names, upright=upright)
+        if key is not None and not upright:
+            key += ", as stored"
         count = len(names.starts)
         probed = _probe(self._decoded, count)
         self._copies = copies_of(self._decoded, count, probed, wishes, key, show=False)

@@ -47,7 +47,7 @@ def make_batch(pictures: Sequence[Picture], recipe: Recipe) -> Made:
 
 
 def _make(pictures: Sequence[Picture], recipe: Recipe, batch: torch.Tensor) -> Made:
-    sizes = _sizes(pictures)
+    sizes = _sizes(pictures, recipe)
     good = [size for size in sizes if not isinstance(size, ImageError)]
     drawn = iter(draw_cuts(good, recipe.boxes, recipe.flip, generator_here()))
     cuts = [Cut(None, False) if isinstance(size, ImageError) else next(drawn) for size in sizes]
@@ -59,8 +59,9 @@ def _make(pictures: Sequence[Picture], recipe: Recipe, batch: torch.Tensor) -> M
     return Made(batch, [first or second for first, second in zip(errors, found, strict=True)])
 
 
-def _sizes(pictures: Sequence[Picture]) -> list[tuple[int, int] | ImageError]:
-    measured = iter(codec.measure([picture for picture in pictures if isinstance(picture, bytes)]))
+def _sizes(pictures: Sequence[Picture], recipe: Recipe) -> list[tuple[int, int] | ImageError]:
+    encoded = [picture for picture in pictures if isinstance(picture, bytes)]
+    measured = iter(codec.measure(encoded, upright=recipe.upright))
     return [next(measured) if isinstance(picture, bytes) else _size(picture) for picture in pictures]
 
 
@@ -77,7 +78,9 @@ def _cut_into(
         codec.cut(wholes, boxes, flips, out, recipe.finish, threads=threads)
         return [None] * len(pictures)
     encoded = [picture if isinstance(picture, bytes) else b"" for picture in pictures]
-    return codec.decode_cuts(encoded, boxes, flips, out, recipe.finish, threads=threads)
+    return codec.decode_cuts(
+        encoded, boxes, flips, out, recipe.finish, threads=threads, upright=recipe.upright
+    )
 
 
 def _middles_into(

@@ -22,11 +22,12 @@ MAX_PIXELS = 178_956_970
 _TOO_LARGE = f"more than the {MAX_PIXELS} pixels that are decoded"
 
 _ORIENTATION = 0x0112
+_MIRRORED = (2, 3, 4)
 _TURNED = (5, 6, 7, 8)  # orientations in which the stored rows are upright columns
 
 
 class Box(NamedTuple):
-    """A part of the upright picture, in pixels."""
+    """A part of a picture, in pixels."""
 
     top: int
     left: int
@@ -34,22 +35,24 @@ class Box(NamedTuple):
     width: int
 
 
-def measure(picture: Buffer) -> tuple[int, int]:
-    """Return height and width of the upright picture; only the header is read."""
+def measure(picture: Buffer, *, upright: bool) -> tuple[int, int]:
+    """Return height and width of the picture, upright or as it is stored; only the header is read."""
     with _trouble_named():
         image = _open(picture)
         width, height = image.size
-        return (width, height) if image.getexif().get(_ORIENTATION) in _TURNED else (height, width)
+        is_turned = upright and image.getexif().get(_ORIENTATION) in _TURNED
+        return (width, height) if is_turned else (height, width)
 
 
-def decode(picture: Buffer) -> Image.Image:
-    """Return the upright picture in RGB."""
+def decode(picture: Buffer, *, upright: bool) -> Image.Image:
+    """Return the picture in RGB, upright or as it is stored."""
     with _trouble_named():
         from PIL import ImageOps
 
         image = _open(picture)
         image.load()
-        ImageOps.exif_transpose(image, in_place=True)
+        if upright:
+            ImageOps.exif_transpose(image, in_place=True)
         return image if image.mode == "RGB" else image.convert("RGB")
 
 

@@ -42,6 +42,8 @@ class Recipe:
     finish: Finish
     dtype: torch.dtype
     channels_last: bool
+    upright: bool
+    """Turned as the picture says that it was held, before anything else."""
 
     @property
     def draws(self) -> bool:
@@ -70,6 +72,8 @@ def recipe_of(
     std: Sequence[float] | None,
     dtype: torch.dtype,
     memory_format: torch.memory_format,
+    *,
+    exif: bool,
 ) -> Recipe:
     """Check what a user asked for. Raises UsageError that says what is wrong with it."""
     height, width = _sizes(size)
@@ -92,6 +96,7 @@ def recipe_of(
         _finish(mean, std, dtype),
         dtype,
         memory_format is torch.channels_last,
+        exif,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.utils.data import Subset
 
 from unstarve.errors import UsageError
 from unstarve.fixes.images.transform import DecodeCrop
@@ -44,6 +45,26 @@ def batches_of(dataset: Any) -> FolderBatches | None:
     return FolderBatches(dataset.samples, transform)
 
 
+def is_folder(dataset: Any) -> bool:
+    """Whether it is torchvision's own `ImageFolder`, or a `Subset` of one."""
+    if type(dataset) is Subset:
+        return is_folder(dataset.dataset)
+    folders = sys.modules.get(_FOLDERS)
+    return folders is not None and type(dataset) is folders.ImageFolder
+
+
+def stand_in_for(dataset: Any) -> Any:
+    """Return what makes batches of the very samples of an `ImageFolder`, or of a `Subset` of one, our way.
+
+    It looks at no file. Raises UsageError that names what ours does not do.
+    """
+    if type(dataset) is Subset:
+        return Subset(stand_in_for(dataset.dataset), dataset.indices)
+    arguments = arguments_of(dataset)
+    del arguments["root"]
+    return FolderBatches(dataset.samples, DecodeCrop(**arguments))
+
+
 def _is_plain_folder(dataset: Any) -> bool:
     """Whether its samples are made by torchvision's own code."""
     folders = sys.modules.get(_FOLDERS)
@@ -60,9 +81,14 @@ def arguments_of(dataset: Any) -> dict[str, Any]:
     if dataset.target_transform is not None:
         raise UsageError("its target_transform cannot be taken over: map targets in the training loop")
     steps = getattr(dataset.transform, "transforms", None)
-    if steps is None:
+    if steps is None or not _is_torchvisions(dataset.transform, "Compose"):
         raise UsageError("its transform must be a Compose of transforms that are known here")
-    return {"root": dataset.root} | _known(list(steps))
+    return {"root": dataset.root, "exif": False} | _known(list(steps))
+
+
+def _is_torchvisions(transform: Any, name: str) -> bool:
+    kind = type(transform)
+    return kind.__name__ == name and kind.__module__.startswith("torchvision.")
 
 
 def _known(steps: list[Any]) -> dict[str, Any]:

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.utils.data import get_worker_info
 
 from unstarve.errors import UsageError
 from unstarve.fixes.images.making import Made, make_batch, make_one
 from unstarve.fixes.images.reading import named, read_bytes
 from unstarve.fixes.images.recipe import RATIO, SCALE, Crop, recipe_of
+from unstarve.fixes.images.sample import PictureTensor
 
 
 class DecodeCrop:
@@ -44,8 +46,11 @@ class DecodeCrop:
         std: Sequence[float] | None = None,
         dtype: torch.dtype = torch.float32,
         memory_format: torch.memory_format = torch.contiguous_format,
+        exif: bool = True,
     ) -> None:
-        self._recipe = recipe_of(crop, size, scale, ratio, flip, resize, mean, std, dtype, memory_format)
+        self._recipe = recipe_of(
+            crop, size, scale, ratio, flip, resize, mean, std, dtype, memory_format, exif=exif
+        )
 
     @property
     def draws(self) -> bool:
@@ -54,7 +59,8 @@ class DecodeCrop:
 
     def __call__(self, picture: Any) -> torch.Tensor:
         """Return a path's or a file's bytes' picture as a tensor of its own."""
-        return _whole(make_one(_bytes_of(picture), self._recipe), [picture])[0]
+        made = _whole(make_one(_bytes_of(picture), self._recipe), [picture])[0]
+        return made if get_worker_info() is None else made.as_subclass(PictureTensor)
 
     def batch(self, pictures: Sequence[Any]) -> torch.Tensor:
         """Return pictures as one tensor, [n, 3, height, width]; what is random is drawn in their order."""

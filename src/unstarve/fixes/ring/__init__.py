@@ -9,7 +9,11 @@ How a batch travels:
        └──────────────── slot is free again ◄─────────────┘
 
 `memory`     anonymous shared memory, mapped without a file descriptor kept
+`bell`       how who waits for a message learns that it is there
+`collating`  `default_collate`, straight into a slot
+`forms`      samples → slot without a batch in between, where they are like those before
 `packing`    a batch ↔ a pickle without the bytes of its arrays, and where those bytes lie
+`repeating`  batches that look like an earlier one: not pickled again
 `slots`      the worker's side: which slot is free, when one is made or replaced
 `outbox`     the worker's side: a batch → a slot → a message
 `inbox`      the training process's side: a message → a batch, and the slot freed in the end

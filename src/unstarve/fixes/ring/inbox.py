@@ -14,9 +14,10 @@ import weakref
 from typing import Any
 
 from unstarve.fixes.ring.memory import Mapping
-from unstarve.fixes.ring.outbox import HANDLE, PLACE
-from unstarve.fixes.ring.packing import unpack
+from unstarve.fixes.ring.outbox import HANDLE, PLACE, WHOLE
+from unstarve.fixes.ring.packing import Arrays, loaded
 from unstarve.fixes.ring.pinned import Fence
+from unstarve.fixes.ring.repeating import Plans
 from unstarve.fixes.ring.slots import FREE, MADE, NOTE, RETIRED, flag_of
 
 
@@ -76,6 +77,7 @@ class Inbox:
 
     def __init__(self, fence: Fence | None = None) -> None:
         self._fence = fence
+        self._plans = Plans()
         self._links: list[socket.socket] = []
         self._slots: list[dict[int, ReceivedSlot]] = []
 
@@ -103,7 +105,7 @@ class Inbox:
 
     def open(self, message: bytes) -> Any:
         """Return what a worker's `Outbox.message` stands for."""
-        _, worker, number, table_offset, rows, stream_bytes = HANDLE.unpack(message)
+        _, task, worker, number, table_offset, rows, stream_bytes = HANDLE.unpack(message)
         slot = self._slot(worker, number)
         address = slot.mapping.address
         table_bytes = rows * PLACE.size
@@ -117,7 +119,8 @@ class Inbox:
             return held[0]
 
         try:
-            return unpack(table[table_bytes:], address, places, hold)
+            stream, arrays = table[table_bytes:], Arrays(address, places, hold)
+            return loaded(stream, arrays) if task == WHOLE else (task, self._plans.build(stream, arrays))
         finally:
             if not held:
                 slot.release()

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch.utils.data.dataloader import DataLoader, _DatasetKind, _MultiProcessingDataLoaderIter
 
+from unstarve.fixes.autotune.machine import this_machine
+from unstarve.fixes.ring.bell import Patience
 from unstarve.fixes.ring.inbox import Inbox
 from unstarve.fixes.ring.pinned import fence
 from unstarve.fixes.ring.queue import RingQueue
@@ -71,18 +73,21 @@ class _Context:
         self._original: Any = loader.multiprocessing_context or torch.multiprocessing
         # Whether a GPU has read a slot is asked one batch after the slot was let go, and known another later.
         self._in_flight = (loader.prefetch_factor or 1) + (2 if inbox.pins else 0)
+        self._has_cores = loader.num_workers < this_machine().cores
         self._inbox = inbox
         self._workers_ends: list[socket.socket] = []
 
     def Queue(self) -> RingQueue:
         queue = RingQueue(ctx=self._original)
         queue.inbox = self._inbox
+        if self._has_cores:
+            queue.bell.patience = Patience()
         return queue
 
     def Process(self, *, target: Callable[..., Any], args: tuple[Any, ...] = (), **options: Any) -> Any:
         own, workers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._workers_ends.append(workers)
-        place = Place(workers, self._inbox.connect(own), self._in_flight)
+        place = Place(workers, self._inbox.connect(own), self._in_flight, self._has_cores)
         kwargs = options.pop("kwargs", {})
         return self._original.Process(target=run_worker, args=(place, target, args, kwargs), **options)
 

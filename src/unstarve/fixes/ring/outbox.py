@@ -16,11 +16,15 @@ from collections.abc import Sequence
 
 import torch
 
+from unstarve.fixes.ring.forms import Filled
 from unstarve.fixes.ring.packing import COPIED_BYTES, Packed, has_code, pack
+from unstarve.fixes.ring.repeating import Repeats
 from unstarve.fixes.ring.slots import BUSY, HEADER_BYTES, Slot, Slots, aligned
 
-HANDLE = struct.Struct("<cIIQII")
-"""A message that names a slot: tag, worker, slot, offset and rows of the table, bytes of pickle after it."""
+HANDLE = struct.Struct("<cqIIQII")
+"""A message that names a slot: tag, task, worker, slot, offset and rows of the table, bytes of its pickle."""
+WHOLE = -1
+"""For a task: the pickle is of the whole item. Otherwise it is of the batch, and the item is both of them."""
 TAG = b"u"  # no pickle starts with it
 PLACE = struct.Struct("<QQ")
 """A row of the table: offset and size of a region."""
@@ -37,6 +41,7 @@ class Outbox:
         self._worker = worker
         self._open: Slot | None = None
         self._expected_bytes = 0
+        self._repeats = Repeats()
         self._lock = threading.Lock()  # a dataset may make its batches in threads
 
     def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -57,8 +62,10 @@ class Outbox:
         """Return what to send for `item`: a small pickle, or the name of the slot it was put in."""
         with self._lock:
             built_in, self._open = self._open, None
+        if type(item) is tuple and len(item) == 2 and type(item[1]) is Filled:
+            return self._filled(*item)
         try:
-            packed = pack(item)
+            task, packed = self._packed(item)
         except Exception:  # Unfit, or not to be pickled: torch's own way sends it or says why it cannot
             return None
         if not packed.regions and len(packed.stream) <= MOST_INLINE_BYTES:
@@ -73,9 +80,26 @@ class Outbox:
                 return None
         _write(packed, slot, offsets, table_offset)
         slot.flag.value = BUSY
-        return HANDLE.pack(
-            TAG, self._worker, slot.number, table_offset, len(packed.regions), len(packed.stream)
-        )
+        rows, stream_bytes = len(packed.regions), len(packed.stream)
+        return HANDLE.pack(TAG, task, self._worker, slot.number, table_offset, rows, stream_bytes)
+
+    def _filled(self, task: int, batch: Filled) -> bytes:
+        form, rows = batch.form, len(batch.form.columns)
+        stream_bytes = len(form.tail) - rows * PLACE.size
+        return HANDLE.pack(TAG, task, self._worker, batch.slot.number, form.table_offset, rows, stream_bytes)
+
+    def take(self, size_bytes: int) -> Slot | None:
+        """Return a slot for a batch that is not to be built in memory from `allocate`."""
+        with self._lock:
+            self._open = None
+            return self._slots.take(size_bytes)
+
+    def _packed(self, item: object) -> tuple[int, Packed]:
+        if type(item) is tuple and len(item) == 2 and type(item[0]) is int and item[0] >= 0:
+            repeated = self._repeats.pack(item[1])
+            if repeated is not None:
+                return item[0], repeated
+        return WHOLE, pack(item)
 
 
 def _layout(packed: Packed, built_in: Slot | None) -> tuple[list[int], int, int]:
@@ -99,6 +123,7 @@ def _layout(packed: Packed, built_in: Slot | None) -> tuple[list[int], int, int]
 
 
 def _write(packed: Packed, slot: Slot, offsets: Sequence[int], table_offset: int) -> None:
+    slot.cast = None
     address = slot.mapping.address
     for region, offset in zip(packed.regions, offsets, strict=True):
         if region.address != address + offset and region.size_bytes:

@@ -43,7 +43,7 @@ _REDUCERS: Any = ChainMap(
     copyreg.dispatch_table,
 )
 
-_LARGE_BYTES = 4 << 20
+LARGE_BYTES = 4 << 20
 """Above this, copying takes longer than passing a file descriptor."""
 _MOST_SPREAD = 4
 """Tensors that overlap are sent with all of their storage, unless it is so many times what they show."""
@@ -115,7 +115,7 @@ class _Packer(_Pickler):
         kind = type(obj)
         if kind is torch.Tensor:
             code = _CODES.get(obj.dtype)
-            if code is None or not _is_plain(obj):
+            if code is None or not is_plain(obj):
                 raise Unfit("a tensor that is not plain memory of the CPU")
             return self._tensor(obj, code)
         if kind is np.ndarray:
@@ -128,11 +128,11 @@ class _Packer(_Pickler):
         shape, stride = tuple(tensor.shape), tensor.stride()
         start = tensor.data_ptr()
         size_bytes = tensor.nbytes if tensor.is_contiguous() else _span_bytes(tensor)
-        if size_bytes > _LARGE_BYTES and tensor.is_shared():  # type: ignore[no-untyped-call]  # untyped in torch
+        if size_bytes > LARGE_BYTES and tensor.is_shared():  # type: ignore[no-untyped-call]  # untyped in torch
             raise Unfit("much memory that is shared already: torch's own way copies none of it")
         if size_bytes:
             self._show(tensor.untyped_storage()._cdata, start, start + size_bytes)
-        return _Arrays.tensor, (self._add(tensor, start, size_bytes), code, shape, stride)
+        return Arrays.tensor, (self._add(tensor, start, size_bytes), code, shape, stride)
 
     def _show(self, storage: int, start: int, end: int) -> None:
         others = self._shown.get(storage)
@@ -151,7 +151,7 @@ class _Packer(_Pickler):
             return NotImplemented
         number = self._add(array, array.__array_interface__["data"][0], array.nbytes)
         known = dtype.str if dtype.isbuiltin == 1 else dtype
-        return _Arrays.array, (number, known, array.shape, "C" if flags.c_contiguous else "F")
+        return Arrays.array, (number, known, array.shape, "C" if flags.c_contiguous else "F")
 
     def _add(self, owner: object, address: int, size_bytes: int) -> int:
         if size_bytes and not address:
@@ -181,14 +181,15 @@ class _OverlapPacker(_Packer):
         if number is None:
             number = self._numbers[storage._cdata] = self._add(tensor, storage.data_ptr(), storage.nbytes())
         place = (tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
-        return _Arrays.overlapping_tensor, (number, code, *place)
+        return Arrays.overlapping_tensor, (number, code, *place)
 
     def _array(self, array: Any) -> Any:
         self._shown_bytes += array.nbytes
         return super()._array(array)
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is its memory, shape and strides and nothing else."""
     return (
         tensor.is_cpu
         and tensor.layout is torch.strided
@@ -214,21 +215,26 @@ def unpack(stream: bytes, address: int, places: Sequence[tuple[int, int]], hold:
     itself, it does so through the buffer that `hold` returns (the memory at `address`, always the same
     object for one batch), and keeps a reference to it.
     """
-    return _Unpickler(stream, _Arrays(address, places, hold)).load()
+    return loaded(stream, Arrays(address, places, hold))
+
+
+def loaded(stream: bytes, arrays: Any) -> Any:
+    """Load a stream with `arrays`, which has the methods of `Arrays`, behind its numbers."""
+    return _Unpickler(stream, arrays).load()
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, stream: bytes, arrays: _Arrays) -> None:
+    def __init__(self, stream: bytes, arrays: Any) -> None:
         super().__init__(io.BytesIO(stream))
         self._arrays = arrays
 
     def find_class(self, module: str, name: str) -> Any:
         if module == __name__:
-            return getattr(self._arrays, name.removeprefix("_Arrays."))
+            return getattr(self._arrays, name.removeprefix("Arrays."))
         return super().find_class(module, name)
 
 
-class _Arrays:
+class Arrays:
     """Stands behind the numbers in a stream. The unpickler refers to it, never the other way round: in a
     circle of references they would keep the memory until the garbage collector came by."""
 

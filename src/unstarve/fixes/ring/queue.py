@@ -16,6 +16,7 @@ from multiprocessing import queues
 from queue import Empty, Full
 from typing import TYPE_CHECKING, Any
 
+from unstarve.fixes.ring.bell import Bell
 from unstarve.fixes.ring.inbox import Inbox
 from unstarve.fixes.ring.outbox import TAG, Outbox
 from unstarve.fixes.ring.packing import pickled
@@ -51,6 +52,17 @@ class RingQueue(Queue):
     _wlock: Any
     _writer: Any
 
+    def __init__(self, *, ctx: Any) -> None:
+        self.bell = Bell(ctx)
+        super().__init__(ctx=ctx)
+
+    def __getstate__(self) -> Any:
+        return self.bell, super().__getstate__()
+
+    def __setstate__(self, state: Any) -> None:
+        self.bell, its_own = state
+        super().__setstate__(its_own)
+
     def _reset(self, after_fork: bool = False) -> None:
         super()._reset(after_fork)  # type: ignore[misc]  # not in the stubs
         self._arrived, self._room = select.poll(), select.poll()
@@ -59,7 +71,7 @@ class RingQueue(Queue):
         self._backlog = backlog = _Backlog()
         self._write = self._send_bytes
         # Not methods of this queue: its thread, which gets them, must not keep it alive.
-        self._send_bytes = functools.partial(_send, self._write, backlog)
+        self._send_bytes = functools.partial(_send, self._write, self.bell, backlog)
         self._on_queue_feeder_error = functools.partial(_lose, self._on_queue_feeder_error, backlog)
 
     def put(self, obj: Any, block: bool = True, timeout: float | None = None) -> None:
@@ -81,15 +93,25 @@ class RingQueue(Queue):
         if not self._rlock.acquire(block, timeout):
             raise Empty
         try:
-            if deadline is not None or not block:
-                wait_s = 0.0 if deadline is None or not block else max(deadline - time.monotonic(), 0.0)
-                if not self._arrived.poll(wait_s * 1000):
-                    raise Empty
+            if not self._is_there(block, deadline):
+                raise Empty
             message = self._recv_bytes()
             self._sem.release()
         finally:
             self._rlock.release()
         return self._open(message)
+
+    def _is_there(self, block: bool, deadline: float | None) -> bool:
+        """Wait for a message. What is there is what the pipe says; the bell may be a little ahead of it."""
+        if not self.bell.heard(_left_s(deadline) if block else 0.0):
+            return bool(self._arrived.poll(0))  # from somebody who was killed before ringing
+        if self._arrived.poll(0):
+            return True
+        left_s = _left_s(deadline) if block else 0.0
+        if self._arrived.poll(None if left_s is None else left_s * 1000):
+            return True
+        self.bell.ring()  # for who looks next: the message is still on its way
+        return False
 
     def _message(self, obj: Any) -> bytes | None:
         if self.outbox is not None:
@@ -108,6 +130,7 @@ class RingQueue(Queue):
             try:
                 if self._room.poll(0) == [(self._writer.fileno(), select.POLLOUT)]:
                     self._write(message)
+                    self.bell.ring()
                     return True
             finally:
                 self._wlock.release()
@@ -141,7 +164,12 @@ class _Backlog:
             self.count += change
 
 
-def _send(write: Callable[[Any], None], backlog: _Backlog, message: Any) -> None:
+def _left_s(deadline: float | None) -> float | None:
+    return None if deadline is None else max(deadline - time.monotonic(), 0.0)
+
+
+def _send(write: Callable[[Any], None], bell: Bell, backlog: _Backlog, message: Any) -> None:
+    bell.ring()  # before: what does not fit into the pipe is only written while it is read
     try:
         write(message)
     finally:

@@ -42,6 +42,8 @@ class Slot:
         self.mapping = mapping
         self.flag = flag_of(mapping)
         self.used_bytes = HEADER_BYTES
+        self.cast: Any = None
+        """What `forms` keeps here, for as long as nothing else is written."""
         self._hold: weakref.ref[Any] | None = None
 
     @property
@@ -64,6 +66,7 @@ class Slot:
         if end > self.mapping.size_bytes:
             return None
         self.used_bytes = aligned(end)
+        self.cast = None
         return offset
 
 

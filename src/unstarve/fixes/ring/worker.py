@@ -8,10 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch.utils.data._utils import collate
+from torch.utils.data import default_collate
 
 from unstarve.fixes.buffers import use_allocator
+from unstarve.fixes.ring.bell import Patience
+from unstarve.fixes.ring.collating import Collate
+from unstarve.fixes.ring.forms import Forms
 from unstarve.fixes.ring.outbox import Outbox
 from unstarve.fixes.ring.queue import RingQueue
 
@@ -21,41 +23,27 @@ class Place:
     """A worker's place in its crew.
 
     `link` leads to the training process; `in_flight` batches may be on their way at a time, besides those
-    that the user holds.
+    that the user holds. Where it `has_core`, every process of the crew has one to itself.
     """
 
     link: socket.socket
     number: int
     in_flight: int
+    has_core: bool
 
 
 def run_worker(place: Place, loop: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Run torch's worker loop, which is given its own arguments, with the result queue sending in slots."""
     with place.link:
-        queue: RingQueue = inspect.signature(loop).bind(*args, **kwargs).arguments["data_queue"]
+        bound = inspect.signature(loop).bind(*args, **kwargs)
+        given = bound.arguments
+        queue: RingQueue = given["data_queue"]
+        given["index_queue"].bell.patience = Patience() if place.has_core else None
         if queue.inbox is not None:
             queue.inbox.close()  # the training process's, which a forked worker inherits
         outbox = queue.outbox = Outbox(place.link, place.number, place.in_flight)
         use_allocator(outbox.allocate)
-        _collate_into_slots(outbox)
-        loop(*args, **kwargs)
-
-
-def _collate_into_slots(outbox: Outbox) -> None:
-    """Let `default_collate` stack tensors right where they will be sent from."""
-    functions: dict[Any, Callable[..., Any]] = collate.default_collate_fn_map
-    original = functions[torch.Tensor]
-    if original is not collate.collate_tensor_fn:
-        return  # the user's own
-
-    def collate_tensors(batch: Any, *, collate_fn_map: Any = None) -> Any:
-        first = batch[0]
-        if type(first) is torch.Tensor and first.is_cpu and first.layout is torch.strided and first.numel():
-            try:
-                out = outbox.allocate((len(batch), *first.shape), first.dtype)
-                return torch.stack(batch, 0, out=out)
-            except Exception:  # what cannot be stacked is torch's to refuse, in its own words
-                pass
-        return original(batch, collate_fn_map=collate_fn_map)
-
-    functions[torch.Tensor] = collate_tensors
+        collate = Collate(outbox.allocate)
+        if given["collate_fn"] is default_collate:
+            given["collate_fn"] = Forms(collate, outbox.take)
+        loop(*bound.args, **bound.kwargs)

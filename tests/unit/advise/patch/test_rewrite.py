@@ -359,3 +359,53 @@ def test_without_a_span_the_only_loader_on_the_line_is_meant() -> None:
 def test_what_is_not_python_is_refused() -> None:
     with pytest.raises(NotPatchableError, match="cannot be read as Python"):
         rewrite("x = DataLoader(", [Wish(Place("t.py", 1), "DataLoader", MORE)])
+
+
+PICTURES: dict[str, int | bool] = {"num_workers": 2, "prefetch_factor": 2, "pictures": True}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "import torch\nx = DataLoader(ds)\n",
+            "import torch\nimport unstarve\n"
+            "x = unstarve.DataLoader(unstarve.ImageFolderDataset.like(ds), num_workers=2)\n",
+        ),
+        (
+            "import unstarve\nx = torch.utils.data.DataLoader(num_workers=4, dataset=(ds),)\n",
+            "import unstarve\n"
+            "x = unstarve.DataLoader(num_workers=2, dataset=(unstarve.ImageFolderDataset.like(ds)),)\n",
+        ),
+        (
+            '"""Doc."""\r\nfrom __future__ import annotations\r\n\r\nx = DataLoader(f("é"), 4)\r\n',
+            '"""Doc."""\r\nfrom __future__ import annotations\r\nimport unstarve\r\n\r\n'
+            'x = unstarve.DataLoader(unstarve.ImageFolderDataset.like(f("é")), 4, num_workers=2)\r\n',
+        ),
+        (
+            "x = DataLoader(ds, num_workers=2)",
+            "import unstarve\nx = unstarve.DataLoader(unstarve.ImageFolderDataset.like(ds), num_workers=2)",
+        ),
+    ],
+)
+def test_pictures_are_read_by_unstarve_in_a_loader_of_its_own(before: str, after: str) -> None:
+    assert changed(before, PICTURES) == after
+
+
+def test_two_loaders_of_pictures_need_one_import() -> None:
+    source = "a = DataLoader(x)\nb = DataLoader(y)\n"
+    done = rewrite(source, [wish(source, PICTURES, at=1), wish(source, PICTURES, at=2)])
+    assert done.source.count("import unstarve") == 1
+    assert all("pixels differ" in note for note in done.notes)
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "words"),
+    [
+        ("class Own(DataLoader): ...\nx = Own(ds)", "Own", "cannot take the place of Own"),
+        ("x = DataLoader(**options)", "DataLoader", "is not to be seen"),
+    ],
+)
+def test_where_pictures_cannot_be_patched_in_it_says_what_to_do(source: str, kind: str, words: str) -> None:
+    with pytest.raises(NotPatchableError, match=rf"{words}.*; change it by hand to unstarve\.DataLoader"):
+        changed(source, PICTURES, kind=kind, at=source.count("\n") + 1)

@@ -30,6 +30,8 @@ class Training:
     """What a disk needs for a batch, however many ask."""
     tail_s: float = 0.0
     """What depth evens out."""
+    picture_cpu_s: float = 0.0
+    """CPU time of a batch whose pictures unstarve reads."""
     noise: float = 0.0
     seed: int = 0
     tried: list[LoaderSettings] = field(default_factory=list)
@@ -45,6 +47,10 @@ class Training:
 
     def _steps(self, settings: LoaderSettings) -> tuple[float, float, float]:
         count = settings.num_workers
+        if settings.pictures:
+            making = max((self.blocked_s + self.picture_cpu_s) / count, self.picture_cpu_s / 2)
+            period = max(self.step_s, making)
+            return period, period - self.step_s, 0.0
         if count == 0:
             wait = self.cpu_s + max(self.blocked_s, self.limit_s) + self.tail_s
             return self.step_s + wait, wait, 0.0
@@ -194,3 +200,45 @@ def test_a_second_search_begins_with_what_runs_now_and_still_compares_with_the_u
     found = search(training, LoaderSettings(2, 2), present=LoaderSettings(16, 2))
     assert training.tried[0] == LoaderSettings(16, 2)
     assert found.chosen.num_workers <= 3
+
+
+def test_pictures_are_read_by_unstarve_where_that_is_faster() -> None:
+    training = Training(cpu_s=0.02, picture_cpu_s=0.006)
+    found = search(training, LoaderSettings(2, 2), pictures=True)
+    assert found.chosen == LoaderSettings(2, 2, pictures=True)
+    assert found.gain is not None
+    assert found.gain.low > 2
+
+
+def test_more_threads_are_tried_where_files_come_slowly() -> None:
+    found = search(
+        Training(blocked_s=0.2, cpu_s=0.04, picture_cpu_s=0.01), LoaderSettings(2, 2), pictures=True
+    )
+    assert found.chosen.pictures
+    assert found.chosen.num_workers > 8
+
+
+@pytest.mark.parametrize("picture_cpu_s", [0.03, 0.0215])
+def test_the_users_own_pixels_stay_where_others_are_hardly_faster(picture_cpu_s: float) -> None:
+    training = Training(step_s=0.0005, cpu_s=0.021, picture_cpu_s=picture_cpu_s)
+    assert not search(training, LoaderSettings(2, 2), pictures=True).chosen.pictures
+    assert any(settings.pictures for settings in training.tried)
+
+
+def test_pictures_are_not_touched_unasked_or_where_training_does_not_wait() -> None:
+    for training, allowed in (
+        (Training(cpu_s=0.02, picture_cpu_s=0.001), False),
+        (Training(step_s=0.05, cpu_s=0.01, picture_cpu_s=0.001), True),
+        (Training(step_s=0.05, blocked_s=0.2, picture_cpu_s=0.001), True),  # enough workers will do
+    ):
+        found = search(training, LoaderSettings(1, 2), pictures=allowed)
+        assert not found.chosen.pictures
+        assert not any(settings.pictures for settings in training.tried)
+
+
+def test_a_second_search_stays_with_pictures_that_unstarve_reads() -> None:
+    training = Training(cpu_s=0.02, picture_cpu_s=0.006)
+    present = LoaderSettings(4, 2, pictures=True)
+    found = search(training, LoaderSettings(2, 2), present=present, pictures=True)
+    assert found.chosen.pictures
+    assert {settings for settings in training.tried if not settings.pictures} == {LoaderSettings(2, 2)}

@@ -62,6 +62,13 @@ def test_a_checkpoint_now_and_then_is_not_the_loaders_doing() -> None:
     assert clock.steps(0.01, 0.01).period_s == pytest.approx(0.02)
 
 
+def test_long_steps_that_come_often_are_how_training_goes() -> None:
+    clock = Clock(Collector(LoaderSettings(0), Pace(min_steps=40, min_s=0.0, max_s=0.0)))
+    for n in range(39):
+        clock.step(0.01, 0.1 if n % 4 == 0 else 0.01)  # cores that loading takes now and then
+    assert clock.steps(0.01, 0.01).period_s > 0.04
+
+
 def test_what_varies_is_measured_longer_but_not_for_ever() -> None:
     clock = Clock(Collector(LoaderSettings(0), Pace(max_s=2.0)))
     draw, window = random.Random(1), None

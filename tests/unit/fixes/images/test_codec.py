@@ -103,6 +103,17 @@ class TestBoth:
         box = Box(7, 4, 25, 33)
         assert_close(cuts([file], [box], True)[0], expected(file, box, True, (24, 31)))
 
+    @pytest.mark.parametrize("kind", ["jpeg", "png", "webp"])
+    @pytest.mark.parametrize("orientation", [2, 3, 6])
+    def test_pictures_are_as_stored_where_that_is_wanted(self, kind: str, orientation: int) -> None:
+        file = picture(40, 60, kind, orientation=orientation)
+        stored = torch.from_numpy(np.array(Image.open(io.BytesIO(file)).convert("RGB")))
+        assert measure([file], upright=False) == [(40, 60)]
+        assert_close(decode_whole(file, upright=False), stored)
+        out = torch.zeros((1, 3, 40, 60), dtype=torch.uint8)
+        assert decode_cuts([file], [None], [False], out, Finish(), threads=1, upright=False) == [None]
+        assert_close(out[0], stored.permute(2, 0, 1))
+
     @pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 50), (50, 1), (3, 2), (17, 16), (2, 300)])
     def test_small_and_odd_pictures(self, height: int, width: int) -> None:
         file = picture(height, width)

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 
 import unstarve
 from picture_folders import break_picture, make_folder
+from sample_pictures import picture
 from unstarve.errors import CacheTooLargeError
 from unstarve.fixes.images import codec
 
@@ -27,9 +28,9 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     count: list[int] = []
     decode = codec.decode_whole
 
-    def counted(picture: Any) -> torch.Tensor:
+    def counted(picture: Any, *, upright: bool) -> torch.Tensor:
         count.append(1)
-        return decode(picture)
+        return decode(picture, upright=upright)
 
     monkeypatch.setattr(codec, "decode_whole", counted)
     return count
@@ -106,3 +107,22 @@ def test_a_budget_is_kept(root: Path, decoded: list[int]) -> None:
     for _ in range(2):
         assert (epoch(loader) - expected).abs().mean() < 1 / 255
     assert "of them in memory" in repr(dataset)
+
+
+@pytest.mark.parametrize("key", [None, "mine"])
+def test_pictures_that_are_turned_and_as_stored_are_kept_apart(tmp_path: Path, key: str | None) -> None:
+    root = tmp_path / "pictures"
+    (root / "class").mkdir(parents=True)
+    (root / "class" / "turned.jpg").write_bytes(picture(40, 60, orientation=3))
+    made = []
+    for _ in range(2):
+        for exif in (True, False):
+            kept = unstarve.ImageFolderDataset(
+                root, None, (40, 60), exif=exif, cache="disk", cache_dir=tmp_path / "kept", key=key
+            )
+            made.append(kept[0][0])
+    turned, stored, *again = made
+    assert (turned - stored).abs().mean() > 0.05
+    assert (turned - stored.flip(1, 2)).abs().mean() < 1 / 255
+    assert torch.equal(turned, again[0])
+    assert torch.equal(stored, again[1])

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Subset
 
 import unstarve
 from picture_folders import make_folder
+from sample_pictures import picture
 from torchvision_here import torchvision_here
 from unstarve.errors import UsageError
 
@@ -105,3 +106,47 @@ def test_options_are_added_to_what_the_transforms_say(root: Path) -> None:
     )
     dataset = unstarve.ImageFolderDataset.like(vision.datasets.ImageFolder(root, transform), cache="ram")
     assert "decoded: " in repr(dataset)
+
+
+def test_a_folder_that_is_taken_over_turns_no_picture_as_torchvision_turns_none(tmp_path: Path) -> None:
+    vision, steps = torchvision_here(), torchvision_here().transforms
+    (tmp_path / "class").mkdir()
+    (tmp_path / "class" / "turned.jpg").write_bytes(picture(64, 90, orientation=6))
+    theirs = vision.datasets.ImageFolder(
+        tmp_path, steps.Compose([steps.Resize(48), steps.CenterCrop(48), steps.ToTensor()])
+    )
+    ours = unstarve.ImageFolderDataset.like(theirs)
+    assert (ours[0][0] - theirs[0][0]).abs().mean() < 1 / 255
+    turned = unstarve.ImageFolderDataset.like(theirs, exif=True)[0][0]
+    assert (turned.rot90(1, (1, 2)) - theirs[0][0]).abs().mean() < 2 / 255
+    by_transform = unstarve.DecodeCrop(48, "center", resize=48, exif=False)
+    assert torch.equal(by_transform(tmp_path / "class" / "turned.jpg"), ours[0][0])
+
+
+def test_a_subset_is_taken_over_as_one(root: Path) -> None:
+    vision = torchvision_here()
+    transform = vision.transforms.Compose(
+        [vision.transforms.RandomResizedCrop(24), vision.transforms.ToTensor()]
+    )
+    theirs = Subset(vision.datasets.ImageFolder(root, transform), [7, 2, 5])
+    ours = unstarve.ImageFolderDataset.like(theirs)
+    assert [ours[at][1] for at in range(3)] == [theirs[at][1] for at in range(3)]
+    assert isinstance(ours.dataset, unstarve.ImageFolderDataset)
+
+
+def test_a_dataset_with_other_samples_than_its_folder_is_refused(root: Path) -> None:
+    vision = torchvision_here()
+    transform = vision.transforms.Compose(
+        [vision.transforms.RandomResizedCrop(24), vision.transforms.ToTensor()]
+    )
+    dataset = vision.datasets.ImageFolder(root, transform)
+    dataset.samples = dataset.samples[::2]
+    with pytest.raises(UsageError, match="samples are not those of the folder"):
+        unstarve.ImageFolderDataset.like(dataset)
+
+
+def test_a_transform_that_chooses_among_others_is_no_compose(root: Path) -> None:
+    steps = torchvision_here().transforms
+    chooses = steps.RandomChoice([steps.RandomResizedCrop(24), steps.ToTensor()])
+    with pytest.raises(UsageError, match="must be a Compose"):
+        unstarve.ImageFolderDataset.like(torchvision_here().datasets.ImageFolder(root, chooses))

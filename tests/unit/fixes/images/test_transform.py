@@ -70,6 +70,44 @@ def test_it_replaces_torchvisions_transforms_in_its_own_dataset(tmp_path: Path) 
     assert (made[0] - made[1]).abs().mean() < 1 / 255
 
 
+def test_batches_from_workers_are_plain_and_stay_as_they_were_when_kept(paths: list[str]) -> None:
+    size = 200  # batches that are large enough to be lent
+    transform = unstarve.DecodeCrop(size, "center", resize=size)
+    expected = [transform(path) for path in paths] * 4
+    loader = DataLoader(Own(paths * 4, transform), batch_size=3, num_workers=2)
+    assert torch.equal(torch.cat([batch.clone() for batch in loader]), torch.stack(expected))
+    kept = list(loader)
+    assert torch.equal(torch.cat(kept), torch.stack(expected))
+    assert {type(batch) for batch in kept} == {torch.Tensor}
+    assert all(batch.is_shared() and batch.is_contiguous() for batch in kept)
+
+
+def kinds(samples: list[torch.Tensor]) -> list[str]:
+    return [type(sample + 1).__name__ for sample in samples]
+
+
+def test_samples_from_workers_are_plain_tensors_to_everybody_else(paths: list[str]) -> None:
+    transform = unstarve.DecodeCrop(24, "center")
+    expected = [transform(path) for path in paths]
+    dataset = Own(paths, transform)
+    for options in ({"batch_size": None}, {"batch_size": 1, "collate_fn": lambda samples: samples[0]}):
+        got: list[Any] = list(DataLoader(dataset, num_workers=1, **options))
+        assert {type(sample) for sample in got} == {torch.Tensor}
+        assert torch.equal(torch.stack(got), torch.stack(expected))
+    (batch,) = DataLoader(dataset, batch_size=12, num_workers=1, collate_fn=kinds)
+    assert batch == ["Tensor"] * 12
+
+
+def test_pictures_that_do_not_fit_together_are_refused_as_torch_refuses_them(paths: list[str]) -> None:
+    class Uneven(Own):
+        def __getitem__(self, index: int) -> torch.Tensor:
+            return unstarve.DecodeCrop(200 + index)(self.paths[index])
+
+    loader = DataLoader(Uneven(paths, unstarve.DecodeCrop()), batch_size=2, num_workers=1)
+    with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size"):
+        next(iter(loader))
+
+
 def test_it_can_be_pickled_and_compared_by_what_it_prints(paths: list[str]) -> None:
     transform = unstarve.DecodeCrop(24, "center", memory_format=torch.channels_last)
     copied = pickle.loads(pickle.dumps(transform))

@@ -1,0 +1,326 @@
+"""ResNet-50 on a CUDA device, fed with JPEGs in several ways; without such a device it says so and ends.
+
+Batches of 256 random crops of 224×224, bf16 autocast, channels_last, SGD; as many workers (or threads) as
+there are cores. The ways take turns; of each, medians over the rounds:
+
+    images/s    that training went through, once workers and queues were warm
+    stall       share of that time in which the GPU had nothing to do and training waited for data
+    wait        share that the host spent in next(); it may wait while the GPU still works
+    ceiling     images/s against those with batches that lie on the GPU already
+
+    python bench/device_images.py [--quick] [--model resnet18]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import platform
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, RandomSampler
+
+import unstarve
+from unstarve.benchmark.peers.torchvision import torchvision
+from unstarve.benchmark.pictures import save_picture
+from unstarve.record.reader import read_run
+
+SIZE = 224
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+PREFETCH = 2
+ENOUGH = 10_000_000
+"""Samples in an epoch: more than anybody trains on here."""
+MOST_S = 225.0
+"""No round is begun that would end later."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all ways have in common."""
+
+    device: torch.device
+    root: Path
+    batch_size: int
+    workers: int
+    seconds: float
+    """For which each way is measured in a round."""
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device.type == "cuda"
+
+    @property
+    def warm_up_steps(self) -> int:
+        """Until batches come as fast as they are made, and none that was made ahead is left."""
+        return self.workers * PREFETCH + 4
+
+    def loader(self, kind: Callable[..., Any], dataset: Any) -> Any:
+        """Return an endless shuffled loader: one whose epoch ends would start its workers anew."""
+        return kind(
+            dataset, batch_size=self.batch_size, num_workers=self.workers, prefetch_factor=PREFETCH,
+            sampler=RandomSampler(dataset, replacement=True, num_samples=ENOUGH),
+            pin_memory=self.on_gpu, drop_last=True,
+        )  # fmt: skip
+
+    def dataset(self, **options: Any) -> Any:
+        return unstarve.ImageFolderDataset(self.root, size=SIZE, mean=MEAN, std=STD, **options)
+
+
+def stock(setting: Setting) -> Any:
+    steps = torchvision().transforms
+    transform = steps.Compose([
+        steps.RandomResizedCrop(SIZE), steps.RandomHorizontalFlip(), steps.ToTensor(),
+        steps.Normalize(MEAN, STD),
+    ])  # fmt: skip
+    return setting.loader(DataLoader, torchvision().datasets.ImageFolder(str(setting.root), transform))
+
+
+def as_transform(setting: Setting) -> Any:
+    transform = unstarve.DecodeCrop(SIZE, mean=MEAN, std=STD)
+    folder = torchvision().datasets.ImageFolder(str(setting.root), transform, loader=str)
+    return setting.loader(DataLoader, folder)
+
+
+def ours(setting: Setting) -> Any:
+    return setting.loader(unstarve.DataLoader, setting.dataset())
+
+
+def ours_as_bytes(setting: Setting) -> Any:
+    plain = unstarve.ImageFolderDataset(
+        setting.root, size=SIZE, dtype=torch.uint8, memory_format=torch.channels_last
+    )
+    return setting.loader(unstarve.DataLoader, plain)
+
+
+class Kept:
+    """Decoded in the first epoch, before anything is measured; for all rounds."""
+
+    def __init__(self) -> None:
+        self._dataset: Any = None
+
+    def __call__(self, setting: Setting) -> Any:
+        if self._dataset is None:
+            self._dataset = setting.dataset(cache="ram")
+            first: Any = unstarve.DataLoader(
+                self._dataset, batch_size=setting.batch_size, num_workers=setting.workers
+            )
+            for _ in first:
+                pass
+        return setting.loader(unstarve.DataLoader, self._dataset)
+
+
+class OnDevice(Dataset[Any]):
+    """A few batches that lie where they are needed, over and over."""
+
+    def __init__(self, setting: Setting) -> None:
+        made: Any = unstarve.DataLoader(setting.dataset(), batch_size=setting.batch_size, drop_last=True)
+        few = itertools.islice(made, 2)
+        self._batches = [[part.to(setting.device) for part in batch] for batch in few]
+
+    def __len__(self) -> int:
+        return ENOUGH
+
+    def __getitem__(self, index: int) -> Any:
+        return self._batches[index % len(self._batches)]
+
+
+class Ceiling:
+    """Nothing to load; the same batches for all rounds."""
+
+    def __init__(self) -> None:
+        self._dataset: OnDevice | None = None
+
+    def __call__(self, setting: Setting) -> Any:
+        self._dataset = self._dataset or OnDevice(setting)
+        return DataLoader(self._dataset, batch_size=None)
+
+
+STOCK, CEILING = "DataLoader, PIL + torchvision", "on the GPU already"
+Ways = dict[str, Callable[[Setting], Any]]
+
+
+def all_ways() -> Ways:
+    return {
+        STOCK: stock,
+        "DecodeCrop in DataLoader": as_transform,
+        "ImageFolderDataset, ours": ours,
+        "… uint8, normalized on GPU": ours_as_bytes,
+        '… cache="ram", 2nd epoch on': Kept(),
+        CEILING: Ceiling(),
+    }
+
+
+class Training:
+    """A model and its step."""
+
+    def __init__(self, name: str, setting: Setting) -> None:
+        self._device = setting.device
+        model: Any = tiny() if name == "tiny" else getattr(torchvision().models, name)()
+        self._model = model.to(setting.device, memory_format=torch.channels_last)
+        self._loss = torch.nn.CrossEntropyLoss()
+        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=0.01, momentum=0.9)
+        self._mean = 255 * torch.tensor(MEAN, device=setting.device).view(3, 1, 1)
+        self._std = 255 * torch.tensor(STD, device=setting.device).view(3, 1, 1)
+
+    def step(self, batch: Any) -> None:
+        pictures, targets = (part.to(self._device, non_blocking=True) for part in batch)
+        if pictures.dtype == torch.uint8:
+            pictures = (pictures - self._mean) / self._std
+        pictures = pictures.to(memory_format=torch.channels_last)
+        with torch.autocast(self._device.type, torch.bfloat16):
+            loss = self._loss(self._model(pictures), targets)
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self._optimizer.step()
+
+    def wait(self) -> None:
+        """Until the device has done all that it was told."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+
+def tiny() -> torch.nn.Module:
+    nn = torch.nn
+    return nn.Sequential(nn.Conv2d(3, 4, 7, 4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 1000))
+
+
+@dataclass(frozen=True)
+class Measured:
+    images_per_s: float
+    stall_share: float | None
+    wait_share: float
+
+
+def measure(loader: Iterable[Any], training: Training, setting: Setting, path: Path) -> Measured:
+    steps = wait_ns = 0
+    with unstarve.recording(path):
+        batches = iter(loader)
+        for _ in range(setting.warm_up_steps):
+            training.step(next(batches))
+        training.wait()
+        begin_ns = ask_ns = time.perf_counter_ns()
+        while ask_ns < begin_ns + setting.seconds * 1e9:
+            batch = next(batches)
+            wait_ns += time.perf_counter_ns() - ask_ns
+            training.step(batch)
+            steps += 1
+            ask_ns = time.perf_counter_ns()
+        training.wait()
+        end_ns = time.perf_counter_ns()
+        del batches
+    wall_ns = end_ns - begin_ns
+    stalls = list(stalls_ns(path, begin_ns, end_ns))
+    return Measured(
+        steps * setting.batch_size / wall_ns * 1e9,
+        sum(stalls) / wall_ns if stalls else None,
+        wait_ns / wall_ns,
+    )
+
+
+def stalls_ns(path: Path, begin_ns: int, end_ns: int) -> Iterator[int]:
+    """The device's stalls that the recording has of this stretch."""
+    for process in read_run(path).processes:
+        for stall in process.stalls:
+            if begin_ns <= stall.ask_ns and stall.got_ns <= end_ns:
+                yield stall.stall_ns
+
+
+def make_pictures(folder: Path, count: int) -> None:
+    """Draw them on all cores, before CUDA is woken: processes are forked."""
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(partial(_save, folder), range(count), chunksize=8))
+
+
+def _save(folder: Path, number: int) -> None:
+    save_picture(folder, number, np.random.default_rng(number))
+
+
+def workers_that_fit(workers: int, batch_size: int) -> int:
+    """Fewer where shared memory has no room for the batches of so many."""
+    shared = Path("/dev/shm")
+    if not shared.is_dir():
+        return workers
+    batch_bytes = batch_size * 3 * SIZE * SIZE * 4
+    room = shutil.disk_usage(shared).free * 0.8
+    return max(1, min(workers, int(room / (batch_bytes * (PREFETCH + 1)))))
+
+
+def tell(found: dict[str, list[Measured]]) -> None:
+    rates = {name: statistics.median(one.images_per_s for one in each) for name, each in found.items()}
+    print(f"\n{'':32}{'images/s':>10}{'vs stock':>10}{'ceiling':>10}{'stall':>8}{'wait':>8}")
+    for name, each in found.items():
+        stalls = [one.stall_share for one in each if one.stall_share is not None]
+        stall = f"{statistics.median(stalls):.1%}" if stalls else "–"
+        wait = f"{statistics.median(one.wait_share for one in each):.1%}"
+        faster, share = rates[name] / rates[STOCK], rates[name] / rates[CEILING]
+        print(f"{name:32}{rates[name]:10,.0f}{faster:9.2f}×{share:10.0%}{stall:>8}{wait:>8}")
+    print("\neach round, images/s:")
+    for name, each in found.items():
+        print(f"{name:32}" + "".join(f"{one.images_per_s:9,.0f}" for one in each))
+
+
+def rounds(setting: Setting, training: Training, most: int, began: float) -> dict[str, list[Measured]]:
+    """Let the ways take turns, from the other end in every second round, while there is time."""
+    ways = all_ways()
+    found: dict[str, list[Measured]] = {name: [] for name in ways}
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(most):
+            round_began = time.monotonic()
+            for name in list(ways)[:: -1 if number % 2 else 1]:
+                path = Path(folder) / f"{number}-{len(found[name])}-{list(ways).index(name)}.unstarve"
+                one = measure(ways[name](setting), training, setting, path)
+                found[name].append(one)
+                print(f"  round {number + 1}, {name}: {one.images_per_s:,.0f} images/s", flush=True)
+            now = time.monotonic()
+            if now - began + (now - round_began) > MOST_S:
+                break
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one round, shorter stretches")
+    parser.add_argument("--model", default="resnet50", help="another one of torchvision's, such as resnet18")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="default: one per core")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        root, on_gpu = Path(folder) / "pictures", arguments.device == "cuda"
+        if on_gpu and not _has_driver():
+            print("bench/device_images.py: no CUDA device here, nothing to measure")
+            return
+        make_pictures(root, (512 if arguments.quick else 2048) if on_gpu else 32)
+        batch_size = 256 if on_gpu else 8
+        workers = workers_that_fit(arguments.workers, batch_size)
+        seconds = (3.0 if arguments.quick else 4.0) if on_gpu else 0.5
+        setting = Setting(torch.device(arguments.device), root, batch_size, workers, seconds)
+        torch.backends.cudnn.benchmark = True
+        name = torch.cuda.get_device_name() if on_gpu else "CPU, as a trial"
+        print(
+            f"{name}, {os.cpu_count()} cores, torch {torch.__version__}, Python {platform.python_version()}"
+        )
+        print(f"{arguments.model}, batches of {batch_size}, {workers} workers or threads", flush=True)
+        training = Training(arguments.model, setting)
+        tell(rounds(setting, training, 1 if arguments.quick else 3, began))
+
+
+def _has_driver() -> bool:
+    """Whether there is a device, found out without CUDA being woken in this process."""
+    return torch.cuda.device_count() > 0
+
+
+if __name__ == "__main__":
+    main()

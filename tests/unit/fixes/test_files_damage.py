@@ -1,0 +1,97 @@
+"""A file that is damaged, changed or closed to us is named, and costs nothing of the others."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from tensor_files import same, save_numbered, write_safetensors
+from unstarve import TensorFileDataset
+from unstarve.errors import DataFileError
+
+pytestmark = pytest.mark.usefixtures("readers")
+
+
+def damage(path: Path, how: str) -> None:
+    whole = path.read_bytes()
+    if how == "vanished":
+        path.unlink()
+    else:
+        path.write_bytes({"empty": b"", "cut": whole[:-300], "garbage": b"x" * len(whole)}[how])
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["at first sight", "after it was read"])
+@pytest.mark.parametrize("how", ["vanished", "empty", "cut", "garbage"])
+@pytest.mark.parametrize("suffix", [".pt", ".npy", ".safetensors"])
+def test_a_bad_file_is_named_and_costs_its_own_batch_only(
+    suffix: str, how: str, known: bool, tmp_path: Path
+) -> None:
+    for i in range(6):
+        path = tmp_path / f"{i}{suffix}"
+        if suffix == ".pt":
+            torch.save(torch.full((100,), i), path)
+        elif suffix == ".npy":
+            np.save(path, np.full(100, i))
+        else:
+            write_safetensors(path, {"x": torch.full((100,), i)})
+    dataset = TensorFileDataset(tmp_path)
+    if known:
+        dataset.read_batch(range(6))
+    damage(tmp_path / f"3{suffix}", how)
+    batches = iter(DataLoader(dataset, batch_size=2))
+    next(batches)
+    with pytest.raises(FileNotFoundError if how == "vanished" else DataFileError) as caught:
+        next(batches)
+    assert f"3{suffix}" in str(caught.value)
+    assert same(next(batches), dataset.read_batch([4, 5]))
+    with pytest.raises(type(caught.value)):
+        dataset[3]
+
+
+def test_a_file_that_is_written_anew_is_looked_into_again(tmp_path: Path) -> None:
+    paths = save_numbered(tmp_path, 3)
+    dataset = TensorFileDataset(paths)
+    assert dataset.read_batch([0, 1, 2]).shape == (3, 4, 5)
+    torch.save({"moved": 1, "x": torch.ones(4, 5)}, paths[1])
+    torch.save((torch.zeros(999), torch.full((4, 5), 7.0)), paths[2])
+    assert same(dataset[1]["x"], torch.ones(4, 5))
+    assert same(dataset[2][1], torch.full((4, 5), 7.0))
+    torch.save(torch.full((4, 5), 8.0), paths[1])
+    torch.save(torch.full((4, 5), 9.0), paths[2])
+    assert dataset.read_batch([0, 1, 2])[:, 0, 0].tolist() == [0, 8, 9]
+
+
+def test_a_damaged_header_never_crashes(tmp_path: Path) -> None:
+    torch.save({"x": torch.arange(4.0), "y": 3}, tmp_path / "00.pt")
+    whole = (tmp_path / "00.pt").read_bytes()
+    rng = random.Random(1)
+    for i in range(1, 40):
+        data = bytearray(whole)
+        for _ in range(3):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        (tmp_path / f"{i:02}.pt").write_bytes(data)
+    dataset = TensorFileDataset(tmp_path)
+    read = 0
+    for i in range(40):
+        try:
+            dataset[i]
+            read += 1
+        except (DataFileError, OSError) as error:
+            assert f"{i:02}.pt" in str(error)  # noqa: PT017  # some of the files may be read
+    assert read > 0
+
+
+def test_files_one_may_not_read_are_named(tmp_path: Path) -> None:
+    paths = save_numbered(tmp_path, 2)
+    Path(paths[1]).chmod(0)
+    if os.access(paths[1], os.R_OK):
+        pytest.skip("root may read everything")
+    with pytest.raises(PermissionError) as caught:
+        TensorFileDataset(paths).read_batch([0, 1])
+    assert caught.value.filename == paths[1]
