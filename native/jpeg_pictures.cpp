@@ -89,6 +89,31 @@ void cut_from(AnyJpeg &jpeg, const Cut &cut, const Target &target, Scratch &scra
     });
 }
 
+template <typename AnyJpeg>
+void write_whole(AnyJpeg &jpeg, Extent extent, Scratch &scratch, std::uint8_t *out) {
+    const Window all{0, 0, extent.height, extent.width};
+    each_upright_rows(jpeg, all, scratch, [&](const std::uint8_t *const *rows, std::size_t count) {
+        for (std::size_t i = 0; i < count; ++i, out += extent.width * 3) {
+            for (std::size_t x = 0; x < extent.width; ++x) {
+                std::memcpy(out + x * 3, rows[i] + x * 4, 3);
+            }
+        }
+    });
+}
+
+// Calls `work` with our own decoder. Returns false where the picture is for libjpeg-turbo, from the start: what `work`
+// wrote so far is then written again.
+template <typename Work>
+bool decoded_by_us(const Encoded &picture, Scratch &scratch, Work work) {
+    try {
+        scratch.baseline.open(picture.data, picture.size);
+        work(scratch.baseline);
+        return true;
+    } catch (const Unusual &) {
+        return false;
+    }
+}
+
 Outcome decode_cut(const Encoded &picture, const Cut &cut, const Target &target, Scratch &scratch) {
     if (picture.size == 0) {
         throw PictureError(empty);
@@ -96,12 +121,8 @@ Outcome decode_cut(const Encoded &picture, const Cut &cut, const Target &target,
     if (!looks_like_jpeg(picture.data, picture.size)) {
         return Outcome::not_for_us;
     }
-    try {
-        scratch.baseline.open(picture.data, picture.size);
-        cut_from(scratch.baseline, cut, target, scratch);
+    if (decoded_by_us(picture, scratch, [&](BaselineJpeg &jpeg) { cut_from(jpeg, cut, target, scratch); })) {
         return Outcome::decoded;
-    } catch (const Unusual &) {
-        // What was written so far is written again.
     }
     Jpeg jpeg(picture.data, picture.size);
     if (!jpeg.supported()) {
@@ -142,12 +163,21 @@ Measured measure(const Encoded &picture) {
 }
 
 Result decode_whole(const Encoded &picture, std::size_t height, std::size_t width, std::uint8_t *out) {
-    return for_each_picture(1, 1, [&](std::size_t, Scratch &scratch) {
-        Jpeg jpeg(picture.data, picture.size);
+    const auto check = [&](const auto &jpeg, bool is_supported) {
         const Extent extent = upright(jpeg);
-        if (extent.height != height || extent.width != width || !jpeg.supported()) {
+        if (extent.height != height || extent.width != width || !is_supported) {
             throw PictureError("the picture has changed since it was measured");
         }
+    };
+    return for_each_picture(1, 1, [&](std::size_t, Scratch &scratch) {
+        if (decoded_by_us(picture, scratch, [&](BaselineJpeg &jpeg) {
+                check(jpeg, true);
+                write_whole(jpeg, {height, width}, scratch, out);
+            })) {
+            return Outcome::decoded;
+        }
+        Jpeg jpeg(picture.data, picture.size);
+        check(jpeg, jpeg.supported());
         const Window all{0, 0, height, width};
         if (jpeg.orientation() == 1) {
             jpeg.start(all, 3);
@@ -156,13 +186,7 @@ Result decode_whole(const Encoded &picture, std::size_t height, std::size_t widt
             }
             return Outcome::decoded;
         }
-        each_upright_rows(jpeg, all, scratch, [&](const std::uint8_t *const *rows, std::size_t count) {
-            for (std::size_t i = 0; i < count; ++i, out += width * 3) {
-                for (std::size_t x = 0; x < width; ++x) {
-                    std::memcpy(out + x * 3, rows[i] + x * 4, 3);
-                }
-            }
-        });
+        write_whole(jpeg, {height, width}, scratch, out);
         return Outcome::decoded;
     })[0];
 }
