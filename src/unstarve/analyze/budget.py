@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from unstarve.analyze.blame import Seconds, blame
 from unstarve.analyze.making import Production
 from unstarve.analyze.timeline import Span
-from unstarve.model import Batch, Cause, Doing, GpuSummary, Process, Share
+from unstarve.model import Batch, Cause, Doing, GpuSummary, Process, Sampled, Share
 
 _FEWEST_SAMPLED_S = 0.5
 """Below this much sampled time, what a step did is not told apart."""
+_ONLY_WAITS = 0.95
+"""Of the sampled time."""
 
 
 def causes_of(
@@ -55,7 +57,7 @@ def split_steps(step_s: float, queued_s: float, process: Process) -> Seconds:
     sampled = [found for found in process.sampled if found.place == "step"]
     sampled_s = sum(found.seconds for found in sampled)
     host_s = 0.0
-    if sampled_s >= _FEWEST_SAMPLED_S:
+    if sampled_s >= _FEWEST_SAMPLED_S and not _stands_for_a_device(sampled, sampled_s):
         host_share = sum(found.seconds for found in sampled if not found.torch) / sampled_s
         host_s = host_share * (step_s - contention_s)
     return {
@@ -63,6 +65,15 @@ def split_steps(step_s: float, queued_s: float, process: Process) -> Seconds:
         Cause.HOST: host_s,
         Cause.COMPUTE: step_s - contention_s - host_s,
     }
+
+
+def _stands_for_a_device(sampled: Sequence[Sampled], sampled_s: float) -> bool:
+    """Steps that never compute and only wait: for a device that others drive, or a sleep in the place of one.
+
+    There is no other work that the loop's own Python could be keeping waiting.
+    """
+    waiting_s = sum(found.seconds for found in sampled if not found.on_cpu)
+    return waiting_s >= _ONLY_WAITS * sampled_s and not any(found.torch for found in sampled)
 
 
 def seen_by_device(

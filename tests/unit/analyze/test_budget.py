@@ -110,3 +110,16 @@ def test_shares_are_sorted_and_sum_to_one() -> None:
         (Cause.CPU, 1.0, 0.25),
     ]
     assert as_shares({}) == ()
+
+
+def test_steps_that_only_wait_stand_for_a_device_unless_torch_computes_beside() -> None:
+    sleep = Sampled("step", "train", "train.py", 1, False, False, 9.0)
+    forward = Sampled("step", "forward", "linear.py", 1, True, True, 1.0)
+    python = Sampled("step", "log", "train.py", 9, True, False, 1.0)
+
+    def host_s(*found: Sampled) -> float:
+        return split_steps(10.0, 0.0, replace(sampled(), sampled=found))[Cause.HOST]
+
+    assert host_s(sleep) == 0.0
+    assert host_s(sleep, forward) == pytest.approx(9.0)
+    assert host_s(sleep, python) == pytest.approx(10.0)
