@@ -131,3 +131,9 @@ def test_a_users_own_way_to_stack_is_used(
     functions[torch.Tensor] = own
     assert not collated.is_in_place
     assert collated([{"x": row(1)}] * 3) == {"x": "3 tensors"}
+
+
+def test_a_users_own_way_to_collate_dicts_is_used(collated: Collate, monkeypatch: pytest.MonkeyPatch) -> None:
+    functions: Any = collate.default_collate_fn_map
+    monkeypatch.setitem(functions, dict, lambda samples, *, collate_fn_map=None: f"{len(samples)} dicts")
+    assert collated([{"x": row(1)}] * 3) == "3 dicts"

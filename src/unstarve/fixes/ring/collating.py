@@ -6,7 +6,7 @@ expected is collated, or refused, by torch itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,8 @@ Allocate = Callable[[Sequence[int], torch.dtype], torch.Tensor]
 
 _functions: dict[Any, Callable[..., Any]] = collate.default_collate_fn_map
 _default: Callable[[Any], Any] = collate.default_collate
+_NOT_BY_DEFAULT = frozenset({dict, tuple, Mapping, Sequence})
+"""What torch takes apart itself, unless a user has told it who else does."""
 
 
 class Collate:
@@ -29,8 +31,8 @@ class Collate:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether tensors are stacked here; a user may have put a way of their own in its place."""
-        return _functions[torch.Tensor] is self._stack
+        """Whether tensors are stacked here; a user may have put ways of their own in its place."""
+        return _functions[torch.Tensor] is self._stack and _NOT_BY_DEFAULT.isdisjoint(_functions)
 
     def __call__(self, samples: Any) -> Any:
         if type(samples) is list and samples and self.is_in_place:
