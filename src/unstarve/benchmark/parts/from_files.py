@@ -121,7 +121,6 @@ def _chunks_alone(stored: Stored) -> DiskAlone:
 _STOCK = stock(lambda stored: DataLoader(Loaded(stored.paths), **stored.options))
 _PEERS = (WEBDATASET, LITDATA, SPDL_FILES, DALI, FFCV)
 _EMPTY = Bar(Promise.CACHED_SHARE, 0.01)
-_NEAR = Bar(Promise.OVER_LIMIT, 0.25)
 _FILES_ALONE = Entry(
     "the disk alone, files", Kind.LIMIT, lambda stored: files_alone(stored.paths, stored.batches)
 )
@@ -154,7 +153,6 @@ FROM_FILES = (
                 "TensorFiles, direct",
                 lambda stored: _files(public("DataLoader"), stored, direct=True),
                 faster(12),
-                _NEAR,
                 _EMPTY,
                 limit=_FILES_ALONE.name,
                 read_directly=lambda stored: stored.paths,
@@ -163,7 +161,6 @@ FROM_FILES = (
                 "Packed, direct",
                 lambda stored: _packed(public("DataLoader"), stored, read="direct"),
                 faster(14),
-                _NEAR,
                 _EMPTY,
                 limit=_ROWS_ALONE.name,
                 read_directly=lambda stored: [stored.packed()],
@@ -172,7 +169,6 @@ FROM_FILES = (
                 "chunks, direct",
                 lambda stored: _chunked(stored, read="direct"),
                 faster(17),
-                _NEAR,
                 _EMPTY,
                 limit=_CHUNKS_ALONE.name,
                 same_batches=False,
