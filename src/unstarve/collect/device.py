@@ -23,22 +23,18 @@ import time
 from collections import deque
 from collections.abc import Callable
 from threading import get_ident
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from unstarve.collect.cuda import any_capture_allowed, cuda_in_use, has_context
+from unstarve.collect.marks import Events, Lane, Mark, Plan, StreamKey, Waited, What, recycle, stalls_of
 from unstarve.collect.nvml import Gauge
 from unstarve.record import format as f
 
 Row = tuple[int | bytes, ...]
-What = tuple[int, int, int, int]
-"""Of a wait: loader, kind (`BATCH_WAIT`, …), epoch, position."""
-_StreamKey = tuple[int, int, int]
-"""Id, device, kind of device: what torch calls a stream by."""
-
 _READ_EVERY_NS = 500_000_000
 _READ_EVERY = 256
 """Waits. So late, or so many of them, and training reads by itself what nobody has read for it."""
@@ -63,34 +59,6 @@ _clocks: list[DeviceClock] = []
 """Kept for good: destroying an event in a forked child would call into a driver that does not work there."""
 
 
-class _Lane(NamedTuple):
-    """A stream to mark waits on."""
-
-    device: int
-    stream: torch.cuda.Stream
-    free: list[torch.cuda.Event]
-    """Events of the device that can be used again."""
-
-
-class _Plan(NamedTuple):
-    """Where waits are marked, as long as training stays where it is."""
-
-    lanes: tuple[_Lane, ...]
-    current: tuple[_StreamKey, ...]
-    """Each device's current stream."""
-    current_device: int | None
-    """None where optimizers have told which devices count."""
-
-
-Events = list[torch.cuda.Event]
-"""One on each lane; none where the device was idle when the wait began."""
-Mark = tuple[_Plan, Events]
-"""A wait that has begun."""
-_Waited = tuple[Mark, Events, What, int, int]
-"""A wait that is over but whose events may not have fired: its mark and the events at its end, what it was,
-and its ends on the host's clock. Plain tuples: they are made for every batch."""
-
-
 class DeviceClock:
     """One per process. `ask` before and `got` after each top-level wait; finished waits go to `write`.
 
@@ -108,8 +76,8 @@ class DeviceClock:
         self._main_thread = threading.main_thread().ident
         self._thread = self._main_thread
         """The thread that trains: the main one, or the first in which an optimizer was seen at work."""
-        self._plan: _Plan | None = None
-        self._unread: deque[_Waited] = deque()
+        self._plan: Plan | None = None
+        self._unread: deque[Waited] = deque()
         self._idle_lately = False
         """The last wait that was read began on an idle device."""
         self._idle_looks = 0
@@ -139,7 +107,7 @@ class DeviceClock:
         """The devices of each one's parameters."""
         self._trained: tuple[int, ...] = ()
         """Devices of all parameters that were stepped."""
-        self._stepped: dict[_StreamKey, int] = {}
+        self._stepped: dict[StreamKey, int] = {}
         """Streams on which an optimizer ran, and at which ask they were seen last."""
         self._hook: Any = None
         self._own_ns = 0
@@ -183,7 +151,7 @@ class DeviceClock:
             return
         try:
             if mark[1] and self._capturing():
-                _recycle(mark, [])  # a capture began during the wait: it cannot be timed
+                recycle(mark, [])  # a capture began during the wait: it cannot be timed
                 return
             ended = self._recorded(mark[0]) if mark[1] else []
             self._unread.append((mark, ended, what, ask_ns, got_ns))
@@ -218,16 +186,16 @@ class DeviceClock:
             with any_capture_allowed():
                 while unread and all(self._query(event) for event in unread[0][1]):
                     mark, got, what, ask_ns, got_ns = unread.popleft()
-                    stalls = self._stalls(mark, got, got_ns - ask_ns)
+                    stalls = stalls_of(mark, got, got_ns - ask_ns, self._elapsed_ms)
                     for device, stall_ns in stalls:
                         self._write(f.STALL, now_ns, (*what, device, 0, ask_ns, got_ns, stall_ns))
                     if got:
                         all_ns = (got_ns - ask_ns) * _ALL
                         self._idle_lately = all(stall_ns >= all_ns for _, stall_ns in stalls)
-                    _recycle(mark, got)
+                    recycle(mark, got)
             while len(unread) > _MOST_UNREAD:
                 given_up = unread.popleft()
-                _recycle(given_up[0], given_up[1])
+                recycle(given_up[0], given_up[1])
         finally:
             self._reading.release()
 
@@ -261,7 +229,7 @@ class DeviceClock:
         except Exception as error:  # see `ask`
             self._fail(error)
 
-    def _recorded(self, plan: _Plan) -> Events:
+    def _recorded(self, plan: Plan) -> Events:
         """An event on each lane, now."""
         events = []
         for _, stream, free in plan.lanes:
@@ -270,32 +238,17 @@ class DeviceClock:
             events.append(event)
         return events
 
-    def _found(self, idle: _Plan | None) -> None:
+    def _found(self, idle: Plan | None) -> None:
         """After a look: what was taken for stall since the last one was stall, or is not known."""
         self._idle_looks = 0 if idle is None else self._idle_looks + 1
         if idle is not None:
             self._unread.extend(((idle, []), [], *waited) for waited in self._assumed)
         self._assumed.clear()
 
-    def _is_idle(self, plan: _Plan) -> bool:
+    def _is_idle(self, plan: Plan) -> bool:
         with any_capture_allowed():
             self._idle_lately = all(self._is_done(lane.stream) for lane in plan.lanes)
         return self._idle_lately
-
-    def _stalls(self, mark: Mark, got: Events, wait_ns: int) -> list[tuple[int, int]]:
-        """Device and nanoseconds: idle is what all streams of a device have in common."""
-        lanes, asked = mark[0].lanes, mark[1]
-        if not asked:
-            return [(device, wait_ns) for device in dict.fromkeys(lane.device for lane in lanes)]
-        if len(got) == 1:
-            return [(lanes[0].device, max(round(self._elapsed_ms(asked[0], got[0]) * 1e6), 0))]
-        found: dict[int, float] = {}
-        for asked_lane, asked_event in zip(lanes, asked, strict=True):
-            for got_lane, got_event in zip(lanes, got, strict=True):
-                if asked_lane.device == got_lane.device:
-                    ms = self._elapsed_ms(asked_event, got_event)
-                    found[got_lane.device] = min(ms, found.get(got_lane.device, ms))
-        return [(device, max(round(ms * 1e6), 0)) for device, ms in found.items()]
 
     # --- what training uses -------------------------------------------------------------------------------
 
@@ -354,7 +307,7 @@ class DeviceClock:
             return (current,)
         return tuple(device for device in range(torch.cuda.device_count()) if has_context(device))[:1]
 
-    def _make_plan(self) -> _Plan:
+    def _make_plan(self) -> Plan:
         self._planned = self._asks
         for stream, seen in list(self._stepped.items()):
             if self._asks - seen > _FORGET_AFTER:
@@ -368,8 +321,8 @@ class DeviceClock:
                 # `next()` is called on a side stream: a prefetcher's, most likely, and training is elsewhere.
                 used[0, key[1], key[2]] = None
             used.update((stream, None) for stream in self._stepped if stream[1] == key[1])
-            lanes += [_Lane(key[1], _stream(each), self._free.setdefault(key[1], [])) for each in used]
-        return _Plan(tuple(lanes), current, None if self._trained else torch.cuda.current_device())
+            lanes += [Lane(key[1], _stream(each), self._free.setdefault(key[1], [])) for each in used]
+        return Plan(tuple(lanes), current, None if self._trained else torch.cuda.current_device())
 
     def _fail(self, error: Exception) -> None:
         self._errors += 1
@@ -387,7 +340,7 @@ def device_clock(write: Callable[[int, int, Row], None], lose: Callable[[str], N
     return DeviceClock(write, lose) if torch.backends.cuda.is_built() else None  # type: ignore[no-untyped-call]  # torch does not type it
 
 
-def _has_moved(plan: _Plan) -> bool:
+def _has_moved(plan: Plan) -> bool:
     """Whether training works elsewhere than when the plan was made."""
     for key in plan.current:
         if torch._C._cuda_getCurrentStream(key[1]) != key:
@@ -397,13 +350,5 @@ def _has_moved(plan: _Plan) -> bool:
     )
 
 
-def _stream(key: _StreamKey) -> torch.cuda.Stream:
+def _stream(key: StreamKey) -> torch.cuda.Stream:
     return torch.cuda.Stream(stream_id=key[0], device_index=key[1], device_type=key[2])  # type: ignore[no-untyped-call]  # torch does not type it
-
-
-def _recycle(mark: Mark, got: Events) -> None:
-    """Let the events be used again, on their device."""
-    plan, asked = mark
-    for events in (asked, got):
-        for lane, event in zip(plan.lanes, events, strict=False):
-            lane.free.append(event)

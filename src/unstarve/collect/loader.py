@@ -16,7 +16,7 @@ import torch
 
 from unstarve.collect.counters import own_counters
 from unstarve.collect.describe import Scale
-from unstarve.collect.device import Mark
+from unstarve.collect.marks import Mark
 from unstarve.collect.ending import end_training
 from unstarve.collect.fetching import Probe
 from unstarve.collect.ideal import Ideal

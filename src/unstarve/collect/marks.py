@@ -1,0 +1,67 @@
+"""Waits as they are marked on the streams of a device, and what two marks say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+What = tuple[int, int, int, int]
+"""Of a wait: loader, kind (`BATCH_WAIT`, …), epoch, position."""
+StreamKey = tuple[int, int, int]
+"""Id, device, kind of device: what torch calls a stream by."""
+
+
+class Lane(NamedTuple):
+    """A stream to mark waits on."""
+
+    device: int
+    stream: torch.cuda.Stream
+    free: list[torch.cuda.Event]
+    """Events of the device that can be used again."""
+
+
+class Plan(NamedTuple):
+    """Where waits are marked, as long as training stays where it is."""
+
+    lanes: tuple[Lane, ...]
+    current: tuple[StreamKey, ...]
+    """Each device's current stream."""
+    current_device: int | None
+    """None where optimizers have told which devices count."""
+
+
+Events = list[torch.cuda.Event]
+"""One on each lane; none where the device was idle when the wait began."""
+Mark = tuple[Plan, Events]
+"""A wait that has begun."""
+Waited = tuple[Mark, Events, What, int, int]
+"""A wait that is over but whose events may not have fired: its mark and the events at its end, what it was,
+and its ends on the host's clock. Plain tuples: they are made for every batch."""
+
+
+def stalls_of(
+    mark: Mark, got: Events, wait_ns: int, elapsed_ms: Callable[..., float]
+) -> list[tuple[int, int]]:
+    """Device and nanoseconds: idle is what all streams of a device have in common."""
+    lanes, asked = mark[0].lanes, mark[1]
+    if not asked:
+        return [(device, wait_ns) for device in dict.fromkeys(lane.device for lane in lanes)]
+    if len(got) == 1:
+        return [(lanes[0].device, max(round(elapsed_ms(asked[0], got[0]) * 1e6), 0))]
+    found: dict[int, float] = {}
+    for asked_lane, asked_event in zip(lanes, asked, strict=True):
+        for got_lane, got_event in zip(lanes, got, strict=True):
+            if asked_lane.device == got_lane.device:
+                ms = elapsed_ms(asked_event, got_event)
+                found[got_lane.device] = min(ms, found.get(got_lane.device, ms))
+    return [(device, max(round(ms * 1e6), 0)) for device, ms in found.items()]
+
+
+def recycle(mark: Mark, got: Events) -> None:
+    """Let the events be used again, on their device."""
+    plan, asked = mark
+    for events in (asked, got):
+        for lane, event in zip(plan.lanes, events, strict=False):
+            lane.free.append(event)
