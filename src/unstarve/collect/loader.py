@@ -16,10 +16,10 @@ import torch
 
 from unstarve.collect.counters import own_counters
 from unstarve.collect.describe import Scale
-from unstarve.collect.marks import Mark
 from unstarve.collect.ending import end_training
 from unstarve.collect.fetching import Probe
 from unstarve.collect.ideal import Ideal
+from unstarve.collect.marks import Mark
 from unstarve.collect.receiving import PythonReceiving
 from unstarve.collect.recorder import Recorder, recorder
 from unstarve.collect.tensors import count_tensors
