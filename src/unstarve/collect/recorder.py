@@ -64,6 +64,7 @@ class Recorder:
         self._pulse = Pulse(training=not worker)
         self._reports = 0
         """Of the stack sampler."""
+        self._failed_before = failed_pictures()
         self._epochs: dict[int, int] = {}
         self._threads: dict[int, int] = {}
         self._main_thread = threading.main_thread().ident
@@ -234,7 +235,7 @@ class Recorder:
             self._write_device()
             if self._reports:
                 self._write_system()
-            if failed := failed_pictures():
+            if (failed := failed_pictures() - self._failed_before) > 0:
                 self.writer.meta("lost", message=f"{failed} picture(s) could not be decoded")
             self.writer.meta("end", end_ns=time.perf_counter_ns(), stopped=self._stopped)
             self.writer.ledger.active = False

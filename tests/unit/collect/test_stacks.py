@@ -131,7 +131,7 @@ def test_the_thread_is_not_among_the_users_and_goes_for_a_fork() -> None:
         looks_at_once(sampler, busy)
         first = native_id(sampler)
         assert first in os_threads()
-        assert threading.enumerate() == listed
+        assert set(threading.enumerate()) <= set(listed)  # one of an earlier test may end meanwhile
         stacks._before_fork()
         assert first not in os_threads()
         sampler.resume()
