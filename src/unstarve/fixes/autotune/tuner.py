@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -45,6 +46,9 @@ class Tuner:
         self._machine = this_machine(options.max_workers)
         self._memory = MemoryGauge()
         self._crews: Crews = {}
+        # Held from here, crews outlive a tuner that the garbage collector has found in a circle: it would
+        # close the ends of their queues in any order, under threads that still use them.
+        weakref.finalize(self, _send_home, self._crews).atexit = False
         self._seeds: Seeds | None = None
         self._round: Round | None = None
         self._found: Found | None = None
@@ -242,3 +246,8 @@ def _length(loader: DataLoader[Any]) -> int | None:
         return len(loader)
     except (TypeError, NotImplementedError):  # as some datasets and samplers have none
         return None
+
+
+def _send_home(crews: Crews) -> None:
+    while crews:
+        crews.popitem()[1].close()

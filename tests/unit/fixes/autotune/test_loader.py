@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import random
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -215,6 +216,20 @@ def test_no_sample_is_lost_or_repeated_over_three_epochs_with_exceptions(
         return DataLoader(data, batch_size=4, shuffle=True, num_workers=2, persistent_workers=persistent)
 
     assert history(tuned(make())) == history(make())
+
+
+def test_workers_that_persist_go_with_a_loader_that_is_garbage_in_a_circle() -> None:
+    loader = tuned(DataLoader(Squares(16), batch_size=4, num_workers=1, persistent_workers=True))
+    for _ in loader:
+        pass
+    crews, circle = loader._tuner._crews, [loader]
+    circle.append(circle)  # type: ignore[arg-type]
+    gone = weakref.ref(loader)
+    assert crews
+    del loader, circle
+    gc.collect()
+    assert gone() is None
+    assert not crews
 
 
 def test_with_deterministic_random_numbers_in_workers_are_the_same_too() -> None:
