@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ import typer
 from rich.console import Console
 
 from unstarve.cli.progress import progress
+from unstarve.cores import usable_cores
 from unstarve.errors import StoppedError, UsageError
 from unstarve.words import size
 
@@ -73,8 +73,8 @@ def pack(
     from unstarve.fixes.packed.packing import pack as pack_it
 
     order = Order(
-        tuple(words[:-1]), Path(words[-1]), labels=labels, raw=raw, jobs=jobs or _usable_cores(), seed=seed,
-        skip_bad=skip_bad, force=force, restart=restart,
+        tuple(words[:-1]), Path(words[-1]), labels=labels, raw=raw, seed=seed,
+        jobs=jobs or min(usable_cores(), _MOST_JOBS), skip_bad=skip_bad, force=force, restart=restart,
     )  # fmt: skip
     begun = time.monotonic()
     with progress(console, "packed") as shown:
@@ -135,8 +135,3 @@ def _verify(words: list[str], console: Console, as_json: bool) -> None:
 
 def _print_json(outcome: dict[str, Any]) -> None:
     typer.echo(json.dumps(outcome, indent=2))
-
-
-def _usable_cores() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
-    return min(len(affinity(0)) if affinity is not None else os.cpu_count() or 1, _MOST_JOBS)

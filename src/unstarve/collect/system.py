@@ -1,4 +1,4 @@
-"""What a process can find out about the machine it runs on: cores, quota, file systems, missing counters."""
+"""What a process can find out about the machine it runs on: its load, file systems, missing counters."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unstarve.collect.counters import counts_delay
+from unstarve.cores import cgroup_quota_cores, cgroup_throttled, usable_cores
 
 
 def describe_system(folders: Counter[str]) -> dict[str, Any]:
@@ -60,61 +61,6 @@ def machine_cpu_s(stat: Path = Path("/proc/stat")) -> float | None:
     except (OSError, ValueError):
         return None
     return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK") if len(ticks) == 7 else None
-
-
-def usable_cores() -> int:
-    """Cores this process may run on."""
-    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-
-
-def cgroup_quota_cores(root: Path = Path("/sys/fs/cgroup")) -> float | None:
-    """Cores' worth of CPU time that the tightest cgroup allows; None for no limit.
-
-    Version 2 says ``cpu.max``: "200000 100000" (or "max 100000"); version 1 says it in two files.
-    """
-    limits = []
-    for folder in _cgroup_folders(root, "cpu"):
-        try:
-            quota, period = (folder / "cpu.max").read_text().split()
-        except (OSError, ValueError):
-            try:
-                quota = (folder / "cpu.cfs_quota_us").read_text().strip()
-                period = (folder / "cpu.cfs_period_us").read_text().strip()
-            except OSError:
-                continue
-        if quota.isdigit() and int(period) > 0:
-            limits.append(int(quota) / int(period))
-    return min(limits, default=None)
-
-
-def cgroup_throttled(root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """How often the cgroup's quota has stopped its processes; None where nobody counts."""
-    for folder in _cgroup_folders(root, "cpu"):
-        try:
-            words = (folder / "cpu.stat").read_text().split()
-        except OSError:
-            continue
-        if "nr_throttled" in words:
-            return int(words[words.index("nr_throttled") + 1])
-    return None
-
-
-def _cgroup_folders(root: Path, controller: str) -> list[Path]:
-    """Where this process's limits may stand, the innermost first."""
-    folders = []
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        _, known, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if (known and controllers == "") or controller in controllers.split(","):
-            base = root if controllers == "" else root / controllers
-            inside = base / path.lstrip("/")
-            folders += [inside, *(p for p in inside.parents if p == base or base in p.parents)]
-    return folders
 
 
 def missing_counters() -> list[str]:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from unstarve.advise.code import loader_arguments
-from unstarve.collect.system import cgroup_quota_cores, usable_cores
+from unstarve.cores import cgroup_quota_cores, usable_cores
 from unstarve.errors import UsageError
 from unstarve.evaluate.choosing import fastest, least_of_the_fastest, ratio, worker_candidates
 from unstarve.evaluate.randomness import random_state_kept

@@ -8,18 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from unstarve import cores
 from unstarve.collect import system
 from unstarve.collect.system import (
-    cgroup_quota_cores,
-    cgroup_throttled,
     cpu_usage,
     describe_system,
     filesystems,
     machine_cpu_s,
     missing_counters,
     shares_by_group,
-    usable_cores,
 )
+from unstarve.cores import cgroup_quota_cores, cgroup_throttled, usable_cores
 
 
 @pytest.fixture
@@ -31,7 +30,8 @@ def proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         text = str(path)
         return tmp_path / real(text).name if text.startswith("/proc/self/") else real(path)
 
-    monkeypatch.setattr(system, "Path", fake)
+    for module in (system, cores):
+        monkeypatch.setattr(module, "Path", fake)
     return tmp_path
 
 

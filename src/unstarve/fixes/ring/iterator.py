@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils.data.dataloader import DataLoader, _DatasetKind, _MultiProcessingDataLoaderIter
 
-from unstarve.fixes.autotune.machine import this_machine
+from unstarve.cores import share_of_cores
 from unstarve.fixes.ring.bell import Patience
 from unstarve.fixes.ring.inbox import Inbox
 from unstarve.fixes.ring.pinned import fence
@@ -73,7 +73,7 @@ class _Context:
         self._original: Any = loader.multiprocessing_context or torch.multiprocessing
         # Whether a GPU has read a slot is asked one batch after the slot was let go, and known another later.
         self._in_flight = (loader.prefetch_factor or 1) + (2 if inbox.pins else 0)
-        self._has_cores = loader.num_workers < this_machine().cores
+        self._has_cores = loader.num_workers < share_of_cores()
         self._inbox = inbox
         self._workers_ends: list[socket.socket] = []
 
