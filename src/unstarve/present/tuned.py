@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table
@@ -17,7 +18,9 @@ from unstarve.present.units import rate, times
 from unstarve.words import size
 
 _WIDE = 78
-"""Columns of a terminal that all of the table fits into."""
+"""Columns of a terminal that a trial's bar fits into."""
+_COLUMNS = ("workers", "prefetch", "samples/s", "between", "waits", "memory", "against now")
+_FEWER_COLUMNS = ("workers", "prefetch", "samples/s", "against now")
 _BAR = 20
 _PICTURES = (
     "unstarve reads the pictures then: the same files, order and targets; pixels differ as two JPEG decoders"
@@ -59,7 +62,7 @@ def print_tuning(run: TuneRun, tables: Sequence[Sequence[Tried]], console: Conso
     for loader, lines in zip(run.tuned, tables, strict=True):
         console.print(_card(loader))
         if lines:
-            console.print(Padding(_table(lines, console.width), (0, 1)))
+            console.print(Padding(_table(lines, console), (0, 1)))
         if any(line.settings.pictures for line in lines):
             console.print(Padding(Text(_THREADS, "bright_black"), (0, 1, 1, 1)))
     for loader in run.loaders:
@@ -106,10 +109,18 @@ def _card(loader: TunedLoader) -> Panel:
     return Panel(Group(*lines), title=title, title_align="left", border_style=colour, box=box.ROUNDED)
 
 
-def _table(lines: Sequence[Tried], width: int) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    columns = ["workers", "prefetch", "samples/s", "between", "waits", "memory", "against now"]
-    shown = columns if width >= _WIDE else ["workers", "prefetch", "samples/s", "against now"]
+def _table(lines: Sequence[Tried], console: Console) -> Table:
+    """All columns where they fit, closer together if need be; else those that matter most."""
+    room = console.options.update(max_width=1000)
+    for columns, apart in ((_COLUMNS, 1), (_COLUMNS, 0), (_FEWER_COLUMNS, 1)):
+        table = _with_columns(lines, columns, apart)
+        if Measurement.get(console, room, table).maximum <= console.width - 2:
+            break
+    return table
+
+
+def _with_columns(lines: Sequence[Tried], shown: Sequence[str], apart: int) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, padding=(0, apart))
     for name in shown:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)

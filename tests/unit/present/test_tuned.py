@@ -79,6 +79,14 @@ def test_it_fits_the_terminal(width: int) -> None:
     assert max(map(len, lines)) <= width
 
 
+def test_no_number_is_cut_off() -> None:
+    wide = Trial(OWN, "measured", 12, 1.0, 1_520, 798, 10_512, 0.01, 416_000_000, 1_200_000_000)
+    text = shown(loader(replace(KEPT, trials=(wide,))), width=80)
+    assert "…" not in text
+    for said in ("798–10,512", "1.6 GB", "against now", "now, best"):
+        assert said in text
+
+
 def test_a_trial_is_one_line_and_its_bar_compares_it_with_the_best() -> None:
     line = trial_line("train", TRIALS[0], 200, 100).plain
     assert "0 workers" in line
