@@ -4,6 +4,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <initializer_list>
@@ -12,12 +13,27 @@ namespace unstarve {
 namespace {
 
 constexpr std::int64_t kSecond = 1'000'000'000;
+constexpr std::int64_t kMomentNs = 20'000'000;
 constexpr std::size_t kDelayField = 39;  // of /proc/…/stat, counted from 0 behind the name, which may hold blanks
 
 std::int64_t now_ns(clockid_t clock) {
     timespec time{};
     return clock_gettime(clock, &time) == 0 ? time.tv_sec * kSecond + time.tv_nsec : kUnknown;
 }
+
+// Of the calling thread; nothing where the system does not tell it.
+rusage own_usage() {
+    rusage usage{};
+#ifdef RUSAGE_THREAD
+    if (getrusage(RUSAGE_THREAD, &usage) != 0) {
+        usage = {};
+    }
+#endif
+    return usage;
+}
+
+// How often it has left its core, to wait for something or for somebody else.
+std::int64_t turns_of(const rusage &usage) { return usage.ru_nvcsw + usage.ru_nivcsw; }
 
 // The numbers in a text, in order; anything else separates them. How many there were.
 std::size_t numbers_in(const char *text, const char *end, std::int64_t *values, std::size_t most) {
@@ -78,31 +94,54 @@ std::int64_t Counters::queued() {
     return values[1];
 }
 
-void Counters::read_thread(Reading &reading) {
-    reading.queued_ns = queued();
-#ifdef RUSAGE_THREAD
-    rusage usage{};
-    if (getrusage(RUSAGE_THREAD, &usage) == 0) {
-        reading.system_ns = usage.ru_stime.tv_sec * kSecond + usage.ru_stime.tv_usec * 1000;
-        reading.major_faults = usage.ru_majflt;
-        reading.switches = usage.ru_nvcsw;
+bool Counters::stand(Moment &moment, std::int64_t turns) {
+    const std::int64_t since_ns = clock_ns() - latest_.wall_ns;
+    // A kernel that counts no switches tells nothing by not counting one.
+    const bool kept_core = turns > 0 && turns == turns_ && since_ns < kMomentNs;
+    if (kept_core) {
+        moment.cpu_ns = latest_.cpu_ns + since_ns;
+        moment.queued_ns = latest_.queued_ns;
+    } else {
+        moment.queued_ns = queued();
+        // What a hypervisor took away without a switch was told as CPU time: counters never go back.
+        moment.cpu_ns = std::max(now_ns(CLOCK_THREAD_CPUTIME_ID), told_cpu_ns_);
+        latest_ = {clock_ns(), moment.cpu_ns, moment.queued_ns};
+        turns_ = turns;
     }
-#endif
-    reading.cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
+    told_cpu_ns_ = moment.cpu_ns;
+    return kept_core;
+}
+
+bool Counters::read_thread(Reading &reading) {
+    const rusage usage = own_usage();
+    reading.system_ns = usage.ru_stime.tv_sec * kSecond + usage.ru_stime.tv_usec * 1000;
+    reading.major_faults = usage.ru_majflt;
+    reading.switches = usage.ru_nvcsw;
+    Moment moment{};
+    const bool kept_core = stand(moment, turns_of(usage));
+    reading.queued_ns = moment.queued_ns;
+    reading.cpu_ns = moment.cpu_ns;
     reading.wall_ns = clock_ns();
+    return kept_core;
 }
 
 Reading Counters::read() {
     Reading reading{};
-    std::int64_t values[5];  // rchar, wchar, syscr, syscw, read_bytes
-    const bool known = read_numbers(io_, values);
-    reading.asked_bytes = known ? values[0] : kUnknown;
-    reading.storage_bytes = known ? values[4] : kUnknown;
-    io_ = known ? io_ : -1;
-    const std::int64_t ticks = delay_ticks(stat_);
-    reading.delay_ns = ticks < 0 ? kUnknown : ticks * tick_ns_;
-    stat_ = ticks < 0 ? -1 : stat_;
-    read_thread(reading);
+    const bool kept_core = read_thread(reading);
+    if (!kept_core || files_turns_ != turns_) {
+        std::int64_t values[5];  // rchar, wchar, syscr, syscw, read_bytes
+        const bool known = read_numbers(io_, values);
+        asked_bytes_ = known ? values[0] : kUnknown;
+        storage_bytes_ = known ? values[4] : kUnknown;
+        io_ = known ? io_ : -1;
+        const std::int64_t ticks = delay_ticks(stat_);
+        delay_ns_ = ticks < 0 ? kUnknown : ticks * tick_ns_;
+        stat_ = ticks < 0 ? -1 : stat_;
+        files_turns_ = turns_;
+    }
+    reading.asked_bytes = asked_bytes_;
+    reading.storage_bytes = storage_bytes_;
+    reading.delay_ns = delay_ns_;
     return reading;
 }
 
@@ -114,8 +153,7 @@ Reading Counters::read_light(const Reading &before) {
 
 Moment Counters::ask() {
     Moment moment{};
-    moment.queued_ns = queued();
-    moment.cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
+    stand(moment, turns_of(own_usage()));
     moment.wall_ns = clock_ns();
     return moment;
 }
@@ -123,8 +161,7 @@ Moment Counters::ask() {
 Moment Counters::got() {
     Moment moment{};
     moment.wall_ns = clock_ns();
-    moment.cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
-    moment.queued_ns = queued();
+    stand(moment, turns_of(own_usage()));
     return moment;
 }
 

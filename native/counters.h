@@ -28,7 +28,11 @@ struct Moment {
     std::int64_t queued_ns;
 };
 
-// The counters of the thread that uses it. Descriptors are those of /proc/thread-self/schedstat, /proc/self/io
+// The counters of the thread that uses it. Reading them costs most where training has left the caches cold. So a
+// thread that has kept its core since they were read, a moment ago, is not asked again: all of that time was CPU
+// time, none was spent in line or waiting for a disk. Switches alone tell, which are cheap to ask for.
+//
+// Descriptors are those of /proc/thread-self/schedstat, /proc/self/io
 // and /proc/thread-self/stat, or -1 for none; they are closed with it. What cannot be read, or does not read
 // like a counter, is kUnknown and not read again: the descriptor has become somebody else's.
 class Counters {
@@ -40,8 +44,10 @@ public:
     Counters &operator=(const Counters &) = delete;
 
     Reading read();
-    // Without what is read from files of the process: that stays as it was before.
+    // Without what is told for the process: that stays as it was before.
     Reading read_light(const Reading &before);
+    // The latest reading stands for the files, too: none were read since `read`.
+    void read_no_files() { files_turns_ = turns_; }
 
     // For a wait: the clock is read last when it begins and first when it ends, so that reading the counters
     // is not part of it.
@@ -67,12 +73,24 @@ public:
     Moment fetch_end{0, 0, kUnknown};
 
 private:
-    void read_thread(Reading &reading);
+    // Fills in what is told for the thread; whether it has kept its core.
+    bool read_thread(Reading &reading);
+    // CPU time and time in line of the thread, by the counters or without them.
+    bool stand(Moment &moment, std::int64_t turns);
 
     int schedstat_;
     int io_;
     int stat_;
     std::int64_t tick_ns_;
+    // When the counters were read last, what they said, and how often the thread had left its core by then.
+    Moment latest_{0, 0, kUnknown};
+    std::int64_t turns_ = 0;
+    std::int64_t told_cpu_ns_ = 0;
+    // Of the process, and how often the thread had left its core by then.
+    std::int64_t asked_bytes_ = kUnknown;
+    std::int64_t storage_bytes_ = kUnknown;
+    std::int64_t delay_ns_ = kUnknown;
+    std::int64_t files_turns_ = 0;
 };
 
 }  // namespace unstarve

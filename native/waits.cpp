@@ -88,7 +88,12 @@ bool Wait::record(std::int64_t task, std::int64_t size, std::int64_t nbytes, std
 void Wait::done() { ledger.own_ns += at_ask_.wall_ns - begin_ns_ + clock_ns() - at_got_.wall_ns; }
 
 void Work::begin(Counters &counters, bool light) {
-    begin_ = light && done_.wall_ns != 0 ? counters.read_light(done_) : counters.read();
+    if (light && done_.wall_ns != 0) {
+        begin_ = counters.read_light(done_);
+        counters.read_no_files();
+    } else {
+        begin_ = counters.read();
+    }
     collated_ = false;
     slow_ns = 0;
 }

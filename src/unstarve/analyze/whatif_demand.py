@@ -109,7 +109,7 @@ def demands_of(
         samples=_mean([s.batch.size for s in seen]),
         nbytes=_mean([s.batch.nbytes for s in seen]),
         tensors=loader.tensors,
-        memory_s=fmean(_memory_ns(s.made.work) for s in seen) / 1e9,
+        memory_s=_memory_s([s.made.work for s in seen]),
         shared_s=fmean(s.made.work.collate_system_ns for s in seen) / 1e9 if workers else 0.0,
         read_bytes=_read_bytes(seen),
         readers=_readers(works, workers, period_s),
@@ -232,10 +232,15 @@ def _pipe_s(seen: Sequence[Seen]) -> float:
     return median(waited) / 1e9 if waited else 0.0
 
 
-def _memory_ns(work: Recorded) -> int:
-    """What the kernel took to make memory; where files were read, its part of fetching is theirs."""
-    read = (work.asked_bytes or 0) > _OWN_READS_BYTES or (work.storage_bytes or 0) > 0
-    return work.collate_system_ns + (0 if read else work.system_ns)
+def _memory_s(works: Sequence[Recorded]) -> float:
+    """Seconds a batch in which the kernel made memory; where files are read, its part of fetching is theirs.
+
+    Bytes may be told with a later batch: it is their mean that counts.
+    """
+    asked = fmean(work.asked_bytes or 0 for work in works)
+    stored = fmean(work.storage_bytes or 0 for work in works)
+    reads = asked > _OWN_READS_BYTES or stored > 0
+    return fmean(work.collate_system_ns + (0 if reads else work.system_ns) for work in works) / 1e9
 
 
 def _read_bytes(seen: Sequence[Seen]) -> float | None:

@@ -24,6 +24,8 @@ IO = "/proc/self/io"
 STAT = "/proc/thread-self/stat"
 
 _RUSAGE_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)  # not on macOS
+_NO_USAGE = resource.struct_rusage((0,) * 16)
+_MOMENT_NS = 20_000_000
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _UNKNOWN = -1
 _NO_FILE = -1
@@ -63,6 +65,10 @@ class Reading(NamedTuple):
 class PythonCounters:
     """The counters of the thread that uses it. Not to be carried over a fork.
 
+    Reading them costs most where training has left the caches cold. So a thread that has kept its core since
+    they were read, a moment ago, is not asked again: all of that time was CPU time, none was spent in line or
+    waiting for a disk. Switches alone tell, which are cheap to ask for.
+
     It is given descriptors, or −1 for none, and closes them. A program may close descriptors that it does not
     know (daemons do): what then cannot be read, or does not read like a counter, is given up and not known
     from there on. The twin of ``_native.Counters``.
@@ -79,36 +85,74 @@ class PythonCounters:
         """The end of its last outermost wait."""
         self.fetch: tuple[Moment, Moment] | None = None
         """Around its last fetch, if there was one in this wait."""
+        self._latest = Moment(0, 0, _UNKNOWN)
+        """When the counters were read last, and what they said …"""
+        self._turns = 0
+        """… and how often the thread had left its core by then."""
+        self._told_cpu_ns = 0
+        self._files = (_UNKNOWN, _UNKNOWN, _UNKNOWN)
+        """Of the process: bytes asked for and from storage, block-I/O delay …"""
+        self._files_turns = 0
+        """… and how often the thread had left its core by then."""
 
     def read(self) -> Reading:
         """All counters now."""
-        numbers = _numbers(self.io)
-        asked, storage = (numbers[0], numbers[4]) if len(numbers) > 4 else (_UNKNOWN, _UNKNOWN)
-        if storage < 0:
-            self.io = _NO_FILE
-        delay = self._delay_ns()
-        return self.read_light(Reading(0, 0, 0, 0, asked, storage, 0, 0, delay))
+        reading, kept_core = self._read_thread()
+        if not kept_core or self._files_turns != self._turns:
+            numbers = _numbers(self.io)
+            asked, storage = (numbers[0], numbers[4]) if len(numbers) > 4 else (_UNKNOWN, _UNKNOWN)
+            if storage < 0:
+                self.io = _NO_FILE
+            self._files = (asked, storage, self._delay_ns())
+            self._files_turns = self._turns
+        asked, storage, delay = self._files
+        return reading._replace(asked_bytes=asked, storage_bytes=storage, delay_ns=delay)
 
     def read_light(self, before: Reading) -> Reading:
-        """The same without what is read from files of the process: that stays as it was `before`."""
-        queued = self.queued()
-        system_ns = faults = switches = 0
-        if _RUSAGE_THREAD is not None:
-            usage = resource.getrusage(_RUSAGE_THREAD)
-            system_ns, faults, switches = round(usage.ru_stime * 1e9), usage.ru_majflt, usage.ru_nvcsw
-        cpu = time.thread_time_ns()
-        wall = time.perf_counter_ns()
+        """The same without what is told for the process: that stays as it was `before`."""
         asked, storage, delay = before.asked_bytes, before.storage_bytes, before.delay_ns
-        return Reading(wall, cpu, system_ns, queued, asked, storage, faults, switches, delay)
+        reading, _ = self._read_thread()
+        return reading._replace(asked_bytes=asked, storage_bytes=storage, delay_ns=delay)
+
+    def read_no_files(self) -> None:
+        """The latest reading stands for the files, too: none were read since `read`."""
+        self._files_turns = self._turns
 
     def ask(self) -> Moment:
         """A wait begins: the clock is read last."""
-        queued, cpu = self.queued(), time.thread_time_ns()
+        cpu, queued, _ = self._stand(_turns(_usage()))
         return Moment(time.perf_counter_ns(), cpu, queued)
 
     def got(self) -> Moment:
         """A wait is over: the clock is read first."""
-        return Moment(time.perf_counter_ns(), time.thread_time_ns(), self.queued())
+        wall = time.perf_counter_ns()
+        cpu, queued, _ = self._stand(_turns(_usage()))
+        return Moment(wall, cpu, queued)
+
+    def _read_thread(self) -> tuple[Reading, bool]:
+        """What is told for the thread; whether it has kept its core."""
+        usage = _usage()
+        system_ns, faults, switches = round(usage.ru_stime * 1e9), usage.ru_majflt, usage.ru_nvcsw
+        cpu, queued, kept_core = self._stand(_turns(usage))
+        wall = time.perf_counter_ns()
+        unknown = (_UNKNOWN, _UNKNOWN)
+        return Reading(wall, cpu, system_ns, queued, *unknown, faults, switches, _UNKNOWN), kept_core
+
+    def _stand(self, turns: int) -> tuple[int, int, bool]:
+        """CPU time and time in line, by the counters or without them; whether the core was kept."""
+        latest = self._latest
+        since_ns = time.perf_counter_ns() - latest.wall_ns
+        # A kernel that counts no switches tells nothing by not counting one.
+        kept_core = 0 < turns == self._turns and since_ns < _MOMENT_NS
+        if kept_core:
+            cpu, queued = latest.cpu_ns + since_ns, latest.queued_ns
+        else:
+            queued = self.queued()
+            # What a hypervisor took away without a switch was told as CPU time: counters never go back.
+            cpu = max(time.thread_time_ns(), self._told_cpu_ns)
+            self._latest, self._turns = Moment(time.perf_counter_ns(), cpu, queued), turns
+        self._told_cpu_ns = cpu
+        return cpu, queued, kept_core
 
     def queued(self) -> int:
         """Nanoseconds runnable without a CPU; this one may be asked for by any thread."""
@@ -173,6 +217,16 @@ def counts_delay() -> bool:
         return Path("/proc/sys/kernel/task_delayacct").read_text().strip() == "1"
     except OSError:
         return False
+
+
+def _usage() -> resource.struct_rusage:
+    """Of the calling thread; nothing where the system does not tell it."""
+    return _NO_USAGE if _RUSAGE_THREAD is None else resource.getrusage(_RUSAGE_THREAD)
+
+
+def _turns(usage: resource.struct_rusage) -> int:
+    """How often it has left its core, to wait for something or for somebody else."""
+    return usage.ru_nvcsw + usage.ru_nivcsw
 
 
 def _open(path: str) -> int:

@@ -184,7 +184,11 @@ class PythonWork:
 
     def begin(self, counters: PythonCounters, light: bool) -> None:
         """Between two batches a worker reads no files, so that `light` is enough for all but the first."""
-        self._begin = counters.read_light(self._done) if light and self._done else counters.read()
+        if light and self._done:
+            self._begin = counters.read_light(self._done)
+            counters.read_no_files()
+        else:
+            self._begin = counters.read()
         self._collate = None
         self.slow_ns = 0
 

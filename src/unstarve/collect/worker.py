@@ -17,6 +17,7 @@ from typing import Any
 
 from unstarve.collect import fetching
 from unstarve.collect.fetching import Probe, wrap_fetchers
+from unstarve.collect.helpers import Helpers
 from unstarve.collect.recorder import Recorder, recorder
 from unstarve.record import format as f
 
@@ -32,9 +33,10 @@ def run_worker(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
         if owner is not None:
             wrap_fetchers()
             owner.watch_stack()
-            probe = Probe(owner, f.NO_LOADER)
+            helpers = Helpers()
+            probe = Probe(owner, f.NO_LOADER, helpers)
             bound.arguments["index_queue"] = _IndexQueue(bound.arguments["index_queue"], probe)
-            bound.arguments["data_queue"] = _DataQueue(bound.arguments["data_queue"], probe)
+            bound.arguments["data_queue"] = _DataQueue(bound.arguments["data_queue"], probe, helpers)
             args, kwargs = bound.args, bound.kwargs
             fetching.worker_probe = probe
     except Exception as error:  # a worker that cannot be followed must still work
@@ -69,13 +71,13 @@ class _IndexQueue:
 class _DataQueue:
     """Where the worker loop puts its batches; a thread of the queue pickles and sends them."""
 
-    def __init__(self, queue: Any, probe: Probe) -> None:
+    def __init__(self, queue: Any, probe: Probe, helpers: Helpers) -> None:
         self._queue = queue
         self._sending: dict[int, tuple[int, int, int]] = {}
         self._cpu_ns = 0
         self._owner = probe.owner
         self._work = probe.work
-        _time_pickling(self._sending, probe)
+        _time_pickling(self._sending, probe.owner, helpers)
         # unstarve's own queue leaves its thread little to do
         self._packs_itself = hasattr(queue, "when_packed")
         if self._packs_itself:
@@ -99,7 +101,7 @@ class _DataQueue:
         return getattr(self._queue, name)
 
 
-def _time_pickling(sending: dict[int, tuple[int, int, int]], probe: Probe) -> None:
+def _time_pickling(sending: dict[int, tuple[int, int, int]], owner: Recorder, helpers: Helpers) -> None:
     """Record how long the queue's thread takes to turn a batch into a message (shared memory included)."""
     stock = queues._ForkingPickler  # type: ignore[attr-defined]  # the name multiprocessing.queues uses
 
@@ -107,13 +109,17 @@ def _time_pickling(sending: dict[int, tuple[int, int, int]], probe: Probe) -> No
         @classmethod
         def dumps(cls, item: Any, protocol: int | None = None) -> Any:
             begin_ns, cpu_ns = _clock(), time.thread_time_ns()
-            message = stock.dumps(item, protocol)
+            helpers.sending = True
+            try:
+                message = stock.dumps(item, protocol)
+            finally:
+                spent_ns = time.thread_time_ns() - cpu_ns
+                helpers.sent_cpu_ns += spent_ns
+                helpers.sending = False
             task = sending.pop(id(item), None)
             if task is not None:
                 end_ns = _clock()
-                spent_ns = time.thread_time_ns() - cpu_ns
-                probe.sent_cpu_ns += spent_ns
-                probe.owner.row(f.SENT, end_ns, (task[0], task[1], task[2], begin_ns, end_ns, spent_ns))
+                owner.row(f.SENT, end_ns, (*task, begin_ns, end_ns, spent_ns))
             return message
 
     queues._ForkingPickler = TimedPickler  # type: ignore[attr-defined]  # in this worker process alone

@@ -60,7 +60,8 @@ class Batch(NamedTuple):
 class Work(NamedTuple):
     """Making one batch, in a worker or, without workers, in the training process.
 
-    The counters are the fetching thread's; bytes are those of its process.
+    The counters are the fetching thread's; bytes are those of its process. While a thread keeps its core they
+    are not read: bytes may be told with a later batch.
     """
 
     loader: int | None

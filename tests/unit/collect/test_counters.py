@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from thread_switches import switches
 from unstarve.collect import counters
 from unstarve.collect.counters import PythonCounters, Reading, open_counters, own_counters
 from unstarve.native import native, why_not_native
@@ -40,6 +41,10 @@ def spin(cpu_ns: int) -> None:
         pass
 
 
+def leave_the_core() -> None:
+    time.sleep(0.001)
+
+
 def test_a_busy_loop_shows_as_cpu_of_this_thread_only() -> None:
     own = open_counters()
     before = read(own)
@@ -61,6 +66,7 @@ def test_a_read_file_shows_as_bytes_asked_for(tmp_path: Path) -> None:
     own = open_counters()
     before = read(own)
     path.read_bytes()
+    leave_the_core()
     after = read(own)
     assert before.asked_bytes >= 0
     assert 1_000_000 <= after.asked_bytes - before.asked_bytes < 2_000_000
@@ -82,6 +88,38 @@ def test_what_the_machine_does_not_offer_is_none_and_the_rest_is_there(
 def test_without_thread_usage_as_on_macos_it_still_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counters, "_RUSAGE_THREAD", None)
     assert read(open_counters()).cpu_ns > 0
+
+
+@needs_proc
+def test_a_thread_that_keeps_its_core_is_not_asked_again(tmp_path: Path) -> None:
+    fds = [os.open(tmp_path / name, os.O_RDWR | os.O_CREAT) for name in ("schedstat", "io", "stat")]
+    own = counters.Counters(*fds, 1000)
+
+    def count(number: int) -> None:
+        texts = (f"5 {number} 7", f"{number} 0 0 0 {number}", f"7 (x) S {' '.join([str(number)] * 50)}")
+        for fd, text in zip(fds, texts, strict=True):
+            os.pwrite(fd, text.encode(), 0)
+
+    deadline = time.monotonic() + 60
+    while True:  # somebody else may take the core at any time
+        count(11)
+        leave_the_core()
+        left = switches()
+        first, ask = read(own), own.ask()
+        count(12)
+        spin(100_000)
+        got, second = own.got(), read(own)
+        if switches() == left and second.wall_ns - first.wall_ns < 15_000_000:
+            break
+        assert time.monotonic() < deadline
+    leave_the_core()
+    third = read(own)
+    counted = [(r.queued_ns, r.asked_bytes, r.storage_bytes, r.delay_ns) for r in (first, second, third)]
+    assert counted == [(11, 11, 11, 11_000), (11, 11, 11, 11_000), (12, 12, 12, 12_000)]
+    assert ask[2] == got[2] == 11
+    on_the_clock = second.wall_ns - first.wall_ns
+    assert 100_000 <= got[1] - ask[1] <= second.cpu_ns - first.cpu_ns <= on_the_clock + 1_000_000
+    assert third.cpu_ns >= second.cpu_ns
 
 
 @needs_proc
@@ -159,5 +197,6 @@ def test_block_delay_is_the_forty_second_field_whatever_the_program_is_called(tm
     own = counters.Counters(-1, -1, os.open(stat, os.O_RDONLY), 1000)
     assert read(own).delay_ns == 42_000
     stat.write_text("7 (short) S 1\n")
+    leave_the_core()
     assert read(own).delay_ns == -1
     assert own.stat == -1

@@ -8,6 +8,7 @@ import pytest
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from unstarve.collect.fetching import Probe
+from unstarve.collect.helpers import Helpers
 from unstarve.collect.recorder import Recorder
 from unstarve.collect.settings import LaunchSettings
 from unstarve.model import Process
@@ -18,32 +19,64 @@ from unstarve.record.reader import read_run
 MS = 1_000_000
 
 
-@pytest.mark.parametrize(("computed_ns", "told_ns"), [(7 * MS, 7 * MS), (MS // 2, 0)])
-def test_what_they_computed_during_a_batch_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed_ns: int, told_ns: int
-) -> None:
-    clock = iter([100 * MS, 100 * MS + computed_ns])
-    monkeypatch.setattr(Probe, "_helpers_ns", lambda _self: next(clock))
-    assert [work.helped_ns for work in made(tmp_path, f.NO_LOADER).works] == [told_ns]
+class Clock:
+    """What all threads of a process have computed, and what the one that asks has."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.others_ns = 50 * MS
+        self.asked = 0
+        monkeypatch.setattr("time.thread_time_ns", lambda: 2 * MS)
+        monkeypatch.setattr("time.process_time_ns", self._process_ns)
+
+    def _process_ns(self) -> int:
+        self.asked += 1
+        return 2 * MS + self.others_ns
 
 
-def test_those_of_a_training_process_are_not_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(Probe, "_helpers_ns")
-    process = made(tmp_path, 0)
-    assert [work.helped_ns for work in process.works] == [0]
-    assert process.lost == ()
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
 
 
-def test_sending_batches_is_not_their_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.process_time_ns", lambda: 10 * MS)
-    monkeypatch.setattr("time.thread_time_ns", lambda: 2 * MS)
-    owner = recorder(tmp_path)
-    probe = Probe(owner, f.NO_LOADER)
-    probe.sent_cpu_ns = 3 * MS
-    assert probe._helpers_ns() == 5 * MS
-    owner.close()
+def test_what_they_computed_since_they_were_asked_is_told_where_it_is_much(clock: Clock) -> None:
+    helpers = Helpers()
+    assert helpers.computed_ns(100 * MS) == 0  # when that was is not known
+    clock.others_ns += 7 * MS
+    assert helpers.computed_ns(120 * MS) == 7 * MS
+    clock.others_ns += MS
+    assert helpers.computed_ns(140 * MS) == 0
+
+
+def test_idle_ones_are_asked_now_and_then_busy_ones_always(clock: Clock) -> None:
+    helpers = Helpers()
+    for now_ns in range(100 * MS, 121 * MS, MS):
+        helpers.computed_ns(now_ns)
+    assert clock.asked == 5
+    clock.others_ns += 4 * MS
+    assert helpers.computed_ns(126 * MS) == 4 * MS
+    clock.others_ns += MS // 2
+    assert helpers.computed_ns(127 * MS) == MS // 2
+    assert helpers.computed_ns(128 * MS) == 0
+    assert helpers.computed_ns(129 * MS) == 0
+    assert clock.asked == 8
+
+
+def test_sending_batches_is_not_their_work(clock: Clock) -> None:
+    helpers = Helpers()
+    helpers.computed_ns(100 * MS)
+    helpers.sending = True
+    clock.others_ns += 9 * MS
+    assert helpers.computed_ns(120 * MS) == 0  # part of it is that, nobody knows how much
+    helpers.sending, helpers.sent_cpu_ns = False, 9 * MS
+    assert helpers.computed_ns(140 * MS) == 0
+    clock.others_ns += 5 * MS
+    assert helpers.computed_ns(160 * MS) == 5 * MS
+
+
+def test_it_is_told_with_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Helpers, "computed_ns", lambda _self, _now: 7 * MS)
+    assert [work.helped_ns for work in made(tmp_path, f.NO_LOADER, Helpers()).works] == [7 * MS]
+    assert [work.helped_ns for work in made(tmp_path, 0, None).works] == [0]
 
 
 def recorder(folder: Path) -> Recorder:
@@ -51,12 +84,14 @@ def recorder(folder: Path) -> Recorder:
     return Recorder(LaunchSettings(parts=str(parts_folder(folder / "a.unstarve")), version="0"))
 
 
-def made(folder: Path, loader: int) -> Process:
+def made(folder: Path, loader: int, helpers: Helpers | None) -> Process:
     """The record of one batch of three numbers."""
+    folder /= str(loader)
+    folder.mkdir()
     owner = recorder(folder)
     fetcher = _MapDatasetFetcher([1, 2, 3], True, list, False)
     fetch = getattr(_MapDatasetFetcher.fetch, "__wrapped__", _MapDatasetFetcher.fetch)
-    assert Probe(owner, loader).fetch(fetch, fetcher, [0, 1, 2]) == [1, 2, 3]
+    assert Probe(owner, loader, helpers).fetch(fetch, fetcher, [0, 1, 2]) == [1, 2, 3]
     owner.close()
     assert finish(folder / "a.unstarve", 0) is None
     (process,) = read_run(folder / "a.unstarve").processes

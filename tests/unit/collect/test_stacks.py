@@ -65,9 +65,7 @@ def test_a_plain_function_is_part_of_the_step() -> None:
     assert line == sys._getframe().f_code.co_firstlineno
 
 
-def test_making_a_batch_is_told_by_the_fetch_further_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching.Probe, "_helpers_ns", lambda _self: 0)  # whatever else this process does
-
+def test_making_a_batch_is_told_by_the_fetch_further_out() -> None:
     class Squares(torch.utils.data.Dataset[Key | None]):
         def __getitem__(self, index: int) -> Key | None:
             return look(wants_cpu=False)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from thread_switches import switches
 from unstarve.collect import counters, waits
 from unstarve.collect.counters import PythonCounters
 from unstarve.collect.waits import PythonWait, PythonWork
@@ -246,6 +250,37 @@ def test_a_short_collate_behind_a_short_one_is_timed_and_taken_for_cpu(
         assert 0 < only_timed["collate_cpu_ns"] <= only_timed["done"] - only_timed["collate"]
         assert only_timed["cpu_ns"] >= 0
     assert all(row["collate_cpu_ns"] >= 2_000_000 for row in found[2:])
+
+
+@pytest.mark.skipif(not hasattr(resource, "RUSAGE_THREAD"), reason="switches of a thread are not told here")
+@pytest.mark.parametrize(("in_worker", "told"), [(True, [0, 1]), (False, [0, 0])])
+def test_a_worker_reads_no_files_between_two_batches_a_training_process_may(
+    ledger: PythonLedger, tmp_path: Path, in_worker: bool, told: list[int]
+) -> None:
+    io = os.open(tmp_path / "io", os.O_RDWR | os.O_CREAT)
+    own = counters.Counters(-1, io, -1, 1000)
+    work = work_on(ledger)
+
+    def fetch(seconds: float) -> None:
+        work.begin(own, in_worker)
+        if seconds:
+            time.sleep(seconds)
+        work.done(own)
+        work.record(0, 8, -1, 0)
+
+    deadline = time.monotonic() + 60
+    while True:  # somebody else may take the core at any time
+        os.pwrite(io, b"11 0 0 0 11", 0)
+        fetch(0.001)
+        os.pwrite(io, b"12 0 0 0 12", 0)
+        time.sleep(0.001)
+        left = switches()
+        fetch(0)
+        if switches() == left:
+            break
+        assert time.monotonic() < deadline
+    fetch(0.001)
+    assert [row["asked"] for row in rows(ledger)][-2:] == told
 
 
 def test_a_number_that_does_not_fit_is_an_error_and_costs_one_row(
