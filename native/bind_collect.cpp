@@ -74,13 +74,13 @@ private:
 };
 
 nb::tuple as_tuple(const Moment &moment) {
-    return nb::make_tuple(moment.wall_ns, moment.cpu_ns, moment.queued_ns);
+    return nb::make_tuple(moment.wall_ns, moment.cpu_ns, moment.queued_ns, moment.turns);
 }
 
 nb::tuple read_all(Counters &counters) {
     const Reading r = counters.read();
     return nb::make_tuple(r.wall_ns, r.cpu_ns, r.system_ns, r.queued_ns, r.asked_bytes, r.storage_bytes,
-                          r.major_faults, r.switches, r.delay_ns);
+                          r.major_faults, r.switches, r.delay_ns, r.turns);
 }
 
 void append(Ledger &ledger, int kind, const nb::bytes &row) { ledger.append(kind, row.c_str(), row.size()); }
@@ -117,8 +117,8 @@ void bind_collect(nb::module_ &module) {
     nb::class_<Counters>(module, "Counters", "The counters of the thread that uses it.")
         .def(nb::init<int, int, int, std::int64_t>(), "schedstat"_a, "io"_a, "stat"_a, "tick_ns"_a)
         .def("read", &read_all)
-        .def("ask", [](Counters &counters) { return as_tuple(counters.ask()); })
-        .def("got", [](Counters &counters) { return as_tuple(counters.got()); })
+        .def("ask", [](Counters &counters, bool in_line) { return as_tuple(counters.ask(in_line)); }, "in_line"_a)
+        .def("got", [](Counters &counters, bool in_line) { return as_tuple(counters.got(in_line)); }, "in_line"_a)
         .def("queued", &Counters::queued)
         .def("close", &Counters::close)
         .def_prop_ro("schedstat", &Counters::schedstat)

@@ -229,6 +229,7 @@ void bind_wait(nb::module_ &module) {
         .def("done", &Wait::done)
         .def_prop_ro("nested", &Wait::nested)
         .def_ro("busy", &Wait::busy)
+        .def_rw("seen_inside", &Wait::seen_inside)
         .def_ro("ident", &BoundWait::ident)
         .def_rw("number", &Wait::number)
         .def_rw("epoch", &Wait::epoch)

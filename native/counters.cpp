@@ -94,19 +94,22 @@ std::int64_t Counters::queued() {
     return values[1];
 }
 
-bool Counters::stand(Moment &moment, std::int64_t turns) {
+bool Counters::stand(Moment &moment, std::int64_t turns, bool in_line) {
     const std::int64_t since_ns = clock_ns() - latest_.wall_ns;
     // A kernel that counts no switches tells nothing by not counting one.
-    const bool kept_core = turns > 0 && turns == turns_ && since_ns < kMomentNs;
+    const bool kept_core = turns > 0 && turns == latest_.turns && since_ns < kMomentNs;
+    moment.turns = turns;
     if (kept_core) {
         moment.cpu_ns = latest_.cpu_ns + since_ns;
+        if (in_line && latest_.queued_ns < 0) {
+            latest_.queued_ns = queued();
+        }
         moment.queued_ns = latest_.queued_ns;
     } else {
-        moment.queued_ns = queued();
+        moment.queued_ns = in_line ? queued() : kUnknown;
         // What a hypervisor took away without a switch was told as CPU time: counters never go back.
         moment.cpu_ns = std::max(now_ns(CLOCK_THREAD_CPUTIME_ID), told_cpu_ns_);
-        latest_ = {clock_ns(), moment.cpu_ns, moment.queued_ns};
-        turns_ = turns;
+        latest_ = {clock_ns(), moment.cpu_ns, moment.queued_ns, turns};
     }
     told_cpu_ns_ = moment.cpu_ns;
     return kept_core;
@@ -118,9 +121,10 @@ bool Counters::read_thread(Reading &reading) {
     reading.major_faults = usage.ru_majflt;
     reading.switches = usage.ru_nvcsw;
     Moment moment{};
-    const bool kept_core = stand(moment, turns_of(usage));
+    const bool kept_core = stand(moment, turns_of(usage), true);
     reading.queued_ns = moment.queued_ns;
     reading.cpu_ns = moment.cpu_ns;
+    reading.turns = moment.turns;
     reading.wall_ns = clock_ns();
     return kept_core;
 }
@@ -128,7 +132,7 @@ bool Counters::read_thread(Reading &reading) {
 Reading Counters::read() {
     Reading reading{};
     const bool kept_core = read_thread(reading);
-    if (!kept_core || files_turns_ != turns_) {
+    if (!kept_core || files_turns_ != reading.turns) {
         std::int64_t values[5];  // rchar, wchar, syscr, syscw, read_bytes
         const bool known = read_numbers(io_, values);
         asked_bytes_ = known ? values[0] : kUnknown;
@@ -137,7 +141,7 @@ Reading Counters::read() {
         const std::int64_t ticks = delay_ticks(stat_);
         delay_ns_ = ticks < 0 ? kUnknown : ticks * tick_ns_;
         stat_ = ticks < 0 ? -1 : stat_;
-        files_turns_ = turns_;
+        files_turns_ = reading.turns;
     }
     reading.asked_bytes = asked_bytes_;
     reading.storage_bytes = storage_bytes_;
@@ -151,17 +155,17 @@ Reading Counters::read_light(const Reading &before) {
     return reading;
 }
 
-Moment Counters::ask() {
+Moment Counters::ask(bool in_line) {
     Moment moment{};
-    stand(moment, turns_of(own_usage()));
+    stand(moment, turns_of(own_usage()), in_line);
     moment.wall_ns = clock_ns();
     return moment;
 }
 
-Moment Counters::got() {
+Moment Counters::got(bool in_line) {
     Moment moment{};
     moment.wall_ns = clock_ns();
-    stand(moment, turns_of(own_usage()));
+    stand(moment, turns_of(own_usage()), in_line);
     return moment;
 }
 

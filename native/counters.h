@@ -19,6 +19,8 @@ struct Reading {
     std::int64_t major_faults;
     std::int64_t switches;
     std::int64_t delay_ns;
+    // How often the thread had left its core, to wait or not; 0 is unknown.
+    std::int64_t turns;
 };
 
 // Where a thread stands when it begins or ends to wait or to fetch.
@@ -26,6 +28,8 @@ struct Moment {
     std::int64_t wall_ns;
     std::int64_t cpu_ns;
     std::int64_t queued_ns;
+    // How often it had left its core; 0 is unknown.
+    std::int64_t turns;
 };
 
 // The counters of the thread that uses it. Reading them costs most where training has left the caches cold. So a
@@ -47,12 +51,12 @@ public:
     // Without what is told for the process: that stays as it was before.
     Reading read_light(const Reading &before);
     // The latest reading stands for the files, too: none were read since `read`.
-    void read_no_files() { files_turns_ = turns_; }
+    void read_no_files() { files_turns_ = latest_.turns; }
 
     // For a wait: the clock is read last when it begins and first when it ends, so that reading the counters
-    // is not part of it.
-    Moment ask();
-    Moment got();
+    // is not part of it. Time in line, the dearest of them, is kUnknown if it is not wanted.
+    Moment ask(bool in_line);
+    Moment got(bool in_line);
 
     // Nanoseconds runnable without a CPU; this one may be asked for by any thread.
     std::int64_t queued();
@@ -66,25 +70,24 @@ public:
     // How many waits of this thread are running inside each other.
     std::int64_t depth = 0;
     // The end of its last outermost wait; wall_ns is 0 before the first.
-    Moment last_got{0, 0, kUnknown};
+    Moment last_got{0, 0, kUnknown, 0};
     // Around its last fetch, if it has fetched since `fetched` was set to false.
     bool fetched = false;
-    Moment fetch_begin{0, 0, kUnknown};
-    Moment fetch_end{0, 0, kUnknown};
+    Moment fetch_begin{0, 0, kUnknown, 0};
+    Moment fetch_end{0, 0, kUnknown, 0};
 
 private:
     // Fills in what is told for the thread; whether it has kept its core.
     bool read_thread(Reading &reading);
-    // CPU time and time in line of the thread, by the counters or without them.
-    bool stand(Moment &moment, std::int64_t turns);
+    // CPU time and time in line of the thread, by the counters or without them; all but the clock.
+    bool stand(Moment &moment, std::int64_t turns, bool in_line);
 
     int schedstat_;
     int io_;
     int stat_;
     std::int64_t tick_ns_;
-    // When the counters were read last, what they said, and how often the thread had left its core by then.
-    Moment latest_{0, 0, kUnknown};
-    std::int64_t turns_ = 0;
+    // When the counters were read last, and what they said.
+    Moment latest_{0, 0, kUnknown, 0};
     std::int64_t told_cpu_ns_ = 0;
     // Of the process, and how often the thread had left its core by then.
     std::int64_t asked_bytes_ = kUnknown;

@@ -13,7 +13,11 @@ std::int64_t difference(std::int64_t later, std::int64_t earlier) {
     return later < 0 || earlier < 0 ? kUnknown : later - earlier;
 }
 
-Moment moment_of(const Reading &reading) { return {reading.wall_ns, reading.cpu_ns, reading.queued_ns}; }
+bool kept_core(const Moment &from, const Moment &to) { return from.turns > 0 && from.turns == to.turns; }
+
+Moment moment_of(const Reading &reading) {
+    return {reading.wall_ns, reading.cpu_ns, reading.queued_ns, reading.turns};
+}
 
 }  // namespace
 
@@ -31,12 +35,20 @@ void Wait::enter(Counters &counters, std::int64_t ready) {
 }
 
 std::int64_t Wait::ask() {
-    at_ask_ = work != nullptr ? Moment{clock_ns(), 0, kUnknown} : counters_->ask();
+    if (work != nullptr) {
+        at_ask_ = {clock_ns(), 0, kUnknown, 0};
+        return at_ask_.wall_ns;
+    }
+    at_ask_ = counters_->ask(reads_line());
+    if (!kept_core(counters_->last_got, at_ask_)) {
+        wary_ = kWary;
+    }
     return at_ask_.wall_ns;
 }
 
 std::int64_t Wait::got() {
-    at_got_ = work != nullptr ? Moment{clock_ns(), 0, kUnknown} : counters_->got();
+    at_got_ = work != nullptr ? Moment{clock_ns(), 0, kUnknown, 0} : counters_->got(reads_line());
+    wary_ -= wary_ > 0;
     counters_->depth = depth_;
     busy = false;
     return at_got_.wall_ns;
@@ -57,7 +69,7 @@ bool Wait::record(std::int64_t task, std::int64_t size, std::int64_t nbytes, std
     const Moment &before = counters_->last_got.wall_ns != 0 ? counters_->last_got : ask;
     const std::int64_t own_ns =
         std::min<std::int64_t>(ledger.own_ns, std::numeric_limits<std::uint32_t>::max());
-    const std::int64_t step_queued_ns = difference(ask.queued_ns, before.queued_ns);
+    const std::int64_t step_queued_ns = kept_core(before, ask) ? 0 : difference(ask.queued_ns, before.queued_ns);
     const std::int64_t values[] = {
         number,
         flags,
@@ -76,7 +88,7 @@ bool Wait::record(std::int64_t task, std::int64_t size, std::int64_t nbytes, std
         read ? got.cpu_ns - ask.cpu_ns : 0,
         difference(got.queued_ns, ask.queued_ns),
         read ? std::max<std::int64_t>(ask.cpu_ns - before.cpu_ns, 0) : 0,
-        ask.queued_ns < 0 ? kUnknown : std::max<std::int64_t>(step_queued_ns, 0),
+        step_queued_ns,
     };
     if (depth_ == 0 && read) {
         counters_->last_got = got;

@@ -74,9 +74,17 @@ public:
     // Where the waiting thread makes its batches itself: its counters are then read around the fetch.
     Work *work = nullptr;
     bool busy = false;
+    // Whether what made a batch was timed where it was made: how long the waiting thread itself stood in line is
+    // then asked for only around steps of training that may have done so.
+    bool seen_inside = false;
 
 private:
+    bool reads_line() const { return !seen_inside || wary_ > 0; }
+
     Layout layout_;
+    // For so many waits to come: a step has left its core a short while ago, or may have.
+    static constexpr int kWary = 16;
+    int wary_ = kWary;
     Counters *counters_ = nullptr;
     std::int64_t depth_ = 0;
     std::int64_t ready_ = kUnknown;

@@ -39,6 +39,8 @@ class Moment(NamedTuple):
     wall_ns: int
     cpu_ns: int
     queued_ns: int
+    turns: int = 0
+    """How often it had left its core; 0 is unknown."""
 
 
 class Reading(NamedTuple):
@@ -60,6 +62,8 @@ class Reading(NamedTuple):
     """Gave the CPU away to wait for something."""
     delay_ns: int
     """Waited for block I/O; unknown where the kernel does not count it."""
+    turns: int = 0
+    """How often it had left its core, to wait or not; 0 is unknown."""
 
 
 class PythonCounters:
@@ -86,9 +90,7 @@ class PythonCounters:
         self.fetch: tuple[Moment, Moment] | None = None
         """Around its last fetch, if there was one in this wait."""
         self._latest = Moment(0, 0, _UNKNOWN)
-        """When the counters were read last, and what they said …"""
-        self._turns = 0
-        """… and how often the thread had left its core by then."""
+        """When the counters were read last, and what they said."""
         self._told_cpu_ns = 0
         self._files = (_UNKNOWN, _UNKNOWN, _UNKNOWN)
         """Of the process: bytes asked for and from storage, block-I/O delay …"""
@@ -98,13 +100,13 @@ class PythonCounters:
     def read(self) -> Reading:
         """All counters now."""
         reading, kept_core = self._read_thread()
-        if not kept_core or self._files_turns != self._turns:
+        if not kept_core or self._files_turns != reading.turns:
             numbers = _numbers(self.io)
             asked, storage = (numbers[0], numbers[4]) if len(numbers) > 4 else (_UNKNOWN, _UNKNOWN)
             if storage < 0:
                 self.io = _NO_FILE
             self._files = (asked, storage, self._delay_ns())
-            self._files_turns = self._turns
+            self._files_turns = reading.turns
         asked, storage, delay = self._files
         return reading._replace(asked_bytes=asked, storage_bytes=storage, delay_ns=delay)
 
@@ -116,43 +118,45 @@ class PythonCounters:
 
     def read_no_files(self) -> None:
         """The latest reading stands for the files, too: none were read since `read`."""
-        self._files_turns = self._turns
+        self._files_turns = self._latest.turns
 
-    def ask(self) -> Moment:
-        """A wait begins: the clock is read last."""
-        cpu, queued, _ = self._stand(_turns(_usage()))
-        return Moment(time.perf_counter_ns(), cpu, queued)
+    def ask(self, in_line: bool) -> Moment:
+        """A wait begins: the clock is read last. Time in line, the dearest of them, only if it is wanted."""
+        stand, _ = self._stand(_turns(_usage()), in_line=in_line)
+        return stand._replace(wall_ns=time.perf_counter_ns())
 
-    def got(self) -> Moment:
+    def got(self, in_line: bool) -> Moment:
         """A wait is over: the clock is read first."""
         wall = time.perf_counter_ns()
-        cpu, queued, _ = self._stand(_turns(_usage()))
-        return Moment(wall, cpu, queued)
+        stand, _ = self._stand(_turns(_usage()), in_line=in_line)
+        return stand._replace(wall_ns=wall)
 
     def _read_thread(self) -> tuple[Reading, bool]:
         """What is told for the thread; whether it has kept its core."""
         usage = _usage()
         system_ns, faults, switches = round(usage.ru_stime * 1e9), usage.ru_majflt, usage.ru_nvcsw
-        cpu, queued, kept_core = self._stand(_turns(usage))
+        (_, cpu, queued, turns), kept_core = self._stand(_turns(usage), in_line=True)
         wall = time.perf_counter_ns()
-        unknown = (_UNKNOWN, _UNKNOWN)
-        return Reading(wall, cpu, system_ns, queued, *unknown, faults, switches, _UNKNOWN), kept_core
+        files = (_UNKNOWN, _UNKNOWN)
+        return Reading(wall, cpu, system_ns, queued, *files, faults, switches, _UNKNOWN, turns), kept_core
 
-    def _stand(self, turns: int) -> tuple[int, int, bool]:
-        """CPU time and time in line, by the counters or without them; whether the core was kept."""
+    def _stand(self, turns: int, *, in_line: bool) -> tuple[Moment, bool]:
+        """Where the thread stands, by the counters or without them; whether it has kept its core."""
         latest = self._latest
         since_ns = time.perf_counter_ns() - latest.wall_ns
         # A kernel that counts no switches tells nothing by not counting one.
-        kept_core = 0 < turns == self._turns and since_ns < _MOMENT_NS
+        kept_core = 0 < turns == latest.turns and since_ns < _MOMENT_NS
         if kept_core:
-            cpu, queued = latest.cpu_ns + since_ns, latest.queued_ns
+            if in_line and latest.queued_ns < 0:
+                latest = self._latest = latest._replace(queued_ns=self.queued())
+            moment = latest._replace(cpu_ns=latest.cpu_ns + since_ns)
         else:
-            queued = self.queued()
+            queued = self.queued() if in_line else _UNKNOWN
             # What a hypervisor took away without a switch was told as CPU time: counters never go back.
             cpu = max(time.thread_time_ns(), self._told_cpu_ns)
-            self._latest, self._turns = Moment(time.perf_counter_ns(), cpu, queued), turns
-        self._told_cpu_ns = cpu
-        return cpu, queued, kept_core
+            moment = self._latest = Moment(time.perf_counter_ns(), cpu, queued, turns)
+        self._told_cpu_ns = moment.cpu_ns
+        return moment, kept_core
 
     def queued(self) -> int:
         """Nanoseconds runnable without a CPU; this one may be asked for by any thread."""

@@ -29,4 +29,5 @@ def look_inside(iterator: Any, tap: Tap, owner: Recorder) -> None:
         if not wait.in_order:
             wrap_try_get_data(type(iterator))
         wait.queue_value, wait.queue_room = queue_gauge(iterator)
+        wait.seen_inside = True
         tap.receiving = time_receiving(queue, owner, tap.number, pinned=bool(iterator._pin_memory))

@@ -19,6 +19,7 @@ _clock = time.perf_counter_ns
 _UNKNOWN = -1
 _MOST_OWN_NS = 2**32 - 1
 _SHORT_NS = 50_000
+_WARY = 16
 _DOES_NOT_FIT = "a number of this batch does not fit its field"
 
 
@@ -38,6 +39,11 @@ class PythonWait:
         """Spent in the sampler during this wait."""
         self.busy = False
         """From `begin` to `got` or `leave`."""
+        self.seen_inside = False
+        """What makes its batches is timed where it makes them: how long the waiting thread itself stood in
+        line is then asked for only around steps of training that may have done so."""
+        self._wary = _WARY
+        """For so many waits to come: a step has left its core a short while ago, or may have."""
         self.nested = False
         """Whether another wait of this thread was running when this one began."""
         self._work: PythonWork | None = None
@@ -87,7 +93,12 @@ class PythonWait:
 
     def ask(self) -> int:
         """Now nothing but the loader stands between training and its batch; when that was."""
-        self._at_ask = Moment(_clock(), 0, _UNKNOWN) if self._work else self._counters.ask()
+        if self._work is not None:
+            self._at_ask = Moment(_clock(), 0, _UNKNOWN)
+            return self._at_ask.wall_ns
+        self._at_ask = self._counters.ask(self._reads_line)
+        if not _kept_core(self._counters.last_got, self._at_ask):
+            self._wary = _WARY
         return self._at_ask.wall_ns
 
     def sampled(self, since_ns: int) -> None:
@@ -96,7 +107,11 @@ class PythonWait:
 
     def got(self) -> int:
         """The batch is there; when that was."""
-        self._at_got = Moment(_clock(), 0, _UNKNOWN) if self._work else self._counters.got()
+        if self._work is not None:
+            self._at_got = Moment(_clock(), 0, _UNKNOWN)
+        else:
+            self._at_got = self._counters.got(self._reads_line)
+        self._wary = max(self._wary - 1, 0)
         self._counters.depth = self._depth
         self.busy = False
         return self._at_got.wall_ns
@@ -124,7 +139,7 @@ class PythonWait:
             self._counters.last_got = got
         own_ns, self._ledger.own_ns = self._ledger.own_ns, 0
         index, self.index = self.index, self.index + 1
-        step_queued_ns = max(_difference(ask.queued_ns, before.queued_ns), 0)
+        step_queued_ns = 0 if _kept_core(before, ask) else _difference(ask.queued_ns, before.queued_ns)
         row = (
             self.number,
             flags,
@@ -143,7 +158,7 @@ class PythonWait:
             got.cpu_ns - ask.cpu_ns if read else 0,
             _difference(got.queued_ns, ask.queued_ns),
             max(ask.cpu_ns - before.cpu_ns, 0) if read else 0,
-            _UNKNOWN if ask.queued_ns < 0 else step_queued_ns,
+            step_queued_ns,
         )
         _append(self._ledger, self._kind, self._layout, row)
 
@@ -151,6 +166,10 @@ class PythonWait:
         """All is done that unstarve does for this batch."""
         before_ns = self._at_ask.wall_ns - self._begin_ns
         self._ledger.own_ns += before_ns + _clock() - self._at_got.wall_ns
+
+    @property
+    def _reads_line(self) -> bool:
+        return not self.seen_inside or self._wary > 0
 
     def _count_ready(self, source: Any) -> int:
         """Batches that lie ready: in the queue, or taken out of it and held back for their turn."""
@@ -258,8 +277,12 @@ def _difference(later: int, earlier: int) -> int:
     return _UNKNOWN if later < 0 or earlier < 0 else later - earlier
 
 
+def _kept_core(earlier: Moment | None, later: Moment) -> bool:
+    return earlier is not None and 0 < earlier.turns == later.turns
+
+
 def _moment(reading: Reading) -> Moment:
-    return Moment(reading.wall_ns, reading.cpu_ns, reading.queued_ns)
+    return Moment(reading.wall_ns, reading.cpu_ns, reading.queued_ns, reading.turns)
 
 
 _native: Any = native()

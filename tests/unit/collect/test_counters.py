@@ -82,7 +82,7 @@ def test_what_the_machine_does_not_offer_is_none_and_the_rest_is_there(
     reading = read(own)
     assert (reading.queued_ns, reading.asked_bytes, reading.storage_bytes, reading.delay_ns) == (-1,) * 4
     assert reading.cpu_ns - before.cpu_ns >= 1_000_000
-    assert own.ask()[2] == own.got()[2] == -1
+    assert own.ask(True)[2] == own.got(True)[2] == -1
 
 
 def test_without_thread_usage_as_on_macos_it_still_reads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,10 +105,10 @@ def test_a_thread_that_keeps_its_core_is_not_asked_again(tmp_path: Path) -> None
         count(11)
         leave_the_core()
         left = switches()
-        first, ask = read(own), own.ask()
+        first, ask = read(own), own.ask(True)
         count(12)
         spin(100_000)
-        got, second = own.got(), read(own)
+        got, second = own.got(True), read(own)
         if switches() == left and second.wall_ns - first.wall_ns < 15_000_000:
             break
         assert time.monotonic() < deadline
@@ -175,7 +175,7 @@ def test_a_forked_child_counts_for_itself() -> None:
     spin(300_000_000)
     pid = os.fork()
     if pid == 0:  # in the child nothing may raise into pytest
-        fresh = own_counters().ask()[1] < 250_000_000
+        fresh = own_counters().ask(True)[1] < 250_000_000
         os._exit(0 if fresh else 1)
     assert os.waitpid(pid, 0)[1] == 0
 
@@ -184,7 +184,7 @@ def test_a_forked_child_counts_for_itself() -> None:
 def test_the_clock_is_read_on_the_side_of_the_wait() -> None:
     own = open_counters()
     before = time.perf_counter_ns()
-    ask, got = own.ask(), own.got()
+    ask, got = own.ask(True), own.got(True)
     assert before <= ask[0] <= got[0] <= time.perf_counter_ns()
     assert 0 < ask[1] <= got[1]
     assert 0 <= ask[2] <= got[2]
