@@ -57,6 +57,7 @@ struct BoundWait : Wait {
     // The thread that iterates, and its counters.
     unsigned long ident = 0;
     nb::object counters;
+    Counters *its_counters = nullptr;
     // torch's iterator has workers, and gives their batches in order.
     bool has_workers = false;
     bool in_order = false;
@@ -69,16 +70,21 @@ struct BoundWait : Wait {
     bool usual = false;
     nb::object tensor_type;
 
-    void use(nb::object its_counters, unsigned long its_ident, std::int64_t its_number) {
-        nb::cast<Counters &>(its_counters);  // a TypeError now rather than later
-        counters = std::move(its_counters);
+    void use(nb::object of_thread, unsigned long its_ident, std::int64_t its_number) {
+        its_counters = &nb::cast<Counters &>(of_thread);
+        counters = std::move(of_thread);
         ident = its_ident;
         thread = its_number;
     }
 
     void fetch_by(Work &its_work) { work = &its_work; }
 
-    void begin(nb::handle source) { enter(nb::cast<Counters &>(counters), ready(source)); }
+    void begin(nb::handle source) {
+        if (its_counters == nullptr) {
+            fail("whose wait it is was not told");
+        }
+        enter(*its_counters, ready(source));
+    }
 
     std::int64_t ready(nb::handle source) const {
         if (!queue_value.is_valid() || queue_value.is_none()) {

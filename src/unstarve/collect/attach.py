@@ -169,8 +169,9 @@ def _wrap_sampler(cls: Any) -> None:
         begin_ns = time.perf_counter_ns()
         index = original(self)
         tap = self.__dict__.get(_TAP)
-        if tap is not None:
+        if tap is not None and tap.wait.busy:
             tap.wait.sampled(begin_ns)
+            return index
         stack = getattr(_making, "stack", None)
         if stack and stack[-1] is self:
             _making.sampler_ns += time.perf_counter_ns() - begin_ns
