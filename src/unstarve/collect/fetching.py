@@ -17,11 +17,11 @@ from torch.utils.data._utils import fetch as stock
 
 from unstarve.collect import opens
 from unstarve.collect.counters import own_counters
-from unstarve.collect.helpers import Helpers
 from unstarve.collect.recorder import Recorder
 from unstarve.collect.tensors import count_tensors
 from unstarve.collect.transforms import wrap_transforms
 from unstarve.collect.waits import Work
+from unstarve.collect.worker_helpers import WorkerHelpers
 from unstarve.record import format as f
 
 PROBE = "_unstarve_probe"
@@ -39,7 +39,7 @@ class Probe:
 
     __slots__ = ("_batches", "_helpers", "_slowest_index", "_weighed", "owner", "slow_ns", "work")
 
-    def __init__(self, owner: Recorder, loader: int, helpers: Helpers | None = None) -> None:
+    def __init__(self, owner: Recorder, loader: int, helpers: WorkerHelpers | None = None) -> None:
         self.owner = owner
         self.work = Work(owner.writer.ledger, f.WORK, f.letters(f.WORK))
         """Which batch it is, and what it has cost so far."""

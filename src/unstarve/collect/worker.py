@@ -17,8 +17,8 @@ from typing import Any
 
 from unstarve.collect import fetching
 from unstarve.collect.fetching import Probe, wrap_fetchers
-from unstarve.collect.helpers import Helpers
 from unstarve.collect.recorder import Recorder, recorder
+from unstarve.collect.worker_helpers import WorkerHelpers
 from unstarve.record import format as f
 
 _clock = time.perf_counter_ns
@@ -33,7 +33,7 @@ def run_worker(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
         if owner is not None:
             wrap_fetchers()
             owner.watch_stack()
-            helpers = Helpers()
+            helpers = WorkerHelpers()
             probe = Probe(owner, f.NO_LOADER, helpers)
             bound.arguments["index_queue"] = _IndexQueue(bound.arguments["index_queue"], probe)
             bound.arguments["data_queue"] = _DataQueue(bound.arguments["data_queue"], probe, helpers)
@@ -71,7 +71,7 @@ class _IndexQueue:
 class _DataQueue:
     """Where the worker loop puts its batches; a thread of the queue pickles and sends them."""
 
-    def __init__(self, queue: Any, probe: Probe, helpers: Helpers) -> None:
+    def __init__(self, queue: Any, probe: Probe, helpers: WorkerHelpers) -> None:
         self._queue = queue
         self._sending: dict[int, tuple[int, int, int]] = {}
         self._cpu_ns = 0
@@ -101,7 +101,7 @@ class _DataQueue:
         return getattr(self._queue, name)
 
 
-def _time_pickling(sending: dict[int, tuple[int, int, int]], owner: Recorder, helpers: Helpers) -> None:
+def _time_pickling(sending: dict[int, tuple[int, int, int]], owner: Recorder, helpers: WorkerHelpers) -> None:
     """Record how long the queue's thread takes to turn a batch into a message (shared memory included)."""
     stock = queues._ForkingPickler  # type: ignore[attr-defined]  # the name multiprocessing.queues uses
 

@@ -9,7 +9,7 @@ _MUCH = 0.1
 """Of the time, computed by other threads."""
 
 
-class Helpers:
+class WorkerHelpers:
     """CPU time of a worker's other threads, but for what sends its batches."""
 
     def __init__(self) -> None:

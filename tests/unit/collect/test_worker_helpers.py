@@ -8,9 +8,9 @@ import pytest
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from unstarve.collect.fetching import Probe
-from unstarve.collect.helpers import Helpers
 from unstarve.collect.recorder import Recorder
 from unstarve.collect.settings import LaunchSettings
+from unstarve.collect.worker_helpers import WorkerHelpers
 from unstarve.model import Process
 from unstarve.record import format as f
 from unstarve.record.launcher import claim, finish, parts_folder
@@ -39,7 +39,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_what_they_computed_since_they_were_asked_is_told_where_it_is_much(clock: Clock) -> None:
-    helpers = Helpers()
+    helpers = WorkerHelpers()
     assert helpers.computed_ns(100 * MS) == 0  # when that was is not known
     clock.others_ns += 7 * MS
     assert helpers.computed_ns(120 * MS) == 7 * MS
@@ -48,7 +48,7 @@ def test_what_they_computed_since_they_were_asked_is_told_where_it_is_much(clock
 
 
 def test_idle_ones_are_asked_now_and_then_busy_ones_always(clock: Clock) -> None:
-    helpers = Helpers()
+    helpers = WorkerHelpers()
     for now_ns in range(100 * MS, 121 * MS, MS):
         helpers.computed_ns(now_ns)
     assert clock.asked == 5
@@ -62,7 +62,7 @@ def test_idle_ones_are_asked_now_and_then_busy_ones_always(clock: Clock) -> None
 
 
 def test_sending_batches_is_not_their_work(clock: Clock) -> None:
-    helpers = Helpers()
+    helpers = WorkerHelpers()
     helpers.computed_ns(100 * MS)
     helpers.sending = True
     clock.others_ns += 9 * MS
@@ -74,8 +74,8 @@ def test_sending_batches_is_not_their_work(clock: Clock) -> None:
 
 
 def test_it_is_told_with_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Helpers, "computed_ns", lambda _self, _now: 7 * MS)
-    assert [work.helped_ns for work in made(tmp_path, f.NO_LOADER, Helpers()).works] == [7 * MS]
+    monkeypatch.setattr(WorkerHelpers, "computed_ns", lambda _self, _now: 7 * MS)
+    assert [work.helped_ns for work in made(tmp_path, f.NO_LOADER, WorkerHelpers()).works] == [7 * MS]
     assert [work.helped_ns for work in made(tmp_path, 0, None).works] == [0]
 
 
@@ -84,7 +84,7 @@ def recorder(folder: Path) -> Recorder:
     return Recorder(LaunchSettings(parts=str(parts_folder(folder / "a.unstarve")), version="0"))
 
 
-def made(folder: Path, loader: int, helpers: Helpers | None) -> Process:
+def made(folder: Path, loader: int, helpers: WorkerHelpers | None) -> Process:
     """The record of one batch of three numbers."""
     folder /= str(loader)
     folder.mkdir()
