@@ -17,6 +17,7 @@ from torch.utils.data._utils import fetch as stock
 
 from unstarve.collect import opens
 from unstarve.collect.counters import own_counters
+from unstarve.collect.helpers import MUCH_NS, Helpers
 from unstarve.collect.recorder import Recorder
 from unstarve.collect.tensors import count_tensors
 from unstarve.collect.transforms import wrap_transforms
@@ -31,13 +32,21 @@ _clock = time.perf_counter_ns
 _UNKNOWN = -1
 _MOST_INDEX = 2**63
 _FIRST_BATCHES = 4
-_MUCH_NS = 1_000_000
 
 
 class Probe:
     """Times the fetches of one worker process, or of one loader in the training process."""
 
-    __slots__ = ("_batches", "_slowest_index", "_weighed", "owner", "sent_cpu_ns", "slow_ns", "work")
+    __slots__ = (
+        "_batches",
+        "_helpers",
+        "_slowest_index",
+        "_weighed",
+        "owner",
+        "sent_cpu_ns",
+        "slow_ns",
+        "work",
+    )
 
     def __init__(self, owner: Recorder, loader: int) -> None:
         self.owner = owner
@@ -50,6 +59,7 @@ class Probe:
         """What sending batches, in a thread of the worker's queue, has cost so far."""
         self._slowest_index: Any = _UNKNOWN
         self._batches = 0
+        self._helpers = Helpers()
         # Where a worker made a batch, what handing it over costs is measured.
         self._weighed = loader == f.NO_LOADER
 
@@ -73,7 +83,11 @@ class Probe:
         # Between two batches a worker reads no files; a training process may.
         in_worker = work.loader == f.NO_LOADER
         work.begin(counters, in_worker)
-        helpers_ns = self._helpers_ns() if in_worker else 0
+        helpers_ns = 0
+        if in_worker:
+            helpers_ns = self._helpers_ns()
+        else:
+            self._helpers.begin()
         fetcher.dataset, fetcher.collate_fn = stand_in.timed_dataset, stand_in.timed_collate
         failed = f.FAILED
         try:
@@ -87,21 +101,19 @@ class Probe:
             opens.counting = False
             try:
                 self._record(work.done(counters), failed, index)
-                if in_worker:
-                    self._note_help(self._helpers_ns() - helpers_ns)
+                self._note_help(self._helpers_ns() - helpers_ns if in_worker else self._helpers.end())
             except Exception as error:  # a defect of ours must not hide the user's own exception
                 self.owner.lose(f"the work on batch {work.task}: {error!r}")
 
     def _helpers_ns(self) -> int:
-        """CPU time of the process's other threads, but for what sends batches.
-
-        Not of a training process: what its threads compute beside a fetch may be training itself.
-        """
+        """CPU time of a worker's other threads, but for what sends batches."""
         return time.process_time_ns() - time.thread_time_ns() - self.sent_cpu_ns
 
     def _note_help(self, cpu_ns: int) -> None:
-        if cpu_ns > _MUCH_NS:
-            self.owner.row(f.HELPED, _clock(), (self.work.task, self.work.iteration, cpu_ns))
+        if cpu_ns > MUCH_NS:
+            self.owner.row(
+                f.HELPED, _clock(), (self.work.task, self.work.iteration, cpu_ns, self.work.loader)
+            )
 
     def _collate(self, collate: Callable[[Any], Any], data: Any) -> Any:
         self.work.collate(own_counters())

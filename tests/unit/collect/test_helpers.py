@@ -1,4 +1,4 @@
-"""What the other threads of a worker compute while it makes a batch is told, where it is much."""
+"""What other threads compute while a batch is made is told, where it is much."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from unstarve.collect.fetching import Probe
+from unstarve.collect.helpers import Helpers
 from unstarve.collect.recorder import Recorder
 from unstarve.collect.settings import LaunchSettings
 from unstarve.model import Process
@@ -27,12 +28,13 @@ def test_what_they_computed_during_a_batch_is_told(
     assert [work.helped_ns for work in made(tmp_path, f.NO_LOADER).works] == [told_ns]
 
 
-def test_those_of_a_training_process_are_not_asked_for(
+def test_those_of_a_training_process_are_told_by_loader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(Probe, "_helpers_ns")
-    process = made(tmp_path, 0)
-    assert [work.helped_ns for work in process.works] == [0]
+    monkeypatch.delattr(Probe, "_helpers_ns")  # all of them would be too many
+    monkeypatch.setattr(Helpers, "end", lambda _self: 7 * MS)
+    process = made(tmp_path, 3)
+    assert [(work.loader, work.helped_ns) for work in process.works] == [(3, 7 * MS)]
     assert process.lost == ()
 
 
