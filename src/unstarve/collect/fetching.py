@@ -17,7 +17,7 @@ from torch.utils.data._utils import fetch as stock
 
 from unstarve.collect import opens
 from unstarve.collect.counters import own_counters
-from unstarve.collect.helpers import MUCH_NS, Helpers
+from unstarve.collect.training_helpers import MUCH_NS, TrainingHelpers
 from unstarve.collect.recorder import Recorder
 from unstarve.collect.tensors import count_tensors
 from unstarve.collect.transforms import wrap_transforms
@@ -59,7 +59,7 @@ class Probe:
         """What sending batches, in a thread of the worker's queue, has cost so far."""
         self._slowest_index: Any = _UNKNOWN
         self._batches = 0
-        self._helpers = Helpers()
+        self._helpers = TrainingHelpers()
         # Where a worker made a batch, what handing it over costs is measured.
         self._weighed = loader == f.NO_LOADER
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from unstarve.collect import helpers
-from unstarve.collect.helpers import Census, Helpers, foreign_ns, look
+from unstarve.collect import training_helpers
+from unstarve.collect.training_helpers import Census, TrainingHelpers, foreign_ns, look
 
 MS = 1_000_000
 OWN = 1
@@ -38,7 +38,7 @@ class Machine:
         monkeypatch.setattr(helpers, "others_ns", self._others)
         monkeypatch.setattr(helpers, "time", SimpleNamespace(perf_counter_ns=lambda: self.wall_ns))
         self.asked = 0
-        self.helpers = Helpers(self._look)
+        self.helpers = TrainingHelpers(self._look)
 
     def _others(self) -> int:
         self.asked += 1
@@ -91,7 +91,7 @@ def test_short_fetches_are_not_asked_about(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_where_threads_are_not_told_apart_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(monkeypatch)
-    machine.helpers = Helpers(lambda: None)
+    machine.helpers = TrainingHelpers(lambda: None)
     assert [machine.step(fetch_ms=20, helped_ms=15) for _ in range(20)] == [0] * 20
 
 

@@ -70,7 +70,7 @@ def foreign_ns(after_last: Census, before: Census, after: Census, own: int) -> i
     return found
 
 
-class Helpers:
+class TrainingHelpers:
     """Asked before and after every fetch that a training process does itself."""
 
     def __init__(self, look: Callable[[], Census | None] = look) -> None:
