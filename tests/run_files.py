@@ -112,7 +112,8 @@ def _write_rows(writer: Writer, process: Process) -> None:
     for work in process.works:
         writer.row(f.WORK, now_ns, _work_row(work))
         if work.helped_ns:
-            writer.row(f.HELPED, now_ns, (work.task, work.iteration, work.helped_ns))
+            loader = f.NO_LOADER if work.loader is None else work.loader
+            writer.row(f.HELPED, now_ns, (work.task, work.iteration, work.helped_ns, loader))
     for sent in process.sents:
         writer.row(f.SENT, now_ns, tuple(sent))
     for loader, *receipt in process.receipts:

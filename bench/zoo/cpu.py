@@ -5,12 +5,13 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader
 
 from zoo.case import Case
 from zoo.data import Items, Slow, Stream, fit
 from zoo.truth import Truth
-from zoo.work import Device, Model, augment, decompress, parse
+from zoo.work import Device, Model, augment, burn, decompress, parse
 
 
 def python(truth: Truth, **options: Any) -> None:
@@ -31,7 +32,7 @@ def packed_stream(truth: Truth) -> None:
 
 
 class Pooled(Items):
-    """Samples decoded by two threads of the worker."""
+    """Samples decoded by two threads of their own."""
 
     pool: ThreadPoolExecutor | None = None
 
@@ -40,10 +41,23 @@ class Pooled(Items):
         return list(self.pool.map(self.load, indices))
 
 
-def thread_pool(truth: Truth) -> None:
-    """One worker that only waits for its threads."""
+def thread_pool(truth: Truth, **options: Any) -> None:
+    """A worker, or a training process, that only waits for its threads."""
     data = Pooled(560, Slow(cpu_ms=4, chunk=decompress))
-    fit(truth, DataLoader(data, batch_size=8, num_workers=1), Device(8))
+    fit(truth, DataLoader(data, batch_size=8, **options), Device(8))
+
+
+class Large:
+    """A sample of half a megabyte."""
+
+    def __call__(self, index: int) -> torch.Tensor:
+        burn(0.8, parse)
+        return torch.ones(128 * 1024)
+
+
+def large_batches(truth: Truth) -> None:
+    """One busy worker: handing 4 MB over takes a while, and it makes the next batch meanwhile."""
+    fit(truth, DataLoader(Items(800, Large()), batch_size=8, num_workers=1), Device(2))
 
 
 SPAWNED = {"num_workers": 1, "multiprocessing_context": "spawn"}
@@ -52,5 +66,7 @@ CASES = (
     Case("cpu-python-spawned", python, "starved", "cpu", SPAWNED),
     Case("cpu-numpy", numpy, "starved", "cpu"),
     Case("cpu-packed-stream", packed_stream, "starved", "cpu"),
-    Case("cpu-thread-pool", thread_pool, "starved", "cpu"),
+    Case("cpu-thread-pool", thread_pool, "starved", "cpu", {"num_workers": 1}),
+    Case("cpu-thread-pool-alone", thread_pool, "starved", "cpu"),
+    Case("cpu-large-batches", large_batches, "starved", "cpu"),
 )

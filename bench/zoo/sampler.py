@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,6 +49,22 @@ class WeightedBatches(Sampler[list[int]]):
             yield np.searchsorted(sums, places).tolist()
 
 
+class SortedBatches(Sampler[list[int]]):
+    """Plans all batches of an epoch at once, by the length of their samples."""
+
+    def __init__(self, lengths: int, batches: int) -> None:
+        self.lengths = np.random.default_rng(0).integers(5, 500, lengths).tolist()
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return self.batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order = sorted(range(len(self.lengths)), key=self.lengths.__getitem__)
+        planned = [order[at : at + 8] for at in range(0, len(order), 8)]
+        return iter(planned[: self.batches])
+
+
 def custom(truth: Truth) -> None:
     """In the training process."""
     data = Items(560, Fixed())
@@ -81,9 +98,18 @@ def planned_epochs(truth: Truth) -> None:
     fit(truth, loader, Model(8), epochs=7)
 
 
+def sorted_batches(truth: Truth, **options: Any) -> None:
+    """Workers that stand ready while the epoch is planned."""
+    data = Items(300_000, Fixed())
+    sampler = SortedBatches(len(data), batches=10)
+    fit(truth, DataLoader(data, batch_sampler=sampler, num_workers=2, **options), Model(6), epochs=7)
+
+
 CASES = (
     Case("sampler-custom", custom, "starved", "sampler"),
     Case("sampler-weighted-batches", weighted_batches, "starved", "sampler", quick=True),
     Case("sampler-weighted-epochs", weighted_epochs, "starved", "sampler"),
     Case("sampler-planned-epochs", planned_epochs, "starved", "sampler", quick=True),
+    Case("sampler-sorted-batches", sorted_batches, "starved", "sampler"),
+    Case("sampler-sorted-persistent", sorted_batches, "starved", "sampler", {"persistent_workers": True}),
 )

@@ -2,8 +2,10 @@
 
 A wait runs from *ask* to *got*. The worker that made the batch was, during that time, fetching (this batch
 or ones before it), collating, or done; each stretch is split by the counters recorded around it. What is
-left behind its end is the hand-over. Two things come first: time the training thread itself spent in the
-sampler, and time in which other batches lay finished, and workers idle, only because this one came first.
+left behind its end is the hand-over; but a worker that is hardly ever idle goes on with its next batches
+meanwhile, and nothing else makes training wait. Two things come first: time the training thread itself spent
+in the sampler, and time in which other batches lay finished, and workers idle, only because this one came
+first.
 """
 
 from __future__ import annotations
@@ -64,6 +66,9 @@ def _own_work(batch: Batch, work: Work, available_ns: int) -> Seconds:
 def _workers_time(batch: Batch, made: Made, production: Production, end_ns: int) -> Seconds:
     parts: defaultdict[Cause, float] = defaultdict(float)
     done_ns = min(max(made.work.done_ns, batch.ask_ns), end_ns)
+    if made.worker in production.pacing:
+        # It makes the next batch while this one is handed over: that takes time, and costs none.
+        done_ns = end_ns
     held_ns = _held_back(batch, made, production, done_ns)
     parts[Cause.ORDER] = held_ns / 1e9
     making = _done_during(production.by_worker[made.worker], batch.ask_ns, done_ns)
@@ -168,7 +173,7 @@ def split_fetch(work: Work) -> Seconds:
 
 
 def fetch_cpu_s(work: Work) -> float:
-    """Seconds of one fetch on a CPU, by whichever thread of the worker."""
+    """Seconds of one fetch on a CPU, by whichever thread."""
     wall_s = (work.collate_ns - work.begin_ns) / 1e9
     cpu_s = min(work.cpu_ns / 1e9, wall_s)
     queued_s = min((work.queued_ns or 0) / 1e9, wall_s - cpu_s)
@@ -176,7 +181,7 @@ def fetch_cpu_s(work: Work) -> float:
 
 
 def _helped_s(work: Work, blocked_s: float) -> float:
-    """Seconds in which a fetch only waited for other threads of its worker to compute.
+    """Seconds in which a fetch only waited for other threads of its process to compute.
 
     They may compute beside it, too: unless they were busy for most of the time, it waited for something else.
     """

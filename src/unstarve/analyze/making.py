@@ -8,6 +8,10 @@ from dataclasses import dataclass
 
 from unstarve.model import Process, Received, Sent, Work
 
+_HARDLY_IDLE = 0.75
+"""Busy for this share of the time, a worker loses at most a quarter of it to everything that it waits for."""
+_FEWEST_TO_PACE = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Made:
@@ -29,6 +33,8 @@ class Production:
     by_task: dict[int, Made]
     by_worker: tuple[tuple[Made, ...], ...]
     """Per worker, in the order of the work."""
+    pacing: frozenset[int] = frozenset()
+    """Places of workers that were hardly ever idle: whatever else is done beside them, they set the pace."""
 
 
 def productions(process: Process, all_processes: Sequence[Process]) -> dict[tuple[int, int], Production]:
@@ -75,8 +81,16 @@ def _by_workers(process: Process, all_processes: Sequence[Process]) -> dict[tupl
             works, sents = sorted_out[id(worker)].get(iteration, ([], {}))
             members.append(tuple(Made(place, w, sents.get(w.task), receipts[key].get(w.task)) for w in works))
         by_task = {made.work.task: made for member in members for made in member}
-        found[key] = Production(len(crew.pids), by_task, tuple(members))
+        pacing = frozenset(place for place, works in enumerate(members) if _sets_the_pace(works))
+        found[key] = Production(len(crew.pids), by_task, tuple(members), pacing)
     return found
+
+
+def _sets_the_pace(works: Sequence[Made]) -> bool:
+    if len(works) < _FEWEST_TO_PACE:
+        return False
+    busy_ns = sum(made.work.done_ns - made.work.begin_ns for made in works)
+    return busy_ns >= _HARDLY_IDLE * (works[-1].work.done_ns - works[0].work.begin_ns)
 
 
 def _by_iteration(worker: Process) -> dict[int, tuple[list[Work], dict[int, Sent]]]:

@@ -21,6 +21,7 @@ from torch.utils.data import dataloader as stock
 from torch.utils.data._utils import worker as stock_worker
 
 from unstarve.collect.engine import use_engine
+from unstarve.collect.iterator import draws_samples
 from unstarve.collect.saved import use_saved
 from unstarve.collect.settings import LaunchSettings
 from unstarve.collect.site import call_site
@@ -94,12 +95,14 @@ def _wrap_iterator(cls: type) -> None:
 def _wrap_beginning(cls: type, method: str) -> None:
     """``__init__`` of a new iterator, ``_reset`` of one with persistent workers: an epoch begins."""
     original = getattr(cls, method)
+    draw = _timed_draw(original) if cls is stock._BaseDataLoaderIter else None
 
     @functools.wraps(original)
     def beginning(self: Any, *args: Any, **kwargs: Any) -> Any:
         stack = _making.__dict__.setdefault("stack", [])
         if any(iterator is self for iterator in stack):
-            return original(self, *args, **kwargs)  # a subclass calling its parent's, or a reset in __init__
+            # A subclass calling its parent's, or a reset in __init__.
+            return draw(self, *args, **kwargs) if draw is not None else original(self, *args, **kwargs)
         loader = args[0] if args else kwargs.get("loader")
         _quietly(_import_all)
         mark: Any = None if stack else _quietly(_ask_device)
@@ -123,6 +126,21 @@ def _wrap_beginning(cls: type, method: str) -> None:
     setattr(cls, method, beginning)
 
 
+def _timed_draw(original: Callable[..., Any]) -> Callable[..., Any]:
+    """What torch's base class does to begin an epoch is to ask the sampler for its iterator, which may make
+    all of its batches for that. With workers it does so twice: in ``__init__`` and in the reset behind it.
+    """
+
+    def draw(self: Any, *args: Any, **kwargs: Any) -> Any:
+        begin_ns = time.perf_counter_ns()
+        result = original(self, *args, **kwargs)
+        if _making.stack[-1] is self and draws_samples(self):
+            _making.sampler_ns += time.perf_counter_ns() - begin_ns
+        return result
+
+    return draw
+
+
 def _import_all() -> None:
     """Now, and not in every worker that is forked."""
     from unstarve.collect import inside, worker  # noqa: F401 - imported for their effects
@@ -139,7 +157,7 @@ def _begin_epoch(
     iterator: Any, loader: Any, begin_ns: int, ready_ns: int, mark: Any, *, sampler_ns: int, inside: bool
 ) -> None:
     from unstarve.collect.inside import look_inside
-    from unstarve.collect.iterator import only_samples, worker_pids
+    from unstarve.collect.iterator import worker_pids
     from unstarve.collect.loader import Tap
     from unstarve.collect.recorder import recorder
 
@@ -155,8 +173,6 @@ def _begin_epoch(
         full = getattr(loader, "batch_size", None)
         tap = iterator.__dict__[_TAP] = Tap(owner, number, full, collated=collated)
         look_inside(iterator, tap, owner)
-    if only_samples(iterator):
-        sampler_ns = ready_ns - begin_ns
     tap.begin(loader, begin_ns, ready_ns, sampler_ns=sampler_ns, inside=inside, mark=mark)
     tap.tell_crew(worker_pids(iterator))
 

@@ -19,6 +19,7 @@ from unstarve.collect import opens
 from unstarve.collect.counters import own_counters
 from unstarve.collect.recorder import Recorder
 from unstarve.collect.tensors import count_tensors
+from unstarve.collect.training_helpers import TrainingHelpers
 from unstarve.collect.transforms import wrap_transforms
 from unstarve.collect.waits import Work
 from unstarve.collect.worker_helpers import WorkerHelpers
@@ -50,8 +51,8 @@ class Probe:
         self._batches = 0
         # Where a worker made a batch, what handing it over costs is measured.
         self._weighed = loader == f.NO_LOADER
-        # None in a training process: what its threads compute beside a fetch may be training itself.
-        self._helpers = helpers
+        # What a training process's threads compute beside a fetch may be training itself.
+        self._helpers = TrainingHelpers() if helpers is None else helpers
 
     def fetch(self, original: Callable[[Any, Any], Any], fetcher: Any, index: Any) -> Any:
         """Run torch's own fetch and record what it cost.
@@ -60,7 +61,7 @@ class Probe:
         any other time (torchdata saves the dataset's state from there) finds what torch has put there.
         """
         dataset, collate = fetcher.dataset, fetcher.collate_fn
-        counters, work = own_counters(), self.work
+        counters, work, helpers = own_counters(), self.work, self._helpers
         stand_in = fetcher.__dict__.get(_STAND_IN)  # kept there: the probe must not keep a dataset alive
         if stand_in is None or stand_in.dataset is not dataset or stand_in.collate is not collate:
             stand_in = fetcher.__dict__[_STAND_IN] = _StandIn(fetcher, self)
@@ -72,6 +73,7 @@ class Probe:
         opens.counting = True
         # Between two batches a worker reads no files; a training process may.
         work.begin(counters, work.loader == f.NO_LOADER)
+        helpers.begin()
         fetcher.dataset, fetcher.collate_fn = stand_in.timed_dataset, stand_in.timed_collate
         failed = f.FAILED
         try:
@@ -86,14 +88,14 @@ class Probe:
             try:
                 done_ns = work.done(counters)
                 self._record(done_ns, failed, index)
-                if self._helpers is not None:
-                    self._note_help(self._helpers.computed_ns(done_ns), done_ns)
+                self._note_help(helpers.end(done_ns), done_ns)
             except Exception as error:  # a defect of ours must not hide the user's own exception
                 self.owner.lose(f"the work on batch {work.task}: {error!r}")
 
     def _note_help(self, cpu_ns: int, done_ns: int) -> None:
         if cpu_ns:
-            self.owner.row(f.HELPED, done_ns, (self.work.task, self.work.iteration, cpu_ns))
+            work = self.work
+            self.owner.row(f.HELPED, done_ns, (work.task, work.iteration, cpu_ns, work.loader))
 
     def _collate(self, collate: Callable[[Any], Any], data: Any) -> Any:
         self.work.collate(own_counters())

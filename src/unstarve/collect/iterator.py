@@ -25,10 +25,9 @@ def queue_gauge(iterator: Any) -> tuple[Callable[[], int] | None, int]:
         return None, 0
 
 
-def only_samples(iterator: Any) -> bool:
-    """Whether making it was no more than beginning with the sampler: no workers, no stream to open."""
-    without_workers = getattr(iterator, "_dataset_fetcher", None) is not None
-    return without_workers and getattr(iterator, "_dataset_kind", None) == _MAP_STYLE
+def draws_samples(iterator: Any) -> bool:
+    """Whether there is a sampler to ask; a stream has none, and ranks may first agree on its random seed."""
+    return getattr(iterator, "_dataset_kind", None) == _MAP_STYLE
 
 
 def worker_pids(iterator: Any) -> list[int]:

@@ -21,8 +21,11 @@ class WorkerHelpers:
         self._spent_ns = 0
         self._busy = False
 
-    def computed_ns(self, now_ns: int) -> int:
-        """What they computed since they were asked last; 0 where that is little.
+    def begin(self) -> None:
+        """A fetch begins: whenever they compute, it is for one."""
+
+    def end(self, now_ns: int) -> int:
+        """A fetch is over: what they computed since they were asked last; 0 where that is little.
 
         The clock of a process is not cheap: idle ones are asked now and then, busy ones always.
         """

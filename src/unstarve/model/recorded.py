@@ -100,7 +100,7 @@ class Work(NamedTuple):
     """Files opened by Python code while fetching."""
     failed: bool
     helped_ns: int = 0
-    """What other threads of a worker computed meanwhile: a pool's, say."""
+    """What other threads of its process computed for it meanwhile: a pool's, say."""
 
 
 class Sent(NamedTuple):

@@ -92,9 +92,9 @@ SENT_ROW = struct.Struct("<IIQQQq")
 """task, iteration, put, begin, end, cpu_ns."""
 RECEIVED_ROW = struct.Struct("<HHIIQQQ")
 """loader, flags, epoch, task, arrived, ready, pinned."""
-HELPED_ROW = struct.Struct("<IIQ")
-"""task, iteration, cpu_ns: what a worker's other threads computed while it made that batch. Only where it is
-much; what sends batches is not counted."""
+HELPED_ROW = struct.Struct("<IIQH")
+"""task, iteration, cpu_ns, loader: what other threads of the process computed for that batch while it was
+made. Only where it is much; what sends batches is not counted."""
 
 ROW_KINDS = {
     BATCH: BATCH_ROW,

@@ -312,11 +312,14 @@ EVENT_OF: dict[int, Callable[[tuple[Any, ...]], Any]] = {
 
 
 def _works(stream: Stream) -> tuple[Work, ...]:
-    helped_ns = {(task, iteration): cpu_ns for task, iteration, cpu_ns in stream.rows[f.HELPED]}
+    helped_ns = {
+        (None if loader == f.NO_LOADER else loader, iteration, task): cpu_ns
+        for task, iteration, cpu_ns, loader in stream.rows[f.HELPED]
+    }
     works: tuple[Work, ...] = _events(stream, f.WORK)
     if not helped_ns:
         return works
-    return tuple(w._replace(helped_ns=helped_ns.get((w.task, w.iteration), 0)) for w in works)
+    return tuple(w._replace(helped_ns=helped_ns.get((w.loader, w.iteration, w.task), 0)) for w in works)
 
 
 def _events(stream: Stream, kind: int) -> tuple[Any, ...]:

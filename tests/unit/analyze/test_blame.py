@@ -11,7 +11,10 @@ from unstarve.model import Batch, Cause, Received, Sent, Work
 
 
 def production(
-    *crew: list[Work], sent_ms: float = 0.0, receipts: dict[int, Received] | None = None
+    *crew: list[Work],
+    sent_ms: float = 0.0,
+    receipts: dict[int, Received] | None = None,
+    pacing: frozenset[int] = frozenset(),
 ) -> Production:
     """What workers made, one list of works each; every batch takes `sent_ms` of CPU to send."""
     members = []
@@ -20,7 +23,8 @@ def production(
         members.append(
             tuple(Made(place, w, s, (receipts or {}).get(w.task)) for w, s in zip(works, sents, strict=True))
         )
-    return Production(len(crew), {m.work.task: m for works in members for m in works}, tuple(members))
+    by_task = {m.work.task: m for works in members for m in works}
+    return Production(len(crew), by_task, tuple(members), pacing)
 
 
 def alone(work: Work) -> Production:
@@ -151,6 +155,20 @@ def test_a_training_thread_without_a_core_is_contention() -> None:
     work = work_of(3, 0, cpu_ms=1)
     parts = shares(batch_of(3, 1, 21, wait_queued_ms=15), production([work]))
     assert parts == pytest.approx({Cause.CONTENTION: 15, Cause.HANDOFF: 5})
+
+
+def test_handing_over_costs_nothing_while_the_worker_that_sets_the_pace_goes_on() -> None:
+    works = [work_of(3, 0, cpu_ms=4), work_of(4, 4, blocked_ms=2, collate_ms=2)]
+    batch = batch_of(3, 2, 8, wait_cpu_ms=3)
+    idle = shares(batch, production(works, sent_ms=1))
+    assert idle == pytest.approx({Cause.CPU: 2, Cause.HANDOFF: 4})
+    paced = shares(batch, production(works, sent_ms=1, pacing=frozenset([0])))
+    assert paced == pytest.approx({Cause.CPU: 2, Cause.REMOTE: 2, Cause.COLLATE: 2})
+
+
+def test_what_a_worker_that_sets_the_pace_did_not_work_is_the_hand_over() -> None:
+    parts = shares(batch_of(3, 2, 8), production([work_of(3, 0, cpu_ms=4)], pacing=frozenset([0])))
+    assert parts == pytest.approx({Cause.CPU: 2, Cause.HANDOFF: 4})
 
 
 def test_order_is_blamed_when_later_batches_lie_ready_and_their_workers_idle() -> None:

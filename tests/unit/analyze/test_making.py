@@ -55,6 +55,15 @@ def test_each_worker_of_a_crew_brings_what_it_made_and_sent() -> None:
     assert made.by_task[2].sent.task == 2
 
 
+def test_workers_that_are_hardly_ever_idle_set_the_pace() -> None:
+    process = trainer(Crew(0, 0, (11, 12, 13)))
+    busy = worker(11, *(work_of(task, 10 * task, cpu_ms=6, collate_ms=2) for task in range(6)))
+    lazy = worker(12, *(work_of(task, 10 * task, cpu_ms=6) for task in range(6, 12)))
+    new = worker(13, work_of(12, 0, cpu_ms=9), work_of(13, 10, cpu_ms=9))
+    made = productions(process, [process, busy, lazy, new])[0, 0]
+    assert made.pacing == {0}
+
+
 def test_persistent_workers_are_told_apart_by_how_often_they_started_over() -> None:
     process = trainer(Crew(0, 0, (11,)), Crew(0, 1, (11,)))
     again = work_of(0, 1000, iteration=1, cpu_ms=5)

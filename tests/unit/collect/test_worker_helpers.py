@@ -10,6 +10,7 @@ from torch.utils.data._utils.fetch import _MapDatasetFetcher
 from unstarve.collect.fetching import Probe
 from unstarve.collect.recorder import Recorder
 from unstarve.collect.settings import LaunchSettings
+from unstarve.collect.training_helpers import TrainingHelpers
 from unstarve.collect.worker_helpers import WorkerHelpers
 from unstarve.model import Process
 from unstarve.record import format as f
@@ -40,43 +41,51 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def test_what_they_computed_since_they_were_asked_is_told_where_it_is_much(clock: Clock) -> None:
     helpers = WorkerHelpers()
-    assert helpers.computed_ns(100 * MS) == 0  # when that was is not known
+    assert helpers.end(100 * MS) == 0  # when that was is not known
     clock.others_ns += 7 * MS
-    assert helpers.computed_ns(120 * MS) == 7 * MS
+    assert helpers.end(120 * MS) == 7 * MS
     clock.others_ns += MS
-    assert helpers.computed_ns(140 * MS) == 0
+    assert helpers.end(140 * MS) == 0
 
 
 def test_idle_ones_are_asked_now_and_then_busy_ones_always(clock: Clock) -> None:
     helpers = WorkerHelpers()
     for now_ns in range(100 * MS, 121 * MS, MS):
-        helpers.computed_ns(now_ns)
+        helpers.end(now_ns)
     assert clock.asked == 5
     clock.others_ns += 4 * MS
-    assert helpers.computed_ns(126 * MS) == 4 * MS
+    assert helpers.end(126 * MS) == 4 * MS
     clock.others_ns += MS // 2
-    assert helpers.computed_ns(127 * MS) == MS // 2
-    assert helpers.computed_ns(128 * MS) == 0
-    assert helpers.computed_ns(129 * MS) == 0
+    assert helpers.end(127 * MS) == MS // 2
+    assert helpers.end(128 * MS) == 0
+    assert helpers.end(129 * MS) == 0
     assert clock.asked == 8
 
 
 def test_sending_batches_is_not_their_work(clock: Clock) -> None:
     helpers = WorkerHelpers()
-    helpers.computed_ns(100 * MS)
+    helpers.end(100 * MS)
     helpers.sending = True
     clock.others_ns += 9 * MS
-    assert helpers.computed_ns(120 * MS) == 0  # part of it is that, nobody knows how much
+    assert helpers.end(120 * MS) == 0  # part of it is that, nobody knows how much
     helpers.sending, helpers.sent_cpu_ns = False, 9 * MS
-    assert helpers.computed_ns(140 * MS) == 0
+    assert helpers.end(140 * MS) == 0
     clock.others_ns += 5 * MS
-    assert helpers.computed_ns(160 * MS) == 5 * MS
+    assert helpers.end(160 * MS) == 5 * MS
 
 
 def test_it_is_told_with_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(WorkerHelpers, "computed_ns", lambda _self, _now: 7 * MS)
+    monkeypatch.setattr(WorkerHelpers, "end", lambda _self, _now: 7 * MS)
     assert [work.helped_ns for work in made(tmp_path, f.NO_LOADER, WorkerHelpers()).works] == [7 * MS]
-    assert [work.helped_ns for work in made(tmp_path, 0, None).works] == [0]
+
+
+def test_those_of_a_training_process_are_told_by_loader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TrainingHelpers, "end", lambda _self, _now: 7 * MS)
+    process = made(tmp_path, 3, None)
+    assert [(work.loader, work.helped_ns) for work in process.works] == [(3, 7 * MS)]
+    assert process.lost == ()
 
 
 def recorder(folder: Path) -> Recorder:

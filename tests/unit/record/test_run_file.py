@@ -257,6 +257,17 @@ def test_what_a_workers_other_threads_computed_comes_back(tmp_path: Path) -> Non
     assert back.works == works
 
 
+def test_help_is_told_apart_by_loader(tmp_path: Path) -> None:
+    works = (
+        work_of(0, 0, loader=0, helped_ms=8),
+        work_of(0, 5, loader=1),
+        work_of(0, 9, loader=2, helped_ms=3),
+    )
+    process = dataclasses.replace(FakeTraining().process(), works=works)
+    (back,) = read_run(write_run(tmp_path / "helped.unstarve", run_of(process))).processes
+    assert back.works == works
+
+
 @pytest.mark.parametrize("made", [large_run(40, 3), slow_loading_run(workers=2)])
 def test_a_whole_run_of_a_loader_and_its_workers_comes_back(tmp_path: Path, made: Run) -> None:
     back = read_run(write_run(tmp_path / "whole.unstarve", made))
