@@ -43,6 +43,19 @@ void gather(const Source &source, const Index &index, const Out &out, unsigned t
     unstarve::gather(rows, index.data(), index.shape(0), static_cast<std::byte *>(out.data()), threads);
 }
 
+void gather_at(const Source &memory, const Index &starts, const Out &out) {
+    if (memory.ndim() != 1 || memory.itemsize() != 1 || out.ndim() == 0) {
+        throw nb::value_error("memory must be bytes in one dimension, and out needs at least one");
+    }
+    const std::size_t bytes = row_bytes(out);
+    if (out.shape(0) != starts.shape(0) || bytes == 0 || bytes > memory.shape(0)) {
+        throw nb::value_error("out does not have one row, shorter than memory, for each start");
+    }
+    const unstarve::Rows rows{static_cast<const std::byte *>(memory.data()), memory.shape(0) - bytes + 1, bytes, 1};
+    const nb::gil_scoped_release unlocked;
+    unstarve::gather(rows, starts.data(), starts.shape(0), static_cast<std::byte *>(out.data()), 1);
+}
+
 }  // namespace
 
 NB_MODULE(_native, module) {
@@ -50,6 +63,8 @@ NB_MODULE(_native, module) {
     module.def("gather", &gather, "source"_a.noconvert(), "index"_a.noconvert(), "out"_a.noconvert(),
                "threads"_a = 0,
                "Copy rows of source at int64 indices into out; all C-contiguous and on the CPU.");
+    module.def("gather_at", &gather_at, "memory"_a.noconvert(), "starts"_a.noconvert(), "out"_a.noconvert(),
+               "Copy what begins at each of the starts in memory into its row of out, on the calling thread.");
     bind_columns(module);
     bind_formats(module);
     bind_images(module);

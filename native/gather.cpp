@@ -57,7 +57,7 @@ void check_bounds(const std::int64_t *index, std::size_t index_count, std::size_
 const std::byte *row_at(Rows source, std::int64_t at) {
     const std::size_t row = static_cast<std::size_t>(at) + (at < 0 ? source.count : 0);
     // Already checked; but without the GIL another thread may have changed the index since.
-    return source.data + std::min(row, source.count - 1) * source.row_bytes;
+    return source.data + std::min(row, source.count - 1) * source.step_bytes;
 }
 
 // Rows lie anywhere: the processor cannot guess the next one, but can be told. Long rows it follows by itself
@@ -78,7 +78,9 @@ void announce(const std::byte *row, std::size_t row_bytes) {
 // instead of a call, and the processor has several of them under way by itself.
 template <std::size_t fixed_bytes>
 void copy_rows(Rows source, const std::int64_t *index, std::size_t index_count, std::byte *out) {
-    const Rows rows{source.data, source.count, fixed_bytes != 0 ? fixed_bytes : source.row_bytes};
+    const std::size_t row_bytes = fixed_bytes != 0 ? fixed_bytes : source.row_bytes;
+    const bool is_dense = source.step_bytes == source.row_bytes;
+    const Rows rows{source.data, source.count, row_bytes, is_dense ? row_bytes : source.step_bytes};
     constexpr std::size_t ahead = 4;
     for (std::size_t i = 0; i < index_count; ++i) {
         if (fixed_bytes == 0 && i + ahead < index_count) {
@@ -129,7 +131,8 @@ void gather(Rows source, const std::int64_t *index, std::size_t index_count, std
             unsigned threads) {
     const std::size_t row_bytes = source.row_bytes;
     const std::size_t total_bytes = index_count * row_bytes;
-    if (overlap(source.data, source.count * row_bytes, out, total_bytes)) {
+    const std::size_t source_bytes = source.count == 0 ? 0 : (source.count - 1) * source.step_bytes + row_bytes;
+    if (overlap(source.data, source_bytes, out, total_bytes)) {
         throw std::invalid_argument("out overlaps source: gather into a buffer of its own");
     }
     if (overlap(reinterpret_cast<const std::byte *>(index), index_count * sizeof *index, out, total_bytes)) {

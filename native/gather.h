@@ -11,6 +11,7 @@ struct Rows {
     const std::byte *data;
     std::size_t count;
     std::size_t row_bytes;
+    std::size_t step_bytes = row_bytes;  // from one row to the next; if smaller, they overlap
 };
 
 // Copies source row index[i] to row i of `out`, which has room for `index_count` rows.

@@ -20,6 +20,9 @@ namespace {
 constexpr unsigned default_waiting_threads = 16;
 constexpr unsigned default_depth = 32;
 
+// However many callers share the depth: each has to keep storage busy while the others hand over what they read.
+constexpr unsigned least_depth = 8;
+
 // Threads that copy: a few cores saturate the memory bus, and the others have a model to train.
 constexpr unsigned max_copying_threads = 4;
 
@@ -27,6 +30,12 @@ unsigned copying_threads(unsigned callers_now, unsigned allowed) {
     static const unsigned cores = std::clamp(std::thread::hardware_concurrency(), 1u, max_copying_threads);
     const unsigned share = std::max(cores / callers_now, 1u);
     return allowed == 0 ? share : std::min(share, allowed);
+}
+
+// Reads of all callers queue at the same device: what one adds beyond the depth only waits there, and pushes the
+// others' bounce memory out of the CPU's caches.
+unsigned depth_of_one(unsigned callers_now, unsigned depth) {
+    return std::min(std::max(depth / callers_now, least_depth), depth);
 }
 
 unsigned no_more_than(std::size_t pieces, unsigned threads) {
@@ -112,9 +121,10 @@ std::vector<std::size_t> read_runs(const std::vector<Read> &reads, const std::ve
 }
 
 std::vector<std::size_t> read_directly(const std::vector<Read> &reads, const std::vector<Run> &runs, How how,
-                                       unsigned copying, Failures &failures, Report &report) {
+                                       unsigned callers_now, unsigned copying, Failures &failures,
+                                       Report &report) {
     DirectWork work{reads, runs, failures};
-    const unsigned depth = how.depth == 0 ? default_depth : how.depth;
+    const unsigned depth = depth_of_one(callers_now, how.depth == 0 ? default_depth : how.depth);
     const bool queued = how.uring && uring_allowed();
     // A thread with a queue waits for all of its reads at once; without one, each waits for a single read.
     const unsigned threads = no_more_than(runs.size(), queued ? std::min(copying, depth) : depth);
@@ -140,7 +150,7 @@ Report read_all(const std::vector<Read> &reads, How how) {
     std::vector<std::size_t> left(runs.size());
     std::iota(left.begin(), left.end(), std::size_t{0});
     if (how.direct) {
-        left = read_directly(reads, runs, how, copying, failures, report);
+        left = read_directly(reads, runs, how, caller.callers(), copying, failures, report);
     }
     left = read_runs(reads, runs, left, Patience::none, copying, failures);
     read_runs(reads, runs, left, Patience::any, waiting, failures);

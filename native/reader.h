@@ -35,7 +35,7 @@ struct Failure {
 
 struct How {
     bool direct = false;   // past the page cache, with aligned bounce buffers where the destination is not
-    unsigned depth = 0;    // direct reads in flight; 0 chooses
+    unsigned depth = 0;    // direct reads in flight, shared by callers; 0 chooses
     unsigned threads = 0;  // most threads to use, the caller's included; 0 chooses
     bool uring = true;     // false: threads that wait, even where the kernel has a queue
 };

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -89,6 +90,19 @@ void refuses_what_lies_outside() {
     }
 }
 
+void rows_may_overlap_in_the_source() {
+    for (const std::size_t row_bytes : {1, 4, 16, 100, 4096}) {
+        const std::vector<std::byte> source = rows_of(3, row_bytes);
+        const std::vector<std::int64_t> starts{0, static_cast<std::int64_t>(2 * row_bytes), 1};
+        std::vector<std::byte> out(starts.size() * row_bytes);
+        unstarve::gather({source.data(), source.size() - row_bytes + 1, row_bytes, 1}, starts.data(), starts.size(),
+                         out.data(), 1);
+        for (std::size_t i = 0; i < starts.size(); ++i) {
+            CHECK(std::memcmp(out.data() + i * row_bytes, source.data() + starts[i], row_bytes) == 0);
+        }
+    }
+}
+
 void several_callers_share_a_source() {
     std::vector<std::thread> callers;
     for (const std::size_t row_bytes : {100, 4096, 1 << 16, 1 << 16}) {
@@ -112,5 +126,6 @@ int main() {
     a_child_has_threads_of_its_own();
 #endif
     refuses_what_lies_outside();
+    rows_may_overlap_in_the_source();
     several_callers_share_a_source();
 }

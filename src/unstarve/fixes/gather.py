@@ -76,6 +76,20 @@ def gather(source: Any, index: Index, out: Any = None, *, threads: int = 0) -> A
     return out
 
 
+def gather_at(memory: NDArray[np.uint8], starts: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
+    """Copy bytes of `memory` from each of `starts` on into a row of `out`, by the calling thread.
+
+    All are C-contiguous; `out` has a row for each start. Raises IndexError for a row that would leave memory.
+    """
+    compiled = native()
+    if not out.size:
+        return
+    if compiled is not None:
+        compiled.gather_at(memory, starts, out)
+        return
+    _take(np.lib.stride_tricks.sliding_window_view(memory, out.shape[1]), starts, out)
+
+
 def _take(rows: Array, positions: NDArray[np.int64], batch: Array) -> None:
     """Do what the compiled function does, in Python."""
     count = len(rows)

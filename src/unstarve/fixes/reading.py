@@ -101,9 +101,9 @@ def read_plan(
     """Read every row of the plan into its buffer, and say what failed.
 
     `outs` are writable, C-contiguous CPU arrays or tensors. `direct` reads past the page cache (O_DIRECT);
-    `depth` is how many direct reads are in flight and `threads` how many threads read; 0 chooses. A
-    descriptor is read as it was opened. Neighbouring rows with the same path share one open. Raises
-    ValueError for a row that points outside its buffer.
+    `depth` is how many direct reads are in flight, those of other threads' calls included, and `threads` how
+    many threads read; 0 chooses. A descriptor is read as it was opened. Neighbouring rows with the same path
+    share one open. Raises ValueError for a row that points outside its buffer.
     """
     block = b"" if names is None else names.block
     memory = [_memory_of(out) for out in outs]

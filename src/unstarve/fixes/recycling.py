@@ -21,11 +21,14 @@ from numpy.typing import NDArray
 _WORTH_BYTES = 256 << 10  # smaller blocks stay with the C library
 _HUGE_BYTES = 4 << 20  # from here on huge pages waste little
 _HUGE_PAGE_BYTES = 2 << 20  # on most machines
+_IDLE_BYTES = 256 << 20  # more is not worth the page faults that it saves
 _SIZES = 8  # of blocks; a program with more would keep memory for batches that do not come again
 
 
 class Recycled:
     """Allocates batch memory, page-aligned; keeps at most `most` blocks of a size that nobody holds.
+
+    Large ones are fewer: those of a size, but for one, take no more than `_IDLE_BYTES`.
 
     No lock: blocks come back wherever the last reference to a batch is dropped, even in here.
     """
@@ -41,7 +44,8 @@ class Recycled:
             return torch.empty(tuple(shape), dtype=dtype)
         if len(self._free) > _SIZES:
             self._free.clear()
-        free = self._free.setdefault(size_bytes, deque(maxlen=self._most))
+        most = min(self._most, max(1, _IDLE_BYTES // size_bytes))
+        free = self._free.setdefault(size_bytes, deque(maxlen=most))
         try:
             block = free.pop()  # the last one used: parts of it may be in the CPU's cache
         except IndexError:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from unstarve.fixes import gather as gather_module
-from unstarve.fixes.gather import gather
+from unstarve.fixes.gather import gather, gather_at
 from unstarve.native import native, why_not_native
 
 needs_native = pytest.mark.skipif(native() is None, reason=f"native gather: {why_not_native()}")
@@ -304,3 +304,20 @@ def test_numpy_users_do_not_pay_for_torch(implementation: str) -> None:
     )
     environment = dict(os.environ, UNSTARVE_NATIVE="1" if implementation == "native" else "0")
     subprocess.run([sys.executable, "-c", script], check=True, env=environment)
+
+
+@pytest.mark.parametrize("row_bytes", [0, 1, 3, 4, 8, 100, 5000])
+def test_rows_may_start_anywhere_in_memory(row_bytes: int) -> None:
+    memory = np.random.default_rng(0).integers(0, 256, 9000, np.uint8)
+    starts = np.array([17, 0, 9000 - row_bytes, 17, 1])
+    out = np.empty((5, row_bytes), np.uint8)
+    gather_at(memory, starts, out)
+    assert [row.tobytes() for row in out] == [memory[at : at + row_bytes].tobytes() for at in starts]
+
+
+@pytest.mark.parametrize("start", [9000 - 99, 2**62])
+def test_a_row_that_would_leave_memory_is_refused(start: int) -> None:
+    out = np.zeros((1, 100), np.uint8)
+    with pytest.raises(IndexError, match="out of bounds"):
+        gather_at(np.ones(9000, np.uint8), np.array([start]), out)
+    assert not out.any()

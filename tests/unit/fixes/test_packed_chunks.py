@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, default_collate
 from packed_samples import images, mixed, ragged, same
 from unstarve import ChunkShuffleSampler, PackedDataset, PackedWriter
 from unstarve.errors import DataFileError, UsageError
+from unstarve.fixes.packed import ahead
 from unstarve.fixes.packed.file import PackedFile
 from unstarve.fixes.page_cache import evict, residency
 
@@ -144,6 +145,14 @@ def test_chunks_are_read_whole_and_ahead(tmp_path: Path, monkeypatch: pytest.Mon
     assert sum(reads) <= 8  # two chunks in each of four windows, and nothing twice or sample by sample
 
 
+def test_a_window_is_read_in_parts(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, samples = case
+    monkeypatch.setattr(ahead, "_PART_BYTES", 4096)
+    dataset = opened(path, "direct")
+    order = list(dataset.chunk_sampler(chunk=8, window=3))
+    assert same(list(dataset.__getitems__(order)), [samples[i] for i in order])
+
+
 def test_memory_of_used_chunks_is_used_again(tmp_path: Path) -> None:
     with PackedWriter(tmp_path / "a") as writer:
         for sample in images(256, 2000):
@@ -153,7 +162,7 @@ def test_memory_of_used_chunks_is_used_again(tmp_path: Path) -> None:
     for _ in DataLoader(dataset, batch_size=4, sampler=dataset.chunk_sampler(chunk=8, window=2)):
         assert dataset._ahead is not None
         assert len(dataset._ahead._loads) <= 3
-        seen.update(id(load.result().memory) for load in dataset._ahead._loads.values())
+        seen.update(id(loaded.memory) for loaded in list(dataset._ahead._loads.values()))
     assert len(seen) <= 4
 
 

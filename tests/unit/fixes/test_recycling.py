@@ -8,6 +8,7 @@ import threading
 import pytest
 import torch
 
+from unstarve.fixes import recycling
 from unstarve.fixes.buffers import empty_batch, use_allocator, use_allocator_in_thread
 from unstarve.fixes.recycling import Recycled, fresh_memory
 
@@ -59,6 +60,15 @@ def test_memory_of_sizes_that_do_not_come_again_is_let_go() -> None:
     for rows in range(300, 330):
         allocate((rows, 1000), torch.float32)
     assert len(allocate._free) < 12
+
+
+def test_of_large_memory_less_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    allocate = Recycled(8)
+    monkeypatch.setattr(recycling, "_IDLE_BYTES", 1_000_000)
+    for rows, kept in ((100, 2), (300, 1)):
+        batches = [allocate((rows, 1000), torch.float32) for _ in range(4)]
+        del batches
+        assert len(allocate._free[rows * 4000]) == kept
 
 
 def test_a_training_loop_gets_the_same_two_blocks() -> None:

@@ -424,3 +424,15 @@ def test_with_a_device_batches_are_pinned(workers: int) -> None:
         assert values.is_pinned()
         assert labels.is_pinned()
         assert values[:, 0].tolist() == labels.tolist()
+
+
+class Wide(Rows):
+    def read_batch(self, indices: Sequence[int]) -> Any:
+        return empty_batch((len(indices), 100_000), torch.float32)
+
+
+def test_an_epoch_begins_in_the_memory_of_the_one_before() -> None:
+    loader = ours(Wide(), batch_size=1, num_workers=2)
+    assert sum(1 for _ in loader) == COUNT
+    kept = {block.ctypes.data for free in threads._memories[loader]._free.values() for block in free}
+    assert kept & {batch.data_ptr() for batch in loader}

@@ -37,6 +37,9 @@ STAND_IN = "_unstarve_stand_in"
 _paces: weakref.WeakKeyDictionary[DataLoader[Any], Pace] = weakref.WeakKeyDictionary()
 """What was learned in earlier epochs of loaders without workers."""
 
+_memories: weakref.WeakKeyDictionary[Any, Recycled] = weakref.WeakKeyDictionary()
+"""The batch memory of loaders: an epoch begins with what the one before has left."""
+
 
 def why_not(loader: DataLoader[Any]) -> str | None:
     """Say why threads cannot give this loader's batches, or would be slower than processes."""
@@ -122,7 +125,8 @@ class Threads(torch_loader._BaseDataLoaderIter):
         self._asked = 0
         self._read = read
         self._pins = self._pin_memory
-        make, begin = _in_pinned_memory(read) if self._pins else _in_recycled_memory(read, self._most_ahead)
+        memory = _memories.setdefault(loader, Recycled(self._most_ahead + 2))
+        make, begin = _in_pinned_memory(read) if self._pins else _in_recycled_memory(read, memory)
         count = workers or THREADS
         self._reading = ReadingAhead(
             count, make, _with_streams(begin, int(self._base_seed), count), in_turn=draws_of(source)
@@ -223,9 +227,9 @@ def _with_streams(begin: _Begin, base_seed: int, count: int) -> Callable[[int], 
     return begin_with_stream
 
 
-def _in_recycled_memory(read: _Read, ahead: int) -> tuple[_Read, _Begin]:
+def _in_recycled_memory(read: _Read, memory: Recycled) -> tuple[_Read, _Begin]:
     """Return what makes a batch, and what a thread does first: choose the memory that batches are made in."""
-    return read, functools.partial(use_allocator_in_thread, Recycled(ahead + 2))
+    return read, functools.partial(use_allocator_in_thread, memory)
 
 
 def _in_pinned_memory(read: _Read) -> tuple[_Read, _Begin]:

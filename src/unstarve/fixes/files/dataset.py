@@ -153,6 +153,8 @@ class TensorFileDataset(Dataset[Any]):
         if given.dtype.kind not in "iu" and len(given):
             given = np.array([operator.index(index) for index in indices])
         positions = given.astype(np.int64).reshape(-1)
+        if len(positions) and positions.view(np.uint64).max() < len(self):  # as almost always
+            return positions if self._order is None else self._order[positions]
         bad = (positions < -len(self)) | (positions >= len(self))
         if bad.any():
             raise IndexError(f"index {positions[bad][0]} is out of range for {len(self)} files")

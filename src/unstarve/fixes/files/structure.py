@@ -41,6 +41,11 @@ class Structure:
     leaves: tuple[Leaf, ...]
     tree: Any
 
+    @functools.cached_property
+    def tensor_columns(self) -> NDArray[np.int64]:
+        """Which of the leaves are tensors."""
+        return np.array([at for at, leaf in enumerate(self.leaves) if leaf.dtype], np.int64)
+
     def sample(self, values: Sequence[Any]) -> Any:
         """Return the sample that has these values as its leaves."""
         return _build(self.tree, iter(values), tuple)

@@ -46,6 +46,7 @@ class TensorFiles:
         self.table = table
         self._how = how
         self._fits: bool | None = None
+        self._patterns: dict[int, Plan] = {}
         self.last: Outcome | None = None
         """How the last reading went."""
 
@@ -65,7 +66,8 @@ class TensorFiles:
             values = _batch_memory(structure, rows, allocate)
             outs = [value for leaf, value in zip(structure.leaves, values, strict=True) if leaf.dtype]
             plan = self._batch_plan(structure, indices, rows)
-            if self._read(plan, outs, np.repeat(indices, len(outs)), is_last):
+            files = indices if len(outs) == 1 else np.repeat(indices, len(outs))
+            if self._read(plan, outs, files, is_last):
                 break
         return values
 
@@ -97,17 +99,20 @@ class TensorFiles:
         return f"through the page cache{refused}"
 
     def _batch_plan(self, structure: Structure, indices: NDArray[np.int64], rows: Rows) -> Plan:
-        leaves = [(at, leaf.size_bytes) for at, leaf in enumerate(structure.leaves) if leaf.dtype]
-        plan = blank_plan(len(indices) * len(leaves)).reshape(len(indices), len(leaves), reading.COLUMNS)
-        plan[:, :, reading.PATH] = self.table.names.starts[indices, np.newaxis]
-        plan[:, :, reading.SIZE] = rows[:, SIZE, np.newaxis]
-        plan[:, :, reading.MTIME] = rows[:, MTIME, np.newaxis]
-        for out, (at, size_bytes) in enumerate(leaves):
-            plan[:, out, reading.OFFSET] = rows[:, COLUMNS + at]
-            plan[:, out, reading.LENGTH] = size_bytes
-            plan[:, out, reading.OUT] = out
-            plan[:, out, reading.TO] = np.arange(len(indices)) * size_bytes
+        plan = self._pattern(structure, len(indices)).copy()
+        plan[:, :, reading.PATH] = self.table.names.starts[indices][:, np.newaxis]
+        plan[:, :, reading.SIZE : reading.MTIME + 1] = rows[:, np.newaxis, SIZE : MTIME + 1]
+        plan[:, :, reading.OFFSET] = rows[:, COLUMNS:].take(structure.tensor_columns, axis=1)
         return plan.reshape(-1, reading.COLUMNS)
+
+    def _pattern(self, structure: Structure, count: int) -> Plan:
+        """What the plans of all batches of `count` files have in common; one or two sizes are remembered."""
+        pattern = self._patterns.get(count)
+        if pattern is None:
+            if len(self._patterns) > 1:
+                self._patterns.clear()
+            pattern = self._patterns[count] = _batch_pattern(structure, count)
+        return pattern
 
     def _sample_plan(self, entry: Entry, index: int, outs: list[torch.Tensor]) -> Plan:
         """Plan to read one file into memory of its own, which is added to `outs`."""
@@ -179,6 +184,16 @@ class TensorFiles:
             return Path(self.table.path(0)).stat().st_dev
         except OSError:
             return 0
+
+
+def _batch_pattern(structure: Structure, count: int) -> Plan:
+    """Return what the plans of all batches of `count` files have in common: by file, then by tensor."""
+    sizes = np.array([structure.leaves[at].size_bytes for at in structure.tensor_columns], np.int64)
+    plan = blank_plan(count * len(sizes)).reshape(count, len(sizes), reading.COLUMNS)
+    plan[:, :, reading.LENGTH] = sizes
+    plan[:, :, reading.OUT] = np.arange(len(sizes))
+    plan[:, :, reading.TO] = np.arange(count)[:, np.newaxis] * sizes
+    return plan
 
 
 def _batch_memory(structure: Structure, rows: Rows, allocate: Allocate) -> list[torch.Tensor]:

@@ -92,7 +92,7 @@ class Access:
 
         `way` is pread or direct. DataFileError where the file has become shorter, OSError from the storage.
         """
-        offsets, size_bytes, to = _pieces(offsets, size_bytes, to)
+        offsets, size_bytes, to = pieces(offsets, size_bytes, to)
         if way == "pread" and self.warming is not None:
             self.warming.demand(int(size_bytes.sum()))
         plan = blank_plan(len(offsets))
@@ -136,8 +136,8 @@ def neighbours(offsets: Offsets, size_bytes: Offsets, to: Offsets) -> tuple[Offs
     return offsets[first], ends[last] - offsets[first], to[first]
 
 
-def _pieces(offsets: Offsets, size_bytes: Offsets, to: Offsets) -> tuple[Offsets, Offsets, Offsets]:
-    """Cut long stretches, at blocks of the storage."""
+def pieces(offsets: Offsets, size_bytes: Offsets, to: Offsets) -> tuple[Offsets, Offsets, Offsets]:
+    """Cut long stretches, at blocks of the storage; make one of those that follow each other first."""
     offsets, size_bytes, to = neighbours(offsets, size_bytes, to)
     if not len(size_bytes) or int(size_bytes.max()) <= _PIECE_BYTES:
         return offsets, size_bytes, to

@@ -1,8 +1,11 @@
 """Whole chunks, read before their samples are asked for.
 
 A sampler that visits chunks tells the order (an itinerary); from then on the chunks of a group are read with
-long sequential reads by a thread, one group ahead of the one in use. Past the page cache, they are read into
+long sequential reads by threads, one group ahead of the one in use. Past the page cache, they are read into
 memory of our own and batches are copied out of it; through the page cache, the kernel is told to read them.
+
+A group is read part by part, and the next part, also that of the next group, is on its way before one is
+there: storage never waits for Python.
 """
 
 from __future__ import annotations
@@ -14,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from unstarve.fixes.gather import gather
-from unstarve.fixes.packed.access import Access
+from unstarve.fixes.gather import gather, gather_at
+from unstarve.fixes.packed.access import Access, Offsets, pieces
 from unstarve.fixes.packed.contents import Contents
 from unstarve.fixes.packed.file import Memory
 from unstarve.fixes.packed.format import BLOCK_BYTES
@@ -26,6 +29,10 @@ from unstarve.fixes.recycling import fresh_memory
 _GROUPS_AHEAD = 1
 _MOST_GROUPS = 4
 """Groups in memory at most; what is asked for beyond is read for itself."""
+
+_PART_BYTES = 16 << 20
+"""Read by one call: many long reads at once."""
+_PARTS_AT_ONCE = 2
 
 _SLACK = 8
 """An eighth more: groups of as many samples differ by a few blocks, and use each other's memory."""
@@ -47,8 +54,8 @@ class Ahead:
         for number, group in enumerate(itinerary.groups):
             self._group_of_chunk[group] = number
         self._lock = threading.Lock()
-        self._thread: ThreadPoolExecutor | None = None
-        self._loads: dict[int, Future[Loaded]] = {}
+        self._threads: ThreadPoolExecutor | None = None
+        self._loads: dict[int, Loaded] = {}
         self._left: dict[int, int] = {}  # samples that were not yet copied out, by group
         self._users: dict[int, int] = {}  # threads that copy right now
         self._next = 0  # the first group that was not yet begun
@@ -84,9 +91,9 @@ class Ahead:
 
     def close(self) -> list[Memory]:
         """Read no further, and leave the memory that is not in use to another."""
-        if self._thread is None or self._pid != os.getpid():
+        if self._threads is None or self._pid != os.getpid():
             return []
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             spare, self._spare = self._spare, []
             return spare
@@ -94,30 +101,32 @@ class Ahead:
     def _loaded(self, group: int) -> Loaded | None:
         self._begin(group, self._load)
         with self._lock:
-            load = self._loads.get(group)
-            if load is None:
+            loaded = self._loads.get(group)
+            if loaded is None:
                 return None
             self._users[group] += 1
-        return load.result()
+        loaded.wait()
+        return loaded
 
     def _begin(self, group: int, how: Any) -> None:
         """Begin all groups up to this one and those ahead of it."""
         with self._lock:
             last = min(group + _GROUPS_AHEAD, len(self._itinerary.groups) - 1)
             while self._next <= last and len(self._loads) < _MOST_GROUPS:
-                if self._thread is None:
-                    self._thread = ThreadPoolExecutor(1, thread_name_prefix="unstarve-chunks")
-                how(self._next, self._itinerary.samples(self._next), self._thread)
+                if self._threads is None:
+                    self._threads = ThreadPoolExecutor(_PARTS_AT_ONCE, thread_name_prefix="unstarve-chunks")
+                how(self._next, self._itinerary.samples(self._next), self._threads)
                 self._next += 1
 
-    def _load(self, group: int, samples: Numbers, thread: ThreadPoolExecutor) -> None:
+    def _load(self, group: int, samples: Numbers, threads: ThreadPoolExecutor) -> None:
         self._left[group] = len(samples)
         self._users[group] = 0
         spare = self._spare.pop() if self._spare else None
-        self._loads[group] = thread.submit(Loaded, group, samples, self._contents, self._access, spare)
+        self._loads[group] = Loaded(group, samples, self._contents, self._access, spare)
+        self._loads[group].begin(threads)
 
-    def _advise(self, group: int, samples: Numbers, thread: ThreadPoolExecutor) -> None:
-        thread.submit(advise, self._contents, self._access, samples)
+    def _advise(self, group: int, samples: Numbers, threads: ThreadPoolExecutor) -> None:
+        threads.submit(advise, self._contents, self._access, samples)
 
 
 def advise(contents: Contents, access: Access, samples: Numbers) -> None:
@@ -153,7 +162,7 @@ def _runs(numbers: Numbers) -> tuple[Numbers, Numbers]:
 
 
 class Loaded:
-    """All samples of a group in memory, read past the page cache: a source of their bytes."""
+    """All samples of a group in memory, read past the page cache: a source of their bytes after `wait`."""
 
     def __init__(
         self, group: int, samples: Numbers, contents: Contents, access: Access, spare: Memory | None
@@ -161,7 +170,6 @@ class Loaded:
         self.group = group
         self._file = contents.file
         self._access = access
-        self._file.check_size()
         offsets, sizes = _stretches(contents, access, samples)
         order = np.argsort(offsets)
         # Whole blocks, at blocks of the memory: storage writes into it without a copy in between.
@@ -173,8 +181,25 @@ class Loaded:
         if spare is None or spare.size < size_bytes:
             spare = fresh_memory(size_bytes + size_bytes // _SLACK)
         self.memory = spare
-        lengths = np.minimum(ends, self._file.size_bytes) - self._starts
-        access.fetch(self._starts, lengths, self.memory, self._slots, "direct")
+        self._lengths = np.minimum(ends, self._file.size_bytes) - self._starts
+        self._parts: list[Future[None]] = []
+
+    def begin(self, threads: ThreadPoolExecutor) -> None:
+        """Have all of it read, in order."""
+        offsets, sizes, to = pieces(self._starts, self._lengths, self._slots)
+        part = np.cumsum(sizes) // _PART_BYTES
+        cuts = np.flatnonzero(np.diff(part)) + 1
+        split = (np.split(each, cuts) for each in (offsets, sizes, to))
+        self._parts = [threads.submit(self._read, *some) for some in zip(*split, strict=True)]
+
+    def wait(self) -> None:
+        """Return when all of it is there; raises what reading it raised."""
+        for part in self._parts:
+            part.result()
+
+    def _read(self, offsets: Offsets, sizes: Offsets, to: Offsets) -> None:
+        self._file.check_size()
+        self._access.fetch(offsets, sizes, self.memory, to, "direct")
 
     def rows(self, column: int, rows: Numbers, out: Memory) -> None:
         """Copy rows of a column into `out`."""
@@ -182,20 +207,18 @@ class Loaded:
         if self._access.is_kept(at):
             gather(column_rows(self._file, column), rows, out)
             return
-        starts = self._places(at.offset + rows * at.row_bytes)
-        for row, start in enumerate(starts):
-            out[row] = self.memory[start : start + at.row_bytes]
+        gather_at(self.memory, self._places(at.offset + rows * at.row_bytes), out)
 
     def records(self, numbers: Numbers) -> list[Memory]:
         """Copies of the bytes of records."""
         offsets, sizes = record_places(self._file, numbers)
         return [
             self.memory[start : start + size].copy()
-            for start, size in zip(self._places(offsets), sizes.tolist(), strict=True)
+            for start, size in zip(self._places(offsets).tolist(), sizes.tolist(), strict=True)
         ]
 
-    def _places(self, offsets: Numbers) -> list[int]:
+    def _places(self, offsets: Numbers) -> Numbers:
         """Where bytes of the file are in memory."""
         at = np.searchsorted(self._starts, offsets, "right") - 1
-        places: list[int] = (self._slots[at] + offsets - self._starts[at]).tolist()
+        places: Numbers = self._slots[at] + offsets - self._starts[at]
         return places
