@@ -3,11 +3,15 @@
 For each workload a loader tunes itself while training goes on. Then a sweep measures settings one by one,
 workers 0–16 × prefetch 1–8, on a thin grid; how long all 129 of them would have taken follows from it. In the
 end the tuned loader, which still runs, the best three of the sweep, the user's own settings and the best with
-no more workers than cores are measured in turns; medians of the rounds are compared. It is a measurement: it
-ends with exit code 0. All of it takes about 25 minutes on two cores, and needs a machine that does nothing
-else; bench/tune_sim.py judges the search alone, and does not.
+no more workers than cores are measured in turns. Only what was measured in the same round is compared; the
+median of the rounds is told. Which of the three is the best, the other rounds say: the luckiest in a round is
+faster there than it is. It is a measurement: it ends with exit code 0. All of it takes 30 minutes on two
+cores, and needs a machine that does nothing else; bench/tune_sim.py judges the search alone, and does not.
 
     python bench/tune.py [--only NAME…] [--quick] [--json FILE]
+    python bench/tune.py --wrapper [--only NAME…]
+
+With --wrapper it only compares a loader that has settled with torch's own, as bench/tune_wrapper.py explains.
 """
 
 from __future__ import annotations
@@ -20,12 +24,13 @@ import platform
 import statistics
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+import tune_wrapper
 from torch.utils.data import DataLoader, RandomSampler
 from tune_work import Work, works
 
@@ -47,7 +52,7 @@ class Plan:
     """For each setting of the grid."""
     final_s: float = 2.0
     """For each of the last few, in each round."""
-    rounds: int = 5
+    rounds: int = 7
 
     def grid(self) -> list[LoaderSettings]:
         some = [LoaderSettings(count, depth) for count in self.workers if count for depth in self.depths]
@@ -59,34 +64,23 @@ QUICK = Plan(workers=(0, 1, 2, 4, 8, 16), depths=(2, 8), window_s=1.0, final_s=1
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out for one workload; rates are batches per second."""
+    """What came out for one workload."""
 
     name: str
     own: LoaderSettings
     chosen: LoaderSettings
     best: LoaderSettings
     tuned_per_s: float
-    best_per_s: float
-    own_per_s: float
-    capped_per_s: float
+    """Batches; the ratios say how many times as fast that is."""
+    of_the_best: float
+    of_own: float
+    over_capped: float
     tuning_s: float
     tuning_steps: int
     sweep_s: float
     """Of the grid."""
     settings_swept: int
     reason: str
-
-    @property
-    def of_the_best(self) -> float:
-        return self.tuned_per_s / self.best_per_s
-
-    @property
-    def of_own(self) -> float:
-        return self.tuned_per_s / self.own_per_s
-
-    @property
-    def over_capped(self) -> float:
-        return self.tuned_per_s / self.capped_per_s
 
     @property
     def of_grid_time(self) -> float:
@@ -152,17 +146,16 @@ def judge(work: Work, plan: Plan, cores: int) -> Outcome:
                 rates[one].append(rate(batches, work, tuning.chosen, plan.final_s))
             else:
                 rates[one].append(measured(work, one, plan.final_s))
-    speed = {who: statistics.median(found) for who, found in rates.items()}
-    best = max(by_speed[:3], key=speed.__getitem__)
+    best = fastest(rates, by_speed[:3])
     return Outcome(
         name=work.name,
         own=work.own,
         chosen=tuning.chosen,
         best=best,
-        tuned_per_s=speed[None],
-        best_per_s=speed[best],
-        own_per_s=speed[work.own],
-        capped_per_s=speed[capped],
+        tuned_per_s=statistics.median(rates[None]),
+        of_the_best=over_the_fastest(rates, by_speed[:3]),
+        of_own=over_the_fastest(rates, [work.own]),
+        over_capped=over_the_fastest(rates, [capped]),
         tuning_s=tuning_s,
         tuning_steps=tuning.steps,
         sweep_s=sweep_s,
@@ -171,8 +164,28 @@ def judge(work: Work, plan: Plan, cores: int) -> Outcome:
     )
 
 
+Rates = Mapping[LoaderSettings | None, Sequence[float]]
+"""Round by round; None is the tuned loader."""
+
+
+def fastest(rates: Rates, some: Sequence[LoaderSettings], without: int | None = None) -> LoaderSettings:
+    """Of some, by the median of all rounds `without` one."""
+
+    def usual(one: LoaderSettings) -> float:
+        return statistics.median(rate for turn, rate in enumerate(rates[one]) if turn != without)
+
+    return max(some, key=usual)
+
+
+def over_the_fastest(rates: Rates, some: Sequence[LoaderSettings]) -> float:
+    """How many times as fast as the fastest of some the tuned loader is, by the median of the rounds."""
+    return statistics.median(
+        tuned / rates[fastest(rates, some, without=turn)][turn] for turn, tuned in enumerate(rates[None])
+    )
+
+
 def _rotated(finalists: list[LoaderSettings | None], turn: int) -> list[LoaderSettings | None]:
-    """Nobody is always the first; None is the tuned loader."""
+    """Nobody is always the first."""
     first = turn % len(finalists)
     return finalists[first:] + finalists[:first]
 
@@ -209,8 +222,12 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME", help=", ".join(work.name for work in works()))
     parser.add_argument("--quick", action="store_true", help="a coarser grid, shorter windows")
     parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--wrapper", action="store_true", help="what being tuned costs once it has settled")
     options = parser.parse_args()
     warnings.filterwarnings("ignore", message="This DataLoader will create")
+    if options.wrapper:
+        tune_wrapper.show(options.only, loader_of)
+        return
     plan = QUICK if options.quick else Plan()
     cores = len(os.sched_getaffinity(0))
     machine = f"{platform.machine()}, {cores} cores, torch {torch.__version__}, {time.strftime('%Y-%m-%d')}"

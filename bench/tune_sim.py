@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from unstarve.analyze.whatif_parts import Layout, Start, Work
 from unstarve.analyze.whatif_simulate import play
 from unstarve.fixes.autotune.machine import Machine
+from unstarve.fixes.autotune.round import WARM_UP
 from unstarve.fixes.autotune.search import Bounds, Found, Search
 from unstarve.fixes.autotune.window import Collector, Pace, Window
 from unstarve.model import LoaderSettings
@@ -132,7 +133,7 @@ def window(scene: Scene, settings: LoaderSettings, weather: Weather, pace: Pace,
     here, collector = course(scene, settings), Collector(settings, pace)
     if anew:
         weather.now += here.start_s
-        collector.begin(2 * settings.num_workers)
+        collector.begin(2 * settings.num_workers or WARM_UP)
     for step_s, wait_s in _steps(here, weather, anew=anew):
         measured = collector.add(*weather.step(step_s, wait_s))
         if measured is not None:
@@ -221,8 +222,9 @@ def scenes() -> list[Scene]:
         Scene("mixed", _TWO, _ms(blocked=33, cpu=1.8, send=0.2, take=0.2, step_delay=2)),
         Scene("tail", _TWO, _tail()),
         Scene("tiny", LoaderSettings(4, 2), tiny),
-        Scene("hand-over", _TWO, _ms(cpu=5, collate=4, send=0.3, take=2.5, step_delay=2)),
+        Scene("hand-over", _TWO, _ms(cpu=0.3, collate=0.6, send=7.5, take=0.4, take_delay=0.8, step_delay=2)),
         Scene("fine", LoaderSettings(1, 2), _ms(cpu=0.9, send=0.2, take=0.2, step_delay=10)),
+        Scene("slow receiving", _TWO, _ms(cpu=5, collate=4, send=0.3, take=2.5, step_delay=2)),
         Scene("limited remote", _TWO, far, remote_limit=6),
         Scene("limited disk", _TWO, slow_disk, disk_power=0.1, disk_depth=8),
         Scene("contention", LoaderSettings(8, 2), _ms(cpu=6, collate=1, send=0.2, take=0.2, step=6)),

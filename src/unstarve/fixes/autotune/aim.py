@@ -19,8 +19,8 @@ _BUSY = 0.6
 """Share of its time that a process spends on a CPU from which it holds the others up."""
 _CHEAP_S = 0.03
 """A batch that takes a worker no longer than this is made without one, for a trial, at next to no cost."""
-_HAND_OVER = 0.5
-"""Share of a worker's CPU time that handing over may be, at most: a batch made without workers saves it."""
+_HAND_OVER = 0.95
+"""Share of a worker's CPU time that handing over may be: new shared memory for a large batch costs much."""
 
 
 def floor_s(window: Window, machine: Machine) -> float:
@@ -59,10 +59,12 @@ def is_at_its_best(window: Window, machine: Machine) -> bool:
 def none_may_do(window: Window, best_s: float) -> bool:
     """Whether making batches without workers, one after the other, could beat `best_s`."""
     count, workers_s = window.settings.num_workers, window.workers_cpu_s
-    if count == 0 or workers_s is None or window.cpu_s is None:
+    if count == 0:
         return False
+    busy_s = count * window.period_s  # waiting for a core included, which says nothing about one process
+    if workers_s is None or window.cpu_s is None:
+        return busy_s <= _CHEAP_S
     if window.step_s + (1 - _HAND_OVER) * workers_s >= best_s:
         return False
     main_is_busy = window.cpu_s - workers_s > _BUSY * window.period_s  # with receiving: workers wait for it
-    busy_s = count * window.period_s  # waiting for a core included, which says nothing about one process
     return main_is_busy or busy_s <= _CHEAP_S or busy_s - workers_s <= 2 * best_s

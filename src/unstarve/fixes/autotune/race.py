@@ -22,6 +22,8 @@ _LEAST_ROUNDS = 2
 _ROUNDS = 8
 _ROUNDS_WITHOUT_OWN = 3
 """Which of the others is best matters less than that it is better than the user's own."""
+_DUEL = 3
+"""From so many rounds on only the best of the others still runs against the user's own."""
 _CLOSE = 1.04
 """No more can be gained elsewhere: then it need not be known which is fastest."""
 _USUAL = 0.03
@@ -109,6 +111,9 @@ class Race:
         self._runners = [
             one for one in self._runners if one in (fastest, self._own) or self.gain(one, fastest).low <= 1
         ]
+        others = [one for one in self._runners if one != self._own]
+        if len(others) < len(self._runners) and len(self._rounds) >= _DUEL:
+            self._runners = [*sorted(others, key=self._mean)[:1], self._own]
 
     def _is_shown(self, settings: LoaderSettings) -> bool:
         return is_worth_it(self.gain(self._own, settings))

@@ -18,6 +18,8 @@ from unstarve.model import LoaderSettings, Trial, Tuning
 
 _FEW = 5
 """CPU time is not told from fewer steps."""
+WARM_UP = 4
+"""Batches that the training process makes itself at first show its own start: memory, threads, open files."""
 _clock = time.perf_counter
 
 
@@ -107,7 +109,8 @@ class Round:
         if start_s is not None and set(pids) != set(self._pids):
             self._starts[settings.makers] = start_s
         self._pids = pids
-        self._collector.begin(2 * count if start_s is None else count + ready)
+        filling = 2 * count if start_s is None else count + ready
+        self._collector.begin(filling if count else WARM_UP)
 
     def interrupt(self) -> None:
         """Instead of a batch there was an exception."""

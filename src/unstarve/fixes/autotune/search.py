@@ -150,11 +150,18 @@ class Search:
                 break
             here = there
         if self._bounds.none and not self._pictures and not self._has_tried(0):
-            best_s = self._windows[self.best][-1].period_s
-            # Each window tells: many workers keep each other waiting.
-            if any(none_may_do(windows[-1], best_s) for windows in self._windows.values()):
-                yield from self._try(LoaderSettings(0))
+            yield from self._try_none()
         yield from self._look_around()
+
+    def _try_none(self) -> Generator[LoaderSettings, Window, None]:
+        """Make batches without workers where that may do; again where a few slow ones have spoilt it."""
+        best_s = self._windows[self.best][-1].period_s
+        # Each window tells: many workers keep each other waiting.
+        if not any(none_may_do(windows[-1], best_s) for windows in self._windows.values()):
+            return
+        alone = yield from self._try(LoaderSettings(0))
+        if alone.usual_s < best_s < alone.period_s:
+            yield from self._try(LoaderSettings(0))
 
     def _try_pictures(self) -> Generator[LoaderSettings, Window, None]:
         """Let unstarve read the pictures, in a thread per core or per worker; then look around."""

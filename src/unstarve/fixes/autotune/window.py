@@ -57,6 +57,11 @@ class Window:
         return statistics.fmean(self.block_s) + self.start_s
 
     @property
+    def usual_s(self) -> float:
+        """As `period_s`, but that a few slow parts of the window count for little."""
+        return statistics.median(self.block_s) + self.start_s
+
+    @property
     def step_s(self) -> float:
         """What training itself takes."""
         return max(statistics.fmean(self.block_s) - self.wait_s, 0.0)

@@ -33,6 +33,7 @@ from unstarve.fixes.autotune import round as round_module
 from unstarve.fixes.autotune.crew import StockCrew, make_crew
 from unstarve.fixes.autotune.loader import TunedLoader
 from unstarve.fixes.autotune.room import MemoryGauge
+from unstarve.fixes.autotune.round import WARM_UP
 from unstarve.fixes.autotune.search import Found
 from unstarve.fixes.autotune.watch import Watch
 from unstarve.fixes.autotune.window import Pace
@@ -367,7 +368,8 @@ def test_when_conditions_change_it_searches_again(monkeypatch: pytest.MonkeyPatc
 
 def test_a_batch_that_fails_under_any_settings_is_not_held_against_ours(script: Any) -> None:
     script((0, None), (1, 2))
-    loader = tuned(DataLoader(Squares(broken=(16,)), batch_size=4))  # the first batch that a worker makes
+    first_of_a_worker = 4 * (WARM_UP + 3)
+    loader = tuned(DataLoader(Squares(broken=(first_of_a_worker,)), batch_size=4))
     iterator, failures = iter(loader), 0
     while True:
         try:

@@ -97,6 +97,18 @@ def test_of_others_that_are_as_fast_the_one_with_fewer_workers_is_taken() -> Non
     assert asked.count(OWN) == 2  # it has lost for sure
 
 
+def test_who_is_second_of_the_others_runs_three_rounds_at_most_while_it_is_not_clear_who_wins() -> None:
+    speeds = {OWN: 1.0, FOUR: 0.98, EIGHT: 0.99}
+
+    def period_s(settings: LoaderSettings, n: int) -> float:
+        unrest = 0.08 * (-1) ** ((n - 1) // 3) if settings == OWN else 0.0
+        return speeds[settings] * math.exp(unrest)
+
+    asked = run(Race(OWN, [EIGHT, FOUR]), period_s)
+    assert asked.count(EIGHT) == 3
+    assert asked.count(FOUR) == asked.count(OWN) == 8
+
+
 def test_it_ends_however_noisy_it_is_and_is_hardly_ever_fooled() -> None:
     fooled = 0
     for seed in range(200):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -26,6 +26,8 @@ class Training:
     cpu_s: float = 0.0
     hand_over_s: float = 0.0
     """CPU time of a worker, and as much in the training process, that it takes to hand a batch over."""
+    sending_s: float = 0.0
+    """CPU time that only a worker takes to hand a batch over: for shared memory that is new each time."""
     limit_s: float = 0.0
     """What a disk needs for a batch, however many ask."""
     tail_s: float = 0.0
@@ -54,7 +56,7 @@ class Training:
         if count == 0:
             wait = self.cpu_s + max(self.blocked_s, self.limit_s) + self.tail_s
             return self.step_s + wait, wait, 0.0
-        worker_cpu = self.cpu_s + self.hand_over_s
+        worker_cpu = self.cpu_s + self.hand_over_s + self.sending_s
         receiving = self.step_s + self.hand_over_s
         making = (self.blocked_s + worker_cpu + self.tail_s / (settings.prefetch_factor or 1)) / count
         crowd = 1 + 0.02 * max(count - 2, 0) if self.cpu_s else 1.0
@@ -88,6 +90,7 @@ TRAININGS: dict[str, Callable[[], Training]] = {
     "tail": lambda: Training(blocked_s=0.02, tail_s=0.1),
     "tiny": lambda: Training(step_s=0.0005, cpu_s=0.0002, hand_over_s=0.0008),
     "hand-over": lambda: Training(step_s=0.001, cpu_s=0.001, hand_over_s=0.01),
+    "large": lambda: Training(cpu_s=0.001, sending_s=0.012),
     "fine": lambda: Training(step_s=0.02, cpu_s=0.002),
 }
 
@@ -172,6 +175,46 @@ def test_without_workers_is_tried_on_a_busy_machine_too_where_that_costs_little(
     assert none_may_do(slow, slow.period_s)  # each worker waits 6 ms for a core that others have
     far = Window(LoaderSettings(2, 2), 80, 12.8, (0.16, 0.16), 0.158, cpu_s=0.0009, workers_cpu_s=0.0005)
     assert not none_may_do(far, best_s=0.02)
+
+
+def test_without_workers_is_tried_where_most_of_their_cpu_time_may_be_handing_over() -> None:
+    large = Window(LoaderSettings(2, 2), 80, 0.54, (0.0068, 0.0068), 0.004, cpu_s=0.0129, workers_cpu_s=0.012)
+    assert none_may_do(large, large.period_s)
+    known_to_be_slow = Window(LoaderSettings(2, 2), 80, 16.0, (0.2, 0.2), 0.15, cpu_s=0.4, workers_cpu_s=0.39)
+    assert not none_may_do(known_to_be_slow, best_s=0.06)
+
+
+@pytest.mark.parametrize(("period_s", "tried"), [(0.002, True), (0.2, False)])
+def test_where_cpu_time_is_not_known_none_is_tried_if_a_trial_costs_little(
+    period_s: float, *, tried: bool
+) -> None:
+    short_epochs = Window(LoaderSettings(2, 2), 80, 80 * period_s, (period_s, period_s), period_s / 2)
+    assert none_may_do(short_epochs, period_s) == tried
+
+
+class SlowAtFirst(Training):
+    """The first batches that the training process makes itself take long."""
+
+    slow_blocks = 2
+
+    def window(self, settings: LoaderSettings) -> Window:
+        window = super().window(settings)
+        if settings.num_workers == 0 and self.tried.count(settings) == 1:
+            slow = (0.1,) * self.slow_blocks
+            return replace(window, block_s=(*slow, *window.block_s[self.slow_blocks :]))
+        return window
+
+
+def test_none_gets_a_second_chance_where_a_few_slow_batches_have_spoilt_the_first() -> None:
+    training = SlowAtFirst(cpu_s=0.001, sending_s=0.012)
+    assert search(training, LoaderSettings(2, 2)).chosen == LoaderSettings(0)
+
+
+def test_none_gets_no_second_chance_where_most_of_the_first_was_slow() -> None:
+    training = SlowAtFirst(cpu_s=0.001, sending_s=0.012)
+    training.slow_blocks = 6
+    search(training, LoaderSettings(2, 2))
+    assert training.tried.count(LoaderSettings(0)) == 1
 
 
 def test_at_most_one_worker_where_several_might_repeat_samples() -> None:
