@@ -227,20 +227,28 @@ def in_turns(steps: int, measure: Callable[[bool], float]) -> list[float]:
 
 
 def next_us(workers: int, step_us: int, steps: int) -> list[float]:
-    """Microseconds of the training thread's CPU in a bare ``next()``, and what recording adds."""
-    switched = Switched(workers, 2 * steps)
+    """Microseconds of the training thread's CPU in a bare ``next()``, and what recording adds.
+
+    By stretches: what is between two recorded batches is taken for a step of training, so that the first ones
+    behind batches that were not recorded are not like the others.
+    """
+    settling, stretch = 2, 3
+    switched = Switched(workers, 2 * steps * (settling + stretch) // stretch)
     x = torch.zeros(512, 16)
 
-    def spent_ns(on: bool) -> int:
+    def spent_ns(on: bool) -> float:
         advance = switched.set(on)
-        until = time.perf_counter_ns() + step_us * 1000
-        while time.perf_counter_ns() < until:
-            x.sum()
-        begin = time.thread_time_ns()
-        advance()
-        return time.thread_time_ns() - begin
+        spent = []
+        for _ in range(settling + stretch):
+            until = time.perf_counter_ns() + step_us * 1000
+            while time.perf_counter_ns() < until:
+                x.sum()
+            begin = time.thread_time_ns()
+            advance()
+            spent.append(time.thread_time_ns() - begin)
+        return usual(spent[settling:])
 
-    return in_turns(steps, spent_ns)
+    return in_turns(steps // stretch, spent_ns)
 
 
 def train_us(workers: int, rounds: int, steps: int) -> list[float]:

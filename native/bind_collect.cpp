@@ -74,13 +74,13 @@ private:
 };
 
 nb::tuple as_tuple(const Moment &moment) {
-    return nb::make_tuple(moment.wall_ns, moment.cpu_ns, moment.queued_ns, moment.turns);
+    return nb::make_tuple(moment.wall_ns, moment.cpu_ns, moment.queued_ns);
 }
 
 nb::tuple read_all(Counters &counters) {
     const Reading r = counters.read();
     return nb::make_tuple(r.wall_ns, r.cpu_ns, r.system_ns, r.queued_ns, r.asked_bytes, r.storage_bytes,
-                          r.major_faults, r.switches, r.delay_ns, r.turns);
+                          r.major_faults, r.switches, r.delay_ns);
 }
 
 void append(Ledger &ledger, int kind, const nb::bytes &row) { ledger.append(kind, row.c_str(), row.size()); }

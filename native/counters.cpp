@@ -32,8 +32,11 @@ rusage own_usage() {
     return usage;
 }
 
-// How often it has left its core, to wait for something or for somebody else.
-std::int64_t turns_of(const rusage &usage) { return usage.ru_nvcsw + usage.ru_nivcsw; }
+// A kernel that counts no switches tells nothing by not counting one.
+Switches switches_of(const rusage &usage) {
+    const bool counted = usage.ru_nvcsw + usage.ru_nivcsw > 0;
+    return {counted ? usage.ru_nvcsw : kUnknown, usage.ru_nivcsw};
+}
 
 // The numbers in a text, in order; anything else separates them. How many there were.
 std::size_t numbers_in(const char *text, const char *end, std::int64_t *values, std::size_t most) {
@@ -94,25 +97,36 @@ std::int64_t Counters::queued() {
     return values[1];
 }
 
-bool Counters::stand(Moment &moment, std::int64_t turns, bool in_line) {
-    const std::int64_t since_ns = clock_ns() - latest_.wall_ns;
-    // A kernel that counts no switches tells nothing by not counting one.
-    const bool kept_core = turns > 0 && turns == latest_.turns && since_ns < kMomentNs;
-    moment.turns = turns;
+bool Counters::stand(Moment &moment, const Switches &switches, bool in_line) {
+    const std::int64_t now = clock_ns();
+    const std::int64_t since_ns = now - latest_.read_ns;
+    const bool waited = switches.waits < 0 || switches.waits != latest_.waits;
+    const bool a_moment = since_ns < kMomentNs;
+    const bool kept_core = !waited && a_moment && switches.losses == losses_;
+    moment.waits = switches.waits;
+    // What a hypervisor takes away without a switch is told as CPU time, or as time in line, and counted as
+    // neither: what was told never goes back.
     if (kept_core) {
         moment.cpu_ns = latest_.cpu_ns + since_ns;
-        if (in_line && latest_.queued_ns < 0) {
-            latest_.queued_ns = queued();
-        }
-        moment.queued_ns = latest_.queued_ns;
+        moment.read_ns = now;
     } else {
-        moment.queued_ns = in_line ? queued() : kUnknown;
-        // What a hypervisor took away without a switch was told as CPU time: counters never go back.
         moment.cpu_ns = std::max(now_ns(CLOCK_THREAD_CPUTIME_ID), told_cpu_ns_);
-        latest_ = {clock_ns(), moment.cpu_ns, moment.queued_ns, turns};
+        moment.read_ns = clock_ns();
+    }
+    if (!waited && latest_.queued_ns >= 0) {
+        const std::int64_t off_cpu_ns = moment.read_ns - latest_.read_ns - (moment.cpu_ns - latest_.cpu_ns);
+        moment.queued_ns = latest_.queued_ns + std::max<std::int64_t>(off_cpu_ns, 0);
+    } else {
+        const std::int64_t counted_ns = in_line ? queued() : kUnknown;
+        moment.queued_ns = counted_ns < 0 ? kUnknown : std::max(counted_ns, told_queued_ns_);
     }
     told_cpu_ns_ = moment.cpu_ns;
-    return kept_core;
+    told_queued_ns_ = std::max(told_queued_ns_, moment.queued_ns);
+    if (!kept_core || moment.queued_ns != latest_.queued_ns) {
+        latest_ = moment;
+        losses_ = switches.losses;
+    }
+    return !waited && a_moment;
 }
 
 bool Counters::read_thread(Reading &reading) {
@@ -121,18 +135,19 @@ bool Counters::read_thread(Reading &reading) {
     reading.major_faults = usage.ru_majflt;
     reading.switches = usage.ru_nvcsw;
     Moment moment{};
-    const bool kept_core = stand(moment, turns_of(usage), true);
+    const bool waited_for_nothing = stand(moment, switches_of(usage), true);
     reading.queued_ns = moment.queued_ns;
     reading.cpu_ns = moment.cpu_ns;
-    reading.turns = moment.turns;
+    reading.waits = moment.waits;
+    reading.read_ns = moment.read_ns;
     reading.wall_ns = clock_ns();
-    return kept_core;
+    return waited_for_nothing;
 }
 
 Reading Counters::read() {
     Reading reading{};
-    const bool kept_core = read_thread(reading);
-    if (!kept_core || files_turns_ != reading.turns) {
+    const bool waited_for_nothing = read_thread(reading);
+    if (!waited_for_nothing || files_waits_ != reading.waits) {
         std::int64_t values[5];  // rchar, wchar, syscr, syscw, read_bytes
         const bool known = read_numbers(io_, values);
         asked_bytes_ = known ? values[0] : kUnknown;
@@ -141,7 +156,7 @@ Reading Counters::read() {
         const std::int64_t ticks = delay_ticks(stat_);
         delay_ns_ = ticks < 0 ? kUnknown : ticks * tick_ns_;
         stat_ = ticks < 0 ? -1 : stat_;
-        files_turns_ = reading.turns;
+        files_waits_ = reading.waits;
     }
     reading.asked_bytes = asked_bytes_;
     reading.storage_bytes = storage_bytes_;
@@ -157,7 +172,7 @@ Reading Counters::read_light(const Reading &before) {
 
 Moment Counters::ask(bool in_line) {
     Moment moment{};
-    stand(moment, turns_of(own_usage()), in_line);
+    stand(moment, switches_of(own_usage()), in_line);
     moment.wall_ns = clock_ns();
     return moment;
 }
@@ -165,7 +180,7 @@ Moment Counters::ask(bool in_line) {
 Moment Counters::got(bool in_line) {
     Moment moment{};
     moment.wall_ns = clock_ns();
-    stand(moment, turns_of(own_usage()), in_line);
+    stand(moment, switches_of(own_usage()), in_line);
     return moment;
 }
 

@@ -13,10 +13,18 @@ std::int64_t difference(std::int64_t later, std::int64_t earlier) {
     return later < 0 || earlier < 0 ? kUnknown : later - earlier;
 }
 
-bool kept_core(const Moment &from, const Moment &to) { return from.turns > 0 && from.turns == to.turns; }
+bool waited_for_nothing(const Moment &from, const Moment &to) { return to.waits >= 0 && from.waits == to.waits; }
+
+// Runnable, but without a CPU: whatever it was not on, if there was nothing to wait for.
+std::int64_t in_line_ns(const Moment &from, const Moment &to) {
+    if (!waited_for_nothing(from, to)) {
+        return difference(to.queued_ns, from.queued_ns);
+    }
+    return std::max<std::int64_t>(to.read_ns - from.read_ns - (to.cpu_ns - from.cpu_ns), 0);
+}
 
 Moment moment_of(const Reading &reading) {
-    return {reading.wall_ns, reading.cpu_ns, reading.queued_ns, reading.turns};
+    return {reading.wall_ns, reading.cpu_ns, reading.queued_ns, reading.waits, reading.read_ns};
 }
 
 }  // namespace
@@ -36,19 +44,23 @@ void Wait::enter(Counters &counters, std::int64_t ready) {
 
 std::int64_t Wait::ask() {
     if (work != nullptr) {
-        at_ask_ = {clock_ns(), 0, kUnknown, 0};
+        at_ask_.wall_ns = clock_ns();
         return at_ask_.wall_ns;
     }
     at_ask_ = counters_->ask(reads_line());
-    if (!kept_core(counters_->last_got, at_ask_)) {
+    if (!waited_for_nothing(counters_->last_got, at_ask_)) {
         wary_ = kWary;
     }
     return at_ask_.wall_ns;
 }
 
 std::int64_t Wait::got() {
-    at_got_ = work != nullptr ? Moment{clock_ns(), 0, kUnknown, 0} : counters_->got(reads_line());
-    wary_ -= wary_ > 0;
+    if (work != nullptr) {
+        at_got_.wall_ns = clock_ns();
+    } else {
+        at_got_ = counters_->got(reads_line());
+        wary_ -= wary_ > 0;
+    }
     counters_->depth = depth_;
     busy = false;
     return at_got_.wall_ns;
@@ -69,7 +81,6 @@ bool Wait::record(std::int64_t task, std::int64_t size, std::int64_t nbytes, std
     const Moment &before = counters_->last_got.wall_ns != 0 ? counters_->last_got : ask;
     const std::int64_t own_ns =
         std::min<std::int64_t>(ledger.own_ns, std::numeric_limits<std::uint32_t>::max());
-    const std::int64_t step_queued_ns = kept_core(before, ask) ? 0 : difference(ask.queued_ns, before.queued_ns);
     const std::int64_t values[] = {
         number,
         flags,
@@ -86,9 +97,9 @@ bool Wait::record(std::int64_t task, std::int64_t size, std::int64_t nbytes, std
         ready_,
         sampler_ns,
         read ? got.cpu_ns - ask.cpu_ns : 0,
-        difference(got.queued_ns, ask.queued_ns),
+        in_line_ns(ask, got),
         read ? std::max<std::int64_t>(ask.cpu_ns - before.cpu_ns, 0) : 0,
-        step_queued_ns,
+        in_line_ns(before, ask),
     };
     if (depth_ == 0 && read) {
         counters_->last_got = got;

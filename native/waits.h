@@ -82,15 +82,15 @@ private:
     bool reads_line() const { return !seen_inside || wary_ > 0; }
 
     Layout layout_;
-    // For so many waits to come: a step has left its core a short while ago, or may have.
-    static constexpr int kWary = 16;
+    // For so many waits to come: a step has waited for something a short while ago, or may have.
+    static constexpr int kWary = 2;
     int wary_ = kWary;
     Counters *counters_ = nullptr;
     std::int64_t depth_ = 0;
     std::int64_t ready_ = kUnknown;
     std::int64_t begin_ns_ = 0;
-    Moment at_ask_{};
-    Moment at_got_{};
+    Moment at_ask_ = kNoMoment;
+    Moment at_got_ = kNoMoment;
 };
 
 }  // namespace unstarve

@@ -39,8 +39,10 @@ class Moment(NamedTuple):
     wall_ns: int
     cpu_ns: int
     queued_ns: int
-    turns: int = 0
-    """How often it had left its core; 0 is unknown."""
+    waits: int = _UNKNOWN
+    """How often it had given its core away to wait for something; −1 where nobody counts."""
+    read_ns: int = 0
+    """When its CPU time was read."""
 
 
 class Reading(NamedTuple):
@@ -62,16 +64,18 @@ class Reading(NamedTuple):
     """Gave the CPU away to wait for something."""
     delay_ns: int
     """Waited for block I/O; unknown where the kernel does not count it."""
-    turns: int = 0
-    """How often it had left its core, to wait or not; 0 is unknown."""
+    waits: int = _UNKNOWN
+    read_ns: int = 0
+    """As in a `Moment`."""
 
 
 class PythonCounters:
     """The counters of the thread that uses it. Not to be carried over a fork.
 
-    Reading them costs most where training has left the caches cold. So a thread that has kept its core since
-    they were read, a moment ago, is not asked again: all of that time was CPU time, none was spent in line or
-    waiting for a disk. Switches alone tell, which are cheap to ask for.
+    Reading them costs most where training has left the caches cold. So they are asked for only where the
+    thread's switches, which are cheap to ask for, do not tell the rest. While it gave no core away to wait,
+    time off the CPU was time in line, and nothing was waited for; while it has also lost none to others, and
+    for a moment only, all of the time was CPU time.
 
     It is given descriptors, or −1 for none, and closes them. A program may close descriptors that it does not
     know (daemons do): what then cannot be read, or does not read like a counter, is given up and not known
@@ -91,22 +95,24 @@ class PythonCounters:
         """Around its last fetch, if there was one in this wait."""
         self._latest = Moment(0, 0, _UNKNOWN)
         """When the counters were read last, and what they said."""
-        self._told_cpu_ns = 0
+        self._losses = 0
+        """How often the thread had lost its core to others by then."""
+        self._told_cpu_ns = self._told_queued_ns = 0
         self._files = (_UNKNOWN, _UNKNOWN, _UNKNOWN)
         """Of the process: bytes asked for and from storage, block-I/O delay …"""
-        self._files_turns = 0
-        """… and how often the thread had left its core by then."""
+        self._files_waits = _UNKNOWN
+        """… and how often the thread had waited by then."""
 
     def read(self) -> Reading:
         """All counters now."""
-        reading, kept_core = self._read_thread()
-        if not kept_core or self._files_turns != reading.turns:
+        reading, waited_for_nothing = self._read_thread()
+        if not waited_for_nothing or self._files_waits != reading.waits:
             numbers = _numbers(self.io)
             asked, storage = (numbers[0], numbers[4]) if len(numbers) > 4 else (_UNKNOWN, _UNKNOWN)
             if storage < 0:
                 self.io = _NO_FILE
             self._files = (asked, storage, self._delay_ns())
-            self._files_turns = reading.turns
+            self._files_waits = reading.waits
         asked, storage, delay = self._files
         return reading._replace(asked_bytes=asked, storage_bytes=storage, delay_ns=delay)
 
@@ -118,45 +124,52 @@ class PythonCounters:
 
     def read_no_files(self) -> None:
         """The latest reading stands for the files, too: none were read since `read`."""
-        self._files_turns = self._latest.turns
+        self._files_waits = self._latest.waits
 
     def ask(self, in_line: bool) -> Moment:
         """A wait begins: the clock is read last. Time in line, the dearest of them, only if it is wanted."""
-        stand, _ = self._stand(_turns(_usage()), in_line=in_line)
+        stand, _ = self._stand(_usage(), in_line=in_line)
         return stand._replace(wall_ns=time.perf_counter_ns())
 
     def got(self, in_line: bool) -> Moment:
         """A wait is over: the clock is read first."""
         wall = time.perf_counter_ns()
-        stand, _ = self._stand(_turns(_usage()), in_line=in_line)
+        stand, _ = self._stand(_usage(), in_line=in_line)
         return stand._replace(wall_ns=wall)
 
     def _read_thread(self) -> tuple[Reading, bool]:
-        """What is told for the thread; whether it has kept its core."""
+        """What is told for the thread; whether it waited for nothing, a moment long."""
         usage = _usage()
         system_ns, faults, switches = round(usage.ru_stime * 1e9), usage.ru_majflt, usage.ru_nvcsw
-        (_, cpu, queued, turns), kept_core = self._stand(_turns(usage), in_line=True)
-        wall = time.perf_counter_ns()
-        files = (_UNKNOWN, _UNKNOWN)
-        return Reading(wall, cpu, system_ns, queued, *files, faults, switches, _UNKNOWN, turns), kept_core
+        (_, cpu, queued, *when), waited_for_nothing = self._stand(usage, in_line=True)
+        wall, files = time.perf_counter_ns(), (_UNKNOWN, _UNKNOWN)
+        reading = Reading(wall, cpu, system_ns, queued, *files, faults, switches, _UNKNOWN, *when)
+        return reading, waited_for_nothing
 
-    def _stand(self, turns: int, *, in_line: bool) -> tuple[Moment, bool]:
-        """Where the thread stands, by the counters or without them; whether it has kept its core."""
-        latest = self._latest
-        since_ns = time.perf_counter_ns() - latest.wall_ns
+    def _stand(self, usage: resource.struct_rusage, *, in_line: bool) -> tuple[Moment, bool]:
+        """Where the thread stands, by the counters or without them; whether it waited for nothing."""
+        latest, now = self._latest, time.perf_counter_ns()
         # A kernel that counts no switches tells nothing by not counting one.
-        kept_core = 0 < turns == latest.turns and since_ns < _MOMENT_NS
+        waits = usage.ru_nvcsw if usage.ru_nvcsw + usage.ru_nivcsw else _UNKNOWN
+        waited = waits < 0 or waits != latest.waits
+        a_moment = now - latest.read_ns < _MOMENT_NS
+        kept_core = not waited and a_moment and usage.ru_nivcsw == self._losses
+        # What a hypervisor takes away without a switch is told as CPU time, or as time in line, and counted
+        # as neither: what was told never goes back.
         if kept_core:
-            if in_line and latest.queued_ns < 0:
-                latest = self._latest = latest._replace(queued_ns=self.queued())
-            moment = latest._replace(cpu_ns=latest.cpu_ns + since_ns)
+            cpu, read_ns = latest.cpu_ns + now - latest.read_ns, now
         else:
-            queued = self.queued() if in_line else _UNKNOWN
-            # What a hypervisor took away without a switch was told as CPU time: counters never go back.
-            cpu = max(time.thread_time_ns(), self._told_cpu_ns)
-            moment = self._latest = Moment(time.perf_counter_ns(), cpu, queued, turns)
-        self._told_cpu_ns = moment.cpu_ns
-        return moment, kept_core
+            cpu, read_ns = max(time.thread_time_ns(), self._told_cpu_ns), time.perf_counter_ns()
+        if not waited and latest.queued_ns >= 0:
+            queued = latest.queued_ns + max(read_ns - latest.read_ns - (cpu - latest.cpu_ns), 0)
+        else:
+            counted_ns = self.queued() if in_line else _UNKNOWN
+            queued = _UNKNOWN if counted_ns < 0 else max(counted_ns, self._told_queued_ns)
+        moment = Moment(0, cpu, queued, waits, read_ns)
+        self._told_cpu_ns, self._told_queued_ns = cpu, max(self._told_queued_ns, queued)
+        if not kept_core or queued != latest.queued_ns:
+            self._latest, self._losses = moment, usage.ru_nivcsw
+        return moment, not waited and a_moment
 
     def queued(self) -> int:
         """Nanoseconds runnable without a CPU; this one may be asked for by any thread."""
@@ -226,11 +239,6 @@ def counts_delay() -> bool:
 def _usage() -> resource.struct_rusage:
     """Of the calling thread; nothing where the system does not tell it."""
     return _NO_USAGE if _RUSAGE_THREAD is None else resource.getrusage(_RUSAGE_THREAD)
-
-
-def _turns(usage: resource.struct_rusage) -> int:
-    """How often it has left its core, to wait for something or for somebody else."""
-    return usage.ru_nvcsw + usage.ru_nivcsw
 
 
 def _open(path: str) -> int:

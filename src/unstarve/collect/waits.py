@@ -19,7 +19,7 @@ _clock = time.perf_counter_ns
 _UNKNOWN = -1
 _MOST_OWN_NS = 2**32 - 1
 _SHORT_NS = 50_000
-_WARY = 16
+_WARY = 2
 _DOES_NOT_FIT = "a number of this batch does not fit its field"
 
 
@@ -43,7 +43,7 @@ class PythonWait:
         """What makes its batches is timed where it makes them: how long the waiting thread itself stood in
         line is then asked for only around steps of training that may have done so."""
         self._wary = _WARY
-        """For so many waits to come: a step has left its core a short while ago, or may have."""
+        """For so many waits to come: a step has waited for something a short while ago, or may have."""
         self.nested = False
         """Whether another wait of this thread was running when this one began."""
         self._work: PythonWork | None = None
@@ -97,7 +97,7 @@ class PythonWait:
             self._at_ask = Moment(_clock(), 0, _UNKNOWN)
             return self._at_ask.wall_ns
         self._at_ask = self._counters.ask(self._reads_line)
-        if not _kept_core(self._counters.last_got, self._at_ask):
+        if not _waited_for_nothing(self._counters.last_got, self._at_ask):
             self._wary = _WARY
         return self._at_ask.wall_ns
 
@@ -111,7 +111,7 @@ class PythonWait:
             self._at_got = Moment(_clock(), 0, _UNKNOWN)
         else:
             self._at_got = self._counters.got(self._reads_line)
-        self._wary = max(self._wary - 1, 0)
+            self._wary = max(self._wary - 1, 0)
         self._counters.depth = self._depth
         self.busy = False
         return self._at_got.wall_ns
@@ -139,7 +139,6 @@ class PythonWait:
             self._counters.last_got = got
         own_ns, self._ledger.own_ns = self._ledger.own_ns, 0
         index, self.index = self.index, self.index + 1
-        step_queued_ns = 0 if _kept_core(before, ask) else _difference(ask.queued_ns, before.queued_ns)
         row = (
             self.number,
             flags,
@@ -156,9 +155,9 @@ class PythonWait:
             self._ready,
             self.sampler_ns,
             got.cpu_ns - ask.cpu_ns if read else 0,
-            _difference(got.queued_ns, ask.queued_ns),
+            _in_line_ns(ask, got),
             max(ask.cpu_ns - before.cpu_ns, 0) if read else 0,
-            step_queued_ns,
+            _in_line_ns(before, ask),
         )
         _append(self._ledger, self._kind, self._layout, row)
 
@@ -277,12 +276,19 @@ def _difference(later: int, earlier: int) -> int:
     return _UNKNOWN if later < 0 or earlier < 0 else later - earlier
 
 
-def _kept_core(earlier: Moment | None, later: Moment) -> bool:
-    return earlier is not None and 0 < earlier.turns == later.turns
+def _waited_for_nothing(earlier: Moment | None, later: Moment) -> bool:
+    return earlier is not None and 0 <= later.waits == earlier.waits
+
+
+def _in_line_ns(earlier: Moment, later: Moment) -> int:
+    """Runnable, but without a CPU: whatever it was not on, if there was nothing to wait for."""
+    if not _waited_for_nothing(earlier, later):
+        return _difference(later.queued_ns, earlier.queued_ns)
+    return max(later.read_ns - earlier.read_ns - (later.cpu_ns - earlier.cpu_ns), 0)
 
 
 def _moment(reading: Reading) -> Moment:
-    return Moment(reading.wall_ns, reading.cpu_ns, reading.queued_ns, reading.turns)
+    return Moment(reading.wall_ns, reading.cpu_ns, reading.queued_ns, reading.waits, reading.read_ns)
 
 
 _native: Any = native()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -101,12 +102,12 @@ def test_a_thread_that_keeps_its_core_is_not_asked_again(tmp_path: Path) -> None
             os.pwrite(fd, text.encode(), 0)
 
     deadline = time.monotonic() + 60
-    while True:  # somebody else may take the core at any time
-        count(11)
+    for number in itertools.count(10**9, 10**9):  # somebody else may take the core at any time
+        count(number)
         leave_the_core()
         left = switches()
         first, ask = read(own), own.ask(True)
-        count(12)
+        count(number + 1)
         spin(100_000)
         got, second = own.got(True), read(own)
         if switches() == left and second.wall_ns - first.wall_ns < 15_000_000:
@@ -114,9 +115,10 @@ def test_a_thread_that_keeps_its_core_is_not_asked_again(tmp_path: Path) -> None
         assert time.monotonic() < deadline
     leave_the_core()
     third = read(own)
-    counted = [(r.queued_ns, r.asked_bytes, r.storage_bytes, r.delay_ns) for r in (first, second, third)]
-    assert counted == [(11, 11, 11, 11_000), (11, 11, 11, 11_000), (12, 12, 12, 12_000)]
-    assert ask[2] == got[2] == 11
+    files = [(r.asked_bytes, r.storage_bytes, r.delay_ns) for r in (first, second, third)]
+    assert files == [(n, n, 1000 * n) for n in (number, number, number + 1)]
+    assert {first.queued_ns, ask[2], got[2], second.queued_ns} == {number}
+    assert third.queued_ns > number
     on_the_clock = second.wall_ns - first.wall_ns
     assert 100_000 <= got[1] - ask[1] <= second.cpu_ns - first.cpu_ns <= on_the_clock + 1_000_000
     assert third.cpu_ns >= second.cpu_ns
