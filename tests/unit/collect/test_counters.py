@@ -55,7 +55,7 @@ def test_a_busy_loop_shows_as_cpu_of_this_thread_only() -> None:
     other.start()
     other.join()
     after = read(own)
-    assert between.cpu_ns - before.cpu_ns >= 20_000_000
+    assert between.cpu_ns - before.cpu_ns >= 10_000_000
     assert after.cpu_ns - between.cpu_ns < 150_000_000
     assert between.wall_ns > before.wall_ns
 
