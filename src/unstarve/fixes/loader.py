@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 
 from unstarve.fixes.autotune.explain import explain
 from unstarve.fixes.autotune.loader import TUNED, tuner_for
-from unstarve.fixes.engines.choose import Choice, check_name, choose, module_of
+from unstarve.fixes.engines.choose import Choice, check_name, choose
 from unstarve.model import Tuning
 
 T = TypeVar("T", covariant=True)
@@ -28,6 +28,12 @@ class DataLoader(TorchDataLoader[T]):
     ``gather``
         samples are rows of tensors in memory: a batch is one compiled copy of its rows, made without workers
         whatever `num_workers` says. With `pin_memory` and a GPU a thread makes them ahead in pinned memory.
+    ``threads``
+        the dataset reads without the GIL, as unstarve's do from files, packed files and pictures: threads
+        make batches ahead, `num_workers` of them or a few, in memory that is used again.
+    ``ring``
+        any other dataset with workers: theirs are torch's worker processes, whose batches are handed over in
+        shared memory that is used again.
     ``stock``
         torch's own way, for all else.
 
@@ -81,10 +87,10 @@ class DataLoader(TorchDataLoader[T]):
         return "\n".join(lines)
 
     def __iter__(self) -> Any:
-        engine = self.engine
-        if self._tuner is not None and self._tuner.why_not is None and engine in TUNED:
+        choice = self._choice()
+        if self._tuner is not None and self._tuner.why_not is None and choice.engine in TUNED:
             return self._tuner.iterate(self)
-        iterator: Iterator[T] = module_of(engine).iterate(self)
+        iterator: Iterator[T] = choice.iterate()
         return iterator
 
     def _choice(self) -> Choice:

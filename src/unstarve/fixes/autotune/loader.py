@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from types import SimpleNamespace
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -90,7 +89,7 @@ def tuner_for(loader: DataLoader[Any], asked: Mapping[str, Any]) -> Tuner:
 def _uses_ring(loader: Any) -> bool:
     """Whether it is a loader of ours whose workers, had it any, would hand over in reused memory."""
     asked_for = getattr(loader, "_engine_asked_for", None)
-    return asked_for in ("auto", "ring") and ring.why_not(SimpleNamespace(num_workers=1)) is None  # type: ignore[arg-type] # all it looks at
+    return asked_for in ("auto", "ring") and ring.why_not_here() is None
 
 
 class TunedLoader:

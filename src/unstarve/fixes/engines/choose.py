@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -19,6 +20,8 @@ class Choice:
 
     engine: str
     reason: str
+    iterate: Callable[[], Iterator[Any]]
+    """Over an epoch that begins now."""
     refused: tuple[tuple[str, str], ...]
 
 
@@ -31,10 +34,10 @@ def choose(loader: DataLoader[Any], engine: str = "auto", *, copy: bool = False)
     check_name(engine)
     if engine == "auto":
         return _first_that_can(loader, copy)
-    reason = _why_not(engine, loader, copy)
-    if reason is not None:
-        raise ValueError(f"engine {engine!r} cannot run this loader: {reason}")
-    return Choice(engine, "asked for", ())
+    planned = _plan(engine, loader, copy)
+    if isinstance(planned, str):
+        raise ValueError(f"engine {engine!r} cannot run this loader: {planned}")
+    return Choice(engine, "asked for", planned, ())
 
 
 def check_name(engine: str) -> None:
@@ -44,24 +47,23 @@ def check_name(engine: str) -> None:
 
 
 @functools.cache
-def module_of(engine: str) -> ModuleType:
-    """Return the module that implements an engine."""
+def _module_of(engine: str) -> ModuleType:
     return import_module(f"unstarve.fixes.engines.{engine}")
 
 
 def _first_that_can(loader: DataLoader[Any], copy: bool) -> Choice:
     refused: list[tuple[str, str]] = []
     for engine in ENGINES:
-        reason = _why_not(engine, loader, copy)
-        if reason is None:
-            return Choice(engine, module_of(engine).why(loader), tuple(refused))
-        refused.append((engine, reason))
+        planned = _plan(engine, loader, copy)
+        if not isinstance(planned, str):
+            return Choice(engine, _module_of(engine).why(loader), planned, tuple(refused))
+        refused.append((engine, planned))
     raise AssertionError("the stock engine refuses nothing")
 
 
-def _why_not(engine: str, loader: DataLoader[Any], copy: bool) -> str | None:
-    module = module_of(engine)
+def _plan(engine: str, loader: DataLoader[Any], copy: bool) -> Callable[[], Iterator[Any]] | str:
+    module = _module_of(engine)
     if copy and getattr(module, "SHARES_MEMORY", False):
         return "its batches share memory with the dataset, and copy=True asks for memory of their own"
-    reason: str | None = module.why_not(loader)
-    return reason
+    planned: Callable[[], Iterator[Any]] | str = module.plan(loader)
+    return planned

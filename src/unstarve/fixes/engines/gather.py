@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -12,13 +13,14 @@ from unstarve.fixes.engines.batches import Recipe, empty_like_rows, fetch_of, ga
 from unstarve.fixes.engines.epoch import annotation, begin, handed_out
 from unstarve.fixes.engines.order import order_of
 from unstarve.fixes.engines.pinned import DEPTH, PinnedBatches, empty_pinned
+from unstarve.fixes.engines.rows import Table
 from unstarve.native import native
 
 
-def why_not(loader: DataLoader[Any]) -> str | None:
-    """Say why the loader's batches are not copies of rows in memory."""
-    rows = in_memory.rows_in(loader)
-    return rows if isinstance(rows, str) else None
+def plan(loader: DataLoader[Any]) -> Callable[[], Iterator[Any]] | str:
+    """Return what iterates over copies of rows in memory, or why the loader's batches are none."""
+    table = in_memory.rows_in(loader)
+    return table if isinstance(table, str) else functools.partial(_iterate, loader, table)
 
 
 def why(loader: DataLoader[Any]) -> str:
@@ -28,9 +30,7 @@ def why(loader: DataLoader[Any]) -> str:
     return f"the samples are rows in memory, so that a batch is {way} of its rows{without}"
 
 
-def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
-    """Return an iterator over one epoch."""
-    table = in_memory.rows_now(loader)
+def _iterate(loader: DataLoader[Any], table: Table) -> Iterator[Any]:
     begun = begin(loader)
     fetch = fetch_of(begun)
     annotate = annotation(begun)

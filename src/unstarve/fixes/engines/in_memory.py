@@ -16,14 +16,6 @@ def rows_in(loader: DataLoader[Any]) -> Table | str:
     return _why_not_settings(loader) or table_of(loader.dataset)
 
 
-def rows_now(loader: DataLoader[Any]) -> Table:
-    """Return the rows of a loader that had some when its engine was chosen."""
-    table = rows_in(loader)
-    if isinstance(table, str):
-        raise ValueError(f"the loader's batches can no longer be made of rows in memory: {table}")
-    return table
-
-
 def _why_not_settings(loader: DataLoader[Any]) -> str | None:
     for name in _OWN_WAY:
         if getattr(type(loader), name, None) is not getattr(DataLoader, name, None):

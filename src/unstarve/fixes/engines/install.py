@@ -13,7 +13,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from unstarve.fixes.engines.choose import Choice, check_name, choose, module_of
+from unstarve.fixes.engines.choose import Choice, check_name, choose
 from unstarve.fixes.engines.stock import ORIGINAL
 
 RUNS_ON = "_unstarve_engine"
@@ -39,9 +39,9 @@ def install(engine: str = "auto") -> None:
         if type(self)._get_iterator is not _torch_get_iterator:
             iterator: Iterator[Any] = torch_iter(self)
             return iterator
-        chosen = _choice(self, engine, warned).engine
-        self.__dict__[RUNS_ON] = chosen
-        return module_of(chosen).iterate(self)  # type: ignore[no-any-return] # modules are untyped
+        chosen = _choice(self, engine, warned)
+        self.__dict__[RUNS_ON] = chosen.engine
+        return chosen.iterate()
 
     setattr(__iter__, ORIGINAL, torch_iter)
     DataLoader.__iter__ = __iter__  # type: ignore[method-assign, assignment] # its users see an iterator alike

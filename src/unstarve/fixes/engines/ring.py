@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch.utils.data import DataLoader
 from torch.utils.data._utils import worker
 
 
-def why_not(loader: DataLoader[Any]) -> str | None:
-    """Say why these workers cannot stand in for torch's."""
+def plan(loader: DataLoader[Any]) -> Callable[[], Iterator[Any]] | str:
+    """Return what iterates with such workers, or why they cannot stand in for torch's."""
     if loader.num_workers == 0:
         return "it has no worker processes (num_workers=0)"
+    return why_not_here() or functools.partial(_iterate, loader)
+
+
+def why_not_here() -> str | None:
+    """Say why no loader could have such workers on this system, or with this torch."""
     if sys.platform != "linux" or not hasattr(os, "memfd_create"):
         return "shared memory without a name is a thing of Linux"
     if "data_queue" not in inspect.signature(worker._worker_loop).parameters:
@@ -27,7 +34,7 @@ def why(loader: DataLoader[Any]) -> str:
     return "worker processes, their batches handed over in reused shared memory"
 
 
-def iterate(loader: DataLoader[Any]) -> Any:
+def _iterate(loader: DataLoader[Any]) -> Any:
     """Return torch's iterator over workers with another way of handing over; persistent workers are kept."""
     from unstarve.fixes.ring.iterator import RingIterator
 

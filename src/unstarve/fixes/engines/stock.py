@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,9 +14,9 @@ ORIGINAL = "_unstarve_original"
 """On a function that stands in for torch's `DataLoader.__iter__`: torch's."""
 
 
-def why_not(loader: DataLoader[Any]) -> str | None:
-    """Nothing is refused."""
-    return None
+def plan(loader: DataLoader[Any]) -> Callable[[], Iterator[Any]]:
+    """Return what iterates as torch's own loader does: nothing is refused."""
+    return functools.partial(_iterate, loader)
 
 
 def why(loader: DataLoader[Any]) -> str:
@@ -23,8 +24,7 @@ def why(loader: DataLoader[Any]) -> str:
     return "no other engine gives the same batches faster here"
 
 
-def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
-    """Return what torch's own loader iterates with."""
+def _iterate(loader: DataLoader[Any]) -> Iterator[Any]:
     if isinstance(loader._iterator, InMemoryIter):
         loader._iterator = None  # torch would take it for its own, with persistent workers behind it
     replaced: Any = DataLoader.__iter__

@@ -41,6 +41,11 @@ _memories: weakref.WeakKeyDictionary[Any, Recycled] = weakref.WeakKeyDictionary(
 """The batch memory of loaders: an epoch begins with what the one before has left."""
 
 
+def plan(loader: DataLoader[Any]) -> Callable[[], Iterator[Any]] | str:
+    """Return what iterates over batches made by threads, or why they cannot, or should not, make them."""
+    return why_not(loader) or functools.partial(iterate, loader)
+
+
 def why_not(loader: DataLoader[Any]) -> str | None:
     """Say why threads cannot give this loader's batches, or would be slower than processes."""
     if isinstance(loader.dataset, IterableDataset):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -21,8 +22,8 @@ _AT_ONCE = 64
 """Slices that are made by one call of torch."""
 
 
-def why_not(loader: DataLoader[Any]) -> str | None:
-    """Say why the loader's batches are not slices of tensors."""
+def plan(loader: DataLoader[Any]) -> Callable[[], Iterator[Any]] | str:
+    """Return what iterates over slices of tensors, or why the loader's batches are none."""
     count = sequential_count(loader)
     if count is None:
         return "the order is not that of the dataset"
@@ -36,7 +37,7 @@ def why_not(loader: DataLoader[Any]) -> str | None:
     pins = loader.pin_memory and torch.accelerator.is_available()
     if pins and not all(leaf.is_pinned() for leaf in table.leaves):
         return "pin_memory=True asks for batches in pinned memory, where the dataset is not"
-    return None
+    return functools.partial(_iterate, loader, table, count)
 
 
 def why(loader: DataLoader[Any]) -> str:
@@ -44,11 +45,8 @@ def why(loader: DataLoader[Any]) -> str:
     return "the samples lie in memory in the order asked for, so that batches are slices: nothing is copied"
 
 
-def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
-    """Return an iterator over one epoch."""
-    table = in_memory.rows_now(loader)
+def _iterate(loader: DataLoader[Any], table: Table, count: int) -> Iterator[Any]:
     begun = begin(loader)
-    count = sequential_count(loader) or 0
     sampler: Any = loader.batch_sampler
     if sampler.drop_last:
         count -= count % sampler.batch_size
