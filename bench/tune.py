@@ -35,7 +35,7 @@ from torch.utils.data import DataLoader, RandomSampler
 from tune_work import Work, works
 
 import unstarve
-from unstarve.model import LoaderSettings
+from unstarve.model import LoaderSettings, Trial
 
 ALL_SETTINGS = 1 + 16 * 8
 BARS = {"of the best": 0.95, "of the sweep's time": 0.15, "of the user's own": 0.97, "over capped": 3.0}
@@ -79,8 +79,10 @@ class Outcome:
     tuning_steps: int
     sweep_s: float
     """Of the grid."""
-    settings_swept: int
     reason: str
+    tried: tuple[Trial, ...]
+    swept: tuple[tuple[LoaderSettings, float], ...]
+    """With batches per second; the fastest first."""
 
     @property
     def of_grid_time(self) -> float:
@@ -88,7 +90,7 @@ class Outcome:
 
     @property
     def of_sweep_time(self) -> float:
-        return self.tuning_s / (self.sweep_s / self.settings_swept * ALL_SETTINGS)
+        return self.tuning_s / (self.sweep_s / len(self.swept) * ALL_SETTINGS)
 
 
 def loader_of(work: Work, settings: LoaderSettings) -> DataLoader[Any]:
@@ -159,8 +161,9 @@ def judge(work: Work, plan: Plan, cores: int) -> Outcome:
         tuning_s=tuning_s,
         tuning_steps=tuning.steps,
         sweep_s=sweep_s,
-        settings_swept=len(swept),
         reason=tuning.reason,
+        tried=tuning.trials,
+        swept=tuple((settings, swept[settings]) for settings in by_speed),
     )
 
 
@@ -219,7 +222,8 @@ def show_bars(outcomes: list[Outcome]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--only", nargs="+", metavar="NAME", help=", ".join(work.name for work in works()))
+    names = list(dict.fromkeys(work.name for work in (*works(), *tune_wrapper.wrapped())))
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=names, help="; ".join(names))
     parser.add_argument("--quick", action="store_true", help="a coarser grid, shorter windows")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--wrapper", action="store_true", help="what being tuned costs once it has settled")

@@ -236,7 +236,8 @@ def scenes() -> list[Scene]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--only", nargs="+", metavar="NAME", help=", ".join(one.name for one in scenes()))
+    names = [one.name for one in scenes()]
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=names, help="; ".join(names))
     parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--noise", type=float, default=0.1, help="share by which a machine's mood varies")
     options = parser.parse_args()
