@@ -7,9 +7,11 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "bounces.h"
 #include "pool.h"
+#include "stream.h"
 #include "uring.h"
 
 #ifndef O_DIRECT
@@ -37,6 +39,10 @@ std::uint64_t longest_piece(const std::vector<Read> &reads) {
     return std::min(longest, piece_bytes);
 }
 
+// As many pieces again as are on their way: those that have arrived are copied while the next are read. A virtual
+// disk's host works its queue off at one go and tells in the end: without them it would wait for the copies.
+constexpr std::size_t slots_for(std::size_t depth) { return depth > 1 ? 2 * depth : 1; }
+
 // A thread's queue and its bounce memory, kept for its next call.
 struct Station {
     std::unique_ptr<Uring> ring;
@@ -44,14 +50,14 @@ struct Station {
     unsigned generation = 0;
 
     void prepare(unsigned depth, std::uint64_t slot_bytes) {
-        if (generation != fork_generation() || (ring != nullptr && ring->depth() < depth)) {
+        if (generation != fork_generation() || (ring != nullptr && ring->depth() < slots_for(depth))) {
             ring.reset();  // the parent's, or too small
             generation = fork_generation();
         }
         if (depth > 1 && ring == nullptr && uring_allowed()) {
-            ring = Uring::make(depth);
+            ring = Uring::make(static_cast<unsigned>(slots_for(depth)));  // any slot may be on its way again
         }
-        const std::size_t slots = ring == nullptr ? 1 : depth;
+        const std::size_t slots = slots_for(ring == nullptr ? 1 : depth);
         if (bounces == nullptr) {
             bounces = std::make_unique<Bounces>(slots, slot_bytes);
         } else if (!bounces->has(slots, slot_bytes)) {
@@ -80,7 +86,8 @@ class Session {
         : work_(work),
           station_(station),
           queue_(depth > 1 ? station.ring.get() : nullptr),
-          pieces_(queue_ == nullptr ? 1 : depth) {
+          depth_(queue_ == nullptr ? 1 : depth),
+          pieces_(slots_for(depth_)) {
         for (std::size_t slot = pieces_.size(); slot-- > 0;) {
             free_.push_back(slot);
         }
@@ -88,13 +95,18 @@ class Session {
 
     void run() {
         for (;;) {
-            while (!free_.empty() && start_next()) {
+            while (in_flight_ < depth_ && !free_.empty() && start_next()) {
             }
-            if (in_flight_ == 0) {
+            if (arrived_.empty() && in_flight_ == 0) {
                 break;
             }
-            await();
+            if (arrived_.empty()) {
+                await();
+            } else {
+                take_in();
+            }
         }
+        finish_streaming();
         work_.direct_bytes += bytes_;
         const std::lock_guard<std::mutex> locked(work_.mutex);
         work_.refused.insert(work_.refused.end(), refused_.begin(), refused_.end());
@@ -170,7 +182,24 @@ class Session {
             return;
         }
         const ssize_t got = ::pread(piece.file->fd(), to, length, static_cast<off_t>(piece.from + piece.got));
-        finish(slot, got < 0 ? -errno : static_cast<std::int32_t>(got));
+        arrive(slot, got < 0 ? -errno : static_cast<std::int32_t>(got));
+    }
+
+    void arrive(std::size_t slot, std::int32_t result) {
+        --in_flight_;
+        arrived_.push_back({slot, result});
+    }
+
+    // Finishes what has arrived, while storage goes on with what was started since.
+    void take_in() {
+        if (queue_ != nullptr) {
+            queue_->submit();
+        }
+        std::swap(arrived_, finishing_);
+        for (const Arrived &one : finishing_) {
+            finish(one.slot, one.result);
+        }
+        finishing_.clear();
     }
 
     void await() {
@@ -181,13 +210,12 @@ class Session {
         std::uint64_t slot = 0;
         std::int32_t result = 0;
         while (queue_->take(slot, result)) {
-            finish(static_cast<std::size_t>(slot), result);
+            arrive(static_cast<std::size_t>(slot), result);
         }
     }
 
     void finish(std::size_t slot, std::int32_t result) {
         Piece &piece = pieces_[slot];
-        --in_flight_;
         if (result == -EINTR || result == -EAGAIN) {
             start(slot);
             return;
@@ -210,12 +238,20 @@ class Session {
             if (here_end < wanted_end) {
                 work_.failures.add(piece.read, Trouble::ended, 0, std::max(here_end, before) - read.offset);
             } else if (piece.memory == station_.bounces->at(slot)) {
-                std::memcpy(read.to + (before - read.offset), piece.memory + (before - piece.from),
-                            wanted_end - before);
+                copy_out(read.to + (before - read.offset), piece.memory + (before - piece.from),
+                         wanted_end - before);
             }
         }
         piece.file.reset();
         free_.push_back(slot);
+    }
+
+    void copy_out(std::byte *to, const std::byte *from, std::size_t count) const {
+        if (worth_streaming(work_.total_bytes, count)) {
+            copy_streaming(to, from, count);
+        } else {
+            std::memcpy(to, from, count);
+        }
     }
 
     // The queue broke, which happens where somebody closed its descriptor. What was on its way is lost, and
@@ -232,15 +268,24 @@ class Session {
         station_.bounces = std::make_unique<Bounces>(1, slot_bytes);
         in_flight_ = 0;
         queue_ = nullptr;
+        depth_ = 1;
         station_.ring.reset();
         pieces_.resize(1);
         free_.assign(1, 0);
     }
 
+    struct Arrived {
+        std::size_t slot;
+        std::int32_t result;  // bytes read, or a negative errno
+    };
+
     DirectWork &work_;
     Station &station_;
     Uring *queue_;               // nullptr: each read is waited for
+    std::size_t depth_;          // so many reads are begun before one is waited for
     std::vector<Piece> pieces_;  // one per slot
+    std::vector<Arrived> arrived_;
+    std::vector<Arrived> finishing_;
     std::vector<std::size_t> free_;
     std::vector<std::size_t> refused_;
     std::size_t in_flight_ = 0;

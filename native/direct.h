@@ -16,6 +16,7 @@ struct DirectWork {
     const std::vector<Read> &reads;
     const std::vector<Run> &runs;
     Failures &failures;
+    std::size_t total_bytes;  // of all reads
     std::atomic<std::size_t> next{0};
     std::atomic<std::uint64_t> direct_bytes{0};
     std::atomic<bool> used_uring{false};

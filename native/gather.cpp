@@ -17,11 +17,6 @@ namespace {
 // What a thread must have to copy before waking it pays: below, two are no faster than one.
 constexpr std::size_t min_bytes_per_thread = std::size_t{2} << 20;
 
-// A batch of this size, the rows it is copied from and the batch before it no longer lie in a core's share of
-// the cache together: from here on the batch is written past the cache. Shorter rows gain nothing by it.
-constexpr std::size_t min_streamed_bytes = std::size_t{4} << 20;
-constexpr std::size_t min_streamed_row_bytes = 1024;
-
 // Threads take work in pieces of about this size, so that one that starts late leaves nothing waiting.
 constexpr std::size_t piece_bytes = std::size_t{256} << 10;
 
@@ -101,7 +96,7 @@ void stream_rows(Rows source, const std::int64_t *index, std::size_t index_count
 }
 
 auto copier_for(std::size_t row_bytes, std::size_t total_bytes) {
-    if (total_bytes >= min_streamed_bytes && row_bytes >= min_streamed_row_bytes) {
+    if (worth_streaming(total_bytes, row_bytes)) {
         return stream_rows;
     }
     switch (row_bytes) {

@@ -120,10 +120,18 @@ std::vector<std::size_t> read_runs(const std::vector<Read> &reads, const std::ve
     return rest;
 }
 
+std::size_t total_bytes(const std::vector<Read> &reads) {
+    std::uint64_t total = 0;
+    for (const Read &read : reads) {
+        total += read.length;
+    }
+    return total;
+}
+
 std::vector<std::size_t> read_directly(const std::vector<Read> &reads, const std::vector<Run> &runs, How how,
                                        unsigned callers_now, unsigned copying, Failures &failures,
                                        Report &report) {
-    DirectWork work{reads, runs, failures};
+    DirectWork work{reads, runs, failures, total_bytes(reads)};
     const unsigned depth = depth_of_one(callers_now, how.depth == 0 ? default_depth : how.depth);
     const bool queued = how.uring && uring_allowed();
     // A thread with a queue waits for all of its reads at once; without one, each waits for a single read.

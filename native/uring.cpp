@@ -109,6 +109,13 @@ void Uring::read(int fd, std::byte *to, std::uint32_t length, std::uint64_t offs
     ++queued_;
 }
 
+void Uring::submit() {
+    const long taken = queued_ == 0 ? 0 : syscall(enter_call, fd_, queued_, 0u, 0u, nullptr, 0);
+    if (taken > 0) {
+        queued_ -= static_cast<unsigned>(taken);
+    }
+}
+
 bool Uring::wait_for_one() {
     for (;;) {
         const long taken = syscall(enter_call, fd_, queued_, 1u, IORING_ENTER_GETEVENTS, nullptr, 0);
@@ -143,6 +150,7 @@ namespace unstarve {
 std::unique_ptr<Uring> Uring::make(unsigned) { return nullptr; }
 Uring::~Uring() = default;
 void Uring::read(int, std::byte *, std::uint32_t, std::uint64_t, std::uint64_t) {}
+void Uring::submit() {}
 bool Uring::wait_for_one() { return false; }
 bool Uring::take(std::uint64_t &, std::int32_t &) { return false; }
 

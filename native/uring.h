@@ -15,8 +15,11 @@ class Uring {
     Uring(const Uring &) = delete;
     Uring &operator=(const Uring &) = delete;
 
-    // Queues a read; at most `depth` may be on their way. It starts with the next wait_for_one.
+    // Queues a read; at most `depth` may be on their way. It starts with the next submit or wait_for_one.
     void read(int fd, std::byte *to, std::uint32_t length, std::uint64_t offset, std::uint64_t tag);
+
+    // Hands over what is queued, as far as the kernel takes it.
+    void submit();
 
     // Hands over what is queued and returns when at least one read is done. False: the kernel broke the queue.
     bool wait_for_one();
