@@ -53,13 +53,28 @@ void line(std::int16_t *at, std::size_t step, int shift) {
     }
 }
 
+// A block of which only the first row is there takes a shorter way in libjpeg-turbo: the first pass is a shift, which
+// wraps around where the long one saturates. Only numbers of a damaged file are so large.
+void spread(std::int16_t *numbers) {
+    for (std::size_t x = 0; x < 8; ++x) {
+        const std::int16_t shifted = wrapped(numbers[x] * 4);
+        for (std::size_t y = 0; y < 8; ++y) {
+            numbers[y * 8 + x] = shifted;
+        }
+    }
+}
+
 void block_plain(const Block &block) {
     std::int16_t numbers[64];
     for (std::size_t i = 0; i < 64; ++i) {
         numbers[i] = wrapped(block.numbers[i] * block.quantizers[i]);
     }
-    for (std::size_t x = 0; x < 8; ++x) {
-        line(numbers + x, 8, first_shift);
+    if (std::all_of(block.numbers + 8, block.numbers + 64, [](std::int16_t number) { return number == 0; })) {
+        spread(numbers);
+    } else {
+        for (std::size_t x = 0; x < 8; ++x) {
+            line(numbers + x, 8, first_shift);
+        }
     }
     for (std::size_t y = 0; y < 8; ++y) {
         line(numbers + y * 8, 1, second_shift);
@@ -147,6 +162,21 @@ UNSTARVE_AVX2 __m256i both(const void *one, const void *other) {
         _mm_loadu_si128(static_cast<const __m128i *>(other)), 1);
 }
 
+// What `spread` does, for those of the two blocks that have nothing below their first row.
+UNSTARVE_AVX2 void spread(__m256i (&in)[8], __m256i first, __m256i below) {
+    const bool one = _mm_testz_si128(_mm256_castsi256_si128(below), _mm256_castsi256_si128(below)) != 0;
+    const __m128i upper = _mm256_extracti128_si256(below, 1);
+    const bool other = _mm_testz_si128(upper, upper) != 0;
+    if (!one && !other) {
+        return;
+    }
+    const __m256i which = _mm256_set_epi64x(other ? -1 : 0, other ? -1 : 0, one ? -1 : 0, one ? -1 : 0);
+    const __m256i shifted = _mm256_slli_epi16(first, 2);
+    for (__m256i &line : in) {
+        line = _mm256_blendv_epi8(line, shifted, which);
+    }
+}
+
 // Two lines of samples of one block.
 UNSTARVE_AVX2 void store_two(__m128i samples, std::uint8_t *out, std::size_t stride) {
     _mm_storel_epi64(reinterpret_cast<__m128i *>(out), samples);
@@ -155,11 +185,15 @@ UNSTARVE_AVX2 void store_two(__m128i samples, std::uint8_t *out, std::size_t str
 
 [[gnu::target("avx2")]] void two_blocks_avx2(const Block &one, const Block &other) {
     __m256i in[8];
+    __m256i below = _mm256_setzero_si256();  // whatever is not in the first row
     for (int i = 0; i < 8; ++i) {
-        in[i] = _mm256_mullo_epi16(both(one.numbers + i * 8, other.numbers + i * 8),
-                                   both(one.quantizers + i * 8, other.quantizers + i * 8));
+        const __m256i numbers = both(one.numbers + i * 8, other.numbers + i * 8);
+        in[i] = _mm256_mullo_epi16(numbers, both(one.quantizers + i * 8, other.quantizers + i * 8));
+        below = i == 0 ? below : _mm256_or_si256(below, numbers);
     }
+    const __m256i first = in[0];
     lines<first_shift>(in);
+    spread(in, first, below);
     turned(in);
     lines<second_shift>(in);
     // Columns of 16 bits → lines of bytes.
@@ -206,7 +240,7 @@ TwoBlocks best_two_blocks() {
 
 void flat_block(std::int32_t number, std::uint16_t quantizer, std::uint8_t *out, std::size_t stride) {
     const std::int32_t sample = wrapped(wrapped(number) * quantizer);
-    const std::int32_t second = (saturated(sample * 4) + 16) >> 5;  // what is left of both passes
+    const std::int32_t second = (wrapped(sample * 4) + 16) >> 5;  // what is left of both passes
     const int level = std::clamp(second, -128, 127) + 128;
     for (std::size_t y = 0; y < 8; ++y) {
         std::memset(out + y * stride, level, 8);
