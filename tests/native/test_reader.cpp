@@ -137,7 +137,7 @@ void one_bad_file_loses_nothing_of_the_others() {
     const std::string brief = write_file(61, 700);
     const std::string missing = folder + "/missing";
     for (const unstarve::How &how : hows) {
-        std::vector<std::byte> out(400'000);
+        std::vector<std::byte> out(500'000);
         const unstarve::Report report = unstarve::read_all(
             {
                 {good.c_str(), -1, 0, 100'000, out.data(), 100'000, -1},
@@ -145,7 +145,7 @@ void one_bad_file_loses_nothing_of_the_others() {
                 {brief.c_str(), -1, 300, 1000, out.data() + 200'000, -1, -1},
                 {good.c_str(), -1, 5, 10, out.data() + 300'000, 100'001, -1},
                 {nullptr, 9999, 0, 10, out.data() + 310'000, -1, -1},
-                {good.c_str(), -1, 50'000, 100'000, out.data() + 200'000, -1, -1},
+                {good.c_str(), -1, 50'000, 100'000, out.data() + 400'000, -1, -1},
             },
             how);
         CHECK(report.failures.size() == 5);

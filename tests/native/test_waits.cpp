@@ -67,7 +67,7 @@ void what_does_not_read_like_a_counter_is_given_up_and_left_open() {
 void a_wait_is_written_with_the_step_before_it() {
     Ledger ledger;
     Counters counters(-1, -1, -1, 1);
-    counters.last_got = Moment{1, 0, kUnknown};
+    counters.last_got = Moment{1, 0, kUnknown, kUnknown, 1};
     Wait wait(ledger, 2, batch_letters);
     wait.number = 3;
     wait.epoch = 5;
@@ -83,7 +83,8 @@ void a_wait_is_written_with_the_step_before_it() {
     const std::vector<std::int64_t> row = only_row(ledger);
     const std::vector<std::int64_t> expected{3, 1, 5, 0, 0, 16, 1024, ask, got, 99, 6, 8, 4, 0};
     CHECK(std::vector<std::int64_t>(row.begin(), row.begin() + 14) == expected);
-    CHECK(row[15] == kUnknown && row[17] == kUnknown);
+    CHECK(row[15] >= 0);  // it gave no core away meanwhile: it was on one, or in line
+    CHECK(row[17] == kUnknown);
     CHECK(row[16] > 0);
     CHECK(wait.index == 1);
 }
