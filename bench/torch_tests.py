@@ -7,7 +7,7 @@ once for each loader, in a temporary folder. What fails with ours alone is run a
 tests depend on timing.
 
     pip install expecttest
-    python bench/torch_tests.py PATH_TO_TEST_FILE [-k EXPRESSION] [--timeout SECONDS]
+    python bench/torch_tests.py PATH_TO_TEST_FILE [-k EXPRESSION] [--timeout SECONDS] [--jobs N]
 
 Prints the tests whose outcomes differ, and exits with 1 if one passes with torch's loader and not with ours.
 """
@@ -34,14 +34,17 @@ def main() -> int:
     parser.add_argument("path", type=Path, help="PyTorch's test file")
     parser.add_argument("-k", default="", help="run only tests that match, as pytest's -k does")
     parser.add_argument("--timeout", type=float, default=3000, help="seconds for each of the two runs")
+    parser.add_argument("--jobs", type=int, default=1, help="tests at a time, with pytest-xdist")
     given = parser.parse_args()
     source = given.path.read_text()
+    arguments = ["-k", given.k] if given.k else []
+    if given.jobs > 1:
+        arguments += ["-n", str(given.jobs)]
     outcomes = {}
     for loader in LOADERS:
-        outcomes[loader] = run(source, loader, ["-k", given.k] if given.k else [], given.timeout)
-        print(
-            f"{loader:9s}", *(f"{n} {outcome}" for outcome, n in Counter(outcomes[loader].values()).items())
-        )
+        outcomes[loader] = run(source, loader, arguments, given.timeout)
+        counts = Counter(outcomes[loader].values())
+        print(f"{loader:9s}", *(f"{n} {outcome}" for outcome, n in counts.items()), flush=True)
     worse = differences(outcomes)
     if worse:
         names = sorted({test.partition(".")[2] for test in worse})
