@@ -46,8 +46,8 @@ class PartPlan:
     """Called before each measurement, with the data."""
     skip: int = 0
     """Batches that are taken before the clock starts: workers are started and fill their queues."""
-    in_pairs: bool = False
-    """Stock and a way take turns several times in a round: for differences of a few percent."""
+    pairs: int = 0
+    """Stock and a way take turns so many times in a round: for differences of a few percent."""
     memory: bool = False
     """Whether memory besides the data is measured."""
     batch_samples: Callable[[Sizes], int] | None = None

@@ -28,7 +28,9 @@ class Sizes:
     pictures: int = 1024
     """JPEG files."""
     picture_batch: int = 32
-    computed: int = 256
+    computed: int = 64
+    """Few: what disturbs a machine lasts longer, and slows stock down as well."""
+    computed_by_workers: int = 256
     compute_s: float = 1e-3
     computed_batch: int = 16
     least_s: float = 0.3
@@ -47,6 +49,7 @@ QUICK = Sizes(
     pictures=24,
     picture_batch=4,
     computed=48,
+    computed_by_workers=48,
     computed_batch=8,
     least_s=0.02,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -23,8 +23,6 @@ Say = Callable[[str], None]
 
 _WARM_UP = 3
 """Batches of each way before the first round: code is imported, memory taken from the system."""
-
-_PAIRS = 5
 
 
 @dataclass
@@ -84,18 +82,24 @@ class Rounds:
         stock, measured = self._part.entries[0], self._measured[entry]
         if self._measured[stock].missing is not None:
             raise Missing("stock was not measured")
-        if entry is stock:
-            batch_s = base_s = self._time(stock, seed)
-        elif self._part.in_pairs:
-            # What disturbs a measurement makes it longer: the shortest of each is the truest.
-            pairs = [(self._time(stock, seed), self._time(entry, seed)) for _ in range(_PAIRS)]
-            base_s, batch_s = (min(times) for times in zip(*pairs, strict=True))
-        else:
-            base_s, batch_s = self._measured[stock].batch_s[-1], self._time(entry, seed)
-        measured.batch_s.append(batch_s)
-        measured.stock_s.append(base_s)
+        for base_s, batch_s in self._pairs(stock, entry, seed):
+            measured.batch_s.append(batch_s)
+            measured.stock_s.append(base_s)
         if entry.read_directly is not None:
             measured.cached_share = cached_share(entry.read_directly(self._data))
+
+    def _pairs(self, stock: Entry, entry: Entry, seed: int) -> Iterator[tuple[float, float]]:
+        """Stock's time and this way's; several of each where the part is measured in pairs."""
+        if entry is stock:
+            took_s = self._time(stock, seed)
+            yield took_s, took_s
+        elif not self._part.pairs:
+            yield self._measured[stock].batch_s[-1], self._time(entry, seed)
+        else:
+            for turn in range(self._part.pairs):
+                in_turn = (stock, entry) if turn % 2 == 0 else (entry, stock)  # nobody is always the first
+                both_s = {one: self._time(one, seed) for one in in_turn}
+                yield both_s[stock], both_s[entry]
 
     def _time(self, entry: Entry, seed: int) -> float:
         if self._part.before is not None:
@@ -103,7 +107,7 @@ class Rounds:
         gc.collect()
         seed_all(seed)
         # A cold cache is cold once: the second epoch would find what the first one read.
-        once = self._part.before is not None or self._part.in_pairs
+        once = self._part.before is not None or self._part.pairs > 0
         least_s = 0.0 if once else self._plan.sizes.least_s
         loader = entry.make(self._data) if entry.afresh else self._measured[entry].loader
         return time_per_batch(loader, least_s=least_s, skip=self._part.skip)

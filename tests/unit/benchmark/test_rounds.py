@@ -87,18 +87,25 @@ def test_cpu_time_is_measured_where_samples_are_counted(
     assert (other.batch_samples, [way.cpu_s for way in other.ways]) == (None, [None, None])
 
 
-def test_in_pairs_stock_and_each_way_take_turns_and_the_shortest_counts(
+def test_in_pairs_stock_and_each_way_take_turns_and_the_usual_ratio_counts(
     log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    times = iter([8.0, 9.0, 4.0, 6.0, 3.0, 7.0, 2.0, 9.0, 9.0, 9.0, 9.0])
-    monkeypatch.setattr(rounds_module, "time_per_batch", lambda loader, **_: next(times))
+    taken: list[str] = []
+
+    def timed(loader: Loader, **_: object) -> float:
+        taken.append(loader.name)
+        disturbed = len(taken) == 5
+        return (6.0 if loader.name == "stock" else 2.0) * (50 if disturbed else 1)
+
+    monkeypatch.setattr(rounds_module, "time_per_batch", timed)
     entries = (
         stock(lambda _: Loader(log, "stock")),
         ours("a", lambda _: Loader(log, "a"), same_batches=False),
     )
-    part = measured(entries, Plan(seeds=(1,)), in_pairs=True)
-    assert part.ways[0].batch_s == (8.0,)
-    assert part.ways[1].batch_s == (2.0,)
+    part = measured(entries, Plan(seeds=(1,)), pairs=3)
+    assert taken == ["stock", "stock", "a", "a", "stock", "stock", "a"]
+    assert part.ways[0].batch_s == (6.0,)
+    assert part.ways[1].batch_s == (2.0, 2.0, 2.0)
     assert part.ways[1].speedup == 3.0
 
 
