@@ -3,10 +3,12 @@
 For each workload a loader tunes itself while training goes on. Then a sweep measures settings one by one,
 workers 0–16 × prefetch 1–8, on a thin grid; how long all 129 of them would have taken follows from it. In the
 end the tuned loader, which still runs, the best three of the sweep, the user's own settings and the best with
-no more workers than cores are measured in turns. Only what was measured in the same round is compared; the
-median of the rounds is told. Which of the three is the best, the other rounds say: the luckiest in a round is
-faster there than it is. It is a measurement: it ends with exit code 0. All of it takes 30 minutes on two
-cores, and needs a machine that does nothing else; bench/tune_sim.py judges the search alone, and does not.
+no more workers than cores are measured in turns. All of them keep their workers from one turn to the next, as
+in an epoch of real training: new processes, with memory that is new, are faster for a while. Only what was
+measured in the same round is compared; the median of the rounds is told. Which of the three is the best, the
+other rounds say: the luckiest in a round is faster there than it is. It is a measurement: it ends with exit
+code 0. All of it takes 35 minutes on two cores, and needs a machine that does nothing else;
+bench/tune_sim.py judges the search alone, and does not.
 
     python bench/tune.py [--only NAME…] [--quick] [--json FILE]
     python bench/tune.py --wrapper [--only NAME…]
@@ -104,10 +106,15 @@ def loader_of(work: Work, settings: LoaderSettings) -> DataLoader[Any]:
     )
 
 
-def rate(batches: Iterator[Any], work: Work, settings: LoaderSettings, seconds: float) -> float:
-    """Batches per second; those that fill the pipeline, or lie ready, are not counted."""
+def rate(
+    batches: Iterator[Any], work: Work, settings: LoaderSettings, seconds: float, ready: int = 0
+) -> float:
+    """Batches per second; those that fill the pipeline are not counted.
+
+    Nor are those that lie `ready`, and those that are made while they are trained with.
+    """
     step = work.step
-    for _ in range(settings.in_flight + max(settings.num_workers, 1)):
+    for _ in range(ready + settings.in_flight + max(settings.num_workers, 1)):
         step(next(batches))
     begun = time.perf_counter()
     count = 0
@@ -142,12 +149,11 @@ def judge(work: Work, plan: Plan, cores: int) -> Outcome:
     capped = next(settings for settings in by_speed if settings.num_workers <= cores)
     finalists: list[LoaderSettings | None] = [None, *dict.fromkeys((*by_speed[:3], work.own, capped))]
     rates: dict[LoaderSettings | None, list[float]] = {one: [] for one in finalists}
+    kept = {one: batches if one is None else iter(loader_of(work, one)) for one in finalists}
     for turn in range(plan.rounds):
         for one in _rotated(finalists, turn):
-            if one is None:
-                rates[one].append(rate(batches, work, tuning.chosen, plan.final_s))
-            else:
-                rates[one].append(measured(work, one, plan.final_s))
+            settings = one or tuning.chosen
+            rates[one].append(rate(kept[one], work, settings, plan.final_s, ready=settings.in_flight))
     best = fastest(rates, by_speed[:3])
     return Outcome(
         name=work.name,
