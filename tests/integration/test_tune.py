@@ -197,8 +197,8 @@ def test_an_interrupt_of_the_group_leaves_no_worker_and_writes_what_was_asked_fo
         nothing_left(psutil.Process(launcher.pid))
         os.killpg(launcher.pid, signal.SIGINT)
         launcher.communicate(timeout=180)
-    assert launcher.returncode == -signal.SIGINT
     text = shown.read_text()
+    assert launcher.returncode == -signal.SIGINT, text
     assert "against now" in text
     assert " steps · interrupted\n" in text
     found = json.loads((project.folder / "tune.json").read_text())

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 
 from unstarve.fixes.autotune.crew import Crew, make_crew
 from unstarve.fixes.autotune.explain import makers_in_words
+from unstarve.fixes.autotune.interrupts import interrupts_wait
 from unstarve.model import LoaderSettings
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class TunedIterator:
                     raise
                 self._replace(crew, error)
 
+    @interrupts_wait()
     def _start(self) -> Crew:
         """Go on with what is set now: at the beginning of an epoch, or after a crew was lost."""
         settings = self._tuner.settings
@@ -131,6 +133,7 @@ class TunedIterator:
         self._crews[settings.makers] = crew
         return crew
 
+    @interrupts_wait()
     def _change(self, settings: LoaderSettings) -> None:
         """Go on under other settings, from the next index on."""
         crew = self._crew

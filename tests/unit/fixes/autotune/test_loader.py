@@ -5,10 +5,8 @@ from __future__ import annotations
 import gc
 import hashlib
 import itertools
-import multiprocessing
 import os
 import random
-import time
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -34,7 +32,6 @@ from unstarve.fixes.autotune.crew import StockCrew, make_crew
 from unstarve.fixes.autotune.loader import TunedLoader
 from unstarve.fixes.autotune.room import MemoryGauge
 from unstarve.fixes.autotune.round import WARM_UP
-from unstarve.fixes.autotune.search import Found
 from unstarve.fixes.autotune.watch import Watch
 from unstarve.fixes.autotune.window import Pace
 from unstarve.model import LoaderSettings, Tuning
@@ -42,7 +39,10 @@ from unstarve.model import LoaderSettings, Tuning
 HASTY = Pace(min_steps=1, min_s=0.0, max_s=0.0)
 
 # Cores are few where tests run: torch warns about the user's own settings, as it does without us.
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
+    pytest.mark.usefixtures("no_workers_left"),
+]
 
 
 class Squares(Dataset[Any]):
@@ -100,51 +100,12 @@ class Shards(IterableDataset[Any]):
         yield from range(first, 60, stride)
 
 
-class Scripted:
-    """Stands in for a search: asks for one setting after the other, for ever."""
-
-    def __init__(self, own: LoaderSettings, present: LoaderSettings, bounds: Any) -> None:
-        self.best_so_far = own
-
-    def run(self) -> Any:
-        raise NotImplementedError
-
-    def conclude(self) -> Found:
-        return Found(self.best_so_far, None, "scripted")
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def use(*settings: tuple[int, int | None]) -> None:
-        asked = tuple(LoaderSettings(*one) for one in settings)
-
-        def run(self: Scripted) -> Any:
-            for settings in itertools.cycle(asked):
-                _ = yield settings
-
-        monkeypatch.setattr(Scripted, "run", run)
-        monkeypatch.setattr(round_module, "Search", Scripted)
-
-    return use
-
-
 def tuned(loader: DataLoader[Any], **options: Any) -> Any:
     return TunedLoader(loader, {"pace": HASTY, **options})
 
 
 def indices(batch: Any) -> list[int]:
     return [int(index) for index in batch[1]]
-
-
-@pytest.fixture(autouse=True)
-def no_workers_left() -> Iterator[None]:
-    before = set(multiprocessing.active_children())
-    yield
-    gc.collect()
-    deadline = time.monotonic() + 60
-    while set(multiprocessing.active_children()) - before:
-        assert time.monotonic() < deadline, "worker processes are left"
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(
