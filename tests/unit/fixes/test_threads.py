@@ -340,9 +340,9 @@ def test_what_threads_cannot_do_as_well_is_refused(name: str) -> None:
     ("arguments", "why"),
     [
         ({"num_workers": 2}, "2 threads read ahead"),
-        ({}, "3 threads read"),
-        ({"worker_init_fn": print}, "3 threads"),
-        ({"sampler": SequentialSampler(range(4))}, "3 threads"),
+        ({}, f"{THREADS} threads read"),
+        ({"worker_init_fn": print}, f"{THREADS} threads"),
+        ({"sampler": SequentialSampler(range(4))}, f"{THREADS} threads"),
         ({"sampler": OneByOne(), "num_workers": 1}, "1 thread "),
     ],
 )

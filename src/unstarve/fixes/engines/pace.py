@@ -11,10 +11,10 @@ import resource
 
 FEW = 2
 """Batches: one is read while another is worked on."""
-MANY = 4
+MANY = 6
 """Batches that come from storage, which serves several at once in the time of one."""
-THREADS = 3
-"""For `MANY`: the fourth is what the loop takes next."""
+THREADS = 4
+"""For `MANY`: the others are read already, or begun as soon as a thread is free."""
 _STEP_SHARE = 0.25
 """Of the time that a batch takes to read: a shorter step has nothing to hide it behind."""
 _WEIGHT = 0.3
