@@ -19,7 +19,7 @@ from unstarve.evaluate.room import room_bytes, that_fit
 from unstarve.evaluate.sampling import function_profile, sample_cost
 from unstarve.evaluate.telling import Telling
 from unstarve.evaluate.trial import Trials, is_iterable
-from unstarve.model import LoaderDiagnosis, LoaderSetting, StartCost, Tried
+from unstarve.model import LoaderArguments, LoaderDiagnosis, StartCost, Tried
 
 _UNTIL = {"sample": 0.05, "workers": 0.5, "batch": 0.7, "prefetch": 0.82, "pin": 0.9, "functions": 1.0}
 """Share of the time by which a part should be done: what one leaves over is the next one's."""
@@ -58,7 +58,7 @@ def _diagnose(trials: Trials, batch_size: int, budget_s: float, telling: Telling
         return max(begin + _UNTIL[part] * budget_s - trials.clock(), 0.0)
 
     def tried(
-        settings: Sequence[LoaderSetting], seconds: float, device: str | None = None
+        settings: Sequence[LoaderArguments], seconds: float, device: str | None = None
     ) -> tuple[Tried, ...]:
         fit, _ = that_fit(settings, sample.sample_bytes, room_bytes())
         return trials.compare(fit, seconds, telling.say, device=device)
@@ -67,15 +67,15 @@ def _diagnose(trials: Trials, batch_size: int, budget_s: float, telling: Telling
     sample = sample_cost(trials.dataset, left_s("sample"))
     telling.stage("2 of 5: numbers of workers")
     found = search(trials, batch_size, None, sample, left_s("workers"), telling)
-    base = LoaderSetting(found.num_workers, batch_size)
+    base = LoaderArguments(found.num_workers, batch_size)
     telling.stage("3 of 5: batch sizes")
     sizes = tried(_batch_sizes(trials.dataset, base), left_s("batch"))
     telling.stage("4 of 5: prefetching, pinning, keeping workers")
-    deeper = [LoaderSetting(base.num_workers, batch_size, depth) for depth in _PREFETCH]
+    deeper = [LoaderArguments(base.num_workers, batch_size, depth) for depth in _PREFETCH]
     prefetch = tried(deeper, left_s("prefetch")) if base.num_workers else ()
     pinning: tuple[Tried, ...] = ()
     if torch.cuda.is_available():
-        both = [LoaderSetting(base.num_workers, batch_size, pin_memory=pin) for pin in (False, True)]
+        both = [LoaderArguments(base.num_workers, batch_size, pin_memory=pin) for pin in (False, True)]
         pinning = tried(both, left_s("pin"), device="cuda")
     start = start_cost(trials, base, left_s("pin")) if base.num_workers else None
     telling.stage("5 of 5: functions")
@@ -97,17 +97,17 @@ def _diagnose(trials: Trials, batch_size: int, budget_s: float, telling: Telling
     )
 
 
-def _batch_sizes(dataset: Any, base: LoaderSetting) -> list[LoaderSetting]:
+def _batch_sizes(dataset: Any, base: LoaderArguments) -> list[LoaderArguments]:
     """The user's own first: whatever the time suffices for, the others are compared with it."""
     own = base.batch_size or 1
     sizes = {max(round(own * factor), 1) for factor in _BATCH_FACTORS}
     with suppress(TypeError):  # a stream may have no length
         length = len(dataset)
         sizes = {size for size in sizes if is_iterable(dataset) or size <= max(length, own)}
-    return [LoaderSetting(base.num_workers, size) for size in sorted(sizes, key=lambda s: (s != own, s))]
+    return [LoaderArguments(base.num_workers, size) for size in sorted(sizes, key=lambda s: (s != own, s))]
 
 
-def start_cost(trials: Trials, setting: LoaderSetting, budget_s: float) -> StartCost:
+def start_cost(trials: Trials, setting: LoaderArguments, budget_s: float) -> StartCost:
     """Measured in turns: one epoch with new workers, one with workers that were kept."""
     fresh: list[float] = []
     kept: list[float] = []

@@ -16,7 +16,7 @@ from unstarve.evaluate.room import room_bytes, that_fit
 from unstarve.evaluate.sampling import sample_cost
 from unstarve.evaluate.telling import Telling
 from unstarve.evaluate.trial import Trials
-from unstarve.model import LoaderSetting, SampleCost, Tried, WorkerSearch
+from unstarve.model import LoaderArguments, SampleCost, Tried, WorkerSearch
 from unstarve.present.units import times
 from unstarve.words import workers as in_words
 
@@ -65,7 +65,7 @@ def search(
     cores = min(float(usable_cores()), quota) if quota else float(usable_cores())
     numbers = sorted(set(candidates or worker_candidates(cores, cost.cpu_share)))
     pinned = bool(trials.options.get("pin_memory"))
-    wanted = [LoaderSetting(number, batch_size, pin_memory=pinned) for number in numbers]
+    wanted = [LoaderArguments(number, batch_size, pin_memory=pinned) for number in numbers]
     settings, too_large = that_fit(wanted, cost.sample_bytes, room_bytes())
     tried = trials.compare(settings, budget_s, telling.say)
     if not tried:
@@ -76,7 +76,7 @@ def search(
     return replace(found, notes=(*found.notes, *_of_memory(too_large)))
 
 
-def _of_memory(too_large: Sequence[LoaderSetting]) -> Iterator[str]:
+def _of_memory(too_large: Sequence[LoaderArguments]) -> Iterator[str]:
     if too_large:
         fewest = in_words(too_large[0].num_workers)
         yield f"{fewest} and more were not tried: their batches would fill the (shared) memory that is left"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from unstarve.model import LoaderSetting
+from unstarve.model import LoaderArguments
 
 _SHARED_MEMORY = Path("/dev/shm")
 _USUAL_PREFETCH = 2
@@ -27,15 +27,15 @@ def room_bytes(shared_memory: Path = _SHARED_MEMORY) -> int:
     return int(_USABLE * free)
 
 
-def needed_bytes(setting: LoaderSetting, sample_bytes: int | None) -> int:
+def needed_bytes(setting: LoaderArguments, sample_bytes: int | None) -> int:
     """What is under way when all workers are ahead; 0 where a sample's size is not known."""
     depth = setting.prefetch_factor or _USUAL_PREFETCH
     return (sample_bytes or 0) * (setting.batch_size or 1) * (setting.num_workers * depth + 1)
 
 
 def that_fit(
-    settings: Sequence[LoaderSetting], sample_bytes: int | None, room: int
-) -> tuple[list[LoaderSetting], list[LoaderSetting]]:
+    settings: Sequence[LoaderArguments], sample_bytes: int | None, room: int
+) -> tuple[list[LoaderArguments], list[LoaderArguments]]:
     """The settings that fit, the first of them whatever it takes; and those that do not."""
     fit = [one for one in settings if one is settings[0] or needed_bytes(one, sample_bytes) <= room]
     return fit, [one for one in settings if one not in fit]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from unstarve.model import LoaderSetting, Tried
+from unstarve.model import LoaderArguments, Tried
 
 S = TypeVar("S")
 
@@ -24,8 +24,8 @@ def burst_s(budget_s: float, settings: int) -> float:
 
 
 def in_rounds(
-    settings: Sequence[LoaderSetting],
-    measure: Callable[[LoaderSetting], float | None],
+    settings: Sequence[LoaderArguments],
+    measure: Callable[[LoaderArguments], float | None],
     *,
     budget_s: float,
     clock: Callable[[], float],
@@ -37,7 +37,7 @@ def in_rounds(
     none is begun that would not end in time; but the first setting is measured whatever that takes.
     """
     deadline = clock() + budget_s
-    rates: dict[LoaderSetting, list[float]] = {setting: [] for setting in settings}
+    rates: dict[LoaderArguments, list[float]] = {setting: [] for setting in settings}
     left, round_s = list(settings), 0.0
     for number in range(MOST_ROUNDS):
         began = clock()
@@ -58,11 +58,11 @@ def in_rounds(
     return _tried(rates)
 
 
-def _tried(rates: dict[LoaderSetting, list[float]]) -> tuple[Tried, ...]:
+def _tried(rates: dict[LoaderArguments, list[float]]) -> tuple[Tried, ...]:
     return tuple(Tried(setting, tuple(found)) for setting, found in rates.items() if found)
 
 
-def _named(setting: LoaderSetting) -> str:
+def _named(setting: LoaderArguments) -> str:
     words = [f"num_workers={setting.num_workers}", f"batch_size={setting.batch_size}"]
     if setting.prefetch_factor is not None:
         words.append(f"prefetch_factor={setting.prefetch_factor}")

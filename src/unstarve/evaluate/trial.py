@@ -17,7 +17,7 @@ from unstarve.errors import UsageError
 from unstarve.evaluate.reading import shut_down
 from unstarve.evaluate.rounds import burst_s, in_rounds
 from unstarve.evaluate.timed_iterator import quick_size
-from unstarve.model import LoaderSetting, Tried
+from unstarve.model import LoaderArguments, Tried
 
 _PASSED_ON = {
     "collate_fn", "drop_last", "in_order", "multiprocessing_context", "pin_memory", "prefetch_factor",
@@ -43,7 +43,7 @@ class Trials:
         self._generator = torch.Generator().manual_seed(_SEED)
         self._order = None if is_iterable(dataset) else _Endless(len(dataset), self._generator)
 
-    def loader(self, setting: LoaderSetting, **more: Any) -> DataLoader[Any]:
+    def loader(self, setting: LoaderArguments, **more: Any) -> DataLoader[Any]:
         """A loader of torch's own with this setting."""
         given = {**self.options, "pin_memory": setting.pin_memory, **more}
         if setting.prefetch_factor is not None:
@@ -60,7 +60,7 @@ class Trials:
                 **given,
             )
 
-    def rate(self, setting: LoaderSetting, seconds: float, *, device: str | None = None) -> float | None:
+    def rate(self, setting: LoaderArguments, seconds: float, *, device: str | None = None) -> float | None:
         """Samples per second over `seconds`, once every worker has delivered; None if the data ends before.
 
         With a `device`, each batch is copied to it.
@@ -90,7 +90,7 @@ class Trials:
 
     def compare(
         self,
-        settings: Sequence[LoaderSetting],
+        settings: Sequence[LoaderArguments],
         budget_s: float,
         say: Callable[[str], object],
         *,

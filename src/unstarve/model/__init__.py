@@ -49,8 +49,8 @@ from unstarve.model.saved import Place, SavedLoader, Span
 from unstarve.model.series import Series, StepPoint
 from unstarve.model.shown import Shown
 from unstarve.model.tried import (
+    LoaderArguments,
     LoaderDiagnosis,
-    LoaderSetting,
     ProfiledFunction,
     SampleCost,
     StartCost,
@@ -94,9 +94,9 @@ __all__ = [
     "LoadComparison",
     "LoadLog",
     "Loader",
+    "LoaderArguments",
     "LoaderDiagnosis",
     "LoaderNow",
-    "LoaderSetting",
     "LoaderSettings",
     "LoaderSummary",
     "MemoryLine",

@@ -11,7 +11,7 @@ from unstarve.model.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
-class LoaderSetting:
+class LoaderArguments:
     """Arguments of a DataLoader that were tried; what is None was left to torch."""
 
     num_workers: int
@@ -27,7 +27,7 @@ class Tried:
     Round n of one setting ran right beside round n of the others: only such pairs are compared.
     """
 
-    setting: LoaderSetting
+    setting: LoaderArguments
     rates: tuple[float, ...]
 
     @property

@@ -23,7 +23,7 @@ from unstarve.evaluate.sampling import costly, function_profile, sample_cost
 from unstarve.evaluate.telling import Telling
 from unstarve.evaluate.trial import Trials
 from unstarve.model import (
-    LoaderSetting,
+    LoaderArguments,
     ProfiledFunction,
     SampleCost,
     StartCost,
@@ -115,32 +115,32 @@ def test_an_error_of_the_dataset_passes() -> None:
 def test_a_trial_takes_whole_turns_and_leaves_no_worker() -> None:
     trials = Trials(Numbers(), {})
     for workers in (0, 1):
-        rate = trials.rate(LoaderSetting(workers, 8), 0.0)
+        rate = trials.rate(LoaderArguments(workers, 8), 0.0)
         assert rate is not None
         assert rate > 0
     assert torch.multiprocessing.active_children() == []
 
 
 def test_batches_may_be_copied_to_a_device_as_they_come() -> None:
-    rate = Trials(Numbers(), {}).rate(LoaderSetting(0, 8), 0.0, device="cpu")
+    rate = Trials(Numbers(), {}).rate(LoaderArguments(0, 8), 0.0, device="cpu")
     assert rate is not None
 
 
 def test_a_stream_that_ends_too_soon_has_no_rate() -> None:
-    assert Trials(Stream(8), {}).rate(LoaderSetting(0, 8), 1.0) is None
+    assert Trials(Stream(8), {}).rate(LoaderArguments(0, 8), 1.0) is None
 
 
 def test_every_sample_comes_before_any_comes_twice() -> None:
     trials = Trials(Numbers(), {})
     seen: list[int] = []
     for _ in range(2):
-        iterator = iter(trials.loader(LoaderSetting(0, 32)))
+        iterator = iter(trials.loader(LoaderArguments(0, 32)))
         seen += next(iterator)[1].tolist()
     assert sorted(seen) == list(range(64))
 
 
 def test_workers_are_started_anew_and_kept_and_all_of_them_end() -> None:
-    cost = start_cost(Trials(Numbers(), {}), LoaderSetting(1, 8), budget_s=0.0)
+    cost = start_cost(Trials(Numbers(), {}), LoaderArguments(1, 8), budget_s=0.0)
     assert cost.fresh_s > 0
     assert cost.kept_s > 0
     assert torch.multiprocessing.active_children() == []
@@ -228,7 +228,7 @@ SAMPLE = SampleCost(100, 0.002, 0.003, 0.004, 17, 0.95, 1000)
 
 
 def tried(*rates: float, **setting: Any) -> Tried:
-    return Tried(LoaderSetting(**{"num_workers": 2, "batch_size": 32} | setting), rates)
+    return Tried(LoaderArguments(**{"num_workers": 2, "batch_size": 32} | setting), rates)
 
 
 WORKERS = WorkerSearch(

@@ -18,11 +18,11 @@ from unstarve.evaluate.choosing import (
 from unstarve.evaluate.find_workers import concluded
 from unstarve.evaluate.room import needed_bytes, room_bytes, that_fit
 from unstarve.evaluate.rounds import MOST_ROUNDS, burst_s, in_rounds
-from unstarve.model import LoaderSetting, Tried
+from unstarve.model import LoaderArguments, Tried
 
 
-def setting(workers: int) -> LoaderSetting:
-    return LoaderSetting(workers, 32)
+def setting(workers: int) -> LoaderArguments:
+    return LoaderArguments(workers, 32)
 
 
 class Bench:
@@ -33,7 +33,7 @@ class Bench:
         self.order: list[int] = []
         self._rates, self._burst_s = rates, burst_s
 
-    def measure(self, one: LoaderSetting) -> float | None:
+    def measure(self, one: LoaderArguments) -> float | None:
         self.now_s += self._burst_s
         workers = one.num_workers
         found = self._rates[workers]
@@ -90,7 +90,12 @@ def test_a_round_that_gave_nothing_ends_a_setting() -> None:
 
 
 def test_what_would_fill_the_memory_is_not_tried() -> None:
-    settings = [LoaderSetting(0, 10), LoaderSetting(1, 10), LoaderSetting(4, 10), LoaderSetting(1, 10, 8)]
+    settings = [
+        LoaderArguments(0, 10),
+        LoaderArguments(1, 10),
+        LoaderArguments(4, 10),
+        LoaderArguments(1, 10, 8),
+    ]
     assert [needed_bytes(one, 100) for one in settings] == [1000, 3000, 9000, 9000]
     assert that_fit(settings, 100, 5000) == (settings[:2], settings[2:])
     assert that_fit(settings, 100, 0) == (settings[:1], settings[1:])
