@@ -1,20 +1,21 @@
 """What handing batches over costs, where it was not recorded because nobody had to.
 
 A run without workers tells nothing about the hand-over, and a run with them little about what it would be
-like without. These constants were measured with stock torch 2.11 and 2.13 on two machines (Linux, fork, file
-descriptors): batches of 1 to 60 tensors and of 2 KB to 20 MB in all, two CPU cores or four.
+like without. These constants were measured with stock torch 2.11 and 2.13 on four machines (Linux, fork, file
+descriptors): batches of 1 to 114 tensors and of 2 KB to 20 MB in all, two CPU cores or four. A tensor's part
+of taking a batch is what differs most between them: 0.2 to 0.5 ms in all, the middle of which is taken.
 """
 
 from __future__ import annotations
 
 from unstarve.analyze.whatif_parts import Work
 
-SEND_S, SEND_S_PER_TENSOR = 0.15e-3, 0.05e-3
+SEND_S, SEND_S_PER_TENSOR = 0.15e-3, 0.07e-3
 """Sending thread, on a core: pickling a handle for each tensor."""
 SEND_DELAY_S = 0.3e-3
-TAKE_S, TAKE_S_PER_TENSOR = 0.42e-3, 0.13e-3
+TAKE_S, TAKE_S_PER_TENSOR = 0.35e-3, 0.24e-3
 """Training thread, on a core: the message, each tensor's descriptor and mapping, the next index …"""
-TAKE_DELAY_S, TAKE_DELAY_S_PER_TENSOR = 0.15e-3, 0.08e-3
+TAKE_DELAY_S, TAKE_DELAY_S_PER_TENSOR = 0.15e-3, 0.14e-3
 """… and waiting for the worker to hand each descriptor out …"""
 BUSY_DELAY_S = 5e-3
 """… which has to get hold of its interpreter first: one turn of the lock when it computes in Python."""
@@ -30,7 +31,7 @@ LET_GO = 0.06
 """Of what taking a batch costs: closing its descriptors again, when the step lets go of it."""
 IN_LINE_S = 0.08e-3
 """Training thread: what a batch costs beside its samples and collating, without workers."""
-DISTURBED_S = 0.2e-3
+DISTURBED_S = 0.25e-3
 """Of a step: what workers that write, send and wake beside it take of the caches and the cores."""
 USUAL_TENSORS = 2
 """Inputs and targets: where nobody counted."""
@@ -51,15 +52,16 @@ def in_workers(work: Work, nbytes: float, tensors: float, *, pinned: bool, facto
     """A batch that the training process made itself, if a worker made it; `factor` scales the hand-over."""
     touch_s = TOUCH_S_PER_BYTE * nbytes * factor
     share_s = SHARE_S + SHARE_S_PER_TENSOR * tensors + SHARE_S_PER_BYTE * nbytes
+    take_s = (TAKE_S + TAKE_S_PER_TENSOR * tensors) * factor
     return work._replace(
         collate_s=work.collate_s + share_s * factor,
         send_s=(SEND_S + SEND_S_PER_TENSOR * tensors) * factor,
         send_delay_s=SEND_DELAY_S * factor,
-        take_s=(TAKE_S + TAKE_S_PER_TENSOR * tensors) * factor,
+        take_s=take_s,
         take_delay_s=(TAKE_DELAY_S + TAKE_DELAY_S_PER_TENSOR * tensors) * factor,
         busy_delay_s=BUSY_DELAY_S * factor,
         pin_s=work.pin_s + touch_s if pinned else work.pin_s,
-        step_s=work.step_s if pinned else work.step_s + touch_s,
+        step_s=work.step_s + _held_s(touch_s, take_s, pinned=pinned),
     )
 
 
@@ -72,7 +74,7 @@ def in_line(work: Work, nbytes: float, tensors: float, memory_s: float, *, pinne
     saved_s = max(memory_s, SHARE_S + SHARE_S_PER_TENSOR * tensors) + FRESH_S_PER_BYTE * nbytes
     left = 1 - min(saved_s, 0.9 * made_s) / made_s if made_s else 1.0
     touch_s = TOUCH_S_PER_BYTE * nbytes
-    held_s = (0.0 if pinned else touch_s + LET_GO * work.take_s) + DISTURBED_S
+    held_s = _held_s(touch_s, work.take_s, pinned=pinned)
     return work._replace(
         cpu_s=work.cpu_s * left,
         collate_s=work.collate_s * left,
@@ -84,6 +86,11 @@ def in_line(work: Work, nbytes: float, tensors: float, memory_s: float, *, pinne
         pin_s=max(work.pin_s - touch_s, 0.1 * work.pin_s) if pinned else 0.0,
         step_s=work.step_s - min(held_s, _MOST_OF_A_STEP * work.step_s),
     )
+
+
+def _held_s(touch_s: float, take_s: float, *, pinned: bool) -> float:
+    """By how much a step is longer on a batch that a worker has made."""
+    return (0.0 if pinned else touch_s + LET_GO * take_s) + DISTURBED_S
 
 
 def resized(work: Work, ratio: float, nbytes: float, step_power: float) -> Work:
