@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "check.h"
+#include "forking.h"
 #include "gather.h"
 #include "stream.h"
 
@@ -71,7 +72,7 @@ void huge_pages_change_nothing_in_memory() {
 
 #ifndef __SANITIZE_THREAD__  // which does not follow a process with threads through a fork
 void a_child_has_threads_of_its_own() {
-    const pid_t child = fork();
+    const pid_t child = fork_at_rest();
     if (child == 0) {
         copies_the_rows_asked_for(std::size_t{1} << 16, 64, 2);
         _exit(0);

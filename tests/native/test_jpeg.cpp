@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "exif.h"
+#include "forking.h"
 #include "jpeg.h"
 #include "jpegs.h"
 #include "pictures.h"
@@ -214,7 +215,7 @@ void threads_change_nothing() {
 
 #ifndef __SANITIZE_THREAD__  // which does not follow a process with threads through a fork
 void a_child_decodes_with_threads_of_its_own() {
-    const pid_t child = fork();
+    const pid_t child = fork_at_rest();
     if (child == 0) {
         threads_change_nothing();
         _exit(0);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "check.h"
+#include "forking.h"
 #include "pool.h"
 
 namespace {
@@ -208,7 +209,7 @@ void a_forked_child_reads_with_threads_of_its_own(const std::vector<std::string>
 #ifdef __SANITIZE_THREAD__
     return;  // its runtime cannot start threads in the child of a process that had some
 #endif
-    const pid_t child = fork();
+    const pid_t child = fork_at_rest();
     CHECK(child >= 0);
     if (child == 0) {
         CHECK(unstarve::pool_size() == 0);
