@@ -1,9 +1,9 @@
 """What handing batches over costs, where it was not recorded because nobody had to.
 
 A run without workers tells nothing about the hand-over, and a run with them little about what it would be
-like without. These constants were measured with stock torch 2.11 and 2.13 on four machines (Linux, fork, file
-descriptors): batches of 1 to 114 tensors and of 2 KB to 20 MB in all, two CPU cores or four. A tensor's part
-of taking a batch is what differs most between them: 0.2 to 0.5 ms in all, the middle of which is taken.
+like without. These constants were measured with stock torch 2.11 and 2.13 (Linux, fork, file descriptors):
+batches of 1 to 60 tensors and of 2 KB to 20 MB in all, two CPU cores or four. A tensor's part of taking a
+batch was 0.2 ms in all in early measurements and 0.5 ms in later ones; what stands here was chosen between.
 """
 
 from __future__ import annotations
