@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -309,6 +310,8 @@ PyObject *iternext(PyObject *self) {
         return nb::inst_ptr<Batches>(self)->next(self).release().ptr();
     } catch (nb::python_error &error) {
         error.restore();
+    } catch (const std::bad_alloc &) {
+        PyErr_NoMemory();
     } catch (const std::exception &error) {
         PyErr_SetString(PyExc_RuntimeError, error.what());
     }

@@ -5,6 +5,7 @@
 #include <nanobind/stl/string.h>
 
 #include <cstdint>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -58,7 +59,11 @@ private:
         const std::int64_t now_ns = clock_ns();
         if (pending_.is_none()) {
             const std::int64_t row[] = {loader, 0, epoch, task, arrived_ns_, now_ns, now_ns};
-            layout_.append(row, ledger_);
+            try {
+                layout_.append(row, ledger_);
+            } catch (const std::bad_alloc &) {
+                // Better without its row than without the batch, which is out of the queue already.
+            }
         } else {
             pending_(nb::make_tuple(loader, 0, epoch, task, arrived_ns_, now_ns));
         }

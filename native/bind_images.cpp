@@ -19,21 +19,37 @@ namespace {
 
 using Memory = std::pair<std::uintptr_t, std::uint64_t>;  // address, bytes
 
-// One row per picture: whole, top, left, height, width, flip.
-using Cuts = nb::ndarray<const std::int64_t, nb::shape<-1, 6>, nb::device::cpu, nb::c_contig>;
+// One row per picture: whole, top, left, height, width, flip; height and width that the box is resized to, top and left of
+// the batch's part of that: four zeros where the batch takes all of it.
+using Cuts = nb::ndarray<const std::int64_t, nb::shape<-1, 10>, nb::device::cpu, nb::c_contig>;
 
 // Where and as what pictures are written: memory, height, width, bytes of an item, channels_last, table, and how that
 // was computed: the means and stds of three channels as floats, or nothing.
 using Out = std::tuple<Memory, std::size_t, std::size_t, std::size_t, bool, nb::bytes, nb::bytes>;
 
-std::vector<unstarve::Cut> cuts_of(const Cuts &cuts, std::size_t count) {
+// Of the numbers of one side: what is resized to, where the batch's part begins, and how long that is.
+void check_resized(std::int64_t all, std::int64_t first, std::size_t part) {
+    constexpr std::int64_t limit = std::int64_t{1} << 48;  // whose products with a double's fractions are still exact
+    const auto count = static_cast<std::int64_t>(part);
+    if (all > limit || first < 0 || count > all || first > all - count) {
+        throw nb::value_error("the batch's part must be within what a picture is resized to");
+    }
+}
+
+std::vector<unstarve::Cut> cuts_of(const Cuts &cuts, const unstarve::Batch &batch, std::size_t count) {
     if (cuts.shape(0) != count) {
         throw nb::value_error("there must be one cut for each picture");
     }
     std::vector<unstarve::Cut> listed;
     listed.reserve(count);
-    for (const std::int64_t *row = cuts.data(); row != cuts.data() + count * 6; row += 6) {
+    for (const std::int64_t *row = cuts.data(); row != cuts.data() + count * 10; row += 10) {
         listed.push_back({row[0] != 0, row[1], row[2], row[3], row[4], row[5] != 0});
+        if (row[6] != 0 || row[7] != 0) {
+            check_resized(row[6], row[8], batch.first.height);
+            check_resized(row[7], row[9], batch.first.width);
+            const auto number = [row](int at) { return static_cast<std::size_t>(row[at]); };
+            listed.back().resized = {{number(6), number(7)}, number(8), number(9)};
+        }
     }
     return listed;
 }
@@ -87,8 +103,8 @@ nb::tuple cut_pixels(const std::vector<std::tuple<Memory, std::size_t, std::size
         }
         pixels.push_back({reinterpret_cast<const std::uint8_t *>(memory.first), height, width});
     }
-    const std::vector<unstarve::Cut> listed = cuts_of(cuts, pixels.size());
     const unstarve::Batch batch = batch_of(out, pixels.size());
+    const std::vector<unstarve::Cut> listed = cuts_of(cuts, batch, pixels.size());
     std::vector<unstarve::Result> results;
     {
         const nb::gil_scoped_release unlocked;
@@ -102,7 +118,7 @@ nb::tuple cut_pixels(const std::vector<std::tuple<Memory, std::size_t, std::size
 // Holds the bytes of Python objects in place for as long as it lives.
 class Held {
   public:
-    explicit Held(const nb::list &pictures) {
+    Held(const nb::list &pictures, bool upright) {
         views_.reserve(pictures.size());
         for (const nb::handle picture : pictures) {
             Py_buffer view;
@@ -111,7 +127,8 @@ class Held {
                 throw nb::python_error();
             }
             views_.push_back(view);
-            encoded_.push_back({static_cast<const std::uint8_t *>(view.buf), static_cast<std::size_t>(view.len)});
+            const auto *const bytes = static_cast<const std::uint8_t *>(view.buf);
+            encoded_.push_back({bytes, static_cast<std::size_t>(view.len), upright});
         }
     }
     ~Held() { release(); }
@@ -132,10 +149,10 @@ class Held {
     std::vector<unstarve::Encoded> encoded_;
 };
 
-nb::tuple decode_cuts(const nb::list &pictures, const Cuts &cuts, const Out &out, unsigned threads) {
-    const Held held(pictures);
-    const std::vector<unstarve::Cut> listed = cuts_of(cuts, held.encoded().size());
+nb::tuple decode_cuts(const nb::list &pictures, const Cuts &cuts, const Out &out, unsigned threads, bool upright) {
+    const Held held(pictures, upright);
     const unstarve::Batch batch = batch_of(out, held.encoded().size());
+    const std::vector<unstarve::Cut> listed = cuts_of(cuts, batch, held.encoded().size());
     std::vector<unstarve::Result> results;
     {
         const nb::gil_scoped_release unlocked;
@@ -145,8 +162,8 @@ nb::tuple decode_cuts(const nb::list &pictures, const Cuts &cuts, const Out &out
 }
 
 // Height and width, or what is wrong, or None where it is not for us.
-nb::list measure(const nb::list &pictures) {
-    const Held held(pictures);
+nb::list measure(const nb::list &pictures, bool upright) {
+    const Held held(pictures, upright);
     nb::list sizes;
     for (const unstarve::Encoded &picture : held.encoded()) {
         const unstarve::Measured measured = unstarve::measure(picture);
@@ -160,8 +177,9 @@ nb::list measure(const nb::list &pictures) {
 }
 
 // What is wrong, or None.
-nb::object decode_whole(const nb::list &pictures, std::size_t height, std::size_t width, const Memory &out) {
-    const Held held(pictures);
+nb::object decode_whole(const nb::list &pictures, std::size_t height, std::size_t width, const Memory &out,
+                        bool upright) {
+    const Held held(pictures, upright);
     if (held.encoded().size() != 1 || height == 0 || width > out.second / 3 / height) {
         throw nb::value_error("one picture and the memory for it are needed");
     }
@@ -181,11 +199,11 @@ void bind_images(nb::module_ &module) {
     module.def("cut_pixels", &cut_pixels, "wholes"_a, "cuts"_a.noconvert(), "out"_a, "threads"_a,
                "Cut, resize, flip and finish pictures of 3 bytes per pixel; failures and, always empty, others.");
 #ifdef UNSTARVE_JPEG
-    module.def("decode_cuts", &decode_cuts, "pictures"_a, "cuts"_a.noconvert(), "out"_a, "threads"_a,
+    module.def("decode_cuts", &decode_cuts, "pictures"_a, "cuts"_a.noconvert(), "out"_a, "threads"_a, "upright"_a,
                "Decode, cut, resize, flip and finish JPEGs; failures, and the places of those it does not decode.");
-    module.def("measure_pictures", &measure, "pictures"_a,
+    module.def("measure_pictures", &measure, "pictures"_a, "upright"_a,
                "Height and width of each JPEG, what is wrong with it, or None where it is not decoded here.");
-    module.def("decode_whole", &decode_whole, "pictures"_a, "height"_a, "width"_a, "out"_a,
+    module.def("decode_whole", &decode_whole, "pictures"_a, "height"_a, "width"_a, "out"_a, "upright"_a,
                "Decode one JPEG to 3 bytes per pixel; what is wrong with it, or None.");
 #endif
 }

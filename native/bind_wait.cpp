@@ -5,6 +5,7 @@
 #include <nanobind/stl/string.h>
 
 #include <cstdint>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -43,6 +44,14 @@ struct Names {
 const Names &names() {
     static const Names all;
     return all;
+}
+
+// To be called where an error of our bookkeeping is caught. A signal may come at any time: what is no Exception
+// (Ctrl-C, an exit, the end of a generator) is meant for training, and goes on.
+void pass_on_what_is_not_ours(const nb::python_error &caught) {
+    if (!caught.matches(PyExc_Exception)) {
+        throw;
+    }
 }
 
 struct Extent {
@@ -137,7 +146,8 @@ struct BoundWait : Wait {
             if (usual && weigh_usual(batch.ptr(), extent)) {
                 return extent;
             }
-        } catch (nb::python_error &) {
+        } catch (nb::python_error &error) {
+            pass_on_what_is_not_ours(error);
             // A sparse tensor has no bytes: not that usual.
         }
         const nb::object found = call(attribute(tap, names().weigh), batch);
@@ -152,21 +162,50 @@ struct BoundWait : Wait {
     }
 };
 
-// Something of ours has failed: that is noted and never reaches training.
-void not_recorded(nb::handle tap, nb::python_error &error) {
+void not_recorded(nb::handle tap, nb::handle error) {
     try {
-        call(attribute(tap, names().not_recorded), error.value());
-    } catch (nb::python_error &) {
+        call(attribute(tap, names().not_recorded), error);
+    } catch (nb::python_error &failure) {
+        pass_on_what_is_not_ours(failure);
         // Nobody left to tell.
     }
 }
+
+// Keeps the books of a wait: what fails there is noted and never reaches training.
+template <typename Books>
+void keep(nb::handle tap, const Books &books) {
+    try {
+        books();
+    } catch (nb::python_error &error) {
+        pass_on_what_is_not_ours(error);
+        not_recorded(tap, error.value());
+    } catch (const std::bad_alloc &) {
+        not_recorded(tap, PyExc_MemoryError);
+    }
+}
+
+// However a wait ends, the next one begins anew.
+struct Ending {
+    Wait &wait;
+    bool has_batch = false;
+    ~Ending() {
+        if (wait.busy) {
+            wait.leave();
+        }
+        if (has_batch) {
+            wait.done();
+        }
+    }
+};
 
 [[noreturn]] void end_wait(BoundWait &wait, nb::handle tap, nb::handle mark, std::int64_t ask_ns) {
     nb::python_error error;  // holds training's own exception until it is thrown on
     const std::int64_t end_ns = wait.leave();
     try {
         attribute(tap, names().ended)(mark, ask_ns, end_ns, error.value());
-    } catch (nb::python_error &) {
+    } catch (nb::python_error &failure) {
+        PyException_SetContext(failure.value().ptr(), error.value().inc_ref().ptr());
+        pass_on_what_is_not_ours(failure);
         // Training's exception is what counts.
     }
     throw error;
@@ -183,14 +222,13 @@ nb::object take(BoundWait &wait, nb::handle tap, nb::handle advance, nb::handle 
     }
     const nb::object counters = wait.counters;  // kept, though another thread may go on with the iteration
     nb::object mark = nb::none();
-    try {
+    Ending ending{wait};
+    keep(tap, [&] {
         wait.begin(source);
         if (ledger.has_device && !wait.nested()) {
             mark = attribute(tap, names().ask_device)();
         }
-    } catch (nb::python_error &error) {
-        not_recorded(tap, error);
-    }
+    });
     if (!wait.busy) {
         return call(advance, source);
     }
@@ -200,8 +238,9 @@ nb::object take(BoundWait &wait, nb::handle tap, nb::handle advance, nb::handle 
         end_wait(wait, tap, mark, ask_ns);
     }
     const std::int64_t got_ns = wait.got();
+    ending.has_batch = true;
     nb::object result = nb::steal(batch);
-    try {
+    keep(tap, [&] {
         if (!mark.is_none()) {
             attribute(tap, names().got_device)(mark, ask_ns, got_ns);
         }
@@ -210,10 +249,7 @@ nb::object take(BoundWait &wait, nb::handle tap, nb::handle advance, nb::handle 
         if (got_ns >= ledger.next_flush_ns) {
             call(attribute(tap, names().flush), nb::int_(got_ns));
         }
-    } catch (nb::python_error &error) {
-        not_recorded(tap, error);
-    }
-    wait.done();
+    });
     return result;
 }
 

@@ -38,9 +38,6 @@ class Bounces {
     std::uint64_t slot_bytes() const { return slot_bytes_; }
     std::byte *at(std::size_t slot) const { return memory_.get() + slot * slot_bytes_; }
 
-    // Never frees it: the kernel may yet write there.
-    void abandon() { memory_.release(); }
-
   private:
     struct Free {
         void operator()(std::byte *memory) const { std::free(memory); }

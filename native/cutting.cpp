@@ -1,7 +1,6 @@
 #include "cutting.h"
 
 #include <algorithm>
-#include <atomic>
 #include <new>
 #include <string>
 
@@ -19,7 +18,7 @@ Result result_of(const std::function<Outcome(std::size_t, Scratch &)> &work, std
     } catch (const PictureError &error) {
         return {Outcome::failed, error.what()};
     } catch (const std::bad_alloc &) {
-        return {Outcome::failed, "there is not enough memory to decode it"};
+        return {Outcome::failed, no_memory};
     }
 }
 
@@ -28,18 +27,7 @@ bool within(std::int64_t first, std::int64_t count, std::size_t all) {
     return first >= 0 && count >= 1 && first < end && count <= end - first;
 }
 
-}  // namespace
-
-PixelRows Scratch::rows_for(std::size_t pixels) {
-    const std::size_t row_bytes = (pixels + resizer.slack_pixels()) * 4;
-    rows.resize(std::max(rows.size(), row_bytes * rows_at_once));
-    PixelRows all;
-    for (std::size_t i = 0; i < rows_at_once; ++i) {
-        all[i] = rows.data() + i * row_bytes;
-    }
-    return all;
-}
-
+// The window that a cut's box means. Throws PictureError where it is not within the picture.
 Window window_of(const Cut &cut, Extent picture) {
     if (cut.whole) {
         return {0, 0, picture.height, picture.width};
@@ -54,20 +42,44 @@ Window window_of(const Cut &cut, Extent picture) {
             static_cast<std::size_t>(cut.height), static_cast<std::size_t>(cut.width)};
 }
 
+}  // namespace
+
+std::size_t Scratch::kept_bytes() const {
+    return block.capacity() + rows.capacity() + baseline.kept_bytes() + resizer.kept_bytes();
+}
+
+PixelRows Scratch::rows_for(std::size_t pixels) {
+    const std::size_t row_bytes = (pixels + resizer.slack_pixels()) * 4;
+    rows.resize(std::max(rows.size(), row_bytes * rows_at_once));
+    PixelRows all;
+    for (std::size_t i = 0; i < rows_at_once; ++i) {
+        all[i] = rows.data() + i * row_bytes;
+    }
+    return all;
+}
+
+Window start_cut(const Cut &cut, Extent picture, const Target &target, Resizer &resizer) {
+    const Window box = window_of(cut, picture);
+    const Resized resized = cut.resized.size.height != 0 ? cut.resized : Resized{{target.height, target.width}};
+    const Window needed = resizer.start({box.height, box.width}, resized, cut.flip, target);
+    return {box.top + needed.top, box.left + needed.left, needed.height, needed.width};
+}
+
 std::vector<Result> for_each_picture(std::size_t count, unsigned threads,
                                      const std::function<Outcome(std::size_t, Scratch &)> &work) {
     std::vector<Result> results(count);
-    std::atomic<std::size_t> next{0};
+    Pieces pieces(count);
     const auto take_pictures = [&] {
         thread_local Scratch scratch;
-        for (std::size_t at; (at = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
+        for (std::size_t at; pieces.take(at);) {
             results[at] = result_of(work, at, scratch);
         }
-        if (scratch.block.capacity() + scratch.rows.capacity() + scratch.baseline.kept_bytes() > max_kept_bytes) {
+        if (scratch.kept_bytes() > max_kept_bytes) {
             scratch = Scratch();
         }
     };
-    run_on_pool(static_cast<unsigned>(std::clamp<std::size_t>(count, 1, std::max(threads, 1u))), take_pictures);
+    run_on_pool(static_cast<unsigned>(std::clamp<std::size_t>(count, 1, std::max(threads, 1u))), pieces,
+                take_pictures);
     return results;
 }
 

@@ -25,10 +25,11 @@ struct Scratch {
 
     // Rows of 4 bytes per pixel as the resizer, once started, takes them; what they hold is of older pictures.
     PixelRows rows_for(std::size_t pixels);
+    std::size_t kept_bytes() const;
 };
 
-// The window that a cut means in an upright picture. Throws PictureError where it is not within.
-Window window_of(const Cut &cut, Extent picture);
+// Makes the resizer ready for a cut; returns the window of the upright picture whose rows it takes.
+Window start_cut(const Cut &cut, Extent picture, const Target &target, Resizer &resizer);
 
 // Calls `work` once for each picture, on up to `threads` threads; what it throws becomes the picture's result.
 std::vector<Result> for_each_picture(std::size_t count, unsigned threads,

@@ -91,7 +91,19 @@ class Session {
         for (std::size_t slot = pieces_.size(); slot-- > 0;) {
             free_.push_back(slot);
         }
+        arrived_.reserve(pieces_.size());  // what has arrived can be noted even where no memory is left
+        finishing_.reserve(pieces_.size());
     }
+
+    // The caller's memory and ours are free to be used again when this is through, and not before: a queue that an
+    // exception left with reads in it waits for them as it goes.
+    ~Session() {
+        if (in_flight_ > 0) {
+            station_.ring.reset();
+        }
+    }
+    Session(const Session &) = delete;
+    Session &operator=(const Session &) = delete;
 
     void run() {
         for (;;) {
@@ -152,7 +164,7 @@ class Session {
 
     bool open_next() {
         file_.reset();
-        while ((run_ = work_.next.fetch_add(1, std::memory_order_relaxed)) < work_.runs.size()) {
+        while (work_.pieces.take(run_)) {
             const Run &run = work_.runs[run_];
             const Read &first = work_.reads[run.first];
             auto file = std::make_shared<Opened>(first, O_DIRECT);
@@ -203,14 +215,27 @@ class Session {
     }
 
     void await() {
-        if (!queue_->wait_for_one()) {
-            give_up(errno);
-            return;
+        const bool goes_on = queue_->wait_for_one();
+        if (!goes_on) {
+            queue_->settle();
         }
         std::uint64_t slot = 0;
         std::int32_t result = 0;
         while (queue_->take(slot, result)) {
             arrive(static_cast<std::size_t>(slot), result);
+        }
+        if (!goes_on) {
+            go_on_without_queue();
+        }
+    }
+
+    // Somebody closed its descriptor. What it had started has arrived; the rest is read by waiting for each.
+    void go_on_without_queue() {
+        const std::unique_ptr<Uring> broken = std::move(station_.ring);
+        queue_ = nullptr;
+        for (std::uint64_t slot = 0; broken->take_back(slot);) {
+            --in_flight_;
+            start(static_cast<std::size_t>(slot));
         }
     }
 
@@ -252,26 +277,6 @@ class Session {
         } else {
             std::memcpy(to, from, count);
         }
-    }
-
-    // The queue broke, which happens where somebody closed its descriptor. What was on its way is lost, and
-    // its bounce memory is given up, as the kernel may yet write there.
-    void give_up(int error) {
-        for (std::size_t slot = 0; slot < pieces_.size(); ++slot) {
-            if (pieces_[slot].file != nullptr) {
-                work_.failures.add(pieces_[slot].read, Trouble::read, error, 0);
-                pieces_[slot].file.reset();
-            }
-        }
-        const std::uint64_t slot_bytes = station_.bounces->slot_bytes();
-        station_.bounces->abandon();
-        station_.bounces = std::make_unique<Bounces>(1, slot_bytes);
-        in_flight_ = 0;
-        queue_ = nullptr;
-        depth_ = 1;
-        station_.ring.reset();
-        pieces_.resize(1);
-        free_.assign(1, 0);
     }
 
     struct Arrived {

@@ -8,16 +8,17 @@
 #include <vector>
 
 #include "files.h"
+#include "pool.h"
 
 namespace unstarve {
 
-// What the threads of one call share. Each takes runs from `next` until none is left.
+// What the threads of one call share. Each takes runs, by `pieces`, until none is left.
 struct DirectWork {
     const std::vector<Read> &reads;
     const std::vector<Run> &runs;
     Failures &failures;
     std::size_t total_bytes;  // of all reads
-    std::atomic<std::size_t> next{0};
+    Pieces pieces;
     std::atomic<std::uint64_t> direct_bytes{0};
     std::atomic<bool> used_uring{false};
     std::mutex mutex{};                // guards what follows

@@ -44,10 +44,43 @@ std::vector<Failure> Failures::in_order() {
     return all_;
 }
 
+namespace {
+
+// Negative: not_regular or errno, negated.
+int open_regular(const char *path, int flags) {
+    const int wanted = O_RDONLY | O_CLOEXEC | flags;
+    int fd = ::open(path, wanted | O_NONBLOCK);
+    if (fd < 0 && errno == EWOULDBLOCK) {  // a regular file, which another program has a lease on and must give up
+        fd = ::open(path, wanted);
+    }
+    if (fd < 0) {
+        return -errno;
+    }
+    struct stat status {};
+    int error = 0;
+    if (::fstat(fd, &status) != 0) {
+        error = errno;
+    } else if (!S_ISREG(status.st_mode)) {
+        error = S_ISDIR(status.st_mode) ? EISDIR : not_regular;
+    } else if (::fcntl(fd, F_SETFL, flags) != 0) {  // io_uring would not wait for storage
+        error = errno;
+    }
+    if (error != 0) {
+        ::close(fd);
+        return -error;
+    }
+    return fd;
+}
+
+}  // namespace
+
 Opened::Opened(const Read &read, int flags)
-    : fd_(read.path == nullptr ? read.fd : ::open(read.path, O_RDONLY | O_CLOEXEC | flags)),
-      error_(fd_ < 0 ? (read.path == nullptr ? EBADF : errno) : 0),
-      ours_(read.path != nullptr) {}
+    : fd_(read.path == nullptr ? read.fd : open_regular(read.path, flags)), ours_(read.path != nullptr) {
+    if (fd_ < 0) {
+        error_ = ours_ ? -fd_ : EBADF;
+        fd_ = -1;
+    }
+}
 
 Opened::~Opened() {
     if (ours_ && fd_ >= 0) {

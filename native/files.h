@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <mutex>
 #include <vector>
@@ -36,7 +37,12 @@ class Failures {
     std::vector<Failure> all_;
 };
 
+// In the place of errno: the name means a FIFO, a socket or a device. Opening a file never fails with it.
+constexpr int not_regular = ESPIPE;
+
 // An open file of a run. Closes what it opened, and nothing that belongs to the caller.
+//
+// Only regular files are opened by name, and nobody is waited for: opening a FIFO would take until somebody writes.
 class Opened {
   public:
     Opened(const Read &read, int flags);
@@ -45,11 +51,11 @@ class Opened {
     Opened &operator=(const Opened &) = delete;
 
     int fd() const { return fd_; }  // -1: could not be opened
-    int error() const { return error_; }
+    int error() const { return error_; }  // errno, EISDIR for a folder, or not_regular
 
   private:
     int fd_;
-    int error_;
+    int error_ = 0;
     bool ours_;
 };
 

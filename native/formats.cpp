@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -85,10 +84,6 @@ Answer answer_to(const Question &question, bool direct) {
         answer.error = file->fd() < 0 ? file->error() : errno;
         return answer;
     }
-    if (!S_ISREG(status.st_mode)) {
-        answer.error = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
-        return answer;
-    }
     answer.size_bytes = status.st_size;
     answer.mtime_ns = mtime_ns_of(status);
     try {
@@ -131,10 +126,10 @@ Layout layout_of(Format format, const Source &source) {
 
 std::vector<Answer> find_layouts(const std::vector<Question> &questions, bool direct, unsigned threads) {
     std::vector<Answer> answers(questions.size());
-    std::atomic<std::size_t> next{0};
+    Pieces pieces(questions.size());
     const std::size_t most = threads == 0 ? default_threads : threads;
-    run_on_pool(static_cast<unsigned>(std::min(questions.size(), most)), [&] {
-        for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < questions.size();) {
+    run_on_pool(static_cast<unsigned>(std::min(questions.size(), most)), pieces, [&] {
+        for (std::size_t i; pieces.take(i);) {
             answers[i] = answer_to(questions[i], direct);
         }
     });

@@ -62,7 +62,7 @@ enum class Found : std::uint8_t { layout, unsupported, damaged, no_file };
 
 struct Answer {
     Found found = Found::no_file;
-    int error = 0;       // errno, for no_file
+    int error = 0;       // errno or not_regular, for no_file
     std::string reason;  // for unsupported and damaged
     Layout layout;
     std::int64_t size_bytes = -1;

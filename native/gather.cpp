@@ -1,7 +1,6 @@
 #include "gather.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <functional>
 #include <stdexcept>
@@ -146,9 +145,9 @@ void gather(Rows source, const std::int64_t *index, std::size_t index_count, std
         copy(source, index, index_count, out);
         return;
     }
-    std::atomic<std::size_t> next_piece{0};
-    run_on_pool(thread_count, [&] {
-        for (std::size_t piece; (piece = next_piece.fetch_add(1, std::memory_order_relaxed)) < piece_count;) {
+    Pieces pieces(piece_count);
+    run_on_pool(thread_count, pieces, [&] {
+        for (std::size_t piece; pieces.take(piece);) {
             const std::size_t first = piece * piece_rows;
             copy(source, index + first, std::min(piece_rows, index_count - first), out + first * row_bytes);
         }

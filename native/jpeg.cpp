@@ -7,14 +7,12 @@
 
 #include "exif.h"
 #include "jpeg_header.h"
+#include "jpeg_scans.h"
 
 namespace unstarve {
 namespace {
 
 constexpr int exif_marker = JPEG_APP0 + 1;
-
-// More scans than any encoder writes, fewer than would keep a thread busy for minutes.
-constexpr int max_scans = 500;
 
 constexpr char truncated[] = "truncated: the JPEG data end too early";
 
@@ -27,6 +25,9 @@ JpegErrors &errors_of(j_common_ptr info) { return *reinterpret_cast<JpegErrors *
 }
 
 [[noreturn]] void leave(j_common_ptr info) {
+    if (info->err->msg_code == JERR_OUT_OF_MEMORY) {
+        leave_with(info, no_memory);
+    }
     char reason[JMSG_LENGTH_MAX];
     info->err->format_message(info, reason);
     JpegErrors &errors = errors_of(info);
@@ -55,12 +56,6 @@ void skip_bytes(j_decompress_ptr info, long count) {
     }
 }
 
-void limit_scans(j_common_ptr info) {
-    if (info->is_decompressor && reinterpret_cast<j_decompress_ptr>(info)->input_scan_number > max_scans) {
-        leave_with(info, "damaged JPEG: more scans than any picture needs");
-    }
-}
-
 }  // namespace
 
 bool looks_like_jpeg(const std::uint8_t *data, std::size_t size) {
@@ -76,15 +71,14 @@ void Jpeg::guarded(Call call) {
     call();
 }
 
-Jpeg::Jpeg(const std::uint8_t *data, std::size_t size) : size_(size), end_(data + size) {
+Jpeg::Jpeg(const std::uint8_t *data, std::size_t size, bool upright) : data_(data), size_(size) {
     info_.err = jpeg_std_error(&errors_.manager);
     errors_.manager.error_exit = leave;
     errors_.manager.emit_message = go_on;
     errors_.manager.output_message = say_nothing;
     source_ = {data, size, do_nothing, run_dry, skip_bytes, jpeg_resync_to_restart, do_nothing};
-    progress_.progress_monitor = limit_scans;
     try {
-        read_header();
+        read_header(upright);
     } catch (...) {
         jpeg_destroy_decompress(&info_);  // of which nothing may have been made yet: that is allowed
         throw;
@@ -93,24 +87,30 @@ Jpeg::Jpeg(const std::uint8_t *data, std::size_t size) : size_(size), end_(data 
 
 Jpeg::~Jpeg() { jpeg_destroy_decompress(&info_); }
 
-void Jpeg::read_header() {
+void Jpeg::read_header(bool upright) {
     guarded([this] {
         jpeg_create_decompress(&info_);
         info_.src = &source_;
-        info_.progress = &progress_;
         jpeg_save_markers(&info_, exif_marker, 0xFFFF);
         jpeg_read_header(&info_, TRUE);
     });
-    if (info_.image_width * std::uint64_t{info_.image_height} > max_pixels) {
+    check_size();
+    Metadata metadata;
+    for (jpeg_saved_marker_ptr marker = info_.marker_list; marker != nullptr && upright; marker = marker->next) {
+        metadata.add_app1(marker->data, marker->data_length);
+    }
+    orientation_ = metadata.orientation();
+}
+
+// Before anything is allocated for the picture's size.
+void Jpeg::check_size() const {
+    const std::uint64_t pixels = info_.image_width * std::uint64_t{info_.image_height};
+    if (pixels > max_pixels) {
         throw PictureError("more than the " + std::to_string(max_pixels) + " pixels that are decoded");
     }
-    int exif = 0;
-    int xmp = 0;
-    for (jpeg_saved_marker_ptr marker = info_.marker_list; marker != nullptr; marker = marker->next) {
-        exif = exif != 0 ? exif : exif_orientation(marker->data, marker->data_length);
-        xmp = xmp != 0 ? xmp : xmp_orientation(marker->data, marker->data_length);
+    if (pixels / max_pixels_per_byte > size_) {
+        throw PictureError(truncated);
     }
-    orientation_ = exif != 0 ? exif : xmp != 0 ? xmp : 1;
 }
 
 bool Jpeg::supported() const {
@@ -119,11 +119,16 @@ bool Jpeg::supported() const {
            (space == JCS_YCbCr || space == JCS_RGB || space == JCS_GRAYSCALE);
 }
 
-// Before anything is allocated for the picture's size, and whether or not the window is before the damage.
+// Whether or not the window is before the damage.
 void Jpeg::check_complete() const {
-    const std::uint64_t pixels = info_.image_width * std::uint64_t{info_.image_height};
-    if (pixels / max_pixels_per_byte > size_ || !has_jpeg_end(source_.next_input_byte, end_)) {
+    if (!has_jpeg_end(source_.next_input_byte, data_ + size_)) {
         throw PictureError(truncated);
+    }
+    const std::uint64_t scans = count_jpeg_scans(data_, size_);
+    const std::uint64_t most = max_jpeg_scans(info_.image_width * std::uint64_t{info_.image_height});
+    if (scans > most) {
+        throw PictureError("it has " + std::to_string(scans) + " scans; the limit at its size is " +
+                           std::to_string(most));
     }
 }
 

@@ -21,11 +21,11 @@ struct JpegErrors {
 
 bool looks_like_jpeg(const std::uint8_t *data, std::size_t size);
 
-// Reads the header when made; everything throws PictureError for a file that is damaged. libjpeg's own way out of
+// Reads the header when made, and where it is not to be `upright` takes its orientation for 1; everything throws PictureError for a file that is damaged. libjpeg's own way out of
 // an error, a jump, ends where it was called from. The bytes of the file must outlive it.
 class Jpeg {
   public:
-    Jpeg(const std::uint8_t *data, std::size_t size);
+    Jpeg(const std::uint8_t *data, std::size_t size, bool upright = true);
     ~Jpeg();
     Jpeg(const Jpeg &) = delete;
     Jpeg &operator=(const Jpeg &) = delete;
@@ -51,16 +51,16 @@ class Jpeg {
   private:
     template <typename Call>
     void guarded(Call call);
-    void read_header();
+    void read_header(bool upright);
+    void check_size() const;
     void check_complete() const;
     void crop_columns(const Window &window);
 
     jpeg_decompress_struct info_{};
     JpegErrors errors_{};
     jpeg_source_mgr source_{};
-    jpeg_progress_mgr progress_{};
+    const std::uint8_t *const data_;
     const std::size_t size_;
-    const std::uint8_t *const end_;
     int orientation_ = 1;
     std::size_t margin_ = 0;
 };

@@ -20,8 +20,9 @@ constexpr std::uint32_t largest_first_number = 1 << 14;
 
 }  // namespace
 
-void BaselineJpeg::open(const std::uint8_t *data, std::size_t size) {
+void BaselineJpeg::open(const std::uint8_t *data, std::size_t size, bool upright) {
     header_ = read_jpeg_header(data, size);
+    header_.orientation = upright ? header_.orientation : 1;
     file_end_ = data + size;
     make_tables();
 }

@@ -41,8 +41,9 @@ struct Plane {
 // for libjpeg-turbo, from the start. Used again from picture to picture, it keeps memory and tables.
 class BaselineJpeg {
   public:
-    // Reads the header. The bytes of the file must stay until its last row is read.
-    void open(const std::uint8_t *data, std::size_t size);
+    // Reads the header; where it is not to be `upright`, its orientation is 1. The bytes of the file must stay until its
+    // last row is read.
+    void open(const std::uint8_t *data, std::size_t size, bool upright = true);
 
     Extent stored() const { return header_.extent; }
     int orientation() const { return header_.orientation; }

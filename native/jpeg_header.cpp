@@ -73,7 +73,7 @@ class Reading {
             read_segment(marker, segment);
         }
         header_.coded = file.data();
-        header_.orientation = exif_ != 0 ? exif_ : xmp_ != 0 ? xmp_ : 1;
+        header_.orientation = metadata_.orientation();
         const std::uint64_t pixels = header_.extent.height * std::uint64_t{header_.extent.width};
         expect(pixels <= max_pixels && pixels / max_pixels_per_byte <= size);
         expect(has_jpeg_end(header_.coded, data + size));
@@ -90,10 +90,7 @@ class Reading {
                 header_.restart_interval = segment.pair();
                 return expect(segment.size() == 0);
             case app0: has_jfif_ = has_jfif_ || segment.begins_with("JFIF", 5, 14); return;
-            case app1:
-                exif_ = exif_ != 0 ? exif_ : exif_orientation(segment.data(), segment.size());
-                xmp_ = xmp_ != 0 ? xmp_ : xmp_orientation(segment.data(), segment.size());
-                return;
+            case app1: return metadata_.add_app1(segment.data(), segment.size());
             case app14: has_adobe_ = has_adobe_ || segment.begins_with("Adobe", 5, 12); return;
             default: return expect((marker > app1 && marker <= app15) || marker == comment);
         }
@@ -183,8 +180,7 @@ class Reading {
     unsigned quantizers_of_[3] = {};
     bool has_jfif_ = false;
     bool has_adobe_ = false;
-    int exif_ = 0;
-    int xmp_ = 0;
+    Metadata metadata_;
 };
 
 }  // namespace

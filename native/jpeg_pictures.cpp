@@ -1,6 +1,8 @@
 // The part of pictures.h that needs libjpeg-turbo.
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 
 #include "cutting.h"
 #include "exif.h"
@@ -82,8 +84,7 @@ void each_upright_rows(AnyJpeg &jpeg, const Window &window, Scratch &scratch, Ta
 
 template <typename AnyJpeg>
 void cut_from(AnyJpeg &jpeg, const Cut &cut, const Target &target, Scratch &scratch) {
-    const Window window = window_of(cut, upright(jpeg));
-    scratch.resizer.start(window.height, window.width, cut.flip, target);
+    const Window window = start_cut(cut, upright(jpeg), target, scratch.resizer);
     each_upright_rows(jpeg, window, scratch, [&](const std::uint8_t *const *rows, std::size_t count) {
         scratch.resizer.add_rows(rows, count);
     });
@@ -101,12 +102,24 @@ void write_whole(AnyJpeg &jpeg, Extent extent, Scratch &scratch, std::uint8_t *o
     });
 }
 
+// Whether UNSTARVE_JPEG=turbo leaves every picture to libjpeg-turbo: to compare the two, or to rule ours out.
+bool turbo_alone() {
+    static const bool is_asked_for = [] {
+        const char *const chosen = std::getenv("UNSTARVE_JPEG");
+        return chosen != nullptr && std::strcmp(chosen, "turbo") == 0;
+    }();
+    return is_asked_for;
+}
+
 // Calls `work` with our own decoder. Returns false where the picture is for libjpeg-turbo, from the start: what `work`
 // wrote so far is then written again.
 template <typename Work>
 bool decoded_by_us(const Encoded &picture, Scratch &scratch, Work work) {
+    if (turbo_alone()) {
+        return false;
+    }
     try {
-        scratch.baseline.open(picture.data, picture.size);
+        scratch.baseline.open(picture.data, picture.size, picture.upright);
         work(scratch.baseline);
         return true;
     } catch (const Unusual &) {
@@ -124,7 +137,7 @@ Outcome decode_cut(const Encoded &picture, const Cut &cut, const Target &target,
     if (decoded_by_us(picture, scratch, [&](BaselineJpeg &jpeg) { cut_from(jpeg, cut, target, scratch); })) {
         return Outcome::decoded;
     }
-    Jpeg jpeg(picture.data, picture.size);
+    Jpeg jpeg(picture.data, picture.size, picture.upright);
     if (!jpeg.supported()) {
         return Outcome::not_for_us;
     }
@@ -152,12 +165,14 @@ Measured measure(const Encoded &picture) {
         return measured;
     }
     try {
-        const Jpeg jpeg(picture.data, picture.size);
+        const Jpeg jpeg(picture.data, picture.size, picture.upright);
         if (jpeg.supported()) {
             measured = {{}, upright(jpeg).height, upright(jpeg).width};
         }
     } catch (const PictureError &error) {
         measured.result = {Outcome::failed, error.what()};
+    } catch (const std::bad_alloc &) {
+        measured.result = {Outcome::failed, no_memory};
     }
     return measured;
 }
@@ -176,7 +191,7 @@ Result decode_whole(const Encoded &picture, std::size_t height, std::size_t widt
             })) {
             return Outcome::decoded;
         }
-        Jpeg jpeg(picture.data, picture.size);
+        Jpeg jpeg(picture.data, picture.size, picture.upright);
         check(jpeg, jpeg.supported());
         const Window all{0, 0, height, width};
         if (jpeg.orientation() == 1) {

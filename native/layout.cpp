@@ -6,6 +6,8 @@
 namespace unstarve {
 namespace {
 
+constexpr std::uint64_t max_tensor_bytes = std::uint64_t{1} << 62;
+
 struct Type {
     std::string_view name;
     std::uint64_t itemsize;
@@ -56,6 +58,7 @@ std::uint64_t itemsize_of(std::string_view dtype) {
 }
 
 std::uint64_t tensor_bytes(std::string_view dtype, const std::vector<std::int64_t> &shape) {
+    // Without the sizes of 0: neither numpy nor torch makes an empty tensor whose other sizes are too large.
     std::uint64_t bytes = itemsize_of(dtype);
     bool empty = false;
     for (const std::int64_t size : shape) {
@@ -63,17 +66,12 @@ std::uint64_t tensor_bytes(std::string_view dtype, const std::vector<std::int64_
             throw Damaged{"a tensor has a negative size"};
         }
         empty = empty || size == 0;
-    }
-    if (empty) {
-        return 0;
-    }
-    for (const std::int64_t size : shape) {
-        if (bytes > (std::uint64_t{1} << 62) / static_cast<std::uint64_t>(size)) {
+        if (size != 0 && bytes > max_tensor_bytes / static_cast<std::uint64_t>(size)) {
             throw Damaged{"a tensor is larger than any file"};
         }
-        bytes *= static_cast<std::uint64_t>(size);
+        bytes *= size == 0 ? 1 : static_cast<std::uint64_t>(size);
     }
-    return bytes;
+    return empty ? 0 : bytes;
 }
 
 bool is_utf8(std::string_view text) {

@@ -10,19 +10,28 @@
 namespace unstarve {
 namespace {
 
+// A tensor takes some fifty: this is enough for as many as a layout may have. Each adds a few dozen bytes at most.
+constexpr std::size_t max_opcodes = std::size_t{1} << 19;
+
+constexpr Index no_items = 0;
+
 [[noreturn]] void give_up(const char *reason) { throw Unsupported{reason}; }
 
 class Machine {
   public:
-    Machine(const std::uint8_t *data, std::size_t length) : at_(data), end_(data + length) {}
+    Machine(const std::uint8_t *data, std::size_t length) : at_(data), end_(data + length), items_(1) {}
 
     Pickle run() {
-        while (step()) {
-        }
+        std::size_t opcodes = 0;
+        do {
+            if (opcodes++ == max_opcodes) {
+                give_up("its pickle is very long");
+            }
+        } while (step());
         if (stack_.size() != 1 || !marks_.empty()) {
             give_up("its pickle does not end as it should");
         }
-        return {std::move(values_), stack_.back()};
+        return {std::move(values_), std::move(items_), stack_.back()};
     }
 
   private:
@@ -46,15 +55,15 @@ class Machine {
             case 'G': real(); return true;
             case 'X': push_text(Kind::text, string(little_endian(4))); return true;
             case 'c': global(); return true;
-            case ')': push(Kind::tuple); return true;
+            case ')': push(Kind::tuple); return true;  // of no_items
             case 0x85: tuple(size_after(1)); return true;
             case 0x86: tuple(size_after(2)); return true;
             case 0x87: tuple(size_after(3)); return true;
             case 't': tuple(mark()); return true;
-            case ']': push(Kind::list); return true;
+            case ']': push_container(Kind::list, {}); return true;
             case 'a': append(size_after(1)); return true;
             case 'e': append(mark()); return true;
-            case '}': push(Kind::dict); return true;
+            case '}': push_container(Kind::dict, {}); return true;
             case 's': set_items(size_after(2)); return true;
             case 'u': set_items(mark()); return true;
             case 'q': memo_[byte()] = top(); return true;
@@ -80,45 +89,46 @@ class Machine {
         }
         return value;
     }
-    std::string string(std::uint64_t length) {
+    std::string_view string(std::uint64_t length) {
         if (length > static_cast<std::uint64_t>(end_ - at_)) {
             give_up("its pickle breaks off");
         }
-        const std::string text(reinterpret_cast<const char *>(at_), static_cast<std::size_t>(length));
+        const std::string_view text(reinterpret_cast<const char *>(at_), static_cast<std::size_t>(length));
         at_ += length;
         if (!is_utf8(text)) {
             give_up("a string in its pickle is not UTF-8");
         }
         return text;
     }
-    std::string line() {
+    std::string_view line() {
         const void *const newline = std::memchr(at_, '\n', static_cast<std::size_t>(end_ - at_));
         if (newline == nullptr) {
             give_up("its pickle breaks off");
         }
-        const std::string text = string(static_cast<std::uint64_t>(static_cast<const std::uint8_t *>(newline) - at_));
+        const std::string_view text =
+            string(static_cast<std::uint64_t>(static_cast<const std::uint8_t *>(newline) - at_));
         ++at_;
         return text;
     }
 
-    std::size_t make(Kind kind, std::int64_t number = 0) {
-        values_.push_back({kind, number, {}, {}});
-        return values_.size() - 1;
+    void push(Kind kind, std::int64_t number = 0, Index items = no_items, std::string_view text = {}) {
+        stack_.push_back(static_cast<Index>(values_.size()));
+        values_.push_back({kind, items, number, text});
     }
-    void push(Kind kind, std::int64_t number = 0) { stack_.push_back(make(kind, number)); }
-    void push_text(Kind kind, std::string text) {
-        push(kind);
-        values_.back().text = std::move(text);
+    void push_text(Kind kind, std::string_view text) { push(kind, 0, no_items, text); }
+    void push_container(Kind kind, std::vector<Index> items) {
+        push(kind, 0, static_cast<Index>(items_.size()));
+        items_.push_back(std::move(items));
     }
     std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
-    std::size_t top() const {
+    Index top() const {
         if (stack_.size() <= floor()) {
             give_up("its pickle takes what is not there");
         }
         return stack_.back();
     }
-    std::size_t pop() {
-        const std::size_t value = top();
+    Index pop() {
+        const Index value = top();
         stack_.pop_back();
         return value;
     }
@@ -137,9 +147,9 @@ class Machine {
         marks_.pop_back();
         return from;
     }
-    std::vector<std::size_t> take_from(std::size_t from) {
+    std::vector<Index> take_from(std::size_t from) {
         const auto first = stack_.begin() + static_cast<std::ptrdiff_t>(from);
-        std::vector<std::size_t> taken(first, stack_.end());
+        std::vector<Index> taken(first, stack_.end());
         stack_.erase(first, stack_.end());
         return taken;
     }
@@ -163,36 +173,30 @@ class Machine {
         push(Kind::real, static_cast<std::int64_t>(bits));
     }
     void global() {
-        const std::string module = line();
-        push_text(Kind::global, module + " " + line());
+        const std::string_view module = line();
+        const std::string_view name = line();
+        push_text(Kind::global, {module.data(), module.size() + 1 + name.size()});
     }
-    void tuple(std::size_t from) {
-        std::vector<std::size_t> items = take_from(from);
-        push(Kind::tuple);
-        values_.back().items = std::move(items);
-    }
+    void tuple(std::size_t from) { push_container(Kind::tuple, take_from(from)); }
     void append(std::size_t from) {
-        const std::vector<std::size_t> items = take_from(from);
-        Value &list = values_[top()];
+        const std::vector<Index> items = take_from(from);
+        const Value &list = values_[top()];
         if (list.kind != Kind::list) {
             give_up("its pickle appends to what is no list");
         }
-        list.items.insert(list.items.end(), items.begin(), items.end());
+        std::vector<Index> &known = items_[list.items];
+        known.insert(known.end(), items.begin(), items.end());
     }
     void set_items(std::size_t from) {
-        const std::vector<std::size_t> items = take_from(from);
-        const std::size_t dict = top();
-        if ((values_[dict].kind != Kind::dict && values_[dict].kind != Kind::ordered_dict) || items.size() % 2 != 0) {
+        const std::vector<Index> items = take_from(from);
+        const Value &dict = values_[top()];
+        if ((dict.kind != Kind::dict && dict.kind != Kind::ordered_dict) || items.size() % 2 != 0) {
             give_up("its pickle sets items of what is no dict");
         }
-        auto &keys = keys_[dict];
+        std::vector<Index> &known = items_[dict.items];
         for (std::size_t i = 0; i < items.size(); i += 2) {
-            const Value &key = values_[items[i]];
-            if (key.kind != Kind::text) {
-                give_up("it holds a dict whose keys are not strings");
-            }
-            std::vector<std::size_t> &known = values_[dict].items;
-            const auto [place, is_new] = keys.emplace(key.text, known.size() + 1);
+            const std::uint64_t key = std::uint64_t{dict.items} << 32 | key_of(values_[items[i]]);
+            const auto [place, is_new] = places_.emplace(key, known.size() + 1);
             if (is_new) {
                 known.push_back(items[i]);
                 known.push_back(items[i + 1]);
@@ -200,6 +204,16 @@ class Machine {
                 known[place->second] = items[i + 1];
             }
         }
+    }
+    // A number for the text, the same for equal texts. It is kept, so that a long text is hashed once.
+    Index key_of(Value &key) {
+        if (key.kind != Kind::text) {
+            give_up("it holds a dict whose keys are not strings");
+        }
+        if (key.number == 0) {
+            key.number = static_cast<std::int64_t>(keys_.emplace(key.text, keys_.size() + 1).first->second);
+        }
+        return static_cast<Index>(key.number);
     }
     void recall(std::uint64_t key) {
         const auto found = memo_.find(key);
@@ -209,30 +223,24 @@ class Machine {
         stack_.push_back(found->second);
     }
     void persistent() {
-        const std::size_t id = pop();
-        if (values_[id].kind != Kind::tuple) {
+        const Value id = values_[pop()];
+        if (id.kind != Kind::tuple) {
             give_up("its pickle refers to something outside that is no storage");
         }
-        std::vector<std::size_t> items = values_[id].items;
-        push(Kind::storage);
-        values_.back().items = std::move(items);
+        push(Kind::storage, 0, id.items);
     }
     void reduce() {
-        const std::size_t arguments = pop();
-        const std::size_t function = pop();
-        if (values_[function].kind != Kind::global || values_[arguments].kind != Kind::tuple) {
+        const Value arguments = values_[pop()];
+        const Value function = values_[pop()];
+        if (function.kind != Kind::global || arguments.kind != Kind::tuple) {
             give_up("its pickle calls what is no function");
         }
-        const std::string &name = values_[function].text;
-        std::vector<std::size_t> items = values_[arguments].items;
-        if (name == "collections OrderedDict" && items.empty()) {
-            push(Kind::ordered_dict);
-        } else if (name == "torch._utils _rebuild_tensor_v2" && items.size() == 6) {
-            push_text(Kind::tensor, "v2");
-            values_.back().items = std::move(items);
-        } else if (name == "torch._utils _rebuild_tensor_v3" && items.size() == 7) {
-            push_text(Kind::tensor, "v3");
-            values_.back().items = std::move(items);
+        const std::size_t count = items_[arguments.items].size();
+        if (function.text == "collections\nOrderedDict" && count == 0) {
+            push_container(Kind::ordered_dict, {});
+        } else if ((function.text == "torch._utils\n_rebuild_tensor_v2" && count == 6) ||
+                   (function.text == "torch._utils\n_rebuild_tensor_v3" && count == 7)) {
+            push(Kind::tensor, 0, arguments.items);
         } else {
             give_up("it holds more than tensors, numbers and plain containers");
         }
@@ -241,10 +249,12 @@ class Machine {
     const std::uint8_t *at_;
     const std::uint8_t *end_;
     std::vector<Value> values_;
-    std::vector<std::size_t> stack_;
+    std::vector<std::vector<Index>> items_;
+    std::vector<Index> stack_;
     std::vector<std::size_t> marks_;
-    std::unordered_map<std::uint64_t, std::size_t> memo_;
-    std::unordered_map<std::size_t, std::unordered_map<std::string, std::size_t>> keys_;
+    std::unordered_map<std::uint64_t, Index> memo_;
+    std::unordered_map<std::string_view, std::size_t> keys_;
+    std::unordered_map<std::uint64_t, std::size_t> places_;  // of the value that a dict (above) has for a key (below)
 };
 
 }  // namespace

@@ -3,8 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
 namespace unstarve {
@@ -19,24 +18,30 @@ enum class Kind : std::uint8_t {
     list,
     dict,
     ordered_dict,
-    global,   // text: "module name"; never looked up
+    global,   // text: "module\nname"; never looked up
     storage,  // items: what torch.save said of it
-    tensor,   // items: what it would be rebuilt from; text: "v2" or "v3"
+    tensor,   // items: what it would be rebuilt from, six values or seven
 };
 
+using Index = std::uint32_t;
+
+// A pickle can use one tuple or one string as often as it likes, for two bytes each time: nothing is copied.
 struct Value {
     Kind kind = Kind::none;
+    Index items = 0;          // which of Pickle::items; many values may share one
     std::int64_t number = 0;  // an integer, a boolean, or the bits of a real
-    std::string text;
-    std::vector<std::size_t> items;  // positions of other values; keys and values in turn in a dict
+    std::string_view text;    // in the pickle's own bytes
 };
 
 struct Pickle {
     std::vector<Value> values;
-    std::size_t root;
+    std::vector<std::vector<Index>> items;  // positions of other values; keys and values in turn in a dict
+    Index root;
+
+    const std::vector<Index> &items_of(const Value &value) const { return items[value.items]; }
 };
 
-// Throws Unsupported for everything but plain containers, numbers, strings and tensors.
+// Throws Unsupported for everything but plain containers, numbers, strings and tensors. The result refers to `data`.
 Pickle read_pickle(const std::uint8_t *data, std::size_t length);
 
 }  // namespace unstarve

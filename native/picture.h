@@ -12,6 +12,8 @@ class PictureError : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+constexpr char no_memory[] = "there is not enough memory to decode it";
+
 struct Extent {
     std::size_t height;
     std::size_t width;
@@ -23,6 +25,13 @@ struct Window {
     std::size_t left;
     std::size_t height;
     std::size_t width;
+};
+
+// What a picture is resized to, and the row and column of that at which the part that is wanted begins.
+struct Resized {
+    Extent size;
+    std::size_t top = 0;
+    std::size_t left = 0;
 };
 
 }  // namespace unstarve

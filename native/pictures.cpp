@@ -29,8 +29,8 @@ std::vector<Result> cut_pixels(const std::vector<Pixels> &pictures, const std::v
                                const Batch &batch, unsigned threads) {
     return for_each_picture(pictures.size(), threads, [&](std::size_t at, Scratch &scratch) {
         const Pixels &picture = pictures[at];
-        const Window window = window_of(cuts[at], {picture.height, picture.width});
-        scratch.resizer.start(window.height, window.width, cuts[at].flip, batch.at(at));
+        const Extent extent{picture.height, picture.width};
+        const Window window = start_cut(cuts[at], extent, batch.at(at), scratch.resizer);
         const PixelRows rows = scratch.rows_for(window.width);
         const std::uint8_t *from = picture.data + (window.top * picture.width + window.left) * 3;
         for (std::size_t y = 0; y < window.height; y += rows_at_once) {

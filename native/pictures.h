@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "finish.h"
+#include "picture.h"
 
 namespace unstarve {
 
@@ -19,6 +20,7 @@ struct Cut {
     std::int64_t height;
     std::int64_t width;
     bool flip;
+    Resized resized{};  // of the box, where the target is only a part of that, within it; empty: it is all of it
 };
 
 // Where the pictures of a batch go: one after the other.
@@ -50,6 +52,7 @@ std::vector<Result> cut_pixels(const std::vector<Pixels> &pictures, const std::v
 struct Encoded {
     const std::uint8_t *data;
     std::size_t size;
+    bool upright = true;  // turned as its metadata say; else its upright pixels are those that are stored
 };
 
 std::vector<Result> decode_cuts(const std::vector<Encoded> &pictures, const std::vector<Cut> &cuts,

@@ -6,9 +6,12 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 namespace unstarve {
 namespace {
@@ -17,16 +20,19 @@ namespace {
 constexpr unsigned max_threads = 64;
 
 struct Job {
-    const std::function<void()> *work;
-    unsigned wanted;   // helpers that have yet to come
-    unsigned running;  // helpers inside
+    Pieces &pieces;
+    const std::function<void()> &work;
+    unsigned wanted;               // helpers that have yet to come
+    unsigned running = 0;          // helpers inside
+    std::exception_ptr failure{};  // what was thrown first
 };
 
 class Pool {
   public:
-    void run(unsigned count, const std::function<void()> &work) {
+    // The job lies on this stack: whatever happens, it leaves the queue and the helpers leave it before this ends.
+    void run(unsigned count, Pieces &pieces, const std::function<void()> &work) {
         const unsigned helpers = std::min(count, max_threads + 1) - 1;
-        Job job{&work, helpers, 0};
+        Job job{pieces, work, helpers};
         {
             const std::lock_guard<std::mutex> locked(mutex_);
             grow(helpers);
@@ -35,14 +41,19 @@ class Pool {
         for (unsigned i = 0; i < helpers; ++i) {
             wake_.notify_one();
         }
-        work();
+        std::exception_ptr failure = attempt(job);
         std::unique_lock<std::mutex> locked(mutex_);
+        note(job, std::move(failure));
         // No piece is left: whoever has not come need not.
         const auto at = std::find(jobs_.begin(), jobs_.end(), &job);
         if (at != jobs_.end()) {
             jobs_.erase(at);
         }
         done_.wait(locked, [&job] { return job.running == 0; });
+        locked.unlock();
+        if (job.failure != nullptr) {
+            std::rethrow_exception(std::move(job.failure));
+        }
     }
 
     unsigned size() {
@@ -53,6 +64,22 @@ class Pool {
     std::atomic<unsigned> callers{0};
 
   private:
+    static std::exception_ptr attempt(Job &job) noexcept {
+        try {
+            job.work();
+            return nullptr;
+        } catch (...) {
+            job.pieces.drop();
+            return std::current_exception();
+        }
+    }
+
+    static void note(Job &job, std::exception_ptr failure) {
+        if (job.failure == nullptr) {
+            job.failure = std::move(failure);
+        }
+    }
+
     void grow(unsigned wanted) {
         unsigned busy_or_promised = wanted;
         for (const Job *job : jobs_) {
@@ -66,6 +93,8 @@ class Pool {
             }
         } catch (const std::system_error &) {
             // No more threads to be had: those that run, the caller at least, do all of it.
+        } catch (const std::bad_alloc &) {
+            // The same.
         }
     }
 
@@ -80,8 +109,9 @@ class Pool {
             ++job->running;
             ++running_;
             locked.unlock();
-            (*job->work)();
+            std::exception_ptr failure = attempt(*job);
             locked.lock();
+            note(*job, std::move(failure));
             --running_;
             if (--job->running == 0) {
                 done_.notify_all();
@@ -123,12 +153,12 @@ Pool &pool() {
 
 }  // namespace
 
-void run_on_pool(unsigned count, const std::function<void()> &work) {
+void run_on_pool(unsigned count, Pieces &pieces, const std::function<void()> &work) {
     if (count <= 1) {
         work();
         return;
     }
-    pool().run(count, work);
+    pool().run(count, pieces, work);
 }
 
 Caller::Caller() : count_(pool().callers), callers_(count_.fetch_add(1) + 1) {}

@@ -12,8 +12,11 @@ namespace {
 
 constexpr std::uint64_t window_bytes = 4096;  // of the head and the tail, which for most files hold all we need
 constexpr std::uint64_t max_directory_bytes = std::uint64_t{16} << 20;
+constexpr std::size_t max_name_bytes = 0xFFFF;
 constexpr std::uint64_t max_pickle_bytes = std::uint64_t{4} << 20;
 constexpr std::size_t max_leaves = 4096;
+constexpr std::size_t structure_bytes = std::size_t{256} << 10;  // beside what is in proportion to the pickle
+constexpr std::size_t structure_bytes_per_byte = 8;
 constexpr int max_nesting = 32;
 
 [[noreturn]] void give_up(const char *reason) { throw Unsupported{reason}; }
@@ -46,7 +49,8 @@ class Archive {
 
     // Where the bytes of a record start; checked to lie inside the file.
     std::uint64_t start_of(const std::string &name, std::uint64_t &size) const {
-        const auto found = records_.find(prefix_ + name);
+        // A name longer than any is not looked for: one string may name the storages of very many tensors.
+        const auto found = name.size() > max_name_bytes ? records_.end() : records_.find(prefix_ + name);
         if (found == records_.end() || !found->second.plain) {
             give_up("a record that it refers to is missing or compressed");
         }
@@ -149,12 +153,12 @@ std::string_view dtype_of_storage(std::string_view global) {
         std::string_view global, dtype;
     };
     constexpr Pair pairs[] = {
-        {"torch FloatStorage", "float32"},           {"torch DoubleStorage", "float64"},
-        {"torch HalfStorage", "float16"},            {"torch BFloat16Storage", "bfloat16"},
-        {"torch LongStorage", "int64"},              {"torch IntStorage", "int32"},
-        {"torch ShortStorage", "int16"},             {"torch CharStorage", "int8"},
-        {"torch ByteStorage", "uint8"},              {"torch BoolStorage", "bool"},
-        {"torch ComplexFloatStorage", "complex64"},  {"torch ComplexDoubleStorage", "complex128"},
+        {"torch\nFloatStorage", "float32"},           {"torch\nDoubleStorage", "float64"},
+        {"torch\nHalfStorage", "float16"},            {"torch\nBFloat16Storage", "bfloat16"},
+        {"torch\nLongStorage", "int64"},              {"torch\nIntStorage", "int32"},
+        {"torch\nShortStorage", "int16"},             {"torch\nCharStorage", "int8"},
+        {"torch\nByteStorage", "uint8"},              {"torch\nBoolStorage", "bool"},
+        {"torch\nComplexFloatStorage", "complex64"},  {"torch\nComplexDoubleStorage", "complex128"},
     };
     for (const Pair &pair : pairs) {
         if (pair.global == global) {
@@ -167,15 +171,19 @@ std::string_view dtype_of_storage(std::string_view global) {
 // Writes down what the pickle describes.
 class Writer {
   public:
-    Writer(const Archive &archive, const Pickle &pickle) : archive_(archive), values_(pickle.values) {}
+    Writer(const Archive &archive, const Pickle &pickle, std::size_t pickle_bytes)
+        : archive_(archive),
+          pickle_(pickle),
+          values_(pickle.values),
+          most_bytes_(structure_bytes + structure_bytes_per_byte * pickle_bytes) {}
 
-    Layout write(std::size_t root) {
-        write_value(root, 0);
+    Layout write() {
+        write_value(pickle_.root, 0);
         return std::move(layout_);
     }
 
   private:
-    void write_value(std::size_t at, int nesting) {
+    void write_value(Index at, int nesting) {
         const Value &value = values_[at];
         if (nesting > max_nesting) {
             give_up("its containers are nested very deeply");
@@ -197,43 +205,55 @@ class Writer {
             give_up("it holds very many tensors");
         }
     }
-    void leaf(const std::string &text, std::int64_t column) {
-        count_one();
+    // What is in the pickle once may be in the structure many times.
+    void put(std::string_view text) {
+        if (text.size() > most_bytes_ - layout_.structure.size()) {
+            give_up("it repeats itself very often");
+        }
         layout_.structure += text;
+    }
+    void leaf(std::string_view text, std::int64_t column) {
+        count_one();
+        put(text);
         layout_.columns.push_back(column);
     }
-    void write_items(const char *opening, const Value &value, int nesting) {
+    void write_items(std::string_view opening, const Value &value, int nesting) {
         count_one();
-        layout_.structure += opening;
-        for (std::size_t i = 0; i < value.items.size(); ++i) {
-            layout_.structure += i == 0 ? "" : ",";
-            write_value(value.items[i], nesting + 1);
+        put(opening);
+        const std::vector<Index> &items = pickle_.items_of(value);
+        for (std::size_t i = 0; i < items.size(); ++i) {
+            put(i == 0 ? "" : ",");
+            write_value(items[i], nesting + 1);
         }
-        layout_.structure += "]]";
+        put("]]");
     }
-    void write_pairs(const char *opening, const Value &value, int nesting) {
+    void write_pairs(std::string_view opening, const Value &value, int nesting) {
         count_one();
-        layout_.structure += opening;
-        for (std::size_t i = 0; i < value.items.size(); i += 2) {
-            layout_.structure += (i == 0 ? "[" : ",[") + quoted(values_[value.items[i]].text) + ",";
-            write_value(value.items[i + 1], nesting + 1);
-            layout_.structure += "]";
+        put(opening);
+        const std::vector<Index> &items = pickle_.items_of(value);
+        for (std::size_t i = 0; i < items.size(); i += 2) {
+            put(i == 0 ? "[" : ",[");
+            put(quoted(values_[items[i]].text));
+            put(",");
+            write_value(items[i + 1], nesting + 1);
+            put("]");
         }
-        layout_.structure += "]]";
+        put("]]");
     }
 
-    std::int64_t integer(std::size_t at) const {
+    std::int64_t integer(Index at) const {
         if (values_[at].kind != Kind::integer || values_[at].number < 0) {
             give_up("a tensor is described by something other than sizes");
         }
         return values_[at].number;
     }
-    std::vector<std::int64_t> integers(std::size_t at) const {
-        if (values_[at].kind != Kind::tuple || values_[at].items.size() > 64) {
+    std::vector<std::int64_t> integers(Index at) const {
+        const std::vector<Index> &items = pickle_.items_of(values_[at]);
+        if (values_[at].kind != Kind::tuple || items.size() > 64) {
             give_up("a tensor is described by something other than sizes");
         }
         std::vector<std::int64_t> all;
-        for (const std::size_t item : values_[at].items) {
+        for (const Index item : items) {
             all.push_back(integer(item));
         }
         return all;
@@ -241,26 +261,27 @@ class Writer {
 
     // (storage, offset, shape, strides, requires_grad, hooks), and the dtype for newer types.
     void write_tensor(const Value &value) {
-        const std::vector<std::size_t> &about = value.items;
+        const std::vector<Index> &about = pickle_.items_of(value);
         const Value &storage = values_[about[0]];
+        const std::vector<Index> &stored = pickle_.items_of(storage);
         const Value &hooks = values_[about[5]];
-        if (storage.kind != Kind::storage || storage.items.size() != 5 || values_[storage.items[0]].text != "storage" ||
-            values_[storage.items[1]].kind != Kind::global || values_[storage.items[2]].kind != Kind::text) {
+        if (storage.kind != Kind::storage || stored.size() != 5 || values_[stored[0]].text != "storage" ||
+            values_[stored[1]].kind != Kind::global || values_[stored[2]].kind != Kind::text) {
             give_up("a tensor's storage is described in an unknown way");
         }
-        if (values_[storage.items[3]].text != "cpu") {
+        if (values_[stored[3]].text != "cpu") {
             give_up("a tensor lies on a device");
         }
         if (values_[about[4]].kind != Kind::boolean || values_[about[4]].number != 0 ||
-            hooks.kind != Kind::ordered_dict || !hooks.items.empty()) {
+            hooks.kind != Kind::ordered_dict || !pickle_.items_of(hooks).empty()) {
             give_up("a tensor requires gradients");
         }
-        const std::string &storage_type = values_[storage.items[1]].text;
-        const bool named = value.text == "v3";
+        const std::string_view storage_type = values_[stored[1]].text;
+        const bool named = about.size() == 7;
         std::string_view dtype;
         if (!named) {
             dtype = dtype_of_storage(storage_type);
-        } else if (storage_type == "torch.storage UntypedStorage" || storage_type == "torch UntypedStorage") {
+        } else if (storage_type == "torch.storage\nUntypedStorage" || storage_type == "torch\nUntypedStorage") {
             dtype = dtype_named(values_[about[6]]);
         } else {
             give_up("it holds a storage of a rare kind");
@@ -272,8 +293,8 @@ class Writer {
             give_up("a tensor is not contiguous");
         }
         std::uint64_t record_bytes = 0;
-        const std::uint64_t start = archive_.start_of("data/" + values_[storage.items[2]].text, record_bytes);
-        const auto elements = static_cast<std::uint64_t>(integer(storage.items[4]));
+        const std::uint64_t start = archive_.start_of("data/" + std::string(values_[stored[2]].text), record_bytes);
+        const auto elements = static_cast<std::uint64_t>(integer(stored[4]));
         const auto offset = static_cast<std::uint64_t>(integer(about[1]));
         const std::uint64_t unit = named ? 1 : itemsize;
         if (record_bytes % unit != 0 || elements != record_bytes / unit || offset > record_bytes / itemsize ||
@@ -285,7 +306,7 @@ class Writer {
 
     static std::string_view dtype_named(const Value &global) {
         const std::string_view name = global.text;
-        if (global.kind != Kind::global || name.substr(0, 6) != "torch " || itemsize_of(name.substr(6)) == 0) {
+        if (global.kind != Kind::global || name.substr(0, 6) != "torch\n" || itemsize_of(name.substr(6)) == 0) {
             give_up("it holds elements of a rare type");
         }
         return name.substr(6);
@@ -306,7 +327,9 @@ class Writer {
     }
 
     const Archive &archive_;
+    const Pickle &pickle_;
     const std::vector<Value> &values_;
+    const std::size_t most_bytes_;
     Layout layout_;
     std::size_t written_ = 0;
 };
@@ -326,7 +349,7 @@ Layout pt_layout(const Source &source) {
     }
     const std::vector<std::uint8_t> data = archive.content("data.pkl", max_pickle_bytes);
     const Pickle pickle = read_pickle(data.data(), data.size());
-    return Writer(archive, pickle).write(pickle.root);
+    return Writer(archive, pickle, data.size()).write();
 }
 
 }  // namespace unstarve

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <numeric>
 #include <thread>
@@ -105,9 +104,9 @@ std::vector<std::size_t> read_runs(const std::vector<Read> &reads, const std::ve
                                    const std::vector<std::size_t> &which, Patience patience, unsigned threads,
                                    Failures &failures) {
     std::vector<char> left(which.size(), 0);
-    std::atomic<std::size_t> next{0};
-    run_on_pool(no_more_than(which.size(), threads), [&] {
-        for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < which.size();) {
+    Pieces pieces(which.size());
+    run_on_pool(no_more_than(which.size(), threads), pieces, [&] {
+        for (std::size_t i; pieces.take(i);) {
             left[i] = read_run(reads, runs[which[i]], patience, failures) ? 0 : 1;
         }
     });
@@ -131,13 +130,13 @@ std::size_t total_bytes(const std::vector<Read> &reads) {
 std::vector<std::size_t> read_directly(const std::vector<Read> &reads, const std::vector<Run> &runs, How how,
                                        unsigned callers_now, unsigned copying, Failures &failures,
                                        Report &report) {
-    DirectWork work{reads, runs, failures, total_bytes(reads)};
+    DirectWork work{reads, runs, failures, total_bytes(reads), Pieces(runs.size())};
     const unsigned depth = depth_of_one(callers_now, how.depth == 0 ? default_depth : how.depth);
     const bool queued = how.uring && uring_allowed();
     // A thread with a queue waits for all of its reads at once; without one, each waits for a single read.
     const unsigned threads = no_more_than(runs.size(), queued ? std::min(copying, depth) : depth);
     const unsigned depth_each = queued ? (depth + threads - 1) / threads : 1;
-    run_on_pool(threads, [&] { take_part_directly(work, depth_each); });
+    run_on_pool(threads, work.pieces, [&] { take_part_directly(work, depth_each); });
     report.direct_bytes = work.direct_bytes;
     report.used_uring = work.used_uring;
     std::sort(work.refused.begin(), work.refused.end());

@@ -20,7 +20,7 @@ struct Read {
 };
 
 enum class Trouble : std::uint8_t {
-    open,     // the file could not be opened: `error`
+    open,     // the file could not be opened: `error`, or it is not a regular one: not_regular
     read,     // the kernel refused to read it: `error`
     ended,    // the file ended after `got` of the bytes asked for
     changed,  // the file is not of the size or time expected

@@ -9,12 +9,12 @@ const LineResizer lines = best_line_resizer();
 
 }  // namespace
 
-void Resizer::start(std::size_t height, std::size_t width, bool flip, const Target &target) {
+Window Resizer::start(Extent picture, const Resized &resized, bool flip, const Target &target) {
     target_ = target;
     flip_ = flip;
     rows_in_ = rows_out_ = 0;
-    weigh(width, target.width, across_);
-    weigh(height, target.height, down_);
+    weigh({picture.width, resized.size.width, resized.left, target.width}, across_);
+    weigh({picture.height, resized.size.height, resized.top, target.height}, down_);
     // The same number of weights everywhere: a loop that is always equally long is a fast one.
     pairs_ = (*std::max_element(across_.count.begin(), across_.count.end()) + 1) / 2;
     across_values_.assign(target.width * pairs_ * 8, 0);
@@ -28,6 +28,7 @@ void Resizer::start(std::size_t height, std::size_t width, bool flip, const Targ
     ring_.resize((ring_rows_ + 1) * row_bytes_);  // the one more is where rows go that are not there
     line_.resize(row_bytes_);
     window_.resize(down_.taps);
+    return {down_.begin, across_.begin, down_.end - down_.begin, across_.end - across_.begin};
 }
 
 void Resizer::add_rows(const std::uint8_t *const *rows, std::size_t count) {
@@ -40,6 +41,11 @@ void Resizer::add_rows(const std::uint8_t *const *rows, std::size_t count) {
     lines.along_x(from, across_.first, across_values_.data(), pairs_, flip_, to);
     rows_in_ += count;
     write_ready_rows();
+}
+
+std::size_t Resizer::kept_bytes() const {
+    const std::size_t weights = across_.values.capacity() + down_.values.capacity() + across_values_.capacity();
+    return weights * sizeof(std::int32_t) + ring_.capacity();
 }
 
 void Resizer::write_ready_rows() {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "finish.h"
+#include "picture.h"
 #include "resize_lines.h"
 #include "weights.h"
 
@@ -15,14 +16,17 @@ namespace unstarve {
 // of are there. First every row is resized along x and rounded to bytes, then columns along y, as Pillow does.
 class Resizer {
   public:
-    // Makes ready for `height` rows of `width` pixels, none of which is 0. May throw std::bad_alloc.
-    void start(std::size_t height, std::size_t width, bool flip, const Target &target);
+    // Makes ready for a picture that is `resized`, of which the target is a part. Returns the window of the picture that
+    // this part is made of: only its rows are to be added. May throw std::bad_alloc.
+    Window start(Extent picture, const Resized &resized, bool flip, const Target &target);
 
     // Pixels behind the end of a row that may be read, though nothing is made of them.
     std::size_t slack_pixels() const { return pairs_ * 2; }
 
-    // The next rows, `rows_at_once` of them or, at the end, fewer. Each has `width` pixels of 4 bytes, red, green,
-    // blue and one that is not looked at, and the slack.
+    std::size_t kept_bytes() const;
+
+    // The next rows, `rows_at_once` of them or, at the end, fewer. Each has the window's pixels of 4 bytes, red,
+    // green, blue and one that is not looked at, and the slack.
     void add_rows(const std::uint8_t *const *rows, std::size_t count);
 
   private:

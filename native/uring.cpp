@@ -8,6 +8,7 @@
 #include <linux/io_uring.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,12 +22,15 @@ namespace {
 constexpr long setup_call = 425;
 constexpr long enter_call = 426;
 
-// From Linux 6.1: completions are handled when this thread asks for them, and not in between.
+// From Linux 6.0: a read that is done interrupts nobody, and is noted in the rings during this thread's next system
+// call, whichever that is. (With IORING_SETUP_DEFER_TASKRUN only a call with the queue's descriptor would do that.)
+constexpr unsigned coop_taskrun = 1u << 8;
 constexpr unsigned single_issuer = 1u << 12;
-constexpr unsigned defer_taskrun = 1u << 13;
+
+constexpr timespec pause{0, 200'000};
 
 int set_up(unsigned depth, io_uring_params &params) {
-    for (const unsigned flags : {single_issuer | defer_taskrun, 0u}) {
+    for (const unsigned flags : {single_issuer | coop_taskrun, 0u}) {
         params = {};
         params.flags = flags;
         const long fd = syscall(setup_call, depth, &params);
@@ -82,13 +86,15 @@ std::unique_ptr<Uring> Uring::make(unsigned depth) {
 }
 
 Uring::~Uring() {
+    settle();
     if (rings_ != nullptr) {
         munmap(rings_, rings_bytes_);
     }
     if (entries_ != nullptr) {
         munmap(entries_, entries_bytes_);
     }
-    if (fd_ >= 0) {
+    // If somebody has closed it, its number may stand for another file by now, which is not ours to close.
+    if (syscall(enter_call, fd_, 0u, 0u, 0u, nullptr, 0) == 0) {
         close(fd_);
     }
 }
@@ -109,10 +115,15 @@ void Uring::read(int fd, std::byte *to, std::uint32_t length, std::uint64_t offs
     ++queued_;
 }
 
+void Uring::handed_over(long count) {
+    queued_ -= static_cast<unsigned>(count);
+    started_ += static_cast<unsigned>(count);
+}
+
 void Uring::submit() {
     const long taken = queued_ == 0 ? 0 : syscall(enter_call, fd_, queued_, 0u, 0u, nullptr, 0);
     if (taken > 0) {
-        queued_ -= static_cast<unsigned>(taken);
+        handed_over(taken);
     }
 }
 
@@ -120,13 +131,30 @@ bool Uring::wait_for_one() {
     for (;;) {
         const long taken = syscall(enter_call, fd_, queued_, 1u, IORING_ENTER_GETEVENTS, nullptr, 0);
         if (taken >= 0) {
-            queued_ -= static_cast<unsigned>(taken);
+            handed_over(taken);
             return true;
         }
         if (errno != EINTR && errno != EAGAIN && errno != EBUSY) {
             return false;
         }
     }
+}
+
+void Uring::settle() {
+    while (started_ > 0 && __atomic_load_n(done_tail_, __ATOMIC_ACQUIRE) - *done_head_ < started_) {
+        nanosleep(&pause, nullptr);  // a system call: see `coop_taskrun`
+    }
+}
+
+bool Uring::take_back(std::uint64_t &tag) {
+    if (queued_ == 0) {
+        return false;
+    }
+    const unsigned tail = *submit_tail_ - 1;
+    tag = static_cast<const io_uring_sqe *>(entries_)[tail & submit_mask_].user_data;
+    __atomic_store_n(submit_tail_, tail, __ATOMIC_RELEASE);
+    --queued_;
+    return true;
 }
 
 bool Uring::take(std::uint64_t &tag, std::int32_t &result) {
@@ -138,6 +166,7 @@ bool Uring::take(std::uint64_t &tag, std::int32_t &result) {
     tag = done.user_data;
     result = done.res;
     __atomic_store_n(done_head_, head + 1, __ATOMIC_RELEASE);
+    --started_;
     return true;
 }
 
@@ -152,6 +181,9 @@ Uring::~Uring() = default;
 void Uring::read(int, std::byte *, std::uint32_t, std::uint64_t, std::uint64_t) {}
 void Uring::submit() {}
 bool Uring::wait_for_one() { return false; }
+void Uring::settle() {}
+bool Uring::take_back(std::uint64_t &) { return false; }
+void Uring::handed_over(long) {}
 bool Uring::take(std::uint64_t &, std::int32_t &) { return false; }
 
 }  // namespace unstarve

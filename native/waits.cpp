@@ -85,7 +85,7 @@ bool Wait::record(std::int64_t task, std::int64_t size, std::int64_t nbytes, std
         number,
         flags,
         epoch,
-        index++,
+        index,
         thread,
         size,
         nbytes,
@@ -108,7 +108,10 @@ bool Wait::record(std::int64_t task, std::int64_t size, std::int64_t nbytes, std
     return layout_.append(values, ledger);
 }
 
-void Wait::done() { ledger.own_ns += at_ask_.wall_ns - begin_ns_ + clock_ns() - at_got_.wall_ns; }
+void Wait::done() {
+    ++index;
+    ledger.own_ns += at_ask_.wall_ns - begin_ns_ + clock_ns() - at_got_.wall_ns;
+}
 
 void Work::begin(Counters &counters, bool light) {
     if (light && done_.wall_ns != 0) {

@@ -56,10 +56,10 @@ public:
     // The batch is there, or an exception; when that was.
     std::int64_t got();
     std::int64_t leave();
-    // Writes the row and counts the batch; false when a value does not fit its field.
+    // Writes the row; false when a value does not fit its field.
     bool record(std::int64_t task, std::int64_t size, std::int64_t nbytes, std::int64_t flags,
                 std::int64_t block);
-    // All is done that unstarve does for this batch.
+    // All is done that unstarve does for this batch: counts it, recorded or not.
     void done();
 
     // Whether another wait of this thread was running when this one began.

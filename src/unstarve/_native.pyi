@@ -54,7 +54,8 @@ def read_files(
     uring: bool,
 ) -> tuple[list[tuple[int, int, int, int]], int, bool, bool]: ...
 
-# Pictures. Memory is (address, bytes); `cuts` has a row for each: whole, top, left, height, width, flip;
+# Pictures. Memory is (address, bytes); `cuts` has a row for each: whole, top, left, height, width, flip, and
+# the height and width it is resized to with the top and left of the batch's part, or zeros;
 # `out` is memory, height, width, bytes of an item, channels_last, table of what becomes of each byte.
 # Twin: `fixes.images.pillow`.
 _Memory = tuple[int, int]
@@ -66,10 +67,10 @@ def cut_pixels(
 
 # Only where libjpeg-turbo was there when this was built.
 def decode_cuts(
-    pictures: list[Any], cuts: NDArray[np.int64], out: _Out, threads: int
+    pictures: list[Any], cuts: NDArray[np.int64], out: _Out, threads: int, upright: bool
 ) -> tuple[list[tuple[int, str]], list[int]]: ...
-def measure_pictures(pictures: list[Any]) -> list[tuple[int, int] | str | None]: ...
-def decode_whole(pictures: list[Any], height: int, width: int, out: _Memory) -> str | None: ...
+def measure_pictures(pictures: list[Any], upright: bool) -> list[tuple[int, int] | str | None]: ...
+def decode_whole(pictures: list[Any], height: int, width: int, out: _Memory, upright: bool) -> str | None: ...
 
 # Twins: `record.ledger.PythonLedger`, `collect.counters.PythonCounters`, `collect.waits.PythonWait` and
 # `PythonWork`, `collect.receiving.PythonReceiving`.

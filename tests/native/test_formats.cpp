@@ -109,6 +109,53 @@ void says_why_not() {
     CHECK_THROWS(layout(Format::safetensors, little_endian(1u << 31, 8) + "{}"), unstarve::Damaged);
 }
 
+std::string repeated(const std::string &text, std::size_t count) {
+    std::string all;
+    for (std::size_t i = 0; i < count; ++i) {
+        all += text;
+    }
+    return all;
+}
+
+std::string reason_for(const std::string &program) {
+    try {
+        layout(Format::pt, zip({{"a/data.pkl", "\x80\2" + program + "."}, {"a/data/0", std::string(24, 'p')}}));
+    } catch (const unstarve::Unsupported &unsupported) {
+        return unsupported.reason;
+    }
+    return "";
+}
+
+// Under a sanitizer each of these would take gigabytes, or minutes, if anything were copied for each use.
+void nothing_is_copied_for_each_use() {
+    const std::string none("h\0", 2);
+    const std::string rest = "it holds more than tensors, numbers and plain containers";
+    CHECK(reason_for("]((" + repeated("N", 30000) + std::string("tq\0", 3) + repeated(none + "Q", 30000) + "e") == rest);
+    CHECK(reason_for("](" + text(std::string(100000, 'k')) + std::string("q\0", 2) +
+                     repeated("}" + none + "K\1s", 50000) + "e") == rest);
+    CHECK(reason_for("](}" + text(std::string(1000000, 'k')) + std::string("K\1sq\0", 5) + repeated(none, 2000) + "e") ==
+          "it repeats itself very often");
+    CHECK(reason_for("](" + repeated("]", 600000) + "e") == "its pickle is very long");
+    // The same tensor and the same key, used twice, are found twice.
+    const Layout twice = layout(
+        Format::pt, zip({{"a/data.pkl", "\x80\2](" + tensor("0", 6, 2, 3) + std::string("q\0", 2) + none + "}" + text("k") +
+                                            "q\3" + none + "s}h\3" + none + "s}(h\3K\1" + text("k") + "K\2ue."},
+                         {"a/data/0", std::string(24, 'p')}}));
+    const std::string found = "[\"t\",\"float32\",[2,3]]";
+    CHECK(twice.structure == "[\"l\",[" + found + "," + found + ",[\"d\",[[\"k\"," + found + "]]],[\"d\",[[\"k\"," + found +
+                                 "]]],[\"d\",[[\"k\",\"i\"]]]]]");
+    CHECK(twice.columns.back() == 2);
+}
+
+void sizes_do_not_overflow() {
+    const std::int64_t large = std::int64_t{1} << 40;
+    CHECK_THROWS(unstarve::tensor_bytes("float32", {large, large}), unstarve::Damaged);
+    CHECK_THROWS(unstarve::tensor_bytes("float32", {0, large, large}), unstarve::Damaged);
+    CHECK_THROWS(unstarve::tensor_bytes("float32", {large, large, 0}), unstarve::Damaged);
+    CHECK(unstarve::tensor_bytes("float32", {0, large}) == 0);
+    CHECK(unstarve::tensor_bytes("uint8", {large, 3}) == static_cast<std::uint64_t>(3 * large));
+}
+
 // Every tensor lies inside the file. Checked where all leaves are tensors, which makes the text easy to read.
 void lies_inside(const Layout &found, std::size_t file_bytes) {
     const std::string opening = "[\"t\",\"";
@@ -169,6 +216,8 @@ void survives_mutations(Format format, const std::string &original, unsigned cou
 int main() {
     finds_what_lies_where();
     says_why_not();
+    nothing_is_copied_for_each_use();
+    sizes_do_not_overflow();
     survives_mutations(Format::pt, pt_file(), 6000);
     survives_mutations(Format::npy, npy_file(), 3000);
     survives_mutations(Format::safetensors, safetensors_file(), 6000);

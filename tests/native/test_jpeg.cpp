@@ -9,6 +9,8 @@
 #include "exif.h"
 #include "forking.h"
 #include "jpeg.h"
+#include "jpeg_header.h"
+#include "jpeg_scans.h"
 #include "jpegs.h"
 #include "pictures.h"
 
@@ -120,21 +122,35 @@ void every_orientation_is_upright() {
     }
 }
 
+int orientation_of(const std::vector<Bytes> &segments) {
+    unstarve::Metadata metadata;
+    for (const Bytes &segment : segments) {
+        metadata.add_app1(segment.data(), segment.size());
+    }
+    return metadata.orientation();
+}
+
 void metadata_is_read_in_both_byte_orders_and_as_xmp() {
     const Bytes little = exif_with(6);
     const Bytes big = {'E', 'x', 'i', 'f', 0, 0, 'M', 'M', 0, 42, 0, 0, 0, 8, 0, 1,
                        1, 0x12, 0, 3, 0, 0, 0, 1, 0, 8, 0, 0};
-    CHECK(unstarve::exif_orientation(little.data(), little.size()) == 6);
-    CHECK(unstarve::exif_orientation(big.data(), big.size()) == 8);
-    for (std::size_t size = 0; size < little.size() - 8; ++size) {
-        const Bytes cut(little.begin(), little.begin() + static_cast<std::ptrdiff_t>(size));
-        CHECK(unstarve::exif_orientation(cut.data(), cut.size()) == 0);
+    CHECK(orientation_of({little}) == 6);
+    CHECK(orientation_of({big}) == 8);
+    CHECK(orientation_of({}) == 1);
+    for (std::size_t size = 0; size < little.size() - 4; ++size) {
+        const auto middle = little.begin() + static_cast<std::ptrdiff_t>(size);
+        const Bytes cut(little.begin(), middle);
+        CHECK(orientation_of({cut}) == 1);
+        Bytes rest = {'E', 'x', 'i', 'f', 0, 0};
+        rest.insert(rest.end(), middle, little.end());
+        CHECK(size < 6 || orientation_of({cut, rest}) == 6);  // two segments make one
     }
     std::string xmp("http://ns.adobe.com/xap/1.0/");
     xmp += '\0';
     for (const char *const text : {"<a tiff:Orientation=\"3\"/>", "<tiff:Orientation>3</tiff:Orientation>"}) {
         const std::string all = xmp + text;
-        CHECK(unstarve::xmp_orientation(reinterpret_cast<const std::uint8_t *>(all.data()), all.size()) == 3);
+        CHECK(orientation_of({{all.begin(), all.end()}}) == 3);
+        CHECK(orientation_of({{all.begin(), all.end()}, little}) == 6);
     }
 }
 
@@ -176,6 +192,53 @@ void giants_are_refused_before_anything_is_allocated() {
     }
     const Bytes too_large = resized(jpeg_of({40, 40}), 65500, 65500);
     CHECK(unstarve::measure({too_large.data(), too_large.size()}).result.outcome == Outcome::failed);
+}
+
+// The header of a progressive picture, and its first scan `count` times.
+Bytes repeated_scans(const Bytes &progressive, std::size_t count) {
+    std::size_t scan = 2;
+    while (progressive[scan + 1] != 0xDA) {
+        scan += 2 + progressive[scan + 2] * 256u + progressive[scan + 3];
+    }
+    std::size_t behind = scan + 2;
+    while (progressive[behind] != 0xFF || progressive[behind + 1] == 0) {
+        ++behind;
+    }
+    const auto place = [&](std::size_t at) { return progressive.begin() + static_cast<std::ptrdiff_t>(at); };
+    Bytes file(place(0), place(scan));
+    for (std::size_t i = 0; i < count; ++i) {
+        file.insert(file.end(), place(scan), place(behind));
+    }
+    file.insert(file.end(), {0xFF, 0xD9});
+    return file;
+}
+
+void scans_are_limited_by_the_pixels_they_pass_over() {
+    CHECK(unstarve::max_jpeg_scans(1) == 500);
+    CHECK(unstarve::max_jpeg_scans(unstarve::max_pixels) == 24);
+    const Bytes baseline = jpeg_of({20, 20});
+    const Bytes progressive = jpeg_of({20, 20, 2, 2, true});
+    CHECK(unstarve::count_jpeg_scans(baseline.data(), baseline.size()) == 1);
+    CHECK(unstarve::count_jpeg_scans(progressive.data(), progressive.size()) == 10);
+    for (const std::size_t count : {500u, 501u}) {
+        const Bytes file = repeated_scans(progressive, count);
+        CHECK(unstarve::count_jpeg_scans(file.data(), file.size()) == count);
+        Bytes out(8 * 8 * 3);
+        const auto results = unstarve::decode_cuts({{file.data(), file.size()}}, {{true, 0, 0, 0, 0, false}},
+                                                   bytes_batch(out, 8, 8), 1);
+        CHECK((results[0].outcome == Outcome::decoded) == (count == 500));
+    }
+}
+
+void a_picture_that_is_not_to_be_turned_is_as_it_is_stored() {
+    for (const bool progressive : {false, true}) {
+        const Bytes file = jpeg_of({30, 50, 2, 2, progressive, false, 0, 6});
+        const unstarve::Measured size = unstarve::measure({file.data(), file.size(), false});
+        CHECK(size.height == 30 && size.width == 50);
+        Bytes pixels(30 * 50 * 3);
+        CHECK(unstarve::decode_whole({file.data(), file.size(), false}, 30, 50, pixels.data()).outcome == Outcome::decoded);
+        CHECK(pixels == decoded(file, {0, 0, 30, 50}));
+    }
 }
 
 void what_others_must_decode_is_left_to_them() {
@@ -234,6 +297,8 @@ int main() {
     metadata_is_read_in_both_byte_orders_and_as_xmp();
     a_file_cut_short_anywhere_is_an_error_wherever_the_window_is();
     giants_are_refused_before_anything_is_allocated();
+    scans_are_limited_by_the_pixels_they_pass_over();
+    a_picture_that_is_not_to_be_turned_is_as_it_is_stored();
     what_others_must_decode_is_left_to_them();
     threads_change_nothing();
 #ifndef __SANITIZE_THREAD__

@@ -76,11 +76,17 @@ void damage(Bytes &file, const Bytes &other, Random &random) {
     }
 }
 
-unstarve::Cut random_cut(Random &random, std::size_t height, std::size_t width) {
+// Of a batch whose pictures have `side` pixels on each side.
+unstarve::Cut random_cut(Random &random, std::size_t height, std::size_t width, std::size_t side) {
     const auto up_to = [&](std::size_t most) { return static_cast<std::int64_t>(random() % (most + 1)); };
     const std::int64_t top = up_to(height);
     const std::int64_t left = up_to(width);
-    return {random() % 5 == 0, top, left, up_to(height), up_to(width), random() % 2 == 0};
+    unstarve::Cut cut{random() % 5 == 0, top, left, up_to(height), up_to(width), random() % 2 == 0};
+    if (random() % 3 == 0) {
+        const std::size_t more = random() % 2 == 0 ? random() % 50 : random();
+        cut.resized = {{side + more, side + 3}, random() % (more + 1), random() % 4};
+    }
+    return cut;
 }
 
 void every_damaged_picture_has_an_outcome(unsigned count) {
@@ -94,7 +100,7 @@ void every_damaged_picture_has_an_outcome(unsigned count) {
             damage(file, files[random() % files.size()], random);
         }
         file.shrink_to_fit();  // a byte too far is a byte that is not ours
-        const unstarve::Encoded picture{file.data(), file.size()};
+        const unstarve::Encoded picture{file.data(), file.size(), random() % 4 != 0};
         const unstarve::Measured size = unstarve::measure(picture);
         const std::size_t side = 1 + random() % 24;
         std::vector<std::byte> table(3 * 256 * 2);
@@ -103,7 +109,7 @@ void every_damaged_picture_has_an_outcome(unsigned count) {
         const unstarve::Batch batch{{out.data(), side, side, as_bytes ? 1u : 2u, random() % 2 == 0,
                                      as_bytes ? nullptr : table.data()}};
         const auto results = unstarve::decode_cuts(
-            {picture, picture}, {random_cut(random, size.height, size.width), {true, 0, 0, 0, 0, false}}, batch,
+            {picture, picture}, {random_cut(random, size.height, size.width, side), {true, 0, 0, 0, 0, false}}, batch,
             1 + i % 2);
         for (const unstarve::Result &result : results) {
             CHECK((result.outcome == unstarve::Outcome::failed) != result.trouble.empty());

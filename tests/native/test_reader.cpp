@@ -5,9 +5,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -194,6 +197,77 @@ void what_has_no_direct_reads_is_read_through_the_cache() {
     CHECK(std::memcmp(out.data(), "Linux", 5) == 0);
 }
 
+// The descriptors of queues in this process: what a training that closes all it does not know closes with them.
+std::vector<int> queues() {
+    std::vector<int> found;
+    std::error_code gone;
+    for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd", gone)) {
+        if (std::filesystem::read_symlink(entry.path(), gone).string() == "anon_inode:[io_uring]") {
+            found.push_back(std::stoi(entry.path().filename().string()));
+        }
+    }
+    return found;
+}
+
+// Somebody closes the queue's descriptor sooner or later during a read. All bytes come nevertheless, and what the
+// kernel still had on its way has come before the memory is its owner's again.
+void a_queue_that_is_closed_loses_nothing_and_writes_nothing_later() {
+    constexpr std::size_t bytes = 6'000'000;  // many pieces, the last of which goes through bounce memory
+    constexpr std::size_t room = 6'000'640;
+    static_assert(room % 4096 == 0);
+    const std::string path = write_file(80, bytes);
+    std::vector<std::byte> expected(bytes);
+    for (std::size_t at = 0; at < bytes; ++at) {
+        expected[at] = byte_at(80, at);
+    }
+    const std::vector<std::byte> untouched(room, std::byte{0xee});
+    auto *const memory = static_cast<std::byte *>(std::aligned_alloc(4096, room));
+    const auto read_it = [&] {
+        std::memset(memory, 0, room);
+        const unstarve::Report report =
+            unstarve::read_all({{path.c_str(), -1, 0, bytes, memory, -1, -1}}, {true, 8, 1, true});
+        CHECK(report.failures.empty());
+        CHECK(std::memcmp(memory, expected.data(), bytes) == 0);
+        return report.used_uring;
+    };
+    for (int i = 0; i < 20 && read_it(); ++i) {
+        if (queues().empty()) {
+            read_it();  // the one that was closed after the read is noticed, and made anew, only here
+        }
+        CHECK(queues().size() == 1);
+        std::thread closer([i, queue = queues()[0]] {
+            std::this_thread::sleep_for(std::chrono::microseconds(i * 150));
+            CHECK(close(queue) == 0);
+        });
+        read_it();
+        std::memset(memory, 0xee, room);
+        closer.join();
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        CHECK(std::memcmp(memory, untouched.data(), room) == 0);
+    }
+    std::free(memory);
+}
+
+// The number of a descriptor that was closed may stand for another file soon.
+void a_queue_that_was_closed_closes_nobody_elses_file() {
+    const std::string path = write_file(81, 100'000);
+    std::vector<std::byte> out(100'000);
+    const auto read_it = [&] {
+        return unstarve::read_all({{path.c_str(), -1, 0, out.size(), out.data(), -1, -1}}, {true, 8, 1, true});
+    };
+    if (!read_it().used_uring || !read_it().used_uring) {  // the second has a queue, whatever the first one found
+        return;
+    }
+    const int queue = queues().at(0);
+    const int other = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    CHECK(dup2(other, queue) == queue);
+    CHECK(read_it().failures.empty());
+    CHECK(fcntl(queue, F_GETFD) >= 0);
+    CHECK(queues().empty());
+    close(queue);
+    close(other);
+}
+
 void several_threads_read_at_once(const std::vector<std::string> &paths, const std::vector<Stretch> &stretches) {
     std::vector<std::thread> callers;
     for (const unstarve::How &how : hows) {
@@ -230,6 +304,8 @@ int main() {
     char name[] = "test_reader_XXXXXX";
     CHECK(mkdtemp(name) != nullptr);
     folder = name;
+    a_queue_that_is_closed_loses_nothing_and_writes_nothing_later();
+    a_queue_that_was_closed_closes_nobody_elses_file();
     longer_reads_and_deeper_queues_may_follow();
     reads_any_stretch_in_any_way();
     aligned_memory_is_filled_in_place();

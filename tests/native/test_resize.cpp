@@ -34,7 +34,7 @@ void weights_sum_up_to_one() {
     unstarve::Weights weights;
     for (const std::size_t in : {1, 2, 7, 224, 500, 4001}) {
         for (const std::size_t out : {1, 3, 224, 333}) {
-            unstarve::weigh(in, out, weights);
+            unstarve::weigh({in, out, 0, out}, weights);
             for (std::size_t at = 0; at < out; ++at) {
                 CHECK(weights.count[at] >= 1 && weights.count[at] <= weights.taps);
                 CHECK(weights.first[at] + weights.count[at] <= in);
@@ -84,6 +84,36 @@ void a_box_is_all_there_is() {
         CHECK(cut(pixels, 30, 40, {false, 5, 7, 20, 22, true}, side, side) ==
               cut(alone, 20, 22, {true, 0, 0, 0, 0, true}, side, side));
     }
+}
+
+// Of a resized picture only a part is made, from only the pixels that it needs.
+void a_part_of_a_resized_picture_is_that_part() {
+    for (const auto &[height, width] : {std::pair<std::size_t, std::size_t>{40, 50}, {3, 90}, {70, 1}, {2, 2}}) {
+        const Bytes pixels = noise(height * width * 3, 6);
+        for (const auto &[tall, wide] : {std::pair<std::size_t, std::size_t>{20, 31}, {90, 64}, {16, 300}}) {
+            const Bytes whole = cut(pixels, height, width, {true, 0, 0, 0, 0, false}, tall, wide);
+            for (const std::size_t top : {std::size_t{0}, tall / 3, tall - 8}) {
+                for (const std::size_t left : {std::size_t{0}, wide / 3, wide - 13}) {
+                    const unstarve::Cut part{true, 0, 0, 0, 0, false, {{tall, wide}, top, left}};
+                    const Bytes made = cut(pixels, height, width, part, 8, 13);
+                    for (std::size_t y = 0; y < 8; ++y) {
+                        CHECK(std::memcmp(&made[y * 13 * 3], &whole[((top + y) * wide + left) * 3], 13 * 3) == 0);
+                    }
+                }
+            }
+        }
+    }
+}
+
+void the_pixels_that_a_part_needs_are_few() {
+    unstarve::Weights weights;
+    unstarve::weigh({65500, 65500 * std::size_t{256}, 32750 * std::size_t{256}, 224}, weights);
+    CHECK(weights.end - weights.begin <= 4);
+    CHECK(weights.begin > 32740 && weights.end < 32760);
+    unstarve::weigh({500, 256, 16, 224}, weights);
+    CHECK(weights.begin > 0 && weights.end < 500);
+    unstarve::weigh({500, 256, 0, 256}, weights);
+    CHECK(weights.begin == 0 && weights.end == 500);
 }
 
 void every_processor_computes_the_same() {
@@ -222,6 +252,8 @@ int main() {
     the_same_size_changes_nothing_and_a_flip_mirrors();
     one_colour_stays_that_colour();
     a_box_is_all_there_is();
+    a_part_of_a_resized_picture_is_that_part();
+    the_pixels_that_a_part_needs_are_few();
     every_processor_computes_the_same();
     pixels_are_widened_without_reading_past_them();
     boxes_outside_the_picture_are_refused();
