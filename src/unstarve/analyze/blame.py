@@ -20,9 +20,6 @@ from unstarve.model import Batch, Cause, Work
 
 Seconds = dict[Cause, float]
 
-_MOST_AHEAD = 16
-"""Tasks per worker that may be under way: beyond any sensible ``prefetch_factor``."""
-
 _SLOWEST_DISK = 5e6
 """Bytes per second: a disk that is slower than this is not what a fetch waited for."""
 
@@ -100,23 +97,16 @@ def _done_during(works: tuple[Made, ...], begin_ns: int, end_ns: int) -> Seconds
 
 def _held_back(batch: Batch, made: Made, production: Production, done_ns: int) -> float:
     """Nanoseconds in which a later batch lay finished and other workers stood idle."""
-    task = made.work.task
-    ahead = [
-        production.by_task.get(later)
-        for later in range(task + 1, task + 1 + _MOST_AHEAD * production.workers)
-    ]
-    later = [m.work.done_ns for m in ahead if m is not None and m.work.done_ns < done_ns]
-    if not later or production.workers < 2:
+    first_ns = production.earliest_later_ns.get(made.work.task)
+    if first_ns is None or production.workers < 2:
         return 0.0
-    begin_ns = max(min(later), batch.ask_ns)
+    begin_ns = max(first_ns, batch.ask_ns)
     if begin_ns >= done_ns:
         return 0.0
-    idle_ns = 0.0
-    for place, works in enumerate(production.by_worker):
-        if place != made.worker:
-            busy_s = sum(_done_during(works, begin_ns, done_ns).values())
-            idle_ns += (done_ns - begin_ns) - busy_s * 1e9
-    return max(idle_ns, 0.0) / (production.workers - 1)
+    others = production.workers - 1
+    own_s = sum(_done_during(production.by_worker[made.worker], begin_ns, done_ns).values())
+    busy_ns = production.busy_ns(done_ns) - production.busy_ns(begin_ns) - own_s * 1e9
+    return max((done_ns - begin_ns) * others - busy_ns, 0.0) / others
 
 
 def _handed_over(batch: Batch, made: Made, production: Production, done_ns: int, end_ns: int) -> Seconds:

@@ -59,7 +59,7 @@ def _rows(a: Diagnosis, b: Diagnosis) -> tuple[Row, ...]:
 def _change(run_a: Run, run_b: Run) -> Change | None:
     """Ratio of speeds with a 95 % interval from the spread between stretches of each run."""
     speeds_a, speeds_b = _speeds(run_a), _speeds(run_b)
-    by_samples = all(speed[1] is not None for speed in (*speeds_a, *speeds_b))
+    by_samples = all(speed[1] for speed in (*speeds_a, *speeds_b))  # a batch may hold nothing
     logs = []
     for speeds in (speeds_a, speeds_b):
         values = [samples if by_samples and samples is not None else steps for steps, samples in speeds]
@@ -85,6 +85,8 @@ def _speeds(run: Run) -> list[tuple[float, float | None]]:
     for at in range(0, min(len(batches), len(apart or batches)) - size, size):
         elapsed_s = (batches[at + size].got_ns - batches[at].got_ns) / 1e9
         seconds = elapsed_s if apart is None else sum(apart[at : at + size])
+        if seconds <= 0:
+            continue
         sizes = [batch.size for batch in batches[at : at + size]]
         samples = None if any(n is None for n in sizes) else sum(n or 0 for n in sizes) / seconds
         speeds.append((size / seconds, samples))

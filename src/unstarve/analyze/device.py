@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, pairwise
 
 from unstarve.analyze.timeline import Span, Timeline
 from unstarve.model import GpuSummary, Reading, Stall
@@ -55,17 +56,19 @@ def stall_share(timeline: Timeline) -> float | None:
     for stall in _inside(timeline.process.stalls, windows):
         by_device[stall.device].append(stall)
     shares = []
+    waited_ns = timeline.wait_s * 1e9
     for stalls in by_device.values():
         seen_ns = sum(stall.wait_ns for stall in stalls)
-        if timeline.wait_s * 1e9 - seen_ns <= _MOST_UNSEEN * measured_ns:
+        if measured_ns and waited_ns - seen_ns <= _MOST_UNSEEN * measured_ns:
             # An event fires a moment after its host-side twin: a stall is never longer than its wait.
             shares.append(sum(min(s.stall_ns, s.wait_ns) for s in stalls) / measured_ns)
-    return sum(shares) / len(shares) if shares and measured_ns else None
+    return sum(shares) / len(shares) if shares else None
 
 
 def utilization_share(timeline: Timeline) -> float | None:
     """The driver's utilization over the measured time, mean over a process's devices; None if hardly read."""
-    windows = _windows(timeline.measured)
+    measured_until = _measured_until(_windows(timeline.measured))
+    fewest_s = max(_FEWEST_READ_S, _FEWEST_READ * timeline.measured_s)
     by_device: defaultdict[int, list[Reading]] = defaultdict(list)
     for reading in timeline.process.readings:
         if reading.utilization is not None:
@@ -73,9 +76,9 @@ def utilization_share(timeline: Timeline) -> float | None:
     shares = []
     for readings in by_device.values():
         pairs = list(pairwise(sorted(readings, key=lambda r: r.at_ns)))
-        covers = [_overlap_ns((a.at_ns, b.at_ns), windows) for a, b in pairs]
+        covers = [measured_until(b.at_ns) - measured_until(a.at_ns) for a, b in pairs]
         covered_s = sum(covers) / 1e9
-        if covered_s >= max(_FEWEST_READ_S, _FEWEST_READ * timeline.measured_s):
+        if covered_s >= fewest_s:
             busy_s = sum(c * (b.utilization or 0.0) for c, (_, b) in zip(covers, pairs, strict=True)) / 1e9
             shares.append(busy_s / covered_s)
     return sum(shares) / len(shares) if shares else None
@@ -102,8 +105,16 @@ def _inside(stalls: Iterable[Stall], windows: Sequence[Window]) -> Iterable[Stal
             yield stall
 
 
-def _overlap_ns(stretch: Window, windows: Sequence[Window]) -> int:
-    return sum(max(0, min(stretch[1], end) - max(stretch[0], begin)) for begin, end in windows)
+def _measured_until(windows: Sequence[Window]) -> Callable[[int], int]:
+    """How much of the windows lies before a moment."""
+    ends = [end for _, end in windows]
+    before = list(accumulate((end - begin for begin, end in windows), initial=0))
+
+    def until(at_ns: int) -> int:
+        ended = bisect_right(ends, at_ns)
+        return before[ended] + (max(at_ns - windows[ended][0], 0) if ended < len(windows) else 0)
+
+    return until
 
 
 def _mean_over(shares: Sequence[tuple[float | None, float]]) -> float | None:

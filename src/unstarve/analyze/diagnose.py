@@ -23,7 +23,7 @@ from unstarve.analyze.evidence import walk
 from unstarve.analyze.functions import function_costs
 from unstarve.analyze.headroom import estimated_headroom, measured_headroom
 from unstarve.analyze.loaders import summarize_loaders
-from unstarve.analyze.making import Production, productions
+from unstarve.analyze.making import Production, productions, workers_of
 from unstarve.analyze.memory import memory_of
 from unstarve.analyze.stats import spread_ms
 from unstarve.analyze.timeline import WARMUP_STEPS, Span, Timeline, build_timeline, training_processes
@@ -43,6 +43,7 @@ from unstarve.model import (
     Run,
     Throughput,
 )
+from unstarve.model.recorded import STOPPED_EARLY
 
 
 def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int = WARMUP_STEPS) -> Diagnosis:
@@ -58,7 +59,8 @@ def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int =
     # On a CPU the wait is the stall; on an accelerator only its own events tell.
     on_cpu = all(t.process.device == "cpu" for t in timelines)
     stall_share = wait_share if on_cpu else None if gpu is None else gpu.stall_share
-    made = [productions(t.process, run.processes) for t in timelines]
+    workers = workers_of(run.processes)
+    made = [productions(t.process, workers) for t in timelines]
     lost_share = wait_share if stall_share is None else stall_share
     findings = Findings(
         timelines,
@@ -147,8 +149,8 @@ def _system(run: Run, trainers: list[Process]) -> dict[str, Any]:
         return {}
     filesystems: Counter[str] = Counter()
     for process in run.processes:
-        filesystems.update(process.system.get("filesystems", {}))
-    return {k: v for k, v in trainers[0].system.items() if k != "meta"} | {"filesystems": dict(filesystems)}
+        filesystems.update(process.system.get("filesystems") or {})
+    return {**trainers[0].system, "filesystems": dict(filesystems)}
 
 
 def _blocked_on(demand: Demand | None) -> Cause:
@@ -196,16 +198,21 @@ def _lost(run: Run, trainers: list[Process]) -> tuple[str, ...]:
     if not run.live:
         if run.exit_code is None:
             lost.append("the run was cut short: unstarve itself was ended before the command was")
-        killed = [str(p.pid) for p in trainers if p.end_ns is None]
+        killed = [str(p.pid) for p in trainers if p.end_ns is None and not _stopped_early(p)]
         if killed:
             lost.append(
                 f"the run was cut short: process {', '.join(killed)} ended without closing its record "
                 "(killed, crashed, or left by os._exit)"
             )
-    others = [p for p in run.processes if not p.worker and p.batches and p not in trainers]
+    known = {id(process) for process in trainers}
+    others = [p for p in run.processes if not p.worker and p.batches and id(p) not in known]
     if others:
         lost.append(f"{len(others)} other process(es) iterated loaders too; the report is about the longest")
     return tuple(lost)
+
+
+def _stopped_early(process: Process) -> bool:
+    return any(message.startswith(STOPPED_EARLY) for message in process.lost)
 
 
 def _mean(values: list[float]) -> float:

@@ -31,7 +31,7 @@ def measured_headroom(timeline: Timeline) -> Headroom | None:
     ratios = [
         (means[block - 1] + means[block + 1]) / 2 / means[block]
         for block in sorted(replayed)
-        if block in means and block - 1 in means and block + 1 in means
+        if all(means.get(near, 0.0) > 0 for near in (block - 1, block, block + 1))
     ]
     if len(ratios) < 2:
         return None

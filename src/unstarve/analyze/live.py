@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from unstarve.analyze.live_loaders import loader_now
@@ -25,6 +25,7 @@ from unstarve.model import (
     TrainerNow,
 )
 
+_MOST_IDLE_LOADERS = 50
 _LONG_S = 1.5
 """What lasts longer than the pulse of a process is told with its duration."""
 
@@ -32,7 +33,9 @@ _LONG_S = 1.5
 def live_of(tail: Tail, at_s: float | None = None) -> Live:
     """What a run does now; `at_s` is the present, in seconds since 1970."""
     run, at_s = tail.run, time.time() if at_s is None else at_s
-    trainers = tuple(_trainer(process, tail) for process in training_processes(run))
+    training = [p for p in training_processes(run) if not all(batch.nested for batch in p.batches)]
+    crew = {(p.host, p.pid): p for p in run.processes if p.worker}
+    trainers = tuple(_trainer(process, crew, tail) for process in training)
     waiting = max(trainers, key=lambda t: t.wait_share or 0.0, default=None)
     state = _state(tail)
     if state is not RunState.RUNNING and tail.silent_s is not None:
@@ -80,8 +83,8 @@ def _looks(trainer: TrainerNow | None, thresholds: Thresholds) -> State | None:
     )
 
 
-def _trainer(process: Process, tail: Tail) -> TrainerNow:
-    thread = training_thread(b for b in process.batches if not b.nested)
+def _trainer(process: Process, crew: Mapping[tuple[str, int], Process], tail: Tail) -> TrainerNow:
+    host, thread = process.host, training_thread(b for b in process.batches if not b.nested)
     batches = [b for b in process.batches if b.thread == thread and not b.nested]
     window = _window(process, batches, tail.window_s)
     doing, since_s, waiting_s = _lasting(process, batches, window)
@@ -93,16 +96,23 @@ def _trainer(process: Process, tail: Tail) -> TrainerNow:
         doing = Doing.WAIT if wait_share > 0.5 else Doing.STEP
     delivered = tail.delivered.get((process.host, process.pid), {})
     described = {loader.id: loader for loader in process.loaders}
+    crews = {
+        one.loader: [(place, crew[host, pid]) for place, pid in enumerate(one.pids) if (host, pid) in crew]
+        for one in process.crews
+    }
+    by_loader: defaultdict[int, list[Batch]] = defaultdict(list)
+    for batch in batches:
+        by_loader[batch.loader].append(batch)
     loaders = tuple(
         loader_now(
             described.get(number, Loader(number, f"loader {number + 1}", "", "")),
             process,
-            [b for b in batches if b.loader == number],
+            by_loader.get(number, []),
             window,
             delivered,
-            tail,
+            crews.get(number, []),
         )
-        for number in sorted({*delivered, *(b.loader for b in batches)})
+        for number in sorted(_shown(by_loader, delivered))
     )
     leading = _leading(process, batches, thread)
     return TrainerNow(
@@ -118,6 +128,13 @@ def _trainer(process: Process, tail: Tail) -> TrainerNow:
         loaders=loaders,
         memory=_memory(process, loaders),
     )
+
+
+def _shown(recent: Iterable[int], delivered: Mapping[int, int]) -> set[int]:
+    """Loaders that gave a batch lately, and of the others those that gave the most."""
+    shown = set(recent)
+    others = sorted(delivered.keys() - shown, key=lambda number: -delivered[number])
+    return shown | set(others[:_MOST_IDLE_LOADERS])
 
 
 def _leading(process: Process, batches: Sequence[Batch], thread: int) -> int:

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from unstarve.analyze.blame import total
 from unstarve.analyze.live_workers import Window, overlap_s, parts_of, worker_now
-from unstarve.model import Batch, Loader, LoaderNow, Process, Tail
+from unstarve.model import Batch, Loader, LoaderNow, Process
 
 _LATE = 2.0
 """So many usual steps without a batch count as slower steps."""
@@ -19,17 +19,17 @@ def loader_now(
     batches: Sequence[Batch],
     window: Window,
     delivered: Mapping[int, int],
-    tail: Tail,
+    crew: Sequence[tuple[int, Process]],
 ) -> LoaderNow:
-    """A loader of a training process; `batches` are its own, `delivered` counts all of each loader so far."""
+    """A loader of a training process; `batches` are its own, `delivered` counts all of each loader so far.
+
+    `crew` are its workers, with their places.
+    """
     recent = [b for b in batches if b.got_ns > window.begin_ns]
     steps_per_s = _rate([b.got_ns for b in batches], window)
     sizes = [b.size for b in recent or batches[-1:]]
     ready = [b.ready for b in recent if b.ready is not None]
-    crew = next((c for c in reversed(process.crews) if c.loader == loader.id), None)
-    by_pid = {p.pid: p for p in tail.run.processes if p.worker and p.host == process.host}
-    crew_now = [(i, by_pid[pid]) for i, pid in enumerate(crew.pids) if pid in by_pid] if crew else []
-    workers_now = tuple(worker_now(place, worker, window) for place, worker in crew_now)
+    workers_now = tuple(worker_now(place, worker, window) for place, worker in crew)
     own = [w for w in process.works if w.loader == loader.id and w.done_ns > window.begin_ns]
     parts = total([*(w.parts for w in workers_now), parts_of(own, window, in_worker=False)])
     spent = sum(parts.values())

@@ -92,7 +92,7 @@ def _meanwhile(pulses: Sequence[Pulse], since_ns: int) -> dict[Cause, float]:
     around = [p for p in pulses if p.at_ns > since_ns]
     before = [p for p in pulses if p.at_ns <= since_ns]
     around = before[-1:] + around
-    if len(around) < 2:
+    if len(around) < 2 or around[-1].at_ns <= around[0].at_ns:
         return {}
     first, last = around[0], around[-1]
     share = (last.at_ns - max(since_ns, first.at_ns)) / (last.at_ns - first.at_ns)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from unstarve.analyze.stats import spread_ms
 from unstarve.model import Batch, Epoch, Loader, LoaderSummary, Phase, Process
 
+MOST_LOADERS = 500
+
 
 @dataclass
 class _Gathered:
@@ -18,7 +20,7 @@ class _Gathered:
 
 
 def summarize_loaders(processes: Sequence[Process]) -> tuple[LoaderSummary, ...]:
-    """Every loader that the given processes iterated, the busiest first."""
+    """Every loader that the given processes iterated, the busiest first; no more than `MOST_LOADERS`."""
     gathered: dict[tuple[str, str, str], _Gathered] = {}
     for process in processes:
         batches: defaultdict[int, list[Batch]] = defaultdict(list)
@@ -33,7 +35,8 @@ def summarize_loaders(processes: Sequence[Process]) -> tuple[LoaderSummary, ...]
             into = gathered.setdefault(key, _Gathered(loader))
             into.batches += batches[loader.id]
             into.epochs += epochs[loader.id]
-    summaries = [_summary(one) for one in gathered.values()]
+    busiest = sorted(gathered.values(), key=lambda one: -len(one.batches))[:MOST_LOADERS]
+    summaries = [_summary(one) for one in busiest]
     return tuple(sorted(summaries, key=lambda s: (s.nested, s.background, -s.steps)))
 
 

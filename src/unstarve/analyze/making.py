@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 
 from unstarve.model import Process, Received, Sent, Work
 
 _HARDLY_IDLE = 0.75
 """Busy for this share of the time, a worker loses at most a quarter of it to everything that it waits for."""
 _FEWEST_TO_PACE = 4
+MOST_AHEAD = 16
+"""Tasks per worker that may be under way: beyond any sensible ``prefetch_factor``."""
+
+Workers = Mapping[tuple[str, int], Sequence[Process]]
+"""By host and pid, which may be used again: from the oldest to the youngest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +32,7 @@ class Made:
     received: Received | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Production:
     """All batches of one epoch of one loader."""
 
@@ -36,10 +44,54 @@ class Production:
     pacing: frozenset[int] = frozenset()
     """Places of workers that were hardly ever idle: whatever else is done beside them, they set the pace."""
 
+    @cached_property
+    def busy_ns(self) -> Callable[[int], int]:
+        """How long all workers together had worked until a moment."""
+        works = [made.work for member in self.by_worker for made in member]
+        begun, done = _since(work.begin_ns for work in works), _since(work.done_ns for work in works)
+        return lambda at_ns: begun(at_ns) - done(at_ns)
 
-def productions(process: Process, all_processes: Sequence[Process]) -> dict[tuple[int, int], Production]:
+    @cached_property
+    def earliest_later_ns(self) -> Mapping[int, int]:
+        """By task: when the first of those that may be under way beside it, and come later, was done."""
+        reach = MOST_AHEAD * self.workers
+        found: dict[int, int] = {}
+        ahead: deque[tuple[int, int]] = deque()  # later tasks: the farther, the earlier they were done
+        for task in sorted(self.by_task, reverse=True):
+            while ahead and ahead[-1][0] > task + reach:
+                ahead.pop()
+            if ahead:
+                found[task] = ahead[-1][1]
+            done_ns = self.by_task[task].work.done_ns
+            while ahead and ahead[0][1] >= done_ns:
+                ahead.popleft()
+            ahead.appendleft((task, done_ns))
+        return found
+
+
+def _since(moments: Iterable[int]) -> Callable[[int], int]:
+    """The sum of how long ago each moment is that lies before another one."""
+    ordered = sorted(moments)
+    sums = list(accumulate(ordered, initial=0))
+
+    def passed(at_ns: int) -> int:
+        before = bisect_left(ordered, at_ns)
+        return before * at_ns - sums[before]
+
+    return passed
+
+
+def workers_of(processes: Iterable[Process]) -> Workers:
+    """The workers among the processes of a run."""
+    found: defaultdict[tuple[str, int], list[Process]] = defaultdict(list)
+    for process in sorted((p for p in processes if p.worker), key=lambda p: p.start_ns):
+        found[process.host, process.pid].append(process)
+    return found
+
+
+def productions(process: Process, workers: Workers) -> dict[tuple[int, int], Production]:
     """How each (loader, epoch) of a training process was made, as far as that was recorded."""
-    made = _by_workers(process, all_processes)
+    made = _by_workers(process, workers)
     own: defaultdict[tuple[int, int], list[Work]] = defaultdict(list)
     for work in process.works:
         if work.loader is not None:
@@ -50,11 +102,7 @@ def productions(process: Process, all_processes: Sequence[Process]) -> dict[tupl
     return made
 
 
-def _by_workers(process: Process, all_processes: Sequence[Process]) -> dict[tuple[int, int], Production]:
-    workers: defaultdict[int, list[Process]] = defaultdict(list)
-    for other in all_processes:
-        if other.worker and other.host == process.host:
-            workers[other.pid].append(other)
+def _by_workers(process: Process, workers: Workers) -> dict[tuple[int, int], Production]:
     epochs = {(epoch.loader, epoch.epoch): epoch for epoch in process.epochs}
     receipts: defaultdict[tuple[int, int], dict[int, Received]] = defaultdict(dict)
     for receipt in process.receipts:
@@ -68,12 +116,14 @@ def _by_workers(process: Process, all_processes: Sequence[Process]) -> dict[tupl
         members: list[tuple[Made, ...]] = []
         for place, pid in enumerate(crew.pids):
             # A pid may be used again: the crew's worker is the youngest that began before its epoch ended.
-            end_ns = None if epoch is None else epoch.end_ns
-            born = [w for w in workers[pid] if end_ns is None or w.start_ns < end_ns]
-            if not born:
+            born = workers.get((process.host, pid), ())
+            count = len(born)
+            if epoch is not None and epoch.end_ns is not None:
+                count = bisect_left(born, epoch.end_ns, key=lambda w: w.start_ns)
+            if not count:
                 members.append(())
                 continue
-            worker = max(born, key=lambda w: w.start_ns)
+            worker = born[count - 1]
             iteration = seen[id(worker)]
             seen[id(worker)] += 1
             if id(worker) not in sorted_out:
@@ -96,9 +146,20 @@ def _sets_the_pace(works: Sequence[Made]) -> bool:
 def _by_iteration(worker: Process) -> dict[int, tuple[list[Work], dict[int, Sent]]]:
     """What a worker made and sent, each time its loader started over; failed work made nothing."""
     found: dict[int, tuple[list[Work], dict[int, Sent]]] = {}
-    for work in worker.works:
+    for work in _outermost(worker.works):
         if not work.failed:
             found.setdefault(work.iteration, ([], {}))[0].append(work)
     for sent in worker.sents:
         found.setdefault(sent.iteration, ([], {}))[1][sent.task] = sent
     return found
+
+
+def _outermost(works: Sequence[Work]) -> list[Work]:
+    """A worker makes one batch after the other; a fetch inside of another one is part of it."""
+    kept: list[Work] = []
+    for work in works:
+        while kept and kept[-1].begin_ns >= work.begin_ns:
+            kept.pop()
+        if not kept or kept[-1].done_ns <= work.begin_ns:
+            kept.append(work)
+    return kept

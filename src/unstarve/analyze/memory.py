@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush
 
 import numpy as np
 
@@ -24,7 +25,7 @@ def memory_of(shown: Process, processes: Sequence[Process], origin_ns: int) -> M
         return None
     end_ns = max(p.pulses[-1].at_ns for p in here)
     step_s = max(_PULSE_S, (end_ns - origin_ns) / 1e9 / _MOST_POINTS)
-    grid = _Grid(origin_ns, step_s, int((end_ns - origin_ns) / 1e9 / step_s) + 1)
+    grid = _Grid(origin_ns, step_s, int(max(end_ns - origin_ns, 0) / 1e9 / step_s) + 1)
     training = [p for p in here if not p.worker]
     lines = [
         grid.line("training", training, lambda pulse: pulse.rss_bytes),
@@ -56,16 +57,21 @@ class _Grid:
         Between two pulses a process has what it said before. One lives from its first to its last: workers
         of an epoch that is over and those of the next are never counted together.
         """
-        having: dict[int, tuple[int, int]] = {}  # by process: its last pulse's time, and what it has
+        having: dict[int, int] = {}  # by process
+        lasts: list[tuple[int, int]] = []  # when each of them says its last, the next to do so first
+        together, before = 0, 0
         most = np.full(self._count, -1, dtype=np.int64)
-        before = 0
         for at_ns, number, end_ns, has in _moments(processes, value):
-            having = {one: (last_ns, v) for one, (last_ns, v) in having.items() if last_ns >= at_ns}
+            while lasts and lasts[0][0] < at_ns:
+                together -= having.pop(heappop(lasts)[1])
             place = min(max(self._place(at_ns), 0), self._count - 1)
             if having:
-                most[before + 1 : place] = sum(v for _, v in having.values())
-            having[number] = end_ns, has
-            most[place] = max(most[place], sum(v for _, v in having.values()))
+                most[before + 1 : place] = together
+            if number not in having:
+                heappush(lasts, (end_ns, number))
+            together += has - having.get(number, 0)
+            having[number] = has
+            most[place] = max(most[place], together)
             before = place
         points = np.flatnonzero(most >= 0)
         at_s = tuple(round(float(point) * self._step_s, 3) for point in points)

@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from unstarve.analyze.blame import blame, total
-from unstarve.analyze.making import Production, productions
+from unstarve.analyze.making import Production, productions, workers_of
 from unstarve.analyze.timeline import Timeline, build_timeline, training_processes
 from unstarve.model import Batch, Cause, Process, Run, Series, StepPoint
 
@@ -21,10 +21,11 @@ Window = tuple[int, int]
 def series_of(run: Run) -> tuple[Series, ...]:
     """What every rank's training thread was given by each of its loaders, warm-up included."""
     found: list[Series] = []
+    workers = workers_of(run.processes)
     for process in training_processes(run):
         timeline = build_timeline(process, warmup_steps=0)
         if timeline is not None:
-            found += _of_process(timeline, productions(process, run.processes))
+            found += _of_process(timeline, productions(process, workers))
     return tuple(found)
 
 

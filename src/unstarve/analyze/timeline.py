@@ -6,10 +6,11 @@ itself, and a loader iterated inside another's ``next()`` is part of that wait.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from unstarve.model import Batch, Doing, Epoch, Phase, Process, Run
 
@@ -92,16 +93,18 @@ def training_processes(run: Run) -> list[Process]:
 
 
 def build_timeline(process: Process, warmup_steps: int) -> Timeline | None:
-    """The timeline of a process, or None when it delivered no batch to a training thread."""
+    """The timeline of a process; None when no batch was delivered to a training thread, or all in no time."""
     outer = [batch for batch in process.batches if not batch.nested]
     if not outer:
         return None
     thread = training_thread(outer)
-    batches = [batch for batch in outer if batch.thread == thread]
+    batches = _one_after_the_other([batch for batch in outer if batch.thread == thread])
     epochs = [epoch for epoch in process.epochs if epoch.thread == thread and not epoch.nested]
     main = _main_loader(batches, epochs)
     own = tuple(batch for batch in batches if batch.loader == main)
     spans = _spans(batches, epochs)
+    if not spans:
+        return None
     if any(batch.block for batch in own):
         measured_batches = _real_steps(own)
         steps = _steps(measured_batches, own, epochs, spans)
@@ -119,6 +122,15 @@ def training_thread(batches: Iterable[Batch]) -> int:
     """The main thread if it takes batches, else the thread that takes the most."""
     counts = Counter(batch.thread for batch in batches)
     return 0 if 0 in counts else counts.most_common(1)[0][0]
+
+
+def _one_after_the_other(batches: list[Batch]) -> list[Batch]:
+    """A thread waits for one thing at a time; what a file says beyond that is not believed."""
+    kept: list[Batch] = []
+    for batch in batches:
+        if not kept or batch.ask_ns >= kept[-1].got_ns:
+            kept.append(batch)
+    return kept
 
 
 def _main_loader(batches: list[Batch], epochs: list[Epoch]) -> int:
@@ -153,11 +165,14 @@ def _spans(batches: list[Batch], epochs: list[Epoch]) -> tuple[Span, ...]:
         end_ns = epoch.end_ns or last_got.get((epoch.loader, epoch.epoch), epoch.ready_ns)
         covers.append((epoch.begin_ns, end_ns))
     marks.sort(key=lambda mark: (mark[0].begin_ns, mark[0].end_ns))
+    covers.sort(reverse=True)
     spans: list[Span] = []
-    at, after_epoch = marks[0][0].begin_ns, False
+    at, after_epoch, covered_ns = marks[0][0].begin_ns, False, -1
     for mark, ends_epoch in marks:
         if mark.begin_ns > at:
-            outside = after_epoch and not any(first < at < last for first, last in covers)
+            while covers and covers[-1][0] < at:
+                covered_ns = max(covered_ns, covers.pop()[1])
+            outside = after_epoch and covered_ns <= at
             spans.append(Span(Doing.BETWEEN if outside else Doing.STEP, at, mark.begin_ns))
         if mark.end_ns > at:
             spans.append(mark.within(at, mark.end_ns))
@@ -183,29 +198,32 @@ def _steps(
     measured: tuple[Batch, ...], own: tuple[Batch, ...], epochs: list[Epoch], spans: tuple[Span, ...]
 ) -> tuple[Step, ...]:
     """Steps that begin with a measured batch and end inside the same epoch."""
-    next_got = {(a.epoch, a.position): b.got_ns for a, b in pairwise(own) if a.epoch == b.epoch}
+    following = {id(batch): after for batch, after in pairwise(own)}
     loader = own[0].loader
     last_ask = {e.epoch: e.last_ask_ns for e in epochs if e.loader == loader}
-    bounds = []
+    waited_ns = _waited_ns(spans)
+    steps = []
     for batch in measured:
-        end_ns = next_got.get((batch.epoch, batch.position)) or last_ask.get(batch.epoch)
+        after = following.get(id(batch))
+        end_ns = last_ask.get(batch.epoch) if after is None or after.epoch != batch.epoch else after.got_ns
+        if end_ns is not None and after is not None:
+            end_ns = min(end_ns, after.got_ns)
         if end_ns is not None and end_ns > batch.got_ns:
-            bounds.append((batch.got_ns, end_ns))
-    return tuple(_waits_inside(bounds, spans))
+            steps.append(Step(batch.got_ns, end_ns, (waited_ns(end_ns) - waited_ns(batch.got_ns)) / 1e9))
+    return tuple(steps)
 
 
-def _waits_inside(bounds: list[tuple[int, int]], spans: tuple[Span, ...]) -> Iterable[Step]:
-    """One pass over both sorted lists."""
+def _waited_ns(spans: tuple[Span, ...]) -> Callable[[int], int]:
+    """How long the thread had waited until a moment."""
     waits = [s for s in spans if s.doing in (Doing.WAIT, Doing.START)]
-    at = 0
-    for begin_ns, end_ns in bounds:
-        while at < len(waits) and waits[at].end_ns <= begin_ns:
-            at += 1
-        wait_ns, look = 0, at
-        while look < len(waits) and waits[look].begin_ns < end_ns:
-            wait_ns += min(waits[look].end_ns, end_ns) - max(waits[look].begin_ns, begin_ns)
-            look += 1
-        yield Step(begin_ns, end_ns, wait_ns / 1e9)
+    ends = [wait.end_ns for wait in waits]
+    before = list(accumulate((wait.end_ns - wait.begin_ns for wait in waits), initial=0))
+
+    def until(at_ns: int) -> int:
+        ended = bisect_right(ends, at_ns)
+        return before[ended] + (max(at_ns - waits[ended].begin_ns, 0) if ended < len(waits) else 0)
+
+    return until
 
 
 def _covered(spans: tuple[Span, ...], steps: tuple[Step, ...]) -> tuple[Span, ...]:

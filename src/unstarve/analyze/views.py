@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from unstarve.analyze.blame import blame
-from unstarve.analyze.making import Made, Production, productions
+from unstarve.analyze.making import Made, Production, productions, workers_of
 from unstarve.analyze.timeline import WARMUP_STEPS, Timeline, build_timeline, training_processes
 from unstarve.model import (
     Batch,
@@ -38,7 +39,7 @@ def views_of(run: Run, warmup_steps: int = WARMUP_STEPS) -> Views | None:
         return None
     timeline = max(timelines, key=lambda t: t.wait_s)
     process = timeline.process
-    made = productions(process, run.processes)
+    made = productions(process, workers_of(run.processes))
     origin_ns = timeline.spans[0].begin_ns
     delivered = [span.batch for span in timeline.spans if span.batch is not None]
     # A span may have been split where loaders overlap: each batch once, in the order of asking.
@@ -149,7 +150,7 @@ def _worker_lanes(
     several = len({loader for loader, _ in spans}) > 1
     for (loader, place), found in sorted(spans.items()):
         name = f"{names.get(loader, 'loader')} worker {place}" if several else f"worker {place}"
-        yield Lane(name, LaneKind.WORKER, tuple(sorted(found)))
+        yield Lane(name, LaneKind.WORKER, _in_time(found))
 
 
 def _work_spans(made: Made, number: int | None, origin_ns: int) -> Iterator[LaneSpan]:
@@ -168,19 +169,23 @@ def _pin_lane(process: Process, number_of_task: Numbers, origin_ns: int) -> Iter
         if r.pinned_ns > r.ready_ns
     ]
     if spans:
-        yield Lane("pin thread", LaneKind.PIN, tuple(sorted(spans)))
+        yield Lane("pin thread", LaneKind.PIN, _in_time(spans))
 
 
 def _device_lanes(process: Process, numbers: Numbers, origin_ns: int) -> Iterator[Lane]:
     """A device starves at the end of a wait: until then it had work queued."""
-    for device in sorted({stall.device for stall in process.stalls}):
-        spans = [
-            _span(s.got_ns - s.stall_ns, s.got_ns, Doing.STALL,
-                  numbers.get((s.loader, s.epoch, s.position)), origin_ns)
-            for s in process.stalls
-            if s.device == device and s.stall_ns > 0
-        ]  # fmt: skip
-        yield Lane(f"device {device}", LaneKind.DEVICE, tuple(sorted(spans)))
+    lanes: defaultdict[int, list[LaneSpan]] = defaultdict(list)
+    for stall in process.stalls:
+        lane = lanes[stall.device]
+        if stall.stall_ns > 0:
+            about = numbers.get((stall.loader, stall.epoch, stall.position))
+            lane.append(_span(stall.got_ns - stall.stall_ns, stall.got_ns, Doing.STALL, about, origin_ns))
+    for device, spans in sorted(lanes.items()):
+        yield Lane(f"device {device}", LaneKind.DEVICE, _in_time(spans))
+
+
+def _in_time(spans: Iterable[LaneSpan]) -> tuple[LaneSpan, ...]:
+    return tuple(sorted(spans, key=lambda span: span[:2]))
 
 
 def _span(begin_ns: int, end_ns: int, doing: Doing, batch: int | None, origin_ns: int) -> LaneSpan:

@@ -16,7 +16,7 @@ from itertools import product
 
 import numpy as np
 
-from unstarve.analyze.making import Production, productions
+from unstarve.analyze.making import Production, productions, workers_of
 from unstarve.analyze.timeline import WARMUP_STEPS, Timeline, build_timeline, training_processes
 from unstarve.analyze.whatif_demand import Demands, demands_of
 from unstarve.analyze.whatif_draw import Draw, draws_of
@@ -45,7 +45,8 @@ _INNER = (10, 90)
 def foresee(run: Run, warmup_steps: int = WARMUP_STEPS) -> Predictor:
     """What predicts this run's main loader; raises `NotPredictableError` when it cannot be modelled."""
     timelines = [t for p in training_processes(run) if (t := build_timeline(p, warmup_steps)) is not None]
-    found = foresight_of(run, timelines, [productions(t.process, run.processes) for t in timelines])
+    workers = workers_of(run.processes)
+    found = foresight_of(run, timelines, [productions(t.process, workers) for t in timelines])
     if isinstance(found, Predictor):
         return found
     raise NotPredictableError(f"{run.path} cannot be modelled: {found}")

@@ -94,6 +94,8 @@ def demands_of(
             f"{len(seen)} measured batches with all their parts are too few, at least {FEWEST_BATCHES} are "
             "needed; let it run longer"
         )
+    if timeline.measured_s <= 0:
+        return "its measured batches took no time at all"
     workers = max(production.workers for production in made.values())
     machine = machine_of(run, timeline, seen)
     pinned = bool(loader.config.get("pin_memory")) and process.device != "cpu"

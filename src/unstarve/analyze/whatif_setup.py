@@ -17,6 +17,11 @@ from unstarve.analyze.whatif_simulate import play
 from unstarve.model import Scenario
 
 _STOCK_PREFETCH = 2
+_MOST_AHEAD = 512
+"""Batches that are played ahead of training: a queue longer than there are different ones changes nothing."""
+_LEAST_PREFETCH = 4
+"""What any number of workers may prefetch all the same."""
+_SHORTEST_S = 1e-9
 _SETTLED = 5
 """Batches after every worker's first that are not counted, either."""
 _MOST_PLAYED = 120
@@ -93,7 +98,7 @@ def outcome_of(demands: Demands, setup: Setup, draw: Draw) -> Outcome:
     works = _works(demands, setup, draw)
     layout = Layout(
         workers=setup.workers,
-        prefetch=setup.prefetch,
+        prefetch=min(setup.prefetch, max(_MOST_AHEAD // max(setup.workers, 1), _LEAST_PREFETCH)),
         in_order=setup.in_order,
         pinned=setup.pinned and setup.workers > 0,
         cores=setup.cores,
@@ -222,7 +227,7 @@ def _rounds(count: int, layout: Layout) -> int:
 def _measured(played: Played, first: int) -> Outcome:
     """From one delivery to the last."""
     got = played.got_s[first:]
-    passed_s = got[-1] - got[0]
+    passed_s = max(got[-1] - got[0], _SHORTEST_S)
     return Outcome(passed_s / (len(got) - 1), sum(played.lost_s[first + 1 :]) / passed_s, played.slowdown)
 
 
@@ -245,7 +250,7 @@ def _by_epochs(
         waited_s += (sum(played.lost_s[1:]) + more_s * later.wait_share) / rounds
     inside_s += fmean(w.step_s + w.step_delay_s for w in works)
     around_s = begin_s + _end_s(demands, setup, draw) + epochs.between_s
-    period_s = inside_s / epochs.batches + around_s * epochs.starts
+    period_s = max(inside_s / epochs.batches + around_s * epochs.starts, _SHORTEST_S)
     waiting_s = waited_s / epochs.batches + begin_s * epochs.starts
     return Outcome(period_s, min(waiting_s / period_s, 1.0), played.slowdown)
 

@@ -10,6 +10,9 @@ from unstarve.model.causes import Phase
 from unstarve.model.device import Reading, Stall
 from unstarve.model.pulse import Pulse
 
+STOPPED_EARLY = "recording stopped early"
+"""How the loss begins that a process tells when it could write no more."""
+
 
 class Batch(NamedTuple):
     """One batch delivered to the training process."""
@@ -255,3 +258,5 @@ class Run:
     """unstarve is recording right now."""
     lost: tuple[str, ...]
     """What could not be read or recorded, in sentences."""
+    damaged: bool = False
+    """Of the file, something could not be read or made no sense."""

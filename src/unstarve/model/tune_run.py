@@ -127,6 +127,8 @@ class TuneRun:
     """``settled``, ``budget`` or ``interrupt`` when training did not end by itself."""
     loaders: tuple[TunedLoader, ...]
     """Of the first rank; those that were tuned first, among them the one with most steps."""
+    files_written: tuple[str, ...] = ()
+    """Files below the working folder that changed meanwhile, the largest first."""
 
     @property
     def tuned(self) -> tuple[TunedLoader, ...]:

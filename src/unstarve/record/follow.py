@@ -6,7 +6,6 @@ rows than it keeps: a run of a hundred thousand batches a second costs hardly mo
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
@@ -16,12 +15,12 @@ from typing import Any
 from unstarve.errors import RunFileError
 from unstarve.model import Run, Tail
 from unstarve.record import format as f
-from unstarve.record.reader import chunk_at, launcher_alive
+from unstarve.record.ends import launch_of, launcher_alive, result_of
 from unstarve.record.recent import GrowingFile, Recent
 
 WINDOW_S = 5.0
-_RESULT_BYTES = 1 << 14
-"""From either end of a run file: what the launcher wrote lies in there."""
+_MOST_PROCESSES = 1 << 14
+"""More that live at one time are not looked at."""
 _SILENT_S = 10.0
 """Who has written nothing for so long may be gone; who wrote later is not."""
 
@@ -35,7 +34,7 @@ class Follower:
         self._recents: dict[int, Recent] = {}
         self._parts = path.with_name(path.name + f.PARTS_SUFFIX)
         self._listed_ns = -1
-        self._identity: tuple[int, int] | None = None
+        self._identity: tuple[int, int, int] | None = None
         self._result: dict[str, Any] | None = None
         self._host = socket.gethostname()
         self._written_s: float | None = None
@@ -44,7 +43,7 @@ class Follower:
     def read(self) -> Tail:
         """The run as it is now."""
         self._look_for_result()
-        if self._result is None:
+        if self._result is None or self._result.get("folded") is False:
             self._look_for_parts()
             for file in list(self._files.values()):
                 self._read_new(file)
@@ -60,19 +59,20 @@ class Follower:
                 raise RunFileError(f"{self.path} was taken away while it was being looked at") from error
             reason = "there is none" if isinstance(error, FileNotFoundError) else error.strerror or error
             raise RunFileError(f"cannot read {self.path}: {reason}") from error
-        identity = (stat.st_ino, stat.st_size)
+        # A result that is written into reserved space changes no size.
+        identity = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
         if identity != self._identity:
             known_before, self._identity = self._identity is not None, identity
             if not known_before:
                 self._read_new(self._files[self.path])
-            self._result = _result_of(self.path, stat.st_size)
+            self._result = result_of(self.path)
             self._written_s = max(self._written_s or 0.0, stat.st_mtime) if self._result else self._written_s
 
     def _look_for_parts(self) -> None:
         try:
             changed_ns = self._parts.stat().st_mtime_ns
             if changed_ns != self._listed_ns:
-                for path in sorted(self._parts.iterdir()):
+                for path in sorted(self._parts.glob(f"*{f.PART_SUFFIX}")):
                     self._files.setdefault(path, GrowingFile(path))
                 # One second: a part made within the clock's grain of this listing must be found by the next.
                 self._listed_ns = changed_ns if time.time_ns() - changed_ns > 10**9 else -1
@@ -82,11 +82,12 @@ class Follower:
     def _read_new(self, file: GrowingFile) -> None:
         if file.ended:
             return
-        for stream, kind, row_size, payload in file.read():
-            recent = self._recents.get(stream)
-            if recent is None:
-                recent = self._recents[stream] = Recent(file)
-            recent.take(kind, row_size, payload)
+        for chunk in file.read():
+            recent = self._recents.get(chunk.stream)
+            if recent is None and len(self._recents) < _MOST_PROCESSES:
+                recent = self._recents[chunk.stream] = Recent(file)
+            if recent is not None:
+                recent.take(chunk)
         self._written_s = max(self._written_s or 0.0, file.written_s)
 
     def _forget_the_gone(self) -> None:
@@ -120,7 +121,7 @@ class Follower:
                 kind=launch["kind"] if launch else "run",
                 started_at=launch["started_at"] if launch else 0.0,
                 processes=tuple(sorted(processes, key=lambda p: (p.rank is None, p.rank or 0, p.start_ns))),
-                exit_code=None if self._result is None else self._result["exit_code"],
+                exit_code=None if self._result is None else self._result.get("exit_code"),
                 live=self._result is None and (writes or (launch is not None and launcher_alive(launch))),
                 lost=(),
             ),
@@ -128,22 +129,6 @@ class Follower:
             window_s=WINDOW_S,
             silent_s=silent_s,
         )
-
-
-def _result_of(path: Path, size: int) -> dict[str, Any] | None:
-    """What the launcher wrote last; None while the command runs."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, size - _RESULT_BYTES))
-            data = file.read()
-    except OSError as error:
-        raise RunFileError(f"cannot read {path}: {error.strerror or error}") from error
-    at = data.rfind(f.SYNC)
-    found = chunk_at(data, at) if at >= 0 else None
-    if found is None or found[1] != f.META:
-        return None
-    meta: dict[str, Any] = json.loads(found[3])
-    return meta if meta["meta"] == "result" else None
 
 
 def _exists(pid: int) -> bool:
@@ -161,21 +146,7 @@ def newest_running(folder: Path) -> Path | None:
     running = []
     for parts in folder.glob(f"*{f.SUFFIX}{f.PARTS_SUFFIX}"):
         path = parts.with_name(parts.name.removesuffix(f.PARTS_SUFFIX))
-        launch = _launch_of(path)
+        launch = launch_of(path)
         if launch is not None and launcher_alive(launch):
             running.append((launch["started_at"], path))
     return max(running)[1] if running else None
-
-
-def _launch_of(path: Path) -> dict[str, Any] | None:
-    """What the launcher wrote first; None where that is not to be read."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(_RESULT_BYTES)
-    except OSError:
-        return None
-    found = chunk_at(data, f.HEADER.size) if data.startswith(f.MAGIC) else None
-    if found is None or found[1] != f.META:
-        return None
-    meta: dict[str, Any] = json.loads(found[3])
-    return meta if meta["meta"] == "launch" else None

@@ -1,4 +1,4 @@
-"""Layout of a run file, version 1.
+"""Layout of a run file, version 2.
 
 While a command runs, ``NAME.unstarve`` holds only what the launcher knows; every training process
 appends to a file of its own in ``NAME.unstarve.parts/``. When the command ends, the launcher folds the
@@ -14,14 +14,14 @@ whose launcher was killed reads just as well::
             u32  stream: which process wrote it; chunks of several may follow each other in any order
             u16  kind: META or one of ROW_KINDS
             u16  row size in bytes; 0 for META
-            u32  payload length in bytes
-            u32  CRC-32 of the payload
+            u32  payload length in bytes, at least 1
+            u32  CRC-32 of stream, kind, row size, length and payload
             payload
 
 A META payload is one UTF-8 JSON object with a key ``meta`` that names what it is:
 
     launch   command, kind, started_at, pid, host                      (by the launcher, first)
-    result   exit_code, error                                          (by the launcher, last)
+    result   exit_code, error; folded: false where the parts stayed    (by the launcher, last)
     process  pid, host, rank, worker, versions, start_ns, offset_ns    (first of a process)
     loader   id, name, where, kind, config, source
     batch    loader, tensors: in its first batch
@@ -32,10 +32,16 @@ A META payload is one UTF-8 JSON object with a key ``meta`` that names what it i
     device   name, rank                                                (when training has begun, at its end)
     lost     message: something could not be recorded
     end      end_ns, stopped                                           (last of a process)
-    reserve  padding: room to write ``lost`` when the disk is full
+    reserve  padding: room to write ``lost`` or ``result`` when the disk is full
 
 A row payload is a whole number of fixed-size rows. A later version may append fields to a row: readers
 go by the row size in the chunk and ignore what they do not know. Everything is little-endian.
+
+A chunk is never larger than `MOST_BYTES`, a META no larger than `MOST_META_BYTES`: a reader that looks for
+the next chunk behind damage passes over anything else without hashing it.
+
+Version 1, which is still read, is the same but for the CRC: it covers the payload alone, so that a damaged
+header could give a payload to another process or kind.
 """
 
 from __future__ import annotations
@@ -43,13 +49,21 @@ from __future__ import annotations
 import struct
 
 MAGIC = b"UNSTARVE"
-VERSION = 1
+VERSION = 2
 SUFFIX = ".unstarve"
 PARTS_SUFFIX = ".parts"
+PART_SUFFIX = ".part"
 
 HEADER = struct.Struct("<8sHHI")
 CHUNK = struct.Struct("<4sIHHII")
+CHUNK_HEAD = struct.Struct("<IHHI")
+"""Of a chunk: what stands between the sync mark and the CRC."""
 SYNC = b"\xf5us\n"
+
+MOST_BYTES = 1 << 24
+MOST_META_BYTES = 1 << 22
+MOST_KINDS = 1 << 12
+"""Kinds are smaller than this, those of later versions too."""
 
 META = 1
 BATCH = 2

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from unstarve.errors import RunExistsError, RunFileError
+from unstarve.outputs import put_in_place
 from unstarve.record import format as f
 from unstarve.record.reader import is_live, is_run_file
-from unstarve.record.writer import meta_chunk
+from unstarve.record.writer import meta_chunk, reserve_chunk
 
 _STREAM = 0
 
@@ -36,6 +37,7 @@ def claim(run: Path, command: list[str], kind: str, *, force: bool = False) -> N
     """
     if run.is_dir():
         raise RunFileError(f"{run} is a folder; give the name of a file to write, like {run}/name{f.SUFFIX}")
+    mode = None
     if run.exists() or parts_folder(run).exists():
         if is_live(run):
             raise RunExistsError(
@@ -47,6 +49,7 @@ def claim(run: Path, command: list[str], kind: str, *, force: bool = False) -> N
             raise RunExistsError(
                 f"{run} is not a run file, so --force does not replace it; give another name"
             )
+        mode = run.stat().st_mode & 0o777 if run.exists() else None
         discard(run)
     launch: dict[str, Any] = {
         "command": command,
@@ -65,7 +68,9 @@ def claim(run: Path, command: list[str], kind: str, *, force: bool = False) -> N
                 f"{run} was taken just now by another unstarve; give another name"
             ) from error
         with file:
-            file.write(f.header() + meta_chunk(_STREAM, "launch", launch))
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
+            file.write(f.header() + meta_chunk(_STREAM, "launch", launch) + reserve_chunk(_STREAM))
         parts_folder(run).mkdir()
     except OSError as error:
         discard(run)
@@ -83,23 +88,35 @@ def finish(run: Path, exit_code: int | None, error: str | None = None) -> str | 
     try:
         with folded.open("wb") as out:
             out.write(run.read_bytes())
-            for part in sorted(parts.iterdir()):
+            for part in sorted(part for part in parts.iterdir() if part.suffix == f.PART_SUFFIX):
                 with part.open("rb") as source:
-                    head = source.read(f.HEADER.size)
-                    if head[: len(f.MAGIC)] == f.MAGIC:
+                    if source.read(f.HEADER.size) == f.header():
                         shutil.copyfileobj(source, out)
                     else:
                         silent += 1
             if silent and error is None:
                 error = f"{silent} process(es) could not write anything (disk full?)"
             out.write(meta_chunk(_STREAM, "result", {"exit_code": exit_code, "error": error}))
-        folded.replace(run)
+        put_in_place(folded, run)
     except OSError as failure:
         with contextlib.suppress(OSError):
             folded.unlink()
-        return f"the parts of {run} could not be joined ({failure.strerror or failure}); they stay in {parts}"
+        problem = (
+            f"the parts of {run} could not be joined ({failure.strerror or failure}); they stay in {parts}"
+        )
+        with contextlib.suppress(OSError):
+            _close_in_place(run, exit_code, problem if error is None else f"{error}; {problem}")
+        return problem
     shutil.rmtree(parts, ignore_errors=True)
     return None
+
+
+def _close_in_place(run: Path, exit_code: int | None, error: str) -> None:
+    """Write the result into the space that `claim` took for it: that needs no room on a full disk."""
+    result = reserve_chunk(_STREAM, "result", exit_code=exit_code, error=error, folded=False)
+    with run.open("r+b") as file:
+        file.seek(-len(result), os.SEEK_END)
+        file.write(result)
 
 
 def discard(run: Path) -> None:

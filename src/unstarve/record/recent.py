@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -11,17 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from unstarve.errors import RunFileError
-from unstarve.model import Process
+from unstarve.model import Crew, Process
 from unstarve.record import format as f
-from unstarve.record.reader import EVENT_OF, Stream, check_header, chunk_at, epochs_of, process_of
+from unstarve.record.chunks import Chunk, Scan
+from unstarve.record.events import Packed, epochs_of, events_of, unpacked
+from unstarve.record.metas import meta_of
+from unstarve.record.reader import check_header
+from unstarve.record.streams import Stream
 
 _MOST_ROWS = 300
 """Of a kind and process: enough for the last seconds, or for the last moment of very fast steps."""
 _MOST_WORK = 100
 """The same of a worker, as there are many of them."""
 _READ_BYTES = 1 << 22
-_REPEATED = {"sampled", "system", "transforms", "device", "lost", "end"}
-"""Kinds of META of which only the newest matters here."""
+_LARGEST_CHUNK = f.CHUNK.size + f.MOST_BYTES
 _FIELDS = {
     f.BATCH: "batches",
     f.WORK: "works",
@@ -47,58 +49,47 @@ class GrowingFile:
     written_s: float = 0.0
     """When it was written to last, in seconds since 1970."""
     _at: int = 0
+    _size: int = 0
+    """When it was read last."""
+    _version: int = f.VERSION
 
-    def read(self) -> Iterator[tuple[int, int, int, bytes]]:
-        """The whole chunks that were added since the last time: stream, kind, row size, payload."""
+    def read(self) -> Iterator[Chunk]:
+        """The whole chunks that were added since the last time."""
         try:
             stat = self.path.stat()
             self.written_s = stat.st_mtime
-            if stat.st_size > self._at:
+            if stat.st_size != self._size:
+                self._size = stat.st_size
                 yield from self._read_on()
         except FileNotFoundError:  # folded just now
             return
         except OSError as error:
             raise RunFileError(f"cannot read {self.path}: {error.strerror or error}") from error
 
-    def _read_on(self) -> Iterator[tuple[int, int, int, bytes]]:
+    def _read_on(self) -> Iterator[Chunk]:
+        """What cannot be read is damage if a whole chunk follows; else it is being written."""
         with self.path.open("rb") as file:
             if self._at == 0:
                 head = file.read(f.HEADER.size)
                 if len(head) < f.HEADER.size:
                     return
-                check_header(self.path, head)
+                self._version = check_header(self.path, head)
                 self._at = f.HEADER.size
             room = _READ_BYTES
             while True:
                 file.seek(self._at)
                 data = file.read(room)
-                chunks, used = _whole_chunks(data)
-                self._at += used
-                yield from chunks
+                scan = Scan(data, self._version)
+                yield from scan
+                self._at += scan.at
                 if len(data) < room:
                     return
-                room = _READ_BYTES if used else 2 * room
-
-
-def _whole_chunks(data: bytes) -> tuple[list[tuple[int, int, int, bytes]], int]:
-    """The chunks in there, and how many bytes need not be looked at again.
-
-    What cannot be read is damage if a whole chunk follows; else it is being written, and whole next time.
-    """
-    chunks, at = [], 0
-    while at < len(data):
-        found = chunk_at(data, at)
-        if found is None:
-            following = data.find(f.SYNC, at + 1)
-            while following >= 0 and chunk_at(data, following) is None:
-                following = data.find(f.SYNC, following + 1)
-            if following < 0:
-                break
-            at = following
-            continue
-        chunks.append(found)
-        at += f.CHUNK.size + len(found[3])
-    return chunks, at
+                if scan.at:
+                    room = _READ_BYTES
+                elif room < 2 * _LARGEST_CHUNK:
+                    room *= 2
+                else:  # whatever begins in the first half would be whole
+                    self._at += _LARGEST_CHUNK
 
 
 class Recent:
@@ -109,60 +100,69 @@ class Recent:
         self.delivered: Counter[int] = Counter()
         """Batches per loader since the process began, without nested ones."""
         self.launch: dict[str, Any] | None = None
-        self._metas: dict[tuple[Any, ...], dict[str, Any]] = {}
+        self._said = Stream()
+        self._crews: dict[int, Crew] = {}
+        """Each epoch has one anew: the newest of its loader counts."""
         self._who: Process | None = None
-        self._raw: dict[int, deque[tuple[int, bytes]]] = {}
-        """Rows that came in since the last time, still packed."""
-        self._events: dict[int, deque[Any]] = {kind: deque(maxlen=most) for kind, most in _KEPT.items()}
+        self._packed: dict[int, deque[Packed]] = {}
+        """Rows that came in since the last time."""
+        self._events: dict[int, deque[Any]] = {}
 
     @property
     def who(self) -> Process | None:
         """The process without its events; None until it has said who it is."""
         if self._who is None:
-            self._who = process_of(Stream(list(self._metas.values())))
+            said = self._said.process()
+            self._who = None if said is None else replace(said, crews=tuple(self._crews.values()))
         return self._who
 
-    def take(self, kind: int, row_size: int, payload: bytes) -> None:
+    def take(self, chunk: Chunk) -> None:
         """One chunk that the process wrote; kinds that a later version added are passed over."""
+        kind, row_size, payload = chunk.kind, chunk.row_size, chunk.payload
         if kind == f.META:
-            self._take_meta(json.loads(payload))
-        elif kind in _KEPT and row_size >= f.ROW_KINDS[kind].size:
+            self._take_meta(payload)
+        elif kind in _KEPT:
             if kind == f.BATCH:
                 rows = struct.Struct(f"<HH{row_size - 4}x").iter_unpack(payload)
                 self.delivered.update(loader for loader, flags in rows if not flags & f.NESTED)
-            raw = self._raw.setdefault(kind, deque())
-            raw.append((row_size, payload))
+            packed = self._packed.setdefault(kind, deque())
+            packed.append((row_size, payload))
             # The oldest go unread when those behind them are enough.
-            while len(raw) > _KEPT[kind]:
-                raw.popleft()
+            while len(packed) > _KEPT[kind]:
+                packed.popleft()
 
     def process(self) -> Process | None:
         """The process with its newest events; None when nothing is known of who it is."""
         if self.who is None:
             return None
         self._unpack()
-        begins, ends = (tuple(self._events[kind]) for kind in (f.EPOCH_BEGIN, f.EPOCH_END))
-        events: dict[str, Any] = {name: tuple(self._events[kind]) for kind, name in _FIELDS.items()}
-        return replace(self.who, epochs=epochs_of(begins, ends), **events)
+        begins, ends = (tuple(self._events.get(kind, ())) for kind in (f.EPOCH_BEGIN, f.EPOCH_END))
+        events: dict[str, Any] = {name: tuple(self._events.get(kind, ())) for kind, name in _FIELDS.items()}
+        return replace(self.who, epochs=epochs_of(begins, ends)[0], **events)
 
-    def _take_meta(self, meta: dict[str, Any]) -> None:
-        name = meta["meta"]
-        if name == "launch":
+    def _take_meta(self, payload: bytes) -> None:
+        try:
+            meta = meta_of(payload)
+        except ValueError:
+            return
+        if meta is None or meta["meta"] == "result":
+            return
+        if meta["meta"] == "launch":
             self.launch = meta
-        elif name not in ("reserve", "result"):
-            # Of a crew, which each epoch has anew, the newest of its loader counts.
-            which = (name,) if name in _REPEATED else (name, meta.get("loader"), meta.get("id"))
-            self._metas[which] = meta
-            self._who = None
+            return
+        if meta["meta"] == "crew":
+            self._crews[meta["loader"]] = Crew(meta["loader"], meta["epoch"], tuple(meta["pids"]))
+        else:
+            self._said.tell(meta)
+        self._who = None
 
     def _unpack(self) -> None:
-        for kind, raw in self._raw.items():
-            layout, event_of = f.ROW_KINDS[kind], EVENT_OF.get(kind, lambda row: row)
-            needed, first = _KEPT[kind], len(raw)
+        for kind, packed in self._packed.items():
+            needed, first = _KEPT[kind], len(packed)
             while needed > 0 and first > 0:
                 first -= 1
-                needed -= len(raw[first][1]) // raw[first][0]
-            for row_size, payload in list(raw)[first:]:
-                rows = struct.Struct(f"{layout.format}{row_size - layout.size}x").iter_unpack(payload)
-                self._events[kind].extend(map(event_of, rows))
-        self._raw = {}
+                needed -= len(packed[first][1]) // packed[first][0]
+            newest = list(packed)[first:]
+            kept = self._events.setdefault(kind, deque(maxlen=_KEPT[kind]))
+            kept.extend(events_of(kind, newest)[0] if kind in _FIELDS else unpacked(kind, newest))
+        self._packed = {}

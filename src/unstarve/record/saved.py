@@ -18,8 +18,6 @@ pictures = true             # an ImageFolder's are read by unstarve, in so many 
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,6 +25,8 @@ from typing import Any
 
 from unstarve.errors import SettingsFileError
 from unstarve.model.saved import NEED_WORKERS, PICTURES, Place, SavedLoader, moved_to
+from unstarve.outputs import write_output
+from unstarve.words import printable
 
 FORMAT = 1
 _MOST = {"num_workers": 1024, "prefetch_factor": 1024}
@@ -52,15 +52,18 @@ def read_saved(path: Path) -> tuple[SavedLoader, ...]:
     entries = data.get("loader")
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
         raise SettingsFileError(
-            f"{path} has no [[loader]] entry; `unstarve tune --apply {path} CMD…` makes one"
+            f"{path} has no [[loader]] entry; `unstarve tune --save {path} CMD…` makes one"
         )
     read = (_entry(f"{path}, loader {number}", entry) for number, entry in enumerate(entries, 1))
     return tuple(SavedLoader(_found(one.place, path.absolute().parent), one.settings) for one in read)
 
 
 def write_saved(path: Path, saved: Sequence[SavedLoader], comment: str = "") -> None:
-    """Write a settings file, all of it or nothing. Paths below its folder are written relative to it."""
-    lines = [f"# {line}" for line in comment.splitlines()] + [f"format = {FORMAT}"]
+    """Write a settings file, all of it or nothing; an `OutputError` says why not.
+
+    Paths below its folder are written relative to it.
+    """
+    lines = [f"# {printable(line)}" for line in comment.splitlines()] + [f"format = {FORMAT}"]
     for one in saved:
         place = moved_to(one.place, _relative(one.place.file, path.absolute().parent))
         fields = {key: value for key in _PLACE if (value := getattr(place, key)) is not None}
@@ -71,14 +74,10 @@ def write_saved(path: Path, saved: Sequence[SavedLoader], comment: str = "") -> 
             *(f"{key} = {_toml(value)}" for key, value in one.settings.items()),
         ]
     try:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.absolute().parent, prefix=f".{path.name}.", delete=False
-        ) as file:
-            file.write("\n".join(lines) + "\n")
-        Path(file.name).chmod(0o666 & ~_umask())
-        Path(file.name).replace(path)
-    except OSError as error:
-        raise SettingsFileError(f"cannot write {path}: {error.strerror or error}") from error
+        content = ("\n".join(lines) + "\n").encode()
+    except UnicodeEncodeError as error:
+        raise SettingsFileError(f"cannot write {path}: a file's name is not Unicode; rename it") from error
+    write_output(path, content)
 
 
 def check_settings(where: str, settings: Mapping[str, Any]) -> dict[str, int | bool]:
@@ -154,9 +153,3 @@ def _found(place: Place, folder: Path) -> Place:
 def _relative(file: str, folder: Path) -> str:
     path = Path(file).absolute()
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -13,33 +13,44 @@ import json
 import os
 import threading
 import time
-import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from unstarve.model.recorded import STOPPED_EARLY
 from unstarve.record import format as f
+from unstarve.record.chunks import chunk
 from unstarve.record.ledger import Ledger
 from unstarve.record.ledger import PythonLedger as PythonLedger  # what a writer's `ledger` is like
 
 FLUSH_NS = 50_000_000
 _RESERVE_AT = f.HEADER.size
-
-
-def chunk(stream: int, kind: int, payload: bytes, row_size: int = 0) -> bytes:
-    """One framed chunk."""
-    return f.CHUNK.pack(f.SYNC, stream, kind, row_size, len(payload), zlib.crc32(payload)) + payload
+_MOST_CHARACTERS = 600
+"""Of a text in the reserved space: JSON may take six bytes for one."""
 
 
 def meta_chunk(stream: int, meta: str, fields: dict[str, Any]) -> bytes:
     """A META chunk; what JSON cannot say is written as its ``str``."""
     payload = json.dumps({"meta": meta, **fields}, default=str, separators=(",", ":")).encode()
+    if len(payload) > f.MOST_META_BYTES:
+        return meta_chunk(stream, "lost", {"message": f"{meta}: {len(payload)} bytes are too many to record"})
     return chunk(stream, f.META, payload)
 
 
-def _reserve_chunk(stream: int, lost: str | None = None) -> bytes:
-    """The reserved chunk, empty or telling what was lost; always of the same size."""
-    fields: dict[str, Any] = {"meta": "reserve"} if lost is None else {"meta": "lost", "message": lost[:1000]}
-    return chunk(stream, f.META, json.dumps(fields).encode().ljust(f.RESERVE_BYTES))
+def reserve_chunk(stream: int, meta: str = "reserve", **fields: Any) -> bytes:
+    """A META chunk that may take the place of another one: always of the same size."""
+    short = {
+        name: value[:_MOST_CHARACTERS] if isinstance(value, str) else value for name, value in fields.items()
+    }
+    return chunk(stream, f.META, json.dumps({"meta": meta} | short).encode().ljust(f.RESERVE_BYTES))
+
+
+def _rows_chunks(stream: int, kind: int, rows: bytes) -> Iterator[bytes]:
+    """Row chunks, none of them larger than a reader takes."""
+    size = f.ROW_KINDS[kind].size
+    most = f.MOST_BYTES // size * size
+    for at in range(0, len(rows), most):
+        yield chunk(stream, kind, rows[at : at + most], size)
 
 
 class Writer:
@@ -53,10 +64,12 @@ class Writer:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         self.ledger = Ledger()
         """Rows that are not yet written; who puts some there directly has to call `flush` in time."""
+        self._unwritten: list[tuple[int, bytes]] = []
+        """What was taken out of the ledger and is not known to be in the file."""
         self._size = 0
         self._lock = threading.RLock()
         self.failed: str | None = None
-        if not self._append(f.header() + _reserve_chunk(self._stream)):
+        if not self._append(f.header() + reserve_chunk(self._stream)):
             os.ftruncate(self._fd, 0)  # an empty part tells the launcher that somebody had no room
             self.abandon()
             raise OSError(self.failed)
@@ -77,10 +90,11 @@ class Writer:
         """Write what was taken."""
         self.ledger.next_flush_ns = now_ns + FLUSH_NS
         with self._lock:
-            chunks = [
-                chunk(self._stream, kind, rows, f.ROW_KINDS[kind].size) for kind, rows in self.ledger.take()
-            ]
-            if chunks:
+            self._unwritten += self.ledger.take()
+            if self._unwritten:
+                chunks = [
+                    one for kind, rows in self._unwritten for one in _rows_chunks(self._stream, kind, rows)
+                ]
                 self._append(b"".join(chunks))
 
     def close(self) -> None:
@@ -95,21 +109,27 @@ class Writer:
             os.close(fd)
 
     def _append(self, data: bytes) -> bool:
-        if self.failed is not None or self._fd < 0:
-            return False
-        try:
-            view = memoryview(data)
-            while view:
-                written = os.pwrite(self._fd, view, self._size)
-                self._size += written
-                view = view[written:]
-        except OSError as error:
-            self._fail(f"recording stopped early: {error.strerror or error}")
-        return self.failed is None
+        """Write it behind what is there; nothing that was taken is unwritten then.
+
+        If a signal raises meanwhile, nothing counts as written, and the next call writes at the same place.
+        """
+        if self.failed is None and self._fd >= 0:
+            end = self._size
+            try:
+                view = memoryview(data)
+                while view:
+                    written = os.pwrite(self._fd, view, end)
+                    end += written
+                    view = view[written:]
+                self._size = end
+            except OSError as error:
+                self._fail(f"{STOPPED_EARLY}: {error.strerror or error}")
+        self._unwritten = []
+        return self.failed is None and self._fd >= 0
 
     def _fail(self, message: str) -> None:
         self.failed = message
         # Blocks that exist already can be written on a full disk. If even that fails, the storage is gone,
         # and the missing end of the record tells the reader.
         with contextlib.suppress(OSError):
-            os.pwrite(self._fd, _reserve_chunk(self._stream, message), _RESERVE_AT)
+            os.pwrite(self._fd, reserve_chunk(self._stream, "lost", message=message), _RESERVE_AT)

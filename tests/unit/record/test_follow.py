@@ -14,6 +14,7 @@ from unstarve.errors import NotARunError, RunFileError
 from unstarve.model import Doing, Tail
 from unstarve.record import format as f
 from unstarve.record import recent
+from unstarve.record.chunks import Scan
 from unstarve.record.follow import Follower, newest_running
 from unstarve.record.launcher import claim, discard, finish, parts_folder
 from unstarve.record.writer import Writer, meta_chunk
@@ -57,8 +58,7 @@ def test_only_what_is_new_is_read_and_nothing_is_lost(run: Path, monkeypatch: py
     deliver(writer, 0, 3)
     assert positions(follower.read()) == [0, 1, 2]
     read: list[int] = []
-    whole_chunks = recent._whole_chunks
-    monkeypatch.setattr(recent, "_whole_chunks", lambda data: read.append(len(data)) or whole_chunks(data))
+    monkeypatch.setattr(recent, "Scan", lambda data, version: read.append(len(data)) or Scan(data, version))
     assert positions(follower.read()) == [0, 1, 2]
     assert read == []
     deliver(writer, 3, 5)
@@ -106,8 +106,8 @@ def test_of_many_rows_the_newest_are_kept_and_all_are_counted(
     writer = writer_of(run)
     for first in range(0, 2000, 100):
         deliver(writer, first, first + 100)
-    deliver(writer, 0, 7, loader=1)
-    deliver(writer, 0, 5, loader=1, flags=f.NESTED)
+    deliver(writer, 2000, 2007, loader=1)
+    deliver(writer, 2007, 2012, loader=1, flags=f.NESTED)
     tail = Follower(run).read()
     assert tail.delivered[socket.gethostname(), os.getpid()] == {0: 2000, 1: 7}
     assert len(positions(tail)) == recent._MOST_ROWS

@@ -16,6 +16,8 @@ from run_files import slow_loading_run, write_run
 from unstarve.errors import NewerFormatError, NotARunError, RunExistsError, RunFileError
 from unstarve.model import Phase, Run
 from unstarve.record import format as f
+from unstarve.record.chunks import chunk
+from unstarve.record.follow import Follower
 from unstarve.record.launcher import claim, discard, finish, parts_folder
 from unstarve.record.reader import read_run
 from unstarve.record.writer import Writer
@@ -85,13 +87,15 @@ def test_the_first_use_of_the_machine_and_the_last_come_back_and_the_tensors_of_
     writer.meta("process", **PROCESS)
     writer.meta("loader", id=0, name="train", where="train.py:3", kind="DataLoader", config=CONFIG)
     writer.meta("batch", loader=0, tensors=3)
+    used = {"process_cpu_s": 1.5, "machine_cpu_s": None, "machine_cores": 2}
     for at_ns in (10, 20, 30):
-        writer.meta("system", cores=2, usage={"at_ns": at_ns})
+        writer.meta("system", cores=2, usage={"at_ns": at_ns, **used})
     writer.close()
     finish(run, 0)
     (process,) = read_run(run).processes
     assert process.loaders[0].tensors == 3
-    assert (process.system["usage_before"], process.system["usage"]) == ({"at_ns": 10}, {"at_ns": 30})
+    assert process.system["usage_before"] == {"at_ns": 10, **used}
+    assert process.system["usage"] == {"at_ns": 30, **used}
 
 
 def test_a_finished_run_is_one_file(run: Path) -> None:
@@ -160,8 +164,6 @@ def test_a_newer_format_asks_for_an_upgrade(run: Path) -> None:
 
 
 def test_rows_with_fields_of_a_later_version_are_read(run: Path) -> None:
-    from unstarve.record.writer import chunk
-
     record(run, 0)
     part = parts_folder(run) / "p.part"
     stream = f.CHUNK.unpack_from(part.read_bytes(), f.HEADER.size)[1]
@@ -242,6 +244,30 @@ def test_parts_that_cannot_be_folded_stay_readable(run: Path, monkeypatch: pytes
     assert problem is not None
     assert "No space left" in problem
     assert len(read_run(run).processes[0].batches) == 3
+
+
+def test_a_run_that_ended_on_a_full_disk_has_ended(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(run, 3)
+    size = run.stat().st_size
+    follower = Follower(run)
+    assert follower.read().run.live
+
+    def replace(self: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", replace)
+    problem = finish(run, 7, "one thing")
+    assert run.stat().st_size == size, "a full disk has no room for more"
+    back = read_run(run)
+    assert (back.live, back.exit_code, back.damaged) == (False, 7, False)
+    assert back.lost == (f"one thing; {problem}",)
+    assert len(back.processes[0].batches) == 3
+    for look in (follower, Follower(run)):
+        tail = look.read()
+        assert (tail.run.live, tail.run.exit_code) == (False, 7)
+        assert len(tail.run.processes[0].batches) == 3
+    monkeypatch.undo()
+    claim(run, ["again.py"], "run", force=True)
 
 
 def test_discard_leaves_nothing(run: Path) -> None:

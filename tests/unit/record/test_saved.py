@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from unstarve.errors import SettingsFileError
+from hostile_names import EVERYTHING, STEERING
+from unstarve.errors import OutputError, SettingsFileError
 from unstarve.model import Place, SavedLoader
 from unstarve.record.saved import read_saved, write_saved
 
@@ -31,6 +32,18 @@ def test_settings_survive_the_file(tmp_path: Path) -> None:
     assert path.read_text().startswith("# two lines\n# of remarks\nformat = 1\n")
     assert str(tmp_path) not in path.read_text()
     assert set(tmp_path.iterdir()) == {path, script.parent}
+
+
+def test_a_hostile_name_in_the_remarks_stays_a_remark(tmp_path: Path) -> None:
+    saved = [SavedLoader(Place("/elsewhere/a.py", 1, name=STEERING[0] + "\x85"), {"num_workers": 3})]
+    write_saved(tmp_path / "tuned.toml", saved, f"{EVERYTHING}\rformat = 9")
+    assert read_saved(tmp_path / "tuned.toml") == tuple(saved)
+
+
+def test_a_name_that_is_not_unicode_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SettingsFileError, match="not Unicode"):
+        write_saved(tmp_path / "tuned.toml", [SavedLoader(Place("\udc80.py", 1), {"num_workers": 3})])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_lies_elsewhere_goes_by_how_its_path_ends(tmp_path: Path) -> None:
@@ -79,5 +92,5 @@ def test_what_makes_no_sense_is_one_sentence(tmp_path: Path, text: str, why: str
 def test_no_file_and_no_folder_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(SettingsFileError, match="cannot read"):
         read_saved(tmp_path / "none.toml")
-    with pytest.raises(SettingsFileError, match="cannot write"):
+    with pytest.raises(OutputError, match="cannot write"):
         write_saved(tmp_path / "none" / "a.toml", [])

@@ -1,0 +1,206 @@
+"""META payload → what it says, checked: types, ranges, finite numbers.
+
+A run file may come from anywhere, so that nothing in it is believed to be what unstarve would have written.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+LATEST_NS = 1 << 62
+"""No moment and no duration is larger: 146 years."""
+MOST_BYTES = 1 << 45
+"""No process has or reads more."""
+_LONGEST_S = 1e9
+_LAST_MOMENT_S = 1 << 37
+_MOST_NUMBER = 1 << 31
+_FEWEST_CORES = 1e-3
+_MOST_CREW = 1024
+_MOST_ITEMS = 10_000
+"""Of a list, and entries of a mapping."""
+
+Check = Callable[[Any], Any]
+"""Returns what was said, cleaned; raises ValueError when it makes no sense."""
+
+
+def meta_of(payload: bytes) -> dict[str, Any] | None:
+    """What a META says; None for a kind that is not known here. Raises ValueError when it makes no sense."""
+    try:
+        said = json.loads(payload)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(said, dict):
+        raise ValueError("no JSON object")
+    fields = _FIELDS.get(_text(said.get("meta")))
+    if fields is None:
+        return None
+    checked = {name: check(said.get(name)) for name, check in fields.items()}
+    return {"meta": said["meta"]} | {name: value for name, value in checked.items() if name in said}
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("no text")
+    return value.encode("utf-8", "replace").decode()  # what is no Unicode, as in some names of files
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("neither true nor false")
+    return value
+
+
+def _whole(least: int, most: int) -> Check:
+    def check(value: Any) -> int:
+        if type(value) is not int or not least <= value <= most:
+            raise ValueError("no such number")
+        return value
+
+    return check
+
+
+def _number(least: float, most: float) -> Check:
+    def check(value: Any) -> float:
+        # Not a NaN, either: that is not between two numbers.
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+            raise ValueError("no such number")
+        return value
+
+    return check
+
+
+def _optional(check: Check) -> Check:
+    return lambda value: None if value is None else check(value)
+
+
+def _list_of(check: Check, most: int = _MOST_ITEMS) -> Check:
+    def check_all(value: Any) -> list[Any]:
+        if not isinstance(value, list) or len(value) > most:
+            raise ValueError("no such list")
+        return [check(one) for one in value]
+
+    return check_all
+
+
+def _row_of(*checks: Check) -> Check:
+    def check_each(value: Any) -> list[Any]:
+        if not isinstance(value, list) or len(value) != len(checks):
+            raise ValueError("no such row")
+        return [check(one) for check, one in zip(checks, value, strict=True)]
+
+    return check_each
+
+
+def _mapping_of(check: Check) -> Check:
+    def check_all(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict) or len(value) > _MOST_ITEMS:
+            raise ValueError("no such mapping")
+        return {_text(name): check(one) for name, one in value.items()}
+
+    return check_all
+
+
+def _object_of(checks: Mapping[str, Check]) -> Check:
+    def check_each(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise ValueError("no object")
+        return {name: check(value.get(name)) for name, check in checks.items()}
+
+    return check_each
+
+
+def _config(value: Any) -> dict[str, Any]:
+    """Arguments of a loader, which may be of any class: what cannot be meant by a name is left out."""
+    if not isinstance(value, dict) or len(value) > _MOST_ITEMS:
+        raise ValueError("no arguments")
+    config = {}
+    for name, one in value.items():
+        try:
+            config[_text(name)] = _ARGUMENTS.get(name, _plain)(one)
+        except ValueError:
+            continue
+    return config
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return _whole(-LATEST_NS, LATEST_NS)(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return _text(value)
+
+
+_moment = _whole(0, LATEST_NS)
+_seconds = _number(0, _LONGEST_S)
+_place = _whole(0, (1 << 32) - 1)
+_loader = _whole(0, (1 << 16) - 1)
+_count = _whole(0, LATEST_NS)
+_pid = _whole(0, _MOST_NUMBER)
+
+_ARGUMENTS: dict[str, Check] = {
+    "num_workers": _whole(0, 1 << 16),
+    "prefetch_factor": _whole(1, _MOST_NUMBER),
+    "batch_size": _whole(1, _MOST_NUMBER),
+}
+_FIELDS: dict[str, dict[str, Check]] = {
+    "launch": {
+        "command": _list_of(_text, 1 << 20),
+        "kind": _text,
+        "started_at": _number(0, _LAST_MOMENT_S),
+        "pid": _optional(_pid),
+        "host": _optional(_text),
+    },
+    "result": {
+        "exit_code": _optional(_whole(-_MOST_NUMBER, _MOST_NUMBER)),
+        "error": _optional(_text),
+        "folded": _optional(_flag),
+    },
+    "process": {
+        "pid": _pid,
+        "host": _text,
+        "rank": _optional(_whole(0, _MOST_NUMBER)),
+        "worker": _flag,
+        "versions": _mapping_of(_text),
+        "start_ns": _moment,
+        "offset_ns": _whole(-LATEST_NS, LATEST_NS),
+    },
+    "loader": {
+        "id": _loader,
+        "name": _text,
+        "where": _text,
+        "kind": _text,
+        "config": _config,
+        "source": _optional(_text),
+    },
+    "batch": {"loader": _loader, "tensors": _optional(_whole(0, _MOST_NUMBER))},
+    "crew": {"loader": _loader, "epoch": _place, "pids": _list_of(_pid, _MOST_CREW)},
+    "sampled": {"found": _list_of(_row_of(_text, _text, _text, _place, _flag, _flag, _seconds))},
+    "system": {
+        "cores": _optional(_number(_FEWEST_CORES, _MOST_NUMBER)),
+        "quota_cores": _optional(_number(_FEWEST_CORES, _MOST_NUMBER)),
+        "throttled": _optional(_count),
+        "counts_delay": _optional(_flag),
+        "missing": _optional(_list_of(_text)),
+        "filesystems": _optional(_mapping_of(_count)),
+        "usage": _optional(
+            _object_of(
+                {
+                    "at_ns": _moment,
+                    "process_cpu_s": _seconds,
+                    "machine_cpu_s": _optional(_number(0, _LONGEST_S * _MOST_NUMBER)),
+                    "machine_cores": _optional(_whole(0, _MOST_NUMBER)),
+                }
+            )
+        ),
+        "grouped": _optional(_flag),
+    },
+    "transforms": {"spent": _list_of(_row_of(_text, _seconds, _count))},
+    "device": {"name": _text, "rank": _optional(_whole(0, _MOST_NUMBER))},
+    "lost": {"message": _text},
+    "end": {"end_ns": _optional(_moment), "stopped": _optional(_text)},
+}

@@ -1,0 +1,121 @@
+"""What a META may say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostile_runs import chunks_of, run_of_chunks
+from run_files import slow_loading_run, write_run
+from unstarve.errors import RunFileError
+from unstarve.record import format as f
+from unstarve.record.chunks import Chunk
+from unstarve.record.metas import meta_of
+from unstarve.record.reader import read_run
+from unstarve.record.writer import meta_chunk
+
+PROCESS = {
+    "pid": 1,
+    "host": "h",
+    "rank": None,
+    "worker": False,
+    "versions": {},
+    "start_ns": 1,
+    "offset_ns": 0,
+}
+USAGE = {"at_ns": 1, "process_cpu_s": 1.0, "machine_cpu_s": None, "machine_cores": None}
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"7",
+        b'{"meta": 7}',
+        b"\xff",
+        b'{"meta": "lost", "message": ' + b"[" * 100_000,
+        b'{"meta": "lost", "message": ' + b"9" * 5000 + b"}",
+        b'{"meta": "end", "end_ns": NaN}',
+        b'{"meta": "end", "end_ns": 1e9}',
+        b'{"meta": "end", "end_ns": -1}',
+        b'{"meta": "end", "end_ns": true}',
+        b'{"meta": "device", "name": null}',
+        b'{"meta": "crew", "loader": 0, "epoch": 0, "pids": [1, "2"]}',
+        b'{"meta": "crew", "loader": 0, "epoch": 0, "pids": ' + json.dumps([1] * 2000).encode() + b"}",
+        b'{"meta": "sampled", "found": [["fetch", "f", "f.py", 1, true, true]]}',
+        b'{"meta": "sampled", "found": [["fetch", "f", "f.py", 1, true, true, Infinity]]}',
+        b'{"meta": "transforms", "spent": [["Resize", -1, 4]]}',
+        b'{"meta": "system", "usage": {}}',
+        b'{"meta": "system", "filesystems": {"ext4": "many"}}',
+        b'{"meta": "system", "cores": 1e999}',
+    ],
+)
+def test_what_makes_no_sense_is_refused(payload: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - nobody sees its message
+        meta_of(payload)
+
+
+@pytest.mark.parametrize("name", PROCESS)
+def test_a_process_says_all_of_who_it_is(name: str) -> None:
+    assert meta_of(json.dumps({"meta": "process"} | PROCESS).encode()) == {"meta": "process"} | PROCESS
+    for value in ([], 2**70, -(2**70), float("nan")):
+        with pytest.raises(ValueError):  # noqa: PT011 - nobody sees its message
+            meta_of(json.dumps({"meta": "process"} | PROCESS | {name: value}).encode())
+
+
+def test_what_a_later_version_says_is_passed_over() -> None:
+    assert meta_of(b'{"meta": "weather", "sky": [[]]}') is None
+    assert meta_of(b'{"meta": "lost", "message": "x", "because": {}}') == {"meta": "lost", "message": "x"}
+
+
+def test_names_that_are_no_unicode_are_kept_as_far_as_they_are() -> None:
+    assert meta_of(b'{"meta": "lost", "message": "a\\udcffb"}') == {"meta": "lost", "message": "a?b"}
+
+
+def test_arguments_of_a_loader_that_cannot_be_are_left_out() -> None:
+    said: dict[str, Any] = {
+        "num_workers": 10**9,
+        "prefetch_factor": 0,
+        "batch_size": True,
+        "timeout": float("inf"),
+    }
+    said |= {"drop_last": True, "dataset": "D", "sampler": [1], "in_order": None}
+    loader = {
+        "meta": "loader",
+        "id": 0,
+        "name": "train",
+        "where": "t.py:1",
+        "kind": "DataLoader",
+        "config": said,
+    }
+    meta = meta_of(json.dumps(loader).encode())
+    assert meta is not None
+    assert meta["config"] == {"timeout": "inf", "drop_last": True, "dataset": "D", "in_order": None}
+
+
+def test_records_that_make_no_sense_are_counted_and_the_rest_is_read(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "a.unstarve", slow_loading_run(30))
+    chunks = chunks_of(path.read_bytes())
+    place, rows = next((i, c) for i, c in enumerate(chunks) if c.kind == f.BATCH and len(c.payload) > 1000)
+    backward = list(f.BATCH_ROW.unpack_from(rows.payload))
+    backward[7], backward[8] = backward[8] + 1, backward[7]
+    payload = f.BATCH_ROW.pack(*backward) + rows.payload[f.BATCH_ROW.size :]
+    chunks[place] = rows._replace(payload=payload)
+    chunks.insert(place, Chunk(rows.stream, f.META, 0, b'{"meta": "end", "end_ns": "noon"}'))
+    path.write_bytes(run_of_chunks(chunks))
+    run = read_run(path)
+    assert run.damaged
+    assert run.lost == ("2 records of a.unstarve make no sense and were skipped",)
+    assert len(run.processes[0].batches) == 29
+
+
+def test_a_file_in_which_nothing_makes_sense_is_no_run(tmp_path: Path) -> None:
+    path = tmp_path / "a.unstarve"
+    path.write_bytes(f.header() + meta_chunk(0, "launch", {"command": 7}) + meta_chunk(1, "process", {}))
+    with pytest.raises(RunFileError, match=r"nothing in .*a\.unstarve makes sense"):
+        read_run(path)
