@@ -24,7 +24,16 @@ _WIDEST = 72
 
 def loader_call(loader: LoaderSummary, change: Mapping[str, Any]) -> str:
     """The loader's call with `change` applied; made from what was recorded where its source is not known."""
-    call = _parsed(loader.source) or _from_config(loader.config)
+    written = _parsed(loader.source)
+    if written is not None:
+        try:
+            return _changed(written, change)
+        except RecursionError:  # nested deeper than anybody writes
+            pass
+    return _changed(_from_config(loader.config), change)
+
+
+def _changed(call: ast.Call, change: Mapping[str, Any]) -> str:
     for name, value in change.items():
         _set(call, name, value)
     if change.get("num_workers") == 0:

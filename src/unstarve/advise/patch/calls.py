@@ -123,6 +123,14 @@ def read_calls(source: str) -> Calls:
     return calls
 
 
+def line_offset(text: bytes, line: int) -> int:
+    """Where a line begins, as Python counts them.
+
+    Of bytes, `splitlines` does the same; of a str, it would also count form feeds and Unicode's separators.
+    """
+    return sum(len(one) for one in text.splitlines(keepends=True)[: line - 1])
+
+
 def _last(node: cst.CSTNode) -> str | None:
     """``DataLoader`` of ``data.DataLoader[int]``."""
     if isinstance(node, cst.Subscript):

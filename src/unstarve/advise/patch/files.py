@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import hashlib
 import io
 import os
-import shutil
-import subprocess
-import tempfile
+import re
 import tokenize
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from unstarve.advise.patch.by_hand import what_to_set
+from unstarve.advise.patch.project import project_root, refuse_uncommitted, why_not_yours
 from unstarve.advise.patch.wish import Wish
 from unstarve.errors import MissingExtraError, NotPatchableError
+from unstarve.outputs import check_output, write_output
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class FilePatch:
     path: Path
     before: bytes
     after: bytes
-    diff: str
-    """Unified, with paths from the current folder: ``git apply`` and ``patch -p1`` take it."""
+    diff: bytes
+    """Unified, with paths from the top of the project: ``git apply`` and ``patch -p1`` take it."""
     notes: tuple[str, ...]
 
 
@@ -46,12 +46,17 @@ def file_digest(path: Path) -> str:
 def make_patch(path: Path, digest: str | None, wishes: Sequence[Wish]) -> FilePatch:
     """The change to one file, which has `digest` when it still is as it was run.
 
-    Raises `NotPatchableError` when it was changed since, or a wish cannot be fulfilled; nothing is written.
+    Raises `NotPatchableError` when it is not the user's own, was changed since, or a wish cannot be
+    fulfilled; nothing is written.
     """
     check_extra()
     from unstarve.advise.patch.rewrite import rewrite
 
     shown = _shown(path)
+    foreign = why_not_yours(path)
+    if foreign is not None:
+        by_hand = [what_to_set(path.resolve(), wish.place.line, wish.settings) for wish in wishes]
+        raise NotPatchableError(f"{shown} {foreign}: {'; '.join(by_hand)}")
     try:
         before = path.read_bytes()
         encoding = tokenize.detect_encoding(io.BytesIO(before).readline)[0]
@@ -68,68 +73,50 @@ def make_patch(path: Path, digest: str | None, wishes: Sequence[Wish]) -> FilePa
         lines = ", ".join(str(wish.place.line) for wish in wishes)
         raise NotPatchableError(f"{shown}, line {lines}: {error}") from error
     notes = tuple(f"{shown}, {note}" for note in changed.notes)
-    return FilePatch(
-        path, before, changed.source.encode(encoding), _diff(shown, source, changed.source), notes
-    )
+    after = changed.source.encode(encoding)
+    return FilePatch(path, before, after, _diff(path, before, after), notes)
 
 
 def write_patches(patches: Sequence[FilePatch]) -> None:
-    """Change the files. Raises `NotPatchableError`, and changes none, when one must not be changed.
+    """Change the files. Raises `NotPatchableError` or `OutputError`, and changes none, when one must stay.
 
-    Each file is replaced whole or not at all, and only where git could bring the old one back: a file with
-    changes that are not committed is refused. Where there is no git there is nothing to ask.
+    Each file is replaced whole or not at all, and in a repository only where git could bring the old one
+    back: a file that it does not have as it is now is refused.
     """
     for patch in patches:
         shown = _shown(patch.path)
         if patch.path.read_bytes() != patch.before:
             raise NotPatchableError(f"{shown} has changed just now, so nothing was written; run it again")
-        if _is_dirty(patch.path):
-            raise NotPatchableError(
-                f"{shown} has changes that are not committed, so nothing was written; commit them first"
-            )
+        foreign = why_not_yours(patch.path)
+        if foreign is not None:
+            raise NotPatchableError(f"{shown} {foreign}, so nothing was written")
+        refuse_uncommitted(patch.path, shown)
+        check_output(patch.path)
     for patch in patches:
-        _replace(patch.path.resolve(), patch.after)
+        write_output(patch.path, patch.after)
 
 
-def _diff(shown: str, before: str, after: str) -> str:
-    lines = difflib.unified_diff(
-        io.StringIO(before, newline="").readlines(),
-        io.StringIO(after, newline="").readlines(),
-        f"a/{shown}",
-        f"b/{shown}",
+def _diff(path: Path, before: bytes, after: bytes) -> bytes:
+    """As git writes one: its first line makes the paths those of the repository wherever git is called."""
+    name = os.fsencode(path.resolve().relative_to(project_root()))
+    old, new = _quoted(b"a/" + name), _quoted(b"b/" + name)
+    end = b"\t" if b" " in name else b""  # else a space would end the name
+    lines = difflib.diff_bytes(difflib.unified_diff, _lines(before), _lines(after), old + end, new + end)
+    return b"diff --git %s %s\n" % (old, new) + b"".join(
+        line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n" for line in lines
     )
-    return "".join(
-        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
-    )
 
 
-def _is_dirty(path: Path) -> bool:
-    """Whether git has another version of the file, or none, of those it would ever have."""
-    if shutil.which("git") is None:
-        return False
-    command = ["git", "-C", str(path.resolve().parent), "status", "--porcelain", "--", path.resolve().name]
-    done = subprocess.run(command, capture_output=True, check=False)
-    return done.returncode == 0 and bool(done.stdout.strip())
+def _lines(content: bytes) -> list[bytes]:
+    """As git and patch count them."""
+    return io.BytesIO(content).readlines()
 
 
-def _replace(path: Path, content: bytes) -> None:
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise NotPatchableError(f"cannot write {_shown(path)}: {error.strerror or error}") from error
-    new = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        shutil.copymode(path, new)
-        new.replace(path)
-    except OSError as error:
-        raise NotPatchableError(f"cannot write {_shown(path)}: {error.strerror or error}") from error
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            new.unlink()
+def _quoted(name: bytes) -> bytes:
+    """As git and patch read a name: with a control character, a quote or a backslash, C's way."""
+    if not re.search(rb'[\x00-\x1f\x7f"\\]', name):
+        return name
+    return b'"%s"' % re.sub(rb'[\x00-\x1f\x7f"\\]', lambda found: b"\\%03o" % found.group()[0], name)
 
 
 def _shown(path: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from unstarve.advise.patch.adding import Edit
-from unstarve.advise.patch.calls import Call, Written
+from unstarve.advise.patch.calls import Call, Written, line_offset
 from unstarve.errors import NotPatchableError
 
 NOTE = (
@@ -13,7 +13,7 @@ NOTE = (
     " generators, and pixels differ as two JPEG decoders do"
 )
 _BY_HAND = (
-    "change it by hand to unstarve.DataLoader(unstarve.ImageFolderDataset.like(dataset), …), or use --apply"
+    "change it by hand to unstarve.DataLoader(unstarve.ImageFolderDataset.like(dataset), …), or use --save"
     " and run --with"
 )
 
@@ -42,15 +42,22 @@ def imported(source: str) -> list[Edit]:
     body = ast.parse(source).body
     if any(_is_import_of_ours(node) for node in body):
         return []
-    line = 1
+    line = _first_line(body[0]) if body else 1  # behind comments: the first two lines may be for the system
     for node in body:
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if not is_text and not isinstance(node, ast.Import | ast.ImportFrom):
+        begins_it = is_text or isinstance(node, ast.Import | ast.ImportFrom)
+        if not begins_it and _first_line(node) >= line:
             break
         line = (node.end_lineno or node.lineno) + 1
-    at = len("".join(source.splitlines(keepends=True)[: line - 1]).encode())
+    at = line_offset(source.encode(), line)
     newline = "\r\n" if "\r\n" in source else "\n"
-    return [Edit(at, at, f"import unstarve{newline}")]
+    ended = newline if line > 1 and not source.encode()[:at].endswith((b"\n", b"\r")) else ""
+    return [Edit(at, at, f"{ended}import unstarve{newline}")]
+
+
+def _first_line(node: ast.stmt) -> int:
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(one.lineno for one in decorators)])
 
 
 def _is_import_of_ours(node: ast.stmt) -> bool:

@@ -38,7 +38,7 @@ def _file(loader: TunedLoader) -> Path:
     if loader.datasets > 1:
         raise NotPatchableError(
             f"{loader.name}: line {place.line} of {place.file} makes loaders of {loader.datasets} datasets, "
-            "and all would change with it; change it by hand, or use --apply and run --with"
+            "and all would change with it; change it by hand, or use --save and run --with"
         )
     return Path(place.file)
 

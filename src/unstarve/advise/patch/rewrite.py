@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from unstarve.advise.patch.adding import Edit, added, removed
-from unstarve.advise.patch.calls import Argument, Call, Calls, Written, read_calls
+from unstarve.advise.patch.calls import Argument, Call, Calls, Written, line_offset, read_calls
 from unstarve.advise.patch.pictures import NOTE, imported, wrapped
 from unstarve.advise.patch.wish import Wish
 from unstarve.errors import NotPatchableError
@@ -68,14 +68,14 @@ def _made_by(text: bytes, calls: Calls, wish: Wish) -> Call:
     """The call that made the loader: by where it ends, which no two calls share, else by its line."""
     span = wish.place.span
     if span is not None:
-        end = _offset(text, span.end_line, span.end_column)
+        end = line_offset(text, span.end_line) + span.end_column
         for node, written in calls.found:
             if written.end == end:
                 return calls.call(node, wish.kind)
         raise NotPatchableError("there is no call where the loader was made")
     found = []
     for node, written in calls.found:
-        if 1 + text.count(b"\n", 0, written.begin) == wish.place.line:
+        if len((text[: written.begin] + b"x").splitlines()) == wish.place.line:
             try:
                 found.append(calls.call(node, wish.kind))
             except NotPatchableError:
@@ -83,11 +83,6 @@ def _made_by(text: bytes, calls: Calls, wish: Wish) -> Call:
     if len(found) != 1:
         raise NotPatchableError(f"line {wish.place.line} has {len(found)} calls that make loaders")
     return found[0]
-
-
-def _offset(text: bytes, line: int, column: int) -> int:
-    lines = text.split(b"\n")
-    return sum(len(one) + 1 for one in lines[: line - 1]) + column
 
 
 def _edits(text: bytes, call: Call, settings: Mapping[str, Setting]) -> tuple[list[Edit], list[str]]:

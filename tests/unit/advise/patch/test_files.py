@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -32,19 +34,63 @@ def git(*words: str) -> None:
     subprocess.run(["git", *who, *words], check=True, capture_output=True)
 
 
-def test_the_diff_is_one_that_git_applies(script: Path) -> None:
-    patch = patch_of(script, file_digest(script))
-    assert patch.diff.startswith("--- a/train.py\n+++ b/train.py\n")
-    subprocess.run(["git", "apply", "-"], input=patch.diff, text=True, check=True, cwd=script.parent)
-    assert script.read_text() == AFTER
+TOOLS = {"git": ["git", "apply", "-"], "patch": ["patch", "-p1", "--quiet"]}
+both_tools = pytest.mark.parametrize("tool", TOOLS)
 
 
-def test_a_file_without_a_last_line_end_has_a_diff_that_says_so(script: Path) -> None:
-    script.write_text("x = DataLoader(ds)")
-    patch = patch_of(script, line=1)
-    assert patch.diff.count("\\ No newline at end of file\n") == 2
-    subprocess.run(["git", "apply", "-"], input=patch.diff, text=True, check=True, cwd=script.parent)
-    assert script.read_text() == "x = DataLoader(ds, num_workers=4)"
+def apply(tool: str, patch: FilePatch, folder: Path) -> None:
+    if shutil.which(tool) is None:
+        pytest.skip(f"{tool} is not installed")
+    subprocess.run(TOOLS[tool], input=patch.diff, check=True, cwd=folder)
+
+
+@both_tools
+@pytest.mark.parametrize("name", ["train.py", "my  train.py", 'a"b\\c\td.py', "é.py", "sub folder/train.py"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        BEFORE.encode(),
+        b"\n\nx = DataLoader(ds)",
+        b"# \x0c\r\n\r\nx = DataLoader(ds)\r\n",
+        b"\xef\xbb\xbfimport torch\n\nx = DataLoader(ds)\n",
+        b"# coding: latin-1\n# \xe9 \x85\nx = DataLoader(ds)\n",
+    ],
+    ids=["plain", "no last line end", "CRLF", "BOM", "latin-1"],
+)
+def test_the_diff_applies_from_the_working_folder(script: Path, tool: str, name: str, content: bytes) -> None:
+    path = script.parent / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    patch = patch_of(path, file_digest(path))
+    apply(tool, patch, script.parent)
+    assert path.read_bytes() == patch.after
+    assert b"DataLoader(ds, num_workers=4)" in patch.after
+
+
+@both_tools
+def test_in_a_repository_the_diff_applies_from_its_top(
+    script: Path, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    git("init", "-q")
+    below = script.parent / "my sub"
+    below.mkdir()
+    script.rename(below / "train.py")
+    monkeypatch.chdir(below)
+    patch = patch_of(below / "train.py")
+    assert patch.diff.startswith(b"diff --git a/my sub/train.py b/my sub/train.py\n--- a/my sub/train.py\t\n")
+    apply(tool, patch, script.parent)
+    assert (below / "train.py").read_text() == AFTER
+
+
+def test_git_applies_the_diff_from_a_folder_of_the_repository(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git("init", "-q")
+    (script.parent / "sub").mkdir()
+    script.rename(script.parent / "sub" / "train.py")
+    monkeypatch.chdir(script.parent / "sub")
+    apply("git", patch_of(Path.cwd() / "train.py"), Path.cwd())
+    assert Path("train.py").read_text() == AFTER
 
 
 def test_writing_replaces_the_file_and_keeps_its_mode_and_encoding(script: Path) -> None:
@@ -95,6 +141,60 @@ def test_what_git_has_committed_is_changed_and_what_it_has_not_is_refused(script
     git("checkout", "-q", "train.py")
     write_patches([patch_of(script)])
     assert script.read_text() == AFTER
+
+
+def test_a_file_that_git_ignores_or_overlooks_is_refused(script: Path) -> None:
+    git("init", "-q")
+    (script.parent / ".gitignore").write_text("train.py\n")
+    with pytest.raises(NotPatchableError, match="git does not track it"):
+        write_patches([patch_of(script)])
+    git("add", "-f", "train.py")
+    git("commit", "-qm", "mine")
+    git("update-index", "--assume-unchanged", "train.py")
+    script.write_text(BEFORE + "y = 1\n")
+    with pytest.raises(NotPatchableError, match="told to overlook"):
+        write_patches([patch_of(script)])
+    assert script.read_text() == BEFORE + "y = 1\n"
+
+
+def test_a_file_that_no_listing_of_git_shows_is_refused(script: Path) -> None:
+    git("init", "-q")
+    git("config", "status.showUntrackedFiles", "no")
+    with pytest.raises(NotPatchableError, match="not committed"):
+        write_patches([patch_of(script)])
+
+
+def test_where_git_refuses_to_answer_nothing_is_written(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git("init", "-q")
+    git("add", "train.py")
+    git("commit", "-qm", "mine")
+    patch = patch_of(script)
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own switch, for "dubious ownership"
+    with pytest.raises(NotPatchableError, match=r"git cannot say .* dubious ownership .* nothing"):
+        write_patches([patch])
+    monkeypatch.setenv("PATH", os.devnull)
+    with pytest.raises(NotPatchableError, match="git cannot be started"):
+        write_patches([patch])
+    assert script.read_text() == BEFORE
+
+
+def test_a_name_that_git_would_take_for_a_pattern_is_a_name(script: Path) -> None:
+    git("init", "-q")
+    git("add", "train.py")
+    git("commit", "-qm", "mine")
+    odd = script.with_name("*.py")
+    odd.write_text(BEFORE)
+    with pytest.raises(NotPatchableError, match="not committed"):
+        write_patches([patch_of(odd)])
+
+
+def test_what_became_another_users_file_is_not_written(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    patch = patch_of(script)
+    monkeypatch.setattr(os, "geteuid", lambda: script.stat().st_uid + 1)
+    with pytest.raises(NotPatchableError, match="belongs to another user, so nothing was written"):
+        write_patches([patch])
 
 
 def test_no_file_is_changed_when_one_must_not_be(script: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,8 @@ TUNING = Tuning(
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> Path:
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "train.py"
     path.write_text("a = DataLoader(x)\nb = DataLoader(y)\nc = DataLoader(*z)\n")
     return path
@@ -62,3 +64,80 @@ def test_a_loader_from_nowhere_is_not_changed(script: Path) -> None:
         1
     ]
     assert ["not known" in problem for problem in problems] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        (
+            "accelerate/data_loader.py",
+            "with transformers.Trainer set TrainingArguments(dataloader_num_workers=4, "
+            "dataloader_prefetch_factor=2), or num_workers=4, prefetch_factor=2 in the DataLoader that you "
+            "give to accelerator.prepare",
+        ),
+        (
+            "transformers/trainer.py",
+            "set TrainingArguments(dataloader_num_workers=4, dataloader_prefetch_factor=2), or save",
+        ),
+        ("timm/data/loader.py", "start timm's script with --workers 4"),
+        (
+            "lightning/fabric/utilities/data.py",
+            "set num_workers=4, prefetch_factor=2 in the DataLoader of your LightningModule",
+        ),
+        ("their_library.py", "set num_workers=4, prefetch_factor=2 where your code calls their_library, or"),
+    ],
+)
+def test_an_installed_library_is_not_changed_and_its_own_words_say_what_to_set(
+    script: Path, file: str, words: str
+) -> None:
+    installed = script.parent / ".venv" / "lib" / "python3.11" / "site-packages" / file
+    installed.parent.mkdir(parents=True)
+    installed.write_text(script.read_text())
+    patches, (problem,) = patches_for([loader(installed, 1)])
+    assert patches == []
+    assert words in problem
+    assert f"site-packages/{file} belongs to an installed package" in problem
+    assert "unstarve run --with FILE.toml" in problem
+
+
+@pytest.mark.parametrize("mark", ["pyvenv.cfg", "conda-meta"])
+def test_an_environment_in_the_project_is_not_the_users(script: Path, mark: str) -> None:
+    inside = script.parent / "env" / "src" / "tool" / "train.py"
+    inside.parent.mkdir(parents=True)
+    inside.write_text(script.read_text())
+    assert patches_for([loader(inside, 1)])[1] == []
+    (script.parent / "env" / mark).mkdir()
+    patches, (problem,) = patches_for([loader(inside, 1)])
+    assert (patches, "belongs to an installed package" in problem) == ([], True)
+
+
+def test_the_project_is_the_repository_around_the_working_folder(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (script.parent / "sub").mkdir()
+    monkeypatch.chdir(script.parent / "sub")
+    patches, (problem,) = patches_for([loader(script, 1)])
+    assert patches == []
+    assert f"train.py lies outside of your project {script.parent / 'sub'}: set num_workers=4" in problem
+    assert "in its line 1 yourself" in problem
+    (script.parent / ".git").mkdir()
+    assert len(patches_for([loader(script, 1)])[0]) == 1
+
+
+def test_a_file_that_is_read_only_or_another_users_is_not_changed(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script.chmod(0o444)
+    assert "train.py is read-only: set" in patches_for([loader(script, 1)])[1][0]
+    script.chmod(0o644)
+    monkeypatch.setattr(os, "geteuid", lambda: script.stat().st_uid + 1)
+    assert "train.py belongs to another user: set" in patches_for([loader(script, 1)])[1][0]
+
+
+def test_pictures_in_a_library_have_no_words_but_a_file(script: Path) -> None:
+    installed = script.parent / "site-packages" / "timm.py"
+    installed.parent.mkdir()
+    installed.write_text(script.read_text())
+    tuned = replace(TUNING, chosen=replace(BEST, pictures=True))
+    (problem,) = patches_for([replace(loader(installed, 1), tuning=tuned)])[1]
+    assert "change: save it with --save FILE.toml" in problem

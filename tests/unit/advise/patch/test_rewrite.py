@@ -392,6 +392,40 @@ def test_pictures_are_read_by_unstarve_in_a_loader_of_its_own(before: str, after
     assert changed(before, PICTURES) == after
 
 
+@pytest.mark.parametrize(
+    "start",
+    [
+        '"""Doc.\\x0c\x0c\x0bmore\u2028and\x85more\n\nend."""\nimport os\n',
+        "#!/usr/bin/env python3\n# -*- coding: latin-1 -*-\n",
+        "import os\r",
+        '"""Doc."""; text = """\na\n"""\n',
+        "# comment\n@(lambda made: made)\ndef f(): pass\n",
+    ],
+)
+def test_the_import_lands_between_statements_whatever_ends_a_line(start: str) -> None:
+    source = start + "x = DataLoader(ds)\n"
+    done = changed(source, PICTURES)
+    assert done.replace("import unstarve\n", "", 1) == source.replace(
+        "DataLoader(ds)", "unstarve.DataLoader(unstarve.ImageFolderDataset.like(ds), num_workers=2)"
+    )
+    before, after = ast.parse(source).body, ast.parse(done).body
+    assert len(after) == len(before) + 1
+    assert ast.get_docstring(ast.parse(done)) == ast.get_docstring(ast.parse(source))
+    assert done.startswith("#!") == source.startswith("#!")
+
+
+def test_a_lone_carriage_return_ends_a_line_as_it_does_for_python() -> None:
+    source = "import os\ra = DataLoader(x)\nb = DataLoader(y)\n"
+    assert changed(source, NONE | {"num_workers": 3}, at=2) == source.replace("(x)", "(x, num_workers=3)")
+
+
+def test_an_import_behind_a_last_line_without_an_end() -> None:
+    assert changed("import os; x = DataLoader(ds)", PICTURES) == (
+        "import os; x = unstarve.DataLoader(unstarve.ImageFolderDataset.like(ds), num_workers=2)\n"
+        "import unstarve\n"
+    )
+
+
 def test_two_loaders_of_pictures_need_one_import() -> None:
     source = "a = DataLoader(x)\nb = DataLoader(y)\n"
     done = rewrite(source, [wish(source, PICTURES, at=1), wish(source, PICTURES, at=2)])
