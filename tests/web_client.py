@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+import threading
 import time
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+from unstarve.web.app import Limits, build_app
+from unstarve.web.desk import Desk, JobLimits
+from unstarve.web.folder import open_folder
+from unstarve.web.guard import Access
+from unstarve.web.server import server_of
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # newer ones wish for another HTTP library
     from starlette.testclient import TestClient
 
 LONGEST_S = 60
+
+
+async def in_thread(job: Callable[..., Any], *args: Any) -> Any:
+    """Do a job without a process."""
+    return await asyncio.to_thread(job, *args)
+
+
+def desk_of_threads() -> Desk:
+    """Does one job for the list at a time; to be made inside of an event loop."""
+    return Desk(JobLimits(background=1), in_thread)
 
 
 def listed(client: TestClient) -> dict[str, Any]:
@@ -22,3 +44,25 @@ def listed(client: TestClient) -> dict[str, Any]:
             return {run["name"]: run for run in runs}
         time.sleep(0.01)
     raise AssertionError("the list was never complete")
+
+
+@contextmanager
+def served(folder: Path, desk: Desk | None = None, token: str | None = None) -> Iterator[int]:
+    """The port at which a folder is served, from a thread of this process."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        access = Access("127.0.0.1", port, token=token)
+        server = server_of(
+            build_app(open_folder(folder), access, Limits(1_000_000), desk or desk_of_threads())
+        )
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        deadline = time.monotonic() + LONGEST_S
+        while not server.started and thread.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        try:
+            yield port
+        finally:
+            server.should_exit = True
+            thread.join(LONGEST_S)
+            assert not thread.is_alive()

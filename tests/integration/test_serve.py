@@ -35,6 +35,11 @@ class Server:
         self.rest = found[2]
         self.web = httpx.Client(base_url=f"http://127.0.0.1:{found[1]}", timeout=LONGEST_S, trust_env=False)
 
+    def come_in(self) -> None:
+        """Open the printed address: from then on a cookie holds the token."""
+        first = self.web.get(f"/{self.rest}")
+        assert (first.status_code, first.headers["location"]) == (303, "/")
+
     def children(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children(recursive=True)
 
@@ -65,6 +70,7 @@ def test_it_ends_with_an_open_live_view_and_leaves_no_process(
     write_run(tmp_path / "done.unstarve")
     now = write_run(tmp_path / "now.unstarve", end=False)
     server = start()
+    server.come_in()
     with server.web.stream("GET", "/api/runs/now.unstarve/live") as view:
         lines = view.iter_lines()
         assert next(lines) == "event: now"
@@ -93,16 +99,41 @@ def test_it_ends_with_an_open_live_view_and_leaves_no_process(
 def test_jobs_end_when_the_server_is_killed(start: Callable[..., Server], tmp_path: Path) -> None:
     write_run(tmp_path / "done.unstarve")
     server = start()
+    server.come_in()
     assert server.web.get("/run/done.unstarve").status_code == 200
     children = server.children()
     server.process.kill()
     assert psutil.wait_procs(children, LONGEST_S)[1] == []
 
 
-def test_other_machines_need_the_token_that_is_printed(start: Callable[..., Server]) -> None:
-    server = start("--host", "0.0.0.0")
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_the_token_that_is_printed_is_needed_and_nobody_else_can_read_it(
+    start: Callable[..., Server], host: str
+) -> None:
+    server = start("--host", host)
     assert re.fullmatch(r"\?token=[\w-]{40,}", server.rest)
     assert server.web.get("/api/runs").status_code == 401
-    first = server.web.get(f"/{server.rest}")
-    assert (first.status_code, first.headers["location"]) == (303, "/")
+    server.come_in()
     assert server.web.get("/api/runs").json()["runs"] == []
+    token = server.rest.removeprefix("?token=")
+    everyone = [psutil.Process(server.process.pid), *server.children()]
+    assert not any(token in word for process in everyone for word in process.cmdline())
+
+
+def test_a_script_gives_its_own_token_in_the_environment(
+    start: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNSTARVE_SERVE_TOKEN", "from-the-environment")
+    server = start()
+    assert server.rest == "?token=from-the-environment"
+    bearer = {"authorization": "Bearer from-the-environment"}
+    assert server.web.get("/api/runs", headers=bearer).status_code == 200
+
+
+def test_who_wants_no_token_is_told_who_can_come_in(start: Callable[..., Server]) -> None:
+    server = start("--no-token")
+    assert server.rest == ""
+    assert server.web.get("/api/runs").status_code == 200
+    server.process.send_signal(signal.SIGINT)
+    _, errors = server.process.communicate(timeout=LONGEST_S)
+    assert "everyone who is logged in on this machine" in errors

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import base64
+import functools
 import shutil
-import socket
 import threading
-import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from clocked_runs import write_run
+from hostile_names import hostile_run
 from unstarve.record.launcher import finish
-from unstarve.web.app import Limits, build_app
-from unstarve.web.desk import Desk
-from unstarve.web.folder import open_folder
-from unstarve.web.guard import Access
-from unstarve.web.server import server_of
+from web_client import served
 
 LONGEST_S = 60
 HOSTILE = "<img src=x onerror=window.broken=1>&amp;\u2028\u202e.unstarve"
@@ -38,20 +34,8 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def address(folder: Path) -> Iterator[str]:
     """Where the folder is served."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-        desk = Desk(1, lambda: ThreadPoolExecutor(2))
-        app = build_app(open_folder(folder), Access("127.0.0.1", port), Limits(1_000_000), desk)
-        server = server_of(app)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        deadline = time.monotonic() + LONGEST_S
-        while not server.started and thread.is_alive() and time.monotonic() < deadline:
-            time.sleep(0.01)
+    with served(folder) as port:
         yield f"http://127.0.0.1:{port}"
-        server.should_exit = True
-        thread.join(LONGEST_S)
-        assert not thread.is_alive()
 
 
 def opened_list(opened: Any, address: str, runs: int) -> Any:
@@ -160,3 +144,68 @@ def test_a_running_training_is_watched_until_it_ends(opened: Any, address: str, 
     page.click("text=Open the report")
     page.wait_for_selector("#page[data-ready] #timeline")
     assert opened.complaints == []
+
+
+def test_a_run_full_of_hostile_names_is_text_on_every_page(opened: Any, address: str, folder: Path) -> None:
+    hostile_run(folder / "bad.unstarve")
+    page = opened_list(opened, address, 3)
+    for path in ("/run/bad.unstarve", "/compare?a=bad.unstarve&b=before.unstarve"):
+        page.goto(address + path)
+        page.wait_for_selector("#page[data-ready]")
+        if path.startswith("/run"):
+            assert "</script><img src=x onerror=window.broken=1>" in page.inner_text("body")
+        assert page.query_selector("#page img") is None
+        assert page.evaluate("window.broken") is None
+    page.goto(f"{address}/live/bad.unstarve")
+    page.wait_for_selector("text=The run has ended.")
+    assert page.query_selector("#page img") is None
+    assert page.evaluate("window.broken") is None
+    assert opened.complaints == []
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[Callable[[str], str]]:
+    """A page of another site, of which only the link's address is given."""
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+
+        def linked(address: str) -> str:
+            # A name of its own each time: of one that it knows, a browser may show the page of before.
+            number = len(list(tmp_path.glob("page*.html")))
+            (tmp_path / f"page{number}.html").write_text(f'<a href="{address}">there</a>')
+            return (
+                f"http://localhost:{server.server_address[1]}/page{number}.html"  # not the site of 127.0.0.1
+            )
+
+        yield linked
+        server.shutdown()
+
+
+def test_the_token_opens_the_door_from_the_terminal_and_from_a_page_elsewhere(
+    opened: Any, folder: Path, elsewhere: Callable[[str], str]
+) -> None:
+    page = opened.page
+    with served(folder, token="t" * 20) as port:
+        address = f"http://127.0.0.1:{port}"
+        page.goto(address)
+        assert "open the address with the token" in page.inner_text("#refusal")
+        page.goto(f"{address}/?token={'t' * 20}")
+        page.wait_for_selector("tbody tr:nth-child(2)")
+        assert page.url == f"{address}/"
+        page.goto(elsewhere(f"{address}/run/before.unstarve"))
+        page.click("text=there")
+        page.wait_for_selector("#page[data-ready] #timeline")
+        page.context.clear_cookies()
+        page.goto(elsewhere(f"{address}/run/before.unstarve?token={'t' * 20}"))
+        page.click("text=there")
+        page.wait_for_selector("#page[data-ready] #timeline")
+        assert page.url == f"{address}/run/before.unstarve"
+        page.click("a.logo")
+        page.click("[aria-label='delete before.unstarve']")
+        page.click("dialog .danger")
+        page.wait_for_selector("[data-id='before.unstarve']", state="detached")
+        page.context.clear_cookies()
+        page.goto(elsewhere(f"{address}/"))
+        page.click("text=there")
+        page.wait_for_selector("#refusal")

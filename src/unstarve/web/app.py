@@ -7,7 +7,7 @@ import contextlib
 import sys
 import traceback
 from collections.abc import AsyncIterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib import resources
 from typing import Any
 
@@ -19,19 +19,24 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from unstarve.errors import (
+    JobTimeoutError,
+    NoRoomError,
     NoSuchRunError,
     RunExistsError,
+    ServerBusyError,
     StoppedError,
     UnstarveError,
     UploadTooLargeError,
     UsageError,
 )
-from unstarve.web.desk import Desk
+from unstarve.web.connected import while_connected
+from unstarve.web.desk import Desk, JobLimits
 from unstarve.web.folder import RunFolder
 from unstarve.web.guard import Access, Guard
 from unstarve.web.jobs import comparison_html, report_html
 from unstarve.web.live import LiveViews
 from unstarve.web.pages import as_json, ready_page, refusal, shell
+from unstarve.web.private import without_folders
 from unstarve.web.shelf import Line, Shelf
 from unstarve.web.upload import take_upload
 
@@ -42,6 +47,9 @@ _STATUS: tuple[tuple[type[UnstarveError], int], ...] = (
     (UploadTooLargeError, 413),
     (UsageError, 400),
     (StoppedError, 503),
+    (ServerBusyError, 503),
+    (JobTimeoutError, 504),
+    (NoRoomError, 507),
 )
 """The first that fits; other errors of ours are about what a run holds: 422."""
 
@@ -51,6 +59,7 @@ class Limits:
     """What the app takes."""
 
     upload_bytes: int
+    jobs: JobLimits = field(default_factory=JobLimits)
 
 
 class WebApp:
@@ -62,7 +71,7 @@ class WebApp:
         self.limits = limits
         self.shelf = Shelf(desk)
         self.closing = asyncio.Event()
-        self.live = LiveViews(self.closing)
+        self.live = LiveViews(self.closing, desk)
 
     def close(self) -> None:
         """Let go of everything that a request may be waiting for; may be called again."""
@@ -76,7 +85,7 @@ def build_app(folder: RunFolder, access: Access, limits: Limits, desk: Desk | No
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        app.state.web = WebApp(folder, desk or Desk(), limits)
+        app.state.web = WebApp(folder, desk or Desk(limits.jobs), limits)
         try:
             yield
         finally:
@@ -95,7 +104,12 @@ def build_app(folder: RunFolder, access: Access, limits: Limits, desk: Desk | No
             Route("/api/runs/{id}/live", _live),
         ],
         middleware=[Middleware(Guard, access=access)],
-        exception_handlers={UnstarveError: _ours, HTTPException: _http, Exception: _unexpected},
+        exception_handlers={
+            UnstarveError: _ours,
+            HTTPException: _http,
+            ClientDisconnect: _left,
+            Exception: _unexpected,
+        },
         lifespan=lifespan,
     )
 
@@ -112,7 +126,7 @@ async def _shell(request: Request) -> Response:
 
 
 async def _asset(request: Request) -> Response:
-    name = request.url.path.removeprefix("/")
+    name = request.scope["path"].removeprefix("/")
     text = (resources.files("unstarve.web") / "page" / name).read_text("utf-8")
     return Response(text, media_type=_ASSETS[name])
 
@@ -137,22 +151,19 @@ def _plain(line: Line) -> dict[str, Any]:
 async def _report(request: Request) -> Response:
     app = web(request)
     entry = await asyncio.to_thread(app.folder.find, request.path_params["id"])
-    return ready_page(await app.desk.do(report_html, entry.path))
+    return ready_page(await while_connected(request, app.desk.do(report_html, entry.path)))
 
 
 async def _comparison(request: Request) -> Response:
     app = web(request)
     asked = [request.query_params.get(side, "") for side in ("a", "b")]
     a, b = [await asyncio.to_thread(app.folder.find, run_id) for run_id in asked]
-    return ready_page(await app.desk.do(comparison_html, a.path, b.path))
+    return ready_page(await while_connected(request, app.desk.do(comparison_html, a.path, b.path)))
 
 
 async def _upload(request: Request) -> Response:
     app = web(request)
-    try:
-        entry = await take_upload(request, app.folder, app.desk, app.limits.upload_bytes)
-    except ClientDisconnect:
-        return Response(status_code=400)  # nobody is there to read it
+    entry = await take_upload(request, app.folder, app.desk, app.limits.upload_bytes)
     return as_json({"id": entry.id, "name": entry.name}, 201)
 
 
@@ -169,7 +180,11 @@ async def _live(request: Request) -> Response:
 
 async def _ours(request: Request, error: Exception) -> Response:
     status = next((code for kind, code in _STATUS if isinstance(error, kind)), 422)
-    return refusal(request, status, str(error))
+    return refusal(request, status, without_folders(str(error)))
+
+
+async def _left(request: Request, error: Exception) -> Response:
+    return Response(status_code=400)  # nobody is there to read it
 
 
 async def _http(request: Request, error: Exception) -> Response:
@@ -179,6 +194,6 @@ async def _http(request: Request, error: Exception) -> Response:
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
-    print(f"unstarve: {request.method} {request.url.path!r} failed:", file=sys.stderr)
+    print(f"unstarve: {request.method} {request.scope['path']!r} failed:", file=sys.stderr)
     traceback.print_exception(error)
     return refusal(request, 500, "the server failed at this; its terminal says why")

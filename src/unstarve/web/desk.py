@@ -1,123 +1,139 @@
-"""Processes of low priority that do the jobs: the server goes on answering, and a file that takes a process
-down with it takes no more than that."""
+"""Jobs, done in processes beside the server: only so many at a time, the same one once, and none that nobody
+waits for any more."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import multiprocessing
 import os
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import wait
-from multiprocessing.context import SpawnContext, SpawnProcess
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Awaitable, Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar, TypeVarTuple
 
-from unstarve.errors import RunFileError, StoppedError
+import psutil
 
-_MOST_PROCESSES = 4
-_NICER = 10
+from unstarve.errors import ServerBusyError, StoppedError
+from unstarve.web.process import Allowance, JobProcess
 
-P = ParamSpec("P")
+_MOST_BACKGROUND = 4
+_FOREGROUND = 2
+LEAST_MEMORY_BYTES = 10**9
+
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+Doer = Callable[..., Awaitable[Any]]
+"""Does a job, given with its arguments; to be cancelled when nobody wants it any more."""
 
 
-class _Context(SpawnContext):
-    """Remembers whom it started: the pool itself has no way to end a job."""
+def _background() -> int:
+    return max(1, min(_MOST_BACKGROUND, (os.cpu_count() or 2) - 1))
 
-    def __init__(self) -> None:
-        self.started: list[SpawnProcess] = []
 
-    def Process(self, *args: Any, **kwargs: Any) -> SpawnProcess:  # type: ignore[override]
-        process = SpawnProcess(*args, **kwargs)
-        self.started.append(process)
-        return process
+@dataclass(frozen=True, slots=True)
+class JobLimits:
+    """What the jobs may take, alone and together."""
+
+    seconds: float = 120.0
+    """For one job; also how long a job may wait for its turn."""
+    memory_bytes: int | None = None
+    """For one job; None: an equal share of the memory that is free when the server starts."""
+    waiting: int = 32
+    """Jobs that wait for their turn; further ones are refused."""
+    background: int = _background()
+    """Jobs for the list of runs that may run at a time; two more can run for those who wait for a page."""
+
+    @property
+    def at_once(self) -> int:
+        return self.background + _FOREGROUND
+
+    def allowance(self) -> Allowance:
+        """What one job may take on this machine."""
+        share = psutil.virtual_memory().available // self.at_once
+        return Allowance(self.seconds, self.memory_bytes or max(share, LEAST_MEMORY_BYTES))
 
 
 class Desk:
     """Does jobs elsewhere. To be used from one event loop, and closed in the end.
 
-    `make_pool` replaces the processes, with threads for instance.
+    `doer` replaces the processes, with threads for instance.
     """
 
-    def __init__(
-        self, background: int | None = None, make_pool: Callable[[], Executor] | None = None
-    ) -> None:
-        self.background = background or max(1, min(_MOST_PROCESSES, (os.cpu_count() or 2) - 1))
-        """How many jobs that nobody waits for may run at a time; there is one process more than that."""
-        self._context = _Context()
-        self._make_pool = make_pool or self._processes
-        self._pool: Executor | None = None
-        self._alone = asyncio.Lock()
+    def __init__(self, limits: JobLimits | None = None, doer: Doer | None = None) -> None:
+        self.limits = limits or JobLimits()
+        self._allowance = self.limits.allowance()
+        self._threads = ThreadPoolExecutor(self.limits.at_once, "unstarve-job")
+        """Each waits for one process."""
+        self._doer = doer or self._in_process
+        self._turns = asyncio.Semaphore(self.limits.at_once)
+        self._waiting = 0
+        self._under_way: dict[Hashable, _UnderWay] = {}
         self._closed = False
 
-    async def do(self, job: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The job's result or exception; one that ends its process is tried once more, then refused."""
+    async def do(self, job: Callable[[*Ts], T], *args: *Ts) -> T:
+        """The job's result or exception; it ends when all who asked for the same were cancelled.
+
+        Raises `JobError` when it needed more than it may take, `ServerBusyError` when too many wait already.
+        """
+        if self._closed:
+            raise StoppedError("the server is stopping")
+        key = (job, args)
+        shared = self._under_way.get(key)
+        if shared is None:
+            shared = self._under_way[key] = _UnderWay(asyncio.ensure_future(self._work(job, args)))
+        shared.wanted += 1
         try:
-            return await self._submit(job, *args, **kwargs)
-        except BrokenProcessPool:
-            async with self._alone:  # another job may have broken the pool; the guilty one does it again
-                try:
-                    return await self._submit(job, *args, **kwargs)
-                except BrokenProcessPool:
-                    raise RunFileError("working on this run ended the process (out of memory?)") from None
+            result: T = await asyncio.shield(shared.task)
+            return result
+        except asyncio.CancelledError:
+            if self._closed:
+                raise StoppedError("the server is stopping") from None
+            raise
+        finally:
+            shared.wanted -= 1
+            if shared.task.done() or not shared.wanted:
+                shared.task.cancel()
+                if self._under_way.get(key) is shared:
+                    del self._under_way[key]
 
     def close(self) -> None:
         """End all jobs now."""
         self._closed = True
-        self._end()
+        for shared in self._under_way.values():
+            shared.task.cancel()
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _submit(self, job: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        if self._closed:
-            raise StoppedError("the server is stopping")
-        if self._pool is None:
-            self._pool = self._make_pool()
-        pool = self._pool
+    async def _work(self, job: Callable[..., T], args: tuple[Any, ...]) -> T:
+        await self._wait_for_turn()
         try:
-            with _interrupts_held():  # handing over may start a process
-                handed_over = pool.submit(job, *args, **kwargs)
-            return await asyncio.wrap_future(handed_over)
-        except BrokenProcessPool:
-            if self._pool is pool:
-                self._end()
+            result: T = await self._doer(job, *args)
+            return result
+        finally:
+            self._turns.release()
+
+    async def _wait_for_turn(self) -> None:
+        if self._waiting >= self.limits.waiting:
+            raise ServerBusyError("the server has too much to do already; try again in a minute")
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise ServerBusyError("the server is busy with other runs; try again in a minute") from None
+        finally:
+            self._waiting -= 1
+
+    async def _in_process(self, job: Callable[..., T], *args: Any) -> T:
+        process = JobProcess(self._allowance, job, args)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, process.result)
+        except asyncio.CancelledError:
+            process.kill()
             raise
 
-    def _processes(self) -> Executor:
-        return ProcessPoolExecutor(self.background + 1, mp_context=self._context, initializer=_begin)
 
-    def _end(self) -> None:
-        pool, self._pool = self._pool, None
-        if pool is None:
-            return
-        started, self._context.started = self._context.started, []
-        pool.shutdown(wait=False)  # what waits in it breaks with the processes, unlike what was cancelled
-        for process in started:
-            with contextlib.suppress(ValueError, AttributeError):  # it has not begun, or is closed already
-                process.terminate()
+@dataclass(slots=True)
+class _UnderWay:
+    """A job, and how many wait for it."""
 
-
-@contextlib.contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """A process started in here never hears of Ctrl-C, which is the server's, not even while it begins."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _begin() -> None:
-    """In a new process: the cores are training's, and without the server there is nothing to do."""
-    with contextlib.suppress(OSError):
-        os.nice(_NICER)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_leave_with, args=(parent.sentinel,), daemon=True).start()
-
-
-def _leave_with(sentinel: int) -> None:
-    wait([sentinel])
-    os._exit(1)
+    task: asyncio.Task[Any]
+    wanted: int = 0

@@ -48,7 +48,7 @@ class RunFolder:
             with os.scandir(self.path) as found:
                 names = [item.name for item in found if _is_run_name(item.name) and item.is_file()]
         except OSError as error:
-            raise RunFileError(f"cannot read the folder {self.path}: {error.strerror or error}") from error
+            raise RunFileError(f"cannot read the folder of runs: {error.strerror or error}") from error
         entries = [entry for name in names if (entry := _entry(self.path / name)) is not None]
         return sorted(entries, key=lambda entry: (entry.stamp, entry.id), reverse=True)
 
@@ -93,7 +93,10 @@ def open_folder(path: Path) -> RunFolder:
     if not path.is_dir():
         raise UsageError(f"{path} is not a folder; give the folder that your .unstarve files lie in")
     folder = RunFolder(path.resolve())
-    folder.entries()
+    try:
+        folder.entries()
+    except RunFileError as error:
+        raise UsageError(f"{path}: {error}") from error
     return folder
 
 

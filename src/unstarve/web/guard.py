@@ -2,25 +2,32 @@
 
 - The Host header has to name this machine: a page elsewhere whose name is made to point here is refused.
 - A write, and every request that is not a person opening a page, has to come from our own pages.
-- Where the server can be reached from other machines, a token: once in the address, then in a cookie.
+- A token, because other users of this machine reach its ports, too: once in the address, then in a cookie
+  that no other site's page can make a browser send.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import re
 import secrets
 import socket
 from dataclasses import dataclass
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from unstarve.web.pages import APP_POLICY, refusal
+from unstarve.web.pages import APP_POLICY, refusal, step_on
 
 _READS = ("GET", "HEAD")
+_STYLE = "/app.css"
+"""Says nothing about anybody, and the page that asks for the token looks better with it."""
+_HOST = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?", re.IGNORECASE | re.ASCII)
+_ONCE = ("host", "origin", "sec-fetch-site", "sec-fetch-mode", "authorization")
+"""Headers that a request is judged by: where one comes twice, two readers might judge by different ones."""
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -54,10 +61,10 @@ class Access:
 
     def knows(self, host: str) -> bool:
         """Whether a Host header names this machine, and not a name that somebody made to point here."""
-        try:
-            named = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
+        written = _HOST.fullmatch(host)
+        if written is None:
             return False
+        named = written[1].strip("[]").lower()
         if named in ("localhost", self.name.lower()):
             return True
         try:
@@ -101,6 +108,8 @@ class Guard:
 
     def _refusal(self, request: Request) -> Response | None:
         """None: go on."""
+        if any(len(request.headers.getlist(name)) > 1 for name in _ONCE):
+            return refusal(request, 400, "this request has a header twice that may come once")
         if not self._access.knows(request.headers.get("host", "")):
             return refusal(
                 request, 400, "this server does not answer to that name; use the address it printed"
@@ -114,14 +123,17 @@ class Guard:
     def _ask_for_token(self, request: Request) -> Response | None:
         access = self._access
         in_address = request.query_params.get("token")
+        here = _without_token(request)
         if in_address is not None and access.admits(in_address) and request.method in _READS:
-            moved = RedirectResponse(_without_token(request), 303)
-            moved.set_cookie(access.cookie, in_address, path="/", httponly=True, samesite="lax")
+            moved = step_on(here, 200) if _is_led_here(request) else RedirectResponse(here, 303)
+            moved.set_cookie(access.cookie, in_address, path="/", httponly=True, samesite="strict")
             return moved
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         said = bearer.strip() if scheme.lower() == "bearer" else request.cookies.get(access.cookie)
-        if access.admits(said):
+        if access.admits(said) or request.scope["path"] == _STYLE:
             return None
+        if _is_led_here(request):
+            return step_on(here, 401)
         return refusal(request, 401, "open the address with the token that `unstarve serve` printed")
 
 
@@ -134,11 +146,18 @@ def _is_from_us(request: Request) -> bool:
     if site is not None and site != "same-origin" and not (is_read and site == "none"):
         return False
     origin = request.headers.get("origin")
-    return origin is None or urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower()
+    ours = [f"{scheme}://{request.headers.get('host', '')}".lower() for scheme in ("http", "https")]
+    return origin is None or origin.lower() in ours
+
+
+def _is_led_here(request: Request) -> bool:
+    """Whether another site's page has a link to this one: then the browser keeps the cookie back."""
+    site, mode = (request.headers.get(f"sec-fetch-{what}") for what in ("site", "mode"))
+    return request.method in _READS and mode == "navigate" and site == "cross-site"
 
 
 def _without_token(request: Request) -> str:
     """The same place, so that the token stays in no history; never another host's."""
-    path = "/" + quote(request.url.path.lstrip("/\\"))
+    path = "/" + quote(request.scope["path"].lstrip("/\\"))
     rest = [(key, value) for key, value in request.query_params.multi_items() if key != "token"]
     return f"{path}?{urlencode(rest)}" if rest else path

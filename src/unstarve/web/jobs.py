@@ -13,6 +13,7 @@ from unstarve.errors import RunFileError, UnstarveError
 from unstarve.model import Live, Run
 from unstarve.present.html import comparison_page, report_page
 from unstarve.record.reader import read_run
+from unstarve.web.private import private, without_folders
 
 RUNNING = "running"
 UNREADABLE = "unreadable"
@@ -45,10 +46,10 @@ def summarize(path: Path) -> Summary:
     """A run's line in the list; a run that cannot be read has one, too."""
     try:
         return _summary(read_run(path))
-    except UnstarveError as error:
-        return Summary(UNREADABLE, _short(_about(path, error)))
+    except MemoryError:
+        raise
     except Exception as error:  # whatever is wrong with one run, the others are listed
-        return Summary(UNREADABLE, _short(f"this run cannot be analysed: {error!r}"))
+        return Summary(UNREADABLE, _short(str(_cannot_show(error, path))))
 
 
 def running(now: Live) -> Summary:
@@ -69,28 +70,39 @@ def report_html(path: Path) -> str:
     """The report's page. Raises `RunFileError` when the run cannot be shown."""
     try:
         run = read_run(path)
-        return report_page(api.diagnose(run), api.views_of(run), home=HOME)
+        return report_page(private(api.diagnose(run), [path]), api.views_of(run), home=HOME)
+    except MemoryError:
+        raise
     except Exception as error:  # a file that breaks the analysis is a bad file, not a bad server
-        raise _cannot_show(path, error) from None
+        raise _cannot_show(error, path) from None
 
 
 def comparison_html(a: Path, b: Path) -> str:
     """Two runs' page. Raises `RunFileError` when they cannot be compared."""
     try:
         views = [api.views_of(read_run(path)) for path in (a, b)]
-        return comparison_page(api.compare(a, b), views[0], views[1], home=HOME)
+        return comparison_page(private(api.compare(a, b), [a, b]), views[0], views[1], home=HOME)
+    except MemoryError:
+        raise
     except Exception as error:  # the same
-        raise _cannot_show(a, error, b) from None
+        raise _cannot_show(error, a, b) from None
+
+
+def last_look(path: Path) -> Live:
+    """A run that is not being recorded, as its live view shows it. Raises `RunFileError`."""
+    return next(api.follow(path))
 
 
 def check(path: Path) -> str | None:
     """What is wrong with a file that somebody wants to add; None when it is a run."""
     try:
         read_run(path)
+    except MemoryError:
+        raise
     except RunFileError as error:
-        return _about(path, error)
+        return without_folders(str(error), [path])
     except Exception as error:  # whole chunks with anything at all in them
-        return f"the file is damaged: {error!r}"
+        return without_folders(f"the file is damaged: {error!r}", [path])
     return None
 
 
@@ -98,7 +110,7 @@ def _summary(run: Run) -> Summary:
     found = analyze(run)
     return Summary(
         state=found.verdict.state.value,
-        headline=_short(found.verdict.headline),
+        headline=_short(without_folders(found.verdict.headline)),
         cause=found.verdict.cause.value,
         command=_words(found.command),
         started_at=_time(found.started_at),
@@ -112,7 +124,7 @@ def _summary(run: Run) -> Summary:
 
 
 def _words(command: Sequence[object]) -> str:
-    return _short(" ".join(str(word) for word in command))
+    return _short(without_folders(" ".join(str(word) for word in command)))
 
 
 def _short(text: str) -> str:
@@ -130,15 +142,7 @@ def _time(said: object) -> float | None:
     return said if isinstance(said, float) and 0 < said < _LAST_TIME_S else None
 
 
-def _cannot_show(path: Path, error: Exception, *others: Path) -> RunFileError:
-    if isinstance(error, UnstarveError):
-        return RunFileError(_about(path, error, *others))
-    return RunFileError(f"this run cannot be analysed: {error!r}")
-
-
-def _about(path: Path, error: UnstarveError, *others: Path) -> str:
-    """The error without the folders of this machine."""
-    text = str(error)
-    for known in (path, *others):
-        text = text.replace(str(known), known.name)
-    return text
+def _cannot_show(error: Exception, *files: Path) -> RunFileError:
+    is_ours = isinstance(error, UnstarveError)
+    said = str(error) if is_ours else f"this run cannot be analysed: {error!r}"
+    return RunFileError(without_folders(said, files))

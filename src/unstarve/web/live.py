@@ -12,7 +12,10 @@ from unstarve import api
 from unstarve.errors import UnstarveError
 from unstarve.model import Live, RunState
 from unstarve.present.json import live as live_json
+from unstarve.web.desk import Desk
 from unstarve.web.folder import Entry
+from unstarve.web.jobs import last_look
+from unstarve.web.private import private, without_folders
 
 EVERY_S = 1.0
 MOST_VIEWS = 32
@@ -22,8 +25,9 @@ MOST_VIEWS = 32
 class LiveViews:
     """All live views that are open; they end when `closing` is set."""
 
-    def __init__(self, closing: asyncio.Event) -> None:
+    def __init__(self, closing: asyncio.Event, desk: Desk) -> None:
         self._closing = closing
+        self._desk = desk
         self._open = 0
 
     async def events(self, entry: Entry) -> AsyncIterator[bytes]:
@@ -33,33 +37,33 @@ class LiveViews:
             return
         self._open += 1
         try:
-            async for event in self._follow(entry):
-                yield event
+            async for now in self._snapshots(entry):
+                yield _event("now", live_json(private(now, [entry.path])))
+            if not self._closing.is_set():
+                yield _event("ended", {})
+        except UnstarveError as error:
+            yield _problem(str(error), entry)
+        except Exception as error:  # a file may hold anything; the server goes on
+            yield _problem(f"this run cannot be followed: {error!r}", entry)
         finally:
             self._open -= 1
 
-    async def _follow(self, entry: Entry) -> AsyncIterator[bytes]:
+    async def _snapshots(self, entry: Entry) -> AsyncIterator[Live]:
+        if not entry.has_parts:  # nobody records it: a whole file, which may come from anywhere
+            yield await self._desk.do(last_look, entry.path)
+            return
         snapshots = api.follow(entry.path)
         while not self._closing.is_set():
-            try:
-                now = await asyncio.to_thread(next, snapshots)
-                event = _event("now", _shown(now, entry))
-            except UnstarveError as error:
-                yield _event("problem", {"error": str(error).replace(str(entry.path), entry.name)})
-                return
-            except Exception as error:  # a file may hold anything; the server goes on
-                yield _event("problem", {"error": f"this run cannot be followed: {error!r}"})
-                return
-            yield event
+            now = await asyncio.to_thread(next, snapshots)
+            yield now
             if now.state is not RunState.RUNNING:
-                yield _event("ended", {})
                 return
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), EVERY_S)
 
 
-def _shown(now: Live, entry: Entry) -> dict[str, Any]:
-    return live_json(now) | {"path": entry.name}  # no need to tell where on this machine it lies
+def _problem(sentence: str, entry: Entry) -> bytes:
+    return _event("problem", {"error": without_folders(sentence, [entry.path])})
 
 
 def _event(name: str, data: dict[str, Any]) -> bytes:

@@ -52,9 +52,17 @@ def ready_page(page: str) -> Response:
     return HTMLResponse(page.encode("utf-8", "replace"), headers=headers)
 
 
+def step_on(location: str, status: int) -> Response:
+    """A page that goes there at once: with what a page of ours asks for, a browser sends the cookie."""
+    address = html.escape(location)
+    head = f'<meta http-equiv="refresh" content="0; url={address}">\n'
+    body = f'<section class="card"><p><a href="{address}">Go on</a></p></section>'
+    return HTMLResponse(_SHELL.format(title="unstarve", script=head, body=body), status)
+
+
 def refusal(request: Request, status: int, sentence: str) -> Response:
     """Why something cannot be had: for a program, or for a person."""
-    if request.url.path.startswith(API):
+    if request.scope["path"].startswith(API):
         return as_json({"error": sentence}, status)
     said = html.escape(sentence)
     body = (

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import uvicorn
@@ -15,10 +16,13 @@ from starlette.applications import Starlette
 
 from unstarve.errors import UsageError
 from unstarve.web.app import Limits, build_app
+from unstarve.web.desk import JobLimits
 from unstarve.web.folder import open_folder
 from unstarve.web.guard import Access
 
 LOOPBACK = "127.0.0.1"
+_TOKEN = re.compile(r"[A-Za-z0-9._~-]{16,200}")
+"""What stands in an address and in a cookie as it is, and takes too long to guess."""
 _PATIENCE_S = 1
 """For answers that are on their way when the server ends; live views are ended before."""
 
@@ -31,28 +35,39 @@ class Wishes:
     host: str = LOOPBACK
     port: int = 5000
     """0: any that is free."""
-    token: bool = False
-    """Ask for a token on the loopback address, too."""
+    token: str | None = None
+    """None: a new one."""
+    needs_token: bool = True
+    """False only on a loopback address."""
     max_upload_bytes: int = 200_000_000
+    jobs: JobLimits = field(default_factory=JobLimits)
 
 
-def serve(wishes: Wishes, announce: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C; `announce` gets the address once connections are taken.
+def serve(wishes: Wishes, announce: Callable[[Access], None]) -> None:
+    """Serve until Ctrl-C; `announce` hears where and for whom once connections are taken.
 
-    Raises `UsageError` when the folder cannot be read or the port not be had.
+    Raises `UsageError` when the folder cannot be read, the port not be had or the token not be used.
     """
     folder = open_folder(wishes.folder)
+    if wishes.token is not None and not _TOKEN.fullmatch(wishes.token):
+        raise UsageError("a token has 16 to 200 letters, digits and -._~; leave it out to get one made")
     with _bound(wishes) as listening:
-        address, port = listening.getsockname()[:2]
-        access = Access(address, port, wishes.host)
-        if wishes.token or not access.is_local:
-            access = Access(address, port, wishes.host, secrets.token_urlsafe(32))
-        app = build_app(folder, access, Limits(wishes.max_upload_bytes))
-        announce(address_of(access))
+        access = _access(wishes, *listening.getsockname()[:2])
+        app = build_app(folder, access, Limits(wishes.max_upload_bytes, wishes.jobs))
+        announce(access)
         try:
             server_of(app).run(sockets=[listening])
         except KeyboardInterrupt:
             return  # the usual way to end it
+
+
+def _access(wishes: Wishes, address: str, port: int) -> Access:
+    access = Access(address, port, wishes.host, wishes.token or secrets.token_urlsafe(32))
+    if wishes.needs_token:
+        return access
+    if not access.is_local:
+        raise UsageError(f"--no-token needs a loopback address, and others can reach {wishes.host}")
+    return replace(access, token=None)
 
 
 def address_of(access: Access) -> str:

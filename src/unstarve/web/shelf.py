@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from unstarve import api
-from unstarve.errors import StoppedError, UnstarveError
+from unstarve.errors import ServerBusyError, StoppedError, UnstarveError
 from unstarve.model import Live, RunState
 from unstarve.web.desk import Desk
 from unstarve.web.folder import Entry, Stamp
 from unstarve.web.jobs import RUNNING, UNREADABLE, Summary, running, summarize
+from unstarve.web.private import without_folders
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Shelf:
         self._known: dict[str, tuple[Stamp, Summary]] = {}
         self._wanted: dict[str, asyncio.Task[None]] = {}
         self._followed: dict[str, Iterator[Live]] = {}
-        self._room = asyncio.Semaphore(desk.background)
+        self._room = asyncio.Semaphore(desk.limits.background)
 
     def lines(self, entries: Sequence[Entry]) -> list[Line]:
         """What is known about all runs of the folder, without waiting for any."""
@@ -62,10 +63,13 @@ class Shelf:
     async def _work_out(self, entry: Entry) -> None:
         try:
             self._known[entry.id] = (entry.stamp, await self._summary(entry))
-        except StoppedError:
+        except (StoppedError, ServerBusyError):  # says nothing of the run; whoever asks next tries again
             return
         except UnstarveError as error:
-            self._known[entry.id] = (entry.stamp, Summary(UNREADABLE, str(error)))
+            self._known[entry.id] = (
+                entry.stamp,
+                Summary(UNREADABLE, without_folders(str(error), [entry.path])),
+            )
 
     async def _summary(self, entry: Entry) -> Summary:
         if entry.has_parts:

@@ -5,51 +5,68 @@ from __future__ import annotations
 import asyncio
 import errno
 import secrets
+import shutil
 from pathlib import Path
 
 from starlette.requests import Request
 
-from unstarve.errors import RunFileError, UploadTooLargeError
+from unstarve.errors import NoRoomError, RunFileError, UploadTooLargeError
+from unstarve.web.connected import while_connected
 from unstarve.web.desk import Desk
 from unstarve.web.folder import Entry, RunFolder, upload_name
 from unstarve.web.jobs import check
 from unstarve.words import size
 
+RESERVE_BYTES = 100_000_000
+"""Of the disk: a training that writes there needs some, too."""
+
 
 async def take_upload(request: Request, folder: RunFolder, desk: Desk, limit_bytes: int) -> Entry:
     """The request's body as a run of the folder.
 
-    Raises `UploadTooLargeError`, `UsageError` for a name that cannot be, `RunFileError` for what is not a run
-    or cannot be written. Whatever happens, nothing half-written stays.
+    Raises `UploadTooLargeError`, `NoRoomError`, `UsageError` for a name that cannot be, `RunFileError` for
+    what is not a run or cannot be written. Whatever happens, nothing half-written stays.
     """
     name = upload_name(request.query_params.get("name", ""))
-    announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > limit_bytes:
-        raise _too_large(limit_bytes)
     hidden = folder.path / f".{secrets.token_hex(8)}.uploading"
     try:
-        await _receive(request, hidden, limit_bytes)
-        problem = await desk.do(check, hidden)
+        room_bytes = shutil.disk_usage(folder.path).free - RESERVE_BYTES
+        _check_size(_announced(request), limit_bytes, room_bytes)
+        await _receive(request, hidden, limit_bytes, room_bytes)
+        problem = await while_connected(request, desk.do(check, hidden))
         if problem is not None:
             raise RunFileError(problem.replace(hidden.name, name))
         return await asyncio.to_thread(folder.place, hidden, name)
     except OSError as error:
-        what = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
-        raise RunFileError(f"{name} cannot be written: {what}") from error
+        if error.errno == errno.ENOSPC:
+            raise _no_room() from error
+        raise RunFileError(f"{name} cannot be written: {error.strerror or 'the folder is gone'}") from error
     finally:
         hidden.unlink(missing_ok=True)
 
 
-async def _receive(request: Request, into: Path, limit_bytes: int) -> None:
+async def _receive(request: Request, into: Path, limit_bytes: int, room_bytes: int) -> None:
     taken = 0
     with into.open("xb") as file:
         async for piece in request.stream():
             taken += len(piece)
-            if taken > limit_bytes:
-                raise _too_large(limit_bytes)
+            _check_size(taken, limit_bytes, room_bytes)
             file.write(piece)
 
 
-def _too_large(limit_bytes: int) -> UploadTooLargeError:
-    most = size(limit_bytes)
-    return UploadTooLargeError(f"the file is larger than {most}; `unstarve serve --max-upload` takes more")
+def _announced(request: Request) -> int:
+    """The size that the request says it has; 0 where it does not say one."""
+    said = request.headers.get("content-length", "")
+    return int(said) if said.isascii() and said.isdigit() and len(said) < 20 else 0
+
+
+def _check_size(count: int, limit_bytes: int, room_bytes: int) -> None:
+    if count > limit_bytes:
+        most = size(limit_bytes)
+        raise UploadTooLargeError(f"the file is larger than {most}; `unstarve serve --max-upload` takes more")
+    if count > room_bytes:
+        raise _no_room()
+
+
+def _no_room() -> NoRoomError:
+    return NoRoomError("the disk is full; make room on the server and try again")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from unstarve.web.app import Limits, build_app
 from unstarve.web.desk import Desk
 from unstarve.web.folder import open_folder
 from unstarve.web.guard import Access
-from web_client import TestClient
+from web_client import TestClient, desk_of_threads
 
 LOCAL = Access("127.0.0.1", 5000)
 
@@ -31,8 +30,7 @@ def client_for(folder: Path) -> Iterator[Callable[..., TestClient]]:
     opened: list[TestClient] = []
 
     def make(access: Access = LOCAL, upload_bytes: int = 1_000_000, desk: Desk | None = None) -> TestClient:
-        desk = desk or Desk(1, lambda: ThreadPoolExecutor(2))
-        app = build_app(open_folder(folder), access, Limits(upload_bytes), desk)
+        app = build_app(open_folder(folder), access, Limits(upload_bytes), desk or desk_of_threads())
         client = TestClient(app, base_url="http://127.0.0.1:5000", follow_redirects=False)
         client.__enter__()
         opened.append(client)

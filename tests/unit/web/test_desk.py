@@ -1,4 +1,4 @@
-"""Jobs in processes: one that goes down takes nobody with it, and all end with the desk."""
+"""Jobs in processes: within limits, once for all who want the same, and none that nobody waits for."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from unstarve.errors import RunFileError, StoppedError
-from unstarve.web.desk import Desk
+from unstarve.errors import JobError, JobMemoryError, JobTimeoutError, ServerBusyError, StoppedError
+from unstarve.web.desk import LEAST_MEMORY_BYTES, Desk, JobLimits
 
 LONGEST_S = 60
 
@@ -20,37 +23,165 @@ def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def _begun(desk: Desk) -> list[psutil.Process]:
-    """The desk's processes, each known to be working."""
-    pids = {await desk.do(os.getpid)}
-    return [psutil.Process(pid) for pid in pids]
+def _take_memory(count: int) -> int:
+    return len(bytearray(count))
 
 
-def test_a_job_that_ends_its_process_is_refused_and_the_next_one_is_done() -> None:
-    async def work() -> int:
-        desk = Desk(1)
+def _never_end(told: Path) -> None:
+    """Say who we are, then go on and on."""
+    told.write_text(str(os.getpid()))
+    time.sleep(10 * LONGEST_S)
+
+
+def at_a_desk(work: Callable[[Desk], Awaitable[Any]], limits: JobLimits | None = None) -> Any:
+    """What comes of the work, at a desk with processes."""
+
+    async def run() -> Any:
+        desk = Desk(limits or JobLimits(background=1))
         try:
-            with pytest.raises(RunFileError, match="ended the process"):
-                await desk.do(_die)
-            return await desk.do(int, "7")
+            return await work(desk)
         finally:
             desk.close()
+
+    return asyncio.run(run())
+
+
+async def process_of(told: Path) -> psutil.Process:
+    """The process of `_never_end`, once it has begun."""
+    deadline = time.monotonic() + LONGEST_S
+    while not (told.exists() and told.read_text()):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+    return psutil.Process(int(told.read_text()))
+
+
+def is_gone(process: psutil.Process) -> bool:
+    return psutil.wait_procs([process], LONGEST_S)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("job", "args", "error", "said"),
+    [
+        (_die, (), JobError, "crashed"),
+        (_take_memory, (2 * LEAST_MEMORY_BYTES,), JobMemoryError, "more than 1.0 GB of memory"),
+        (int, ("x",), JobError, "cannot be analysed: ValueError"),
+    ],
+)
+def test_a_job_that_takes_too_much_or_breaks_is_refused_and_the_next_one_is_done(
+    job: Callable[..., Any], args: tuple[Any, ...], error: type[Exception], said: str
+) -> None:
+    async def work(desk: Desk) -> int:
+        with pytest.raises(error, match=said):
+            await desk.do(job, *args)
+        return await desk.do(int, "7")
+
+    assert at_a_desk(work, JobLimits(LONGEST_S, LEAST_MEMORY_BYTES, background=1)) == 7
+
+
+def test_a_job_that_takes_too_long_is_ended() -> None:
+    async def work(desk: Desk) -> None:
+        with pytest.raises(JobTimeoutError, match="longer than 1 s"):
+            await desk.do(time.sleep, 10 * LONGEST_S)
+
+    at_a_desk(work, JobLimits(1, background=1))
+
+
+def test_a_job_ends_when_the_last_of_those_who_want_it_leaves(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> psutil.Process:
+        one, other = (asyncio.ensure_future(desk.do(_never_end, tmp_path / "told")) for _ in range(2))
+        process = await process_of(tmp_path / "told")
+        one.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await one
+        assert process.is_running()
+        assert not other.done()
+        other.cancel()
+        assert await asyncio.to_thread(is_gone, process)
+        return process
+
+    at_a_desk(work)
+
+
+def test_the_same_job_is_done_once_for_all_who_want_it() -> None:
+    async def work(desk: Desk) -> set[int]:
+        return set(await asyncio.gather(*(desk.do(os.getpid) for _ in range(5))))
+
+    assert len(at_a_desk(work)) == 1
+
+
+def test_a_job_given_up_is_begun_anew_for_the_next_who_wants_it() -> None:
+    begun: list[int] = []
+
+    async def begin(job: Callable[..., Any], *args: Any) -> Any:
+        begun.append(1)
+        if len(begun) == 1:
+            await asyncio.Event().wait()
+        return job(*args)
+
+    async def work() -> int:
+        desk = Desk(JobLimits(background=1), begin)
+        first = asyncio.ensure_future(desk.do(int, "7"))
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.sleep(0)
+        return await desk.do(int, "7")
 
     assert asyncio.run(work()) == 7
 
 
-def test_closing_ends_jobs_that_would_go_on() -> None:
-    async def work() -> list[psutil.Process]:
-        desk = Desk(1)
-        processes = await _begun(desk)
-        endless = asyncio.ensure_future(desk.do(time.sleep, 10 * LONGEST_S))
-        await asyncio.sleep(0)  # let it be handed over
+def test_only_so_many_run_and_only_so_many_wait() -> None:
+    limits = JobLimits(background=1, waiting=2)
+    running, most = [0], [0]
+
+    async def work() -> list[Any]:
+        go = asyncio.Event()
+
+        async def begin(job: Callable[..., Any], *args: Any) -> Any:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+            await go.wait()
+            running[0] -= 1
+            return job(*args)
+
+        desk = Desk(limits, begin)
+        asked = [asyncio.ensure_future(desk.do(int, str(n))) for n in range(limits.at_once + 2)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        with pytest.raises(ServerBusyError):
+            await desk.do(int, "99")
+        go.set()
+        return await asyncio.gather(*asked)
+
+    assert asyncio.run(work()) == list(range(limits.at_once + 2))
+    assert most == [limits.at_once]
+
+
+def test_who_waits_too_long_for_a_turn_is_told_so() -> None:
+    async def never(job: Callable[..., Any], *args: Any) -> Any:
+        await asyncio.Event().wait()
+
+    async def work() -> None:
+        desk = Desk(JobLimits(0.05, background=1), never)
+        asked = [asyncio.ensure_future(desk.do(int, str(n))) for n in range(desk.limits.at_once)]
+        await asyncio.sleep(0)
+        with pytest.raises(ServerBusyError, match="busy"):
+            await desk.do(int, "99")
+        assert not any(one.done() for one in asked)
+        desk.close()
+        await asyncio.gather(*asked, return_exceptions=True)
+
+    asyncio.run(work())
+
+
+def test_closing_ends_jobs_that_would_go_on(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> psutil.Process:
+        endless = asyncio.ensure_future(desk.do(_never_end, tmp_path / "told"))
+        process = await process_of(tmp_path / "told")
         desk.close()
         with pytest.raises(StoppedError):
             await asyncio.wait_for(endless, LONGEST_S)
         with pytest.raises(StoppedError):
             await desk.do(int, "7")
-        return processes
+        return process
 
-    processes = asyncio.run(work())
-    assert psutil.wait_procs(processes, LONGEST_S)[1] == []
+    assert is_gone(at_a_desk(work))

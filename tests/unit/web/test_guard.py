@@ -99,6 +99,7 @@ def test_without_the_token_nothing_is_told(client_for: Callable[..., TestClient]
         assert answer.status_code == 401
         assert "secret" not in answer.text
         assert "set-cookie" not in answer.headers
+    assert client.get("/app.css").status_code == 200  # the page that says so is not to look broken
     assert client.delete("/api/runs/secret.unstarve").status_code == 401
     assert client.delete("/api/runs/secret.unstarve?token=right").status_code == 401
 
@@ -110,11 +111,32 @@ def test_the_token_is_asked_once_and_leaves_the_address(client_for: Callable[...
     assert first.headers["location"] == "/compare?a=1&b=2"
     cookie = first.headers["set-cookie"].lower()
     assert "httponly" in cookie
-    assert "samesite=lax" in cookie
+    assert "samesite=strict" in cookie
     assert client.get("/api/runs").status_code == 200
     client.cookies.clear()
     client.cookies.set(COOKIE, "wrong")
     assert client.get("/api/runs").status_code == 401
+
+
+LINK = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+
+
+def test_a_link_elsewhere_leads_on_from_a_page_of_ours_which_a_browser_sends_the_cookie_for(
+    client_for: Callable[..., TestClient],
+) -> None:
+    client = client_for(WIDE)
+    first = client.get("/run/a?token=right", headers=LINK)
+    assert first.status_code == 200
+    assert 'http-equiv="refresh" content="0; url=/run/a"' in first.text
+    assert "right" not in first.text
+    assert client.get("/run/a").status_code == 404  # the cookie is there
+    client.cookies.clear()
+    without = client.get('/run/a?x=">', headers=LINK)
+    assert without.status_code == 401
+    assert 'content="0; url=/run/a?x=%22%3E"' in without.text
+    again = client.get("/run/a", headers={**LINK, "sec-fetch-site": "same-origin"})
+    assert again.status_code == 401
+    assert "refresh" not in again.text
 
 
 def test_a_program_brings_the_token_in_a_header(client_for: Callable[..., TestClient]) -> None:

@@ -14,7 +14,7 @@ from clocked_runs import write_run
 from unstarve.record.launcher import discard, finish
 from unstarve.web import live
 from unstarve.web.folder import open_folder
-from web_client import TestClient
+from web_client import TestClient, desk_of_threads
 
 
 def told(stream: bytes) -> list[tuple[str, Any]]:
@@ -37,7 +37,7 @@ def test_a_run_is_told_while_it_is_recorded_and_then_its_end(
     entry = open_folder(folder).find("now.unstarve")
 
     async def watch() -> bytes:
-        views, heard = live.LiveViews(asyncio.Event()), b""
+        views, heard = live.LiveViews(asyncio.Event(), desk_of_threads()), b""
         async for event in views.events(entry):
             heard += event
             if heard.count(b"event: now") == 2:
@@ -58,7 +58,7 @@ def test_all_views_end_when_the_server_does(folder: Path) -> None:
 
     async def watch() -> list[bytes]:
         closing = asyncio.Event()
-        views, heard = live.LiveViews(closing), []
+        views, heard = live.LiveViews(closing, desk_of_threads()), []
         async for event in views.events(entry):  # would go on for as long as the run does
             heard.append(event)
             closing.set()
@@ -74,7 +74,7 @@ def test_more_views_than_there_is_room_for_are_told_so(folder: Path, monkeypatch
     entry = open_folder(folder).find("now.unstarve")
 
     async def watch() -> list[str]:
-        views = live.LiveViews(asyncio.Event())
+        views = live.LiveViews(asyncio.Event(), desk_of_threads())
         one = views.events(entry)
         names = [told(await first(one))[0][0], told(await first(views.events(entry)))[0][0]]
         await one.aclose()  # type: ignore[attr-defined]

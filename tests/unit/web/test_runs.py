@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -17,9 +18,9 @@ from unstarve.errors import NoSuchRunError
 from unstarve.record import format as f
 from unstarve.record.launcher import discard, parts_folder
 from unstarve.record.writer import meta_chunk
-from unstarve.web.desk import Desk
+from unstarve.web.desk import Desk, JobLimits
 from unstarve.web.folder import open_folder
-from web_client import LONGEST_S, TestClient, listed
+from web_client import LONGEST_S, TestClient, in_thread, listed
 
 HOSTILE = '<img src=x onerror="broken()">&amp;\u2028.unstarve'
 
@@ -119,9 +120,12 @@ def test_a_report_and_a_comparison_lead_back_and_may_run_only_their_own_script(
 
 def test_the_list_answers_at_once_and_fills_in(client_for: Callable[..., TestClient], folder: Path) -> None:
     go = threading.Event()
-    pool = ThreadPoolExecutor(3)
-    blocked = [pool.submit(go.wait, 60) for _ in range(3)]
-    client = client_for(desk=Desk(2, lambda: pool))
+
+    async def do_when_told(job: Callable[..., Any], *args: Any) -> Any:
+        assert await asyncio.to_thread(go.wait, LONGEST_S)
+        return await in_thread(job, *args)
+
+    client = client_for(desk=Desk(JobLimits(background=2), do_when_told))
     for number in range(200):
         (folder / f"{number}.unstarve").write_bytes(b"x")
     write_run(folder / "good.unstarve")
@@ -129,7 +133,6 @@ def test_the_list_answers_at_once_and_fills_in(client_for: Callable[..., TestCli
     assert len(runs) == 201
     assert all(run["summary"] is None and run["stale"] for run in runs)
     go.set()
-    assert all(done.result() for done in blocked)
     assert listed(client)["good.unstarve"]["summary"]["state"] == "starved"
 
 
@@ -138,12 +141,11 @@ def test_a_run_is_worked_out_once_and_again_when_it_has_changed(
 ) -> None:
     done: list[str] = []
 
-    class Counting(ThreadPoolExecutor):
-        def submit(self, fn, /, *args, **kwargs):  # type: ignore[no-untyped-def]
-            done.append(args[0].name)
-            return super().submit(fn, *args, **kwargs)
+    async def do_and_count(job: Callable[..., Any], path: Path) -> Any:
+        done.append(path.name)
+        return await in_thread(job, path)
 
-    client = client_for(desk=Desk(1, lambda: Counting(1)))
+    client = client_for(desk=Desk(JobLimits(background=1), do_and_count))
     path = write_run(folder / "a.unstarve")
     assert listed(client)["a.unstarve"]["summary"]["state"] == "starved"
     listed(client)

@@ -10,11 +10,12 @@ import pytest
 
 from unstarve.cli import main
 from unstarve.errors import UsageError
+from unstarve.web.guard import Access
 from unstarve.web.server import Wishes, serve
 
 
-def never(address: str) -> None:
-    raise AssertionError(f"it serves at {address}")
+def never(access: Access) -> None:
+    raise AssertionError(f"it serves at {access}")
 
 
 def test_a_port_that_is_taken_is_said_in_one_sentence(
@@ -48,3 +49,21 @@ def test_without_the_extra_its_name_is_said(
         main(["serve", str(tmp_path)])
     assert left.value.code == 2
     assert "pip install 'unstarve[web]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "token", ["short", "with space in it now", "semi;colon;semi;colon", "é" * 20, "a" * 201]
+)
+def test_a_token_that_can_be_guessed_or_not_be_sent_is_refused(tmp_path: Path, token: str) -> None:
+    with pytest.raises(UsageError, match="16 to 200 letters"):
+        serve(Wishes(tmp_path, port=0, token=token), never)
+
+
+def test_no_token_only_where_nobody_else_reaches_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["--host", "0.0.0.0"], ["--token", "a" * 20]):
+        with pytest.raises(SystemExit) as left:
+            main(["serve", str(tmp_path), "--port", "0", "--no-token", *words])
+        assert left.value.code == 2
+        assert "--no-token" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from clocked_runs import write_run
 from unstarve.record import format as f
 from unstarve.record.launcher import parts_folder
 from unstarve.record.writer import meta_chunk
+from unstarve.web import upload
 from web_client import TestClient, listed
 
 
@@ -89,5 +91,15 @@ def test_a_folder_that_cannot_be_written_is_said(
 
     monkeypatch.setattr(Path, "open", full)
     answer = client.put("/api/runs?name=a.unstarve", content=run)
-    assert answer.status_code == 422
+    assert answer.status_code == 507
     assert "the disk is full" in answer.json()["error"]
+
+
+def test_more_than_the_disk_has_room_for_is_refused(
+    client: TestClient, folder: Path, run: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload, "RESERVE_BYTES", shutil.disk_usage(folder).total)
+    answer = client.put("/api/runs?name=a.unstarve", content=run)
+    assert answer.status_code == 507
+    assert "the disk is full" in answer.json()["error"]
+    assert names(folder) == []
