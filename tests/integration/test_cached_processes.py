@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +14,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from sample_datasets import Counted, Logged, collect_no_garbage, with_memory
+from cached_ranks import Rank, ranks_in, reads, wait_for
+from sample_datasets import Counted, collect_no_garbage, with_memory
 from unstarve import CachedDataset
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share memory on Linux")
@@ -68,71 +65,10 @@ def test_workers_share_one_copy(method: str, kind: str) -> None:
 # Ranks: processes that know nothing of each other but their environment.
 
 
-def run_rank(wire: Connection, rank: int, log: Path, count: int, seconds: float, arguments: Any) -> None:
-    os.environ |= {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": str(log)}
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    cached = CachedDataset(Logged(log, count, seconds), **arguments)
-    wire.send("cached")
-    while True:
-        command = wire.recv()
-        if command == "inode":
-            wire.send(os.fstat(cached._held._store.region.fd).st_ino)  # type: ignore[union-attr] # a dataset's
-        elif command == "right":
-            samples = [cached[index] for index in range(count)]
-            wire.send(all(int(x[0]) == int(x[-1]) == y == i for i, (x, y) in enumerate(samples)))
-        else:
-            return
-
-
-class Rank:
-    """A rank of a training."""
-
-    def __init__(self, *arguments: Any) -> None:
-        context = multiprocessing.get_context("fork")
-        self._wire, theirs = context.Pipe()
-        self.process = context.Process(target=run_rank, args=(theirs, *arguments))
-        self.process.start()
-        theirs.close()
-
-    def ask(self, command: str) -> Any:
-        self._wire.send(command)
-        return self.answer()
-
-    def answer(self) -> Any:
-        assert self._wire.poll(180), "no answer"
-        return self._wire.recv()
-
-    def end(self) -> int | None:
-        if self.process.is_alive():
-            self._wire.send("end")
-        self.process.join(180)
-        return self.process.exitcode
-
-
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Rank]]:
-    ranks: list[Rank] = []
-
-    def start(rank: int, count: int = 40, seconds: float = 0.0, **arguments: Any) -> Rank:
-        ranks.append(Rank(rank, tmp_path / "log", count, seconds, arguments))
-        return ranks[-1]
-
-    yield start
-    for rank in ranks:
-        rank.process.kill()
-        rank.process.join()
-
-
-def reads(folder: Path) -> Counter[int]:
-    log = folder / "log"
-    return Counter(int(line) for line in log.read_text().split()) if log.exists() else Counter()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + 180
-    while not condition():
-        assert time.monotonic() < end_s, "waited in vain"
-        time.sleep(0.005)
+    with ranks_in(tmp_path) as start:
+        yield start
 
 
 @pytest.mark.parametrize("arguments", [{}, {"fill": "lazy"}, {"budget": 0, "over_budget": "disk"}], ids=str)

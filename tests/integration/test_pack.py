@@ -182,7 +182,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "a pattern that fits nothing": (["*.jpeg", "a"], "there are no files in *.jpeg"),
     "an empty folder": (["empty", "a"], "there are no files in empty"),
     "no destination": (["arrays"], "unstarve pack SRC DST"),
-    "a folder for a file": (["arrays", "empty"], "empty is a folder"),
+    "a folder for a file": (["arrays", "empty"], "cannot write empty: it is a folder"),
     "no such folder": (["arrays", "no/a"], "there is no folder"),
     "a module that is not there": (
         ["mydata:make", "a"],
@@ -248,7 +248,7 @@ def test_a_bad_file_is_named_and_nothing_before_it_is_lost(pack: Pack, tmp_path:
     bad.unlink()
     pack("arrays", "without")
     bad.write_bytes(b"")
-    done = pack("arrays", "skipped", "--skip-bad", "--json")
+    done = pack("arrays", "skipped", "--skip-bad", "--json", "-")
     assert "left out: sample 50 (050.npy)" in done.err
     assert json.loads(done.out)["left_out"] == ["050.npy"]
     skipped = PackedDataset(tmp_path / "skipped")
@@ -286,7 +286,7 @@ def test_verify_tells_the_damaged_samples(pack: Pack, tmp_path: Path) -> None:
     done = pack("--verify", "a")
     assert done.code == 1
     assert done.out.splitlines()[0] == "sample 7 (007.npy) is damaged: its checksum is wrong"
-    found = json.loads(pack("--verify", "a", "--json").out)
+    found = json.loads(pack("--verify", "a", "--json", "-").out)
     assert found["damaged"] == [{"sample": 7, "name": "007.npy"}]
     (tmp_path / "a").write_bytes(data[:-100])
     assert "truncated" in one_sentence(pack("--verify", "a"))
@@ -371,7 +371,7 @@ def test_a_killed_and_then_interrupted_attempt_goes_on_where_it_was(
     assert not (tmp_path / "a").exists()
 
     (tmp_path / "go 280").touch()
-    done = pack("data.py:Slow", "a", "--json")
+    done = pack("data.py:Slow", "a", "--json", "-")
     assert json.loads(done.out)["resumed_from"] == noted
     assert (tmp_path / "a").read_bytes() == (tmp_path / "expected").read_bytes()
     assert not (tmp_path / "a.partial").exists()

@@ -6,7 +6,6 @@ understand it says, and whoever asked loads that file with the library that wrot
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from unstarve.errors import DataFileError
 from unstarve.fixes.reading import Names
+from unstarve.fixes.regular_files import open_error
 from unstarve.fixes.twins import formats as twin
 from unstarve.native import native
 
@@ -30,7 +30,7 @@ class Answer:
     found: int
     """LAYOUT, or UNSUPPORTED: for another library; DAMAGED: for none; NO_FILE: cannot be opened."""
     error: int
-    """errno, with NO_FILE."""
+    """errno or NOT_REGULAR, with NO_FILE."""
     text: str
     """The structure, as native/formats.h describes it, or the reason why there is none."""
     columns: list[int]
@@ -70,5 +70,5 @@ def find_layouts(
 def error_of(answer: Answer, path: str) -> Exception:
     """Return the exception for a file in which nothing was found."""
     if answer.found == NO_FILE:
-        return OSError(answer.error, os.strerror(answer.error), path)
+        return open_error(answer.error, path)
     return DataFileError(f"{path} cannot be loaded: {answer.text}; write it anew or leave it out")

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-import psutil
+from unstarve.fixes.regular_files import open_regular
 
 _CACHESTAT = 451  # the same number on every architecture
 
@@ -32,7 +32,7 @@ def residency(file: str | Path | int, offset: int = 0, length: int = 0) -> float
         return None
     if isinstance(file, int):
         return _residency(file, offset, length)
-    fd = os.open(file, os.O_RDONLY)
+    fd = open_regular(file)
     try:
         return _residency(fd, offset, length)
     finally:
@@ -57,20 +57,10 @@ def _residency(fd: int, offset: int, length: int) -> float | None:
 
 def evict(path: str | Path) -> None:
     """Drop a file from the page cache, after writing out what is not on storage yet. Linux alone obeys."""
-    fd = os.open(path, os.O_RDONLY)
+    fd = open_regular(path)
     try:
         os.fsync(fd)
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(fd)
-
-
-def room_bytes() -> int:
-    """Return how many bytes of files could be held in memory now: what is free or free to be dropped."""
-    room = psutil.virtual_memory().available
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-    except OSError:  # no cgroup of the second version
-        return room
-    return min(room, int(limit)) if limit.isdigit() else room

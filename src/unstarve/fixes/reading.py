@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstarve.errors import DataFileError
+from unstarve.fixes.regular_files import open_error
 from unstarve.fixes.twins import reader as twin
 from unstarve.native import native
 
@@ -141,7 +142,9 @@ def read_into(
 
 def error_of(failure: Failure, path: str, length: int) -> Exception:
     """Return the exception for a failed read: the operating system's own, or one that names the file."""
-    if failure.trouble in (OPEN, READ):
+    if failure.trouble == OPEN:
+        return open_error(failure.error, path)
+    if failure.trouble == READ:
         return OSError(failure.error, os.strerror(failure.error), path)
     if failure.trouble == ENDED:
         return DataFileError(

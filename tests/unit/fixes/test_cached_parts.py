@@ -7,7 +7,6 @@ import os
 import random
 import threading
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
 
 from unstarve import CachedDataset
 from unstarve.errors import UsageError
-from unstarve.fixes.cached import budget as budget_module
-from unstarve.fixes.cached.budget import available_bytes, budget_of, parse_bytes
+from unstarve.fixes.cached.budget import budget_of, parse_bytes
 from unstarve.fixes.cached.layout import layout_of
 from unstarve.fixes.cached.region import anonymous
 from unstarve.fixes.cached.store import MISSING, ODD, ROW, Store, plan, write_header
@@ -53,41 +51,6 @@ def test_the_default_budget_is_a_share_of_what_is_free() -> None:
     free_bytes = psutil.virtual_memory().available
     assert 0 < budget_of(None).size_bytes < free_bytes
     assert "50%" in budget_of(None).reason
-
-
-@pytest.mark.parametrize(
-    ("line", "folder", "files"),
-    [
-        ("0::/job", "unified/job", {"memory.max": "3000000", "memory.current": "2500000"}),
-        ("0::/", "unified", {"memory.max": "3000000", "memory.current": "2500000"}),
-        (
-            "4:memory:/a/b",
-            "memory/a",
-            {"memory.limit_in_bytes": "3000000", "memory.usage_in_bytes": "2500000"},
-        ),
-    ],
-)
-def test_a_container_has_less(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, folder: str, files: dict[str, str]
-) -> None:
-    place = tmp_path / folder
-    place.mkdir(parents=True)
-    for name, text in files.items():
-        (place / name).write_text(text + "\n")
-    (place / "memory.stat").write_text("anon 5\ninactive_file 100000\n")
-    (tmp_path / "cgroup").write_text(f"1:cpu:/x\n{line}\n")
-    real = budget_module.Path
-
-    def moved(*parts: Any) -> Path:
-        names = {
-            "/proc/self/cgroup": "cgroup",
-            "/sys/fs/cgroup": "unified",
-            "/sys/fs/cgroup/memory": "memory",
-        }
-        return tmp_path / names[str(parts[0])] if str(parts[0]) in names else real(*parts)
-
-    monkeypatch.setattr(budget_module, "Path", moved)
-    assert available_bytes() == 600_000
 
 
 # Randomness

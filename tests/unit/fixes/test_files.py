@@ -179,6 +179,8 @@ def test_paths_may_be_a_list_a_pattern_or_a_folder(tmp_path: Path, monkeypatch: 
         ({"dtype": torch.uint8}, UsageError),
         ({"shape": (3,)}, UsageError),
         ({"dtype": torch.uint8, "shape": (-3,)}, UsageError),
+        ({"dtype": torch.uint8, "shape": (10**18, 10**18)}, UsageError),
+        ({"dtype": torch.uint8, "shape": (0, 10**18, 10**18)}, UsageError),
         ({"direct": "maybe"}, UsageError),
         ({"depth": 0}, UsageError),
         ({"threads": -1}, UsageError),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -95,3 +96,58 @@ def test_files_one_may_not_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(PermissionError) as caught:
         TensorFileDataset(paths).read_batch([0, 1])
     assert caught.value.filename == paths[1]
+
+
+def make_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(path))
+
+
+def make_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+IRREGULAR = {"a FIFO": make_fifo, "a socket": make_socket, "a character device": make_device}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")
+@pytest.mark.parametrize("known", [False, True], ids=["at first sight", "after it was read"])
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("kind", IRREGULAR)
+def test_what_is_no_regular_file_is_named_and_not_waited_for(
+    kind: str, direct: bool, known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the name of a socket must be short
+    paths = [Path(f"{i}{suffix}") for i, suffix in enumerate((".npy", ".npy", ".pt", ".safetensors"))]
+    for path in paths[:2]:
+        np.save(path, np.ones(4))
+    if not known:
+        paths[1].unlink()
+        IRREGULAR[kind](paths[1])
+    for path in paths[2:]:
+        IRREGULAR[kind](path)
+    dataset = TensorFileDataset(paths, direct=direct)
+    if known:
+        assert len(dataset.read_batch([0, 1])) == 2
+        paths[1].unlink()
+        IRREGULAR[kind](paths[1])
+    for at in (1, 2, 3):
+        with pytest.raises(DataFileError, match=f"{paths[at]} is {kind}, not a regular file"):
+            dataset.read_batch([0, at])
+        with pytest.raises(DataFileError, match=f"{paths[at]} is {kind}, not a regular file"):
+            dataset[at]
+    assert len(dataset.read_batch([0])) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")
+def test_a_raw_file_is_a_regular_one(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "raw.bin")
+    dataset = TensorFileDataset([tmp_path / "raw.bin"], dtype=torch.uint8, shape=(4,), direct="auto")
+    with pytest.raises(DataFileError, match=r"raw\.bin is a FIFO, not a regular file"):
+        dataset[0]
+    with pytest.raises(DataFileError, match=r"raw\.bin is a FIFO, not a regular file"):
+        TensorFileDataset([tmp_path / "raw.bin"], dtype=torch.uint8, shape=(4,), direct=True)[0]

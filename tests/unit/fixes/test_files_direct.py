@@ -48,7 +48,7 @@ def test_auto_goes_past_the_cache_for_what_is_not_in_it_and_would_not_fit(
     room_bytes: int, share: float | None, direct: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset = TensorFileDataset(save_numbered(tmp_path), direct="auto")
-    monkeypatch.setattr(tensors, "room_bytes", lambda: room_bytes)
+    monkeypatch.setattr(tensors, "available_bytes", lambda: room_bytes)
     monkeypatch.setattr(tensors, "residency", lambda path: share)
     assert dataset.read_batch(range(10))[:, 0, 0].tolist() == list(range(10))
     outcome = dataset._files.last

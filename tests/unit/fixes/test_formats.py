@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import pickle
 import random
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 
+from hostile_files import archive, npy, safetensors, tensor
 from tensor_files import LEFT_TO_TORCH, PLAIN, same, write_safetensors
 from unstarve.errors import DataFileError
 from unstarve.fixes import formats
@@ -169,6 +171,35 @@ def test_a_tensor_larger_than_its_storage_is_damage(tmp_path: Path) -> None:
         grown = content.replace(b"K\x02\x85q\x06K\x01\x85q\x07", sizes + b"q\x06" + strides + b"tq\x07")
         assert grown != content
         assert with_pickle(tmp_path / "large.pt", grown).found == DAMAGED
+
+
+TOO_LARGE = [(0, 10**18 - 1, 10**18 - 1), (2**31, 0, 2**32), (2**40, 2**40), (2**62,)]
+
+
+@pytest.mark.parametrize("shape", TOO_LARGE)
+def test_no_tensor_is_larger_than_a_file_not_even_an_empty_one(
+    shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    header = {"a": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}}
+    contents = {
+        ".pt": archive(b"\x80\x02" + tensor(shape) + b"."),
+        ".npy": npy(str(shape)),
+        ".safetensors": safetensors(json.dumps(header).encode()),
+    }
+    for suffix, content in contents.items():
+        path = tmp_path / f"large{suffix}"
+        path.write_bytes(content)
+        (answer,) = look(path)
+        assert (answer.found, answer.text) == (DAMAGED, "a tensor is larger than any file")
+    with pytest.raises(ValueError, match="too big"):  # numpy agrees
+        np.empty(shape, np.float32)
+
+
+def test_empty_tensors_of_large_sizes_that_torch_makes_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "empty.npy"
+    path.write_bytes(npy("(0, 1000000000000000, 3)"))
+    (answer,) = look(path)
+    assert sample_in(path, answer).shape == (0, 10**15, 3)
 
 
 NUMPY_TYPES = [

@@ -194,14 +194,22 @@ def test_a_cold_file_is_read_into_the_page_cache_if_it_fits(cold: Path) -> None:
     assert resident(cold) > 0.9
 
 
-def test_what_is_warm_stays_so_until_half_of_it_is_gone(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    access = PackedDataset(large)._access
-    ways = []
-    for share in (0.9, 0.96, 0.9, 0.6, 0.4, 0.9, None, 1.0):
-        monkeypatch.setattr(access_module, "residency", lambda fd, share=share: share)
-        access._probe_at = 0.0
-        ways.append(access.way())
-    assert ways == ["pread", "view", "view", "view", "pread", "pread", "pread", "view"]
+def test_rows_are_given_of_a_warm_file_that_is_small(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rows_at(dataset: PackedDataset, share: float | None) -> Any:
+        monkeypatch.setattr(access_module, "residency", lambda fd: share)
+        dataset._access._probe_at = 0.0
+        return dataset.rows()
+
+    dataset = PackedDataset(large)
+    assert [rows_at(dataset, share) for share in (0.9, None)] == [None, None]
+    rows = rows_at(dataset, 0.96)
+    assert same(rows, default_collate(LARGE))
+    assert rows_at(dataset, 0.1)[0].data_ptr() == rows[0].data_ptr()  # read once, and kept
+    for limit in ({"_WHOLE_BYTES": 1 << 20}, {"available_bytes": lambda: 1 << 20}):
+        with monkeypatch.context() as patch:
+            for name, value in limit.items():
+                patch.setattr(access_module, name, value)
+            assert rows_at(PackedDataset(large), 1.0) is None
 
 
 def test_a_file_that_memory_cannot_hold_is_read_directly(
@@ -209,7 +217,7 @@ def test_a_file_that_memory_cannot_hold_is_read_directly(
 ) -> None:
     opened(large, "direct")
     monkeypatch.setattr(access_module, "residency", lambda fd: 0.1)
-    monkeypatch.setattr(access_module, "_available_bytes", lambda: 1_000_000)
+    monkeypatch.setattr(access_module, "available_bytes", lambda: 1_000_000)
     dataset = PackedDataset(large)
     assert dataset._access.way() == "direct"
     assert same(dataset.read_batch([3, 1]), default_collate([LARGE[3], LARGE[1]]))

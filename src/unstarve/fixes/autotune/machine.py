@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from unstarve.cores import share_of_cores
+from unstarve.machine import share_of_cores
 
 MOST_WORKERS = 16
 """Tried at most, unless there are more cores: beyond, memory and start-up cost more than is gained."""

@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import torch
 
-from unstarve.fixes.cached.budget import available_bytes
+from unstarve.machine import available_bytes
 from unstarve.model import LoaderSettings
 
 _SHARE = 0.8

@@ -10,5 +10,6 @@
 `filling`    samples from the dataset into the store, by several processes at once; `progress` tells how far
 `homes`      where a store lives: in memory within the `budget`, or in the cache folder (`disk`)
 `ranks`      how the processes of one training come to share a store; `key` says whose are the same
+`patience`   how long to wait for another process that may have stopped
 `pinning`    page-locked memory
 """

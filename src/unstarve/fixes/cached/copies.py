@@ -62,7 +62,7 @@ class Copies:
             return self.source[index]
         if store.states[index] == MISSING:
             sample = self.source[index]
-            if self._keep(index, sample) == NO_ROOM:
+            if self._keep(index, sample) not in (ROW, ODD):
                 return sample
         return self.source[index] if store.states[index] == NO_ROOM else store.get(index)
 

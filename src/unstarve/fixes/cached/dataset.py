@@ -44,7 +44,8 @@ class CachedDataset(Dataset[Any]):
     fits, the rest being read each time, or with "disk" kept in a file in `cache_dir` (default:
     $UNSTARVE_CACHE, else `~/.cache/unstarve`) that the next run finds again; `budget=0` with "disk" is a file
     in any case. The file is for this dataset alone, told by its code, parameters, length and a few samples;
-    where the data behind them may change, give a `key` that changes with it.
+    where the data behind them may change, give a `key` that changes with it. In a
+    folder that others can write to, the file is in a subfolder ``user-UID``, since only your own are read.
 
     `pin` puts the cache and the batches made in the training process in page-locked memory, for fast copies
     to a GPU. `ds[10:20]` is a `Subset`. `source` is what was cached.

@@ -4,7 +4,8 @@
     NAME-KEY.partial   being filled; continued by the next run where the machine was not restarted since
     NAME-KEY.lock      held by whoever fills, gone when nobody does
 
-A finished file appears by being renamed, after all of it is on the disk.
+A finished file appears by being renamed, after all of it is on the disk. Parts of these files are pickled, so
+only files of this user are opened, and never through a link.
 """
 
 from __future__ import annotations
@@ -15,8 +16,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from unstarve.fixes.cached.region import Region, open_file, sized
 from unstarve.fixes.cached.store import Plan, Store, boot_id, read_header, write_header
+from unstarve.fixes.private_files import (
+    NotOursError,
+    make_private,
+    open_private,
+    open_private_folder,
+    others_can_write,
+)
 
 try:
     import fcntl
@@ -60,11 +70,22 @@ def cache_folder(wish: str | Path | None) -> Path:
     return folder
 
 
+def own_folder(folder: Path) -> Path:
+    """Return the folder itself, or this user's folder in one that others can write to.
+
+    Raises NotOursError where somebody else has taken it.
+    """
+    if others_can_write(folder):
+        folder = folder / f"user-{os.geteuid()}"
+        os.close(open_private_folder(folder))
+    return folder
+
+
 def open_finished(place: Place, samples: int) -> Store | None:
     """Return the finished store, or None where there is none that can be used."""
-    with suppress(FileNotFoundError, ValueError):  # ValueError: empty
+    with suppress(FileNotFoundError, NotOursError, ValueError):  # ValueError: empty
         region = open_file(place.finished)
-        header = read_header(region) if _is_ours(region) else None
+        header = read_header(region)
         if header is not None:
             store = Store(region, header[0])
             if store.plan.samples == samples and store.is_complete():
@@ -105,7 +126,7 @@ class Claim:
         self._release()
 
 
-def try_begin(place: Place, plan: Plan, *, lazy: bool) -> tuple[Region, Claim] | None:
+def try_begin(place: Place, plan: Plan, *, lazy: bool) -> tuple[Store, Claim] | None:
     """Start to fill, or go on with what a killed process has left; None while somebody else is filling.
 
     Raises OSError where the disk is full.
@@ -116,54 +137,63 @@ def try_begin(place: Place, plan: Plan, *, lazy: bool) -> tuple[Region, Claim] |
     claim = Claim(place, lock_fd)
     os.truncate(lock_fd, 0)
     os.write(lock_fd, _LAZILY if lazy else b"")
-    region = _continued(place, plan)
-    if region is None:
+    store = _continued(place, plan)
+    if store is None:
         try:
-            region = _begun(place, plan)
+            store = _begun(place, plan)
         except BaseException:  # also Ctrl-C: others wait for the claim
             claim.discard()
             raise
-    return region, claim
+    return store, claim
 
 
 def is_filled_lazily(place: Place) -> bool:
     """Whether the one who fills does so as samples are asked for, so that there is no end to wait for."""
     try:
-        return place.lock.read_bytes() == _LAZILY
+        fd = open_private(place.lock, os.O_RDONLY)
     except FileNotFoundError:
         return False
+    try:
+        return os.read(fd, len(_LAZILY) + 1) == _LAZILY
+    finally:
+        os.close(fd)
 
 
-def _begun(place: Place, plan: Plan) -> Region:
-    flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0)
-    region = sized(os.open(place.partial, flags, 0o600), plan.size, on_disk=True)
+def filled_samples(place: Place) -> int:
+    """Return how many samples the one who fills has filled so far."""
+    with suppress(OSError, ValueError):  # ValueError: empty
+        region = Region(open_private(place.partial, os.O_RDONLY), writable=False, on_disk=True)
+        header = read_header(region)
+        if header is not None:
+            return int(np.count_nonzero(Store(region, header[0]).states))
+    return 0
+
+
+def _begun(place: Place, plan: Plan) -> Store:
+    region = sized(make_private(place.partial), plan.size, on_disk=True)
     region.reserve(0, plan.arena_at)
     write_header(region, plan)
-    return region
+    return Store(region, plan)
 
 
-def _continued(place: Place, plan: Plan) -> Region | None:
+def _continued(place: Place, plan: Plan) -> Store | None:
     """Map what is there, if every sample that says it is there must be: the machine has not stopped since."""
     try:
-        region = Region(os.open(place.partial, os.O_RDWR | getattr(os, "O_CLOEXEC", 0)), on_disk=True)
-    except (FileNotFoundError, ValueError):  # ValueError: empty
+        region = Region(open_private(place.partial, os.O_RDWR), on_disk=True)
+    except (FileNotFoundError, NotOursError, ValueError):  # ValueError: empty
         return None
-    header = read_header(region) if _is_ours(region) else None
+    header = read_header(region)
     if header is None:
         return None
     found, boot = header
     same = (found.layout, found.samples, found.held) == (plan.layout, plan.samples, plan.held)
-    return region if same and boot == boot_id() and region.size == found.size else None
-
-
-def _is_ours(region: Region) -> bool:
-    return not hasattr(os, "getuid") or os.fstat(region.fd).st_uid == os.getuid()
+    return Store(region, found) if same and boot == boot_id() and region.size == found.size else None
 
 
 def _try_lock(path: Path) -> int | None:
     """Lock a file, and make sure that the name still means the file that was locked."""
     while True:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+        fd = open_private(path, os.O_RDWR, create=True)
         try:
             if fcntl is not None:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -177,7 +207,7 @@ def _try_lock(path: Path) -> int | None:
 
 def _names(path: Path, fd: int) -> bool:
     try:
-        return os.path.samestat(path.stat(), os.fstat(fd))
+        return os.path.samestat(path.lstat(), os.fstat(fd))
     except FileNotFoundError:
         return False
 

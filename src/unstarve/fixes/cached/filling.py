@@ -1,11 +1,14 @@
 """Samples from the dataset into the store, by one process or by all ranks of a machine at once.
 
 Samples are filled in chunks; who fills one holds its lock. The others pass by and come back at the end: if a
-process has died with a chunk in its hands, the lock is free and the chunk is filled by who comes back.
+process has died with a chunk in its hands, the lock is free and the chunk is filled by who comes back. If it
+was stopped, its chunk is filled without the lock after a while.
 """
 
 from __future__ import annotations
 
+import time
+import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -13,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from unstarve.errors import CacheError
+from unstarve.fixes.cached import patience
 from unstarve.fixes.cached.layout import Layout
-from unstarve.fixes.cached.locks import lock, try_lock, unlock
+from unstarve.fixes.cached.locks import try_lock, unlock
+from unstarve.fixes.cached.patience import Patience
 from unstarve.fixes.cached.progress import Progress
 from unstarve.fixes.cached.store import MISSING, NO_ROOM, Store
 
@@ -39,10 +44,10 @@ def fill(
     progress = Progress("caching samples", held, show=show)
     fd = store.region.fd
     try:
-        for take in (try_lock, _wait_for):
+        for take in (_try_chunk, _wait_for_chunk):
             for chunk in order:
                 span = range(chunk * chunk_samples, min((chunk + 1) * chunk_samples, held))
-                if store.states[span.start : span.stop].all() or not take(fd, _CHUNK_LOCKS + chunk):
+                if store.states[span.start : span.stop].all() or not take(store, span, _CHUNK_LOCKS + chunk):
                     continue
                 try:
                     if not _fill_chunk(store, source, span, stop_when_full, progress):
@@ -54,8 +59,21 @@ def fill(
     return not (store.states == NO_ROOM).any()
 
 
-def _wait_for(fd: int, at: int) -> bool:
-    lock(fd, at)
+def _try_chunk(store: Store, span: range, at: int) -> bool:
+    return try_lock(store.region.fd, at)
+
+
+def _wait_for_chunk(store: Store, span: range, at: int) -> bool:
+    """Wait until the chunk is ours, or whoever has it gets on no more: then its samples are read here too."""
+    waiting = Patience(patience.STALLED_S)
+    while not try_lock(store.region.fd, at):
+        if waiting.is_over(int(np.count_nonzero(store.states[span.start : span.stop]))):
+            warnings.warn(
+                "another process has stopped while it filled the cache: its samples are read here too",
+                stacklevel=6,
+            )
+            break
+        time.sleep(patience.POLL_S)
     return True
 
 

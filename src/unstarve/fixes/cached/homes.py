@@ -5,17 +5,21 @@ from __future__ import annotations
 import errno
 import shutil
 import time
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from unstarve.errors import CacheError, CacheTooLargeError
-from unstarve.fixes.cached import disk, ranks
+from unstarve.fixes.cached import disk, patience, ranks
 from unstarve.fixes.cached.budget import Budget
 from unstarve.fixes.cached.layout import Layout
+from unstarve.fixes.cached.patience import Patience
 from unstarve.fixes.cached.region import Region, anonymous, unlinked
 from unstarve.fixes.cached.store import Plan, Store, plan, read_header, write_header
+from unstarve.fixes.private_files import NotOursError
 from unstarve.words import size as in_words
 
 OverBudget = Literal["error", "partial", "disk"]
@@ -100,19 +104,39 @@ def find_home(needs: Needs, wishes: Wishes, key: Callable[[], str]) -> Home:
         return made[0].store.region
 
     region = ranks.shared(key(), make)
-    home = made[0] if made else Home(_store(region), _place(wishes, key) if region.on_disk else None)
+    home = made[0] if made else _joined(region, needs, wishes, key)
+    if home is None:
+        return _make(needs, wishes, key)
     home.is_shared = True
     return home
+
+
+def _joined(region: Region | None, needs: Needs, wishes: Wishes, key: Callable[[], str]) -> Home | None:
+    """Return the home that another rank has made; None where it is of no use."""
+    if region is None:
+        return None
+    header = read_header(region)
+    if header is None or header[0].samples != needs.samples:
+        ranks.warn_apart("what another rank shares is not the cache of this dataset and this version")
+        return None
+    place = None
+    if region.on_disk:
+        with suppress(OSError):  # then the other rank has no place either
+            place = _place(wishes, key)
+    return Home(Store(region, header[0]), place)
 
 
 def find_home_on_disk(needs: Needs, wishes: Wishes, key: Callable[[], str]) -> Home:
     """Find or make the store for a dataset in a file. Raises CacheError where that cannot be."""
     rows_bytes = plan(needs.layout, needs.samples, needs.samples, 0).arena_at
     try:
-        place = _place(wishes, key)
-        free_bytes = shutil.disk_usage(place.folder).free
+        folder = disk.cache_folder(wishes.cache_dir)
+        free_bytes = shutil.disk_usage(folder).free
         planned = plan(needs.layout, needs.samples, needs.samples, max(0, free_bytes - rows_bytes))
-        return _claimed(place, planned, lazy=wishes.lazy)
+        try:
+            return _claimed(_place(wishes, key), planned, lazy=wishes.lazy)
+        except NotOursError as error:
+            return _temporary(folder, planned, str(error))
     except OSError as error:
         what = (
             f"caching {needs.samples:,} samples in a file, about {in_words(needs.size_bytes(needs.samples))}"
@@ -123,7 +147,7 @@ def find_home_on_disk(needs: Needs, wishes: Wishes, key: Callable[[], str]) -> H
 
 
 def _place(wishes: Wishes, key: Callable[[], str]) -> disk.Place:
-    return disk.Place(disk.cache_folder(wishes.cache_dir), key())
+    return disk.Place(disk.own_folder(disk.cache_folder(wishes.cache_dir)), key())
 
 
 def _make(needs: Needs, wishes: Wishes, key: Callable[[], str]) -> Home:
@@ -152,27 +176,29 @@ def too_large(samples: int, needed_bytes: float, budget: Budget) -> CacheTooLarg
 
 def _claimed(place: disk.Place, planned: Plan, *, lazy: bool) -> Home:
     """Take the finished file, or the right to make it; wait for somebody who is at it, where that ends."""
+    waiting = Patience(patience.STALLED_S)
     while True:
         finished = disk.open_finished(place, planned.samples)
         if finished is not None:
             return Home(finished, place)
         begun = disk.try_begin(place, planned, lazy=lazy)
         if begun is not None:
-            region, claim = begun
-            return Home(_store(region), place, claim)
+            store, claim = begun
+            return Home(store, place, claim)
         if lazy or disk.is_filled_lazily(place):
             return Home(_new_store(unlinked(place.folder, planned.size), planned))
+        if waiting.is_over(disk.filled_samples(place)):
+            return _temporary(place.folder, planned, f"the process that fills {place.partial} has stopped")
         time.sleep(_WAIT_S)
+
+
+def _temporary(folder: Path, planned: Plan, why: str) -> Home:
+    """Make a file that has no name, and that the next run will not find."""
+    warnings.warn(f"the cache is a temporary file, of use to this run only: {why}", stacklevel=7)
+    return Home(_new_store(unlinked(folder, planned.size), planned))
 
 
 def _new_store(region: Region, planned: Plan) -> Store:
     region.reserve(0, planned.arena_at)
     write_header(region, planned)
     return Store(region, planned)
-
-
-def _store(region: Region) -> Store:
-    header = read_header(region)
-    if header is None:
-        raise CacheError("the ranks of this training have different versions of unstarve: install one")
-    return Store(region, header[0])

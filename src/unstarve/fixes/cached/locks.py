@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import os
 import threading
+import time
+
+from unstarve.fixes.cached import patience
+from unstarve.fixes.cached.patience import Patience
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment] # where the module is missing
+
+_POLL_S = 0.0005  # as long as it takes to write a large sample
 
 _threads = threading.Lock()
 _fence = threading.Lock()
@@ -29,19 +35,27 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
 
 
-class Lock:
-    """The lock `at` among all threads and processes that have the file, for use with `with`."""
+class HeldTooLongError(Exception):
+    """Another process keeps a lock that it should have for a moment only: it was stopped."""
 
-    __slots__ = ("_at", "_fd")
+
+class Lock:
+    """The lock `at` among all threads and processes that have the file, for use with `with`.
+
+    Raises HeldTooLongError where it cannot be had; from then on at once, until it can be had again.
+    """
+
+    __slots__ = ("_at", "_fd", "_in_vain")
 
     def __init__(self, fd: int, at: int) -> None:
         self._fd = fd
         self._at = at
+        self._in_vain = False
 
     def __enter__(self) -> None:
         _threads.acquire()
         try:
-            lock(self._fd, self._at)
+            self._take()
         except BaseException:  # also Ctrl-C: or all threads would wait for ever
             _threads.release()
             raise
@@ -50,11 +64,15 @@ class Lock:
         unlock(self._fd, self._at)
         _threads.release()
 
-
-def lock(fd: int, at: int) -> None:
-    """Wait until this process has the lock; threads of one process do not exclude each other."""
-    if fcntl is not None:
-        fcntl.lockf(fd, fcntl.LOCK_EX, 1, at)
+    def _take(self) -> None:
+        """Wait for other processes; threads of one process do not exclude each other here."""
+        waiting = None if self._in_vain else Patience(patience.STALLED_S)
+        while not try_lock(self._fd, self._at):
+            if waiting is None or waiting.is_over():
+                self._in_vain = True
+                raise HeldTooLongError
+            time.sleep(_POLL_S)
+        self._in_vain = False
 
 
 def try_lock(fd: int, at: int) -> bool:

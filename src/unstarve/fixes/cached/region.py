@@ -19,6 +19,8 @@ from typing import Any
 
 import torch
 
+from unstarve.fixes.private_files import open_private
+
 # How multiprocessing hands a descriptor to a child; Windows has none, there children get the bytes.
 _for_child: Callable[[int], Any] | None = getattr(reduction, "DupFd", None)
 _RESERVE_STEP_BYTES = 16 << 20
@@ -107,10 +109,8 @@ def unlinked(folder: Path, size: int) -> Region:
 
 
 def open_file(path: Path) -> Region:
-    """Map a file that is complete and will not change. Raises FileNotFoundError where there is none."""
-    return Region(
-        os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)), path=path, writable=False, on_disk=True
-    )
+    """Map a file that is complete and will not change. Raises OSError where there is none of this user's."""
+    return Region(open_private(path, os.O_RDONLY), path=path, writable=False, on_disk=True)
 
 
 def _unlinked_file(folder: Path | None) -> int:

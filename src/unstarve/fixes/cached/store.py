@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from unstarve.fixes.cached import blobs
 from unstarve.fixes.cached.layout import Layout
 from unstarve.fixes.cached.leaves import RAW, Raw, writer
-from unstarve.fixes.cached.locks import Lock, fence
+from unstarve.fixes.cached.locks import HeldTooLongError, Lock, fence
 from unstarve.fixes.cached.region import Region
 from unstarve.fixes.cached.rows import Rows
 from unstarve.fixes.cached.tree import builder
@@ -120,6 +120,8 @@ def read_header(region: Region) -> tuple[Plan, bytes] | None:
         layout = pickle.loads(region.read(_HEADER.size, layout_bytes))
     except Exception:  # cut short, or of classes that are no more: pickle raises what it likes
         return None
+    if not isinstance(layout, Layout) or held > samples:
+        return None
     planned = plan(layout, samples, held, arena_bytes, layout_bytes)
     return (planned, boot) if region.size >= planned.arena_at + used else None
 
@@ -190,7 +192,10 @@ class Store:
         return self._blob(index)  # type: ignore[no-any-return] # written by `put`
 
     def put(self, index: int, sample: Any) -> int:
-        """Copy a sample in, unless it is there already, and return its state."""
+        """Copy a sample in, unless it is there already, and return its state.
+
+        It stays MISSING where another process was stopped while it wrote, and nobody else can.
+        """
         if self.states[index] != MISSING:
             return int(self.states[index])
         values = self.layout.values(sample)
@@ -199,17 +204,22 @@ class Store:
             state = ODD
         else:
             blob, state = self._dumped(values), ROW
-        with self._writing:
-            if self.states[index] != MISSING:  # somebody was faster
-                return int(self.states[index])
-            if blob and not self._write_blob(index, blob):
-                state = NO_ROOM
-            elif values is not None:
-                for at, write in zip(self.layout.in_rows, self._writers, strict=True):
-                    write(index, values[at])
-            fence()
-            self.states[index] = state
-        return state
+        try:
+            with self._writing:
+                if self.states[index] == MISSING:  # nobody was faster
+                    self._write(index, values, blob, state)
+        except HeldTooLongError:
+            pass
+        return int(self.states[index])
+
+    def _write(self, index: int, values: list[Any] | None, blob: bytes | memoryview, state: int) -> None:
+        if blob and not self._write_blob(index, blob):
+            state = NO_ROOM
+        elif values is not None:
+            for at, write in zip(self.layout.in_rows, self._writers, strict=True):
+                write(index, values[at])
+        fence()
+        self.states[index] = state
 
     def _dumped(self, values: list[Any]) -> bytes | memoryview:
         apart = self.layout.in_blobs

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-ENGINES = ("views", "gather", "threads", "ring", "stock")  # fastest first
+from unstarve.model.engines import ENGINES
 
 
 @dataclass(frozen=True)

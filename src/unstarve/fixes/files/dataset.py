@@ -10,10 +10,12 @@ file is found once; from then on they are read straight into the batch.
 from __future__ import annotations
 
 import copy
+import math
 import operator
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Literal, SupportsIndex
 
 import numpy as np
@@ -21,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, default_collate
 
-from unstarve.errors import UsageError
+from unstarve.errors import DataFileError, UsageError
 from unstarve.fixes.batched import Batched
 from unstarve.fixes.buffers import empty_batch
 from unstarve.fixes.files.labels import Labels
@@ -31,6 +33,8 @@ from unstarve.fixes.files.table import LayoutTable
 from unstarve.fixes.files.tensors import How, TensorFiles
 from unstarve.fixes.formats import format_of
 from unstarve.fixes.reading import Names
+from unstarve.fixes.regular_files import open_regular
+from unstarve.fixes.twins.source import MAX_TENSOR_BYTES
 
 
 class TensorFileDataset(Dataset[Any]):
@@ -170,6 +174,8 @@ def _given_structure(dtype: torch.dtype | None, shape: Sequence[int] | None) -> 
     sizes = tuple(operator.index(size) for size in shape)
     if any(size < 0 for size in sizes):
         raise UsageError(f"shape must hold sizes of 0 or more, not {sizes}")
+    if math.prod(filter(None, sizes)) * dtype.itemsize > MAX_TENSOR_BYTES:
+        raise UsageError(f"shape must describe a tensor that a file can hold, not {sizes}")
     return tensor_structure(dtype, sizes)
 
 
@@ -193,9 +199,11 @@ def _formats_of(files: Sequence[str], given: Structure | None) -> NDArray[np.uin
 
 
 def _warn_where_refused(path: str) -> None:
+    if not Path(path).is_file():
+        return  # said when it is read
     try:
-        os.close(os.open(path, os.O_RDONLY | getattr(os, "O_DIRECT", -1)))
-    except (OSError, OverflowError):
+        os.close(open_regular(path, getattr(os, "O_DIRECT", -1)))
+    except (OSError, DataFileError, OverflowError):
         warnings.warn(
             f"the file system of {path} has no direct reads: files are read through the page cache",
             RuntimeWarning,

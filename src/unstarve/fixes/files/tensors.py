@@ -19,8 +19,9 @@ from unstarve.fixes.files.depth import trials_of
 from unstarve.fixes.files.structure import Structure, number, numbers
 from unstarve.fixes.files.table import COLUMNS, MTIME, SIZE, Entry, LayoutTable, Rows
 from unstarve.fixes.files.whole import load_whole
-from unstarve.fixes.page_cache import residency, room_bytes
+from unstarve.fixes.page_cache import residency
 from unstarve.fixes.reading import Failure, Outcome, Plan, blank_plan, read_plan
+from unstarve.machine import available_bytes
 
 Allocate: TypeAlias = Callable[[Sequence[int], torch.dtype], torch.Tensor]
 
@@ -172,7 +173,7 @@ class TensorFiles:
         if self._how.direct != "auto":
             return self._how.direct
         if self._fits is None:
-            self._fits = self.table.size_bytes() < _FITS * room_bytes()
+            self._fits = self.table.size_bytes() < _FITS * available_bytes()
         if self._fits:
             return False
         shares = [residency(self.table.path(int(index))) for index in files[:: -(-len(files) // _PROBED)]]

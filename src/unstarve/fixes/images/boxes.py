@@ -10,20 +10,12 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import torch
 
-from unstarve.fixes.images.codec import Box
+from unstarve.fixes.images.codec import Box, Cut, Resized
 
 _ATTEMPTS = 10
-
-
-class Cut(NamedTuple):
-    """What is taken out of a picture: None for all of it."""
-
-    box: Box | None
-    is_flipped: bool
 
 
 @dataclass(frozen=True)
@@ -51,13 +43,23 @@ def draw_cuts(
     `generator` is None for torch's own. Without `boxes` all of a picture is taken.
     """
     if boxes is None and not flip:
-        return [Cut(None, False) for _ in sizes]
+        return [Cut() for _ in sizes]
     draw = _Draw(generator)
     cuts = []
     for height, width in sizes:
         box = None if boxes is None else draw.box(height, width, boxes)
         cuts.append(Cut(box, bool(flip) and draw.uniform(0.0, 1.0) < flip))
     return cuts
+
+
+def middle_of(size: tuple[int, int], shorter: int, height: int, width: int) -> Resized:
+    """Return what torchvision's `Resize(shorter)` and `CenterCrop((height, width))` take of a picture."""
+    tall, wide = size
+    if tall <= wide:
+        resized = shorter, int(shorter * wide / tall)
+    else:
+        resized = int(shorter * tall / wide), shorter
+    return Resized(*resized, round((resized[0] - height) / 2), round((resized[1] - width) / 2))
 
 
 class _Draw:

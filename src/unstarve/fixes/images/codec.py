@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,24 +24,37 @@ from numpy.typing import NDArray
 from unstarve.errors import ImageError, UsageError
 from unstarve.fixes.images import pillow
 from unstarve.fixes.images.finish import CHANNELS, Finish
-from unstarve.fixes.images.orientation import as_stored
-from unstarve.fixes.images.pillow import Box
+from unstarve.fixes.images.pillow import NO_MEMORY, Box, Resized
 from unstarve.native import native
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Box", "Finish", "cut", "decode_cuts", "decode_whole", "measure"]
+__all__ = ["Box", "Cut", "Finish", "Resized", "cut", "decode_cuts", "decode_whole", "measure"]
+
+
+class Cut(NamedTuple):
+    """What is taken out of a picture: a box of it, None for all of it.
+
+    The batch has all of the box, resized, or where `resized` says so a part of that.
+    """
+
+    box: Box | None = None
+    is_flipped: bool = False
+    resized: Resized | None = None
+
+
+_NO_BOX = (0, 0, 0, 0)
+_NOT_RESIZED = (0, 0, 0, 0)
 
 
 def measure(pictures: Sequence[Buffer], *, upright: bool = True) -> list[tuple[int, int] | ImageError]:
     """Return height and width of each picture, or what is wrong with it; only headers are read.
 
-    Of pictures that say how they were held (EXIF) those of the upright one, unless `upright` is False.
+    Of pictures that say how they were held (EXIF, XMP) those of the upright one, unless `upright` is False.
     """
     compiled = _compiled()
-    pictures = _meant(pictures, upright)
-    found = [None] * len(pictures) if compiled is None else compiled.measure_pictures(list(pictures))
+    found = [None] * len(pictures) if compiled is None else compiled.measure_pictures(list(pictures), upright)
     return [
         _measured_by_pillow(picture, upright)
         if size is None
@@ -54,29 +67,26 @@ def measure(pictures: Sequence[Buffer], *, upright: bool = True) -> list[tuple[i
 
 def decode_cuts(
     pictures: Sequence[Buffer],
-    boxes: Sequence[Box | None],
-    flips: Sequence[bool],
+    cuts: Sequence[Cut],
     out: torch.Tensor,
     finish: Finish,
     *,
     threads: int,
     upright: bool = True,
 ) -> list[ImageError | None]:
-    """Fill out[i] with a box of picture i, resized as Pillow does (antialiased bilinear), flipped, finished.
+    """Fill out[i] with a cut of picture i, resized as Pillow does (antialiased bilinear), flipped, finished.
 
-    A box of None is the whole picture; boxes are in pixels of the upright picture, or, if that is not what
-    is wanted, of the stored one. `out` is [n, 3, h, w] on the CPU, uint8,
-    float32, float16 or bfloat16, contiguous or channels_last. `threads` is the most threads to use; they need
-    no GIL. Returns what is wrong with each picture, None where it was decoded; after a failure out[i] is
-    undefined, and the other pictures are all there.
+    Boxes are in pixels of the upright picture, or, if that is not what is wanted, of the stored one. `out` is
+    [n, 3, h, w] on the CPU, uint8, float32, float16 or bfloat16, contiguous or channels_last. `threads` is
+    the most threads to use; they need no GIL. Returns what is wrong with each picture, None where it was
+    decoded; after a failure out[i] is undefined, and the other pictures are all there.
     """
-    _check(len(pictures), boxes, flips, out, threads)
-    pictures = _meant(pictures, upright)
+    _check(len(pictures), cuts, out, threads)
     errors: list[ImageError | None] = [None] * len(pictures)
     for_pillow: Sequence[int] = range(len(pictures))
     if (compiled := _compiled()) is not None:
         failures, for_pillow = compiled.decode_cuts(
-            list(pictures), _cuts(boxes, flips), _described(out, finish), threads
+            list(pictures), _rows(cuts), _described(out, finish), threads, upright
         )
         for at, trouble in failures:
             errors[at] = ImageError(trouble)
@@ -86,7 +96,7 @@ def decode_cuts(
 
     def cut_by_pillow(at: int) -> None:
         try:
-            pillow.cut(pillow.decode(pictures[at], upright=upright), boxes[at], flips[at], out[at], table)
+            pillow.decode_cut(pictures[at], *cuts[at], out[at], table, upright=upright)
         except ImageError as error:
             errors[at] = error
 
@@ -97,45 +107,45 @@ def decode_cuts(
 def decode_whole(picture: Buffer, *, upright: bool = True) -> torch.Tensor:
     """Return the picture's bytes, uint8 [h, w, 3]. Raises ImageError where there are none."""
     compiled = _compiled()
-    (picture,) = _meant([picture], upright)
-    size = None if compiled is None else compiled.measure_pictures([picture])[0]
+    size = None if compiled is None else compiled.measure_pictures([picture], upright)[0]
     if compiled is None or size is None:
-        return pillow.pixels_of(pillow.decode(picture, upright=upright))
+        return pillow.decode(picture, upright=upright)
     if isinstance(size, str):
         raise ImageError(size)
-    pixels = torch.empty((*size, CHANNELS), dtype=torch.uint8)
-    trouble = compiled.decode_whole([picture], *size, (pixels.data_ptr(), pixels.nbytes))
+    try:
+        pixels = torch.empty((*size, CHANNELS), dtype=torch.uint8)
+    except RuntimeError as error:  # torch's word for memory that is not there
+        raise ImageError(NO_MEMORY) from error
+    trouble = compiled.decode_whole([picture], *size, (pixels.data_ptr(), pixels.nbytes), upright)
     if trouble is not None:
         raise ImageError(trouble)
     return pixels
 
 
 def cut(
-    wholes: Sequence[torch.Tensor],
-    boxes: Sequence[Box | None],
-    flips: Sequence[bool],
-    out: torch.Tensor,
-    finish: Finish,
-    *,
-    threads: int,
-) -> None:
-    """Do what `decode_cuts` does, from decoded pixels: contiguous uint8 [h, w, 3] on the CPU.
-
-    Raises ImageError for a box that is not within its picture, before anything is written.
-    """
-    _check(len(wholes), boxes, flips, out, threads)
-    for whole, box in zip(wholes, boxes, strict=True):
-        _check_whole(whole, box)
+    wholes: Sequence[torch.Tensor], cuts: Sequence[Cut], out: torch.Tensor, finish: Finish, *, threads: int
+) -> list[ImageError | None]:
+    """Do what `decode_cuts` does, from decoded pixels: contiguous uint8 [h, w, 3] on the CPU."""
+    _check(len(wholes), cuts, out, threads)
+    for whole in wholes:
+        _check_whole(whole)
+    errors: list[ImageError | None] = [None] * len(wholes)
     if (compiled := native()) is not None:
         memory = [((whole.data_ptr(), whole.nbytes), *whole.shape[:2]) for whole in wholes]
-        compiled.cut_pixels(memory, _cuts(boxes, flips), _described(out, finish), threads)
-        return
+        failures, _ = compiled.cut_pixels(memory, _rows(cuts), _described(out, finish), threads)
+        for at, trouble in failures:
+            errors[at] = ImageError(trouble)
+        return errors
     table = finish.table(out.dtype)
 
     def cut_by_pillow(at: int) -> None:
-        pillow.cut(pillow.image_of(wholes[at]), boxes[at], flips[at], out[at], table)
+        try:
+            pillow.cut(wholes[at], *cuts[at], out[at], table)
+        except ImageError as error:
+            errors[at] = error
 
     _each(range(len(wholes)), cut_by_pillow, threads)
+    return errors
 
 
 def _compiled() -> ModuleType | None:
@@ -144,17 +154,13 @@ def _compiled() -> ModuleType | None:
     return compiled if hasattr(compiled, "decode_cuts") else None
 
 
-def _meant(pictures: Sequence[Buffer], upright: bool) -> Sequence[Buffer]:
-    return pictures if upright else [as_stored(bytes(picture)) for picture in pictures]
-
-
-def _cuts(boxes: Sequence[Box | None], flips: Sequence[bool]) -> NDArray[np.int64]:
-    """Return a row for each picture: whole, top, left, height, width, flip."""
+def _rows(cuts: Sequence[Cut]) -> NDArray[np.int64]:
+    """Return a row for each cut: whole, top, left, height, width, flip, and four numbers of `resized`."""
     rows = [
-        (1, 0, 0, 0, 0, flip) if box is None else (0, *box, flip)
-        for box, flip in zip(boxes, flips, strict=True)
+        (box is None, *(box or _NO_BOX), is_flipped, *(resized or _NOT_RESIZED))
+        for box, is_flipped, resized in cuts
     ]
-    return np.array(rows, np.int64).reshape(-1, 6)
+    return np.array(rows, np.int64).reshape(-1, 10)
 
 
 def _described(out: torch.Tensor, finish: Finish) -> tuple[Any, ...]:
@@ -183,11 +189,9 @@ def _each(places: Sequence[int], work: Callable[[int], None], threads: int) -> N
         list(pool.map(work, places))
 
 
-def _check(
-    count: int, boxes: Sequence[Box | None], flips: Sequence[bool], out: torch.Tensor, threads: int
-) -> None:
-    if not len(boxes) == len(flips) == count:
-        raise UsageError(f"{count} pictures need as many boxes and flips, not {len(boxes)} and {len(flips)}")
+def _check(count: int, cuts: Sequence[Cut], out: torch.Tensor, threads: int) -> None:
+    if len(cuts) != count:
+        raise UsageError(f"{count} pictures need as many cuts, not {len(cuts)}")
     if threads < 1:
         raise UsageError(f"at least one thread has to decode, not {threads}")
     if out.dim() != 4 or tuple(out.shape[:2]) != (count, CHANNELS) or 0 in out.shape[2:]:
@@ -198,10 +202,8 @@ def _check(
         raise UsageError("out must be contiguous or channels_last")
 
 
-def _check_whole(whole: torch.Tensor, box: Box | None) -> None:
+def _check_whole(whole: torch.Tensor) -> None:
     if whole.dtype != torch.uint8 or whole.dim() != 3 or whole.shape[2] != CHANNELS or not whole.is_cpu:
         raise UsageError(f"pixels must be uint8 [h, w, 3] on the CPU, not {whole.dtype} {list(whole.shape)}")
     if not whole.is_contiguous():
         raise UsageError("pixels must be contiguous")
-    if box is not None:
-        pillow.check_box(box, *whole.shape[:2])

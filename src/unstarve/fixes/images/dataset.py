@@ -48,8 +48,8 @@ class ImageFolderDataset(Dataset[Any]):
     `size` is a number of pixels, or (height, width). Resizing is bilinear with antialiasing, as torchvision
     does it with PIL. `dtype` is torch.uint8 (bytes), or float32, float16 or bfloat16: 0–1, or normalized by
     `mean` and `std`. `memory_format=torch.channels_last` is how batches lie in memory. Pictures that
-    say how they were held (EXIF) are turned upright, which torchvision does not do: `exif=False` leaves them
-    as they are stored.
+    say how they were held (EXIF, XMP) are turned upright, which torchvision does not do: `exif=False` leaves
+    them as they are stored.
 
     `cache` keeps decoded pixels from their first use on: in "ram", one copy for all workers and ranks of the
     machine, within `budget`; or on "disk", in a file that the next run finds again. `budget`, `over_budget`,
@@ -216,10 +216,8 @@ class ImageFolderDataset(Dataset[Any]):
         return self._recipe.empty(len(good)).copy_(made.batch[good]), [positions[at] for at in good]
 
     def _picture(self, position: int) -> Picture:
-        if self._kept is None:
-            return read_bytes(self._path(position))
         try:
-            return self._kept.get(position)
+            return read_bytes(self._path(position)) if self._kept is None else self._kept.get(position)
         except ImageError as error:
             return error
 

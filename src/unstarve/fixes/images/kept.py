@@ -25,6 +25,8 @@ from unstarve.fixes.images.reading import read_bytes
 from unstarve.fixes.reading import Names
 
 _PROBES = 16
+_PROBED_BYTES = 64 << 20
+"""The most that is decoded only to look at it: of large pictures, fewer are."""
 _LAYOUT = Layout(Node(tuple, None, (0, 1, 2)), (describe(0), describe(0), RAW), batchable=False)
 """Of a kept picture: height, width, pixels."""
 
@@ -45,8 +47,18 @@ class Decoded:
 
     def decode(self, index: int) -> torch.Tensor:
         """Return pixels, uint8 [h, w, 3]. Raises ImageError."""
-        file = read_bytes(self._names.at(int(self._names.starts[index])))
-        return codec.decode_whole(file, upright=self._upright)
+        return codec.decode_whole(self._file(index), upright=self._upright)
+
+    def decoded_bytes(self, index: int) -> int:
+        """Return what the pixels will take, going by the header: 0 where that cannot be read."""
+        try:
+            (size,) = codec.measure([self._file(index)], upright=self._upright)
+        except ImageError:
+            return 0
+        return 0 if isinstance(size, ImageError) else 3 * size[0] * size[1]
+
+    def _file(self, index: int) -> bytes:
+        return read_bytes(self._names.at(int(self._names.starts[index])))
 
 
 class KeptPixels:
@@ -90,8 +102,14 @@ def wishes_of(
 
 
 def _probe(decoded: Decoded, count: int) -> Probe:
-    """Decode a few pictures: they tell what all will take."""
+    """Look at a few pictures: they tell what all will take."""
     places = np.unique(np.linspace(0, count - 1, min(_PROBES, count)).astype(int)).tolist()
-    found: dict[int, Any] = {index: decoded[index] for index in places}
-    sizes = [len(raw.data) for height, _, raw in found.values() if height]
-    return Probe(found, _LAYOUT, sum(sizes) / max(1, len(sizes)), drew=False)
+    sizes = {index: decoded.decoded_bytes(index) for index in places}
+    found: dict[int, Any] = {}
+    room = _PROBED_BYTES
+    for index, size in sizes.items():
+        if size <= room:
+            room -= size
+            found[index] = decoded[index]
+    known = [size for size in sizes.values() if size]
+    return Probe(found, _LAYOUT, sum(known) / max(1, len(known)), drew=False)

@@ -6,9 +6,7 @@ needs no GIL and is shared out to threads.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -16,7 +14,8 @@ import torch
 
 from unstarve.errors import ImageError
 from unstarve.fixes.images import codec
-from unstarve.fixes.images.boxes import Cut, draw_cuts
+from unstarve.fixes.images.boxes import draw_cuts, middle_of
+from unstarve.fixes.images.codec import Cut
 from unstarve.fixes.images.recipe import Recipe
 from unstarve.fixes.streams import generator_here, threads_here
 
@@ -24,8 +23,7 @@ Picture: TypeAlias = bytes | torch.Tensor | ImageError
 """The bytes of a file, or pixels (uint8 [h, w, 3]), or what was wrong with it."""
 
 _NOTHING = torch.zeros(1, 1, 3, dtype=torch.uint8)
-_MOST_TOGETHER = 16
-"""Pictures that are resized side by side before their middle is cut out: what is cut away takes memory."""
+_NO_CUT = Cut()
 
 
 @dataclass(frozen=True)
@@ -50,12 +48,10 @@ def _make(pictures: Sequence[Picture], recipe: Recipe, batch: torch.Tensor) -> M
     sizes = _sizes(pictures, recipe)
     good = [size for size in sizes if not isinstance(size, ImageError)]
     drawn = iter(draw_cuts(good, recipe.boxes, recipe.flip, generator_here()))
-    cuts = [Cut(None, False) if isinstance(size, ImageError) else next(drawn) for size in sizes]
+    cuts = [_NO_CUT if isinstance(size, ImageError) else _cut_of(size, next(drawn), recipe) for size in sizes]
     errors = [size if isinstance(size, ImageError) else None for size in sizes]
-    if recipe.resized is None:
-        found = _cut_into(batch, pictures, cuts, recipe, threads_here())
-    else:
-        found = _middles_into(batch, pictures, sizes, cuts, recipe, recipe.resized)
+    measured = [error or picture for error, picture in zip(errors, pictures, strict=True)]
+    found = _cut_into(batch, measured, cuts, recipe)
     return Made(batch, [first or second for first, second in zip(errors, found, strict=True)])
 
 
@@ -69,66 +65,18 @@ def _size(picture: torch.Tensor | ImageError) -> tuple[int, int] | ImageError:
     return (picture.shape[0], picture.shape[1]) if isinstance(picture, torch.Tensor) else picture
 
 
+def _cut_of(size: tuple[int, int], drawn: Cut, recipe: Recipe) -> Cut:
+    if recipe.resized is None:
+        return drawn
+    return drawn._replace(resized=middle_of(size, recipe.resized, recipe.height, recipe.width))
+
+
 def _cut_into(
-    out: torch.Tensor, pictures: Sequence[Picture], cuts: Sequence[Cut], recipe: Recipe, threads: int
+    out: torch.Tensor, pictures: Sequence[Picture], cuts: Sequence[Cut], recipe: Recipe
 ) -> Sequence[ImageError | None]:
-    boxes, flips = [cut.box for cut in cuts], [cut.is_flipped for cut in cuts]
+    threads = threads_here()
     if any(isinstance(picture, torch.Tensor) for picture in pictures):
         wholes = [picture if isinstance(picture, torch.Tensor) else _NOTHING for picture in pictures]
-        codec.cut(wholes, boxes, flips, out, recipe.finish, threads=threads)
-        return [None] * len(pictures)
+        return codec.cut(wholes, cuts, out, recipe.finish, threads=threads)
     encoded = [picture if isinstance(picture, bytes) else b"" for picture in pictures]
-    return codec.decode_cuts(
-        encoded, boxes, flips, out, recipe.finish, threads=threads, upright=recipe.upright
-    )
-
-
-def _middles_into(
-    out: torch.Tensor,
-    pictures: Sequence[Picture],
-    sizes: Sequence[tuple[int, int] | ImageError],
-    cuts: Sequence[Cut],
-    recipe: Recipe,
-    resized: int,
-) -> list[ImageError | None]:
-    """Resize whole pictures and cut out their middle, as torchvision's `Resize` and `CenterCrop` do.
-
-    Those that come to one size go through the codec together.
-    """
-    alike: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
-    for at, size in enumerate(sizes):
-        if not isinstance(size, ImageError):
-            alike[_resized_size(size, resized)].append(at)
-    groups = [
-        (size, places[first : first + _MOST_TOGETHER])
-        for size, places in alike.items()
-        for first in range(0, len(places), _MOST_TOGETHER)
-    ]
-    errors: list[ImageError | None] = [None] * len(pictures)
-
-    def work(group: tuple[tuple[int, int], list[int]]) -> None:
-        (height, width), places = group
-        whole = torch.empty((len(places), 3, height, width), dtype=recipe.dtype)
-        some = [pictures[at] for at in places]
-        found = _cut_into(whole, some, [cuts[at] for at in places], recipe, 1)
-        top, left = round((height - recipe.height) / 2), round((width - recipe.width) / 2)
-        for at, error, picture in zip(places, found, whole, strict=True):
-            errors[at] = error
-            begin = width - recipe.width - left if cuts[at].is_flipped else left
-            out[at] = picture[:, top : top + recipe.height, begin : begin + recipe.width]
-
-    threads = min(threads_here(), len(groups))
-    if threads < 2:
-        for group in groups:
-            work(group)
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(work, groups))
-    return errors
-
-
-def _resized_size(size: tuple[int, int], shorter: int) -> tuple[int, int]:
-    height, width = size
-    if height <= width:
-        return shorter, int(shorter * width / height)
-    return int(shorter * height / width), shorter
+    return codec.decode_cuts(encoded, cuts, out, recipe.finish, threads=threads, upright=recipe.upright)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.utils.data import get_worker_info
 
-from unstarve.errors import UsageError
-from unstarve.fixes.images.making import Made, make_batch, make_one
+from unstarve.errors import ImageError, UsageError
+from unstarve.fixes.images.making import Made, Picture, make_batch, make_one
 from unstarve.fixes.images.reading import named, read_bytes
 from unstarve.fixes.images.recipe import RATIO, SCALE, Crop, recipe_of
 from unstarve.fixes.images.sample import PictureTensor
@@ -77,9 +77,12 @@ def _whole(made: Made, pictures: Sequence[Any]) -> torch.Tensor:
     return made.batch
 
 
-def _bytes_of(picture: Any) -> bytes:
+def _bytes_of(picture: Any) -> Picture:
     if isinstance(picture, str | os.PathLike):
-        return read_bytes(picture)
+        try:
+            return read_bytes(picture)
+        except ImageError as error:
+            return error
     if isinstance(picture, bytes | bytearray | memoryview):
         return bytes(picture)
     raise UsageError(

@@ -1,19 +1,19 @@
 """How the bytes of a packed file reach memory, and which way is right now.
 
-view    from the file's map: right while the page cache holds it, since it only copies
 pread   many reads at once, which leave the bytes in the page cache for the next epoch
 direct  many reads at once past the page cache: right for files that memory cannot hold
+view    from the file's map, for who asks for it: nobody may cut the file short meanwhile
+
+Columns of short rows, and a small file that is in the page cache, are read once and kept in our own memory.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 
 from unstarve.errors import DataFileError, UsageError
@@ -23,19 +23,23 @@ from unstarve.fixes.packed.index import Column, read_exactly
 from unstarve.fixes.packed.warming import Warming
 from unstarve.fixes.page_cache import residency
 from unstarve.fixes.reading import FD, LENGTH, OFFSET, OUT, TO, blank_plan, read_plan
+from unstarve.fixes.recycling import fresh_memory
+from unstarve.machine import available_bytes
 
 READS = ("auto", "view", "pread", "direct")
 
 _WARM = 0.95
-"""Share of the file in the page cache from which on a view is the fastest way."""
-_STILL_WARM = 0.5
-"""Share down to which it stays: an engine that was promised rows in memory finds them a moment later."""
+"""Share of the file in the page cache from which on reading it whole is worth it."""
 _FITS = 0.5
 """Share of the available memory that a file may take up in the page cache."""
 _PROBE_S = 1.0
 _PROBE_SHARE = 0.01
 """Of the time that looking may take: the kernel counts a large file page by page."""
-_KEPT_BYTES = 256 << 20
+_KEPT_BYTES = 64 << 20
+"""Of a column of short rows that each process has in its memory."""
+_WHOLE_BYTES = 512 << 20
+_WHOLE_SHARE = 0.125
+"""Of a file, and of the available memory, that the process which makes the batches has in its memory."""
 _PIECE_BYTES = 1 << 20
 """One long read is several of these, so that they are on their way together."""
 
@@ -56,20 +60,47 @@ class Access:
         self.read = read
         self._chosen = "pread" if read == "auto" else read
         self._probe_at = 0.0
+        self._is_warm = False
+        self._columns: dict[int, Memory] = {}
         self.warming = Warming(file) if read == "auto" else None
         """Who knows a better order to bring the file into memory may take it away."""
-        if read == "view":
-            file.read_around(True)
         for column in file.index.columns:
             if self.is_kept(column):
                 file.expect(column.offset, column.row_bytes * file.index.rows)
 
     def is_kept(self, column: Column) -> bool:
-        """Whether a column is left to the page cache, however others are read: a label is no read alone."""
+        """Whether a column is kept in memory, however others are read: a label is no read alone."""
         return column.row_bytes < BLOCK_BYTES and column.row_bytes * self.file.index.rows <= _KEPT_BYTES
 
+    def kept(self, number: int) -> Memory | None:
+        """A column in memory of our own, as rows of bytes; None where it has not been read."""
+        return self._columns.get(number)
+
+    def keep(self, number: int) -> Memory:
+        """Read a column into memory of our own, if it is not there. Threads may both read it, and agree."""
+        found = self._columns.get(number)
+        if found is None:
+            column, rows = self.file.index.columns[number], self.file.index.rows
+            size_bytes = column.row_bytes * rows
+            memory = fresh_memory(size_bytes)
+            offsets, sizes, to = np.array([[column.offset], [size_bytes], [0]], np.int64)
+            self.fetch(offsets, sizes, memory, to, "pread")
+            found = self._columns[number] = memory.reshape(rows, column.row_bytes)
+        return found
+
+    def keep_all(self) -> list[Memory] | None:
+        """All columns in memory of our own; None where "auto" finds them too large, or not in memory now."""
+        columns = range(len(self.file.index.columns))
+        if not all(number in self._columns for number in columns):
+            most_bytes = min(_WHOLE_BYTES, _WHOLE_SHARE * available_bytes())
+            if self.read != "auto" or self.file.index.footer.index_offset > most_bytes:
+                return None
+            if self.way() == "direct" or not self._is_warm:
+                return None
+        return [self.keep(number) for number in columns]
+
     def way(self) -> str:
-        """One of view, pread, direct; "auto" looks again every second."""
+        """One of view, pread, direct; "auto" looks again every second, and takes pread or direct."""
         now = time.monotonic()
         if self.read == "auto" and now >= self._probe_at:
             self._probe_at = now + _PROBE_S  # other threads go on with what was chosen before
@@ -80,10 +111,9 @@ class Access:
 
     def _choose(self) -> str:
         resident = residency(self.file.fd)
-        if resident is not None and resident >= (_STILL_WARM if self._chosen == "view" else _WARM):
-            return "view"
+        self._is_warm = resident is not None and resident >= _WARM
         missing = self.file.size_bytes * (1 - (resident or 0))
-        if self.file.direct_fd is None or missing <= _FITS * _available_bytes():
+        if self.file.direct_fd is None or missing <= _FITS * available_bytes():
             return "pread"
         return "direct"
 
@@ -150,14 +180,3 @@ def pieces(offsets: Offsets, size_bytes: Offsets, to: Offsets) -> tuple[Offsets,
             at = stop
     cut = np.array(cuts, np.int64)
     return cut[:, 0], cut[:, 1], cut[:, 2]
-
-
-def _available_bytes() -> int:
-    """Memory that could be had without swapping; less where a container has a limit of its own."""
-    available = psutil.virtual_memory().available
-    try:
-        folder = Path("/sys/fs/cgroup")
-        limit = int((folder / "memory.max").read_text())
-        return min(available, limit - int((folder / "memory.current").read_text()))
-    except (OSError, ValueError):  # no such limit, or "max"
-        return available

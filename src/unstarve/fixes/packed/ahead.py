@@ -23,7 +23,7 @@ from unstarve.fixes.packed.contents import Contents
 from unstarve.fixes.packed.file import Memory
 from unstarve.fixes.packed.format import BLOCK_BYTES
 from unstarve.fixes.packed.sampler import Itinerary
-from unstarve.fixes.packed.source import Numbers, column_rows, record_places
+from unstarve.fixes.packed.source import Numbers, record_places
 from unstarve.fixes.recycling import fresh_memory
 
 _GROUPS_AHEAD = 1
@@ -205,7 +205,7 @@ class Loaded:
         """Copy rows of a column into `out`."""
         at = self._file.index.columns[column]
         if self._access.is_kept(at):
-            gather(column_rows(self._file, column), rows, out)
+            gather(self._access.keep(column), rows, out)
             return
         gather_at(self.memory, self._places(at.offset + rows * at.row_bytes), out)
 

@@ -16,7 +16,7 @@ from unstarve.fixes.packed.decode import record_checksum, sample_of, value_of
 from unstarve.fixes.packed.encode import checksum, dims_bytes
 from unstarve.fixes.packed.file import Memory, PackedFile
 from unstarve.fixes.packed.schema import Leaf, Tree, build, build_collated
-from unstarve.fixes.packed.source import FileSource, Numbers, Source, column_rows
+from unstarve.fixes.packed.source import FileSource, Numbers, Source
 
 _CHUNK_BYTES = 4 << 20
 _NUMBERS = {"bool": torch.bool, "int": torch.int64, "float": torch.float64}
@@ -103,12 +103,12 @@ class Contents:
         """How many samples in a row make about 4 MB: long enough for a disk, short enough to mix several."""
         return max(1, _CHUNK_BYTES * self.index.samples // self.index.footer.index_offset)
 
-    def mapped(self) -> Any:
-        """All samples as one finished batch on the file's map. Needs `makes_batches` and a writable map."""
+    def whole(self, columns: list[Memory]) -> Any:
+        """All samples as one finished batch on the memory of all columns. Needs `makes_batches`."""
         parts = []
-        for number, (column, dtype) in enumerate(zip(self.index.columns, self._types, strict=True)):
+        for column, dtype, rows in zip(self.index.columns, self._types, columns, strict=True):
             shape = (self.index.rows, *column.shape)
-            memory = column_rows(self.file, number).reshape(-1)
+            memory = rows.reshape(-1)
             parts.append(
                 torch.from_numpy(memory).view(dtype).view(shape)
                 if memory.size

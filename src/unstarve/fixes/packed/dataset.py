@@ -21,7 +21,7 @@ from unstarve.fixes.packed.ahead import Ahead, advise
 from unstarve.fixes.packed.contents import Contents
 from unstarve.fixes.packed.file import PackedFile
 from unstarve.fixes.packed.sampler import ChunkShuffleSampler, Itinerary
-from unstarve.fixes.packed.source import FileSource, Numbers, Source
+from unstarve.fixes.packed.source import FileSource, Numbers, Source, column_rows
 
 _REMEMBERED = 64
 """Chunks a worker process remembers to have entered."""
@@ -30,9 +30,11 @@ _REMEMBERED = 64
 class PackedDataset(Dataset[Any]):
     """The samples of a packed file, exactly as they were packed, each in memory of its own.
 
-    `transform` is called with each sample. `read` says how bytes reach memory: "view" copies from the mapped
-    file, "pread" reads through the page cache and "direct" past it, both many samples at once; "auto" looks
-    what the page cache holds and whether the file would fit. `verify` compares checksums while reading.
+    `transform` is called with each sample. `read` says how bytes reach memory: "pread" reads through the page
+    cache and "direct" past it, both many samples at once; "auto" chooses by whether the file would fit into
+    the page cache, and reads a file of up to 512 MB that is there into memory, to cut batches from. "view"
+    cuts them from the mapped file, whatever its size: that saves the copy, but a file that is cut short in
+    the meantime ends the process (SIGBUS). `verify` compares checksums while reading.
 
     Whole batches are built at once (`__getitems__`, `read_batch`), by several threads at a time if wanted;
     with a transform, sample by sample. Copies in other processes open the file anew. Raises DataFileError,
@@ -108,18 +110,21 @@ class PackedDataset(Dataset[Any]):
         return self._contents.collated(self._parts(indices))
 
     def rows(self) -> Any | None:
-        """All samples as one batch on the mapped file, without reading it; None where that is not the way.
+        """All samples as one batch in memory; None where that is not the way.
 
-        That is: samples differ in shape, something must be done to each, or the file is not in memory
-        (`read="auto"`). What is written into it stays in this process.
+        That is: samples differ in shape, something must be done to each, or the file is too large or not in
+        the page cache (`read="auto"`). What is written into it stays in this process.
         """
         contents = self._contents
         if self.transform is not None or self.verify or not contents.makes_batches:
             return None
-        if not self._file.is_writable or self._access.way() != "view":
-            return None
         self._file.check_size()
-        return contents.mapped()
+        if self._access.read == "view":
+            columns = range(len(self._file.index.columns))
+            mapped = self._file.is_writable
+            return contents.whole([column_rows(self._file, number) for number in columns]) if mapped else None
+        kept = self._access.keep_all()
+        return None if kept is None else contents.whole(kept)
 
     def chunk_sampler(
         self, chunk: int | None = None, *, window: int = 8, generator: torch.Generator | None = None

@@ -16,12 +16,15 @@ from unstarve.fixes.packed.encode import Dims, dims_bytes
 from unstarve.fixes.packed.encode import checksum as checksum_of
 from unstarve.fixes.packed.format import leaf_alignment
 from unstarve.fixes.packed.schema import Leaf, Tree, build, leaves_of
+from unstarve.fixes.twins.source import MAX_TENSOR_BYTES
 
 Memory = NDArray[np.uint8]
 
 
 def size_of(leaf: Leaf, shape: tuple[int, ...]) -> int:
-    """Bytes of a leaf of this shape."""
+    """Bytes of a leaf of this shape. ValueError for a shape that torch and numpy would not make."""
+    if math.prod(filter(None, shape)) * leaf.itemsize > MAX_TENSOR_BYTES:
+        raise ValueError("a tensor is larger than any file")
     return math.prod(shape) * leaf.itemsize
 
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from unstarve.errors import DataFileError
 from unstarve.fixes.packed.format import CHECKSUM, NAME_END, RECORD
-from unstarve.fixes.packed.index import Table, check_records, check_table, read_index
+from unstarve.fixes.packed.index import Table, check_records, check_table, read_exactly, read_index
+from unstarve.fixes.regular_files import open_regular
 
 Memory = NDArray[np.uint8]
 
@@ -23,21 +24,20 @@ _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" e
 
 
 class PackedFile:
-    """A packed file, mapped. DataFileError says what is wrong with it.
+    """A packed file, open. DataFileError says what is wrong with it.
 
-    The map is private: what is written into it never reaches the file.
+    It is read into memory of our own, except by who asks for `memory`: touching a map of a file that somebody
+    has cut short ends the process. The map is private: what is written into it never reaches the file.
     """
 
     def __init__(self, path: str) -> None:
         if sys.byteorder != "little":
             raise DataFileError(f"{path} cannot be read here: packed datasets need a little-endian machine")
         self.path = path
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.fd = open_regular(path)
         weakref.finalize(self, os.close, self.fd).atexit = False
         self.index = read_index(self.fd, path)
         self.size_bytes = os.fstat(self.fd).st_size
-        self._map, self.is_writable = _mapped(self.fd)
-        self.read_around(False)
         self.records: NDArray[Any] = np.empty(0, RECORD)
         if self.index.records is not None:
             self.records = self._table(self.index.records, RECORD)
@@ -45,13 +45,17 @@ class PackedFile:
         self.record_samples: NDArray[np.int64] = self.records["sample"].astype(np.int64)
 
     def memory(self, offset: int, size_bytes: int) -> Memory:
-        """A part of the file in memory, read when it is touched."""
-        return np.frombuffer(self._map, np.uint8, size_bytes, offset)
+        """A part of the file's map, read when it is touched. A file that becomes shorter is a SIGBUS."""
+        return np.frombuffer(self._map[0], np.uint8, size_bytes, offset)
 
-    def read_around(self, wanted: bool) -> None:
-        """Say whether a page that is touched should bring its neighbours along, megabytes of them."""
-        if hasattr(mmap, "MADV_RANDOM"):
-            self._map.madvise(mmap.MADV_NORMAL if wanted else mmap.MADV_RANDOM)
+    @property
+    def is_writable(self) -> bool:
+        """Whether one may write to the map, privately."""
+        return self._map[1]
+
+    @functools.cached_property
+    def _map(self) -> tuple[mmap.mmap, bool]:
+        return _mapped(self.fd)
 
     def expect(self, offset: int, size_bytes: int) -> None:
         """Have a part of the file read into the page cache in one go, before it is touched page by page."""
@@ -70,8 +74,8 @@ class PackedFile:
         if flag is None:
             return None
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | flag)
-        except OSError:
+            fd = open_regular(self.path, flag)
+        except (OSError, DataFileError):
             return None
         if not os.path.sameopenfile(fd, self.fd):  # the name is another file's by now
             os.close(fd)
@@ -112,7 +116,7 @@ class PackedFile:
 
     def _table(self, table: Table, dtype: np.dtype[Any]) -> NDArray[Any]:
         self.expect(table.offset, table.size_bytes)
-        content = self.memory(table.offset, table.size_bytes)
+        content = np.frombuffer(read_exactly(self.fd, table.offset, table.size_bytes, self.path), np.uint8)
         check_table(content, table, self.path)
         return content.view(dtype)
 

@@ -48,6 +48,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -99,3 +100,10 @@ def record_alignment(size_bytes: int) -> int:
 def leaf_alignment(size_bytes: int) -> int:
     """What a leaf of this size starts at a multiple of, inside its record."""
     return 64 if size_bytes >= _LARGE_LEAF_BYTES else 16
+
+
+def natural(value: Any) -> int:
+    """A size or a count as JSON holds it; ValueError where it is none."""
+    if type(value) is not int or not 0 <= value < 2**62:
+        raise ValueError(f"{str(value)[:30]} is no size")
+    return value

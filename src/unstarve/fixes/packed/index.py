@@ -27,6 +27,7 @@ from unstarve.fixes.packed.format import (
     RECORD,
     VERSION,
     Footer,
+    natural,
 )
 from unstarve.fixes.packed.schema import Leaf, Tree, from_json, leaves_of
 
@@ -153,7 +154,7 @@ def _read_footer(fd: int, path: str) -> tuple[Footer, int]:
 
 
 def _parsed(content: Any, footer: Footer, size_bytes: int) -> Index:
-    samples = _natural(content["samples"])
+    samples = natural(content["samples"])
     checksums = _table(content["checksums"], size_bytes, samples * CHECKSUM.itemsize)
     tree: Tree | None = None
     columns: tuple[Column, ...] = ()
@@ -179,11 +180,11 @@ def _parsed(content: Any, footer: Footer, size_bytes: int) -> Index:
 
 def _parsed_columns(content: Any, limit: int) -> tuple[Tree, tuple[Column, ...], int]:
     tree = from_json(content["schema"])
-    rows = _natural(content["rows"])
+    rows = natural(content["rows"])
     columns = []
     for leaf, place in zip(leaves_of(tree), content["leaves"], strict=True):
-        shape = tuple(_natural(size) for size in place["shape"])
-        offset = _natural(place["offset"])
+        shape = tuple(natural(size) for size in place["shape"])
+        offset = natural(place["offset"])
         row_bytes = size_of(leaf, shape)
         if len(shape) != leaf.ndim or not leaf.has_fixed_size:
             raise ValueError("a column does not fit its schema")
@@ -194,15 +195,9 @@ def _parsed_columns(content: Any, limit: int) -> tuple[Tree, tuple[Column, ...],
 
 
 def _table(content: Any, size_bytes: int, expected_bytes: int | None = None) -> Table:
-    table = Table(_natural(content["offset"]), _natural(content["bytes"]), _natural(content["crc"]))
+    table = Table(natural(content["offset"]), natural(content["bytes"]), natural(content["crc"]))
     if table.offset + table.size_bytes > size_bytes:
         raise ValueError("a table reaches past the end")
     if expected_bytes is not None and table.size_bytes != expected_bytes:
         raise ValueError("a table is not of the right size")
     return table
-
-
-def _natural(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 2**62:
-        raise ValueError(f"{str(value)[:30]} is no size")
-    return value

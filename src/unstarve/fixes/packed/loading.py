@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,18 +21,34 @@ _SAFETENSORS_TYPES = {
     "BOOL": "bool", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
 }  # fmt: skip
 
+_KINDS = ((stat.S_ISDIR, "folder"), (stat.S_ISFIFO, "FIFO"), (stat.S_ISSOCK, "socket"))
+
 
 def load_file(path: Path) -> Any:
     """The sample in a file: .pt and .pth as torch saved it, .npy an array, .safetensors a dict of tensors.
 
     Any other file is its bytes. Raises DataFileError, which names the file, for one that cannot be read so.
     """
-    return _LOADERS.get(path.suffix.lower(), load_bytes)(path)
+    _check_is_file(path)
+    return _LOADERS.get(path.suffix.lower(), Path.read_bytes)(path)
 
 
 def load_bytes(path: Path) -> bytes:
-    """The bytes of a file."""
+    """The bytes of a file. Raises DataFileError, which names it, where it is something else."""
+    _check_is_file(path)
     return path.read_bytes()
+
+
+def _check_is_file(path: Path) -> None:
+    """DataFileError for anything but a file: to open a FIFO would wait for whoever writes into it."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        what = "is a link that leads nowhere" if path.is_symlink() else "cannot be read"
+        raise DataFileError(f"{path} {what} ({error.strerror})") from error
+    if not stat.S_ISREG(mode):
+        kind = next((kind for is_kind, kind in _KINDS if is_kind(mode)), "device")
+        raise DataFileError(f"{path} is a {kind}, not a file")
 
 
 def _load_torch(path: Path) -> Any:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import glob
 import importlib
 import importlib.util
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +13,7 @@ from torch.utils.data import DataLoader
 
 from unstarve.errors import UnstarveError, UsageError
 from unstarve.fixes.packed.loading import load_bytes, load_file
+from unstarve.fixes.packed.source_files import SourceFiles, find_files
 
 
 class Origin(Protocol):
@@ -37,9 +36,10 @@ class Origin(Protocol):
 class Files:
     """One sample for each file, in the order of their names."""
 
-    def __init__(self, base: Path, names: Sequence[str], *, labels: bool, raw: bool, source: str) -> None:
-        self._base = base
-        self._names = names
+    def __init__(self, found: SourceFiles, *, labels: bool, raw: bool, source: str) -> None:
+        self._base = base = found.base
+        self._names = names = found.names
+        self.links = found.links
         self._load: Callable[[Path], Any] = load_bytes if raw else load_file
         self.about: dict[str, Any] = {"source": source}
         self._labels: list[int] | None = None
@@ -105,52 +105,7 @@ def find_origin(words: Sequence[str], *, labels: bool, raw: bool, leave_out: Pat
         if labels or raw:
             raise UsageError("--labels and --raw are for files: a dataset gives its samples as they are")
         return _dataset(source)
-    base, names = _files(words, leave_out.absolute())
-    return Files(base, names, labels=labels, raw=raw, source=source)
-
-
-def _files(words: Sequence[str], leave_out: Path) -> tuple[Path, list[str]]:
-    """The folder that names are relative to, and the names of all files, sorted."""
-    if len(words) == 1 and Path(words[0]).is_dir():
-        base = Path(words[0])
-        found = [path for path in _walk(base) if not _is_ours(path, leave_out)]
-    else:
-        found = [path for word in words for path in _matching(word) if not _is_ours(path, leave_out)]
-        base = Path(os.path.commonpath([path.absolute().parent for path in found])) if found else Path()
-    if not found:
-        raise UsageError(f"there are no files in {' '.join(words)}")
-    names = {path.absolute().relative_to(base.absolute()).as_posix() for path in found}
-    return base.absolute(), sorted(names, key=lambda name: name.split("/"))
-
-
-def _matching(word: str) -> list[Path]:
-    path = Path(word)
-    if path.is_dir():
-        return _walk(path)
-    if path.exists():
-        return [path]
-    if not glob.has_magic(word):
-        remedy = (
-            "; for a dataset give MODULE:ATTRIBUTE or SCRIPT.py:ATTRIBUTE" if word.endswith(".py") else ""
-        )
-        raise UsageError(f"there is no {word}{remedy}")
-    found = [Path(name) for name in glob.glob(word, recursive=True)]  # noqa: PTH207 # takes absolute patterns
-    return [path for path in found if path.is_file()]
-
-
-def _walk(folder: Path) -> list[Path]:
-    """All files below a folder, except hidden ones."""
-    found: list[Path] = []
-    for place, folders, files in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [Path(place, name) for name in files if not name.startswith(".")]
-    return found
-
-
-def _is_ours(path: Path, destination: Path) -> bool:
-    own = (destination, destination.with_name(f"{destination.name}.partial"))
-    absolute = path.absolute()
-    return absolute in own or absolute.parent in own
+    return Files(find_files(words, leave_out), labels=labels, raw=raw, source=source)
 
 
 def _class_of(name: str, base: Path) -> str:

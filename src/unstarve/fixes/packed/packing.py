@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from unstarve.errors import StoppedError, UnstarveError, UsageError
 from unstarve.fixes.packed.crew import Trouble, encoded_samples, is_random
 from unstarve.fixes.packed.origins import Files, Origin, Streamed, find_origin, in_words
+from unstarve.fixes.packed.source_files import Links
 from unstarve.fixes.packed.streams import partial_folder
 from unstarve.fixes.packed.writer import PackedWriter
 
@@ -41,6 +42,8 @@ class Packed:
     size_bytes: int
     resumed_from: int
     left_out: tuple[str, ...]
+    links: Links
+    """Symbolic links in the source that a user should know of."""
 
 
 class Witness(Protocol):
@@ -57,12 +60,17 @@ class Witness(Protocol):
 
 def pack(order: Order, witness: Witness) -> Packed:
     """Pack what is asked for. UnstarveError says what went wrong, what is kept and how to go on."""
-    origin = find_origin(order.sources, labels=order.labels, raw=order.raw, leave_out=order.destination)
-    if order.destination.is_file() and not order.force:
-        raise UsageError(f"{order.destination} exists already: choose another name, or --force to replace it")
-    writer = PackedWriter(
-        order.destination, overwrite=order.force, resume=not order.restart, about=origin.about
-    )
+    try:
+        origin = find_origin(order.sources, labels=order.labels, raw=order.raw, leave_out=order.destination)
+        if order.destination.is_file() and not order.force:
+            raise UsageError(
+                f"{order.destination} exists already: choose another name, or --force to replace it"
+            )
+        writer = PackedWriter(
+            order.destination, overwrite=order.force, resume=not order.restart, about=origin.about
+        )
+    except OSError as error:
+        raise UnstarveError(_why_not_written(error, order.destination)) from error
     try:
         track = _taken_up(order, origin, writer)
         return _pack(order, origin, writer, track, witness)
@@ -115,15 +123,17 @@ def _taken_up(order: Order, origin: Origin | Streamed, writer: PackedWriter) -> 
     before = writer.position
     if before is None:
         return track
-    known = before["done"] if isinstance(origin, Streamed) else min(before["done"], len(origin))
-    while track.done < known:
-        track.advance()
-    track.left_out = tuple(before["left_out"])
-    if track.position()["digest"] != before["digest"]:
-        raise UsageError(
-            f"{order.destination} was begun with other samples or options: begin anew with --restart"
-        )
-    return track
+    match before:
+        case {"left_out": list(left_out), "digest": str(digest)}:
+            done = writer.count + len(left_out)
+            while track.done < (done if isinstance(origin, Streamed) else min(done, len(origin))):
+                track.advance()
+            track.left_out = tuple(map(str, left_out))
+            if track.position()["digest"] == digest:
+                return track
+    raise UsageError(
+        f"{order.destination} was begun with other samples or options: begin anew with --restart"
+    )
 
 
 def _pack(
@@ -156,7 +166,8 @@ def _pack(
     if track.left_out:
         writer.about["left_out"] = list(track.left_out)
     writer.close()
-    return Packed(writer.count, writer.path.stat().st_size, resumed_from, track.left_out)
+    links = origin.links if isinstance(origin, Files) else Links()
+    return Packed(writer.count, writer.path.stat().st_size, resumed_from, track.left_out, links)
 
 
 def _what_stays(writer: PackedWriter) -> str:

@@ -37,8 +37,12 @@ class FileSource:
     def rows(self, column: int, rows: Numbers, out: Memory) -> None:
         """Copy rows of a column into `out`."""
         at = self._access.file.index.columns[column]
-        if self._way == "view" or self._access.is_kept(at):
+        if self._way == "view":
             gather(column_rows(self._access.file, column), rows, out)
+            return
+        kept = self._access.keep(column) if self._access.is_kept(at) else self._access.kept(column)
+        if kept is not None:
+            gather(kept, rows, out)
             return
         sizes = np.full(len(rows), at.row_bytes, np.int64)
         to = np.arange(len(rows), dtype=np.int64) * at.row_bytes
@@ -48,7 +52,10 @@ class FileSource:
         """One row of a column, in memory of its own."""
         at = self._access.file.index.columns[column]
         offset = at.offset + row * at.row_bytes
-        if self._way == "view" or self._access.is_kept(at):
+        kept = self._access.kept(column)
+        if kept is not None:
+            return kept[row : row + 1].reshape(-1).copy()
+        if self._way == "view":
             return self._access.file.memory(offset, at.row_bytes).copy()
         return self._access.fetch_one(offset, at.row_bytes, self._way)
 

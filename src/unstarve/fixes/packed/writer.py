@@ -12,13 +12,23 @@ from typing import Any
 import numpy as np
 
 from unstarve.errors import UsageError
-from unstarve.fixes.packed import assemble
-from unstarve.fixes.packed.assemble import Columns, Contents, column_stream, columns_for
+from unstarve.fixes.packed.assemble import assemble, columns_for
 from unstarve.fixes.packed.decode import record_layout
 from unstarve.fixes.packed.encode import Encoded, dims_bytes, encode
 from unstarve.fixes.packed.format import CHECKSUM, NAME_END, RECORD, header, record_alignment
-from unstarve.fixes.packed.schema import Tree, from_json, to_json
-from unstarve.fixes.packed.streams import Partial, sync_folder
+from unstarve.fixes.packed.journal import (
+    CHECKSUMS,
+    NAME_ENDS,
+    NAMES,
+    RECORD_TABLE,
+    RECORDS,
+    Columns,
+    Journal,
+    column_stream,
+)
+from unstarve.fixes.packed.schema import Tree
+from unstarve.fixes.packed.streams import Partial
+from unstarve.outputs import check_output, put_in_place
 
 _CHECKPOINT_S = 2.0
 _CHECKPOINT_SHARE = 0.1
@@ -58,17 +68,15 @@ class PackedWriter:
         except (TypeError, ValueError) as error:
             raise UsageError(f"about must be what JSON can hold: {error}") from error
         self._partial = Partial(self.path, resume=resume)
-        state = self._partial.state or {}
-        self.count: int = state.get("samples", 0)
+        journal = self._partial.journal or Journal(about=about or {})
+        self.count: int = journal.samples
         """Samples in the file so far."""
-        self.about: dict[str, Any] = state.get("about", about or {})
-        self.position: Any = state.get("position")
+        self.about: dict[str, Any] = journal.about
+        self.position: Any = journal.position
         """Whatever the caller wants to find again when the work is resumed; kept at every checkpoint."""
-        self._named: bool | None = state.get("named")
-        self._columns = _columns_from(state.get("columns"))
-        self._schemas: dict[Tree, int] = {
-            from_json(tree): n for n, tree in enumerate(state.get("schemas", []))
-        }
+        self._named: bool | None = journal.named
+        self._columns = journal.columns
+        self._schemas: dict[Tree, int] = {tree: n for n, tree in enumerate(journal.schemas)}
         self._kept: int = self.count
         self._is_open = True
         self._sound = True  # all streams end behind the same sample
@@ -100,7 +108,7 @@ class PackedWriter:
             self._add_row(encoded)
         else:
             self._add_record(encoded)
-        self._partial.stream(assemble.CHECKSUMS).write(np.array(encoded.checksum, CHECKSUM).tobytes())
+        self._partial.stream(CHECKSUMS).write(np.array(encoded.checksum, CHECKSUM).tobytes())
         if name is not None:
             self._add_name(name)
         self.count += 1
@@ -113,17 +121,7 @@ class PackedWriter:
         """Make everything appended so far survive a kill or a power cut; by itself it happens every 2 s."""
         self._check_usable()
         begun = time.monotonic()
-        columns = self._columns
-        self._partial.checkpoint(
-            {
-                "samples": self.count,
-                "about": self.about,
-                "position": self.position,
-                "named": self._named,
-                "columns": None if columns is None else [to_json(columns.tree), columns.dims],
-                "schemas": [to_json(tree) for tree in self._schemas],
-            }
-        )
+        self._partial.checkpoint(self._journal())
         self._kept = self.count
         now = time.monotonic()
         self._next_checkpoint = now + max(_CHECKPOINT_S, (now - begun) / _CHECKPOINT_SHARE)
@@ -135,11 +133,9 @@ class PackedWriter:
         self._check_name()
         self.checkpoint()
         self._sound = False
-        contents = Contents(self.count, self._columns, list(self._schemas), bool(self._named), self.about)
-        whole = assemble.assemble(self._partial, contents)
+        whole = assemble(self._partial, self._journal())
         whole.sync()
-        whole.path.replace(self.path)
-        sync_folder(self.path.absolute().parent)
+        put_in_place(whole.path, self.path)
         self._is_open = False
         self._partial.remove()
 
@@ -188,7 +184,7 @@ class PackedWriter:
     def _add_record(self, encoded: Encoded) -> None:
         schema = self._schemas.setdefault(encoded.tree, len(self._schemas))
         starts, size = record_layout(encoded.dims, [len(payload) for payload in encoded.payloads])
-        stream = self._partial.stream(assemble.RECORDS, header())
+        stream = self._partial.stream(RECORDS, header())
         stream.pad(record_alignment(size))
         offset = stream.size
         stream.write(dims_bytes(encoded.dims))
@@ -196,32 +192,25 @@ class PackedWriter:
             stream.write(bytes(offset + start - stream.size))
             stream.write(payload)
         row = np.array((self.count, offset, size, schema, 0), RECORD)
-        self._partial.stream(assemble.RECORD_TABLE).write(row.tobytes())
+        self._partial.stream(RECORD_TABLE).write(row.tobytes())
 
     def _add_name(self, name: str) -> None:
-        text = self._partial.stream(assemble.NAMES)
+        text = self._partial.stream(NAMES)
         text.write(name.encode("utf-8", "surrogatepass"))
-        self._partial.stream(assemble.NAME_ENDS).write(np.array(text.size, NAME_END).tobytes())
+        self._partial.stream(NAME_ENDS).write(np.array(text.size, NAME_END).tobytes())
+
+    def _journal(self) -> Journal:
+        return Journal(
+            self.count, self._columns, tuple(self._schemas), self._named, self.about, self.position
+        )
 
     def _check_name(self) -> None:
-        if self.path.is_dir():
-            raise UsageError(f"{self.path} is a folder: give the name of a file to write")
+        check_output(self.path)
         if self.path.exists() and not self._overwrite:
             raise UsageError(f"{self.path} exists already: choose another name, or overwrite it")
-        if not self.path.absolute().parent.is_dir():
-            raise UsageError(
-                f"{self.path} cannot be written: there is no folder {self.path.absolute().parent}"
-            )
 
     def _check_usable(self) -> None:
         if not self._is_open:
             raise UsageError(f"the writer of {self.path} is closed")
         if not self._sound:
             raise UsageError(f"the writer of {self.path} has failed: leave it, and resume with another")
-
-
-def _columns_from(state: Any) -> Columns | None:
-    if state is None:
-        return None
-    tree, dims = state
-    return Columns(from_json(tree), tuple(tuple(shape) for shape in dims))

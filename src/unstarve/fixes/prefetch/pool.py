@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections import deque
 from queue import Empty, SimpleQueue
 
 from unstarve.fixes.prefetch.tasks import IDLE_S, WITH_THREADS, Task
@@ -14,33 +16,35 @@ class Pool:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        # Its put may be called from a finalizer that interrupts any line; None asks a thread to leave.
-        self._queue: SimpleQueue[Task | None] = SimpleQueue()
+        self._tasks: deque[Task] = deque()
+        """What no thread has taken yet. Nothing counts them: after a Ctrl-C between two lines the count
+        would be wrong for ever, and threads that wait for it never end."""
+        # Its put may be called from a finalizer that interrupts any line; what it holds only wakes threads.
+        self._wake: SimpleQueue[None] = SimpleQueue()
         self._lock = threading.Lock()  # no thread leaves while a task is being put in
         self._threads: set[threading.Thread] = set()
-        self._waiting = 0
-        """Tasks that no thread has taken yet."""
         WITH_THREADS.add(self)
 
     def submit(self, task: Task) -> None:
         """Run the task as soon as there is a thread for it."""
         with self._lock:
-            self._queue.put(task)
-            self._waiting += 1
+            self._tasks.append(task)
+            self._wake.put(None)
             if len(self._threads) < self._most:
                 thread = threading.Thread(target=self._work, name="unstarve-prefetch", daemon=True)
-                self._threads.add(thread)
                 try:
+                    self._threads.add(thread)
                     thread.start()
-                except RuntimeError:  # no more threads to be had here: fewer will do
+                except BaseException as error:
                     self._threads.discard(thread)
-                    if not self._threads:
+                    # No more threads to be had here: fewer will do.
+                    if not isinstance(error, RuntimeError) or not self._threads:
                         raise
 
     def leave(self) -> None:
         """End the threads that have nothing to do; takes no lock, so that a finalizer may call it."""
         for _ in range(len(self._threads)):
-            self._queue.put(None)
+            self._wake.put(None)
 
     def join(self, deadline: float) -> None:
         """Wait for the threads until the monotonic clock shows `deadline`."""
@@ -49,19 +53,16 @@ class Pool:
 
     def _work(self) -> None:
         while True:
+            with contextlib.suppress(Empty):
+                self._wake.get(timeout=IDLE_S)
             try:
-                task = self._queue.get(timeout=IDLE_S)
-            except Empty:
-                task = None
-            if task is not None:
+                task = self._tasks.popleft()
+            except IndexError:
                 with self._lock:
-                    self._waiting -= 1
-                if not task.dropped:
-                    task.run()
-                del task  # a sample nobody wants any more is not kept alive by an idle thread
+                    if not self._tasks:
+                        self._threads.discard(threading.current_thread())
+                        return
                 continue
-            with self._lock:
-                # Somebody else's tasks may lie behind the request to leave, and count on all threads.
-                if not self._waiting:
-                    self._threads.discard(threading.current_thread())
-                    return
+            if not task.dropped:
+                task.run()
+            del task  # a sample nobody wants any more is not kept alive by an idle thread

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch.utils.data.dataloader import DataLoader, _DatasetKind, _MultiProcessingDataLoaderIter
 
-from unstarve.cores import share_of_cores
 from unstarve.fixes.ring.bell import Patience
 from unstarve.fixes.ring.inbox import Inbox
 from unstarve.fixes.ring.pinned import fence
 from unstarve.fixes.ring.queue import RingQueue
 from unstarve.fixes.ring.worker import Place, run_worker
+from unstarve.machine import share_of_cores
 
 _profiling: Callable[[], bool] = getattr(torch.autograd, "_profiler_enabled", lambda: True)
 

@@ -14,22 +14,24 @@ from typing import Any
 
 from unstarve.fixes.twins.source import Unsupported, is_text
 
+_MAX_OPCODES = 1 << 19
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True)
 class Global:
     """A name in a module, "module name"; never looked up."""
 
     name: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Storage:
     """What torch.save said of a storage."""
 
     about: tuple[Any, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Rebuilt:
     """What a tensor would be rebuilt from: six arguments, or seven for newer types."""
 
@@ -40,7 +42,9 @@ def read_pickle(data: bytes) -> Any:
     """Return the value; raises Unsupported for all but plain containers, numbers, strings and tensors."""
     machine = _Machine()
     try:
-        for opcode, argument, _ in pickletools.genops(io.BytesIO(data)):
+        for count, (opcode, argument, _) in enumerate(pickletools.genops(io.BytesIO(data))):
+            if count == _MAX_OPCODES:
+                raise Unsupported("its pickle is very long")
             machine.step(opcode.name, argument)
     except (ValueError, IndexError, EOFError) as error:
         raise Unsupported("its pickle breaks off") from error

@@ -22,6 +22,9 @@ from unstarve.fixes.twins.source import (
 _WINDOW_BYTES = 4096
 _MAX_LEAVES = 4096
 _MAX_NESTING = 32
+_MAX_NAME_BYTES = 0xFFFF
+_STRUCTURE_BYTES = 256 << 10  # beside what is in proportion to the pickle
+_STRUCTURE_BYTES_PER_BYTE = 8
 _LARGE = 0xFFFFFFFF
 
 _STORAGE_TYPES = {
@@ -40,9 +43,10 @@ def pt_layout(source: Source) -> Layout:
         raise Unsupported("it is a TorchScript archive")
     if archive.has("byteorder") and archive.content("byteorder", 16) != b"little":
         raise Unsupported("it was written in another byte order")
-    writer = _Writer(archive)
-    text = writer.write(read_pickle(archive.content("data.pkl", 4 << 20)), 0)
-    return text, writer.columns
+    data = archive.content("data.pkl", 4 << 20)
+    writer = _Writer(archive, len(data))
+    writer.write(read_pickle(data), 0)
+    return "".join(writer.structure), writer.columns
 
 
 class _Archive:
@@ -60,23 +64,24 @@ class _Archive:
         if disks or count == 0xFFFF or _LARGE in (size, start) or size > 16 << 20:
             raise Unsupported("it is a very large zip archive")
         directory = source.bytes(start, size)
+        at = 0
         for _ in range(count):
-            directory = directory[self._read_entry(directory) :]
+            at += self._read_entry(directory, at)
         if len(self._records) != count:
             raise Unsupported("it has two records of one name")
 
-    def _read_entry(self, directory: bytes) -> int:
-        if len(directory) < 46 or directory[:4] != b"PK\1\2":
+    def _read_entry(self, directory: bytes, at: int) -> int:
+        if len(directory) - at < 46 or directory[at : at + 4] != b"PK\1\2":
             raise Damaged("the directory of the zip archive is broken")
-        flags, method = struct.unpack_from("<HH", directory, 8)
-        packed, size, name_bytes, extra_bytes, comment_bytes = struct.unpack_from("<IIHHH", directory, 20)
-        (header,) = struct.unpack_from("<I", directory, 42)
-        entry_bytes = 46 + name_bytes + extra_bytes + comment_bytes
-        if entry_bytes > len(directory):
+        flags, method = struct.unpack_from("<HH", directory, at + 8)
+        packed, size, *lengths = struct.unpack_from("<IIHHH", directory, at + 20)
+        (header,) = struct.unpack_from("<I", directory, at + 42)
+        entry_bytes = 46 + sum(lengths)  # name, extra, comment
+        if entry_bytes > len(directory) - at:
             raise Damaged("the directory of the zip archive is broken")
         if _LARGE in (packed, size, header):
             raise Unsupported("it is a very large zip archive")
-        name = directory[46 : 46 + name_bytes]
+        name = directory[at + 46 : at + 46 + lengths[0]]
         if not self._records:
             self._prefix = name.split(b"/")[0] + b"/"
         self._records[name] = header, size, method == 0 and not flags & 1 and packed == size
@@ -87,7 +92,9 @@ class _Archive:
 
     def start_of(self, name: str) -> tuple[int, int]:
         """Return where the bytes of a record start, and how many there are; they lie inside the file."""
-        header, size, plain = self._records.get(self._prefix + name.encode(), (0, 0, False))
+        # A name longer than any is not looked for: one string may name the storages of very many tensors.
+        key = b"" if len(name) > _MAX_NAME_BYTES else self._prefix + name.encode()
+        header, size, plain = self._records.get(key, (0, 0, False))
         if not plain:
             raise Unsupported("a record that it refers to is missing or compressed")
         local = self._source.bytes(header, 30)
@@ -108,43 +115,60 @@ class _Archive:
 class _Writer:
     """Writes down what the pickle describes."""
 
-    def __init__(self, archive: _Archive) -> None:
+    def __init__(self, archive: _Archive, pickle_bytes: int) -> None:
         self._archive = archive
         self._written = 0
+        self._bytes_left = _STRUCTURE_BYTES + _STRUCTURE_BYTES_PER_BYTE * pickle_bytes
+        self.structure: list[str] = []
         self.columns: list[int] = []
 
-    def write(self, value: Any, nesting: int) -> str:
+    def write(self, value: Any, nesting: int) -> None:
         if nesting > _MAX_NESTING:
             raise Unsupported("its containers are nested very deeply")
         if type(value) is bool:
-            return self._leaf('"b"', int(value))
-        if type(value) is int:
-            return self._leaf('"i"', value)
-        if type(value) is float:
-            return self._leaf('"f"', struct.unpack("<q", struct.pack("<d", value))[0])
-        if isinstance(value, Rebuilt):
-            return self._tensor(value)
-        if isinstance(value, dict):
+            self._leaf('"b"', int(value))
+        elif type(value) is int:
+            self._leaf('"i"', value)
+        elif type(value) is float:
+            self._leaf('"f"', struct.unpack("<q", struct.pack("<d", value))[0])
+        elif isinstance(value, Rebuilt):
+            self._tensor(value)
+        elif isinstance(value, dict):
             self._count_one()
-            pairs = [f"[{quoted(key)},{self.write(item, nesting + 1)}]" for key, item in value.items()]
-            return f'["{"o" if isinstance(value, OrderedDict) else "d"}",[{",".join(pairs)}]]'
-        if type(value) in (tuple, list):
+            self._put(f'["{"o" if isinstance(value, OrderedDict) else "d"}",[')
+            for at, (key, item) in enumerate(value.items()):
+                self._put(f"{',' if at else ''}[{quoted(key)},")
+                self.write(item, nesting + 1)
+                self._put("]")
+            self._put("]]")
+        elif type(value) in (tuple, list):
             self._count_one()
-            items = [self.write(item, nesting + 1) for item in value]
-            return f'["{"u" if type(value) is tuple else "l"}",[{",".join(items)}]]'
-        raise Unsupported("it holds more than tensors, numbers and plain containers")
+            self._put(f'["{"u" if type(value) is tuple else "l"}",[')
+            for at, item in enumerate(value):
+                self._put("," if at else "")
+                self.write(item, nesting + 1)
+            self._put("]]")
+        else:
+            raise Unsupported("it holds more than tensors, numbers and plain containers")
+
+    def _put(self, text: str) -> None:
+        """Add to the structure: what is in the pickle once may be there many times."""
+        self._bytes_left -= len(text.encode())
+        if self._bytes_left < 0:
+            raise Unsupported("it repeats itself very often")
+        self.structure.append(text)
 
     def _count_one(self) -> None:
         self._written += 1
         if self._written > _MAX_LEAVES:
             raise Unsupported("it holds very many tensors")
 
-    def _leaf(self, text: str, column: int) -> str:
+    def _leaf(self, text: str, column: int) -> None:
         self._count_one()
+        self._put(text)
         self.columns.append(column)
-        return text
 
-    def _tensor(self, rebuilt: Rebuilt) -> str:
+    def _tensor(self, rebuilt: Rebuilt) -> None:
         storage, offset, shape, strides, requires_grad, hooks = rebuilt.arguments[:6]
         if not isinstance(storage, Storage) or len(storage.about) != 5:
             raise Unsupported("a tensor's storage is described in an unknown way")
@@ -170,7 +194,7 @@ class _Writer:
             or bytes_needed > record_bytes - first
         ):
             raise Damaged("a tensor goes past the end of its storage")
-        return self._leaf(tensor_text(dtype, sizes), start + first)
+        self._leaf(tensor_text(dtype, sizes), start + first)
 
 
 def _dtype_of(kind: Global, named: Sequence[Any]) -> str:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from unstarve.fixes.regular_files import open_or_errno
+
 _OPEN, _READ, _ENDED, _CHANGED = range(4)
-# Other systems may lack these: without the first, direct reads are refused.
+# Other systems may lack it: direct reads are refused there.
 O_DIRECT = getattr(os, "O_DIRECT", 0)
-_O_BINARY = getattr(os, "O_BINARY", 0)
-_O_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _ALIGNMENT = 4096
 _PIECE_BYTES = 512 << 10
 
@@ -101,7 +101,7 @@ def _read(row: list[int], names: bytes, out: memoryview, direct: bool) -> tuple[
 def open_file(path: bytes, direct: bool) -> int:
     """Open a file for reading; raises Refused where it cannot be read past the page cache."""
     try:
-        return os.open(path, os.O_RDONLY | _O_BINARY | _O_CLOEXEC | (O_DIRECT if direct else 0))
+        return open_or_errno(path, O_DIRECT if direct else 0)
     except OSError as error:
         if direct and error.errno == errno.EINVAL:
             raise Refused from error

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 Layout: TypeAlias = tuple[str, list[int]]
 
+MAX_TENSOR_BYTES = 1 << 62
+
 ITEMSIZES = {
     "float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
     "uint8": 1, "bool": 1, "complex64": 8, "complex128": 16, "uint16": 2, "uint32": 4, "uint64": 8,
@@ -46,10 +48,10 @@ def tensor_bytes(dtype: str, shape: Sequence[int]) -> int:
     """Return the bytes of a tensor; raises Damaged for sizes that no file can have."""
     if any(size < 0 for size in shape):
         raise Damaged("a tensor has a negative size")
-    count = math.prod(shape) * ITEMSIZES[dtype]
-    if count > 1 << 62:
+    # Without the sizes of 0: neither numpy nor torch makes an empty tensor whose other sizes are too large.
+    if math.prod(filter(None, shape)) * ITEMSIZES[dtype] > MAX_TENSOR_BYTES:
         raise Damaged("a tensor is larger than any file")
-    return count
+    return math.prod(shape) * ITEMSIZES[dtype]
 
 
 def tensor_text(dtype: str, shape: Sequence[int]) -> str:

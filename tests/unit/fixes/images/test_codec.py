@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 from sample_pictures import picture, with_size
 from unstarve.errors import ImageError, MissingExtraError, UsageError
 from unstarve.fixes.images import codec
-from unstarve.fixes.images.codec import Box, Finish, cut, decode_cuts, decode_whole, measure
+from unstarve.fixes.images.codec import Box, Cut, Finish, cut, decode_cuts, decode_whole, measure
 from unstarve.native import native
 
 has_decoder = hasattr(native(), "decode_cuts")
@@ -43,18 +43,11 @@ OTHERS: dict[str, bytes] = {
 ALL = JPEGS | OTHERS
 
 
-@pytest.fixture(params=[pytest.param("native", marks=needs_decoder), "twin"])
-def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "twin":
-        monkeypatch.setattr(codec, "native", lambda: None)
-    return str(request.param)
-
-
 def cuts(
     pictures: list[bytes], boxes: list[Box | None], flip: bool = False, size: tuple[int, int] = (24, 31)
 ) -> torch.Tensor:
     out = torch.zeros((len(pictures), 3, *size), dtype=torch.uint8)
-    errors = decode_cuts(pictures, boxes, [flip] * len(pictures), out, Finish(), threads=2)
+    errors = decode_cuts(pictures, [Cut(box, flip) for box in boxes], out, Finish(), threads=2)
     assert errors == [None] * len(pictures)
     return out
 
@@ -111,7 +104,7 @@ class TestBoth:
         assert measure([file], upright=False) == [(40, 60)]
         assert_close(decode_whole(file, upright=False), stored)
         out = torch.zeros((1, 3, 40, 60), dtype=torch.uint8)
-        assert decode_cuts([file], [None], [False], out, Finish(), threads=1, upright=False) == [None]
+        assert decode_cuts([file], [Cut()], out, Finish(), threads=1, upright=False) == [None]
         assert_close(out[0], stored.permute(2, 0, 1))
 
     @pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 50), (50, 1), (3, 2), (17, 16), (2, 300)])
@@ -140,7 +133,7 @@ class TestBoth:
         files = [ALL["4:2:0"], ALL["png"]]
         raw = cuts(files, [None, None], True).float()
         out = torch.empty((2, 3, 24, 31), dtype=dtype, memory_format=layout)
-        assert decode_cuts(files, [None] * 2, [True] * 2, out, finish, threads=1) == [None, None]
+        assert decode_cuts(files, [Cut(None, True)] * 2, out, finish, threads=1) == [None, None]
         if finish != Finish():
             mean = torch.tensor(finish.mean or (0.0,)).view(-1, 1, 1)
             raw = (raw / 255 - mean) / torch.tensor(finish.std or (1.0,)).view(-1, 1, 1)
@@ -152,7 +145,7 @@ class TestBoth:
         wholes = [decode_whole(file) for file in files]
         for layout in (torch.contiguous_format, torch.channels_last):
             out = torch.zeros((len(files), 3, 24, 31), dtype=torch.uint8).contiguous(memory_format=layout)
-            cut(wholes, boxes, [True] * len(files), out, Finish(), threads=2)
+            assert not any(cut(wholes, [Cut(box, True) for box in boxes], out, Finish(), threads=2))
             assert torch.equal(out, cuts(files, boxes, True))
 
     @pytest.mark.parametrize(
@@ -168,18 +161,18 @@ class TestBoth:
         with mmap.mmap(-1, len(file)) as mapped:
             mapped.write(file)
             out = torch.zeros((1, 3, 24, 31), dtype=torch.uint8)
-            assert decode_cuts([mapped], [None], [False], out, Finish(), threads=1) == [None]
+            assert decode_cuts([mapped], [Cut()], out, Finish(), threads=1) == [None]
         assert torch.equal(out, cuts([file], [None]))
 
     def test_more_threads_than_pictures_and_none_at_all(self) -> None:
         files = [ALL["4:2:0"], ALL["png"], ALL["progressive"]] * 4
-        boxes: list[Box | None] = [Box(i, i, 30, 40) for i in range(len(files))]
+        all_cuts = [Cut(Box(i, i, 30, 40)) for i in range(len(files))]
         alone = torch.zeros((len(files), 3, 8, 8))
         together = torch.zeros_like(alone)
-        decode_cuts(files, boxes, [False] * len(files), alone, IMAGENET, threads=1)
-        decode_cuts(files, boxes, [False] * len(files), together, IMAGENET, threads=50)
+        decode_cuts(files, all_cuts, alone, IMAGENET, threads=1)
+        decode_cuts(files, all_cuts, together, IMAGENET, threads=50)
         assert torch.equal(alone, together)
-        assert decode_cuts([], [], [], torch.empty((0, 3, 8, 8)), IMAGENET, threads=4) == []
+        assert decode_cuts([], [], torch.empty((0, 3, 8, 8)), IMAGENET, threads=4) == []
         assert measure([]) == []
 
     @pytest.mark.parametrize(
@@ -193,7 +186,7 @@ class TestBoth:
     def test_a_damaged_file_is_named_by_its_place_and_the_others_are_decoded(self, file: bytes) -> None:
         good = ALL["4:2:0"]
         out = torch.zeros((3, 3, 24, 31), dtype=torch.uint8)
-        errors = decode_cuts([good, file, good], [Box(0, 0, 1, 1)] * 3, [False] * 3, out, Finish(), threads=2)
+        errors = decode_cuts([good, file, good], [Cut(Box(0, 0, 1, 1))] * 3, out, Finish(), threads=2)
         assert isinstance(errors[1], ImageError)
         assert str(errors[1])
         assert errors[0] is errors[2] is None
@@ -214,36 +207,37 @@ class TestBoth:
     )  # fmt: skip
     def test_a_box_outside_the_picture_is_its_error(self, kind: str, box: Box) -> None:
         out = torch.zeros((1, 3, 8, 8), dtype=torch.uint8)
-        (error,) = decode_cuts([ALL[kind]], [box], [False], out, Finish(), threads=1)
-        assert str(error) == (
-            f"the box of {box.height}×{box.width} pixels at row {box.top}, column {box.left} "
-            "is not within the picture of 67×101"
-        )
-        with pytest.raises(ImageError, match="is not within the picture"):
-            cut([decode_whole(ALL[kind])], [box], [False], out, Finish(), threads=1)
+        whole = decode_whole(ALL[kind])
+        for (error,) in (
+            decode_cuts([ALL[kind]], [Cut(box)], out, Finish(), threads=1),
+            cut([whole], [Cut(box)], out, Finish(), threads=1),
+        ):
+            assert str(error) == (
+                f"the box of {box.height}×{box.width} pixels at row {box.top}, column {box.left} "
+                "is not within the picture of 67×101"
+            )
 
     def test_calls_that_make_no_sense_are_refused(self) -> None:
         file, out = ALL["4:2:0"], torch.zeros((1, 3, 8, 8))
-        for boxes, flips, to, finish, threads in [
-            ([], [False], out, Finish(), 1),
-            ([None], [], out, Finish(), 1),
-            ([None], [False], out, Finish(), 0),
-            ([None], [False], out[0], Finish(), 1),
-            ([None], [False], torch.zeros((1, 4, 8, 8)), Finish(), 1),
-            ([None], [False], torch.zeros((2, 3, 8, 8)), Finish(), 1),
-            ([None], [False], torch.zeros((1, 3, 0, 8)), Finish(), 1),
-            ([None], [False], torch.zeros((1, 3, 8, 16))[..., ::2], Finish(), 1),
-            ([None], [False], out.double(), Finish(), 1),
-            ([None], [False], out.to(torch.uint8), IMAGENET, 1),
-            ([None], [False], out, Finish(mean=(0.5, 0.5)), 1),
-            ([None], [False], out, Finish(std=(0.5, 0.0, 0.5)), 1),
+        for some, to, finish, threads in [
+            ([], out, Finish(), 1),
+            ([Cut()], out, Finish(), 0),
+            ([Cut()], out[0], Finish(), 1),
+            ([Cut()], torch.zeros((1, 4, 8, 8)), Finish(), 1),
+            ([Cut()], torch.zeros((2, 3, 8, 8)), Finish(), 1),
+            ([Cut()], torch.zeros((1, 3, 0, 8)), Finish(), 1),
+            ([Cut()], torch.zeros((1, 3, 8, 16))[..., ::2], Finish(), 1),
+            ([Cut()], out.double(), Finish(), 1),
+            ([Cut()], out.to(torch.uint8), IMAGENET, 1),
+            ([Cut()], out, Finish(mean=(0.5, 0.5)), 1),
+            ([Cut()], out, Finish(std=(0.5, 0.0, 0.5)), 1),
         ]:
             with pytest.raises(UsageError):
-                decode_cuts([file], boxes, flips, to, finish, threads=threads)
+                decode_cuts([file], some, to, finish, threads=threads)
         for whole in (torch.zeros(5, 5, 3), torch.zeros(3, 5, 5, dtype=torch.uint8),
                       torch.zeros(5, 10, 3, dtype=torch.uint8)[:, ::2]):  # fmt: skip
             with pytest.raises(UsageError):
-                cut([whole], [None], [False], out, Finish(), threads=1)
+                cut([whole], [Cut()], out, Finish(), threads=1)
 
 
 @needs_decoder

@@ -1,9 +1,13 @@
-"""How many cores a process may use: by affinity, by its cgroups' quota, beside other ranks."""
+"""Cores and memory that a process may use: of the machine, or of the container that it runs in."""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
+
+_CGROUPS = Path("/sys/fs/cgroup")
 
 
 def share_of_cores() -> float:
@@ -19,7 +23,7 @@ def usable_cores() -> int:
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
-def cgroup_quota_cores(root: Path = Path("/sys/fs/cgroup")) -> float | None:
+def cgroup_quota_cores(root: Path = _CGROUPS) -> float | None:
     """Cores' worth of CPU time that the tightest cgroup allows; None for no limit.
 
     Version 2 says ``cpu.max``: "200000 100000" (or "max 100000"); version 1 says it in two files.
@@ -39,7 +43,7 @@ def cgroup_quota_cores(root: Path = Path("/sys/fs/cgroup")) -> float | None:
     return min(limits, default=None)
 
 
-def cgroup_throttled(root: Path = Path("/sys/fs/cgroup")) -> int | None:
+def cgroup_throttled(root: Path = _CGROUPS) -> int | None:
     """How often the cgroup's quota has stopped its processes; None where nobody counts."""
     for folder in _cgroup_folders(root, "cpu"):
         try:
@@ -49,6 +53,31 @@ def cgroup_throttled(root: Path = Path("/sys/fs/cgroup")) -> int | None:
         if "nr_throttled" in words:
             return int(words[words.index("nr_throttled") + 1])
     return None
+
+
+def available_bytes(root: Path = _CGROUPS) -> int:
+    """Memory that can be taken without swapping or being killed."""
+    import psutil  # here, because a watched training asks for cores alone
+
+    return min([psutil.virtual_memory().available, *_left_in_cgroups(root)])
+
+
+def _left_in_cgroups(root: Path) -> Iterator[int]:
+    """What each level allows beyond what is in use; version 1 names its files differently."""
+    for folder in _cgroup_folders(root, "memory"):
+        for limit, used in (("max", "current"), ("limit_in_bytes", "usage_in_bytes")):
+            try:
+                most = int((folder / f"memory.{limit}").read_text())
+                now = int((folder / f"memory.{used}").read_text())
+                yield max(0, most - now + _reclaimable(folder))
+            except (OSError, ValueError):  # no limit ("max"), or not shown to us
+                continue
+
+
+def _reclaimable(folder: Path) -> int:
+    """Page cache that the kernel drops before it kills anybody."""
+    found = re.search(r"^(?:total_)?inactive_file (\d+)$", (folder / "memory.stat").read_text(), re.MULTILINE)
+    return int(found[1]) if found else 0
 
 
 def _cgroup_folders(root: Path, controller: str) -> list[Path]:
