@@ -16,7 +16,7 @@ from unstarve.collect.attach import attach
 from unstarve.collect.launch import switched_on
 from unstarve.collect.recorder import end_recording
 from unstarve.collect.settings import LaunchSettings
-from unstarve.errors import RunFileError, UsageError
+from unstarve.errors import UsageError
 from unstarve.model import Diagnosis
 from unstarve.record.format import SUFFIX
 from unstarve.record.launcher import claim, discard, finish, parts_folder
@@ -44,9 +44,7 @@ class Recording:
 
     def conclude(self, exit_code: int) -> None:
         """The block has ended."""
-        problem = finish(self._path, exit_code)
-        if problem:
-            raise RunFileError(problem)
+        finish(self._path, exit_code)  # what it could not do, the run itself tells
         self._diagnosis = diagnose(read_run(self._path))
 
 

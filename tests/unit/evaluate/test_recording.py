@@ -15,8 +15,8 @@ from sample_loaders import Failing, first_numbers, numbered
 from unstarve.collect.recorder import recorder
 from unstarve.collect.settings import VARIABLE
 from unstarve.errors import RunExistsError, UsageError
-from unstarve.evaluate import why
-from unstarve.evaluate.regime import Shift
+from unstarve.evaluate.monitor import cause_of_change as why
+from unstarve.evaluate.monitor.regime import Shift
 from unstarve.model import Cause, Diagnosis, Series, Window
 
 

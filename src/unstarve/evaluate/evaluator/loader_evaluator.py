@@ -1,0 +1,237 @@
+"""Wrap a loader to log how long its batches take, or to replay a few of them as if data were free."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from unstarve.collect.replay import BatchCache
+from unstarve.errors import UsageError
+from unstarve.evaluate.evaluator.epoch_log import now_ns
+from unstarve.evaluate.evaluator.first_batches import (
+    epoch_length,
+    fill_cache,
+    note_epoch_length,
+    promised_length,
+)
+from unstarve.evaluate.evaluator.load_recorder import LoadRecorder
+from unstarve.evaluate.evaluator.log_file import write_json
+from unstarve.evaluate.evaluator.timed_iterator import TimedIterator
+from unstarve.evaluate.loader_proxy import LoaderProxy, check_loader
+from unstarve.present.units import rate
+
+Mode = Literal["log", "replay"]
+
+_SETTINGS = ("mode", "num_cached_batches", "metrics_file", "log_file", "replay_batches")
+
+
+class LoaderEvaluator(LoaderProxy):
+    """A loader that times itself; in all else it is the loader it wraps.
+
+    ``mode="log"`` passes the loader's own batches through. ``mode="replay"`` reads `num_cached_batches`
+    full-size batches when it is made and hands those out again and again: the ideal to compare with.
+
+    - Attributes are read from and set on the wrapped loader, and ``isinstance(…, DataLoader)`` holds if
+      it is one. The evaluator's own settings are fixed once it is made.
+    - `get_metrics` covers all epochs so far; two iterators at the same time do not mix.
+    - `metrics_file` and `log_file` are written when an epoch ends or is given up; `log_file` also from
+      time to time and at exit, so that a killed training leaves one too.
+    - Times are the host's. On CUDA, a wait does not mean that the device had nothing to do.
+
+    A replayed epoch has `replay_batches` batches if that is given, else as many as the loader yields, as
+    far as that is known: an epoch was seen to its end, or the loader has a length. Otherwise it goes on
+    until the consumer stops. `replay_on` and `device` say where replayed batches live: see `BatchCache`.
+    """
+
+    mode: Mode
+    num_cached_batches: int
+    metrics_file: str | Path | None
+    log_file: str | Path | None
+    replay_batches: int | None
+    _cache: BatchCache | None
+    _placement: dict[str, Any]
+    _recorder: LoadRecorder
+    _seen_length: int | None
+
+    def __init__(
+        self,
+        dataloader: Iterable[Any],
+        mode: Mode = "log",
+        num_cached_batches: int = 20,
+        metrics_file: str | Path | None = None,
+        *,
+        log_file: str | Path | None = None,
+        replay_on: Literal["host", "device"] = "host",
+        device: torch.device | str | int | None = None,
+        replay_batches: int | None = None,
+    ) -> None:
+        _check(dataloader, mode, num_cached_batches, replay_batches)
+        cache = (
+            BatchCache(num_cached_batches, replay_on=replay_on, device=device) if mode == "replay" else None
+        )
+        # Written past __setattr__, which is for the loader's attributes.
+        vars(self).update(
+            dataloader=dataloader,
+            mode=mode,
+            num_cached_batches=num_cached_batches,
+            metrics_file=metrics_file,
+            log_file=log_file,
+            replay_batches=replay_batches,
+            _cache=cache,
+            _placement={"replay_on": replay_on, "device": device},
+            _recorder=LoadRecorder(
+                mode,
+                metrics_file=Path(metrics_file) if metrics_file else None,
+                log_file=Path(log_file) if log_file else None,
+            ),
+            _seen_length=None if cache is None else fill_cache(cache, dataloader),
+        )
+        self._recorder.cached_batches = 0 if cache is None else len(cache)
+
+    # --- iterating ---
+
+    def __iter__(self) -> Iterator[Any]:
+        begin_ns = now_ns()
+        if self._cache is None:
+            iterator = iter(self.dataloader)
+            on_exhausted: Callable[[int], None] = partial(note_epoch_length, self.dataloader)
+        else:
+            iterator = self._replayed(self._cache)
+            on_exhausted = _ignore
+        return TimedIterator(iterator, self._recorder.begin_epoch(begin_ns), self._recorder, on_exhausted)
+
+    def __len__(self) -> int:
+        """As the loader's own, a TypeError included; `replay_batches` where that decides."""
+        if self._cache is not None and self.replay_batches is not None:
+            return self.replay_batches
+        return super().__len__()
+
+    def _replayed(self, cache: BatchCache) -> Iterator[Any]:
+        length = self._replay_length() if len(cache) else 0
+        for _ in itertools.count() if length is None else range(length):
+            yield cache.hand_out()
+
+    def _replay_length(self) -> int | None:
+        if self.replay_batches is not None:
+            return self.replay_batches
+        return epoch_length(self.dataloader) if self._seen_length is None else self._seen_length
+
+    # --- what was measured ---
+
+    @property
+    def cache_ready(self) -> bool:
+        """There are batches to replay."""
+        return bool(self._cache)
+
+    @property
+    def cached_batches(self) -> list[Any]:
+        """The batches to replay, each the caller's to change; empty in log mode."""
+        return [] if self._cache is None else [self._cache.hand_out() for _ in range(len(self._cache))]
+
+    def get_metrics(self) -> dict[str, Any]:
+        """All epochs so far, times in seconds; empty before the first batch.
+
+        ``batch_times`` are times inside ``next()``, ``step_times`` go from one delivered batch to the next,
+        ``total_time`` is the wall time of the epochs from ``iter()`` to their end.
+        """
+        metrics = self._recorder.document()
+        return metrics if metrics["total_batches"] else {}
+
+    def save_metrics(self, filename: str | Path | None = None) -> None:
+        """Write `get_metrics` as JSON to `filename`, by default to `metrics_file`; an OSError is raised."""
+        target = filename or self.metrics_file
+        if not target:
+            print("No filename provided for saving metrics")
+            return
+        write_json(Path(target), self.get_metrics())
+        print(f"Metrics saved to: {target}")
+
+    def print_summary(self) -> None:
+        """Print a few lines on the loader and on what was measured."""
+        cached = self._recorder.cached_batches
+        metrics = self.get_metrics()
+        print(
+            summary_text(
+                self.dataloader, metrics, mode=self.mode, cached=cached, capacity=self.num_cached_batches
+            )
+        )
+
+    def __repr__(self) -> str:
+        return f"LoaderEvaluator({self.dataloader!r}, mode={self.mode!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy has the same settings, reads the batches it replays itself, and has measured nothing yet."""
+        return _made_again, (
+            self.dataloader,
+            {name: vars(self)[name] for name in _SETTINGS} | self._placement,
+        )
+
+
+def _made_again(dataloader: Iterable[Any], settings: dict[str, Any]) -> LoaderEvaluator:
+    return LoaderEvaluator(dataloader, **settings)
+
+
+def _ignore(batches: int) -> None:
+    """A replayed epoch is as long as it was told to be."""
+
+
+def _check(dataloader: Any, mode: str, num_cached_batches: int, replay_batches: int | None) -> None:
+    if mode not in ("log", "replay"):
+        raise UsageError(f"mode is 'log' or 'replay', not {mode!r}")
+    check_loader(dataloader)
+    if type(num_cached_batches) is not int or num_cached_batches < 1:
+        raise UsageError(f"num_cached_batches is a whole number, at least 1, not {num_cached_batches!r}")
+    if replay_batches is not None and (type(replay_batches) is not int or replay_batches < 1):
+        raise UsageError(f"replay_batches is a whole number, at least 1, or None, not {replay_batches!r}")
+
+
+def summary_text(loader: Any, metrics: Mapping[str, Any], *, mode: str, cached: int, capacity: int) -> str:
+    """A few lines on the loader and, if any batch was delivered, on how long it took."""
+    lines = [
+        "Loader Evaluator Summary:",
+        f"  Mode: {mode}",
+        f"  Dataset size: {_or_unknown(_dataset_size(loader))}",
+        f"  Number of batches: {_or_unknown(promised_length(loader))}",
+        f"  Cache size: {cached}/{capacity}",
+        f"  Cache ready: {cached > 0}",
+    ]
+    if metrics:
+        wall_s, batches = metrics["total_time"], metrics["total_batches"]
+        start_s = sum(metrics["iterator_start_times"])
+        lines += [
+            f"  Total batches processed: {batches}",
+            f"  Epochs: {len(metrics['epochs'])}{'' if metrics['complete'] else ' (not all to their end)'}",
+            f"  Total time: {wall_s:.2f}s",
+            f"  Starting the loader: {start_s:.4f}s",
+            f"  Average batch time: {metrics['avg_batch_time']:.4f}s",
+            f"  Min batch time: {metrics['min_batch_time']:.4f}s",
+            f"  Max batch time: {metrics['max_batch_time']:.4f}s",
+        ]
+        if wall_s > 0:
+            waited_s = start_s + sum(metrics["batch_times"])
+            lines += [
+                f"  Share of time waiting for data: {waited_s / wall_s:.1%}",
+                f"  Throughput: {rate(batches / wall_s)} batches/s{_samples(metrics, wall_s)}",
+            ]
+    return "\n".join(lines)
+
+
+def _samples(metrics: Mapping[str, Any], wall_s: float) -> str:
+    samples = metrics["samples"]
+    return "" if samples is None else f", {rate(samples / wall_s)} samples/s"
+
+
+def _dataset_size(loader: Any) -> int | None:
+    try:
+        return len(loader.dataset)
+    except (AttributeError, TypeError, NotImplementedError):
+        return None
+
+
+def _or_unknown(count: int | None) -> int | str:
+    return "unknown" if count is None else count

@@ -1,0 +1,1 @@
+"""Quick answers about a loader or a dataset, measured on the spot."""
