@@ -6,7 +6,7 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -23,10 +23,7 @@ from unstarve.benchmark.rounds import Rounds
 from unstarve.errors import UsageError
 from unstarve.model import Benchmark, Part
 
-_PEERS = (
-    *("tensordict", "webdataset", "litdata", "spdl", "ffcv", "nvidia-dali-cuda130"),
-    *("torchvision", "pillow", "simplejpeg", "opencv-python-headless"),
-)
+_PACKAGES = ("unstarve", "torchvision", "pillow")
 
 
 class Watch(Protocol):
@@ -39,19 +36,24 @@ class Watch(Protocol):
         """A part is done, or as far as it went."""
 
 
-def chosen(words: Iterable[str]) -> tuple[PartPlan, ...]:
+def chosen(words: Iterable[str], parts: Sequence[PartPlan] = PARTS) -> tuple[PartPlan, ...]:
     """Return the parts that these letters and names stand for, in their own order; all for none."""
     wanted = tuple(words)
-    known = dict.fromkeys(word for part in PARTS for word in (part.letter, part.name))
+    known = dict.fromkeys(word for part in parts for word in (part.letter, part.name))
     for word in wanted:
         if word not in known:
             raise UsageError(f"there is no part {word!r}; there are {', '.join(known)}")
-    return tuple(part for part in PARTS if not wanted or part.letter in wanted or part.name in wanted)
+    return tuple(part for part in parts if not wanted or part.letter in wanted or part.name in wanted)
 
 
-def run(plan: Plan, watch: Watch) -> Benchmark:
-    """Measure all parts of the plan; stopped from the keyboard, return what is there."""
-    parts = chosen(plan.parts)
+def run(
+    plan: Plan, watch: Watch, parts: Sequence[PartPlan] = PARTS, packages: Iterable[str] = _PACKAGES
+) -> Benchmark:
+    """Measure those of `parts` that the plan names; stopped from the keyboard, return what is there.
+
+    The versions of `packages` become part of the result.
+    """
+    parts = chosen(plan.parts, parts)
     began, started_at = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
     done: list[Part] = []
     interrupted = False
@@ -74,13 +76,13 @@ def run(plan: Plan, watch: Watch) -> Benchmark:
             "memory_bytes": psutil.virtual_memory().total,
             "system": platform.platform(),
         },
-        versions={"python": platform.python_version(), "torch": torch.__version__} | _installed(),
+        versions={"python": platform.python_version(), "torch": torch.__version__} | _installed(packages),
     )  # fmt: skip
 
 
-def _installed() -> dict[str, str]:
+def _installed(packages: Iterable[str]) -> dict[str, str]:
     found = {}
-    for name in ("unstarve", *_PEERS):
+    for name in packages:
         try:
             found[name] = version(name)
         except PackageNotFoundError:

@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader, Dataset
 from unstarve.benchmark.disk import DiskAlone, files_alone, stretches_alone
 from unstarve.benchmark.entries import Entry, Missing, PartPlan, faster, ours, public, stock
 from unstarve.benchmark.files import cached_share, forget, tensor_files
-from unstarve.benchmark.peers import DALI, FFCV, LITDATA, SPDL_FILES, WEBDATASET
 from unstarve.benchmark.plan import Sizes
 from unstarve.model import Bar, Kind, Promise
 
@@ -119,7 +118,6 @@ def _chunks_alone(stored: Stored) -> DiskAlone:
 
 
 _STOCK = stock(lambda stored: DataLoader(Loaded(stored.paths), **stored.options))
-_PEERS = (WEBDATASET, LITDATA, SPDL_FILES, DALI, FFCV)
 _EMPTY = Bar(Promise.CACHED_SHARE, 0.01)
 _FILES_ALONE = Entry(
     "the disk alone, files", Kind.LIMIT, lambda stored: files_alone(stored.paths, stored.batches)
@@ -137,7 +135,6 @@ FROM_FILES = (
             ours("TensorFileDataset, torch's", lambda stored: _files(DataLoader, stored), faster(10)),
             ours("TensorFileDataset, ours", lambda stored: _files(public("DataLoader"), stored), faster(20)),
             ours("PackedDataset, ours", lambda stored: _packed(public("DataLoader"), stored), faster(25)),
-            *_PEERS,
         ),
     ),
     PartPlan(
@@ -146,7 +143,7 @@ FROM_FILES = (
         (
             _STOCK,
             ours("TensorFileDataset, ours", lambda stored: _files(public("DataLoader"), stored)),
-            # Made afresh: a mapped file that is open cannot be dropped from the page cache.
+            # Made afresh: a dataset keeps a small file in memory.
             ours("PackedDataset, ours", lambda stored: _packed(public("DataLoader"), stored), afresh=True),
             ours("PackedDataset, chunks", _chunked, same_batches=False, afresh=True),
             ours(
@@ -177,7 +174,6 @@ FROM_FILES = (
             _FILES_ALONE,
             _ROWS_ALONE,
             _CHUNKS_ALONE,
-            *_PEERS,
         ),
         before=_forget,
     ),

@@ -12,8 +12,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from unstarve.benchmark.entries import Entry, PartPlan, faster, ours, public, stock
-from unstarve.benchmark.peers.pictures import PICTURE_PEERS
-from unstarve.benchmark.peers.torchvision import torchvision
+from unstarve.benchmark.installed import torchvision
 from unstarve.benchmark.pictures import picture_files
 from unstarve.benchmark.plan import Sizes
 from unstarve.model import Bar, Kind, Promise
@@ -101,7 +100,6 @@ IMAGES = (
             _like_stock("DecodeCrop, torch's", _as_transform, faster(1.8)),
             _like_stock('cache="ram", ours', _kept, faster(10)),
             Entry("decoding alone", Kind.LIMIT, Decoding),
-            *PICTURE_PEERS,
         ),
         skip=4,
         batch_samples=lambda s: s.picture_batch,

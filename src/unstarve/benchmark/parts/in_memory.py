@@ -11,7 +11,6 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from unstarve.benchmark.entries import Entry, PartPlan, faster, ours, public, stock
-from unstarve.benchmark.peers import TENSORDICT
 from unstarve.benchmark.plan import Sizes
 from unstarve.fixes.gather import gather
 from unstarve.model import Bar, Kind, Promise
@@ -64,6 +63,19 @@ def _images(shuffle: bool) -> Callable[[Sizes, Path], Held]:
     return prepare
 
 
+_OTHER_PARTS = (
+    ours(
+        "AsyncPrefetchDataset, torch's",
+        lambda held: DataLoader(public("AsyncPrefetchDataset")(TensorDataset(held.rows)), **held.options),
+    ),
+    ours(
+        "unstarve.DataLoader",
+        lambda held: public("DataLoader")(TensorDataset(held.rows), **held.options),
+    ),
+)
+"""Every part of ours that can serve rows, in the one table that people size for themselves."""
+
+
 def _entries(in_torch: tuple[Bar, ...], in_ours: tuple[Bar, ...]) -> tuple[Entry, ...]:
     return (
         stock(lambda held: DataLoader(TensorDataset(held.rows), **held.options)),
@@ -77,7 +89,6 @@ def _entries(in_torch: tuple[Bar, ...], in_ours: tuple[Bar, ...]) -> tuple[Entry
             lambda held: public("DataLoader")(public("CachedDataset")((held.rows,)), **held.options),
             *in_ours,
         ),
-        TENSORDICT,
     )
 
 
@@ -96,7 +107,7 @@ def _image_title(order: str) -> Callable[[Sizes], str]:
 IN_MEMORY = (
     PartPlan(
         "a", "rows", _row_title("shuffled"), _rows(True),
-        _entries((faster(3.5),), (faster(50), _SMALL)), memory=True,
+        (*_entries((faster(3.5),), (faster(50), _SMALL)), *_OTHER_PARTS), memory=True,
     ),
     PartPlan(
         "b", "large-rows", _image_title("shuffled"), _images(True),

@@ -12,7 +12,6 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from unstarve.benchmark.entries import PartPlan, faster, ours, public, stock
-from unstarve.benchmark.peers import SPDL_WAITING
 from unstarve.benchmark.plan import Sizes
 
 THREADS = 16
@@ -79,7 +78,6 @@ WAITING = (
             ours("AsyncPrefetchDataset, torch's", lambda w: _ahead(DataLoader, Remote, w), faster(12)),
             ours("AsyncPrefetchDataset, ours", lambda w: _ahead(public("DataLoader"), Remote, w), faster(12)),
             ours("the same with async def", lambda w: _ahead(DataLoader, RemoteAsync, w), faster(12)),
-            SPDL_WAITING,
         ),
     ),
 )  # fmt: skip

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from peer_loaders.spdl import Pipelined
 from unstarve.benchmark.entries import Entry
-from unstarve.benchmark.peers.installed import installed
-from unstarve.benchmark.peers.spdl import Pipelined
+from unstarve.benchmark.installed import installed
 from unstarve.model import Kind
 
 _SIZE = 224
@@ -75,7 +75,7 @@ def _opencv(pictures: Any) -> Any:
     return _in_threads(decode, pictures)
 
 
-PICTURE_PEERS = (
+IMAGE_PEERS = (
     Entry("DALI on the CPU", Kind.PEER, _dali),
     Entry("simplejpeg + OpenCV, SPDL", Kind.PEER, _simplejpeg),
     Entry("OpenCV, SPDL", Kind.PEER, _opencv),

@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader, default_collate
 
 from unstarve.benchmark.entries import Entry
-from unstarve.benchmark.peers.installed import installed
+from unstarve.benchmark.installed import installed
 from unstarve.model import Kind
 
 _SHUFFLED = 1000

@@ -1,14 +1,24 @@
-"""torchvision, whose datasets and transforms most people read pictures with."""
+"""What is installed here of other projects."""
 
 from __future__ import annotations
 
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import torch
 
 from unstarve.benchmark.entries import Missing
-from unstarve.benchmark.peers.installed import installed
+
+
+def installed(module: str) -> Any:
+    """Import a module of another project; raise Missing where that does not work."""
+    try:
+        return import_module(module)
+    except Exception as error:  # a package that is broken here, whatever way, is not measured
+        absent = isinstance(error, ModuleNotFoundError) and (error.name or "") == module.partition(".")[0]
+        raise Missing("not installed" if absent else f"cannot be imported: {error}") from error
+
 
 _OPERATORS = (
     "nms", "qnms", "roi_align", "_roi_align_backward", "roi_pool", "_roi_pool_backward", "ps_roi_align",

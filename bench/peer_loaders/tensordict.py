@@ -7,7 +7,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from unstarve.benchmark.entries import Entry
-from unstarve.benchmark.peers.installed import installed
+from unstarve.benchmark.installed import installed
 from unstarve.model import Kind
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from unstarve.benchmark.entries import Entry
-from unstarve.benchmark.peers.installed import installed
+from unstarve.benchmark.installed import installed
 from unstarve.model import Kind
 
 

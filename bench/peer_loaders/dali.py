@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from unstarve.benchmark.entries import Entry
-from unstarve.benchmark.peers.installed import installed
+from unstarve.benchmark.installed import installed
 from unstarve.model import Kind
 
 _THREADS = 2
