@@ -12,7 +12,7 @@ TWICE = { $(1) || { echo "once more: $(1)" >&2; sleep 5; $(1); }; }
 
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: help demo test lint bench wheel native-check web web-check clean
+.PHONY: help demo test lint bench fuzz wheel native-check web web-check clean
 .DEFAULT_GOAL := help
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo "make lint    ruff, mypy --strict, import rules"
 	@echo "make bench   what unstarve itself costs"
 	@echo "make native-check   the native tests under ASan, UBSan and TSan"
+	@echo "make fuzz    hostile files and requests for minutes; ARGS=\"--seconds 3600\" for longer"
 	@echo "make web            build the pages from web/ into the package"
 	@echo "make wheel          a wheel with libjpeg-turbo in it, and a check that it is"
 	@echo "make clean   remove everything these made"
@@ -57,6 +58,15 @@ native-check: $(VENV)/.requirements $(VENV)/.jpeg
 	  ctest --test-dir $$folder --output-on-failure $(ARGS) || exit 1; \
 	done
 
+# What reads others' input is fed hostile input: through Python, and natively under ASan and UBSan.
+FUZZED := build/native-check-address
+fuzz: $(VENV)/.built
+	@PATH="$(CURDIR)/$(BIN):$$PATH" && \
+	  cmake -S . -B $(FUZZED) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DUNSTARVE_NATIVE_TESTS=ON -DUNSTARVE_WERROR=ON \
+	    -DUNSTARVE_SANITIZE=address,undefined > /dev/null && \
+	  cmake --build $(FUZZED) --parallel --target fuzz_formats fuzz_jpeg > /dev/null
+	@$(BIN)/python -m fuzz --native $(FUZZED) $(ARGS)
+
 # A wheel brings the libraries along that its users may not have: libjpeg-turbo.
 wheel: $(VENV)/.built
 	@rm -rf dist build/wheel
@@ -81,7 +91,7 @@ web/node_modules/.installed: web/package.json web/package-lock.json
 
 clean:
 	@rm -rf $(VENV) build dist web/node_modules unstarve-demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
-	@find src tests bench labs -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	@find src tests bench fuzz labs -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # An interpreter that is new enough, and a virtual environment made by it.
 $(BIN)/python:

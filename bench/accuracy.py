@@ -30,6 +30,8 @@ from zoo.case import Case
 from zoo.cgroups import sweep
 from zoo.truth import parse_truth
 
+from unstarve.outputs import write_output
+
 PLAY = Path(__file__).with_name("play.py")
 LONGEST_S = 90
 NO_REPORT = {"verdict": {"state": "no", "cause": "report"}, "wait_share": None}
@@ -96,7 +98,7 @@ def main() -> None:
         print(f"{name:28}skipped: {why}")
     print_summary(outcomes)
     if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
+        write_output(arguments.json, json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
 
 
 def play(case: Case) -> Outcome:

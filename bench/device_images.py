@@ -33,7 +33,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 import unstarve
-from unstarve.benchmark.peers.torchvision import torchvision
+from unstarve.benchmark.installed import torchvision
 from unstarve.benchmark.pictures import save_picture
 from unstarve.record.reader import read_run
 

@@ -1,15 +1,15 @@
-"""PyTorch's own DataLoader tests, run with torch's loader and with ours: what passes there must pass here.
+"""PyTorch's own DataLoader tests: what passes with torch's loader passes with ours and under `unstarve run`.
 
 The test file is not part of this project. It is `test/test_dataloader.py` of pytorch/pytorch, or
 `test/stateful_dataloader/test_dataloader.py` of pytorch/data, which tests the same through torchdata's;
-either may be given. A copy in which only the import of `DataLoader` differs is run in a process of its own,
-once for each loader, in a temporary folder. What fails with ours alone is run again, because some of these
-tests depend on timing.
+either may be given. A copy in which only the import of `DataLoader` differs is run three times, each in a
+process and a temporary folder of its own: with torch's loader, with ours, and with torch's under
+`unstarve run`. What fails in the last two alone is run again, because some of these tests depend on timing.
 
     pip install expecttest
     python bench/torch_tests.py PATH_TO_TEST_FILE [-k EXPRESSION] [--timeout SECONDS] [--jobs N]
 
-Prints the tests whose outcomes differ, and exits with 1 if one passes with torch's loader and not with ours.
+Prints the tests whose outcomes differ, and exits with 1 if one passes with torch's loader alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
 
-LOADERS = {"torch": "from torch.utils.data import DataLoader", "unstarve": "from unstarve import DataLoader"}
+_TORCH, _OURS = "from torch.utils.data import DataLoader", "from unstarve import DataLoader"
+WAYS = {"torch": _TORCH, "unstarve": _OURS, "recorded": _TORCH}
+"""How the tests are run, and the loader that they import."""
 _TORCHDATA = "from torchdata.stateful_dataloader import StatefulDataLoader as DataLoader"
 
 
@@ -33,7 +35,7 @@ def main() -> int:
     )
     parser.add_argument("path", type=Path, help="PyTorch's test file")
     parser.add_argument("-k", default="", help="run only tests that match, as pytest's -k does")
-    parser.add_argument("--timeout", type=float, default=3000, help="seconds for each of the two runs")
+    parser.add_argument("--timeout", type=float, default=3000, help="seconds for each of the three runs")
     parser.add_argument("--jobs", type=int, default=1, help="tests at a time, with pytest-xdist")
     given = parser.parse_args()
     source = given.path.read_text()
@@ -41,36 +43,40 @@ def main() -> int:
     if given.jobs > 1:
         arguments += ["-n", str(given.jobs)]
     outcomes = {}
-    for loader in LOADERS:
-        outcomes[loader] = run(source, loader, arguments, given.timeout)
-        counts = Counter(outcomes[loader].values())
-        print(f"{loader:9s}", *(f"{n} {outcome}" for outcome, n in counts.items()), flush=True)
-    worse = differences(outcomes)
-    if worse:
-        names = sorted({test.partition(".")[2] for test in worse})
-        again = run(source, "unstarve", ["-k", " or ".join(names)], given.timeout)
-        worse = {test for test in worse if again.get(test) != "passed"}
-    for test in sorted(worse):
-        print(f"passes with torch's loader, not with ours: {test}")
-    print("no test passes with torch's loader alone" if not worse else f"{len(worse)} differ")
-    return 1 if worse else 0
+    for way in WAYS:
+        outcomes[way] = run(source, way, arguments, given.timeout)
+        counts = Counter(outcomes[way].values())
+        print(f"{way:9s}", *(f"{n} {outcome}" for outcome, n in counts.items()), flush=True)
+    lost = 0
+    for way in ("unstarve", "recorded"):
+        worse = differences(outcomes["torch"], outcomes[way], way)
+        if worse:
+            names = sorted({test.partition(".")[2] for test in worse})
+            again = run(source, way, ["-k", " or ".join(names)], given.timeout)
+            worse = {test for test in worse if again.get(test) != "passed"}
+        for test in sorted(worse):
+            print(f"lost: {test} passes with torch's loader, not {way}")
+        lost += len(worse)
+    print(f"{lost} lost" if lost else "pass: no test passes with torch's loader alone")
+    return 1 if lost else 0
 
 
-def differences(outcomes: dict[str, dict[str, str]]) -> set[str]:
-    """Print what differs; return the tests that pass with torch's loader and do not with ours."""
-    theirs, ours = outcomes["torch"], outcomes["unstarve"]
+def differences(theirs: dict[str, str], ours: dict[str, str], way: str) -> set[str]:
+    """Print what differs; return the tests that pass with torch's loader and do not this way."""
     for test in sorted(theirs.keys() | ours.keys()):
         if theirs.get(test) != ours.get(test):
-            print(f"  {test}: torch {theirs.get(test)}, unstarve {ours.get(test)}")
+            print(f"  {test}: torch {theirs.get(test)}, {way} {ours.get(test)}")
     return {test for test, outcome in theirs.items() if outcome == "passed" and ours.get(test) != "passed"}
 
 
-def run(source: str, loader: str, arguments: list[str], timeout_s: float) -> dict[str, str]:
-    """Run a copy of the file with this loader; test → "passed", "failed" or "skipped"."""
+def run(source: str, way: str, arguments: list[str], timeout_s: float) -> dict[str, str]:
+    """Run a copy of the file this way; test → "passed", "failed" or "skipped"."""
     with tempfile.TemporaryDirectory() as folder:
         copy, report = Path(folder, "test_with_loader.py"), Path(folder, "report.xml")
-        copy.write_text(with_loader(source, LOADERS[loader]))
+        copy.write_text(with_loader(source, WAYS[way]))
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
+        if way == "recorded":
+            command = [sys.executable, "-m", "unstarve", "run", "-o", f"{folder}/tests.unstarve", *command]
         done = subprocess.run(
             [*command, *arguments, str(copy)],
             check=False,
@@ -80,13 +86,11 @@ def run(source: str, loader: str, arguments: list[str], timeout_s: float) -> dic
             timeout=timeout_s,
         )
         if not report.exists():
-            raise SystemExit(
-                f"pytest wrote no report for {loader}:\n{done.stdout[-3000:]}{done.stderr[-1000:]}"
-            )
+            raise SystemExit(f"pytest wrote no report for {way}:\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
         cases = list(ET.parse(report).iter("testcase"))
         broken = [case for case in cases if case.find("error") is not None and not case.get("classname")]
         if broken:
-            raise SystemExit(f"the file cannot be collected for {loader}:\n{done.stdout[-3000:]}")
+            raise SystemExit(f"the file cannot be collected for {way}:\n{done.stdout[-3000:]}")
     return {
         f"{case.get('classname', '?').rpartition('.')[2]}.{case.get('name')}": outcome_of(case)
         for case in cases

@@ -38,6 +38,7 @@ from tune_work import Work, works
 
 import unstarve
 from unstarve.model import LoaderSettings, Trial
+from unstarve.outputs import write_output
 
 ALL_SETTINGS = 1 + 16 * 8
 BARS = {"of the best": 0.95, "of the sweep's time": 0.15, "of the user's own": 0.97, "over capped": 3.0}
@@ -253,7 +254,7 @@ def main() -> None:
     show_bars(outcomes)
     if options.json:
         found = [dataclasses.asdict(one) for one in outcomes]
-        options.json.write_text(json.dumps({"machine": machine, "outcomes": found}, indent=2))
+        write_output(options.json, json.dumps({"machine": machine, "outcomes": found}, indent=2))
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ from unstarve.analyze.whatif_parts import Crowd
 from unstarve.analyze.whatif_setup import outcome_of, resolve
 from unstarve.errors import NotPredictableError
 from unstarve.model import Advice, Scenario
+from unstarve.outputs import write_output
 
 PLAY = Path(__file__).with_name("whatif_play.py")
 WORKERS = (0, 1, 2, 4, 8)
@@ -121,9 +122,8 @@ def main() -> None:
     print_promises(promised)
     if arguments.json:
         found = {"pairs": pairs, "promised": promised}
-        arguments.json.write_text(
-            json.dumps({k: [dataclasses.asdict(p) for p in v] for k, v in found.items()})
-        )
+        plain = {name: [dataclasses.asdict(one) for one in found[name]] for name in found}
+        write_output(arguments.json, json.dumps(plain))
 
 
 def train(name: str, change: Mapping[str, Any], seconds: float, folder: Path) -> Measured | None:

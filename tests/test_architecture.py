@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import subprocess
 import sys
+import types
+import typing
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 import unstarve
 
@@ -46,6 +51,44 @@ def test_every_public_name_exists_and_is_documented() -> None:
         value = getattr(unstarve, name)
         assert name == "__version__" or value.__doc__, f"{name} has no docstring"
     assert dir(unstarve) == sorted(unstarve.__all__)
+
+
+def test_type_checkers_see_the_same_public_names() -> None:
+    tree = ast.parse((SOURCE / "__init__.py").read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    imported = {
+        alias.asname for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert imported | {"__version__"} == set(unstarve.__all__)
+
+
+def test_what_public_functions_return_can_be_imported() -> None:
+    hidden = {
+        f"{name}.{function.__name__} returns {found.__name__}"
+        for name in unstarve.__all__
+        for function in public_functions(getattr(unstarve, name))
+        for found in classes_in(
+            typing.get_type_hints(function, inspect.unwrap(function).__globals__ | {"torch": torch})["return"]
+        )
+        if found.__module__.startswith("unstarve") and found.__name__ not in unstarve.__all__
+    }
+    assert hidden == set()
+
+
+def public_functions(value: Any) -> list[Any]:
+    """The function itself, or the public methods and properties of a class that are not inherited."""
+    members = (
+        [m for n, m in vars(value).items() if not n.startswith("_")] if inspect.isclass(value) else [value]
+    )
+    found = [m.fget if isinstance(m, property) else getattr(m, "__func__", m) for m in members]
+    return [f for f in found if inspect.isfunction(f) and "return" in f.__annotations__]
+
+
+def classes_in(hint: Any) -> set[type]:
+    """Classes that an annotation names, also inside of others."""
+    if isinstance(hint, type) and not isinstance(hint, types.GenericAlias):
+        return {hint}
+    return {found for inner in typing.get_args(hint) for found in classes_in(inner)}
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:

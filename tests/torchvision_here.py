@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from unstarve.benchmark.entries import Missing
-from unstarve.benchmark.peers.torchvision import torchvision
+from unstarve.benchmark.installed import torchvision
 
 
 def torchvision_here() -> Any:

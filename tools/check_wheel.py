@@ -33,7 +33,7 @@ file = io.BytesIO()
 Image.fromarray(pixels).save(file, "JPEG", quality=95)
 out = torch.zeros(1, 3, 16, 16, dtype=torch.uint8)
 box = codec.Box(8, 8, 32, 32)
-failures = codec.decode_cuts([file.getvalue()], [box], [False], out, codec.Finish(), threads=1)
+failures = codec.decode_cuts([file.getvalue()], [codec.Cut(box)], out, codec.Finish(), threads=1)
 assert failures == [None] and out.any(), failures
 libraries = {line.split()[-1] for line in open("/proc/self/maps") if "_native" in line or "libjpeg" in line}
 own = [path for path in libraries if "unstarve.libs" in path and "libjpeg" in path]

@@ -3,107 +3,142 @@
 Public names only, each imported when it is first used: ``import unstarve`` is cheap and needs no torch.
 """
 
+# ruff: noqa: I001  # names re-exported as themselves would take a line each
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unstarve.api import compare, diagnose, follow, load_run, whatif
-    from unstarve.collect.loader import watch
-    from unstarve.errors import UnstarveError
-    from unstarve.evaluate.compare_plot import plot_comparison
-    from unstarve.evaluate.diagnose_loader import diagnose_dataloader
-    from unstarve.evaluate.evaluator import LoaderEvaluator
-    from unstarve.evaluate.export import current_metrics, write_metrics
-    from unstarve.evaluate.find_workers import find_num_workers
-    from unstarve.evaluate.measure import measure_loading_overhead, measure_throughput
-    from unstarve.evaluate.metrics_server import serve_metrics
-    from unstarve.evaluate.monitored import MonitoredDataLoader
-    from unstarve.evaluate.profiler import DataLoaderProfiler
-    from unstarve.evaluate.recording import recording
-    from unstarve.fixes.autotune.loader import autotune
-    from unstarve.fixes.cached.dataset import CachedDataset
-    from unstarve.fixes.files.dataset import TensorFileDataset
-    from unstarve.fixes.gather import gather
-    from unstarve.fixes.images.dataset import ImageFolderDataset
-    from unstarve.fixes.images.transform import DecodeCrop
-    from unstarve.fixes.loader import DataLoader
-    from unstarve.fixes.packed.dataset import PackedDataset
-    from unstarve.fixes.packed.sampler import ChunkShuffleSampler
-    from unstarve.fixes.packed.writer import PackedWriter
-    from unstarve.fixes.prefetch.dataset import AsyncPrefetchDataset
-    from unstarve.model import RegimeChange
+    from unstarve.api import (
+        compare as compare,
+        diagnose as diagnose,
+        follow as follow,
+        load_run as load_run,
+        whatif as whatif,
+    )
+    from unstarve.collect.loader import watch as watch
+    from unstarve.errors import (
+        CacheError as CacheError,
+        CacheTooLargeError as CacheTooLargeError,
+        DataFileError as DataFileError,
+        ImageError as ImageError,
+        LogError as LogError,
+        MissingExtraError as MissingExtraError,
+        NotPredictableError as NotPredictableError,
+        RunFileError as RunFileError,
+        UnstarveError as UnstarveError,
+        UsageError as UsageError,
+    )
+    from unstarve.evaluate.evaluator.plot_comparison import plot_comparison as plot_comparison
+    from unstarve.evaluate.handbook.diagnose_loader import diagnose_dataloader as diagnose_dataloader
+    from unstarve.evaluate.evaluator.loader_evaluator import LoaderEvaluator as LoaderEvaluator
+    from unstarve.evaluate.monitor.current_metrics import (
+        current_metrics as current_metrics,
+        write_metrics as write_metrics,
+    )
+    from unstarve.evaluate.handbook.find_workers import find_num_workers as find_num_workers
+    from unstarve.evaluate.handbook.measure import (
+        measure_loading_overhead as measure_loading_overhead,
+        measure_throughput as measure_throughput,
+    )
+    from unstarve.evaluate.handbook.measured import (
+        LoaderThroughput as LoaderThroughput,
+        LoadingOverhead as LoadingOverhead,
+    )
+    from unstarve.evaluate.monitor.metrics_server import (
+        MetricsServer as MetricsServer,
+        serve_metrics as serve_metrics,
+    )
+    from unstarve.evaluate.monitor.monitored_loader import MonitoredDataLoader as MonitoredDataLoader
+    from unstarve.evaluate.handbook.epoch_profiler import (
+        DataLoaderProfiler as DataLoaderProfiler,
+        EpochProfile as EpochProfile,
+    )
+    from unstarve.evaluate.recording import Recording as Recording, recording as recording
+    from unstarve.fixes.autotune.loader import autotune as autotune
+    from unstarve.fixes.cached.dataset import CachedDataset as CachedDataset
+    from unstarve.fixes.files.dataset import TensorFileDataset as TensorFileDataset
+    from unstarve.fixes.gather import gather as gather
+    from unstarve.fixes.images.dataset import ImageFolderDataset as ImageFolderDataset
+    from unstarve.fixes.images.transform import DecodeCrop as DecodeCrop
+    from unstarve.fixes.loader import DataLoader as DataLoader
+    from unstarve.fixes.packed.dataset import PackedDataset as PackedDataset
+    from unstarve.fixes.packed.sampler import ChunkShuffleSampler as ChunkShuffleSampler
+    from unstarve.fixes.packed.writer import PackedWriter as PackedWriter
+    from unstarve.fixes.prefetch.dataset import AsyncPrefetchDataset as AsyncPrefetchDataset
+    from unstarve.model import (
+        Comparison as Comparison,
+        Diagnosis as Diagnosis,
+        Forecast as Forecast,
+        Live as Live,
+        LoaderDiagnosis as LoaderDiagnosis,
+        LoadLog as LoadLog,
+        Metric as Metric,
+        RegimeChange as RegimeChange,
+        Run as Run,
+        Tuning as Tuning,
+        WhatIf as WhatIf,
+        WorkerSearch as WorkerSearch,
+    )
 
-_HOMES = {
-    "AsyncPrefetchDataset": "unstarve.fixes.prefetch.dataset",
-    "CachedDataset": "unstarve.fixes.cached.dataset",
-    "ChunkShuffleSampler": "unstarve.fixes.packed.sampler",
-    "DataLoader": "unstarve.fixes.loader",
-    "DataLoaderProfiler": "unstarve.evaluate.profiler",
-    "DecodeCrop": "unstarve.fixes.images.transform",
-    "ImageFolderDataset": "unstarve.fixes.images.dataset",
-    "LoaderEvaluator": "unstarve.evaluate.evaluator",
-    "MonitoredDataLoader": "unstarve.evaluate.monitored",
-    "PackedDataset": "unstarve.fixes.packed.dataset",
-    "PackedWriter": "unstarve.fixes.packed.writer",
-    "RegimeChange": "unstarve.model",
-    "TensorFileDataset": "unstarve.fixes.files.dataset",
-    "UnstarveError": "unstarve.errors",
-    "autotune": "unstarve.fixes.autotune.loader",
-    "compare": "unstarve.api",
-    "current_metrics": "unstarve.evaluate.export",
-    "diagnose": "unstarve.api",
-    "diagnose_dataloader": "unstarve.evaluate.diagnose_loader",
-    "find_num_workers": "unstarve.evaluate.find_workers",
-    "follow": "unstarve.api",
-    "gather": "unstarve.fixes.gather",
-    "load_run": "unstarve.api",
-    "measure_loading_overhead": "unstarve.evaluate.measure",
-    "measure_throughput": "unstarve.evaluate.measure",
-    "plot_comparison": "unstarve.evaluate.compare_plot",
-    "recording": "unstarve.evaluate.recording",
-    "serve_metrics": "unstarve.evaluate.metrics_server",
-    "watch": "unstarve.collect.loader",
-    "whatif": "unstarve.api",
-    "write_metrics": "unstarve.evaluate.export",
-    "load_ipython_extension": "unstarve.evaluate.magic",  # for %load_ext, not for people
+_PUBLIC = {
+    "unstarve.api": ("compare", "diagnose", "follow", "load_run", "whatif"),
+    "unstarve.collect.loader": ("watch",),
+    "unstarve.errors": (
+        "CacheError",
+        "CacheTooLargeError",
+        "DataFileError",
+        "ImageError",
+        "LogError",
+        "MissingExtraError",
+        "NotPredictableError",
+        "RunFileError",
+        "UnstarveError",
+        "UsageError",
+    ),
+    "unstarve.evaluate.evaluator.plot_comparison": ("plot_comparison",),
+    "unstarve.evaluate.handbook.diagnose_loader": ("diagnose_dataloader",),
+    "unstarve.evaluate.evaluator.loader_evaluator": ("LoaderEvaluator",),
+    "unstarve.evaluate.monitor.current_metrics": ("current_metrics", "write_metrics"),
+    "unstarve.evaluate.handbook.find_workers": ("find_num_workers",),
+    "unstarve.evaluate.handbook.measure": ("measure_loading_overhead", "measure_throughput"),
+    "unstarve.evaluate.handbook.measured": ("LoaderThroughput", "LoadingOverhead"),
+    "unstarve.evaluate.monitor.metrics_server": ("MetricsServer", "serve_metrics"),
+    "unstarve.evaluate.monitor.monitored_loader": ("MonitoredDataLoader",),
+    "unstarve.evaluate.handbook.epoch_profiler": ("DataLoaderProfiler", "EpochProfile"),
+    "unstarve.evaluate.recording": ("Recording", "recording"),
+    "unstarve.fixes.autotune.loader": ("autotune",),
+    "unstarve.fixes.cached.dataset": ("CachedDataset",),
+    "unstarve.fixes.files.dataset": ("TensorFileDataset",),
+    "unstarve.fixes.gather": ("gather",),
+    "unstarve.fixes.images.dataset": ("ImageFolderDataset",),
+    "unstarve.fixes.images.transform": ("DecodeCrop",),
+    "unstarve.fixes.loader": ("DataLoader",),
+    "unstarve.fixes.packed.dataset": ("PackedDataset",),
+    "unstarve.fixes.packed.sampler": ("ChunkShuffleSampler",),
+    "unstarve.fixes.packed.writer": ("PackedWriter",),
+    "unstarve.fixes.prefetch.dataset": ("AsyncPrefetchDataset",),
+    "unstarve.model": (
+        "Comparison",
+        "Diagnosis",
+        "Forecast",
+        "Live",
+        "LoaderDiagnosis",
+        "LoadLog",
+        "Metric",
+        "RegimeChange",
+        "Run",
+        "Tuning",
+        "WhatIf",
+        "WorkerSearch",
+    ),
 }
+"""The same names, for Python: a test compares the two."""
 
-__all__ = [
-    "AsyncPrefetchDataset",
-    "CachedDataset",
-    "ChunkShuffleSampler",
-    "DataLoader",
-    "DataLoaderProfiler",
-    "DecodeCrop",
-    "ImageFolderDataset",
-    "LoaderEvaluator",
-    "MonitoredDataLoader",
-    "PackedDataset",
-    "PackedWriter",
-    "RegimeChange",
-    "TensorFileDataset",
-    "UnstarveError",
-    "__version__",
-    "autotune",
-    "compare",
-    "current_metrics",
-    "diagnose",
-    "diagnose_dataloader",
-    "find_num_workers",
-    "follow",
-    "gather",
-    "load_run",
-    "measure_loading_overhead",
-    "measure_throughput",
-    "plot_comparison",
-    "recording",
-    "serve_metrics",
-    "watch",
-    "whatif",
-    "write_metrics",
-]
+_HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
+
+__all__ = ["__version__", *_HOMES]  # noqa: PLE0604  # they are strings, which ruff cannot see
 
 __version__: str
 
@@ -116,6 +151,8 @@ def __getattr__(name: str) -> Any:
             return version("unstarve")
         except PackageNotFoundError:  # recording in a Python that has no unstarve installed
             return "unknown"
+    if name == "load_ipython_extension":  # for %load_ext, not for people
+        return import_module("unstarve.evaluate.notebook_magic").load_ipython_extension
     if name not in _HOMES:
         raise AttributeError(f"module 'unstarve' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from unstarve.analyze.timeline import WARMUP_STEPS, build_timeline, training_pro
 from unstarve.analyze.verdict import Thresholds
 from unstarve.analyze.views import views_of
 from unstarve.analyze.whatif import REPORTED_WORKERS, WORKERS, Predictor, foresee, what_if
-from unstarve.errors import LogError
+from unstarve.errors import LogError, RunFileError, UnstarveError
 from unstarve.model import Comparison, Diagnosis, Live, LoadLog, Phase, Run, RunState, WhatIf
 from unstarve.record.follow import Follower
 from unstarve.record.reader import read_run
@@ -53,6 +54,23 @@ def follow(path: str | os.PathLike[str]) -> Iterator[Live]:
             return
 
 
+@contextmanager
+def reading(*runs: Run) -> Iterator[None]:
+    """While something is made of these runs: what breaks because a file is damaged is a `RunFileError`.
+
+    All that a file says is checked when it is read; this is for what only turns out later to make no sense.
+    """
+    try:
+        yield
+    except (UnstarveError, OSError):
+        raise
+    except Exception as error:
+        damaged = [run.path for run in runs if run.damaged]
+        if not damaged:
+            raise
+        raise RunFileError(f"{damaged[0]} is too damaged to make sense of ({error!r})") from error
+
+
 def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int = WARMUP_STEPS) -> Diagnosis:
     """All that can be said about a run, and what to change."""
     diagnosis = _analyze(run, thresholds, warmup_steps)
@@ -74,12 +92,15 @@ def whatif(
     `NotPredictableError` when the run cannot be modelled.
     """
     recorded = run if isinstance(run, Run) else load_run(run)
-    return what_if(foresee(recorded), workers, prefetch, batch_size)
+    with reading(recorded):
+        return what_if(foresee(recorded), workers, prefetch, batch_size)
 
 
 def compare(a: str | os.PathLike[str], b: str | os.PathLike[str], fail_if: Sequence[str] = ()) -> Comparison:
     """Two run files side by side; `fail_if` as in ``unstarve compare --fail-if``."""
-    return _compare(load_run(a), load_run(b), fail_if)
+    runs = load_run(a), load_run(b)
+    with reading(*runs):
+        return _compare(*runs, fail_if)
 
 
 def load_log_from_run(path: str | os.PathLike[str], phase: Phase = Phase.REAL) -> LoadLog:

@@ -2,12 +2,17 @@
 
     UnstarveError               exit 2
     ├── UsageError              the caller asked for something that makes no sense
+    │   ├── OutputError         a file that the user named cannot be written
     │   └── UploadTooLargeError a file is larger than the server takes
     ├── RunFileError            a run file cannot be used
     │   ├── NotARunError        not written by unstarve
     │   ├── NewerFormatError    written by a newer unstarve
     │   ├── NoSuchRunError      no run of this name is listed
-    │   └── RunExistsError      the name is taken, by a finished run or one being recorded
+    │   ├── RunExistsError      the name is taken, by a finished run or one being recorded
+    │   ├── NoRoomError         the disk has no room for it
+    │   └── JobError            the server could not analyse it: its process ended
+    │       ├── JobTimeoutError it took too long
+    │       └── JobMemoryError  it took too much memory
     ├── LogError                a loader log cannot be read
     ├── SettingsFileError       a file of loader settings cannot be used
     ├── CacheError              a dataset cannot be cached
@@ -17,6 +22,7 @@
     ├── NotPatchableError       the source cannot be changed as asked
     ├── NotPredictableError     what a run would be like otherwise cannot be told from it
     ├── MissingExtraError       an optional package is needed
+    ├── ServerBusyError         the server has too much to do already
     ├── StoppedError            exit 130: from the keyboard; what was done is kept
     └── CommandNotFoundError    exit 3: the user's command could not be started
 
@@ -34,6 +40,10 @@ class UnstarveError(Exception):
 
 class UsageError(UnstarveError, ValueError):
     """The caller asked for something that makes no sense."""
+
+
+class OutputError(UsageError, OSError):
+    """A file that the user named cannot be written; what was there is as it was."""
 
 
 class UploadTooLargeError(UsageError):
@@ -60,12 +70,28 @@ class RunExistsError(RunFileError):
     """The name given for a new run is taken."""
 
 
+class NoRoomError(RunFileError):
+    """The disk has no room for a run file."""
+
+
+class JobError(RunFileError):
+    """The process that analysed a run for the server ended before it was done."""
+
+
+class JobTimeoutError(JobError):
+    """Analysing a run for the server took longer than it may."""
+
+
+class JobMemoryError(JobError):
+    """Analysing a run for the server took more memory than it may."""
+
+
 class LogError(UnstarveError):
     """A loader log cannot be read."""
 
 
 class SettingsFileError(UnstarveError):
-    """A file of loader settings (``--with``, ``--apply``) cannot be read, written or means nothing."""
+    """A file of loader settings (``--with``, ``--save``) cannot be read or means nothing."""
 
 
 class CacheError(UnstarveError):
@@ -94,6 +120,10 @@ class NotPatchableError(UnstarveError):
 
 class MissingExtraError(UnstarveError, ImportError):
     """An optional package is needed for what was asked."""
+
+
+class ServerBusyError(UnstarveError):
+    """The server has too much to do already."""
 
 
 class StoppedError(UnstarveError):

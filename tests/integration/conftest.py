@@ -112,7 +112,7 @@ class Project:
 
     def report(self, run: str | Path = "run.unstarve", **more: Any) -> dict[str, Any]:
         """What ``unstarve report --json`` says about a run."""
-        done = self.unstarve("report", run, "--json", **more)
+        done = self.unstarve("report", run, "--json", "-", **more)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

@@ -31,7 +31,7 @@ def runs(shared_project):
 
 
 def test_a_faster_run_is_called_faster(runs) -> None:
-    done = runs.unstarve("compare", "slow.unstarve", "a.unstarve", "--json")
+    done = runs.unstarve("compare", "slow.unstarve", "a.unstarve", "--json", "-")
     change = json.loads(done.stdout)["change"]
     assert done.returncode == 0
     assert change["shown"]

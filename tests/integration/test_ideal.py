@@ -5,6 +5,9 @@ How right the measured speed-up is, ``bench/ideal.py`` tells.
 
 from __future__ import annotations
 
+import json
+import subprocess
+
 import pytest
 
 FEW = ("--pairs", "4", "--block-steps", "6")
@@ -40,6 +43,28 @@ def test_real_and_replayed_batches_take_turns_in_epochs_of_the_usual_length(proj
     assert report["run"]["kind"] == "ideal"
     total = sum(line["seconds"] for line in report["budget"])
     assert total == pytest.approx(report["run"]["wall_s"], rel=0.01)
+
+
+def test_weights_of_replayed_batches_are_announced_and_named(project) -> None:
+    project.write(
+        "train.py",
+        """
+        import os
+        from data import *
+        print("began", flush=True)
+        os.makedirs("out", exist_ok=True)
+        for batch in DataLoader(Numbers(60, 0.001), batch_size=4):
+            torch.save(batch, "out/model.pt")
+        """,
+    )
+    asked = ("--json", "report.json", "-o", "run", "-q")
+    done = project.unstarve("ideal", *asked, "train.py", stderr=subprocess.STDOUT, capture_output=False,
+                            stdout=subprocess.PIPE)  # fmt: skip
+    first, second, *_, last = done.stdout.splitlines()
+    assert first.startswith("unstarve: training runs partly on replayed batches")
+    assert second == "began"
+    assert last == "Files written meanwhile: out/model.pt"
+    assert json.loads((project.folder / "report.json").read_text())["files_written"] == ["out/model.pt"]
 
 
 def test_loaders_iterated_side_by_side_are_replayed_together(project) -> None:

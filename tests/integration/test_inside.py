@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import unstarve
-from unstarve.analyze.making import Production, productions
+from unstarve.analyze.making import Production, productions, workers_of
 from unstarve.model import Process, Run
 
 MANY = """
@@ -110,7 +110,7 @@ if __name__ == "__main__":
 def read(project: Any) -> tuple[Run, Process, dict[tuple[int, int], Production]]:
     run = unstarve.load_run(project.folder / "run.unstarve")
     (process,) = [p for p in run.processes if not p.worker]
-    return run, process, productions(process, run.processes)
+    return run, process, productions(process, workers_of(run.processes))
 
 
 def assert_every_batch_is_matched(process: Process, made: dict[tuple[int, int], Production]) -> None:

@@ -16,13 +16,13 @@ import os, sys, time
 from data import *
 
 if __name__ == "__main__":
-    count = 0
+    # One epoch without an end: Python drops an interrupt that comes while an epoch's workers are forked.
     try:
-        while True:
-            for x, y in DataLoader(Numbers(400, load_s=0.001), batch_size=4, num_workers=int(sys.argv[1])):
-                count += 1
-                if count == 30:
-                    print("warm", flush=True)
+        for number, batch in enumerate(
+            DataLoader(Numbers(10**7, load_s=0.001), batch_size=4, num_workers=int(sys.argv[1]))
+        ):
+            if number == 30:
+                print("warm", flush=True)
     except KeyboardInterrupt:
         print("interrupted once", flush=True)
         time.sleep(float(sys.argv[2]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -111,3 +112,26 @@ def test_a_scripts_own_module_called_unstarve_stays_its_own(project) -> None:
     done = project.unstarve("run", "train.py")
     assert (done.returncode, done.stdout) == (0, "7\n")
     assert "not recording" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["python", "-I", "train.py"], "Python ran with -I, which ignores PYTHONPATH"),
+        (["python", "-bE", "train.py"], "Python ran with -E, which ignores PYTHONPATH"),
+        (["./isolated"], "Python ran with -I, which ignores PYTHONPATH"),
+        (["env", "-i", sys.executable, "train.py"], "got into no Python process of the command"),
+        (["python", "train.py", "-I"], "No DataLoader was iterated"),
+    ],
+    ids=" ".join,
+)
+def test_a_python_that_keeps_unstarve_out_is_told_from_one_without_loaders(
+    project, command: list[str], told: str
+) -> None:
+    project.write("train.py", "print('trained')")
+    script = project.write("isolated", "print('trained')")
+    script.write_text(f"#!{sys.executable} -I\n{script.read_text()}")
+    script.chmod(0o755)
+    done = project.unstarve("run", "-o", "run.unstarve", "--force", *command)
+    assert (done.returncode, done.stdout) == (0, "trained\n")
+    assert told in project.report()["verdict"]["headline"]

@@ -53,7 +53,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(recorded) -> None:
 
 
 def test_json_on_standard_output_is_json_alone(recorded) -> None:
-    done = recorded.unstarve("report", "run.unstarve", "--json")
+    done = recorded.unstarve("report", "run.unstarve", "--json", "-")
     report = json.loads(done.stdout)
     assert done.stderr == ""
     assert report["schema"] == "unstarve.report/1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import random
@@ -286,7 +287,8 @@ def error_of(make: Callable[..., Any], how: str, **options: Any) -> tuple[type[B
             count += 1
     except Exception as error:
         ended = type(error), str(error), count
-    iterator._shutdown_workers()  # or the traceback keeps them, and the next loader's workers inherit them
+    with contextlib.suppress(RuntimeError):  # torch may tell of a worker that died once more
+        iterator._shutdown_workers()  # or the traceback keeps them, and the next loader's inherit them
     return ended
 
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 import unstarve
-from unstarve.analyze.making import productions
+from unstarve.analyze.making import productions, workers_of
 
 ENDLESS = """
 import sys
@@ -64,7 +64,7 @@ def test_every_batch_is_recorded_with_the_work_that_made_it(project: Any, method
     assert report["run"]["steps"] == 24
     run = unstarve.load_run(project.folder / "run.unstarve")
     training = next(process for process in run.processes if process.batches)
-    (made,) = productions(training, run.processes).values()
+    (made,) = productions(training, workers_of(run.processes)).values()
     assert made.workers == 2
     assert sorted(made.by_task) == list(range(24))
     for batch in made.by_task.values():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import time
+from functools import partial
 
 import psutil
 import pytest
@@ -124,6 +126,29 @@ def test_a_disk_that_fills_up_ends_the_recording_and_not_the_training(project, r
         assert 0 < project.report()["run"]["steps"] < 600
 
 
+def test_a_run_whose_parts_do_not_fit_together_is_over_and_tells_so(project) -> None:
+    """Each process may write as much as it does, but one file of them all is too large."""
+    project.write(
+        "train.py",
+        """
+        from data import *
+        for batch in DataLoader(Numbers(160), batch_size=4, num_workers=2):
+            time.sleep(0.001)
+        raise SystemExit(3)
+        """,
+    )
+    limited = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (16_000, 16_000))
+    done = project.unstarve("run", "-o", "run.unstarve", "train.py", preexec_fn=limited)
+    assert done.returncode == 3
+    assert "could not be joined (File too large)" in done.stderr
+    assert "still recording" not in done.stderr
+    report = project.report()
+    assert (report["run"]["exit_code"], report["run"]["live"]) == (3, False)
+    assert report["run"]["steps"] == 40
+    assert any("could not be joined" in message for message in report["lost"])
+    assert "finished" in project.unstarve("top", "--once", "run.unstarve").stdout
+
+
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("good") / "run.unstarve"
@@ -141,7 +166,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 )
 def test_a_file_that_is_no_run_is_refused_in_a_sentence(project, content: bytes, told: str) -> None:
     (project.folder / "run.unstarve").write_bytes(content)
-    for verb in (["report"], ["report", "--json"], ["compare", "run.unstarve"]):
+    for verb in (["report"], ["report", "--json", "-"], ["compare", "run.unstarve"]):
         done = project.unstarve(*verb, "run.unstarve")
         assert (done.returncode, done.stdout) == (2, "")
         assert told in done.stderr

@@ -206,7 +206,7 @@ def test_where_nothing_runs_it_says_how_to_start(project) -> None:
 
 
 def test_as_json_it_tells_what_the_picture_shows(project, run: MadeUpRun) -> None:
-    said: dict[str, Any] = json.loads(project.unstarve("top", "run.unstarve", "--json").stdout)
+    said: dict[str, Any] = json.loads(project.unstarve("top", "run.unstarve", "--json", "-").stdout)
     assert (said["schema"], said["state"], said["steps"]) == ("unstarve.live/1", "running", 30)
     assert [worker["pid"] for worker in said["trainers"][0]["loaders"][0]["workers"]] == [1, 2]
 

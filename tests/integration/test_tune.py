@@ -40,6 +40,7 @@ import sys, torch
 from data import *
 
 if __name__ == "__main__":
+    torch.save({}, "model.pt")
     torch.manual_seed(3)
     train_loader = DataLoader(Numbers(120), batch_size=4, shuffle=True)
     val_loader = DataLoader(Numbers(20), batch_size=4)
@@ -66,7 +67,7 @@ if __name__ == "__main__":
 PICTURES = """
 import torch
 from torch.utils.data import DataLoader
-from unstarve.benchmark.peers.torchvision import torchvision
+from unstarve.benchmark.installed import torchvision
 
 if __name__ == "__main__":
     torch.manual_seed(3)
@@ -91,7 +92,7 @@ def temporary(project) -> Iterator[Path]:
 def test_an_endless_training_is_tuned_stopped_and_run_with_what_was_found(project, temporary) -> None:
     project.write("train.py", ENDLESS)
     # Enough for one stretch to be measured: each step takes 5 ms at least, and a stretch 2 s at most.
-    asked = ("--budget", "500steps", "--apply", "tuned.toml", "--patch", "--json", "tune.json")
+    asked = ("--budget", "500steps", "--save", "tuned.toml", "--patch", "--json", "tune.json")
     done = project.unstarve("tune", *asked, "train.py")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("cleaned up\n")
@@ -113,17 +114,20 @@ def test_an_endless_training_is_tuned_stopped_and_run_with_what_was_found(projec
 def test_a_training_that_finishes_is_what_it_is_alone(project, temporary) -> None:
     project.write("train.py", FINISHING)
     alone = project.python("train.py")
-    done = project.unstarve("tune", "--finish", "train.py")
+    done = project.unstarve("tune", "--finish", "--json", "tune.json", "train.py")
     assert (done.returncode, done.stdout) == (alone.returncode, alone.stdout)
     assert done.returncode == 7
     shown = " ".join(done.stderr.split())
+    assert shown.startswith("unstarve: training runs with changing loader settings")
     assert "val_loader was left alone: it is not training's" in shown
+    assert shown.endswith("Files written meanwhile: model.pt")
+    assert json.loads((project.folder / "tune.json").read_text())["files_written"] == ["model.pt"]
     assert list(temporary.glob("unstarve*")) == []
 
 
 def test_a_command_without_loaders_is_left_in_peace(project, temporary) -> None:
     project.write("train.py", "import sys; print('done'); sys.exit(3)")
-    done = project.unstarve("tune", "--apply", "tuned.toml", "train.py")
+    done = project.unstarve("tune", "--save", "tuned.toml", "train.py")
     assert (done.returncode, done.stdout) == (3, "done\n")
     assert "iterated no torch DataLoader" in done.stderr
     assert not (project.folder / "tuned.toml").exists()
@@ -131,7 +135,7 @@ def test_a_command_without_loaders_is_left_in_peace(project, temporary) -> None:
 
 def test_what_makes_no_sense_starts_nothing(project) -> None:
     project.write("train.py", "print('started')")
-    for words in (("--budget", "soon"), ("--apply", "none/tuned.toml")):
+    for words in (("--budget", "soon"), ("--save", "none/tuned.toml")):
         done = project.unstarve("tune", *words, "train.py")
         assert (done.returncode, done.stdout) == (2, "")
         assert len(done.stderr.splitlines()) == 1

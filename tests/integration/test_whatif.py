@@ -19,7 +19,7 @@ def recorded(shared_project):
 
 
 def curve(project, *words: str) -> dict[int, dict]:
-    done = project.unstarve("whatif", "run.unstarve", "--json", *words)
+    done = project.unstarve("whatif", "run.unstarve", "--json", "-", *words)
     assert done.returncode == 0, done.stderr
     return {point["workers"]: point for point in json.loads(done.stdout)["curve"]}
 

@@ -29,7 +29,7 @@ def test_a_report_is_printed(bare) -> None:
 
 
 def test_runs_are_compared(bare) -> None:
-    done = bare.unstarve("compare", "run.unstarve", "run.unstarve", "--json")
+    done = bare.unstarve("compare", "run.unstarve", "run.unstarve", "--json", "-")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["change"]["ratio"] == 1
 

@@ -6,6 +6,7 @@ import os
 import sys
 
 from unstarve.errors import UnstarveError
+from unstarve.words import printable
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -18,7 +19,7 @@ def main(argv: list[str] | None = None) -> None:
     try:
         app(args=separate(sys.argv[1:] if argv is None else argv), prog_name="unstarve")
     except UnstarveError as error:
-        print(f"unstarve: {error}", file=sys.stderr)
+        print(printable(f"unstarve: {error}", 4000), file=sys.stderr)
         _forget_interrupts()
         sys.exit(error.exit_code)
     except BrokenPipeError:

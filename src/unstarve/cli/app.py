@@ -85,8 +85,6 @@ def separate(argv: Sequence[str]) -> list[str]:
     ['run', '-o', 'a.unstarve', '--', '-m', 'pkg.train', '--steps', '9']
     """
     arguments = list(argv)
-    if arguments[:1] == ["bench"]:
-        return bench.spelled_out(arguments)
     if not arguments or arguments[0] not in _TAKE_A_COMMAND:
         return arguments
     takes_value = _options_with_value(arguments[0])

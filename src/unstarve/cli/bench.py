@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,8 +10,10 @@ import typer
 from rich.console import Console
 from rich.status import Status
 
+from unstarve.cli.json_output import STDOUT, JsonTo, check_json, write_json
 from unstarve.errors import UsageError
 from unstarve.model import Part
+from unstarve.outputs import check_output
 from unstarve.present import bench_json
 from unstarve.present.bench import print_part, print_summary
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from unstarve.benchmark.plan import Plan, Sizes
 
 _SEVERAL = 5
-_STDOUT = "-"
+_SIZED_PART = "rows"
+"""What a batch size or a dataset size alone is about."""
 
 
 def bench(
@@ -36,21 +37,21 @@ def bench(
         str | None, typer.Option("--seeds", metavar="N|N,N…", help="How many seeds, or which.")
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option("--batch-size", min=1, help="Of the parts whose data lies in memory.")
+        int | None,
+        typer.Option("--batch-size", min=1, help="Of data in memory; measures part a alone without --part."),
     ] = None,
     dataset_size: Annotated[
         str | None,
-        typer.Option("--dataset-size", metavar="ROWS,COLUMNS", help="Of the parts over rows in memory."),
+        typer.Option(
+            "--dataset-size",
+            metavar="ROWS,COLUMNS",
+            help="Of rows in memory; measures part a alone without --part.",
+        ),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Little data, few rounds: to see that it works.")
     ] = False,
-    json_to: Annotated[
-        str | None,
-        typer.Option(
-            "--json", metavar="[FILE]", help="Write all numbers as JSON; without FILE, print it alone."
-        ),
-    ] = None,
+    json_to: JsonTo = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Draw the speed-ups, as .png or .svg.")
     ] = None,
@@ -63,21 +64,20 @@ def bench(
 ) -> None:
     """Measure the fixes against torch's own loader: time per batch, speed-up, memory, and what is promised.
 
-    All ways to load take turns, so that a busy machine slows all of them. Other projects are measured too
-    where they are installed: tensordict, webdataset, litdata, SPDL, DALI, ffcv. Ctrl-C prints what is there.
+    All ways to load take turns, so that a busy machine slows all of them. Ctrl-C prints what is there.
     """
     from unstarve.benchmark.run import run
 
     plan = _plan(part, multi_seed, seeds, batch_size, dataset_size, quick, folder)
-    alone = json_to == _STDOUT
+    check_json(json_to)
+    check_output(plot)
+    alone = json_to == STDOUT
     with Shown(Console(), Console(stderr=True), tables=not alone) as shown:
         result = run(plan, shown)
-    if alone:
-        typer.echo(json.dumps(bench_json.bench(result), indent=2))
-    else:
+    if not alone:
         print_summary(result, Console())
-    if json_to is not None and not alone:
-        Path(json_to).write_text(json.dumps(bench_json.bench(result), indent=2) + "\n")
+    if json_to is not None:
+        write_json(json_to, bench_json.bench(result))
     if plot is not None:
         from unstarve.present.bench_plot import speedup_figure
 
@@ -139,6 +139,8 @@ def _plan(
     if dataset_size is not None:
         sizes = _sized(sizes, dataset_size)
     words = tuple(word for words in part or () for word in words.split(",") if word)
+    if not words and (batch_size is not None or dataset_size is not None):
+        words = (_SIZED_PART,)
     return Plan(words, _seeds(seeds, multi_seed, quick), sizes, quick, memory=not quick, folder=folder)
 
 
@@ -164,17 +166,3 @@ def _seeds(text: str | None, multi_seed: bool, quick: bool) -> tuple[int, ...]:
             f"--seeds is a number of seeds, such as 5, or a list, such as 1,7,42, and not {text!r}"
         )
     return tuple(range(numbers[0])) if len(numbers) == 1 else numbers
-
-
-def spelled_out(arguments: Sequence[str]) -> list[str]:
-    """Give a ``--json`` that has no file the one that stands for standard output.
-
-    >>> spelled_out(["bench", "--json", "--quick"])
-    ['bench', '--json', '-', '--quick']
-    """
-    spelled: list[str] = []
-    for word, following in zip(arguments, [*arguments[1:], "--end"], strict=True):
-        spelled.append(word)
-        if word == "--json" and following.startswith("--"):
-            spelled.append(_STDOUT)
-    return spelled

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from unstarve import api
+from unstarve.cli.json_output import JsonTo, write_json
 from unstarve.cli.pages import write_page
 from unstarve.present import json as json_view
 from unstarve.present.html import comparison_page
+from unstarve.present.screen import screen
 from unstarve.present.terminal import print_comparison
 
 
@@ -28,7 +28,7 @@ def compare(
             '"step_p95>200". May be given several times.',
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+    json_to: JsonTo = None,
     html: Annotated[
         Path | None,
         typer.Option("--html", metavar="FILE", help="Write both runs side by side as one page."),
@@ -42,9 +42,9 @@ def compare(
     if html is not None:
         views_a, views_b = (api.views_of(api.load_run(path)) for path in (a, b))
         write_page(html, comparison_page(result, views_a, views_b))
-    if as_json:
-        typer.echo(json.dumps(json_view.comparison(result), indent=2))
+    if json_to is not None:
+        write_json(json_to, json_view.comparison(result))
     elif html is None:
-        print_comparison(result, Console())
+        print_comparison(result, screen())
     if any(gate.failed for gate in result.gates):
         raise typer.Exit(1)

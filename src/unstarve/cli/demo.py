@@ -9,13 +9,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.rule import Rule
+from rich.text import Text
 
 from unstarve import api
 from unstarve.cli.recording import Request, leave, record
 from unstarve.collect.settings import IdealSettings
 from unstarve.errors import MissingExtraError
 from unstarve.model import Diagnosis
+from unstarve.present.screen import screen
 from unstarve.present.terminal import print_comparison, print_report
+from unstarve.words import printable
 
 _EPOCHS = 4
 _IDEAL = IdealSettings(pairs=4, block_steps=10)
@@ -29,15 +32,10 @@ def demo(
     ] = Path("unstarve-demo"),
 ) -> None:
     """See it work: a slow loader, its verdict, the measured ideal, the fix and the proof."""
-    from unstarve.demo.task import IMAGES, STEP_S, has_device, make_files
+    from unstarve.demo.task import IMAGES, make_files
 
-    console = Console()
-    console.print(f"[bold]unstarve demo[/] · files go to {folder}/", highlight=False)
-    if not has_device():
-        console.print(
-            f"No CUDA device here, so the device is simulated: a step takes it {STEP_S * 1e3:.0f} ms "
-            "and leaves the CPU free."
-        )
+    console = screen()
+    console.print(Text.assemble(("unstarve demo", "bold"), printable(f" · files go to {folder}/")))
     with console.status(f"writing {IMAGES} image files"):
         make_files(folder / "images")
     for script in ("slow.py", "fast.py"):
@@ -73,7 +71,7 @@ def _record(folder: Path, name: str, script: str, ideal: IdealSettings | None = 
 
 
 def _figure(folder: Path) -> Path | None:
-    from unstarve.evaluate.compare_plot import plot_comparison
+    from unstarve.evaluate.evaluator.plot_comparison import plot_comparison
 
     output = folder / "comparison.png"
     try:
@@ -90,7 +88,7 @@ def _say_where(console: Console, folder: Path, figure: Path | None) -> None:
     console.print(f"scripts   {folder}/slow.py and fast.py: read them side by side", highlight=False)
     console.print("run files", *sorted(str(path) for path in folder.glob("*.unstarve")), highlight=False)
     missing = "not drawn: pip install 'unstarve[plot]'"
-    console.print(f"figure    {figure if figure is not None else missing}", highlight=False, markup=False)
+    console.print(f"figure    {figure if figure is not None else missing}", highlight=False)
     console.print("next      unstarve run YOUR_SCRIPT.py", highlight=False)
 
 

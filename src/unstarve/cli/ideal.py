@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
+from unstarve.cli.json_output import JsonTo
+from unstarve.cli.overwriting import IDEAL_CAUTION
 from unstarve.cli.recording import (
     Command,
     Force,
     HtmlFile,
-    JsonFile,
     Output,
     Quiet,
     Request,
@@ -31,7 +32,7 @@ class _Place(StrEnum):
 def ideal(
     command: Command,
     output: Output = None,
-    json_file: JsonFile = None,
+    json_to: JsonTo = None,
     html_file: HtmlFile = None,
     pairs: Annotated[
         int, typer.Option("--pairs", min=2, help="Replay blocks to measure, each between two real ones.")
@@ -53,7 +54,7 @@ def ideal(
     """Measure the headroom: real and replayed batches in turns, in one process.
 
     The command trains for as many steps as the measurement needs, then ends. What it trains on is
-    partly replayed, so do not keep its weights.
+    partly replayed, so do not keep its weights; the files that it wrote are named in the end.
     """
     settings = IdealSettings(
         pairs=pairs, block_steps=block_steps, cached_batches=cached_batches, replay_on=replay_on.value
@@ -63,11 +64,12 @@ def ideal(
             command,
             "ideal",
             output,
-            json_file,
+            json_to,
             html_file,
             quiet,
             force,
             ideal=settings,
             settings_file=settings_file,
+            caution=IDEAL_CAUTION,
         )
     )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from unstarve.cli.json_output import JsonTo, check_json, write_json
 from unstarve.cli.progress import progress
-from unstarve.cores import usable_cores
 from unstarve.errors import StoppedError, UsageError
-from unstarve.words import size
+from unstarve.machine import usable_cores
+from unstarve.present.screen import screen
+from unstarve.words import printable, size
 
 _MOST_JOBS = 8
 
@@ -50,9 +51,13 @@ def pack(
     verify: Annotated[
         bool, typer.Option("--verify", help="Pack nothing: compare every checksum of the packed file DST.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    json_to: JsonTo = None,
 ) -> None:
     """Pack many samples into one file, which `unstarve.PackedDataset` reads at the speed of the storage.
+
+    Symbolic links are followed; the outcome counts those that lead out of SRC. A link back to a folder that
+    it lies in is left out, as hidden files are. A broken link or a FIFO is an error, unless --skip-bad leaves
+    it out.
 
     A stopped or killed attempt goes on where it was when the same command is run again; DST appears only
     when it is whole. Without --raw, .pt and .npy files become tensors and arrays, .safetensors files dicts of
@@ -63,9 +68,10 @@ def pack(
 
     Exit codes: 0 done, 1 --verify found damage, 2 bad input, 130 stopped from the keyboard.
     """
-    console = Console(stderr=True)
+    check_json(json_to)
+    console = screen(stderr=True)
     if verify:
-        _verify(words, console, as_json)
+        _verify(words, console, json_to)
         return
     if len(words) < 2:
         raise UsageError("give what to pack and the file to write: unstarve pack SRC DST")
@@ -80,8 +86,9 @@ def pack(
     with progress(console, "packed") as shown:
         done = pack_it(order, shown)
     seconds = time.monotonic() - begun
-    if as_json:
-        _print_json(
+    if json_to is not None:
+        write_json(
+            json_to,
             {
                 "schema": "unstarve.pack/1",
                 "path": words[-1],
@@ -90,16 +97,26 @@ def pack(
                 "seconds": round(seconds, 3),
                 "resumed_from": done.resumed_from,
                 "left_out": list(done.left_out),
-            }
+                "links_outside": len(done.links.outside),
+                "links_left_out": list(done.links.endless),
+            },
         )
     else:
         left_out = f", {len(done.left_out)} left out" if done.left_out else ""
-        typer.echo(
-            f"{words[-1]}: {done.samples} samples, {size(done.size_bytes)}, in {seconds:.1f} s{left_out}"
-        )
+        packed = f"{done.samples} samples, {size(done.size_bytes)}, in {seconds:.1f} s{left_out}"
+        typer.echo(f"{printable(words[-1])}: {packed}")
+        _tell(done.links.outside, "outside of SRC", "followed")
+        _tell(done.links.endless, "back to a folder above", "left out")
 
 
-def _verify(words: list[str], console: Console, as_json: bool) -> None:
+def _tell(links: list[str], where: str, fate: str) -> None:
+    if len(links) == 1:
+        typer.echo(printable(f"1 link leads {where} and was {fate}: {links[0]}"))
+    elif links:
+        typer.echo(printable(f"{len(links)} links lead {where} and were {fate}; the first is {links[0]}"))
+
+
+def _verify(words: list[str], console: Console, json_to: Path | None) -> None:
     if len(words) != 1:
         raise UsageError("--verify takes one packed file: unstarve pack --verify DST")
     from unstarve.fixes.packed.verify import verify
@@ -112,26 +129,23 @@ def _verify(words: list[str], console: Console, as_json: bool) -> None:
         raise StoppedError("stopped before all samples were compared") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    if as_json:
-        _print_json(
+    if json_to is not None:
+        write_json(
+            json_to,
             {
                 "schema": "unstarve.verify/1",
                 "path": words[0],
                 "samples": found.samples,
                 "bytes": found.size_bytes,
                 "damaged": [{"sample": one.sample, "name": one.name} for one in found.damaged],
-            }
+            },
         )
     else:
         for one in found.damaged:
-            name = "" if one.name is None else f" ({one.name})"
+            name = "" if one.name is None else f" ({printable(one.name)})"
             typer.echo(f"sample {one.sample}{name} is damaged: its checksum is wrong")
         count = len(found.damaged)
         outcome = f"{count} damaged" if count else "all as they were packed"
-        typer.echo(f"{path}: {found.samples} samples, {size(found.size_bytes)}: {outcome}")
+        typer.echo(f"{printable(str(path))}: {found.samples} samples, {size(found.size_bytes)}: {outcome}")
     if found.damaged:
         raise typer.Exit(1)
-
-
-def _print_json(outcome: dict[str, Any]) -> None:
-    typer.echo(json.dumps(outcome, indent=2))

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from unstarve.words import printable
+
 _LINE_EVERY_S = 5.0
 _BAR_EVERY_S = 0.1
 
@@ -37,7 +39,7 @@ class Shown:
 
     def note(self, text: str) -> None:
         """Say something above the bar, or in a line of its own."""
-        self._console.print(f"unstarve: {text}", markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(f"unstarve: {text}"), markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """Take the bar away."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import resource
@@ -12,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -21,18 +20,25 @@ from rich.console import Console
 
 from unstarve import __version__
 from unstarve.api import diagnose, views_of
+from unstarve.cli.json_output import check_json, write_json
+from unstarve.cli.overwriting import written_meanwhile
 from unstarve.cli.pages import write_page
 from unstarve.collect.launch import launch, resolve
 from unstarve.collect.settings import IdealSettings, LaunchSettings
-from unstarve.errors import CommandNotFoundError, RunExistsError, RunFileError, UsageError
-from unstarve.model import Diagnosis, SavedLoader
+from unstarve.collect.unseen import why_unseen
+from unstarve.collect.written import Written, files_written_since
+from unstarve.errors import CommandNotFoundError, RunExistsError, RunFileError
+from unstarve.model import SavedLoader
+from unstarve.outputs import check_output, real_file
 from unstarve.present import json as json_view
 from unstarve.present.html import report_page
+from unstarve.present.screen import screen
 from unstarve.present.terminal import print_report
 from unstarve.record.format import SUFFIX
 from unstarve.record.launcher import claim, discard, finish, parts_folder
 from unstarve.record.reader import read_run
 from unstarve.record.saved import read_saved, shown_place
+from unstarve.words import printable
 
 Command = Annotated[
     list[str],
@@ -47,9 +53,6 @@ Output = Annotated[
     Path | None,
     typer.Option("-o", "--output", metavar="RUN", help="Run file to write. [default: SCRIPT-TIME.unstarve]"),
 ]
-JsonFile = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Also write the report as JSON.")
-]
 HtmlFile = Annotated[
     Path | None,
     typer.Option("--html", metavar="FILE", help="Also write the report as one self-contained page."),
@@ -59,7 +62,7 @@ With = Annotated[
     typer.Option(
         "--with",
         metavar="FILE.toml",
-        help="Give the command's loaders the settings that `unstarve tune --apply` saved.",
+        help="Give the command's loaders the settings that `unstarve tune --save` wrote.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no report.")]
@@ -73,7 +76,7 @@ class Request:
     command: Sequence[str]
     kind: str
     output: Path | None = None
-    json_file: Path | None = None
+    json_to: Path | None = None
     html_file: Path | None = None
     quiet: bool = False
     force: bool = False
@@ -82,18 +85,27 @@ class Request:
     ideal: IdealSettings | None = None
     engine: str | None = None
     settings_file: Path | None = None
+    caution: str | None = None
+    """What to know before the command starts; the files that it has written are named behind."""
 
 
 def record_and_show(request: Request) -> NoReturn:
     """Record, report on standard error, and leave with the command's own exit code."""
-    check_output(request.json_file)
+    check_json(request.json_to)
     check_output(request.html_file)
+    began_ns = time.time_ns()
     run_path, exit_code = record(request)
-    console = Console(stderr=True)
+    console = screen(stderr=True)
+    written = None
+    if request.caution is not None:
+        written = files_written_since(Path(), began_ns, but_not=run_path)
     try:
-        _show(request, run_path, console)
+        _show(request, run_path, exit_code, console, written)
     except Exception as error:  # the command has run: its exit code must come through whatever we break
-        console.print(f"unstarve: the run was recorded, but reporting failed: {error!r}", markup=False)
+        console.print(printable(f"unstarve: the run was recorded, but reporting failed: {error!r}"))
+    sentence = None if written is None else written_meanwhile(written)
+    if sentence is not None:
+        console.print(printable(sentence), soft_wrap=True)
     leave(exit_code)
 
 
@@ -111,6 +123,8 @@ def record(request: Request) -> tuple[Path, int]:
         engine=request.engine,
         saved=saved,
     )
+    if request.caution is not None:
+        print(f"unstarve: {request.caution}", file=sys.stderr, flush=True)
     try:
         exit_code = launch(argv, settings)
     except CommandNotFoundError:
@@ -118,9 +132,10 @@ def record(request: Request) -> tuple[Path, int]:
         raise
     if exit_code == -signal.SIGTERM and _stopped_by_us(run_path):
         exit_code = 0
-    problem = finish(run_path, exit_code, _unused(request, run_path, saved))
+    error = why_unseen(parts_folder(run_path), argv) or _unused(request, run_path, saved)
+    problem = finish(run_path, exit_code, error)
     if problem:
-        print(f"unstarve: {problem}", file=sys.stderr)
+        print(printable(f"unstarve: {problem}"), file=sys.stderr)
     return run_path, exit_code
 
 
@@ -137,21 +152,22 @@ def leave(exit_code: int) -> NoReturn:
     raise typer.Exit(128 - exit_code)  # the signal is blocked or does not end a process
 
 
-def write_json(path: Path, diagnosis: Diagnosis) -> None:
-    """The report as a file."""
-    path.write_text(json.dumps(json_view.report(diagnosis), indent=2) + "\n")
-
-
-def _show(request: Request, run_path: Path, console: Console) -> None:
+def _show(
+    request: Request, run_path: Path, exit_code: int, console: Console, written: Written | None
+) -> None:
     recorded = read_run(run_path)
+    if recorded.live:  # its end could not be written, but here it is
+        recorded = replace(recorded, live=False, exit_code=exit_code)
     diagnosis = diagnose(recorded)
-    if request.json_file is not None:
-        write_json(request.json_file, diagnosis)
+    if request.json_to is not None:
+        more = {} if written is None else {"files_written": list(written.names)}
+        write_json(request.json_to, json_view.report(diagnosis) | more)
     if request.html_file is not None:
         write_page(request.html_file, report_page(diagnosis, views_of(recorded)))
     if not request.quiet:
         print_report(diagnosis, console)
-        console.print(f"run file: {run_path}", style="bright_black", soft_wrap=True, highlight=False)
+        shown = printable(f"run file: {run_path}")
+        console.print(shown, style="bright_black", soft_wrap=True, highlight=False)
 
 
 def _unused(request: Request, run_path: Path, saved: Sequence[SavedLoader]) -> str | None:
@@ -173,14 +189,16 @@ def _unused(request: Request, run_path: Path, saved: Sequence[SavedLoader]) -> s
 
 def _claim(request: Request) -> Path:
     if request.output is not None:
-        claim(request.output, list(request.command), request.kind, force=request.force)
-        return request.output
+        output = real_file(request.output)
+        claim(output, list(request.command), request.kind, force=request.force)
+        return output
     name = _default_name(request.command)
     try:
         return _claim_unused(name, request)
     except RunFileError as error:
         elsewhere = Path(tempfile.mkdtemp(prefix="unstarve-")) / f"{name}{SUFFIX}"
-        print(f"unstarve: {error}\nunstarve: recording to {elsewhere} instead", file=sys.stderr)
+        print(printable(f"unstarve: {error}"), file=sys.stderr)
+        print(printable(f"unstarve: recording to {elsewhere} instead"), file=sys.stderr)
         claim(elsewhere, list(request.command), request.kind)
         return elsewhere
 
@@ -202,14 +220,6 @@ def _default_name(command: Sequence[str]) -> str:
     word = script or (command[1] if command[0] == "-m" else command[0])
     stem = re.sub(r"[^\w.-]", "_", Path(word).stem if script else word.rpartition("/")[2]) or "run"
     return f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-
-
-def check_output(path: Path | None) -> None:
-    """Say before training, not after it, that a file could not be written."""
-    if path is not None and (
-        path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK)
-    ):
-        raise UsageError(f"cannot write {path}: there is no such folder, or it cannot be written to")
 
 
 def _stopped_by_us(run_path: Path) -> bool:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from unstarve.api import diagnose, load_run, series_of, views_of
+from unstarve.api import diagnose, load_run, reading, series_of, views_of
+from unstarve.cli.json_output import STDOUT, JsonTo, write_json
 from unstarve.cli.pages import write_page
 from unstarve.errors import UsageError
 from unstarve.model import Diagnosis, Series
@@ -19,12 +18,14 @@ from unstarve.present.html import report_page
 from unstarve.present.markdown import markdown
 from unstarve.present.metrics import report_metrics
 from unstarve.present.prometheus import exposition
+from unstarve.present.screen import screen
 from unstarve.present.terminal import print_report
+from unstarve.words import printable
 
 
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run file, finished or still being recorded.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    json_to: JsonTo = None,
     as_markdown: Annotated[
         bool, typer.Option("--markdown", help="Print the report as Markdown, for a pull request.")
     ] = False,
@@ -44,28 +45,30 @@ def report(
     ] = None,
 ) -> None:
     """Print the verdict of a recorded run. Needs no torch."""
-    if as_json and as_markdown:
-        raise UsageError("--json and --markdown exclude each other: both print to standard output")
+    if json_to == STDOUT and as_markdown:
+        raise UsageError("--json - and --markdown exclude each other: both print to standard output")
     recorded = load_run(run)
-    diagnosis = diagnose(recorded)
-    if html is not None:
-        write_page(html, report_page(diagnosis, views_of(recorded)))
-    if prometheus is not None:
-        write_page(prometheus, exposition(report_metrics(diagnosis, series_of(recorded))))
-    if tensorboard is not None:
-        _write_events(tensorboard, diagnosis, series_of(recorded))
-    if as_json:
-        typer.echo(json.dumps(json_view.report(diagnosis), indent=2))
-    elif as_markdown:
-        typer.echo(markdown(diagnosis), nl=False)
-    elif html is tensorboard is prometheus is None:
-        print_report(diagnosis, Console())
+    with reading(recorded):
+        diagnosis = diagnose(recorded)
+        if html is not None:
+            write_page(html, report_page(diagnosis, views_of(recorded)))
+        if prometheus is not None:
+            write_page(prometheus, exposition(report_metrics(diagnosis, series_of(recorded))))
+        if tensorboard is not None:
+            _write_events(tensorboard, diagnosis, series_of(recorded))
+        if json_to is not None:
+            write_json(json_to, json_view.report(diagnosis))
+        if as_markdown:
+            typer.echo(markdown(diagnosis), nl=False)
+        elif html is tensorboard is prometheus is json_to is None:
+            print_report(diagnosis, screen())
 
 
 def _write_events(folder: Path, diagnosis: Diagnosis, series: Sequence[Series]) -> None:
     from unstarve.present.tensorboard import write_events  # tensorboard is an extra
 
     count = write_events(folder, diagnosis, series)
+    where = printable(str(folder))
     typer.echo(
-        f"written: {count} steps to {folder}; look at them with: tensorboard --logdir {folder}", err=True
+        f"written: {count} steps to {where}; look at them with: tensorboard --logdir {where}", err=True
     )

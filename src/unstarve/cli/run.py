@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+from unstarve.cli.json_output import JsonTo
 from unstarve.cli.recording import (
     Command,
     Force,
     HtmlFile,
-    JsonFile,
     Output,
     Quiet,
     Request,
@@ -19,23 +18,13 @@ from unstarve.cli.recording import (
     record_and_show,
 )
 from unstarve.errors import UsageError
-
-
-class Engine(StrEnum):
-    """Ways to run a loader, as `unstarve.fixes.engines` has them; named here, where torch is not imported."""
-
-    AUTO = "auto"
-    VIEWS = "views"
-    GATHER = "gather"
-    THREADS = "threads"
-    RING = "ring"
-    STOCK = "stock"
+from unstarve.model.engines import Engine
 
 
 def run(
     command: Command,
     output: Output = None,
-    json_file: JsonFile = None,
+    json_to: JsonTo = None,
     html_file: HtmlFile = None,
     steps: Annotated[
         int | None,
@@ -73,7 +62,7 @@ def run(
             command,
             "run",
             output,
-            json_file,
+            json_to,
             html_file,
             quiet,
             force,

@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
-from unstarve.errors import MissingExtraError
+from unstarve.errors import MissingExtraError, UsageError
+from unstarve.words import printable
+
+TOKEN_VARIABLE = "UNSTARVE_SERVE_TOKEN"
 
 
 def serve(
@@ -25,35 +28,75 @@ def serve(
     ] = 5000,
     host: Annotated[
         str,
-        typer.Option(
-            "--host",
-            metavar="ADDRESS",
-            help="Address to listen on. One that other machines can reach asks for a token, which is part of "
-            "the address that is printed.",
-        ),
+        typer.Option("--host", metavar="ADDRESS", help="Address to listen on; 0.0.0.0 is every one."),
     ] = "127.0.0.1",
     token: Annotated[
-        bool, typer.Option("--token", help="Ask for a token here, too: other users share this machine.")
+        str | None,
+        typer.Option(
+            "--token",
+            metavar="TOKEN",
+            envvar=TOKEN_VARIABLE,
+            help="Ask for this token. Other users can see an option in the list of processes, so better set "
+            "the variable. [default: a new one at every start]",
+            show_default=False,
+        ),
+    ] = None,
+    no_token: Annotated[
+        bool,
+        typer.Option(
+            "--no-token",
+            help="Ask for none, on a loopback address only: everyone who is logged in on this machine can "
+            "then view, add and delete runs.",
+        ),
     ] = False,
     max_upload: Annotated[
         int, typer.Option("--max-upload", metavar="MB", min=1, help="Largest run file that may be uploaded.")
     ] = 200,
+    max_time: Annotated[
+        int, typer.Option("--max-time", metavar="S", min=1, help="Longest that analysing a run may take.")
+    ] = 120,
+    max_memory: Annotated[
+        float | None,
+        typer.Option(
+            "--max-memory",
+            metavar="GB",
+            min=1,
+            help="Most memory that analysing a run may take. [default: a share of what is free]",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Show the runs of a folder in a browser: list, open, compare, watch live, upload, delete.
 
-    Runs until Ctrl-C. Nothing is sent anywhere; nothing but the folder's run files can be seen.
+    Runs until Ctrl-C. Open the address that is printed: it holds a token, without which nobody sees anything.
+    Nothing is sent anywhere; nothing but the folder's run files can be seen.
     """
     try:
-        from unstarve.web.server import Wishes
+        from unstarve.web.desk import JobLimits
+        from unstarve.web.guard import Access
+        from unstarve.web.server import Wishes, address_of
         from unstarve.web.server import serve as serve_folder
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "unstarve":
             raise
         raise MissingExtraError("serving needs Starlette and uvicorn: pip install 'unstarve[web]'") from None
 
-    def announce(address: str) -> None:
-        typer.echo(f"unstarve: the runs of {folder.resolve()} are at {address} (Ctrl-C ends this)")
-        if "token=" in address:
-            typer.echo("unstarve: whoever has it can see and delete them; it is not encrypted", err=True)
+    def announce(access: Access) -> None:
+        where = printable(str(folder.resolve()))
+        typer.echo(f"unstarve: the runs of {where} are at {address_of(access)} (Ctrl-C ends this)")
+        if access.token is None:
+            typer.echo(
+                "unstarve: no token: everyone who is logged in on this machine can view and delete runs",
+                err=True,
+            )
+        elif not access.is_local:
+            typer.echo(
+                "unstarve: anyone with this URL can view and delete runs; the connection is not encrypted",
+                err=True,
+            )
 
-    serve_folder(Wishes(folder, host, port, token, max_upload * 1_000_000), announce)
+    if no_token and token is not None:
+        raise UsageError(f"--no-token and a token ({TOKEN_VARIABLE} or --token) exclude each other")
+    memory_bytes = None if max_memory is None else int(max_memory * 10**9)
+    jobs = JobLimits(max_time, memory_bytes)
+    serve_folder(Wishes(folder, host, port, token, not no_token, max_upload * 1_000_000, jobs), announce)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -17,13 +16,15 @@ from rich.live import Live as Screen
 from rich.text import Text
 
 from unstarve.analyze.live import live_of
-from unstarve.api import diagnose, load_run
+from unstarve.api import diagnose, load_run, reading
+from unstarve.cli.json_output import JsonTo, write_json
 from unstarve.cli.keys import SUSPEND, Keys, listening
 from unstarve.errors import RunFileError, UnstarveError
 from unstarve.model import Live, RunState, Verdict
 from unstarve.present import json as json_view
 from unstarve.present.live import Look, pages, picture, verdict_line
 from unstarve.present.live_workers import WorkerOrder
+from unstarve.present.screen import screen
 from unstarve.record.follow import Follower, newest_running
 
 _MOST_HISTORY = 64
@@ -61,19 +62,17 @@ def top(
         ),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Print one picture and leave; as in a pipe.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print what is known now as JSON and leave.")
-    ] = False,
+    json_to: JsonTo = None,
 ) -> None:
     """Watch a training that `unstarve run` records: throughput, waiting, queue, workers, memory.
 
     Start the training in one terminal, `unstarve run train.py`, and this in another one. Keys: `q` quits, `?`
-    helps. The training is not touched, whatever happens here.
+    helps. With --json what is known now is written once. The training is not touched, whatever happens here.
     """
     path = _running() if run is None else run
-    follower, console = Follower(path), Console()
-    if as_json:
-        typer.echo(json.dumps(json_view.live(live_of(follower.read())), indent=2))
+    follower, console = Follower(path), screen()
+    if json_to is not None:
+        write_json(json_to, json_view.live(live_of(follower.read())))
     elif once or not console.is_terminal or console.is_dumb_terminal:
         _print_once(live_of(follower.read()), console)
     else:
@@ -119,7 +118,9 @@ def _print_once(live: Live, console: Console) -> None:
 def _verdict(path: str) -> Verdict | None:
     """Of the whole run; None where it cannot be read."""
     try:
-        return diagnose(load_run(path)).verdict
+        run = load_run(path)
+        with reading(run):
+            return diagnose(run).verdict
     except UnstarveError:
         return None
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from unstarve.api import diagnose, load_run, views_of
+from unstarve.api import diagnose, load_run, reading, views_of
 from unstarve.cli.pages import write_page
 from unstarve.errors import UsageError
 from unstarve.present.perfetto import trace as as_trace
@@ -27,7 +27,8 @@ def trace(
     worker's batch to the step that used it.
     """
     recorded = load_run(run)
-    views = views_of(recorded)
-    if views is None:
-        raise UsageError(f"{run} holds no batches to trace")
-    write_page(output or run.with_suffix(".trace.json"), json.dumps(as_trace(diagnose(recorded), views)))
+    with reading(recorded):
+        views = views_of(recorded)
+        if views is None:
+            raise UsageError(f"{run} holds no batches to trace")
+        write_page(output or run.with_suffix(".trace.json"), json.dumps(as_trace(diagnose(recorded), views)))

@@ -18,6 +18,7 @@ from unstarve.analyze.tried import so_far
 from unstarve.collect.launch import launch
 from unstarve.collect.settings import LaunchSettings, TuneSettings
 from unstarve.collect.tuning import read_news
+from unstarve.collect.unseen import why_unseen
 from unstarve.model.tune_run import TunedLoader, TunedProcess, TuneRun
 from unstarve.present.tuned import trial_line
 
@@ -38,6 +39,9 @@ def tune_command(
         with _watching(folder, console):
             exit_code = launch(argv, asked_for, lambda: interrupted.append(read_news(folder)))
         processes = interrupted[0] if interrupted else read_news(folder)
+        unseen = None if processes else why_unseen(folder, argv)
+        if unseen:
+            console.print(f"unstarve: {unseen}", markup=False, highlight=False, soft_wrap=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     processes = [process for process in processes if process.loaders]

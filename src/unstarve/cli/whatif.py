@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from unstarve import api
+from unstarve.cli.json_output import JsonTo, write_json
 from unstarve.errors import UsageError
+from unstarve.outputs import check_output
+from unstarve.present.screen import screen
 from unstarve.present.whatif import SCHEMA, plain, print_whatif
 
 _MOST_WORKERS = 256
@@ -28,7 +29,7 @@ def whatif(
     batch_size: Annotated[
         str, typer.Option("--batch-size", metavar="N,N,…", help="Batch sizes. [default: as recorded]")
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the forecasts as JSON.")] = False,
+    json_to: JsonTo = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Also draw the curve, as .png or .svg.")
     ] = None,
@@ -38,6 +39,7 @@ def whatif(
     The recorded batches are played through a model of the loader, on this many cores, beside the recorded
     steps. Needs no torch.
     """
+    check_output(plot)
     result = api.whatif(
         run,
         _numbers("--workers", workers, least=0, most=_MOST_WORKERS),
@@ -48,10 +50,10 @@ def whatif(
         from unstarve.present.whatif_plot import whatif_figure
 
         whatif_figure(result, plot)
-    if as_json:
-        typer.echo(json.dumps({"schema": SCHEMA, "run": str(run)} | (plain(result) or {}), indent=2))
+    if json_to is not None:
+        write_json(json_to, {"schema": SCHEMA, "run": str(run)} | (plain(result) or {}))
     else:
-        print_whatif(result, Console())
+        print_whatif(result, screen())
 
 
 def _numbers(option: str, text: str, *, least: int, most: int) -> list[int]:

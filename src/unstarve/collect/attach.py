@@ -106,14 +106,15 @@ def _wrap_beginning(cls: type, method: str) -> None:
         loader = args[0] if args else kwargs.get("loader")
         _quietly(_import_all)
         mark: Any = None if stack else _quietly(_ask_device)
-        stack.append(self)
-        outer_ns, _making.sampler_ns = _making.__dict__.get("sampler_ns", 0), 0
+        depth, outer_ns = len(stack), _making.__dict__.get("sampler_ns", 0)
         begin_ns = time.perf_counter_ns()
         try:
+            stack.append(self)  # in here: a signal may come as soon as it has returned
+            _making.sampler_ns = 0
             result = original(self, *args, **kwargs)
         finally:
-            stack.pop()
-            sampler_ns, _making.sampler_ns = _making.sampler_ns, outer_ns
+            del stack[depth:]
+            sampler_ns, _making.sampler_ns = _making.__dict__.get("sampler_ns", 0), outer_ns
         ready_ns = time.perf_counter_ns()
         if loader is not None:
             _quietly(

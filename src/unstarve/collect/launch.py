@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 
 from unstarve.collect.settings import LaunchSettings
+from unstarve.collect.unseen import put_mark
 from unstarve.errors import CommandNotFoundError, UsageError
 
 _BOOTSTRAP = Path(__file__).parent / "bootstrap"
@@ -68,7 +69,7 @@ def launch(
 
     `interrupted` is called at once when Ctrl-C is pressed.
     """
-    environment = {**os.environ, **switched_on(settings)}
+    environment = {**os.environ, **switched_on(settings), **put_mark(Path(settings.parts))}
     pending: list[int] = []
 
     def pass_on(number: int) -> None:

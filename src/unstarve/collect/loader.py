@@ -105,36 +105,36 @@ class Tap:
 
     def take(self, advance: Callable[[S], T], source: S) -> T:
         """The next batch, as ``advance(source)`` gives it."""
-        owner, wait, ideal = self._recorder, self.wait, self._ideal
-        if wait.busy or not owner.active:
+        owner, ideal = self._recorder, self._ideal
+        if self.wait.busy or not owner.active:
             # A subclass calling its parent's __next__, a forked child, or a limit that was reached.
             return advance(source)
         if (ideal is not None or owner.limit_reached) and self._is_over():
             return advance(source)
-        mark = None
+        # A signal may raise at any time, here as well: whatever comes, the next wait begins anew.
+        wait = self.wait
+        mark = ask = None
         try:
-            self._keep_to_the_thread()
-            wait.begin(source)
-            if not wait.nested:
-                mark = self.ask_device()
-        except Exception as error:  # a defect of ours must not cost the user the training
-            self.not_recorded(error)
+            mark = self._begin_wait(source)
             if not wait.busy:
                 return advance(source)
-        ask = wait.ask()
-        try:
+            ask = wait.ask()
             batch = advance(source) if ideal is None else ideal.deliver(self.number, advance, source)
+            got = wait.got()
         except BaseException as error:
-            self.ended(mark, ask, wait.leave(), error)
+            if wait.busy:
+                end = wait.leave()
+                if ask is not None:
+                    self.ended(mark, ask, end, error)
             raise
-        got = wait.got()
         try:
             if mark is not None:
                 self.got_device(mark, ask, got)
             self._record(batch, source, got)
         except Exception as error:  # a defect of ours must not cost the user the training
             self.not_recorded(error)
-        wait.done()
+        finally:
+            wait.done()
         return batch
 
     # --- what `Wait.take` asks for, too -------------------------------------------------------------------
@@ -159,7 +159,10 @@ class Tap:
 
     def ended(self, mark: Mark | None, ask: int, end: int, error: BaseException) -> None:
         """A wait has brought an exception: the epoch is over."""
-        self._waited(mark, f.END_WAIT, ask, end)
+        try:
+            self._waited(mark, f.END_WAIT, ask, end)
+        except Exception as failure:  # a defect of ours must not hide the user's own exception
+            self.not_recorded(failure)
         self._end(ask, end, "" if isinstance(error, StopIteration) else type(error).__name__)
 
     def not_recorded(self, error: Exception) -> None:
@@ -188,10 +191,17 @@ class Tap:
             end_training()
         return True
 
-    def _keep_to_the_thread(self) -> None:
-        ident = threading.get_ident()
-        if ident != self.wait.ident:
-            self.wait.use(own_counters(), ident, self._recorder.thread_number())
+    def _begin_wait(self, source: Any) -> Mark | None:
+        wait = self.wait
+        try:
+            ident = threading.get_ident()
+            if ident != wait.ident:
+                wait.use(own_counters(), ident, self._recorder.thread_number())
+            wait.begin(source)
+            return None if wait.nested else self.ask_device()
+        except Exception as error:  # a defect of ours must not cost the user the training
+            self.not_recorded(error)
+            return None
 
     def _record(self, batch: Any, source: Any, got: int) -> None:
         wait, owner = self.wait, self._recorder
@@ -235,9 +245,9 @@ class Watched:
         tap = Tap(owner, number, getattr(self._iterable, "batch_size", None), collated=True)
         counters = own_counters()
         depth = counters.depth
-        counters.depth = depth + 1  # a DataLoader in here is nested: its waits are part of this one's
         mark = owner.device.ask() if owner.device is not None and not depth else None
         begin = _clock()
+        counters.depth = depth + 1  # a DataLoader in here is nested: its waits are part of this one's
         try:
             iterator = iter(self._iterable)
         finally:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unstarve.collect.counters import counts_delay
-from unstarve.cores import cgroup_quota_cores, cgroup_throttled, usable_cores
+from unstarve.machine import cgroup_quota_cores, cgroup_throttled, usable_cores
 
 
 def describe_system(folders: Counter[str]) -> dict[str, Any]:

@@ -84,9 +84,9 @@ class PythonWait:
         self._ready = self._count_ready(source)
         self._counters.fetch = None
         self._depth = self._counters.depth
-        self._counters.depth += 1
         self.nested = self._depth > 0
-        self.busy = True
+        self.busy = True  # before the depth: a signal may come in between, and `leave` undoes both
+        self._counters.depth = self._depth + 1
         self.sampler_ns = 0
         if self._work is not None:
             self._work.task = self.index
@@ -129,7 +129,7 @@ class PythonWait:
         return int(source._rcvd_idx) - 1 if self.in_order else self.last_task
 
     def record(self, task: int, size: int, nbytes: int, flags: int, block: int) -> None:
-        """Write the row and count the batch. Raises ValueError when a number does not fit its field."""
+        """Write the row. Raises ValueError when a number does not fit its field."""
         ask, got, read = self._at_ask, self._at_got, True
         if self._work is not None:
             read = self._counters.fetch is not None
@@ -138,12 +138,11 @@ class PythonWait:
         if read and not self._depth:
             self._counters.last_got = got
         own_ns, self._ledger.own_ns = self._ledger.own_ns, 0
-        index, self.index = self.index, self.index + 1
         row = (
             self.number,
             flags,
             self.epoch,
-            index,
+            self.index,
             self.thread,
             size,
             nbytes,
@@ -162,7 +161,8 @@ class PythonWait:
         _append(self._ledger, self._kind, self._layout, row)
 
     def done(self) -> None:
-        """All is done that unstarve does for this batch."""
+        """All is done that unstarve does for this batch: it counts, recorded or not."""
+        self.index += 1
         before_ns = self._at_ask.wall_ns - self._begin_ns
         self._ledger.own_ns += before_ns + _clock() - self._at_got.wall_ns
 

@@ -25,7 +25,7 @@ def walk(d: Diagnosis) -> Group | None:
     table.add_column(overflow="fold")
     for line in d.walk:
         question, answer = [*re.split(r"(?<=\?)\s+", line, maxsplit=1), ""][:2]
-        table.add_row(question, Text(answer))
+        table.add_row(Text(question), Text(answer))
     if d.advice:
         table.add_row("What to change?", Text(d.advice[0].title, "bold"))
     return Group(Text("\nstep by step", "bold"), table)

@@ -7,6 +7,7 @@ from typing import Any
 
 from unstarve.errors import MissingExtraError, UsageError
 from unstarve.model import Benchmark, Kind, Promise, Way
+from unstarve.present.figure_file import check_figure_name, save_figure
 from unstarve.present.plot_panels import FAINT, INK, MUTED
 
 _COLOURS = {Kind.OURS: "#2a6fdb", Kind.PEER: "#c98a1b", Kind.LIMIT: "#9aa3ad"}
@@ -15,8 +16,7 @@ _ROW_INCHES = 0.27
 
 def speedup_figure(result: Benchmark, output: Path) -> Path:
     """Draw to `output`, PNG or SVG by its suffix, and return it. Needs matplotlib."""
-    if output.suffix.lower() not in (".png", ".svg"):
-        raise UsageError(f"a picture is written as .png or .svg, and {output} is neither")
+    check_figure_name(output)
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
@@ -31,8 +31,7 @@ def speedup_figure(result: Benchmark, output: Path) -> Path:
             figsize=(9, 1.2 + _ROW_INCHES * len(rows)), dpi=160, facecolor="white", layout="tight"
         )
         _draw(figure.add_subplot(), rows)
-        output.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(output, metadata={"Date": None} if output.suffix.lower() == ".svg" else None)
+        save_figure(figure, output)
     return output
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
+from unstarve.words import printable
+
 _BORDER = "1px solid rgba(127,127,127,.35)"
 _SHADE = "rgba(127,127,127,.12)"
 _FAINT = "opacity:.7"
@@ -19,7 +21,7 @@ GREEN, YELLOW, RED, BLUE = "#1a7f37", "#9a6700", "#cf222e", "#3572b0"
 
 def text(words: str) -> str:
     """Words as they are, whatever they contain."""
-    return html.escape(" ".join(words.encode("utf-8", "replace").decode("utf-8").split()))
+    return html.escape(" ".join(printable(words).split()))
 
 
 def box(parts: Iterable[str]) -> str:
@@ -81,8 +83,7 @@ def code(source: str) -> str:
     style = (
         f"background:{_SHADE};border-radius:4px;padding:.5em .8em;margin:.3em 0;overflow-x:auto;color:inherit"
     )
-    clean = source.encode("utf-8", "replace").decode("utf-8")
-    return f'<pre style="{style}">{html.escape(clean)}</pre>'
+    return f'<pre style="{style}">{html.escape(printable(source, len(source), lines=True))}</pre>'
 
 
 def title(words: str) -> str:

@@ -49,7 +49,7 @@ def lanes(shown: Sequence[Lane], width: int) -> Group | None:
     hidden = workers[_MOST_WORKERS:]
     for lane in shown:
         if lane not in hidden:
-            table.add_row(lane.name, _line(lane, end_s, columns))
+            table.add_row(Text(lane.name), _line(lane, end_s, columns))
     if hidden:
         table.add_row(f"+{len(hidden)} more", "")
     title = Text("\na few typical steps", "bold")

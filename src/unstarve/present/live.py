@@ -19,6 +19,7 @@ from unstarve.model import (
     Verdict,
 )
 from unstarve.present.live_workers import WorkerOrder, bar, clock, worker_lines
+from unstarve.present.screen import for_screen
 from unstarve.present.terminal import COLOURS
 from unstarve.present.units import rate, share
 from unstarve.words import size, workers
@@ -65,6 +66,7 @@ def pages(live: Live) -> list[tuple[TrainerNow, LoaderNow]]:
 
 def picture(live: Live, look: Look, width: int, height: int) -> Text:
     """All of it as lines of at most `width` columns, at most `height` of them."""
+    live = for_screen(live)
     head = [_title(live, look), Text()]
     if look.helps:
         lines = head + _help()
@@ -93,7 +95,7 @@ def verdict_line(state: RunState, exit_code: int | None, verdict: Verdict | None
     if verdict is None:
         return Text(ended)
     label = Text(f" {verdict.state.upper()} ", f"bold reverse {COLOURS[verdict.state]}")
-    return Text.assemble(ended, ": ", label, " ", _shown(verdict.headline))
+    return Text.assemble(ended, ": ", label, " ", for_screen(verdict).headline)
 
 
 def _chosen(live: Live, look: Look) -> tuple[TrainerNow, LoaderNow]:
@@ -108,7 +110,7 @@ def _title(live: Live, look: Look) -> Text:
     state = "paused" if look.paused else live.state.value
     title = Text.assemble(("unstarve top", "bold"), f"  {PurePath(live.path).name}  ")
     title.append(f"{state} {clock(live.elapsed_s)}", "yellow" if look.paused else "default")
-    return title.append(f"  {_shown(' '.join(live.command))}", _DIM)
+    return title.append(f"  {' '.join(live.command)}", _DIM)
 
 
 def _numbers(live: Live, trainer: TrainerNow, loader: LoaderNow, look: Look, width: int) -> list[Text]:
@@ -165,8 +167,8 @@ def _memory(memory: MemoryNow) -> str:
 
 
 def _loader_line(trainer: TrainerNow, loader: LoaderNow, live: Live, look: Look) -> Text:
-    line = Text.assemble((_shown(loader.name), "bold"))
-    line.append(f" {_shown(loader.where)}", _DIM)
+    line = Text.assemble((loader.name, "bold"))
+    line.append(f" {loader.where}", _DIM)
     if len(live.trainers) > 1:
         line.append(f"  rank {trainer.rank}", "bold")
     count = len(pages(live))
@@ -202,8 +204,3 @@ def _labelled(label: str, text: str) -> Text:
 def _sparkline(values: Sequence[float | None]) -> str:
     top = len(_LEVELS) - 1
     return "".join(" " if v is None else _LEVELS[round(max(0.0, min(v, 1.0)) * top)] for v in values)
-
-
-def _shown(text: str) -> str:
-    """A name may hold anything; what would move the cursor or ring a bell is not shown."""
-    return "".join(c if c.isprintable() else "�" for c in text)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from unstarve.model import Advice, Diagnosis, State
 from unstarve.present.units import times
+from unstarve.words import printable
 
 _MARKS = {State.STARVED: "🔴", State.TIGHT: "🟡", State.FED: "🟢", State.INCONCLUSIVE: "⚪"}
 _SMALLEST_SHARE = 0.005
@@ -62,20 +63,21 @@ def _advice(number: int, advice: Advice) -> Iterator[str]:
     yield _text(advice.why)
     yield ""
     if advice.code:
-        fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", advice.code)), default=0))
+        code = printable(advice.code, len(advice.code), lines=True)
+        fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", code)), default=0))
         yield f"{fence}python"
-        yield advice.code
+        yield code
         yield fence
         yield ""
 
 
 def _text(words: str) -> str:
     """What Markdown and HTML would take for their own, escaped; one line."""
-    flat = " ".join(words.split())
-    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", flat)
+    flat = " ".join(printable(words).split())
+    return re.sub(r"([\\`*_\[\]<>|#&~$])", r"\\\1", flat)
 
 
 def _code(words: str) -> str:
-    flat = " ".join(words.split()).replace("|", "\\|")
+    flat = " ".join(printable(words).split()).replace("|", "\\|")
     fence = "`" * (1 + max((len(run) for run in re.findall(r"`+", flat)), default=0))
     return f"{fence} {flat} {fence}" if "`" in flat else f"`{flat}`"

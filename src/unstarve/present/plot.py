@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unstarve.errors import MissingExtraError, UsageError
+from unstarve.errors import MissingExtraError
 from unstarve.model import LoadComparison, LoadLog
+from unstarve.present.figure_file import check_figure_name, save_figure
 from unstarve.present.plot_panels import (
     FAINT,
     IDEAL_NAME,
@@ -59,12 +61,11 @@ def comparison_figure(
     *,
     title: str | None = None,
 ) -> Path:
-    """Draw both logs to `output`, PNG or SVG by its suffix, and return it.
+    """Draw both logs to `output`, PNG or SVG by its suffix, and return it; a missing folder is made.
 
     Needs matplotlib, and leaves its settings and any figure of the caller's alone.
     """
-    if output.suffix.lower() not in (".png", ".svg"):
-        raise UsageError(f"a picture is written as .png or .svg, and {output} is neither")
+    check_figure_name(output)
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
@@ -73,8 +74,9 @@ def comparison_figure(
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(11, 5.8), dpi=160, facecolor="white")
         _draw(figure, real, ideal, comparison, title)
-        output.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(output, metadata={"Date": None} if output.suffix.lower() == ".svg" else None)
+        with contextlib.suppress(OSError):  # where it cannot be made, saving says what is missing
+            output.parent.mkdir(parents=True, exist_ok=True)
+        save_figure(figure, output)
     return output
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from unstarve.model import Metric
+from unstarve.words import printable
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -20,7 +21,7 @@ def exposition(metrics: Iterable[Metric]) -> str:
         lines.append(f"# HELP {name} {_escaped(family[0].help)}")
         lines.append(f"# TYPE {name} {family[0].kind}")
         lines += [f"{name}{_labels(metric.labels)} {_number(metric.value)}" for metric in family]
-    return "".join(f"{line}\n" for line in lines).encode("utf-8", "replace").decode("utf-8")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _labels(labels: Mapping[str, str]) -> str:
@@ -31,9 +32,9 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 
 def _escaped(text: str, *, quoted: bool = False) -> str:
-    escaped = text.replace("\\", "\\\\").replace("\n", "\\n")
-    # A bare carriage return would end the line for some readers, and the format cannot escape it.
-    escaped = escaped.replace("\r", " ")
+    # The format cannot escape control characters; some would end the line for some readers.
+    harmless = printable(text, lines=True)
+    escaped = harmless.replace("\\", "\\\\").replace("\n", "\\n")
     return escaped.replace('"', '\\"') if quoted else escaped
 
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unstarve.model import LoaderDiagnosis, ProfiledFunction, Tried, WorkerSearch
+from unstarve.present.screen import for_screen
 from unstarve.present.units import rate, share
 
 _BAR_WIDTH = 24
@@ -20,6 +21,7 @@ _BAR_WIDTH = 24
 
 def print_search(result: WorkerSearch, console: Console) -> None:
     """The answer, then what was tried."""
+    result = for_screen(result)
     console.print(Panel(Text(result.headline, "bold"), border_style="cyan", box=box.ROUNDED))
     console.print(Padding(workers_table(result), (0, 1)))
     _print_code(result.code, result.notes, console)
@@ -27,6 +29,7 @@ def print_search(result: WorkerSearch, console: Console) -> None:
 
 def print_loader_diagnosis(result: LoaderDiagnosis, console: Console) -> None:
     """The answer, each part's finding, the tables behind them, and the recommended call last."""
+    result = for_screen(result)
     console.print(Panel(Text(result.headline, "bold"), border_style="cyan", box=box.ROUNDED))
     told = Table.grid(padding=(0, 1))
     for finding in result.findings:

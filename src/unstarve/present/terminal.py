@@ -14,6 +14,7 @@ from rich.text import Text
 from unstarve.model import Comparison, Diagnosis, LoaderSummary, Row, Share, Spread, State
 from unstarve.present.advice import advice, walk
 from unstarve.present.lanes import lanes
+from unstarve.present.screen import for_screen
 from unstarve.present.units import times
 
 COLOURS = {State.STARVED: "red", State.TIGHT: "yellow", State.FED: "green", State.INCONCLUSIVE: "cyan"}
@@ -32,6 +33,7 @@ _SMALLEST_SHARE = 0.001
 
 def print_report(diagnosis: Diagnosis, console: Console) -> None:
     """The whole report of one run."""
+    diagnosis = for_screen(diagnosis)
     console.print(_card(diagnosis))
     numbers, budget = _numbers(diagnosis), _budget(diagnosis.budget, console.width)
     picture, loaders = lanes(diagnosis.typical, console.width), _loaders(diagnosis.loaders, console.width)
@@ -51,14 +53,15 @@ def print_report(diagnosis: Diagnosis, console: Console) -> None:
 
 def print_comparison(result: Comparison, console: Console) -> None:
     """Two runs side by side, then the gates."""
+    result = for_screen(result)
     colour = "cyan"
     if result.change is not None and result.change.shown:
         colour = "green" if result.change.ratio >= 1 else "red"
     console.print(Panel(Text(result.headline, "bold"), border_style=colour, box=box.ROUNDED))
     table = Table(box=box.SIMPLE, pad_edge=False)
     table.add_column("")
-    table.add_column(f"A  {PurePath(result.a.path).name}", justify="right", overflow="fold")
-    table.add_column(f"B  {PurePath(result.b.path).name}", justify="right", overflow="fold")
+    for side, one in (("A", result.a), ("B", result.b)):
+        table.add_column(Text(f"{side}  {PurePath(one.path).name}"), justify="right", overflow="fold")
     table.add_column("B against A", justify="right")
     table.add_row("state", _state(result.a), _state(result.b), "")
     for row in result.rows:
@@ -133,7 +136,7 @@ def _loaders(loaders: tuple[LoaderSummary, ...], width: int) -> Table | None:
         workers, batch = (str(loader.config.get(key, "–")) for key in ("num_workers", "batch_size"))
         start = f"{loader.startup_s:.2f} s"
         cells = (workers, batch, str(loader.epochs), str(loader.steps), p50, p95, start)
-        told = dict(zip(_COLUMNS, cells, strict=True))
+        told = dict(zip(_COLUMNS, map(Text, cells), strict=True))
         table.add_row(shown, *(told[name] for name in shown_columns))
     if len(loaders) > _MOST_LOADERS:
         table.add_row(Text(f"and {len(loaders) - _MOST_LOADERS} more: see --json", "bright_black"))

@@ -14,8 +14,9 @@ from rich.text import Text
 
 from unstarve.model import LoaderSettings, Trial
 from unstarve.model.tune_run import Tried, TunedLoader, TuneRun
+from unstarve.present.screen import for_screen
 from unstarve.present.units import rate, times
-from unstarve.words import size
+from unstarve.words import printable, size
 
 _WIDE = 78
 """Columns of a terminal that a trial's bar fits into."""
@@ -43,7 +44,7 @@ def trial_line(name: str, trial: Trial, best_per_s: float, width: int) -> Text:
     depth = "" if settings.prefetch_factor is None else f" × {settings.prefetch_factor} ahead"
     tried = f"{_makers(settings)}{depth}"
     wait = "" if trial.wait_share is None else f", waits {trial.wait_share:.0%}"
-    line = Text("unstarve: ", "bright_black") + Text(f"{name}  {tried:<22}")
+    line = Text("unstarve: ", "bright_black") + Text(f"{printable(name)}  {tried:<22}")
     if width >= _WIDE:
         line += Text("█" * filled, "blue") + Text("░" * (_BAR - filled), "bright_black")
     line += Text(f" {rate(trial.samples_per_s)} samples/s{wait}")
@@ -57,6 +58,7 @@ def _makers(settings: LoaderSettings) -> str:
 
 def print_tuning(run: TuneRun, tables: Sequence[Sequence[Tried]], console: Console) -> None:
     """The result: `tables` has what was tried for each of the loaders that were tuned."""
+    run = for_screen(run)
     if not run.tuned:
         console.print(_nothing(run))
     for loader, lines in zip(run.tuned, tables, strict=True):

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unstarve.model import Forecast, WhatIf
+from unstarve.present.screen import for_screen
 from unstarve.present.units import rate, share, times
 from unstarve.words import workers
 
@@ -52,6 +53,7 @@ def _point(one: Forecast) -> dict[str, Any]:
 
 def print_whatif(result: WhatIf, console: Console) -> None:
     """What to choose, then all settings that were asked for."""
+    result = for_screen(result)
     console.print(Panel(Text(headline(result), "bold"), border_style="cyan", box=box.ROUNDED))
     console.print(Padding(_table(result), (0, 1)))
     for note in result.notes:

@@ -6,8 +6,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unstarve.errors import MissingExtraError, UsageError
+from unstarve.errors import MissingExtraError
 from unstarve.model import Forecast, WhatIf
+from unstarve.present.figure_file import check_figure_name, save_figure
 from unstarve.present.plot import STYLE
 from unstarve.present.plot_panels import FAINT, IDEAL, INK, MUTED, REAL
 from unstarve.present.units import rate
@@ -23,8 +24,7 @@ _MOST_LINES = len(_COLOURS)
 
 def whatif_figure(result: WhatIf, output: Path) -> Path:
     """Draw the forecasts to `output`, PNG or SVG by its suffix, and return it. Needs matplotlib."""
-    if output.suffix.lower() not in (".png", ".svg"):
-        raise UsageError(f"a picture is written as .png or .svg, and {output} is neither")
+    check_figure_name(output)
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
@@ -38,8 +38,7 @@ def whatif_figure(result: WhatIf, output: Path) -> Path:
         subtitle = "predicted from one recorded run; the bands hold most outcomes"
         figure.text(0.045, 0.88, subtitle, fontsize=10, color=MUTED)
         _draw(axes, result)
-        output.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(output, metadata={"Date": None} if output.suffix.lower() == ".svg" else None)
+        save_figure(figure, output)
     return output
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from unstarve.benchmark.plan import QUICK, Plan, Sizes
-from unstarve.cli.app import separate
 from unstarve.cli.bench import _plan
 from unstarve.errors import UsageError
 
@@ -20,13 +19,6 @@ def plan_of(
     batch: int | None = None,
 ) -> Plan:
     return _plan(part, multi, seeds, batch, size, quick, None)
-
-
-def test_json_may_have_a_file_or_none() -> None:
-    assert separate(["bench", "--json", "--quick"]) == ["bench", "--json", "-", "--quick"]
-    assert separate(["bench", "--quick", "--json"]) == ["bench", "--quick", "--json", "-"]
-    assert separate(["bench", "--json", "out.json"]) == ["bench", "--json", "out.json"]
-    assert separate(["bench", "--json=out.json"]) == ["bench", "--json=out.json"]
 
 
 def test_without_options_the_sizes_are_those_of_the_bars() -> None:

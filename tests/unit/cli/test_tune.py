@@ -13,6 +13,7 @@ from unstarve.errors import UsageError
     ("text", "budget"),
     [
         (None, (None, None)),
+        ("90", (90.0, None)),
         ("60s", (60.0, None)),
         ("0.5 s", (0.5, None)),
         ("2min", (120.0, None)),
@@ -25,7 +26,7 @@ def test_a_budget_is_a_time_or_steps(text: str | None, budget: tuple[float | Non
     assert parse_budget(text) == budget
 
 
-@pytest.mark.parametrize("text", ["", "60", "0s", "-3s", "1.5steps", "ten steps", "5 parsecs"])
+@pytest.mark.parametrize("text", ["", "0", "0s", "-3s", "1.5steps", "ten steps", "5 parsecs"])
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--budget takes"):
         parse_budget(text)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tapped import Recording
 from unstarve.collect import counters, fetching, loader, receiving, waits
 from unstarve.native import native, why_not_native
 from unstarve.record import ledger, writer
@@ -31,3 +33,11 @@ def variant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     counters._forget_in_child()  # this thread's may have been opened by another test
     yield request.param
     counters._forget_in_child()
+
+
+@pytest.fixture
+def recording(tmp_path: Path, variant: str) -> Iterator[Recording]:
+    """A recording by the variant that is at work."""
+    recording = Recording(tmp_path / "a.unstarve")
+    yield recording
+    recording.owner.close()

@@ -10,8 +10,8 @@ from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import DataLoader, TensorDataset
 
 from unstarve.collect.replay import BatchCache
-from unstarve.evaluate.evaluator import LoaderEvaluator
-from unstarve.evaluate.measure import measure_loading_overhead
+from unstarve.evaluate.evaluator.loader_evaluator import LoaderEvaluator
+from unstarve.evaluate.handbook.measure import measure_loading_overhead
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

@@ -1,4 +1,4 @@
-"""Cores, quota and file systems, as a process can find them out."""
+"""A machine's load and file systems, as a process can find them out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from unstarve import cores
 from unstarve.collect import system
 from unstarve.collect.system import (
     cpu_usage,
@@ -18,7 +17,7 @@ from unstarve.collect.system import (
     missing_counters,
     shares_by_group,
 )
-from unstarve.cores import cgroup_quota_cores, cgroup_throttled, usable_cores
+from unstarve.machine import usable_cores
 
 
 @pytest.fixture
@@ -30,85 +29,8 @@ def proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         text = str(path)
         return tmp_path / real(text).name if text.startswith("/proc/self/") else real(path)
 
-    for module in (system, cores):
-        monkeypatch.setattr(module, "Path", fake)
+    monkeypatch.setattr(system, "Path", fake)
     return tmp_path
-
-
-def cgroup(root: Path, folder: str, **files: str) -> None:
-    path = root / folder
-    path.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (path / name.replace("__", ".")).write_text(text)
-
-
-def test_version_2_quota_and_throttling(proc: Path) -> None:
-    (proc / "cgroup").write_text("0::/user/job\n")
-    root = proc / "fs"
-    cgroup(root, "user/job", cpu__max="150000 100000\n", cpu__stat="usage_usec 5\nnr_throttled 17\n")
-    assert cgroup_quota_cores(root) == 1.5
-    assert cgroup_throttled(root) == 17
-
-
-def test_version_2_without_a_limit_looks_further_out(proc: Path) -> None:
-    (proc / "cgroup").write_text("0::/pod/container\n")
-    root = proc / "fs"
-    cgroup(root, "pod/container", cpu__max="max 100000\n")
-    assert cgroup_quota_cores(root) is None
-    cgroup(root, "pod", cpu__max="400000 100000\n")
-    assert cgroup_quota_cores(root) == 4
-
-
-def test_the_tightest_limit_counts(proc: Path) -> None:
-    (proc / "cgroup").write_text("0::/pod/container\n")
-    root = proc / "fs"
-    cgroup(root, "pod/container", cpu__max="800000 100000\n")
-    cgroup(root, "pod", cpu__max="200000 100000\n")
-    assert cgroup_quota_cores(root) == 2
-
-
-def test_a_namespaced_container_sees_its_limits_at_the_root(proc: Path) -> None:
-    (proc / "cgroup").write_text("0::/\n")
-    root = proc / "fs"
-    cgroup(root, ".", cpu__max="50000 100000\n", cpu__stat="nr_throttled 3\n")
-    assert cgroup_quota_cores(root) == 0.5
-    assert cgroup_throttled(root) == 3
-
-
-def test_version_1_quota_and_throttling(proc: Path) -> None:
-    (proc / "cgroup").write_text("4:memory:/a\n3:cpu,cpuacct:/docker/abc\n1:name=systemd:/x\n")
-    root = proc / "fs"
-    cgroup(
-        root,
-        "cpu,cpuacct/docker/abc",
-        cpu__cfs_quota_us="50000\n",
-        cpu__cfs_period_us="100000\n",
-        cpu__stat="nr_periods 10\nnr_throttled 4\nthrottled_time 9\n",
-    )
-    assert cgroup_quota_cores(root) == 0.5
-    assert cgroup_throttled(root) == 4
-
-
-def test_version_1_without_a_limit_says_minus_one(proc: Path) -> None:
-    (proc / "cgroup").write_text("3:cpu,cpuacct:/\n")
-    root = proc / "fs"
-    cgroup(root, "cpu,cpuacct", cpu__cfs_quota_us="-1\n", cpu__cfs_period_us="100000\n")
-    assert cgroup_quota_cores(root) is None
-
-
-def test_a_container_mounts_version_1_limits_at_the_controllers_root(proc: Path) -> None:
-    """The path of /proc/self/cgroup is the host's there; only the mount's root exists."""
-    (proc / "cgroup").write_text("3:cpu,cpuacct:/docker/abc\n")
-    root = proc / "fs"
-    cgroup(root, "cpu,cpuacct", cpu__cfs_quota_us="200000\n", cpu__cfs_period_us="100000\n")
-    assert cgroup_quota_cores(root) == 2
-
-
-def test_without_cgroups_nothing_is_claimed(proc: Path) -> None:
-    assert cgroup_quota_cores(proc / "fs") is None
-    assert cgroup_throttled(proc / "fs") is None
-    (proc / "cgroup").write_text("not a cgroup line\n")
-    assert cgroup_quota_cores(proc / "fs") is None
 
 
 MOUNTS = """\

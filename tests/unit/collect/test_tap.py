@@ -4,73 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections import UserList
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from tapped import ORDINARY, Recording, take, warm_up
 from unstarve.collect.device import DeviceClock
-from unstarve.collect.loader import Tap
-from unstarve.collect.recorder import Recorder
-from unstarve.collect.settings import LaunchSettings
-from unstarve.model import Process
 from unstarve.record import format as f
-from unstarve.record.launcher import claim, finish, parts_folder
 from unstarve.record.reader import read_run
 
 pytestmark = pytest.mark.usefixtures("variant")
-
-ORDINARY = 6
-"""Batches from which on nothing is special any more."""
-
-
-class Recording:
-    """A recorder of this process, and what it has recorded."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._loaders: list[Loader] = []
-        claim(path, ["train.py"], "run")
-        self.owner = Recorder(LaunchSettings(parts=str(parts_folder(path)), version="0"))
-        self.owner.watch_stack = lambda: None  # type: ignore[method-assign]  # there is no training to look at
-
-    def tap(self, batch_size: int | None = 4, *, collated: bool = True) -> Tap:
-        loader = Loader()
-        self._loaders.append(loader)
-        number = self.owner.loader_number(loader, "DataLoader", ("train.py", 1), None)
-        tap = Tap(self.owner, number, batch_size, collated=collated)
-        tap.begin(None, 1, 2)
-        return tap
-
-    def end(self) -> Process:
-        self.owner.close()
-        assert finish(self._path, 0) is None
-        (process,) = read_run(self._path).processes
-        return process
-
-
-class Loader:
-    """Something that a recorder may know as a loader."""
-
-
-@pytest.fixture
-def recording(tmp_path: Path) -> Iterator[Recording]:
-    recording = Recording(tmp_path / "a.unstarve")
-    yield recording
-    recording.owner.close()
-
-
-def take(tap: Tap, advance: Callable[[Any], Any], source: Any = None) -> Any:
-    return tap.wait.take(tap, advance, source)
-
-
-def warm_up(tap: Tap, batch: Any = None) -> None:
-    batch = [torch.zeros(4, 2), torch.zeros(4)] if batch is None else batch
-    for _ in range(ORDINARY):
-        assert take(tap, lambda _source: batch) is batch
 
 
 def test_a_batch_is_handed_on_and_weighed(recording: Recording) -> None:
@@ -276,5 +221,5 @@ def test_rows_are_written_while_training_goes_on(recording: Recording) -> None:
     warm_up(tap)
     recording.owner.writer.ledger.next_flush_ns = 0
     take(tap, lambda _source: torch.zeros(4))
-    (process,) = read_run(recording._path).processes
+    (process,) = read_run(recording.path).processes
     assert len(process.batches) == ORDINARY + 1

@@ -72,8 +72,10 @@ def one_wait(wait: PythonWait, work: Any = spin, **told: int) -> tuple[int, int]
     ask = wait.ask()
     work()
     got = wait.got()
-    wait.record(**{"task": 9, "size": 4, "nbytes": 64, "flags": 0, "block": 0, **told})
-    wait.done()
+    try:
+        wait.record(**{"task": 9, "size": 4, "nbytes": 64, "flags": 0, "block": 0, **told})
+    finally:
+        wait.done()
     return ask, got
 
 

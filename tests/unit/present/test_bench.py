@@ -120,7 +120,7 @@ def test_json_holds_everything_under_its_schema() -> None:
 
 
 def test_the_picture_shows_every_way_that_was_measured(tmp_path: Path) -> None:
-    text = speedup_figure(result(), tmp_path / "made" / "speed.svg").read_text()
+    text = speedup_figure(result(), tmp_path / "speed.svg").read_text()
     assert "rows: TensorFileDataset, ours" in text
     assert "71.2×" in text
     assert "webdataset" not in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from html.parser import HTMLParser
 from typing import Any
 
@@ -131,4 +132,4 @@ def test_json_and_markdown_take_hostile_names_too(diagnosis: Diagnosis) -> None:
     assert json.loads(text)["verdict"]["headline"] == HOSTILE
     shown = markdown(bad)
     outside_code = "".join(shown.split("`" * 3)[::2])
-    assert "<script>" not in outside_code.replace(f"`{' '.join(HOSTILE.split())}`", "")
+    assert "<script>" not in re.sub("`[^`]*`", "", outside_code)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from hostile_names import EVERYTHING, unsafe
 from unstarve.analyze.tried import tried
 from unstarve.model import Change, LoaderSettings, Trial, Tuning
 from unstarve.model.tune_run import TunedLoader, TuneRun
@@ -48,6 +49,14 @@ def shown(*loaders: TunedLoader, width: int = 80, ended_by: str | None = "settle
 )
 def test_the_answer_comes_first(tuning: Tuning, sentence: str) -> None:
     assert headline(loader(tuning)).startswith(sentence)
+
+
+def test_hostile_names_stay_text() -> None:
+    bad = replace(loader(replace(FOUND, where=EVERYTHING, notes=(EVERYTHING,))), name=EVERYTHING)
+    text = shown(bad, replace(bad, tuning=None, left_alone=EVERYTHING), width=5000)
+    assert unsafe(text) == []
+    assert "[red]x[/red]" in text
+    assert unsafe(trial_line(EVERYTHING, TRIALS[0], 250, 80).plain) == []
 
 
 def test_the_table_says_what_was_tried_what_is_now_and_what_is_best() -> None:

@@ -1,0 +1,127 @@
+"""Which files a command has written: those below a folder that have changed since it was started.
+
+They are found by their times when the command has ended, whoever wrote them: ``torch.save`` and safetensors
+open files in native code, where no hook of Python's sees it. Changes by other programs count, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+_MOST_ENTRIES = 200_000
+_LONGEST_S = 2.0
+_MOST_NAMES = 1000
+_CACHES = {"__pycache__", "node_modules", "site-packages", "dist-packages"}
+_OURS = (".unstarve", ".unstarve.parts", ".unstarve.folding")
+_ENVIRONMENT = ("pyvenv.cfg", "conda-meta")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Files that have changed."""
+
+    names: tuple[str, ...]
+    """From the folder that was searched; the largest first, as weights are large; not more than 1000."""
+    count: int
+    """Of all that were found."""
+    complete: bool
+    """All of the folder was searched; False where it has too many files for that."""
+
+
+def files_written_since(
+    folder: Path,
+    since_ns: int,
+    *,
+    but_not: Path | None = None,
+    most_entries: int = _MOST_ENTRIES,
+    clock: Callable[[], float] = time.monotonic,
+) -> Written:
+    """Search a folder and those below it, upper ones first, for files changed since `since_ns` (Unix time).
+
+    Linked folders are searched, too. Hidden files and folders, environments, Python's caches, run files and
+    the file `but_not` are left out. Nothing is raised.
+    """
+    search = _Search(since_ns, most_entries, clock() + _LONGEST_S, clock)
+    level = [_Folder(0, "", str(folder))]
+    while level:
+        below = [found for one in level for found in search.look_into(one)]
+        level = sorted(below)  # where not all can be searched, those that have just changed are
+    if but_not is not None:
+        with contextlib.suppress(OSError):
+            search.found.pop(_key(but_not.stat()), None)
+    largest = sorted(search.found.values(), key=lambda file: (-file.size, file.name))
+    names = tuple(file.name for file in largest[:_MOST_NAMES])
+    return Written(names, len(largest), not search.is_over)
+
+
+def _key(about: os.stat_result) -> tuple[int, int]:
+    return about.st_dev, about.st_ino
+
+
+class _Folder(NamedTuple):
+    minus_changed_ns: int
+    prefix: str
+    """Of the names of files in it."""
+    path: str
+
+
+class _File(NamedTuple):
+    size: int
+    name: str
+
+
+@dataclass(slots=True)
+class _Search:
+    since_ns: int
+    entries_left: int
+    until_s: float
+    clock: Callable[[], float]
+    found: dict[tuple[int, int], _File] = field(default_factory=dict)
+    """By device and inode: a file may have several names."""
+    seen: set[tuple[int, int]] = field(default_factory=set)
+    """Folders: links may lead in a circle."""
+    is_over: bool = False
+    """It took too long, or there were too many files."""
+
+    def look_into(self, folder: _Folder) -> Iterator[_Folder]:
+        """Note what has changed in a folder; those below it."""
+        is_environment = any(Path(folder.path, mark).exists() for mark in _ENVIRONMENT)
+        if self.is_over or (folder.prefix and is_environment):
+            return
+        try:
+            with os.scandir(folder.path) as entries:
+                for entry in entries:
+                    if self._is_enough():
+                        return
+                    if not (
+                        entry.name.startswith(".") or entry.name in _CACHES or entry.name.endswith(_OURS)
+                    ):
+                        yield from self._look_at(entry, f"{folder.prefix}{entry.name}")
+        except OSError:  # the folder is gone, or not for us
+            return
+
+    def _look_at(self, entry: os.DirEntry[str], name: str) -> Iterator[_Folder]:
+        try:
+            about = entry.stat()
+        except OSError:  # gone meanwhile, or a link that leads nowhere
+            return
+        key = _key(about)
+        if stat.S_ISDIR(about.st_mode) and key not in self.seen:
+            self.seen.add(key)
+            yield _Folder(-about.st_mtime_ns, f"{name}/", entry.path)
+        elif stat.S_ISREG(about.st_mode) and about.st_ctime_ns >= self.since_ns:
+            file = _File(about.st_size, name)
+            # A link does not hide the file's own name.
+            self.found[key] = self.found.get(key, file) if entry.is_symlink() else file
+
+    def _is_enough(self) -> bool:
+        self.entries_left -= 1
+        self.is_over = self.entries_left < 0 or self.clock() > self.until_s
+        return self.is_over
