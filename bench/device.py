@@ -38,7 +38,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import DataLoader, Dataset
 
-from unstarve.collect.device import DeviceClock
+from unstarve.collect.device.stalls import DeviceClock
 from unstarve.record import format as f
 
 WIDTH = 4096

@@ -71,9 +71,9 @@ def measured(kind: str, height: int, width: int, count: int) -> tuple[float, int
     """Microseconds of CPU per image, and a checksum of all pixels."""
     import torch
 
-    from unstarve.fixes.images.boxes import RandomBoxes, draw_cuts
-    from unstarve.fixes.images.codec import Finish, decode_cuts
-    from unstarve.fixes.images.recipe import RATIO, SCALE
+    from unstarve.fixes.datasets.images.boxes import RandomBoxes, draw_cuts
+    from unstarve.fixes.datasets.images.codec import Finish, decode_cuts
+    from unstarve.fixes.datasets.images.recipe import RATIO, SCALE
 
     files = [jpeg(kind, height, width, seed) for seed in range(8)] * (count // 8)
     cuts = draw_cuts([(height, width)] * len(files), RandomBoxes(SCALE, RATIO), 0.5, torch.Generator())

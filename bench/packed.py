@@ -23,7 +23,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import unstarve
-from unstarve.fixes.page_cache import evict, residency
+from unstarve.fixes.io.page_cache import evict, residency
 
 ELEMENTS = 25_000
 BATCH = 64

@@ -18,13 +18,13 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from unstarve.analyze.whatif_parts import Layout, Start, Work
-from unstarve.analyze.whatif_simulate import play
-from unstarve.fixes.autotune.machine import Machine
-from unstarve.fixes.autotune.round import WARM_UP
-from unstarve.fixes.autotune.search import Bounds, Found, Search
-from unstarve.fixes.autotune.window import Collector, Pace, Window
 from unstarve.model import LoaderSettings
+from unstarve.predict.parts import Layout, Start, Work
+from unstarve.predict.simulate import play
+from unstarve.tune.machine import Machine
+from unstarve.tune.round import WARM_UP
+from unstarve.tune.search import Bounds, Found, Search
+from unstarve.tune.window import Collector, Pace, Window
 
 CORES = 2
 ALL_SETTINGS = 1 + 16 * 8

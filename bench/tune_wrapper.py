@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader
 from tune_work import Work, works
 
 import unstarve
-from unstarve.fixes.autotune.machine import CpuClock
 from unstarve.model import LoaderSettings
+from unstarve.tune.machine import CpuClock
 
 _TURN_S = 1.5
 _ROUNDS = 9

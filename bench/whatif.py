@@ -33,12 +33,12 @@ from whatif_play import WORKLOADS
 from zoo.truth import parse_truth
 
 from unstarve import api
-from unstarve.analyze.whatif import Predictor, foresee
-from unstarve.analyze.whatif_parts import Crowd
-from unstarve.analyze.whatif_setup import outcome_of, resolve
 from unstarve.errors import NotPredictableError
 from unstarve.model import Advice, Scenario
 from unstarve.outputs import write_output
+from unstarve.predict.forecast import Predictor, foresee
+from unstarve.predict.parts import Crowd
+from unstarve.predict.play_scenario import outcome_of, resolve
 
 PLAY = Path(__file__).with_name("whatif_play.py")
 WORKERS = (0, 1, 2, 4, 8)

@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unstarve.analyze.whatif import Predictor, predictor_of, what_if
-from unstarve.analyze.whatif_demand import Demands
-from unstarve.analyze.whatif_epochs import Epochs
-from unstarve.analyze.whatif_machine import Machine
-from unstarve.analyze.whatif_parts import Work
 from unstarve.model import Demand, Diagnosis
+from unstarve.predict.demand import Demands
+from unstarve.predict.epochs import Epochs
+from unstarve.predict.forecast import Predictor, predictor_of, what_if
+from unstarve.predict.parts import Work
+from unstarve.predict.recorded_machine import Machine
 
 _FEW_DRAWS = 3
 _LATE_EVERY = 12

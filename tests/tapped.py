@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from unstarve.collect.loader import Tap
 from unstarve.collect.recorder import Recorder
-from unstarve.collect.settings import LaunchSettings
+from unstarve.collect.tap import Tap
 from unstarve.model import Process
+from unstarve.model.launch_settings import LaunchSettings
 from unstarve.record.launcher import claim, finish, parts_folder
 from unstarve.record.reader import read_run
 

@@ -23,7 +23,7 @@ sys.path[:0] = sys.argv[1:]
 import numpy as np, torch
 from PIL import Image
 import unstarve
-from unstarve.fixes.images import codec
+from unstarve.fixes.datasets.images import codec
 from unstarve.native import why_not_native
 
 assert unstarve.__file__.startswith(sys.argv[1]), unstarve.__file__

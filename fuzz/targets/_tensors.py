@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 import unstarve
-from unstarve.fixes.formats import LAYOUT, Answer, find_layouts, format_of
-from unstarve.fixes.reading import Names
-from unstarve.fixes.twins import formats as twin
+from unstarve.fixes.io.formats import LAYOUT, Answer, find_layouts, format_of
+from unstarve.fixes.io.reading import Names
+from unstarve.fixes.io.twins import formats as twin
 
 
 def read(file: Path, data: bytes) -> None:

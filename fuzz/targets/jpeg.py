@@ -17,7 +17,7 @@ import unstarve
 from fuzz.changes import bytes_changed
 from sample_pictures import picture, with_size
 from unstarve.errors import UnstarveError
-from unstarve.fixes.images import codec, pillow
+from unstarve.fixes.datasets.images import codec, pillow
 
 _SIDES = (0, 1, 7, 8, 9, 255, 4096, 16384, 65500, 65535)
 _MARKERS = (0xC0, 0xC1, 0xC2, 0xC3, 0xC4, 0xC9, 0xCC, 0xDA, 0xDB, 0xDD, 0xD9, 0xDC, 0xE1, 0xEE, 0x01, 0xD0)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         load_run as load_run,
         whatif as whatif,
     )
-    from unstarve.collect.loader import watch as watch
+    from unstarve.collect.tap import watch as watch
     from unstarve.errors import (
         CacheError as CacheError,
         CacheTooLargeError as CacheTooLargeError,
@@ -56,17 +56,17 @@ if TYPE_CHECKING:
         EpochProfile as EpochProfile,
     )
     from unstarve.evaluate.recording import Recording as Recording, recording as recording
-    from unstarve.fixes.autotune.loader import autotune as autotune
-    from unstarve.fixes.cached.dataset import CachedDataset as CachedDataset
-    from unstarve.fixes.files.dataset import TensorFileDataset as TensorFileDataset
-    from unstarve.fixes.gather import gather as gather
-    from unstarve.fixes.images.dataset import ImageFolderDataset as ImageFolderDataset
-    from unstarve.fixes.images.transform import DecodeCrop as DecodeCrop
-    from unstarve.fixes.loader import DataLoader as DataLoader
-    from unstarve.fixes.packed.dataset import PackedDataset as PackedDataset
-    from unstarve.fixes.packed.sampler import ChunkShuffleSampler as ChunkShuffleSampler
-    from unstarve.fixes.packed.writer import PackedWriter as PackedWriter
-    from unstarve.fixes.prefetch.dataset import AsyncPrefetchDataset as AsyncPrefetchDataset
+    from unstarve.tune.loader import autotune as autotune
+    from unstarve.fixes.datasets.cached.cached_dataset import CachedDataset as CachedDataset
+    from unstarve.fixes.datasets.files.tensor_file_dataset import TensorFileDataset as TensorFileDataset
+    from unstarve.fixes.samples.gather import gather as gather
+    from unstarve.fixes.datasets.images.image_folder_dataset import ImageFolderDataset as ImageFolderDataset
+    from unstarve.fixes.datasets.images.transform import DecodeCrop as DecodeCrop
+    from unstarve.fixes.loader.data_loader import DataLoader as DataLoader
+    from unstarve.fixes.datasets.packed.packed_dataset import PackedDataset as PackedDataset
+    from unstarve.fixes.datasets.packed.sampler import ChunkShuffleSampler as ChunkShuffleSampler
+    from unstarve.fixes.datasets.packed.writer import PackedWriter as PackedWriter
+    from unstarve.fixes.datasets.prefetch.prefetch_dataset import AsyncPrefetchDataset as AsyncPrefetchDataset
     from unstarve.model import (
         Comparison as Comparison,
         Diagnosis as Diagnosis,
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
 
 _PUBLIC = {
     "unstarve.api": ("compare", "diagnose", "follow", "load_run", "whatif"),
-    "unstarve.collect.loader": ("watch",),
+    "unstarve.collect.tap": ("watch",),
     "unstarve.errors": (
         "CacheError",
         "CacheTooLargeError",
@@ -108,17 +108,17 @@ _PUBLIC = {
     "unstarve.evaluate.monitor.monitored_loader": ("MonitoredDataLoader",),
     "unstarve.evaluate.handbook.epoch_profiler": ("DataLoaderProfiler", "EpochProfile"),
     "unstarve.evaluate.recording": ("Recording", "recording"),
-    "unstarve.fixes.autotune.loader": ("autotune",),
-    "unstarve.fixes.cached.dataset": ("CachedDataset",),
-    "unstarve.fixes.files.dataset": ("TensorFileDataset",),
-    "unstarve.fixes.gather": ("gather",),
-    "unstarve.fixes.images.dataset": ("ImageFolderDataset",),
-    "unstarve.fixes.images.transform": ("DecodeCrop",),
-    "unstarve.fixes.loader": ("DataLoader",),
-    "unstarve.fixes.packed.dataset": ("PackedDataset",),
-    "unstarve.fixes.packed.sampler": ("ChunkShuffleSampler",),
-    "unstarve.fixes.packed.writer": ("PackedWriter",),
-    "unstarve.fixes.prefetch.dataset": ("AsyncPrefetchDataset",),
+    "unstarve.tune.loader": ("autotune",),
+    "unstarve.fixes.datasets.cached.cached_dataset": ("CachedDataset",),
+    "unstarve.fixes.datasets.files.tensor_file_dataset": ("TensorFileDataset",),
+    "unstarve.fixes.samples.gather": ("gather",),
+    "unstarve.fixes.datasets.images.image_folder_dataset": ("ImageFolderDataset",),
+    "unstarve.fixes.datasets.images.transform": ("DecodeCrop",),
+    "unstarve.fixes.loader.data_loader": ("DataLoader",),
+    "unstarve.fixes.datasets.packed.packed_dataset": ("PackedDataset",),
+    "unstarve.fixes.datasets.packed.sampler": ("ChunkShuffleSampler",),
+    "unstarve.fixes.datasets.packed.writer": ("PackedWriter",),
+    "unstarve.fixes.datasets.prefetch.prefetch_dataset": ("AsyncPrefetchDataset",),
     "unstarve.model": (
         "Comparison",
         "Diagnosis",

@@ -17,9 +17,9 @@ from unstarve.analyze.series import series_of
 from unstarve.analyze.timeline import WARMUP_STEPS, build_timeline, training_processes
 from unstarve.analyze.verdict import Thresholds
 from unstarve.analyze.views import views_of
-from unstarve.analyze.whatif import REPORTED_WORKERS, WORKERS, Predictor, foresee, what_if
 from unstarve.errors import LogError, RunFileError, UnstarveError
 from unstarve.model import Comparison, Diagnosis, Live, LoadLog, Phase, Run, RunState, WhatIf
+from unstarve.predict.forecast import REPORTED_WORKERS, WORKERS, Predictor, foresee, what_if
 from unstarve.record.follow import Follower
 from unstarve.record.reader import read_run
 

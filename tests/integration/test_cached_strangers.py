@@ -18,10 +18,10 @@ import pytest
 from cached_ranks import Rank, ranks_in, reads, wait_for
 from sample_datasets import Logged
 from unstarve import CachedDataset
-from unstarve.fixes.cached import patience, ranks
-from unstarve.fixes.cached.key import key_from
-from unstarve.fixes.cached.region import Region, anonymous
-from unstarve.fixes.cached.store import MISSING, ROW, Store
+from unstarve.fixes.memory.region import Region, anonymous
+from unstarve.fixes.memory.store import patience, ranks
+from unstarve.fixes.memory.store.key import key_from
+from unstarve.fixes.memory.store.store import MISSING, ROW, Store
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share memory on Linux")
 

@@ -83,7 +83,7 @@ TOTAL = f"{3 * 4 * sum(range(40)):.1f}\n"
         ("pass", "shutil.rmtree(parts, ignore_errors=True)", "could not be joined"),
         ("os.remove(parts.removesuffix('.parts'))", "pass", "could not be joined"),
         ("os.environ['UNSTARVE_LAUNCH'] = 'nonsense'", "pass", "INCONCLUSIVE"),
-        ("import unstarve.collect; sys.modules['unstarve.collect.loader'] = None", "pass", "INCONCLUSIVE"),
+        ("import unstarve.collect; sys.modules['unstarve.collect.tap'] = None", "pass", "INCONCLUSIVE"),
         ("import unstarve.collect.describe as d; d.Scale.weigh = None", "pass", "batch 0 of epoch 0"),
         ("import unstarve.record.writer as w; w.Writer.flush = None", "pass", "INCONCLUSIVE"),
         (

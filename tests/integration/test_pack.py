@@ -305,7 +305,7 @@ class Slow:
 """
 HASTY = """
 import resource, sys
-from unstarve.fixes.packed import streams, writer
+from unstarve.fixes.datasets.packed import streams, writer
 streams._BUFFER_BYTES = 1000; writer._CHECKPOINT_S = 1e-3; writer._CHECKPOINT_SHARE = 1
 if len(sys.argv) > 1: resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
 from unstarve.cli import main

@@ -14,9 +14,9 @@ import pytest
 
 from unstarve import PackedDataset
 from unstarve.errors import UnstarveError, UsageError
-from unstarve.fixes.packed import source_files
-from unstarve.fixes.packed.packing import Order, Packed, pack
-from unstarve.fixes.packed.source_files import find_files
+from unstarve.fixes.datasets.packed import source_files
+from unstarve.fixes.datasets.packed.packing import Order, Packed, pack
+from unstarve.fixes.datasets.packed.source_files import find_files
 
 
 class Silent:

@@ -21,8 +21,8 @@ from torch.utils.data import DataLoader as TorchLoader
 from torch.utils.data import Dataset, IterableDataset, default_collate, get_worker_info
 
 from unstarve import DataLoader
-from unstarve.fixes.batched import Batched
-from unstarve.fixes.buffers import empty_batch
+from unstarve.fixes.memory.buffers import empty_batch
+from unstarve.fixes.samples.built_batch import Batched
 
 LARGE = 20_000  # float32 elements: more than what is copied out of a slot
 pytestmark = pytest.mark.filterwarnings(

@@ -29,7 +29,6 @@ from unstarve.analyze.stats import spread_ms
 from unstarve.analyze.timeline import WARMUP_STEPS, Span, Timeline, build_timeline, training_processes
 from unstarve.analyze.typical import typical_lanes
 from unstarve.analyze.verdict import Findings, Thresholds, conclude
-from unstarve.analyze.whatif import Predictor, foresight_of
 from unstarve.model import (
     Cause,
     Demand,
@@ -44,6 +43,7 @@ from unstarve.model import (
     Throughput,
 )
 from unstarve.model.recorded import STOPPED_EARLY
+from unstarve.predict.forecast import Predictor, foresight_of
 
 
 def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int = WARMUP_STEPS) -> Diagnosis:

@@ -46,7 +46,7 @@ def _write_out(path: Path) -> None:
 def cached_share(paths: Sequence[Path]) -> float | None:
     """The share of these files that the page cache holds; None where the kernel does not say."""
     try:
-        residency = import_module("unstarve.fixes.page_cache").residency
+        residency = import_module("unstarve.fixes.io.page_cache").residency
     except ImportError:
         return None
     shares = [residency(path) for path in paths]

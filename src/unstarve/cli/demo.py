@@ -13,9 +13,9 @@ from rich.text import Text
 
 from unstarve import api
 from unstarve.cli.recording import Request, leave, record
-from unstarve.collect.settings import IdealSettings
 from unstarve.errors import MissingExtraError
 from unstarve.model import Diagnosis
+from unstarve.model.launch_settings import IdealSettings
 from unstarve.present.screen import screen
 from unstarve.present.terminal import print_comparison, print_report
 from unstarve.words import printable

@@ -19,7 +19,7 @@ from unstarve.cli.recording import (
     With,
     record_and_show,
 )
-from unstarve.collect.settings import IdealSettings
+from unstarve.model.launch_settings import IdealSettings
 
 _DEFAULTS = IdealSettings(replay_on="host")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unstarve.collect.written import Written
+from unstarve.launch.written_files import Written
 
 _MOST_SHOWN = 10
 _ELSEWHERE = "if they would overwrite good ones, choose another output folder"

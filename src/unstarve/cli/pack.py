@@ -75,8 +75,8 @@ def pack(
         return
     if len(words) < 2:
         raise UsageError("give what to pack and the file to write: unstarve pack SRC DST")
-    from unstarve.fixes.packed.packing import Order
-    from unstarve.fixes.packed.packing import pack as pack_it
+    from unstarve.fixes.datasets.packed.packing import Order
+    from unstarve.fixes.datasets.packed.packing import pack as pack_it
 
     order = Order(
         tuple(words[:-1]), Path(words[-1]), labels=labels, raw=raw, seed=seed,
@@ -119,7 +119,7 @@ def _tell(links: list[str], where: str, fate: str) -> None:
 def _verify(words: list[str], console: Console, json_to: Path | None) -> None:
     if len(words) != 1:
         raise UsageError("--verify takes one packed file: unstarve pack --verify DST")
-    from unstarve.fixes.packed.verify import verify
+    from unstarve.fixes.datasets.packed.verify import verify
 
     path = Path(words[0])
     try:

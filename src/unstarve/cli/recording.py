@@ -23,12 +23,12 @@ from unstarve.api import diagnose, views_of
 from unstarve.cli.json_output import check_json, write_json
 from unstarve.cli.overwriting import written_meanwhile
 from unstarve.cli.pages import write_page
-from unstarve.collect.launch import launch, resolve
-from unstarve.collect.settings import IdealSettings, LaunchSettings
-from unstarve.collect.unseen import why_unseen
-from unstarve.collect.written import Written, files_written_since
 from unstarve.errors import CommandNotFoundError, RunExistsError, RunFileError
+from unstarve.launch.command import launch, resolve
+from unstarve.launch.unseen import why_unseen
+from unstarve.launch.written_files import Written, files_written_since
 from unstarve.model import SavedLoader
+from unstarve.model.launch_settings import IdealSettings, LaunchSettings
 from unstarve.outputs import check_output, real_file
 from unstarve.present import json as json_view
 from unstarve.present.html import report_page

@@ -18,11 +18,11 @@ from unstarve.cli.json_output import STDOUT, JsonTo, check_json, write_json
 from unstarve.cli.overwriting import FINISH_CAUTION, TUNE_CAUTION, written_meanwhile
 from unstarve.cli.recording import Command, leave
 from unstarve.cli.tuning import tune_command
-from unstarve.collect.launch import resolve
-from unstarve.collect.settings import TuneSettings
-from unstarve.collect.written import files_written_since
 from unstarve.errors import NotPatchableError, UnstarveError, UsageError
+from unstarve.launch.command import resolve
+from unstarve.launch.written_files import files_written_since
 from unstarve.model import SavedLoader
+from unstarve.model.launch_settings import TuneSettings
 from unstarve.model.tune_run import TuneRun
 from unstarve.outputs import check_output
 from unstarve.present.screen import screen

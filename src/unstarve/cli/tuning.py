@@ -15,12 +15,12 @@ from rich.console import Console
 
 from unstarve import __version__
 from unstarve.analyze.tried import so_far
-from unstarve.collect.launch import launch
-from unstarve.collect.settings import LaunchSettings, TuneSettings
-from unstarve.collect.tuning import read_news
-from unstarve.collect.unseen import why_unseen
+from unstarve.launch.command import launch
+from unstarve.launch.unseen import why_unseen
+from unstarve.model.launch_settings import LaunchSettings, TuneSettings
 from unstarve.model.tune_run import TunedLoader, TunedProcess, TuneRun
 from unstarve.present.tuned import trial_line
+from unstarve.steer.tuning_session import read_news
 
 _LOOK_EVERY_S = 0.5
 

@@ -134,7 +134,7 @@ def loader_config(loader: Any) -> dict[str, Any]:
 
 def failed_pictures() -> int:
     """How many pictures our own datasets could not decode and went on without; their process counts them."""
-    module = sys.modules.get("unstarve.fixes.images.failed")
+    module = sys.modules.get("unstarve.fixes.datasets.images.failed")
     if module is None or torch.utils.data.get_worker_info() is not None:
         return 0
     return int(module.failed_pictures())
@@ -142,7 +142,7 @@ def failed_pictures() -> int:
 
 def _engine(loader: Any) -> str | None:
     """Which engine of unstarve runs it: its own loader's, or one from `unstarve run --engine`."""
-    if any(cls.__module__ == "unstarve.fixes.loader" for cls in type(loader).__mro__):
+    if any(cls.__module__ == "unstarve.fixes.loader.data_loader" for cls in type(loader).__mro__):
         return str(loader.engine)
     found = getattr(loader, "__dict__", {}).get("_unstarve_engine")
     return found if isinstance(found, str) else None

@@ -15,13 +15,13 @@ from typing import Any
 
 from torch.utils.data._utils import fetch as stock
 
-from unstarve.collect import opens
+from unstarve.collect import file_opens as opens
 from unstarve.collect.counters import own_counters
 from unstarve.collect.recorder import Recorder
 from unstarve.collect.tensors import count_tensors
 from unstarve.collect.training_helpers import TrainingHelpers
 from unstarve.collect.transforms import wrap_transforms
-from unstarve.collect.waits import Work
+from unstarve.collect.wait_rows import Work
 from unstarve.collect.worker_helpers import WorkerHelpers
 from unstarve.record import format as f
 

@@ -17,19 +17,20 @@ from typing import Any
 
 import torch
 
-from unstarve.collect import opens, transforms
-from unstarve.collect.cuda import cuda_in_use
+from unstarve.collect import file_opens as opens
+from unstarve.collect import transforms
+from unstarve.collect.call_site import call_site, call_source, short, variable_name
 from unstarve.collect.describe import failed_pictures, loader_config
-from unstarve.collect.device import device_clock
-from unstarve.collect.ideal import Ideal
+from unstarve.collect.device.cuda import cuda_in_use
+from unstarve.collect.device.stalls import device_clock
 from unstarve.collect.pulse import Pulse
 from unstarve.collect.rank import environment_rank, group_rank
-from unstarve.collect.settings import LaunchSettings
-from unstarve.collect.site import call_site, call_source, short, variable_name
-from unstarve.collect.stacks import StackSampler
+from unstarve.collect.sampling.stack_sampler import StackSampler
 from unstarve.collect.system import describe_system
+from unstarve.model.launch_settings import LaunchSettings
 from unstarve.record import format as f
 from unstarve.record.writer import Writer
+from unstarve.steer.replay.ideal_blocks import Ideal
 
 _DEVICE_AFTER_STEPS = 5
 """By then training has touched its device, and a run that is killed later still names it."""

@@ -7,9 +7,9 @@ import ast
 import shlex
 from typing import Any
 
-from unstarve.collect.attach import attach
 from unstarve.errors import UsageError
 from unstarve.evaluate.recording import Recording, recording
+from unstarve.launch.attach import attach
 from unstarve.model import Diagnosis
 
 _VARIABLE = "_unstarve"

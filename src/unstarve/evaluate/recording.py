@@ -12,12 +12,12 @@ from pathlib import Path
 
 from unstarve import __version__
 from unstarve.api import diagnose
-from unstarve.collect.attach import attach
-from unstarve.collect.launch import switched_on
 from unstarve.collect.recorder import end_recording
-from unstarve.collect.settings import LaunchSettings
 from unstarve.errors import UsageError
+from unstarve.launch.attach import attach
+from unstarve.launch.command import switched_on
 from unstarve.model import Diagnosis
+from unstarve.model.launch_settings import LaunchSettings
 from unstarve.record.format import SUFFIX
 from unstarve.record.launcher import claim, discard, finish, parts_folder
 from unstarve.record.reader import read_run

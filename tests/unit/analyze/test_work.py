@@ -11,7 +11,6 @@ from counted_work import grows_with_its_input
 from fake_work import MS, work_of
 from fakes import FakeTraining, run_of
 from run_files import slow_loading_run
-from unstarve.analyze import whatif_setup
 from unstarve.analyze.blame import blame
 from unstarve.analyze.device import utilization_share
 from unstarve.analyze.diagnose import diagnose
@@ -20,8 +19,9 @@ from unstarve.analyze.loaders import MOST_LOADERS, summarize_loaders
 from unstarve.analyze.making import productions, workers_of
 from unstarve.analyze.memory import memory_of
 from unstarve.analyze.timeline import build_timeline
-from unstarve.analyze.whatif import foresee
 from unstarve.model import Batch, Crew, Epoch, Loader, Process, Pulse, Reading, Scenario, Tail
+from unstarve.predict import play_scenario as whatif_setup
+from unstarve.predict.forecast import foresee
 
 
 def short_epochs(count: int) -> Process:

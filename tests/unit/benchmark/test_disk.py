@@ -12,7 +12,7 @@ import pytest
 from unstarve.benchmark import disk as disk_module
 from unstarve.benchmark.disk import files_alone, stretches_alone
 from unstarve.benchmark.entries import Missing
-from unstarve.fixes.reading import FD, LENGTH, OFFSET, PATH, Outcome, Plan
+from unstarve.fixes.io.reading import FD, LENGTH, OFFSET, PATH, Outcome, Plan
 
 
 @pytest.fixture

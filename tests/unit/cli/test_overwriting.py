@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unstarve.cli.overwriting import written_meanwhile
-from unstarve.collect.written import Written
+from unstarve.launch.written_files import Written
 
 
 def test_ten_names_and_how_many_more() -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tapped import Recording
-from unstarve.collect import counters, fetching, loader, receiving, waits
+from unstarve.collect import counters, fetching, receiving
+from unstarve.collect import tap as loader
+from unstarve.collect import wait_rows as waits
 from unstarve.native import native, why_not_native
 from unstarve.record import ledger, writer
 

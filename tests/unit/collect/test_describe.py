@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from unstarve.collect.call_site import variable_name
 from unstarve.collect.describe import batch_extent, loader_config
-from unstarve.collect.site import variable_name
 
 Pair = namedtuple("Pair", "x y")
 X, Y = torch.zeros(8, 3), torch.zeros(8, dtype=torch.int64)

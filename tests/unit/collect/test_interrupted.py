@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tapped import ORDINARY, Recording, take, warm_up
-from unstarve.collect.loader import Tap
+from unstarve.collect.tap import Tap
 
 pytestmark = pytest.mark.usefixtures("variant")
 

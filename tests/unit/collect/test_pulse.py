@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from unstarve.collect import opens
+from unstarve.collect import file_opens as opens
 from unstarve.collect.pulse import Pulse, resident, shared_memory, storage_bytes
 from unstarve.record import format as f
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from unstarve.collect import receiving
-from unstarve.collect.iterator import queue_gauge
 from unstarve.collect.receiving import time_receiving
+from unstarve.collect.torch_iterator import queue_gauge
 from unstarve.record import format as f
 from unstarve.record import ledger as ledgers
 

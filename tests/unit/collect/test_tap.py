@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tapped import ORDINARY, Recording, take, warm_up
-from unstarve.collect.device import DeviceClock
+from unstarve.collect.device.stalls import DeviceClock
 from unstarve.record import format as f
 from unstarve.record.reader import read_run
 

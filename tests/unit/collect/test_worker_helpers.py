@@ -9,10 +9,10 @@ from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from unstarve.collect.fetching import Probe
 from unstarve.collect.recorder import Recorder
-from unstarve.collect.settings import LaunchSettings
 from unstarve.collect.training_helpers import TrainingHelpers
 from unstarve.collect.worker_helpers import WorkerHelpers
 from unstarve.model import Process
+from unstarve.model.launch_settings import LaunchSettings
 from unstarve.record import format as f
 from unstarve.record.launcher import claim, finish, parts_folder
 from unstarve.record.reader import read_run

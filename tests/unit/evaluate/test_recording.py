@@ -13,11 +13,11 @@ from torch.utils.data import DataLoader, TensorDataset
 import unstarve
 from sample_loaders import Failing, first_numbers, numbered
 from unstarve.collect.recorder import recorder
-from unstarve.collect.settings import VARIABLE
 from unstarve.errors import RunExistsError, UsageError
 from unstarve.evaluate.monitor import cause_of_change as why
 from unstarve.evaluate.monitor.regime import Shift
 from unstarve.model import Cause, Diagnosis, Series, Window
+from unstarve.model.launch_settings import VARIABLE
 
 
 @pytest.fixture(autouse=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from unstarve.fixes import formats, reading
-from unstarve.fixes import gather as gather_module
-from unstarve.fixes.engines import batches as batches_module
+from unstarve.fixes.io import formats, reading
+from unstarve.fixes.loader.engines import batches as batches_module
+from unstarve.fixes.samples import gather as gather_module
 from unstarve.native import native, why_not_native
 
 needs_native = pytest.mark.skipif(native() is None, reason=f"native: {why_not_native()}")

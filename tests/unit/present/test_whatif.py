@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 
 from fake_foresight import demands
-from unstarve.analyze.whatif import predictor_of, what_if
-from unstarve.analyze.whatif_parts import Work
 from unstarve.errors import UsageError
 from unstarve.model import WhatIf
+from unstarve.predict.forecast import predictor_of, what_if
+from unstarve.predict.parts import Work
 from unstarve.present.whatif import headline, plain, print_whatif
 from unstarve.present.whatif_plot import whatif_figure
 

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from unstarve.benchmark.entries import Entry, PartPlan, faster, ours, public, stock
 from unstarve.benchmark.plan import Sizes
-from unstarve.fixes.gather import gather
+from unstarve.fixes.samples.gather import gather
 from unstarve.model import Bar, Kind, Promise
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from unstarve.collect.replay import BatchCache
 from unstarve.evaluate.random_state import random_state_kept
+from unstarve.steer.replay.replayed_batches import BatchCache
 
 # A length is a promise, and some loaders break it. What an epoch really yielded is remembered here for
 # as long as the loader lives, so that a later replay of the same loader can be as long.

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import torch
 
-from unstarve.collect.replay import BatchCache
 from unstarve.errors import UsageError
 from unstarve.evaluate.evaluator.epoch_log import now_ns
 from unstarve.evaluate.evaluator.first_batches import (
@@ -24,6 +23,7 @@ from unstarve.evaluate.evaluator.log_file import write_json
 from unstarve.evaluate.evaluator.timed_iterator import TimedIterator
 from unstarve.evaluate.loader_proxy import LoaderProxy, check_loader
 from unstarve.present.units import rate
+from unstarve.steer.replay.replayed_batches import BatchCache
 
 Mode = Literal["log", "replay"]
 

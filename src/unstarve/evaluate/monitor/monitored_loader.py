@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from unstarve.collect.site import call_site, variable_name
+from unstarve.collect.call_site import call_site, variable_name
 from unstarve.errors import UsageError
 from unstarve.evaluate.evaluator.epoch_log import now_ns
 from unstarve.evaluate.evaluator.timed_iterator import quick_size

@@ -1,0 +1,1 @@
+"""What the accelerator did while training waited."""

@@ -1,0 +1,1 @@
+"""Which functions the time goes to, where no counter can tell."""

@@ -1,0 +1,256 @@
+"""A light sampler of one thread's stack: which functions the time goes to, where no counter can tell.
+
+A thread of its own looks at the watched thread's frames forty times a second at first, later as often as
+costs a thousandth of a core. It sorts what it sees into *fetch* and *collate* (making a batch) and *step*
+(working on one), by finding unstarve's own frames further out; waiting for a batch that others make is
+neither. The thread's scheduler statistics since the last look tell whether it wanted a CPU or was blocked.
+Whether it ran Python or native code is told by the look itself: native code lets go of the interpreter lock,
+Python makes the sampler wait for it. For the same reason Python code that runs for less than the
+interpreter's switch interval (5 ms) is often seen only at its next call that lets go of the lock. The
+sampler's own CPU time is recorded beside what it found.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from unstarve.collect.counters import PythonCounters, open_counters
+from unstarve.collect.sampling.line_expression import works_on_torch
+
+INTERVAL_S = 0.025
+_LATER_INTERVAL_S = 0.1
+_LONGEST_INTERVAL_S = 1.0
+_FIRST_LOOKS = 40
+"""So many looks tell the large from the small; what follows makes them surer, at a price nobody feels."""
+_SHARE = 0.001
+"""Of a core, for looking and telling after the first looks."""
+_REPORT_S = 0.25
+_REPORT_SHARE = 0.2
+"""Of the time so far: reports become rarer, or those of a long run would fill its file."""
+_END_S = 1.0
+_MOST_FUNCTIONS = 200
+_RECORDING = ("unstarve.collect.", "unstarve.launch.", "unstarve.steer.")
+"""What of ours is on the stack of a training that waits for a batch."""
+_FETCHING = "unstarve.collect.fetching"
+_FETCHES = {"Probe.fetch": "fetch", "Probe._collate": "collate"}
+"""Functions in there, and what they call."""
+_INSIDE_A_FETCH = {_FETCHING, "unstarve.collect.transforms"}
+"""Our wrappers that a fetch runs through; any other frame of ours means that training waits."""
+_NOT_COMPUTING = {"torch.serialization", "torch.utils.tensorboard.writer"}
+_LATE = 0.6
+"""Of the interpreter's switch interval: so late is a look when Python code had to be interrupted for it."""
+
+Key = tuple[str, str, str, int, bool, bool]
+"""place, function, file, first line, wants a CPU, torch: the fields of `Sampled` but its seconds."""
+
+
+LookOn = Callable[[int, str | None, int, int], object]
+
+
+class StackSampler:
+    """Watches the thread that makes it. `report` is called now and then with what was found so far.
+
+    `look_on` is called at every look, to do what else is to be done beside the watched thread: with the time,
+    what the thread was found doing (`Sampled.place`; None: it waits), and its nanoseconds on a CPU and
+    waiting for one (−1: not known).
+    Raises `OSError` or `RuntimeError` where a thread cannot be watched or no other one be started.
+    """
+
+    def __init__(self, report: Callable[..., object], lose: Callable[[str], object], look_on: LookOn) -> None:
+        self._report = report
+        self._look_on = look_on
+        self._lose = lose
+        self._ident = threading.get_ident()
+        self._watched = open_counters()  # opened by the watched thread, so that they are its counters
+        self._clock_id = _cpu_clock(self._ident)
+        self._seconds: dict[Key, float] = {}
+        self._began = self._reported = time.perf_counter()
+        self._own_cpu_s = 0.0
+        self._looks = 0
+        self._looking: _Looking | None = _Looking(self._run)
+        self.paused = False
+        _samplers.add(self)
+
+    def resume(self) -> None:
+        """Go on looking after a fork; said by the watched thread, as any other may be the one that looks."""
+        if self.paused and self in _samplers and threading.get_ident() == self._ident:
+            self.paused = False
+            with contextlib.suppress(RuntimeError):  # no more threads
+                self._looking = _Looking(self._run)
+
+    def pause(self) -> None:
+        """Stop looking; the thread that looks is gone afterwards."""
+        self.paused = True
+        looking, self._looking = self._looking, None
+        if looking is not None:
+            looking.end()
+
+    def close(self) -> None:
+        """Stop looking and report for the last time."""
+        if self in _samplers:
+            self.abandon()
+            self.pause()
+            self._tell()
+
+    def abandon(self) -> None:
+        """In a forked child, which has no such thread: forget it."""
+        _samplers.discard(self)
+
+    def _run(self, stop: _thread.LockType) -> None:
+        try:
+            self._look(stop)
+        except Exception as error:  # a defect of ours must not print into the user's terminal
+            self._lose(f"functions are named up to here only: {error!r}")
+
+    def _look(self, stop: _thread.LockType) -> None:
+        own, own_before_s = open_counters(), self._own_cpu_s
+        looked = time.perf_counter()
+        wanted_ns, own_queued_s = _wanted(*self._spent_ns()), _queued_s(own)
+        interval_s = interval_after(self._looks, self._own_cpu_s)
+        while not stop.acquire(timeout=interval_s):
+            now = time.perf_counter()
+            frame = sys._current_frames().get(self._ident)
+            if frame is None:
+                return
+            (cpu_ns, queued_ns), own_queued_now_s = self._spent_ns(), _queued_s(own)
+            wanted_now_ns = _wanted(cpu_ns, queued_ns)
+            wants_cpu = (wanted_now_ns - wanted_ns) / 1e9 > 0.5 * (now - looked)
+            late_s = now - looked - interval_s - (own_queued_now_s - own_queued_s)
+            key = _place(frame, wants_cpu, runs_python=late_s > _LATE * sys.getswitchinterval())
+            del frame  # a frame kept here would keep the user's objects alive
+            if key is not None and (key in self._seconds or len(self._seconds) < _MOST_FUNCTIONS):
+                self._seconds[key] = self._seconds.get(key, 0.0) + (now - looked)
+            wanted_ns, own_queued_s = wanted_now_ns, own_queued_now_s
+            self._look_on(time.perf_counter_ns(), None if key is None else key[0], cpu_ns, queued_ns)
+            self._own_cpu_s = own_before_s + time.thread_time()
+            if now - self._reported > max(_REPORT_S, _REPORT_SHARE * (now - self._began)):
+                self._tell()
+                self._reported = now
+            self._looks += 1
+            interval_s = interval_after(self._looks, self._own_cpu_s)
+            looked = time.perf_counter()
+
+    def _tell(self) -> None:
+        found = [(*key, seconds) for key, seconds in list(self._seconds.items())]
+        self._report(found=found, cpu_s=self._own_cpu_s)
+
+    def _spent_ns(self) -> tuple[int, int]:
+        """How long the watched thread was on a CPU, and waiting for one; −1 where that is not counted."""
+        return time.clock_gettime_ns(self._clock_id), self._watched.queued()
+
+
+def interval_after(looks: int, own_cpu_s: float) -> float:
+    """Return how long to wait for the next look: often at first, then by what looks have cost so far."""
+    if looks < _FIRST_LOOKS:
+        return INTERVAL_S
+    return min(max(_LATER_INTERVAL_S, own_cpu_s / looks / _SHARE), _LONGEST_INTERVAL_S)
+
+
+class _Looking:
+    """A bare thread: neither listed by ``threading`` nor traced by a user's tracer nor waited for at exit."""
+
+    def __init__(self, run: Callable[[_thread.LockType], None]) -> None:
+        self._run = run
+        self._stop = _thread.allocate_lock()
+        self._stop.acquire()
+        self._native_id = 0
+        self._done = _thread.allocate_lock()
+        self._done.acquire()
+        _thread.start_new_thread(self._bootstrap, ())
+
+    def _bootstrap(self) -> None:
+        try:
+            self._native_id = _thread.get_native_id()
+            self._run(self._stop)
+        finally:
+            self._done.release()
+
+    def end(self) -> None:
+        """Let the thread end, and wait until the kernel, too, counts it no more."""
+        self._stop.release()
+        deadline = time.monotonic() + _END_S
+        if self._done.acquire(timeout=_END_S):
+            task = Path(f"/proc/self/task/{self._native_id}")
+            while task.exists() and time.monotonic() < deadline:
+                time.sleep(0)
+
+
+_samplers: set[StackSampler] = set()
+"""The one of this process, while it runs."""
+
+
+def _before_fork() -> None:
+    """From Python 3.12 on, a fork beside other threads warns: ours must not be the reason.
+
+    Some versions count the threads when all hooks have run, so that none may start one again.
+    """
+    for sampler in list(_samplers):
+        sampler.pause()
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_samplers.clear)
+
+
+def _cpu_clock(ident: int) -> int:
+    clock_of: Callable[[int], int] | None = getattr(time, "pthread_getcpuclockid", None)
+    if clock_of is None:
+        raise OSError("threads have no CPU clock here")  # macOS
+    return clock_of(ident)
+
+
+def _wanted(cpu_ns: int, queued_ns: int) -> int:
+    return cpu_ns + max(queued_ns, 0)
+
+
+def _queued_s(counters: PythonCounters) -> float:
+    return max(counters.queued(), 0) / 1e9
+
+
+def _place(innermost: FrameType, wants_cpu: bool, *, runs_python: bool) -> Key | None:
+    """What a look at a stack says; None when the thread waits for a batch."""
+    place, in_torch, on_host = "step", False, False
+    outer: FrameType | None = innermost
+    while outer is not None:
+        name = outer.f_globals.get("__name__")
+        kind = _kinds.get(name)
+        if kind is None:
+            kind = _kinds[name] = _kind_of(name)
+        if kind & _OURS:
+            if kind & _FETCH:
+                found = _FETCHES.get(outer.f_code.co_qualname)
+                if found is not None:
+                    place = found
+                    break
+            elif not kind & _INSIDE:
+                return None
+        in_torch = in_torch or kind & _TORCH > 0
+        on_host = on_host or kind & _HOST > 0
+        outer = outer.f_back
+    native = wants_cpu and not runs_python
+    computes = in_torch or (place == "step" and native and works_on_torch(innermost))
+    code = innermost.f_code
+    return place, code.co_qualname, code.co_filename, code.co_firstlineno, wants_cpu, computes and not on_host
+
+
+_OURS, _FETCH, _INSIDE, _TORCH, _HOST = 1, 2, 4, 8, 16
+_kinds: dict[object, int] = {}
+"""What it means for a stack that it runs through a module, by the module's name."""
+
+
+def _kind_of(module: object) -> int:
+    name = module if isinstance(module, str) else ""
+    return (
+        (_OURS if name.startswith(_RECORDING) else 0)
+        | (_FETCH if name == _FETCHING else 0)
+        | (_INSIDE if name in _INSIDE_A_FETCH else 0)
+        | (_TORCH if name.startswith("torch.") else 0)
+        | (_HOST if name in _NOT_COMPUTING else 0)
+    )

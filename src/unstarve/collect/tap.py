@@ -1,0 +1,285 @@
+"""The training process's side of loading: when a batch was asked for, and when it came.
+
+A `Tap` sits on one iteration over one loader. `take` is called instead of the iterator's own ``__next__``;
+it reads the thread's counters before and after and adds one packed row. Whatever fails in here is noted in
+the report and never reaches training.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import torch
+
+from unstarve.collect.counters import own_counters
+from unstarve.collect.describe import Scale
+from unstarve.collect.device.wait_marks import Mark
+from unstarve.collect.ending import end_training
+from unstarve.collect.fetching import Probe
+from unstarve.collect.receiving import PythonReceiving
+from unstarve.collect.recorder import Recorder, recorder
+from unstarve.collect.tensors import count_tensors
+from unstarve.collect.wait_rows import Wait
+from unstarve.record import format as f
+from unstarve.steer.replay.ideal_blocks import Ideal
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+_clock = time.perf_counter_ns
+
+
+class Tap:
+    """One epoch of one loader. `begin` to `ready` is ``iter()``; then `take` per batch."""
+
+    __slots__ = ("_counted", "_ideal", "_nested", "_recorder", "_scale", "probe", "receiving", "wait")
+
+    def __init__(self, owner: Recorder, number: int, batch_size: int | None, *, collated: bool) -> None:
+        self._recorder = owner
+        self._scale = Scale(batch_size, collated=collated)
+        self._nested = False
+        self._counted = False
+        self._ideal: Ideal | None = None
+        self.probe: Probe | None = None
+        """Times the fetches of this loader, when the training process makes its batches itself."""
+        self.receiving: PythonReceiving | None = None
+        """Times what comes out of the workers' queue; told which epoch that serves."""
+        self.wait = Wait(owner.writer.ledger, f.BATCH, f.letters(f.BATCH))
+        """Its waits, one after the other. ``tap.wait.take(tap, …)`` is `take` at its fastest."""
+        self.wait.number = number
+        self.wait.tensor_type = torch.Tensor
+
+    def is_of(self, owner: Recorder) -> bool:
+        """Whether it writes to this recording, and not to one that is over."""
+        return self._recorder is owner
+
+    @property
+    def number(self) -> int:
+        """Of the loader."""
+        return self.wait.number
+
+    def begin(
+        self,
+        loader: Any,
+        begin_ns: int,
+        ready_ns: int,
+        *,
+        sampler_ns: int = 0,
+        inside: bool = False,
+        mark: Mark | None = None,
+    ) -> None:
+        """``iter(loader)`` has returned: a new epoch; `inside` when another's ``iter()`` called it.
+
+        `sampler_ns` is what the sampler took of it.
+
+        The loader itself is not kept: it owns the iterator that owns this, and must go when its user lets go.
+        """
+        owner, wait = self._recorder, self.wait
+        self._nested = inside or own_counters().depth > 0
+        wait.epoch = owner.next_epoch(self.number)
+        wait.index = 0
+        if not self._nested:
+            self._waited(mark, f.BEGIN_WAIT, begin_ns, ready_ns)
+        if owner.ideal is not None and not self._nested:
+            owner.ideal.begin_epoch(self.number, loader)
+            self._ideal = owner.ideal
+        if self.receiving is not None:
+            self.receiving.epoch = wait.epoch
+        if self.probe is not None:
+            self.probe.work.iteration = wait.epoch
+        flags = f.NESTED if self._nested else 0
+        thread = owner.thread_number()
+        if thread == 0 and not self._nested:
+            owner.watch_stack()
+        owner.row(f.EPOCH_BEGIN, ready_ns, (self.number, flags, wait.epoch, thread, begin_ns, ready_ns))
+        if sampler_ns:
+            owner.row(f.EPOCH_SAMPLER, ready_ns, (self.number, flags, wait.epoch, sampler_ns))
+
+    def tell_crew(self, pids: list[int]) -> None:
+        """The worker processes of this epoch."""
+        if pids:
+            self._recorder.writer.meta("crew", loader=self.number, epoch=self.wait.epoch, pids=pids)
+
+    def take(self, advance: Callable[[S], T], source: S) -> T:
+        """The next batch, as ``advance(source)`` gives it."""
+        owner, ideal = self._recorder, self._ideal
+        if self.wait.busy or not owner.active:
+            # A subclass calling its parent's __next__, a forked child, or a limit that was reached.
+            return advance(source)
+        if (ideal is not None or owner.limit_reached) and self._is_over():
+            return advance(source)
+        # A signal may raise at any time, here as well: whatever comes, the next wait begins anew.
+        wait = self.wait
+        mark = ask = None
+        try:
+            mark = self._begin_wait(source)
+            if not wait.busy:
+                return advance(source)
+            ask = wait.ask()
+            batch = advance(source) if ideal is None else ideal.deliver(self.number, advance, source)
+            got = wait.got()
+        except BaseException as error:
+            if wait.busy:
+                end = wait.leave()
+                if ask is not None:
+                    self.ended(mark, ask, end, error)
+            raise
+        try:
+            if mark is not None:
+                self.got_device(mark, ask, got)
+            self._record(batch, source, got)
+        except Exception as error:  # a defect of ours must not cost the user the training
+            self.not_recorded(error)
+        finally:
+            wait.done()
+        return batch
+
+    # --- what `Wait.take` asks for, too -------------------------------------------------------------------
+
+    def weigh(self, batch: Any) -> tuple[int, int]:
+        """Samples and bytes of a batch; −1 for what cannot be told."""
+        extent = self._scale.weigh(batch)
+        self.wait.usual = self._scale.usual
+        if not self._counted and self.probe is None:  # what this process makes itself, its probe counts
+            self._counted = True
+            self._recorder.writer.meta("batch", loader=self.number, tensors=count_tensors(batch))
+        return extent
+
+    def ask_device(self) -> Mark | None:
+        """A wait begins: its device's side begins, too."""
+        device = self._recorder.device
+        return None if device is None else device.ask()
+
+    def got_device(self, mark: Mark, ask: int, got: int) -> None:
+        """A wait has brought a batch."""
+        self._waited(mark, f.BATCH_WAIT, ask, got)
+
+    def ended(self, mark: Mark | None, ask: int, end: int, error: BaseException) -> None:
+        """A wait has brought an exception: the epoch is over."""
+        try:
+            self._waited(mark, f.END_WAIT, ask, end)
+        except Exception as failure:  # a defect of ours must not hide the user's own exception
+            self.not_recorded(failure)
+        self._end(ask, end, "" if isinstance(error, StopIteration) else type(error).__name__)
+
+    def not_recorded(self, error: Exception) -> None:
+        """Something of ours has failed."""
+        self._recorder.lose(f"batch {self.wait.index} of epoch {self.wait.epoch}: {error!r}")
+
+    def flush(self, now: int) -> None:
+        """It is time to write what was recorded."""
+        self._recorder.flush(now)
+
+    # --- the rest -----------------------------------------------------------------------------------------
+
+    def _is_over(self) -> bool:
+        """Whether a limit was reached at the end of the step before; training, too, may end with it."""
+        owner, ideal = self._recorder, self._ideal
+        if ideal is not None:
+            ideal.before(self.number)
+            owner.limit_reached |= ideal.done
+        if not owner.limit_reached or self._nested or not owner.ends_at(self.number):
+            return False
+        now = _clock()
+        self._end(now, now, "")
+        ends_training = owner.settings.steps is None
+        owner.stop("stop-after" if ends_training else "steps")
+        if ends_training:
+            end_training()
+        return True
+
+    def _begin_wait(self, source: Any) -> Mark | None:
+        wait = self.wait
+        try:
+            ident = threading.get_ident()
+            if ident != wait.ident:
+                wait.use(own_counters(), ident, self._recorder.thread_number())
+            wait.begin(source)
+            return None if wait.nested else self.ask_device()
+        except Exception as error:  # a defect of ours must not cost the user the training
+            self.not_recorded(error)
+            return None
+
+    def _record(self, batch: Any, source: Any, got: int) -> None:
+        wait, owner = self.wait, self._recorder
+        size, nbytes = self.weigh(batch)
+        flags, block = f.NESTED if wait.nested else 0, 0
+        if not wait.nested:
+            owner.count_step(self.number)
+            if self._ideal is not None:
+                flags, block = self._ideal.label(self.number, batch)
+        wait.record(wait.task(source), size, nbytes, flags, block)
+        if got >= owner.writer.ledger.next_flush_ns:
+            owner.flush(got)
+
+    def _waited(self, mark: Mark | None, kind: int, ask: int, got: int) -> None:
+        """A wait is over: the device's side of it is timed, too."""
+        owner, wait = self._recorder, self.wait
+        if mark is not None and owner.device is not None:
+            owner.device.got(mark, (self.number, kind, wait.epoch, wait.index), ask, got)
+            owner.writer.ledger.own_ns += owner.device.take_own_ns()
+
+    def _end(self, ask: int, end: int, error: str) -> None:
+        epoch, name = self.wait.epoch, error.encode()[:32]
+        try:
+            self._recorder.row(f.EPOCH_END, end, (self.number, 0, epoch, ask, end, name))
+        except Exception as failure:  # a defect of ours must not hide the user's own exception
+            self._recorder.lose(f"the end of epoch {epoch}: {failure!r}")
+
+
+class Watched:
+    """An iterable whose every iteration is recorded; anything else passes through to it."""
+
+    def __init__(self, iterable: Iterable[Any], name: str | None) -> None:
+        self._iterable = iterable
+        self._name = name
+
+    def __iter__(self) -> Iterator[Any]:
+        owner = recorder()
+        if owner is None or not owner.active:
+            return iter(self._iterable)
+        number = owner.loader_number(self, type(self._iterable).__name__, None, self._name)
+        tap = Tap(owner, number, getattr(self._iterable, "batch_size", None), collated=True)
+        counters = own_counters()
+        depth = counters.depth
+        mark = owner.device.ask() if owner.device is not None and not depth else None
+        begin = _clock()
+        counters.depth = depth + 1  # a DataLoader in here is nested: its waits are part of this one's
+        try:
+            iterator = iter(self._iterable)
+        finally:
+            counters.depth = depth
+        tap.begin(self._iterable, begin, _clock(), mark=mark)
+        return _WatchedIterator(iterator, tap)
+
+    def __len__(self) -> int:
+        return len(self._iterable)  # type: ignore[arg-type]  # a TypeError of its own is what len() should give
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_iterable":
+            raise AttributeError(name)  # copy and pickle probe an object before it has its attributes
+        return getattr(self._iterable, name)
+
+
+class _WatchedIterator:
+    def __init__(self, iterator: Iterator[Any], tap: Tap) -> None:
+        self._iterator = iterator
+        self._tap = tap
+
+    def __iter__(self) -> _WatchedIterator:
+        return self
+
+    def __next__(self) -> Any:
+        return self._tap.wait.take(self._tap, next, self._iterator)
+
+
+def watch(iterable: Iterable[T], name: str | None = None) -> Iterable[T]:
+    """Let `unstarve run` see a loader that is not a ``torch.utils.data.DataLoader``.
+
+    Wrap what the training loop iterates: ``for batch in unstarve.watch(stream): …``. Outside of
+    `unstarve run` the iterable is handed out as it is and nothing is recorded.
+    """
+    return Watched(iterable, name)

@@ -1,0 +1,1 @@
+"""One folder per public dataset class; none imports another."""

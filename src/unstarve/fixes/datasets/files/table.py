@@ -1,0 +1,147 @@
+"""What is known about the files of a dataset: where their tensors lie, as of which size and time."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstarve.fixes.io.formats import LAYOUT, UNSUPPORTED, Answer, find_layouts
+from unstarve.fixes.io.reading import Names
+from unstarve.fixes.samples.file_structure import Structure, structure_of
+
+Rows: TypeAlias = NDArray[np.int64]
+
+# Of a row. A size of -1: not looked into, or not of the common structure.
+SIZE, MTIME, COLUMNS = range(3)
+
+_LOOKED_AT_FIRST = 8
+_MAX_OTHERS = 100_000
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file: its structure and row, or, with neither, the answer that says why there is none."""
+
+    structure: Structure | None
+    row: Rows
+    answer: Answer | None
+
+
+class LayoutTable:
+    """Layouts of files by number, looked up when they are first needed. Threads may share it.
+
+    Files of the common structure (that of the first which can be read) have a row each in memory that forked
+    workers share, so that what one epoch's workers find is known to the next. What differs is kept per
+    process. A `given` structure is that of all files, which are nothing but one tensor's bytes.
+    """
+
+    def __init__(
+        self, names: Names, formats: NDArray[np.uint8], given: Structure | None = None, *, direct: bool
+    ) -> None:
+        self.names = names
+        self._formats = formats
+        self._direct = direct
+        self._others: dict[int, Answer] = {}
+        self.is_given = given is not None
+        self._text, self.structure = ("", given) if given is not None else self._find_common()
+        self._rows = self._shared_rows()
+        if given is not None:
+            self._rows[:] = given.leaves[0].size_bytes, -1, 0
+
+    def __len__(self) -> int:
+        return len(self._formats)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_others": {}, "_rows": np.array(self._rows)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        rows = self._rows
+        self._rows = self._shared_rows()
+        self._rows[:] = rows
+
+    def path(self, index: int) -> str:
+        """Return the path of a file."""
+        return self.names.at(int(self.names.starts[index]))
+
+    def format(self, index: int) -> int:
+        """Return the format of a file."""
+        return int(self._formats[index])
+
+    def rows(self, indices: NDArray[np.int64]) -> Rows | None:
+        """Return a row per file; None where one of them is not of the common structure, or cannot be read."""
+        rows = self._rows[indices]
+        unknown = rows[:, SIZE] < 0
+        if not unknown.any():
+            return rows
+        self._look_into(indices[unknown])
+        rows = self._rows[indices]
+        return None if (rows[:, SIZE] < 0).any() else rows
+
+    def entries(self, indices: NDArray[np.int64]) -> list[Entry]:
+        """Return what is known about each file, whatever its structure."""
+        unknown = self._rows[indices, SIZE] < 0
+        answers = self._look_into(indices[unknown]) if unknown.any() else {}
+        entries = []
+        for index, row in zip(indices.tolist(), self._rows[indices], strict=True):
+            answer = self._others.get(index) or answers.get(index)
+            if row[SIZE] >= 0:
+                entries.append(Entry(self.structure, row, None))
+            elif answer is not None and answer.found == LAYOUT and (found := structure_of(answer.text)):
+                own_row = np.array([answer.size_bytes, answer.mtime_ns, *answer.columns])
+                entries.append(Entry(found, own_row, None))
+            else:
+                entries.append(Entry(None, row, answer))
+        return entries
+
+    def forget(self, indices: NDArray[np.int64]) -> None:
+        """Look into these files again when they are next needed: they have changed."""
+        if self.is_given:
+            return
+        self._rows[indices, SIZE] = -1
+        for index in indices.tolist():
+            self._others.pop(index, None)
+
+    def size_bytes(self) -> int:
+        """Return about how many bytes all files have, from those that were looked into."""
+        known = self._rows[self._rows[:, SIZE] >= 0, SIZE]
+        return int(known.mean() * len(self)) if len(known) else 0
+
+    def _look_into(self, indices: NDArray[np.int64]) -> dict[int, Answer]:
+        """Look into those of the files about which nothing is known."""
+        wanted = np.array(sorted({i for i in indices.tolist() if i not in self._others}), np.int64)
+        answers = self._ask(wanted)
+        if len(self._others) > _MAX_OTHERS:
+            self._others.clear()
+        for index, answer in zip(wanted.tolist(), answers, strict=True):
+            if answer.found == LAYOUT and answer.text == self._text:
+                row = self._rows[index]
+                row[COLUMNS:] = answer.columns
+                row[MTIME] = answer.mtime_ns
+                row[SIZE] = answer.size_bytes  # last: a row counts once it has a size
+            elif answer.found in (LAYOUT, UNSUPPORTED):
+                self._others[index] = answer  # the rest may be there or whole the next time
+        return dict(zip(wanted.tolist(), answers, strict=True))
+
+    def _ask(self, indices: NDArray[np.int64]) -> list[Answer]:
+        if not len(indices):
+            return []
+        starts = self.names.starts[indices]
+        return find_layouts(self.names, starts, self._formats[indices], direct=self._direct)
+
+    def _find_common(self) -> tuple[str, Structure | None]:
+        for answer in self._ask(np.arange(min(_LOOKED_AT_FIRST, len(self)))):
+            if answer.found == LAYOUT and (found := structure_of(answer.text)) is not None:
+                return answer.text, found
+        return "", None
+
+    def _shared_rows(self) -> Rows:
+        width = COLUMNS + (0 if self.structure is None else len(self.structure.leaves))
+        memory = mmap.mmap(-1, len(self) * width * 8)  # shared with children, and not limited by /dev/shm
+        rows = np.frombuffer(memory, np.int64).reshape(len(self), width)
+        rows[:] = -1
+        return rows

@@ -1,0 +1,211 @@
+"""A dataset of files with tensors in them, without torch.load: each batch is one native call.
+
+    dataset = unstarve.TensorFileDataset("data/train", labels=labels)
+    loader = unstarve.DataLoader(dataset, batch_size=64, shuffle=True)
+
+torch.load costs some 250 µs of Python per file and holds the GIL. Here, where the bytes of a tensor lie in a
+file is found once; from then on they are read straight into the batch.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import operator
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, SupportsIndex
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import Dataset, default_collate
+
+from unstarve.errors import DataFileError, UsageError
+from unstarve.fixes.datasets.files.listing import Paths, files_of
+from unstarve.fixes.datasets.files.table import LayoutTable
+from unstarve.fixes.datasets.files.tensors import How, TensorFiles
+from unstarve.fixes.io.formats import format_of
+from unstarve.fixes.io.reading import Names
+from unstarve.fixes.io.regular_files import open_regular
+from unstarve.fixes.io.twins.source import MAX_TENSOR_BYTES
+from unstarve.fixes.memory.buffers import empty_batch
+from unstarve.fixes.samples.built_batch import Batched
+from unstarve.fixes.samples.file_structure import Structure, tensor_structure
+from unstarve.fixes.samples.labels import Labels
+
+
+class TensorFileDataset(Dataset[Any]):
+    """One sample per file: a tensor, or tensors and numbers in dicts, lists and tuples.
+
+    `paths` is a list of files, a glob pattern, or a folder, which is searched with all below it. Formats go
+    by the suffix: `.pt` and `.pth` as torch.save writes them, `.npy`, `.safetensors` (a dict of tensors).
+    With `dtype` and `shape` given, every file is nothing but that tensor's bytes.
+
+    `labels`, one per file, makes samples `(sample, label)`. `transform` is called with each sample (not with
+    its label); it runs in Python, so loaders with it are faster with worker processes.
+
+    `direct=True` reads past the page cache, for datasets larger than memory: nothing else is pushed out of
+    it, and the CPU has a third of the work; for what is in the cache it is several times slower. "auto" (or
+    None) reads that way only what is not in memory of a dataset that does not fit there. `depth` is how many
+    direct reads are in flight, `threads` how many threads read; None chooses by measurement.
+
+    A file that is missing, truncated or damaged raises an error that names it, for its batch alone. A file
+    that is written anew is noticed and looked into again. What is not understood natively (compressed
+    archives, transposed tensors, strings …) is loaded by torch.load(weights_only=True) or numpy.load.
+    Nothing in a file is ever executed.
+    """
+
+    def __init__(
+        self,
+        paths: Paths,
+        *,
+        transform: Callable[[Any], Any] | None = None,
+        labels: Any = None,
+        dtype: torch.dtype | None = None,
+        shape: Sequence[int] | None = None,
+        direct: bool | Literal["auto"] | None = False,
+        depth: int | None = None,
+        threads: int | None = None,
+    ) -> None:
+        given = _given_structure(dtype, shape)
+        how = _checked_how(direct, depth, threads)
+        files = files_of(paths, any_suffix=given is not None)
+        formats = _formats_of(files, given)
+        names = Names(files)
+        self._labels = None if labels is None else Labels(labels, len(files))
+        self._files = TensorFiles(LayoutTable(names, formats, given, direct=how.direct is True), how)
+        self._order: NDArray[np.int64] | None = None
+        self.transform = transform
+        if how.direct is True:
+            _warn_where_refused(files[0])
+
+    def __len__(self) -> int:
+        return len(self._files.table) if self._order is None else len(self._order)
+
+    @property
+    def paths(self) -> list[str]:
+        """The files, in the order of the samples; made anew for every call."""
+        return [self._files.table.path(int(i)) for i in self._positions(range(len(self)))]
+
+    @property
+    def releases_gil(self) -> bool:
+        """Whether `read_batch` leaves the GIL to others while it works: a transform would not."""
+        return self.transform is None
+
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:
+        """Return a sample, or for a slice a dataset of these files."""
+        positions = self._positions(np.arange(len(self))[index] if isinstance(index, slice) else [index])
+        if isinstance(index, slice):
+            part = copy.copy(self)
+            part._order = positions
+            return part
+        return self._samples(positions)[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> Sequence[Any]:
+        """Return the samples as a batch that torch's own collate takes as it is."""
+        positions = self._positions(indices)
+        whole = self._whole(positions)
+        if whole is None:
+            return self._samples(positions)
+        values, structure = whole
+
+        def sample(at: int) -> Any:
+            leaves = zip(structure.leaves, values, strict=True)
+            made = structure.sample([value[at] if leaf.dtype else value[at].item() for leaf, value in leaves])
+            return made if self._labels is None else (made, self._labels.one(int(positions[at])))
+
+        return Batched(self._with_labels(structure.batch(values), positions), len(positions), sample)
+
+    def read_batch(self, indices: Sequence[int]) -> Any:
+        """Return what default_collate would make of the samples. Safe to call from several threads."""
+        positions = self._positions(indices)
+        whole = self._whole(positions)
+        if whole is None:
+            return default_collate(self._samples(positions))
+        values, structure = whole
+        return self._with_labels(structure.batch(values), positions)
+
+    def explain(self) -> str:
+        """Say how the last files were read."""
+        return self._files.explain()
+
+    def _whole(self, positions: NDArray[np.int64]) -> tuple[list[torch.Tensor], Structure] | None:
+        """Read a batch with a buffer per leaf; None where only single samples can be had."""
+        structure = self._files.table.structure
+        if self.transform is not None or structure is None or not len(positions):
+            return None
+        values = self._files.batch(positions, empty_batch)
+        return None if values is None else (values, structure)
+
+    def _with_labels(self, batch: Any, positions: NDArray[np.int64]) -> Any:
+        return batch if self._labels is None else [batch, self._labels.many(positions)]
+
+    def _samples(self, positions: NDArray[np.int64]) -> list[Any]:
+        samples = self._files.samples(positions)
+        if self.transform is not None:
+            samples = [self.transform(sample) for sample in samples]
+        if self._labels is None:
+            return samples
+        return [(sample, self._labels.one(int(at))) for sample, at in zip(samples, positions, strict=True)]
+
+    def _positions(self, indices: Any) -> NDArray[np.int64]:
+        """Return indices into the files; raises IndexError for one that is out of range."""
+        given = np.asarray(indices)
+        if given.dtype.kind not in "iu" and len(given):
+            given = np.array([operator.index(index) for index in indices])
+        positions = given.astype(np.int64).reshape(-1)
+        if len(positions) and positions.view(np.uint64).max() < len(self):  # as almost always
+            return positions if self._order is None else self._order[positions]
+        bad = (positions < -len(self)) | (positions >= len(self))
+        if bad.any():
+            raise IndexError(f"index {positions[bad][0]} is out of range for {len(self)} files")
+        positions[positions < 0] += len(self)
+        return positions if self._order is None else self._order[positions]
+
+
+def _given_structure(dtype: torch.dtype | None, shape: Sequence[int] | None) -> Structure | None:
+    if (dtype is None) != (shape is None):
+        raise UsageError("dtype and shape belong together: give both for raw files, or neither")
+    if dtype is None or shape is None:
+        return None
+    sizes = tuple(operator.index(size) for size in shape)
+    if any(size < 0 for size in sizes):
+        raise UsageError(f"shape must hold sizes of 0 or more, not {sizes}")
+    if math.prod(filter(None, sizes)) * dtype.itemsize > MAX_TENSOR_BYTES:
+        raise UsageError(f"shape must describe a tensor that a file can hold, not {sizes}")
+    return tensor_structure(dtype, sizes)
+
+
+def _checked_how(direct: bool | Literal["auto"] | None, depth: int | None, threads: int | None) -> How:
+    if direct not in (True, False, None, "auto"):
+        raise UsageError(f'direct must be True, False or "auto", not {direct!r}')
+    for name, value in (("depth", depth), ("threads", threads)):
+        if value is not None and value < 1:
+            raise UsageError(f"{name} must be 1 or more, or None to choose, not {value}")
+    return How("auto" if direct is None else direct, depth, threads)
+
+
+def _formats_of(files: Sequence[str], given: Structure | None) -> NDArray[np.uint8]:
+    if given is not None:
+        return np.zeros(len(files), np.uint8)
+    formats = [format_of(path) for path in files]
+    if None in formats:
+        unknown = files[formats.index(None)]
+        raise UsageError(f"{unknown} is none of .pt, .npy, .safetensors: give dtype and shape for raw files")
+    return np.array(formats, np.uint8)
+
+
+def _warn_where_refused(path: str) -> None:
+    if not Path(path).is_file():
+        return  # said when it is read
+    try:
+        os.close(open_regular(path, getattr(os, "O_DIRECT", -1)))
+    except (OSError, DataFileError, OverflowError):
+        warnings.warn(
+            f"the file system of {path} has no direct reads: files are read through the page cache",
+            RuntimeWarning,
+            stacklevel=3,
+        )

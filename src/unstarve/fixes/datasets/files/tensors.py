@@ -1,0 +1,205 @@
+"""Tensors in many files, read straight into the memory of a batch."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unstarve.errors import DataFileError
+from unstarve.fixes.datasets.files.depth import trials_of
+from unstarve.fixes.datasets.files.table import COLUMNS, MTIME, SIZE, Entry, LayoutTable, Rows
+from unstarve.fixes.datasets.files.whole import load_whole
+from unstarve.fixes.io import reading
+from unstarve.fixes.io.page_cache import residency
+from unstarve.fixes.io.reading import Failure, Outcome, Plan, blank_plan, read_plan
+from unstarve.fixes.samples.file_structure import Structure, number, numbers
+from unstarve.machine import available_bytes
+
+Allocate: TypeAlias = Callable[[Sequence[int], torch.dtype], torch.Tensor]
+
+_PROBED = 2  # files of a batch whose residency is asked
+_FITS = 0.8  # of the memory that files could have
+
+
+@dataclass(frozen=True)
+class How:
+    """How to read. `direct` "auto": past the page cache for what is not in it and would not fit in anyway."""
+
+    direct: bool | Literal["auto"]
+    depth: int | None
+    """Direct reads in flight; None: by measurement."""
+    threads: int | None
+    """Threads that read; None: a few for what is in memory, more for what has to be waited for."""
+
+
+class TensorFiles:
+    """Reads the files of a table, by number. Threads may share it."""
+
+    def __init__(self, table: LayoutTable, how: How) -> None:
+        self.table = table
+        self._how = how
+        self._fits: bool | None = None
+        self._patterns: dict[int, Plan] = {}
+        self.last: Outcome | None = None
+        """How the last reading went."""
+
+    def batch(self, indices: NDArray[np.int64], allocate: Allocate) -> list[torch.Tensor] | None:
+        """Return for each leaf of the common structure what default_collate would make of the files' values.
+
+        None: they are not all of this structure, or one cannot be looked into. Raises OSError or
+        DataFileError for a file that cannot be read.
+        """
+        structure = self.table.structure
+        if structure is None:
+            return None
+        for is_last in (False, True):
+            rows = self.table.rows(indices)
+            if rows is None:
+                return None
+            values = _batch_memory(structure, rows, allocate)
+            outs = [value for leaf, value in zip(structure.leaves, values, strict=True) if leaf.dtype]
+            plan = self._batch_plan(structure, indices, rows)
+            files = indices if len(outs) == 1 else np.repeat(indices, len(outs))
+            if self._read(plan, outs, files, is_last):
+                break
+        return values
+
+    def samples(self, indices: NDArray[np.int64]) -> list[Any]:
+        """Return the sample in each file, whatever its structure. Raises as `batch` does."""
+        if not len(indices):
+            return []
+        for is_last in (False, True):
+            entries = self.table.entries(indices)
+            outs: list[torch.Tensor] = []
+            parts = [
+                self._sample_plan(entry, index, outs) for index, entry in zip(indices, entries, strict=True)
+            ]
+            plan = np.concatenate(parts)
+            if self._read(plan, outs, np.repeat(indices, [len(part) for part in parts]), is_last):
+                break
+        tensors = iter(outs)
+        return [
+            self._built(entry, int(index), tensors) for index, entry in zip(indices, entries, strict=True)
+        ]
+
+    def explain(self) -> str:
+        """Say how the last files were read."""
+        if self.last is None:
+            return "nothing was read yet"
+        if self.last.direct_bytes:
+            return f"past the page cache, {'by io_uring' if self.last.used_uring else 'by threads that wait'}"
+        refused = ": the file system has no direct reads" if self.last.direct_refused else ""
+        return f"through the page cache{refused}"
+
+    def _batch_plan(self, structure: Structure, indices: NDArray[np.int64], rows: Rows) -> Plan:
+        plan = self._pattern(structure, len(indices)).copy()
+        plan[:, :, reading.PATH] = self.table.names.starts[indices][:, np.newaxis]
+        plan[:, :, reading.SIZE : reading.MTIME + 1] = rows[:, np.newaxis, SIZE : MTIME + 1]
+        plan[:, :, reading.OFFSET] = rows[:, COLUMNS:].take(structure.tensor_columns, axis=1)
+        return plan.reshape(-1, reading.COLUMNS)
+
+    def _pattern(self, structure: Structure, count: int) -> Plan:
+        """What the plans of all batches of `count` files have in common; one or two sizes are remembered."""
+        pattern = self._patterns.get(count)
+        if pattern is None:
+            if len(self._patterns) > 1:
+                self._patterns.clear()
+            pattern = self._patterns[count] = _batch_pattern(structure, count)
+        return pattern
+
+    def _sample_plan(self, entry: Entry, index: int, outs: list[torch.Tensor]) -> Plan:
+        """Plan to read one file into memory of its own, which is added to `outs`."""
+        leaves = () if entry.structure is None else entry.structure.leaves
+        tensors = [
+            (leaf, column) for leaf, column in zip(leaves, entry.row[COLUMNS:], strict=False) if leaf.dtype
+        ]
+        plan = blank_plan(len(tensors))
+        plan[:, reading.PATH] = self.table.names.starts[index]
+        plan[:, reading.SIZE] = entry.row[SIZE]
+        plan[:, reading.MTIME] = entry.row[MTIME]
+        for row, (leaf, column) in zip(plan, tensors, strict=True):
+            row[reading.OFFSET] = column
+            row[reading.LENGTH] = leaf.size_bytes
+            row[reading.OUT] = len(outs)
+            outs.append(torch.empty(leaf.shape, dtype=leaf.dtype))
+        return plan
+
+    def _built(self, entry: Entry, index: int, tensors: Any) -> Any:
+        if entry.structure is None:
+            assert entry.answer is not None, "a file without a structure has an answer that says why"
+            return load_whole(self.table.path(index), self.table.format(index), entry.answer)
+        columns = zip(entry.structure.leaves, entry.row[COLUMNS:].tolist(), strict=True)
+        return entry.structure.sample(
+            [next(tensors) if leaf.dtype else number(leaf, column) for leaf, column in columns]
+        )
+
+    def _read(self, plan: Plan, outs: list[torch.Tensor], files: NDArray[np.int64], is_last: bool) -> bool:
+        """Read a plan whose rows belong to these files. False: look into those that have changed first."""
+        direct = self._is_direct(files)
+        trials = trials_of(self._device) if direct and self._how.depth is None else None
+        depth = trials.depth_for(len(plan)) if trials else self._how.depth or 0
+        start_s = time.perf_counter()
+        outcome = read_plan(
+            plan, self.table.names, outs, direct=direct, depth=depth, threads=self._how.threads or 0
+        )
+        if trials:
+            trials.record(depth, len(plan), outcome.direct_bytes, time.perf_counter() - start_s)
+        self.last = outcome
+        changed = [failure.row for failure in outcome.failures if failure.trouble == reading.CHANGED]
+        if changed and not is_last and not self.table.is_given:
+            self.table.forget(np.unique(files[changed]))
+            return False
+        if outcome.failures:
+            reading.raise_first([self._error_of(failure, plan, files) for failure in outcome.failures])
+        return True
+
+    def _error_of(self, failure: Failure, plan: Plan, files: NDArray[np.int64]) -> Exception:
+        path = self.table.path(int(files[failure.row]))
+        if failure.trouble == reading.CHANGED and self.table.is_given:
+            expected = int(plan[failure.row, reading.SIZE])
+            actual = Path(path).stat().st_size
+            return DataFileError(f"{path} has {actual} bytes, but the given dtype and shape need {expected}")
+        return reading.error_of(failure, path, int(plan[failure.row, reading.LENGTH]))
+
+    def _is_direct(self, files: NDArray[np.int64]) -> bool:
+        if self._how.direct != "auto":
+            return self._how.direct
+        if self._fits is None:
+            self._fits = self.table.size_bytes() < _FITS * available_bytes()
+        if self._fits:
+            return False
+        shares = [residency(self.table.path(int(index))) for index in files[:: -(-len(files) // _PROBED)]]
+        return all(share is not None and share < 0.5 for share in shares)
+
+    @functools.cached_property
+    def _device(self) -> int:
+        try:
+            return Path(self.table.path(0)).stat().st_dev
+        except OSError:
+            return 0
+
+
+def _batch_pattern(structure: Structure, count: int) -> Plan:
+    """Return what the plans of all batches of `count` files have in common: by file, then by tensor."""
+    sizes = np.array([structure.leaves[at].size_bytes for at in structure.tensor_columns], np.int64)
+    plan = blank_plan(count * len(sizes)).reshape(count, len(sizes), reading.COLUMNS)
+    plan[:, :, reading.LENGTH] = sizes
+    plan[:, :, reading.OUT] = np.arange(len(sizes))
+    plan[:, :, reading.TO] = np.arange(count)[:, np.newaxis] * sizes
+    return plan
+
+
+def _batch_memory(structure: Structure, rows: Rows, allocate: Allocate) -> list[torch.Tensor]:
+    """Return memory for the tensors, and the numbers, of a batch."""
+    return [
+        allocate((len(rows), *leaf.shape), leaf.dtype) if leaf.dtype else numbers(leaf, rows[:, COLUMNS + at])
+        for at, leaf in enumerate(structure.leaves)
+    ]

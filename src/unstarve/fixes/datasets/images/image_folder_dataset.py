@@ -1,0 +1,234 @@
+"""A folder of pictures as a dataset that decodes only what the crop needs.
+
+dataset = unstarve.ImageFolderDataset("train", size=224, mean=MEAN, std=STD)
+loader = unstarve.DataLoader(dataset, batch_size=64, shuffle=True, num_workers=2)
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, Subset
+
+from unstarve.errors import ImageError, UsageError
+from unstarve.fixes.datasets.images.failed import Failed
+from unstarve.fixes.datasets.images.folder import look_through
+from unstarve.fixes.datasets.images.kept import KeptPixels, wishes_of
+from unstarve.fixes.datasets.images.making import Made, Picture, make_batch, make_one
+from unstarve.fixes.datasets.images.reading import named, read_bytes
+from unstarve.fixes.datasets.images.recipe import RATIO, SCALE, Crop, recipe_of
+from unstarve.fixes.datasets.images.torchvision_folder import arguments_of
+from unstarve.fixes.io.reading import Names
+from unstarve.fixes.memory.store.homes import OverBudget
+from unstarve.fixes.samples.built_batch import Batched
+from unstarve.fixes.samples.labels import Labels
+
+OnError = Literal["raise", "skip", "zeros"]
+
+
+class ImageFolderDataset(Dataset[Any]):
+    """The pictures of a folder with one folder per class in it, ready for training: (3×H×W tensor, class).
+
+    Classes, files, order, `classes`, `class_to_idx`, `samples` and `targets` are those of torchvision's
+    `ImageFolder`. `crop` replaces its transforms:
+
+    "random_resized"
+        `RandomResizedCrop(size, scale, ratio)`, then `RandomHorizontalFlip(flip)`: with the same seed the
+        same boxes. `flip` is a probability, 0.5 unless it is given.
+    "center"
+        `Resize(resize)`, then `CenterCrop(size)`; `resize` is 256/224 of the size unless it is given.
+    None
+        the whole picture, resized to `size`, whatever its shape.
+
+    `size` is a number of pixels, or (height, width). Resizing is bilinear with antialiasing, as torchvision
+    does it with PIL. `dtype` is torch.uint8 (bytes), or float32, float16 or bfloat16: 0–1, or normalized by
+    `mean` and `std`. `memory_format=torch.channels_last` is how batches lie in memory. Pictures that
+    say how they were held (EXIF, XMP) are turned upright, which torchvision does not do: `exif=False` leaves
+    them as they are stored.
+
+    `cache` keeps decoded pixels from their first use on: in "ram", one copy for all workers and ranks of the
+    machine, within `budget`; or on "disk", in a file that the next run finds again. `budget`, `over_budget`,
+    `cache_dir` and `key` are those of `CachedDataset`.
+
+    `on_error` says what becomes of a picture that cannot be decoded: "raise" an ImageError that names the
+    file; "skip" leaves it out, so that its batch is shorter; "zeros" puts zeros in its place. `failed` has
+    the files of those that were left out or zeroed, in any worker. A file that cannot be read at all is
+    always an error.
+
+    Raises UsageError for arguments that make no sense, FileNotFoundError for a folder without pictures, and
+    CacheTooLargeError where decoded pictures do not fit into the budget.
+    """
+
+    releases_gil = True
+
+    def __init__(
+        self,
+        root: str | Path,
+        crop: Crop = "random_resized",
+        size: int | Sequence[int] = 224,
+        *,
+        scale: Sequence[float] = SCALE,
+        ratio: Sequence[float] = RATIO,
+        flip: float | None = None,
+        resize: int | None = None,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+        dtype: torch.dtype = torch.float32,
+        memory_format: torch.memory_format = torch.contiguous_format,
+        exif: bool = True,
+        cache: Literal["ram", "disk"] | None = None,
+        budget: str | int | None = None,
+        over_budget: OverBudget = "error",
+        cache_dir: str | Path | None = None,
+        key: str | None = None,
+        on_error: OnError = "raise",
+        is_valid_file: Callable[[str], bool] | None = None,
+        allow_empty: bool = False,
+    ) -> None:
+        if on_error not in ("raise", "skip", "zeros"):
+            raise UsageError(f'on_error must be "raise", "skip" or "zeros", not {on_error!r}')
+        self._recipe = recipe_of(
+            crop, size, scale, ratio, flip, resize, mean, std, dtype, memory_format, exif=exif
+        )
+        wishes = None if cache is None else wishes_of(cache, budget, over_budget, cache_dir)
+        found = look_through(root, is_valid_file, allow_empty=allow_empty)
+        self.root = root
+        self.classes = found.classes
+        self.class_to_idx = {name: number for number, name in enumerate(found.classes)}
+        self.on_error = on_error
+        self._names = Names(found.paths)
+        self._labels = Labels(found.targets, len(found.paths))
+        self._failed = None if on_error == "raise" else Failed(len(found.paths))
+        self._kept = None
+        if wishes is not None and found.paths:
+            self._kept = KeptPixels(self._names, wishes, key, upright=exif)
+
+    @overload
+    @classmethod
+    def like(cls, dataset: Subset[Any], **options: Any) -> Subset[Any]: ...
+
+    @overload
+    @classmethod
+    def like(cls, dataset: Any, **options: Any) -> ImageFolderDataset: ...
+
+    @classmethod
+    def like(cls, dataset: Any, **options: Any) -> Any:
+        """Return one that gives what a torchvision `ImageFolder` with its transforms gives.
+
+        Of a `Subset` of an `ImageFolder`, it is a `Subset` of one. `options` are added to what its transforms
+        say; pictures are not turned upright (`exif=False`), since torchvision does not do so.
+
+        Raises UsageError for a transform that is not known, and where the dataset has other samples than its
+        folder: `is_valid_file` has to be given again.
+        """
+        if type(dataset) is Subset:
+            return Subset(cls.like(dataset.dataset, **options), dataset.indices)
+        made = cls(**(arguments_of(dataset) | options))
+        if made.samples != list(dataset.samples):
+            raise UsageError(
+                f"its samples are not those of the folder {dataset.root}: give the is_valid_file that it was"
+                " given, or take a Subset instead of changing its samples"
+            )
+        return made
+
+    def __len__(self) -> int:
+        return len(self._names.starts)
+
+    @property
+    def draws(self) -> bool:
+        """Whether making a batch draws random numbers."""
+        return self._recipe.draws
+
+    @property
+    def samples(self) -> list[tuple[str, int]]:
+        """File and class number of every picture; made anew for every call."""
+        return [(self._path(at), target) for at, target in enumerate(self.targets)]
+
+    imgs = samples
+
+    @property
+    def targets(self) -> list[int]:
+        """The class number of every picture; made anew for every call."""
+        targets: list[int] = self._targets_of([*range(len(self))]).tolist() if len(self) else []
+        return targets
+
+    @property
+    def failed(self) -> list[str]:
+        """Files of the pictures that were skipped or zeroed so far, by any worker."""
+        return [] if self._failed is None else [self._path(at) for at in self._failed.indices()]
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return a picture and its class; for a slice a `Subset`. What cannot be skipped alone is raised."""
+        if isinstance(index, slice):
+            return Subset(self, range(*index.indices(len(self))))
+        at = self._position(index)
+        pictures, _ = self._without_bad(make_one(self._picture(at), self._recipe), [at])
+        return pictures[0], self._labels.one(at)
+
+    def __getitems__(self, indices: Sequence[int]) -> Sequence[Any]:
+        """Return the samples as a batch that torch's own collate takes as it is."""
+        pictures, kept = self._make([self._position(index) for index in indices])
+        labels = self._labels
+
+        def sample(at: int) -> Any:
+            return pictures[at], labels.one(kept[at])
+
+        return Batched([pictures, self._targets_of(kept)], len(kept), sample)
+
+    def read_batch(self, indices: Sequence[int]) -> Any:
+        """Return what default_collate would make of the samples. Safe to call from several threads."""
+        pictures, kept = self._make([self._position(index) for index in indices])
+        return [pictures, self._targets_of(kept)]
+
+    def __repr__(self) -> str:
+        what = f"{len(self):,} pictures of {len(self.classes)} classes"
+        kept = "" if self._kept is None else f"; decoded: {self._kept.where()}"
+        return f"ImageFolderDataset({str(self.root)!r}, {what}{kept})"
+
+    def _make(self, positions: list[int]) -> tuple[torch.Tensor, list[int]]:
+        """Return the pictures at these positions as one tensor, and the positions of those that are in it."""
+        return self._without_bad(make_batch([*map(self._picture, positions)], self._recipe), positions)
+
+    def _without_bad(self, made: Made, positions: list[int]) -> tuple[torch.Tensor, list[int]]:
+        bad = {at: error for at, error in enumerate(made.errors) if error is not None}
+        if not bad:
+            return made.batch, positions
+        first, error = next(iter(bad.items()))
+        if self._failed is None:
+            raise named(error, self._path(positions[first])) from error
+        for at, error in bad.items():
+            instead = "zeros take its place" if self.on_error == "zeros" else "it is left out"
+            self._failed.note(positions[at], str(named(error, self._path(positions[at]))), instead)
+        if self.on_error == "zeros":
+            made.batch[list(bad)] = 0
+            return made.batch, positions
+        good = [at for at in range(len(positions)) if at not in bad]
+        if not good:
+            raise ImageError(
+                f"none of the {len(positions)} pictures of a batch can be decoded, and a loader cannot skip a"
+                f' batch: take larger ones, or on_error="zeros"; the first: {self._path(positions[first])}'
+            ) from error
+        return self._recipe.empty(len(good)).copy_(made.batch[good]), [positions[at] for at in good]
+
+    def _picture(self, position: int) -> Picture:
+        try:
+            return read_bytes(self._path(position)) if self._kept is None else self._kept.get(position)
+        except ImageError as error:
+            return error
+
+    def _targets_of(self, positions: list[int]) -> Any:
+        return self._labels.many(np.array(positions, np.int64))
+
+    def _path(self, position: int) -> str:
+        return self._names.at(int(self._names.starts[position]))
+
+    def _position(self, index: Any) -> int:
+        at, count = operator.index(index), len(self)
+        if not -count <= at < count:
+            raise IndexError(f"index {at} is out of range for {count} pictures")
+        return at % count

@@ -1,0 +1,115 @@
+"""Decoded pictures that are kept, so that from the second epoch on nothing is decoded any more.
+
+They lie in the store of `CachedDataset`: in memory that all workers and ranks share, or in a file that the
+next run finds again; within the same budget, and by the same rules when a process dies.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from unstarve.errors import ImageError, UsageError
+from unstarve.fixes.datasets.images import codec
+from unstarve.fixes.datasets.images.reading import read_bytes
+from unstarve.fixes.io.reading import Names
+from unstarve.fixes.memory.store.budget import Budget, budget_of
+from unstarve.fixes.memory.store.copies import copies_of
+from unstarve.fixes.memory.store.homes import OverBudget, Wishes
+from unstarve.fixes.memory.store.layout import Layout
+from unstarve.fixes.memory.store.probing import Probe
+from unstarve.fixes.samples.leaves import RAW, Raw, describe
+from unstarve.fixes.samples.tree import Node
+
+_PROBES = 16
+_PROBED_BYTES = 64 << 20
+"""The most that is decoded only to look at it: of large pictures, fewer are."""
+_LAYOUT = Layout(Node(tuple, None, (0, 1, 2)), (describe(0), describe(0), RAW), batchable=False)
+"""Of a kept picture: height, width, pixels."""
+
+
+class Decoded:
+    """The pictures in files as samples of a dataset that can be cached."""
+
+    def __init__(self, names: Names, *, upright: bool) -> None:
+        self._names = names
+        self._upright = upright
+
+    def __getitem__(self, index: int) -> tuple[int, int, Raw]:
+        try:
+            pixels = self.decode(index)
+        except ImageError:  # a place without pixels, or a file with all the others would never be complete
+            return 0, 0, Raw(torch.empty(0, dtype=torch.uint8))
+        return pixels.shape[0], pixels.shape[1], Raw(pixels.flatten())
+
+    def decode(self, index: int) -> torch.Tensor:
+        """Return pixels, uint8 [h, w, 3]. Raises ImageError."""
+        return codec.decode_whole(self._file(index), upright=self._upright)
+
+    def decoded_bytes(self, index: int) -> int:
+        """Return what the pixels will take, going by the header: 0 where that cannot be read."""
+        try:
+            (size,) = codec.measure([self._file(index)], upright=self._upright)
+        except ImageError:
+            return 0
+        return 0 if isinstance(size, ImageError) else 3 * size[0] * size[1]
+
+    def _file(self, index: int) -> bytes:
+        return read_bytes(self._names.at(int(self._names.starts[index])))
+
+
+class KeptPixels:
+    """Pixels of the pictures in `names`, decoded when they are first asked for."""
+
+    def __init__(self, names: Names, wishes: Wishes, key: str | None, *, upright: bool) -> None:
+        self._decoded = Decoded(names, upright=upright)
+        if key is not None and not upright:
+            key += ", as stored"
+        count = len(names.starts)
+        probed = _probe(self._decoded, count)
+        self._copies = copies_of(self._decoded, count, probed, wishes, key, show=False)
+
+    def get(self, index: int) -> torch.Tensor:
+        """Return pixels, uint8 [h, w, 3], where they lie: not to be written to. Raises ImageError."""
+        height, width, raw = self._copies.get(index)
+        if not height:
+            return self._decoded.decode(index)  # it may have been mended since
+        pixels: torch.Tensor = raw.data
+        return pixels.view(height, width, 3)
+
+    def where(self) -> str:
+        """Say where pictures are kept, how many of them, and what they take."""
+        return self._copies.where()
+
+
+def wishes_of(
+    cache: Literal["ram", "disk"],
+    budget: str | int | None,
+    over_budget: OverBudget,
+    cache_dir: str | Path | None,
+) -> Wishes:
+    """Return what `cache` and its companions ask for, in the words of `CachedDataset`."""
+    if cache not in ("ram", "disk"):
+        raise UsageError(f'cache must be "ram", "disk" or None, not {cache!r}')
+    if over_budget not in ("error", "partial", "disk"):
+        raise UsageError(f'over_budget must be "error", "partial" or "disk", not {over_budget!r}')
+    if cache == "disk":
+        return Wishes(Budget(0, 'cache="disk"'), "disk", lazy=True, cache_dir=cache_dir)
+    return Wishes(budget_of(budget), over_budget, lazy=True, cache_dir=cache_dir)
+
+
+def _probe(decoded: Decoded, count: int) -> Probe:
+    """Look at a few pictures: they tell what all will take."""
+    places = np.unique(np.linspace(0, count - 1, min(_PROBES, count)).astype(int)).tolist()
+    sizes = {index: decoded.decoded_bytes(index) for index in places}
+    found: dict[int, Any] = {}
+    room = _PROBED_BYTES
+    for index, size in sizes.items():
+        if size <= room:
+            room -= size
+            found[index] = decoded[index]
+    known = [size for size in sizes.values() if size]
+    return Probe(found, _LAYOUT, sum(known) / max(1, len(known)), drew=False)

@@ -1,0 +1,138 @@
+"""What becomes of a picture: which part is taken, at which size, in which numbers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import torch
+
+from unstarve.errors import UsageError
+from unstarve.fixes.datasets.images.boxes import RandomBoxes
+from unstarve.fixes.datasets.images.codec import Finish
+from unstarve.fixes.memory.buffers import Allocator, empty_batch
+from unstarve.fixes.memory.recycling import Recycled
+
+Crop: TypeAlias = Literal["random_resized", "center"] | None
+
+SCALE = (0.08, 1.0)
+RATIO = (3 / 4, 4 / 3)
+_RESIZED = 256 / 224
+"""The shorter side before a center crop, against the crop: as the usual recipe for evaluation has it."""
+_CHANNELS = 3
+_DTYPES = (torch.uint8, torch.float32, torch.float16, torch.bfloat16)
+
+# Used again once a batch is collated: faulting fresh memory in takes a third of the time that decoding does.
+_singles = Recycled(128)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a picture becomes 3 × height × width numbers. Made by `recipe_of`, which checks."""
+
+    height: int
+    width: int
+    boxes: RandomBoxes | None
+    """Where random boxes are cut."""
+    resized: int | None
+    """The length that the shorter side is resized to before the middle is cut out; None: no center crop."""
+    flip: float
+    finish: Finish
+    dtype: torch.dtype
+    channels_last: bool
+    upright: bool
+    """Turned as the picture says that it was held, before anything else."""
+
+    @property
+    def draws(self) -> bool:
+        """Whether random numbers are drawn."""
+        return self.boxes is not None or self.flip > 0
+
+    def empty(self, count: int, allocate: Allocator = empty_batch) -> torch.Tensor:
+        """Return memory for a batch of so many pictures."""
+        if self.channels_last:
+            return allocate((count, self.height, self.width, _CHANNELS), self.dtype).permute(0, 3, 1, 2)
+        return allocate((count, _CHANNELS, self.height, self.width), self.dtype)
+
+    def empty_one(self) -> torch.Tensor:
+        """Return memory for a batch of one, which a collate function will copy into a batch's."""
+        return self.empty(1, _singles)
+
+
+def recipe_of(
+    crop: Crop,
+    size: int | Sequence[int],
+    scale: Sequence[float],
+    ratio: Sequence[float],
+    flip: float | None,
+    resize: int | None,
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+    dtype: torch.dtype,
+    memory_format: torch.memory_format,
+    *,
+    exif: bool,
+) -> Recipe:
+    """Check what a user asked for. Raises UsageError that says what is wrong with it."""
+    height, width = _sizes(size)
+    if crop not in ("random_resized", "center", None):
+        raise UsageError(f'crop must be "random_resized", "center" or None, not {crop!r}')
+    if flip is None:
+        flip = 0.5 if crop == "random_resized" else 0.0
+    if not 0 <= flip <= 1:
+        raise UsageError(f"flip must be a probability from 0 to 1, not {flip!r}")
+    if dtype not in _DTYPES:
+        raise UsageError(f"dtype must be uint8, float32, float16 or bfloat16 of torch, not {dtype!r}")
+    if memory_format not in (torch.contiguous_format, torch.channels_last):
+        raise UsageError(f"memory_format must be contiguous_format or channels_last, not {memory_format!r}")
+    return Recipe(
+        height,
+        width,
+        RandomBoxes(_span("scale", scale), _span("ratio", ratio)) if crop == "random_resized" else None,
+        _resized(resize, height, width) if crop == "center" else None,
+        float(flip),
+        _finish(mean, std, dtype),
+        dtype,
+        memory_format is torch.channels_last,
+        exif,
+    )
+
+
+def _sizes(size: int | Sequence[int]) -> tuple[int, int]:
+    try:
+        sizes = tuple(map(operator.index, size if isinstance(size, Sequence) else (size, size)))
+    except TypeError:
+        sizes = ()
+    if len(sizes) != 2 or min(sizes) < 1:
+        raise UsageError(f"size must be a number of pixels, or height and width, not {size!r}")
+    return sizes[0], sizes[1]
+
+
+def _span(name: str, values: Sequence[float]) -> tuple[float, float]:
+    if len(values) != 2 or not 0 < values[0] <= values[1]:
+        raise UsageError(f"{name} must be two numbers above 0, the smaller one first, not {values!r}")
+    return float(values[0]), float(values[1])
+
+
+def _resized(resize: int | None, height: int, width: int) -> int:
+    if resize is None:
+        return int(max(height, width) * _RESIZED)
+    if resize < max(height, width):
+        raise UsageError(f"resize must be at least the size of the crop, {max(height, width)}, not {resize}")
+    return operator.index(resize)
+
+
+def _finish(mean: Any, std: Any, dtype: torch.dtype) -> Finish:
+    if (mean is None) != (std is None):
+        raise UsageError("mean and std belong together: give both, or neither")
+    if mean is None:  # bytes stay bytes, or become 0–1
+        return Finish() if dtype is torch.uint8 else Finish((0.0,) * _CHANNELS, (1.0,) * _CHANNELS)
+    if dtype is torch.uint8:
+        raise UsageError("mean and std need a dtype with fractions, such as torch.float32")
+    if len(mean) != _CHANNELS or len(std) != _CHANNELS or min(std) <= 0:
+        raise UsageError(
+            f"mean and std must be {_CHANNELS} numbers each, those of std above 0, not {mean!r}, {std!r}"
+        )
+    return Finish(tuple(map(float, mean)), tuple(map(float, std)))

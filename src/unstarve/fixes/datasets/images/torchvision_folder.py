@@ -1,0 +1,155 @@
+"""torchvision's `ImageFolder`, taken at its word: which of its work ours can do, and with which arguments.
+
+Nothing here imports torchvision: a dataset of its kind has done so.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import Subset
+
+from unstarve.errors import UsageError
+from unstarve.fixes.datasets.images.transform import DecodeCrop
+
+_FOLDERS = "torchvision.datasets.folder"
+
+
+class FolderBatches:
+    """A torchvision folder whose transform is a `DecodeCrop`, with batches that are made at once."""
+
+    releases_gil = True
+
+    def __init__(self, samples: Sequence[tuple[str, int]], transform: DecodeCrop) -> None:
+        self._samples = samples
+        self._transform = transform
+        self.draws = transform.draws
+
+    def read_batch(self, indices: Sequence[int]) -> Any:
+        """Return what default_collate would make of the samples."""
+        chosen = [self._samples[index] for index in indices]
+        pictures = self._transform.batch([path for path, _ in chosen])
+        return [pictures, torch.tensor([target for _, target in chosen])]
+
+
+def batches_of(dataset: Any) -> FolderBatches | None:
+    """Return how to make batches of an `ImageFolder(…, loader=str, transform=DecodeCrop(…))`; else None."""
+    transform = getattr(dataset, "transform", None)
+    if not isinstance(transform, DecodeCrop) or not _is_plain_folder(dataset):
+        return None
+    if dataset.loader is not str or dataset.target_transform is not None:
+        return None
+    return FolderBatches(dataset.samples, transform)
+
+
+def is_folder(dataset: Any) -> bool:
+    """Whether it is torchvision's own `ImageFolder`, or a `Subset` of one."""
+    if type(dataset) is Subset:
+        return is_folder(dataset.dataset)
+    folders = sys.modules.get(_FOLDERS)
+    return folders is not None and type(dataset) is folders.ImageFolder
+
+
+def stand_in_for(dataset: Any) -> Any:
+    """Return what makes batches of the very samples of an `ImageFolder`, or of a `Subset` of one, our way.
+
+    It looks at no file. Raises UsageError that names what ours does not do.
+    """
+    if type(dataset) is Subset:
+        return Subset(stand_in_for(dataset.dataset), dataset.indices)
+    arguments = arguments_of(dataset)
+    del arguments["root"]
+    return FolderBatches(dataset.samples, DecodeCrop(**arguments))
+
+
+def _is_plain_folder(dataset: Any) -> bool:
+    """Whether its samples are made by torchvision's own code."""
+    folders = sys.modules.get(_FOLDERS)
+    return folders is not None and type(dataset) in (folders.ImageFolder, folders.DatasetFolder)
+
+
+def arguments_of(dataset: Any) -> dict[str, Any]:
+    """Return the arguments that make `ImageFolderDataset` do what an `ImageFolder` with its transforms does.
+
+    Raises UsageError that names what ours does not do.
+    """
+    if not _is_plain_folder(dataset) or dataset.loader is not sys.modules[_FOLDERS].default_loader:
+        raise UsageError("only a torchvision ImageFolder with its own loader can be taken over")
+    if dataset.target_transform is not None:
+        raise UsageError("its target_transform cannot be taken over: map targets in the training loop")
+    steps = getattr(dataset.transform, "transforms", None)
+    if steps is None or not _is_torchvisions(dataset.transform, "Compose"):
+        raise UsageError("its transform must be a Compose of transforms that are known here")
+    return {"root": dataset.root, "exif": False} | _known(list(steps))
+
+
+def _is_torchvisions(transform: Any, name: str) -> bool:
+    kind = type(transform)
+    return kind.__name__ == name and kind.__module__.startswith("torchvision.")
+
+
+def _known(steps: list[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {"flip": 0.0}
+    order = [type(step).__name__ for step in steps if type(step).__module__.startswith("torchvision.")]
+    if len(order) != len(steps) or order not in _RECIPES:
+        raise UsageError(
+            f"its transforms {', '.join(type(step).__name__ for step in steps) or 'are none and'} cannot be"
+            " taken over: known are RandomResizedCrop or Resize and CenterCrop, then RandomHorizontalFlip,"
+            " ToTensor and Normalize, in this order"
+        )
+    for name, step in zip(order, steps, strict=True):
+        found |= _ARGUMENTS[name](step)
+    return found
+
+
+def _random_crop(step: Any) -> dict[str, Any]:
+    _check_bilinear(step)
+    return {"crop": "random_resized", "size": tuple(step.size), "scale": step.scale, "ratio": step.ratio}
+
+
+def _resize(step: Any) -> dict[str, Any]:
+    _check_bilinear(step)
+    sizes = [step.size] if isinstance(step.size, int) else list(step.size)
+    if len(sizes) != 1 or step.max_size is not None:
+        raise UsageError("its Resize cannot be taken over: only one to a length of the shorter side can")
+    return {"resize": sizes[0]}
+
+
+def _check_bilinear(step: Any) -> None:
+    if getattr(step.interpolation, "value", step.interpolation) != "bilinear":
+        raise UsageError(f"its {type(step).__name__} cannot be taken over: only bilinear resizing can")
+
+
+def _center(step: Any) -> dict[str, Any]:
+    return {"crop": "center", "size": tuple(step.size)}
+
+
+def _flip(step: Any) -> dict[str, Any]:
+    return {"flip": step.p}
+
+
+def _to_tensor(step: Any) -> dict[str, Any]:
+    return {}
+
+
+def _normalize(step: Any) -> dict[str, Any]:
+    return {"mean": tuple(step.mean), "std": tuple(step.std)}
+
+
+_ARGUMENTS = {
+    "RandomResizedCrop": _random_crop,
+    "Resize": _resize,
+    "CenterCrop": _center,
+    "RandomHorizontalFlip": _flip,
+    "ToTensor": _to_tensor,
+    "Normalize": _normalize,
+}
+_RECIPES = [
+    [*crop, *flip, "ToTensor", *normalize]
+    for crop in (["RandomResizedCrop"], ["Resize", "CenterCrop"])
+    for flip in ([], ["RandomHorizontalFlip"])
+    for normalize in ([], ["Normalize"])
+]

@@ -1,0 +1,95 @@
+"""`DecodeCrop`: what `ImageFolderDataset` does to a picture, for people who keep their own dataset."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import get_worker_info
+
+from unstarve.errors import ImageError, UsageError
+from unstarve.fixes.datasets.images.making import Made, Picture, make_batch, make_one
+from unstarve.fixes.datasets.images.reading import named, read_bytes
+from unstarve.fixes.datasets.images.recipe import RATIO, SCALE, Crop, recipe_of
+from unstarve.fixes.datasets.images.sample import PictureTensor
+
+
+class DecodeCrop:
+    """A transform from a file's path, or its bytes, to a 3×H×W tensor.
+
+    It takes the place of opening, converting to RGB, `RandomResizedCrop`, `RandomHorizontalFlip`, `ToTensor`
+    and `Normalize`, and decodes only what the crop needs:
+
+        dataset = torchvision.datasets.ImageFolder(root, loader=str, transform=unstarve.DecodeCrop(224))
+
+    Random numbers are drawn from torch's generator as those transforms do, so that the same seed cuts the
+    same boxes. Arguments are those of `ImageFolderDataset`. It works in any loader, and can be pickled; in
+    `unstarve.DataLoader`, threads do what worker processes would for a dataset like the one above.
+
+    `batch(pictures)` does several at once on several threads, for a `read_batch` of your own.
+
+    Raises ImageError, with the file's name where it is known, for a picture that cannot be decoded.
+    """
+
+    def __init__(
+        self,
+        size: int | Sequence[int] = 224,
+        crop: Crop = "random_resized",
+        *,
+        scale: Sequence[float] = SCALE,
+        ratio: Sequence[float] = RATIO,
+        flip: float | None = None,
+        resize: int | None = None,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+        dtype: torch.dtype = torch.float32,
+        memory_format: torch.memory_format = torch.contiguous_format,
+        exif: bool = True,
+    ) -> None:
+        self._recipe = recipe_of(
+            crop, size, scale, ratio, flip, resize, mean, std, dtype, memory_format, exif=exif
+        )
+
+    @property
+    def draws(self) -> bool:
+        """Whether random numbers are drawn."""
+        return self._recipe.draws
+
+    def __call__(self, picture: Any) -> torch.Tensor:
+        """Return a path's or a file's bytes' picture as a tensor of its own."""
+        made = _whole(make_one(_bytes_of(picture), self._recipe), [picture])[0]
+        return made if get_worker_info() is None else made.as_subclass(PictureTensor)
+
+    def batch(self, pictures: Sequence[Any]) -> torch.Tensor:
+        """Return pictures as one tensor, [n, 3, height, width]; what is random is drawn in their order."""
+        return _whole(make_batch([_bytes_of(picture) for picture in pictures], self._recipe), pictures)
+
+    def __repr__(self) -> str:
+        return f"DecodeCrop({self._recipe})"
+
+
+def _whole(made: Made, pictures: Sequence[Any]) -> torch.Tensor:
+    for picture, error in zip(pictures, made.errors, strict=True):
+        if error is not None:
+            raise named(error, _name_of(picture)) from error
+    return made.batch
+
+
+def _bytes_of(picture: Any) -> Picture:
+    if isinstance(picture, str | os.PathLike):
+        try:
+            return read_bytes(picture)
+        except ImageError as error:
+            return error
+    if isinstance(picture, bytes | bytearray | memoryview):
+        return bytes(picture)
+    raise UsageError(
+        f"DecodeCrop takes a path or the bytes of a file, not {type(picture).__name__}: in ImageFolder, give"
+        " loader=str"
+    )
+
+
+def _name_of(picture: Any) -> str:
+    return os.fspath(picture) if isinstance(picture, str | os.PathLike) else "a picture given as bytes"

@@ -1,0 +1,205 @@
+"""Samples and batches out of a packed file."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unstarve.errors import DataFileError
+from unstarve.fixes.datasets.packed.decode import record_checksum, sample_of, value_of
+from unstarve.fixes.datasets.packed.encode import checksum, dims_bytes
+from unstarve.fixes.datasets.packed.file import Memory, PackedFile
+from unstarve.fixes.datasets.packed.source import FileSource, Numbers, Source
+from unstarve.fixes.memory.buffers import empty_batch
+from unstarve.fixes.samples.packed_schema import Leaf, Tree, build, build_collated
+
+_CHUNK_BYTES = 4 << 20
+_NUMBERS = {"bool": torch.bool, "int": torch.int64, "float": torch.float64}
+
+
+class Contents:
+    """What is in a packed file. `verify` compares the checksum of everything that is read."""
+
+    def __init__(self, file: PackedFile, verify: bool) -> None:
+        self.file = file
+        self.index = file.index
+        self._verify = verify
+        types = [collated_type(column.leaf) for column in self.index.columns]
+        self._types = [dtype for dtype in types if dtype is not None]
+        self.makes_batches: bool = (
+            self.index.tree is not None and self.index.records is None and None not in types
+        )
+        """Whether every batch can be built straight away, as `default_collate` would."""
+        self._head = dims_bytes(self.index.dims)
+
+    def batch(self, samples: Numbers, source: Source, parts: list[torch.Tensor], first: int = 0) -> None:
+        """Fill rows `first` … of the finished batches in `parts` with samples. Needs `makes_batches`."""
+        some = slice(first, first + len(samples))
+        rows = [
+            as_bytes(part[some], column.row_bytes)
+            for part, column in zip(parts, self.index.columns, strict=True)
+        ]
+        for number, out in enumerate(rows):
+            if out.size:
+                source.rows(number, samples, out)
+        if self._verify:
+            for at, sample in enumerate(samples.tolist()):
+                self._check(sample, checksum(self._head, [out[at] for out in rows]))
+
+    def empty_parts(self, count: int) -> list[torch.Tensor]:
+        """Memory for a batch: one tensor for each leaf."""
+        return [
+            empty_batch((count, *column.shape), dtype)
+            for column, dtype in zip(self.index.columns, self._types, strict=True)
+        ]
+
+    def collated(self, parts: list[torch.Tensor]) -> Any:
+        """Finished batches in the form `default_collate` gives them."""
+        assert self.index.tree is not None
+        return build_collated(self.index.tree, iter(parts))
+
+    def sample_of_batch(self, parts: list[torch.Tensor], at: int) -> Any:
+        """The sample at a position of a finished batch; its tensors and arrays are views of the batch."""
+        assert self.index.tree is not None
+        columns = self.index.columns
+        values = (_from_batch(column.leaf, part[at]) for column, part in zip(columns, parts, strict=True))
+        return build(self.index.tree, values)
+
+    def sample(self, sample: int, source: FileSource) -> Any:
+        """One sample, in memory of its own."""
+        if self.index.records is not None:
+            return self.samples(np.array([sample]), source)[0]
+        return self._sample_in_row(
+            sample, [source.row(number, sample) for number in range(len(self.index.columns))]
+        )
+
+    def samples(self, samples: Numbers, source: Source) -> list[Any]:
+        """Samples one by one, each in memory that nobody else changes."""
+        numbers, is_record = self.place(samples)
+        found: list[Any] = [None] * len(samples)
+        for at, leaves in self._leaves_in_rows(numbers, ~is_record, source):
+            found[at] = self._sample_in_row(int(samples[at]), leaves)
+        for at, number, memory in self._records(numbers, is_record, source):
+            found[at] = self._sample_in_record(int(samples[at]), number, memory)
+        return found
+
+    def place(self, samples: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
+        """The row, or the record, that each sample is; and whether it is a record."""
+        if self.index.records is None:
+            return samples, np.zeros(len(samples), np.bool_)
+        if self.index.rows == 0:
+            return samples, np.ones(len(samples), np.bool_)
+        listed = self.file.record_samples
+        before = np.searchsorted(listed, samples)
+        is_record = listed[np.minimum(before, len(listed) - 1)] == samples
+        return np.where(is_record, before, samples - before), is_record
+
+    def good_chunk(self) -> int:
+        """How many samples in a row make about 4 MB: long enough for a disk, short enough to mix several."""
+        return max(1, _CHUNK_BYTES * self.index.samples // self.index.footer.index_offset)
+
+    def whole(self, columns: list[Memory]) -> Any:
+        """All samples as one finished batch on the memory of all columns. Needs `makes_batches`."""
+        parts = []
+        for column, dtype, rows in zip(self.index.columns, self._types, columns, strict=True):
+            shape = (self.index.rows, *column.shape)
+            memory = rows.reshape(-1)
+            parts.append(
+                torch.from_numpy(memory).view(dtype).view(shape)
+                if memory.size
+                else torch.empty(shape, dtype=dtype)
+            )
+        return self.collated(parts)
+
+    def checksums(self, samples: Numbers, source: Source) -> list[int | None]:
+        """The checksum of what the file holds of each sample now; None where that is no sample at all."""
+        numbers, is_record = self.place(samples)
+        found: list[int | None] = [None] * len(samples)
+        for at, leaves in self._leaves_in_rows(numbers, ~is_record, source):
+            found[at] = checksum(self._head, leaves)
+        for at, number, memory in self._records(numbers, is_record, source):
+            with contextlib.suppress(ValueError):
+                found[at] = record_checksum(self._tree_of(number), memory)
+        return found
+
+    def _leaves_in_rows(
+        self, numbers: Numbers, wanted: NDArray[np.bool_], source: Source
+    ) -> Iterator[tuple[int, list[Memory]]]:
+        """Of each sample that is a row: its position, and the bytes of its leaves."""
+        rows = numbers[wanted]
+        if not len(rows):
+            return
+        memories = [np.empty((len(rows), column.row_bytes), np.uint8) for column in self.index.columns]
+        for number, memory in enumerate(memories):
+            if memory.size:
+                source.rows(number, rows, memory)
+        for row, at in enumerate(np.flatnonzero(wanted).tolist()):
+            yield at, [memory[row] for memory in memories]
+
+    def _records(
+        self, numbers: Numbers, wanted: NDArray[np.bool_], source: Source
+    ) -> Iterator[tuple[int, int, Memory]]:
+        """Of each sample that is a record: its position, its number and its bytes."""
+        records = numbers[wanted]
+        if len(records):
+            yield from zip(
+                np.flatnonzero(wanted).tolist(), records.tolist(), source.records(records), strict=True
+            )
+
+    def _sample_in_row(self, sample: int, leaves: list[Memory]) -> Any:
+        assert self.index.tree is not None
+        if self._verify:
+            self._check(sample, checksum(self._head, leaves))
+        values = (
+            value_of(column.leaf, column.shape, leaf)
+            for column, leaf in zip(self.index.columns, leaves, strict=True)
+        )
+        return build(self.index.tree, values)
+
+    def _sample_in_record(self, sample: int, number: int, memory: Memory) -> Any:
+        tree = self._tree_of(number)
+        try:
+            if self._verify:
+                self._check(sample, record_checksum(tree, memory))
+            return sample_of(tree, memory)
+        except (ValueError, RuntimeError, OverflowError) as error:
+            raise DataFileError(f"{self.file.where(sample)} is damaged: {error}; pack it again") from error
+
+    def _tree_of(self, record: int) -> Tree:
+        return self.index.schemas[int(self.file.records[record]["schema"])]
+
+    def _check(self, sample: int, found: int) -> None:
+        if found != int(self.file.checksums[sample]):
+            raise DataFileError(f"{self.file.where(sample)} is damaged: its checksum is wrong; pack it again")
+
+
+def collated_type(leaf: Leaf) -> torch.dtype | None:
+    """Type of the tensor that `default_collate` makes of such leaves; None where it would refuse them."""
+    if leaf.kind == "tensor":
+        return leaf.torch_dtype
+    if leaf.kind in ("array", "scalar"):
+        try:
+            return torch.from_numpy(np.empty(0, leaf.dtype)).dtype
+        except (TypeError, ValueError):  # text, dates, foreign byte orders
+            return None
+    return _NUMBERS.get(leaf.kind)
+
+
+def as_bytes(batch: torch.Tensor, row_bytes: int) -> Memory:
+    """A batch's memory as rows of bytes."""
+    if batch.numel() == 0:
+        return np.empty((len(batch), row_bytes), np.uint8)
+    return batch.view(-1).view(torch.uint8).numpy().reshape(len(batch), row_bytes)
+
+
+def _from_batch(leaf: Leaf, value: torch.Tensor) -> Any:
+    if leaf.kind == "tensor":
+        return value
+    if leaf.kind == "array":
+        return value.numpy()
+    return value.numpy()[()] if leaf.kind == "scalar" else value.item()

@@ -1,0 +1,1 @@
+"""Readers and file formats: native, with a fallback."""

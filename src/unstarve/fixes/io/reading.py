@@ -1,0 +1,174 @@
+"""Stretches of many files → memory, many at a time, without the GIL.
+
+    read_into([("a.bin", 0, 4096, 0), ("b.bin", 512, 4096, 4096)], batch)
+
+A caller with many batches to read keeps a *plan*: an int64 array with one row per read and the columns named
+below, so that a batch is `plan[indices]`; `read_plan` takes it as it is.
+
+Everything is read whatever fails: one bad file loses nothing of the others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstarve.errors import DataFileError
+from unstarve.fixes.io.regular_files import open_error
+from unstarve.fixes.io.twins import reader as twin
+from unstarve.native import native
+
+if TYPE_CHECKING:
+    import torch
+
+# Columns of a plan.
+PATH = 0  # where the file's name starts in the table of names; -1: the descriptor in FD is read
+FD = 1
+OFFSET = 2  # in the file, in bytes
+LENGTH = 3
+OUT = 4  # which of the buffers
+TO = 5  # where in it, in bytes
+SIZE = 6  # bytes the file must measure; -1: any
+MTIME = 7  # ns since 1970 at which it must have been written last; -1: any
+COLUMNS = 8
+
+Plan: TypeAlias = NDArray[np.int64]
+Out: TypeAlias = "NDArray[Any] | torch.Tensor"
+
+OPEN, READ, ENDED, CHANGED = range(4)
+
+
+class Names:
+    """Paths as the compiled reader takes them: one block of bytes and where each name starts in it."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        names = [os.fsencode(path) for path in paths]
+        for name in names:
+            if b"\0" in name:
+                raise ValueError(f"a path cannot hold a zero byte: {name!r}")
+        lengths = np.fromiter((len(name) + 1 for name in names), np.int64, len(names))
+        self.starts: NDArray[np.int64] = np.cumsum(lengths) - lengths
+        self.block = b"".join(name + b"\0" for name in names)
+
+    def at(self, start: int) -> str:
+        """Return the path that starts at this position of the block."""
+        return os.fsdecode(self.block[start : self.block.index(b"\0", start)])
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One read that did not succeed: its row in the plan, what went wrong, errno, and the bytes it got."""
+
+    row: int
+    trouble: int
+    error: int
+    got: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a plan."""
+
+    failures: list[Failure]
+    direct_bytes: int
+    """Bytes read past the page cache."""
+    direct_refused: bool
+    """Direct reads were asked for, and a file system has none: it was read through the cache."""
+    used_uring: bool
+
+
+def blank_plan(count: int) -> Plan:
+    """Return a plan of `count` reads of nothing, to be filled column by column."""
+    plan = np.zeros((count, COLUMNS), np.int64)
+    plan[:, [PATH, FD, SIZE, MTIME]] = -1
+    return plan
+
+
+def read_plan(
+    plan: Plan,
+    names: Names | None,
+    outs: Sequence[Out],
+    *,
+    direct: bool = False,
+    depth: int = 0,
+    threads: int = 0,
+    uring: bool = True,
+) -> Outcome:
+    """Read every row of the plan into its buffer, and say what failed.
+
+    `outs` are writable, C-contiguous CPU arrays or tensors. `direct` reads past the page cache (O_DIRECT);
+    `depth` is how many direct reads are in flight, those of other threads' calls included, and `threads` how
+    many threads read; 0 chooses. A descriptor is read as it was opened. Neighbouring rows with the same path
+    share one open. Raises ValueError for a row that points outside its buffer.
+    """
+    block = b"" if names is None else names.block
+    memory = [_memory_of(out) for out in outs]
+    reader = native() or twin
+    rows = np.ascontiguousarray(plan, np.int64)
+    failures, *rest = reader.read_files(rows, block, memory, direct, depth, threads, uring)
+    return Outcome([Failure(*failure) for failure in failures], *rest)
+
+
+def read_into(
+    requests: Iterable[tuple[str | int, int, int, int]],
+    out: Out,
+    *,
+    direct: bool = False,
+    depth: int = 0,
+    threads: int = 0,
+) -> Outcome:
+    """Read (path or descriptor, file offset, length, offset in `out`) for each request into `out`.
+
+    All offsets and lengths are in bytes. Raises what `error_of` makes of the first failure, after everything
+    else has been read, with the other failures as notes.
+    """
+    listed = list(requests)
+    names = Names(source for source, *_ in listed if isinstance(source, str))
+    starts = iter(names.starts)
+    plan = blank_plan(len(listed))
+    for row, (source, offset, length, to) in zip(plan, listed, strict=True):
+        row[FD if isinstance(source, int) else PATH] = source if isinstance(source, int) else next(starts)
+        row[[OFFSET, LENGTH, TO]] = offset, length, to
+    outcome = read_plan(plan, names, [out], direct=direct, depth=depth, threads=threads)
+    if outcome.failures:
+        raise_first([error_of(f, str(listed[f.row][0]), listed[f.row][2]) for f in outcome.failures])
+    return outcome
+
+
+def error_of(failure: Failure, path: str, length: int) -> Exception:
+    """Return the exception for a failed read: the operating system's own, or one that names the file."""
+    if failure.trouble == OPEN:
+        return open_error(failure.error, path)
+    if failure.trouble == READ:
+        return OSError(failure.error, os.strerror(failure.error), path)
+    if failure.trouble == ENDED:
+        return DataFileError(
+            f"{path} ends too early: {failure.got} of {length} bytes were there; "
+            "it is truncated or being written"
+        )
+    return DataFileError(
+        f"{path} has changed since it was looked at: wait until it is written, then start again"
+    )
+
+
+def raise_first(errors: Sequence[Exception]) -> None:
+    """Raise the first of the errors, with the others as notes."""
+    for other in errors[1:]:
+        errors[0].add_note(f"also: {other}")
+    raise errors[0]
+
+
+def _memory_of(out: Any) -> tuple[int, int]:
+    """Return address and size in bytes of an array or a tensor that can be written."""
+    if isinstance(out, np.ndarray):
+        if not out.flags.c_contiguous or not out.flags.writeable:
+            raise ValueError("out must be C-contiguous and writable")
+        return int(out.__array_interface__["data"][0]), out.nbytes
+    if not out.is_cpu or not out.is_contiguous():
+        raise ValueError("out must be a contiguous tensor on the CPU")
+    return out.data_ptr(), out.nbytes

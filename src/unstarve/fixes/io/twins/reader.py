@@ -1,0 +1,177 @@
+"""What the compiled reader does, in Python: one read after the other, the same results and failures."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstarve.fixes.io.regular_files import open_or_errno
+
+_OPEN, _READ, _ENDED, _CHANGED = range(4)
+# Other systems may lack it: direct reads are refused there.
+O_DIRECT = getattr(os, "O_DIRECT", 0)
+_ALIGNMENT = 4096
+_PIECE_BYTES = 512 << 10
+
+Trouble = tuple[int, int, int]  # which, errno, bytes got
+
+
+class Refused(Exception):
+    """This file cannot be read past the page cache."""
+
+
+def read_files(
+    plan: NDArray[np.int64],
+    names: bytes,
+    outs: Sequence[tuple[int, int]],
+    direct: bool,
+    depth: int,
+    threads: int,
+    uring: bool,
+) -> tuple[list[tuple[int, int, int, int]], int, bool, bool]:
+    """Read each row of the plan into its buffer; failures, direct bytes, O_DIRECT refused, io_uring used."""
+    rows: list[list[int]] = plan.tolist()
+    buffers = [_view(address, size) for address, size in outs]
+    for row in rows:
+        _check(row, names, buffers)
+    failures = []
+    direct_bytes = 0
+    refused = False
+    for at, row in enumerate(rows):
+        trouble: Trouble | None = None
+        try:
+            trouble, bytes_read = _read(row, names, buffers[row[4]], direct)
+            direct_bytes += bytes_read
+        except Refused:
+            refused = True
+            trouble, _ = _read(row, names, buffers[row[4]], False)
+        if trouble is not None:
+            failures.append((at, *trouble))
+    return failures, direct_bytes, refused, False
+
+
+def _check(row: list[int], names: bytes, buffers: Sequence[memoryview]) -> None:
+    name, _, offset, length, out, to, _, _ = row
+    if name >= len(names):
+        raise ValueError("a read names a path outside the table of paths")
+    if offset < 0 or length < 0 or to < 0 or offset + length >= 1 << 63:
+        raise ValueError("a read has a negative offset or length, or one past any file")
+    if not 0 <= out < len(buffers):
+        raise ValueError("a read names a buffer that does not exist")
+    if to + length > len(buffers[out]):
+        raise ValueError("a read goes past the end of its buffer")
+
+
+def _view(address: int, size: int) -> memoryview:
+    return memoryview((ctypes.c_ubyte * size).from_address(address)).cast("B")
+
+
+def _read(row: list[int], names: bytes, out: memoryview, direct: bool) -> tuple[Trouble | None, int]:
+    """Return what went wrong, if anything, and the bytes read past the page cache."""
+    name, fd, offset, length, _, to, size, mtime_ns = row
+    if name < 0 and fd < 0:
+        return (_OPEN, errno.EBADF, 0), 0
+    if direct and not O_DIRECT:
+        raise Refused
+    opened = None
+    if name >= 0:
+        try:
+            opened = fd = open_file(names[name : names.index(b"\0", name)], direct)
+        except OSError as error:
+            return (_OPEN, error.errno or 0, 0), 0
+    try:
+        if direct and not _is_direct(fd):
+            raise Refused
+        if not _as_expected(fd, size, mtime_ns):
+            return (_CHANGED, 0, 0), 0
+        if direct:
+            return read_directly(fd, offset, out[to : to + length])
+        return read_through_cache(fd, offset, out[to : to + length]), 0
+    finally:
+        if opened is not None:
+            os.close(opened)
+
+
+def open_file(path: bytes, direct: bool) -> int:
+    """Open a file for reading; raises Refused where it cannot be read past the page cache."""
+    try:
+        return open_or_errno(path, O_DIRECT if direct else 0)
+    except OSError as error:
+        if direct and error.errno == errno.EINVAL:
+            raise Refused from error
+        raise
+
+
+def _is_direct(fd: int) -> bool:
+    import fcntl  # here, because only systems with O_DIRECT come this far
+
+    try:
+        return bool(fcntl.fcntl(fd, fcntl.F_GETFL) & O_DIRECT)
+    except OSError:
+        return True  # not open: reading it will say so
+
+
+def _as_expected(fd: int, size: int, mtime_ns: int) -> bool:
+    if size < 0 and mtime_ns < 0:
+        return True
+    try:
+        status = os.fstat(fd)
+    except OSError:
+        return True  # reading it will say why
+    return size in (-1, status.st_size) and mtime_ns in (-1, status.st_mtime_ns)
+
+
+def _pread(fd: int, out: memoryview, offset: int) -> int:
+    if hasattr(os, "preadv"):
+        return os.preadv(fd, [out], offset)
+    os.lseek(fd, offset, os.SEEK_SET)
+    data = os.read(fd, len(out))
+    out[: len(data)] = data
+    return len(data)
+
+
+def read_through_cache(fd: int, offset: int, out: memoryview) -> Trouble | None:
+    """Fill `out` from the file; return what went wrong, if anything."""
+    got = 0
+    while got < len(out):
+        try:
+            more = _pread(fd, out[got:], offset + got)
+        except OSError as error:
+            return _READ, error.errno or 0, got
+        if more == 0:
+            return _ENDED, 0, got
+        got += more
+    return None
+
+
+def read_directly(fd: int, offset: int, out: memoryview) -> tuple[Trouble | None, int]:
+    """Fill `out` past the page cache: aligned pieces into aligned memory, from there what is wanted.
+
+    Returns what went wrong, if anything, and the bytes read. Raises Refused where that is not possible.
+    """
+    end = offset + len(out)
+    at = offset - offset % _ALIGNMENT
+    bytes_read = 0
+    with mmap.mmap(-1, _PIECE_BYTES) as bounce, memoryview(bounce) as piece:
+        while at < end:
+            size = min(_PIECE_BYTES, end + -end % _ALIGNMENT - at)
+            try:
+                got = _pread(fd, piece[:size], at)
+            except OSError as error:
+                if error.errno == errno.EINVAL:
+                    raise Refused from error
+                return (_READ, error.errno or 0, max(at - offset, 0)), bytes_read
+            bytes_read += got
+            first, last = max(at, offset), min(at + got, end)
+            if first < last:
+                out[first - offset : last - offset] = piece[first - at : last - at]
+            if at + got < end and (got == 0 or got % _ALIGNMENT):
+                return (_ENDED, 0, max(last - offset, 0)), bytes_read
+            at += got
+    return None, bytes_read

@@ -1,0 +1,1 @@
+"""`unstarve.DataLoader`: how batches reach training."""

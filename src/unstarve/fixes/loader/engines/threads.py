@@ -1,0 +1,260 @@
+"""Batches read ahead by threads of the training process, for datasets that read without the GIL.
+
+There is nothing to hand over between processes, and no process to start. Threads are `num_workers` many;
+without workers the training loop's pace says how far ahead a few of them read, or that the loop's own thread
+reads best. The sampler is asked by the loop's own thread, at the moments at which torch would ask it. A
+dataset that draws random numbers draws them as in torch's workers: each thread makes the batches of one of
+them, with a generator of that one's seed.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, Subset, default_collate
+from torch.utils.data import dataloader as torch_loader
+from torch.utils.data._utils import pin_memory as torch_pin
+
+from unstarve.fixes.datasets.images.torchvision_folder import batches_of
+from unstarve.fixes.loader.engines.drawing import settled_batches
+from unstarve.fixes.loader.engines.epoch import WithoutDraw
+from unstarve.fixes.loader.engines.pace import MANY, THREADS, Pace
+from unstarve.fixes.loader.engines.reading_ahead import ReadingAhead
+from unstarve.fixes.memory.buffers import use_allocator_in_thread
+from unstarve.fixes.memory.recycling import Recycled
+from unstarve.fixes.samples.random_streams import Stream, use_stream_in_thread
+
+STAND_IN = "_unstarve_stand_in"
+"""Attribute of a loader: what makes batches in the place of its dataset, of the same samples."""
+
+_paces: weakref.WeakKeyDictionary[DataLoader[Any], Pace] = weakref.WeakKeyDictionary()
+"""What was learned in earlier epochs of loaders without workers."""
+
+_memories: weakref.WeakKeyDictionary[Any, Recycled] = weakref.WeakKeyDictionary()
+"""The batch memory of loaders: an epoch begins with what the one before has left."""
+
+
+def plan(loader: DataLoader[Any]) -> Callable[[], Iterator[Any]] | str:
+    """Return what iterates over batches made by threads, or why they cannot, or should not, make them."""
+    return why_not(loader) or functools.partial(iterate, loader)
+
+
+def why_not(loader: DataLoader[Any]) -> str | None:
+    """Say why threads cannot give this loader's batches, or would be slower than processes."""
+    if isinstance(loader.dataset, IterableDataset):
+        return "an IterableDataset gives samples in an order of its own"
+    if loader.batch_sampler is None:
+        return "batch_size=None asks for single samples"
+    if loader.collate_fn is not default_collate:
+        return "collate_fn is your own Python, which would hold the GIL"
+    if loader.num_workers > 0 and loader.worker_init_fn is not None:
+        return "worker_init_fn must run in worker processes"
+    if loader.num_workers == 0 and loader.timeout != 0:
+        return "a timeout without workers is refused by torch"
+    if loader.num_workers == 0 and settled_batches(loader.batch_sampler) == 0:
+        return (
+            "without workers torch asks this sampler batch by batch, and reading ahead would ask it earlier"
+        )
+    if reader_of(source_of(loader)) is None:
+        return "the dataset has no read_batch that releases the GIL"
+    if loader.num_workers == 0 and draws_of(source_of(loader)):
+        return "without workers torch draws what is random in the training loop's own thread, batch by batch"
+    return None
+
+
+def why(loader: DataLoader[Any]) -> str:
+    """Say why threads are right here."""
+    count = loader.num_workers or THREADS
+    return f"the dataset reads without the GIL: {count} thread{'s' if count > 1 else ''} read ahead"
+
+
+def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
+    """Return an iterator over one epoch. A loader with persistent workers has one for all, as torch's has."""
+    if not loader.persistent_workers or loader.num_workers == 0:
+        return Threads(loader)
+    before = loader._iterator
+    if isinstance(before, Threads):
+        before._reset(loader)
+        return before
+    begun = Threads(loader if before is None else WithoutDraw(loader))
+    loader._iterator = begun
+    return begun
+
+
+def source_of(loader: Any) -> Any:
+    """Return what the loader's batches are made of: its dataset, or what stands in for it."""
+    return getattr(loader, STAND_IN, loader.dataset)
+
+
+def reader_of(dataset: Any) -> Callable[[Any], Any] | None:
+    """Return what makes a batch of indices without the GIL, also of a Subset; None where nothing does."""
+    if type(dataset) is Subset:
+        inner = reader_of(dataset.dataset)
+        return None if inner is None else functools.partial(_read_subset, inner, dataset.indices)
+    batched = batches_of(dataset) or dataset
+    read: Callable[[Any], Any] | None = getattr(batched, "read_batch", None)
+    return read if getattr(batched, "releases_gil", False) else None
+
+
+def draws_of(dataset: Any) -> bool:
+    """Whether making a batch draws random numbers (from `streams.generator_here`), also of a Subset."""
+    if type(dataset) is Subset:
+        return draws_of(dataset.dataset)
+    return getattr(batches_of(dataset) or dataset, "draws", False) is True
+
+
+def _read_subset(read: Callable[[Any], Any], positions: Any, indices: Any) -> Any:
+    return read([positions[index] for index in indices])
+
+
+class Threads(torch_loader._BaseDataLoaderIter):
+    """torch's base class warns, draws the seed for workers and iterates the sampler, as it always does."""
+
+    def __init__(self, loader: Any) -> None:
+        super().__init__(loader)
+        source = source_of(loader)
+        read = reader_of(source)
+        if read is None:
+            raise ValueError("the dataset has no read_batch that releases the GIL any more")
+        workers = self._num_workers
+        self._pace = None if workers else _paces.setdefault(loader, Pace())
+        self._most_ahead = workers * (loader.prefetch_factor or 0) or MANY
+        self._settled = math.inf if workers else settled_batches(loader.batch_sampler)
+        self._asked = 0
+        self._read = read
+        self._pins = self._pin_memory
+        memory = _memories.setdefault(loader, Recycled(self._most_ahead + 2))
+        make, begin = _in_pinned_memory(read) if self._pins else _in_recycled_memory(read, memory)
+        count = workers or THREADS
+        self._reading = ReadingAhead(
+            count, make, _with_streams(begin, int(self._base_seed), count), in_turn=draws_of(source)
+        )
+        if self._pace is not None:
+            self._pace.begins()
+        else:
+            self._reset(loader, first_iter=True)
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        """Begin an epoch: with workers torch asks the sampler now, without when the first batch is wanted."""
+        super()._reset(loader, first_iter)
+        self._reading.drop()
+        self._read_ahead()
+
+    def _next_data(self) -> Any:
+        if self._pace is None:
+            return self._take()
+        self._pace.asks(time.perf_counter())
+        if self._reading.coming:
+            return self._paced(self._take)
+        if self._pace.ahead or self._pins:
+            self._ask()
+            return self._paced(self._take)
+        return self._paced(self._make)
+
+    def _paced(self, get: Callable[[], Any]) -> Any:
+        assert self._pace is not None, "only a loop without workers is paced"
+        try:
+            return get()
+        finally:
+            self._pace.gives(time.perf_counter(), self._reading.make_s)
+
+    def _make(self) -> Any:
+        """Make a batch here and now."""
+        try:
+            indices = self._next_index()  # type: ignore[no-untyped-call] # torch's own, which a watcher may time
+        except StopIteration:
+            self._reading.close()
+            raise
+        self._asked += 1
+        since_s = time.perf_counter()
+        try:
+            return self._read(indices)
+        finally:
+            self._reading.make_s = time.perf_counter() - since_s
+
+    def _take(self) -> Any:
+        """Take the next of the batches that threads make."""
+        if not self._reading.coming:
+            if not self._persistent_workers:
+                self._reading.close()
+            raise StopIteration
+        try:
+            batch, error = self._reading.take(self._timeout or None)
+        except TimeoutError:
+            raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds") from None
+        self._read_ahead()
+        if error is not None:
+            raise error
+        return batch
+
+    def _read_ahead(self) -> None:
+        ahead = self._most_ahead if self._pace is None else self._pace.ahead
+        while self._reading.coming < ahead and self._asked < self._settled and self._ask():
+            pass
+
+    def _ask(self) -> bool:
+        """Have the sampler's next batch read. False: that was all."""
+        try:
+            indices = self._next_index()  # type: ignore[no-untyped-call] # torch's own, which a watcher may time
+        except StopIteration:
+            return False
+        self._asked += 1
+        self._reading.ask(_own(indices))
+        return True
+
+
+def _own(indices: Any) -> Any:
+    """Return indices that a sampler cannot change any more while a thread reads by them."""
+    if isinstance(indices, torch.Tensor):
+        return indices.clone()
+    return copy.copy(indices)
+
+
+_Read = Callable[[Any], Any]
+_Begin = Callable[[], None]
+
+
+def _with_streams(begin: _Begin, base_seed: int, count: int) -> Callable[[int], None]:
+    """Return what a thread does first, by its number: it gets what the worker of that number draws from."""
+    generators = [torch.Generator().manual_seed(base_seed + number) for number in range(count)]
+
+    def begin_with_stream(number: int) -> None:
+        use_stream_in_thread(Stream(generators[number], count))
+        begin()
+
+    return begin_with_stream
+
+
+def _in_recycled_memory(read: _Read, memory: Recycled) -> tuple[_Read, _Begin]:
+    """Return what makes a batch, and what a thread does first: choose the memory that batches are made in."""
+    return read, functools.partial(use_allocator_in_thread, memory)
+
+
+def _in_pinned_memory(read: _Read) -> tuple[_Read, _Begin]:
+    """Do the same with memory that torch pins and recycles, on the device of the training loop's thread."""
+    accelerator: Any = torch.accelerator
+    old_names = not hasattr(accelerator, "current_device_index")  # before torch 2.7
+    current = accelerator.current_device_idx if old_names else accelerator.current_device_index
+    choose = accelerator.set_device_idx if old_names else accelerator.set_device_index
+    device_index = current()
+
+    def begin() -> None:
+        choose(device_index)
+        use_allocator_in_thread(_pinned_memory)
+
+    def make(indices: Any) -> Any:
+        pin: _Read = torch_pin.pin_memory  # leaves what is pinned already where it is
+        return pin(read(indices))
+
+    return make, begin
+
+
+def _pinned_memory(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(tuple(shape), dtype=dtype, pin_memory=True)

@@ -1,0 +1,1 @@
+"""Memory of batches and samples: buffers, shared regions, pinned memory, lending."""

@@ -1,0 +1,162 @@
+"""A piece of memory that processes share: without a name, or a file.
+
+It reaches a child process as what it is, never as a copy: a forked child has it already, a spawned one gets a
+handle to it. Only where it is pickled for somebody else (a file, another machine) do its bytes travel.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import reduction
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unstarve.fixes.io.private_files import open_private
+
+# How multiprocessing hands a descriptor to a child; Windows has none, there children get the bytes.
+_for_child: Callable[[int], Any] | None = getattr(reduction, "DupFd", None)
+_RESERVE_STEP_BYTES = 16 << 20
+_MAP_NORESERVE = getattr(
+    mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0
+)  # from Python 3.12 on
+
+
+class Region:
+    """`size` bytes behind a descriptor, mapped as a whole. Bytes that were never written take no memory.
+
+    Owns the descriptor. `path` is set where it is a finished file that others may open by this name. A view
+    that `tensor` has given keeps the memory mapped.
+    """
+
+    def __init__(
+        self, fd: int, *, path: Path | None = None, writable: bool = True, on_disk: bool = False
+    ) -> None:
+        self.fd = fd
+        self.path = path
+        self.writable = writable
+        self.on_disk = on_disk
+        weakref.finalize(self, _close, fd)
+        self.size = os.fstat(fd).st_size
+        self._reserved_end = 0
+        self._memory = _map(fd, self.size, writable)
+
+    def tensor(self, offset: int, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+        """Return the bytes at an offset as a tensor."""
+        count = torch.Size(shape).numel()
+        if count == 0:
+            return torch.empty(shape, dtype=dtype)
+        return torch.frombuffer(self._memory, dtype=dtype, count=count, offset=offset).view(shape)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return a copy of some bytes."""
+        return self._memory[offset : offset + size]
+
+    def write(self, offset: int, data: bytes | memoryview) -> None:
+        """Copy bytes into the region."""
+        self._memory[offset : offset + len(data)] = data
+
+    def reserve(self, offset: int, size: int) -> None:
+        """Own the blocks on the disk before writing: a full disk is an OSError here, and a SIGBUS later."""
+        end = offset + size
+        if self.on_disk and end > self._reserved_end and hasattr(os, "posix_fallocate"):
+            end = min(max(end, offset + _RESERVE_STEP_BYTES), self.size)
+            os.posix_fallocate(self.fd, offset, end - offset)
+            self._reserved_end = end
+
+    def flush(self) -> None:
+        """Return when everything written is on the disk."""
+        os.fsync(self.fd)
+
+    def __reduce__(self) -> Any:
+        if self.path is not None:
+            return open_file, (self.path,)
+        return _from_pieces, (self.size, [(begin, self.read(begin, size)) for begin, size in self._written()])
+
+    def _written(self) -> list[tuple[int, int]]:
+        """Offsets and sizes of what was written; between are holes."""
+        written: list[tuple[int, int]] = []
+        end = 0
+        while end < self.size:
+            try:
+                begin = os.lseek(self.fd, end, os.SEEK_DATA)
+            except OSError:  # nothing but a hole behind it
+                break
+            end = os.lseek(self.fd, begin, os.SEEK_HOLE)
+            written.append((begin, end - begin))
+        return written
+
+
+def anonymous(size: int, name: str = "unstarve") -> Region:
+    """Make a region of zeros that has no file and is gone with the last process that has it."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create(name, os.MFD_CLOEXEC)
+    else:
+        fd = _unlinked_file(None)
+    return sized(fd, size)
+
+
+def unlinked(folder: Path, size: int) -> Region:
+    """Make a region of zeros on the disk of `folder`, in a file that has no name any more."""
+    return sized(_unlinked_file(folder), size, on_disk=True)
+
+
+def open_file(path: Path) -> Region:
+    """Map a file that is complete and will not change. Raises OSError where there is none of this user's."""
+    return Region(open_private(path, os.O_RDONLY), path=path, writable=False, on_disk=True)
+
+
+def _unlinked_file(folder: Path | None) -> int:
+    fd, path = tempfile.mkstemp(prefix="unstarve-", dir=folder)
+    Path(path).unlink()
+    return fd
+
+
+def sized(fd: int, size: int, *, on_disk: bool = False) -> Region:
+    """Map an empty file as that many zeros; owns the descriptor from here on."""
+    try:
+        os.ftruncate(fd, size)
+    except BaseException:  # also Ctrl-C: the descriptor is ours
+        _close(fd)
+        raise
+    return Region(fd, on_disk=on_disk)
+
+
+def _map(fd: int, size: int, writable: bool) -> mmap.mmap:
+    if writable or not hasattr(mmap, "MAP_PRIVATE"):
+        return mmap.mmap(fd, size)
+    # A finished file: whoever writes into a view of it gets a private page and never reaches the file. The
+    # kernel is told not to set memory aside for that, or it would refuse files larger than the memory.
+    return mmap.mmap(fd, size, mmap.MAP_PRIVATE | _MAP_NORESERVE, mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+def _close(fd: int) -> None:
+    with suppress(OSError):
+        os.close(fd)
+
+
+def _from_pieces(size: int, pieces: list[tuple[int, bytes]]) -> Region:
+    region = anonymous(size)
+    for offset, data in pieces:
+        region.write(offset, data)
+    return region
+
+
+def _from_handle(handle: Any, path: Path | None, writable: bool, on_disk: bool) -> Region:
+    return Region(handle.detach(), path=path, writable=writable, on_disk=on_disk)
+
+
+def _reduce_for_child(region: Region) -> Any:
+    if _for_child is None:
+        return region.__reduce__()
+    return _from_handle, (_for_child(region.fd), region.path, region.writable, region.on_disk)
+
+
+reduction.ForkingPickler.register(Region, _reduce_for_child)

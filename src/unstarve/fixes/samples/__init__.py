@@ -1,0 +1,1 @@
+"""The structure of a sample: its tree, its values and how they become a batch."""

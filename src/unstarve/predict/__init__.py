@@ -1,0 +1,1 @@
+"""Run → forecast: the model behind whatif, advice and the tuner."""

@@ -1,0 +1,1 @@
+"""Changes the loaders of an unmodified script: engine, saved settings, tuning, replay."""

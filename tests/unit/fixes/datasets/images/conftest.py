@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+import pytest
+
+from unstarve.fixes.datasets.images import codec
+from unstarve.native import native
+
+
+@pytest.fixture(params=["native", "twin"])
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run a test with the compiled decoder and with its Pillow twin."""
+    if request.param == "twin":
+        monkeypatch.setattr(codec, "native", lambda: None)
+    elif not hasattr(native(), "decode_cuts"):
+        pytest.skip("built without libjpeg-turbo")
+    return str(request.param)

@@ -1,0 +1,201 @@
+"""What a recorded run says about the demands of its batches, its epochs and its machine."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from fake_work import MS, work_of
+from fakes import FakeTraining
+from unstarve.analyze.making import Made, Production
+from unstarve.analyze.timeline import build_timeline
+from unstarve.model import Crew, Loader, Process, Received, Run, Sampled, Sent, Stall, Work
+from unstarve.predict.demand import Demands, demands_of
+
+STEP_MS, WAIT_MS = 20, 30
+CONFIG = {"num_workers": 1, "batch_size": 8}
+
+
+def usage(at_s: float, process_s: float, machine_s: float) -> dict[str, Any]:
+    return {
+        "at_ns": round(at_s * 1e9),
+        "process_cpu_s": process_s,
+        "machine_cpu_s": machine_s,
+        "machine_cores": 2,
+    }
+
+
+SHARED = {"cores": 2, "usage_before": usage(1, 5, 100), "usage": usage(3, 6, 103)}
+"""Of 3 busy seconds in 2, this process had 1."""
+
+
+def recorded(
+    steps: int = 40,
+    *,
+    workers: int = 1,
+    epochs: int = 1,
+    config: dict[str, Any] | None = None,
+    process: dict[str, Any] | None = None,
+    others: tuple[Process, ...] = (),
+    take_ms: float = 2.0,
+    **work: Any,
+) -> Demands | str:
+    """A training that waits and steps, whose every batch cost `work`; receiving one took `take_ms`."""
+    training = FakeTraining()
+    for _ in range(epochs):
+        training.epoch([(WAIT_MS / 1e3, STEP_MS / 1e3)] * (steps // epochs), start_s=0.1)
+        training.spend(0.05)
+    training.batches = [
+        batch._replace(
+            task=batch.position,
+            wait_cpu_ns=MS,
+            wait_queued_ns=0,
+            step_cpu_ns=5 * MS,
+            step_queued_ns=4 * MS,
+            nbytes=1000,
+        )
+        for batch in training.batches
+    ]
+    whole = dataclasses.replace(
+        training.process(),
+        loaders=(Loader(0, "train", "train.py:1", "DataLoader", config or CONFIG, tensors=3),),
+        **({"system": {"cores": 2}} | (process or {})),
+    )
+    timeline = build_timeline(whole, 5)
+    assert timeline is not None
+    made = {
+        (0, epoch.epoch): production(training, epoch.epoch, workers, take_ms, **work)
+        for epoch in whole.epochs
+    }
+    run = Run("fake.unstarve", ("train.py",), "run", 0.0, (whole, *others), 0, live=False, lost=())
+    return demands_of(run, timeline, made)
+
+
+def production(training: FakeTraining, epoch: int, workers: int, take_ms: float, **costs: Any) -> Production:
+    makers = []
+    for batch in training.batches:
+        if batch.epoch == epoch:
+            arrived_ns = batch.got_ns - round((take_ms + 1) * MS)
+            work = work_of(batch.position, arrived_ns / MS - 1000, **costs)
+            makers.append(maker(work, arrived_ns, take_ms) if workers else Made(0, work, None, None))
+    return Production(workers, {m.work.task: m for m in makers}, (tuple(makers),))
+
+
+def maker(work: Work, arrived_ns: int, take_ms: float) -> Made:
+    taken_ns = arrived_ns + round(take_ms * MS)
+    sent = Sent(work.task, 0, work.done_ns, work.done_ns + MS, work.done_ns + 3 * MS, MS)
+    return Made(0, work, sent, Received(0, 0, work.task, arrived_ns, taken_ns, taken_ns))
+
+
+def known(found: Demands | str) -> Demands:
+    assert isinstance(found, Demands), found
+    return found
+
+
+def test_what_stands_in_line_is_not_demand() -> None:
+    """Of our own workers, that is: three of them on two cores."""
+    spent = {"cpu_ms": 12, "queued_ms": 12, "blocked_ms": 7}
+    collated = {"collate_ms": 3, "collate_queued_ms": 8, "collate_system_ms": 1}
+    demands = known(recorded(process={"crews": (Crew(0, 0, (1, 2, 3)),)}, **spent, **collated))
+    work = demands.works[0]
+    assert (work.cpu_s, work.collate_s, work.blocked_s) == pytest.approx((0.012, 0.003, 0.007))
+    assert (work.step_s, work.step_delay_s) == pytest.approx((0.005, 0.011))
+    assert demands.machine.slowdown == pytest.approx(1 + (12 + 8 + 4) / (12 + 3 + 5))
+    assert demands.shared_s == pytest.approx(0.001)
+
+
+def test_short_work_that_others_let_wait_is_late_and_long_work_is_slow() -> None:
+    """The same milliseconds in line, before work of 0.1 ms or of 50 ms."""
+    others = {"process": {"system": SHARED}}
+    short, long = (known(recorded(cpu_ms=cpu_ms, queued_ms=10, **others)) for cpu_ms in (0.1, 50))
+    assert short.works[0].late_s == pytest.approx(0.010, rel=0.2)
+    assert long.works[0].late_s < 0.0003
+    assert long.machine.slowdown > 1.15
+    alone = {"process": {"system": SHARED | {"usage": usage(3, 6, 101.2)}}}
+    assert known(recorded(cpu_ms=0.1, queued_ms=10, **alone)).works[0].late_s < 0.003
+
+
+def test_bytes_that_were_not_in_memory_make_waiting_the_disks() -> None:
+    read = {"asked_bytes": 10**6, "storage_bytes": 10**6}
+    work = known(recorded(cpu_ms=4, blocked_ms=20, **read)).works[0]
+    assert (work.disk_s, work.blocked_s) == pytest.approx((0.02, 0.0))
+    elsewhere = known(recorded(cpu_ms=4, blocked_ms=20)).works[0]
+    assert (elsewhere.disk_s, elsewhere.blocked_s) == pytest.approx((0.0, 0.02))
+
+
+def test_the_hand_over_is_what_it_was_measured_to_be() -> None:
+    demands = known(recorded(cpu_ms=10, process={"receipts": ()}))
+    work = demands.works[0]
+    slowdown = demands.machine.slowdown
+    assert (work.send_s, work.send_delay_s) == pytest.approx((0.001, 0.003 / slowdown - 0.001))
+    assert work.take_s == pytest.approx(0.001)
+    assert work.take_delay_s >= 0.002 / slowdown - 0.001
+    assert (demands.nbytes, demands.tensors, demands.samples) == (1000, 3, 8)
+
+
+def test_without_workers_only_the_batch_and_the_step_are_demanded() -> None:
+    work = known(recorded(workers=0, config=CONFIG | {"num_workers": 0}, cpu_ms=20, loader=0)).works[0]
+    assert (work.send_s, work.take_delay_s, work.busy_delay_s) == (0, 0, 0)
+    assert work.cpu_s == pytest.approx(0.02)
+    assert work.take_s > 0
+
+
+def test_a_device_that_computes_during_a_wait_is_ahead_of_the_loop() -> None:
+    stalls = tuple(Stall(0, 0, position, 0, 0, 0, 10 * MS) for position in range(40))
+    alone, ahead = known(recorded(cpu_ms=4)), known(recorded(cpu_ms=4, process={"stalls": stalls}))
+    assert alone.works[0].ahead_s == 0
+    assert ahead.works[0].ahead_s == pytest.approx((WAIT_MS - 10) / 1e3)
+    assert ahead.wait_share == pytest.approx(alone.wait_share * 10 / WAIT_MS)
+
+
+def test_epochs_are_told_where_the_run_began_one() -> None:
+    assert known(recorded(cpu_ms=4)).epochs is None
+    epochs = known(recorded(80, epochs=4, cpu_ms=4)).epochs
+    assert epochs is not None
+    assert (epochs.batches, epochs.starts) == (20, 3 / 75)
+    assert epochs.iter_s == pytest.approx(0.1)
+    assert epochs.between_s == pytest.approx(0.05, rel=0.1)
+
+
+def test_who_else_used_the_cores_is_told_from_what_all_used() -> None:
+    """Of 3 busy seconds in 2, the training process had 1 and its worker 1."""
+    worker = dataclasses.replace(
+        FakeTraining().process(),
+        worker=True,
+        pid=101,
+        start_ns=10**9,
+        system={"usage_before": usage(2, 0.5, 0), "usage": usage(3, 1.0, 0)},
+    )
+    machine = known(recorded(cpu_ms=4, process={"system": SHARED}, others=(worker,))).machine
+    assert machine.foreign == pytest.approx(0.5)
+    elsewhere = known(recorded(cpu_ms=4, process={"system": SHARED | {"cores": 1}})).machine
+    assert elsewhere.foreign is None
+    assert known(recorded(cpu_ms=4)).machine.foreign is None
+
+
+def test_a_step_on_several_threads_keeps_several_cores_busy() -> None:
+    """1.2 CPU seconds in 2: with 1 ms in each wait, steps of 16 ms out of 50 use nearly two cores."""
+    system = SHARED | {"usage": usage(3, 6.2, 103)}
+    machine = known(recorded(cpu_ms=4, process={"system": system})).machine
+    assert machine.step_threads == pytest.approx((0.6 * 50 - 1) / 16, rel=0.05)
+    assert known(recorded(cpu_ms=4)).machine.step_threads == 1
+
+
+def test_blocked_stacks_in_locks_mean_that_workers_wait_for_each_other() -> None:
+    def seen_in(file: str) -> bool:
+        sampled = (Sampled("fetch", "acquire", file, 1, False, False, 3.0),)
+        return known(recorded(cpu_ms=1, blocked_ms=9, process={"sampled": sampled})).waits_together
+
+    assert seen_in("/usr/lib/python3.12/multiprocessing/synchronize.py")
+    assert not seen_in("/home/me/data.py")
+
+
+def test_a_run_that_cannot_be_modelled_says_why() -> None:
+    assert "no torch DataLoader" in str(recorded(cpu_ms=4, config={"batch_size": 8}))
+    assert "let it run longer" in str(recorded(15, cpu_ms=4))
+
+
+def test_of_a_long_run_stretches_are_taken_from_its_whole_length() -> None:
+    assert len(known(recorded(400, cpu_ms=4)).works) == 160

@@ -1,0 +1,187 @@
+"""Saved settings reach loaders at construction, by where they are made, and nothing else changes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader
+from torch.utils.data import dataloader as stock
+
+from picture_folders import make_folder
+from torchvision_here import torchvision_here
+from unstarve.collect.describe import loader_config
+from unstarve.fixes.loader.engines.threads import Threads
+from unstarve.model import Place, SavedLoader
+from unstarve.steer.loader_place import digest, place_here
+from unstarve.steer.saved_settings import use_saved
+
+# torch warns of more workers than the machine has cores.
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
+
+@pytest.fixture
+def apply(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Save settings for this file's loaders; the problems that come up."""
+    monkeypatch.setattr(stock.DataLoader, "__init__", stock.DataLoader.__init__)
+    monkeypatch.setattr(stock.DataLoader, "__iter__", stock.DataLoader.__iter__)
+
+    def apply(*saved: SavedLoader) -> list[str]:
+        problems: list[str] = []
+        use_saved(saved, problems.append)
+        return problems
+
+    return apply
+
+
+def here(line_of: Callable[..., Any], name: str, **settings: int | bool) -> SavedLoader:
+    """Settings for the loader that a function of this file assigns to `name`."""
+    lines = Path(__file__).read_text().splitlines()
+    first = line_of.__code__.co_firstlineno
+    line = next(n for n in range(first, len(lines)) if lines[n].strip().startswith(f"{name} ="))
+    return SavedLoader(Place(__file__, line + 1, name=name), settings)
+
+
+def make(**arguments: Any) -> tuple[DataLoader[Any], DataLoader[Any]]:
+    train = DataLoader([1, 2, 3, 4], batch_size=2, **arguments)
+    other = DataLoader([1, 2, 3, 4], 2, False, None, None, 1)
+    return train, other
+
+
+def test_the_loader_of_that_place_has_them_and_others_do_not(apply: Callable[..., list[str]]) -> None:
+    assert apply(here(make, "train", num_workers=3, prefetch_factor=5, pin_memory=False)) == []
+    train, other = make()
+    assert (train.num_workers, train.prefetch_factor, train.batch_size) == (3, 5, 2)
+    assert (other.num_workers, other.prefetch_factor) == (1, 2)
+    assert loader_config(train)["applied"] == "num_workers 0 → 3, prefetch_factor None → 5"
+    assert loader_config(train)["applied_entry"] == 0
+    assert "applied" not in loader_config(other)
+
+
+def test_arguments_given_by_position_are_changed(apply: Callable[..., list[str]]) -> None:
+    apply(here(make, "other", num_workers=2))
+    assert make()[1].num_workers == 2
+
+
+def test_without_workers_what_needs_them_is_unset(apply: Callable[..., list[str]]) -> None:
+    problems = apply(here(make, "train", num_workers=0))
+    train, _ = make(num_workers=2, prefetch_factor=3, persistent_workers=True, timeout=5)
+    assert (train.num_workers, train.prefetch_factor, train.persistent_workers, train.timeout) == (
+        0,
+        None,
+        False,
+        0,
+    )
+    assert problems == []
+
+
+def test_prefetching_for_a_loader_without_workers_changes_nothing(apply: Callable[..., list[str]]) -> None:
+    apply(here(make, "train", prefetch_factor=4))
+    train, _ = make()
+    assert (train.num_workers, train.prefetch_factor) == (0, None)
+    assert loader_config(train)["applied"] == "as it was"
+
+
+def test_the_scripts_own_mistake_stays_its_own(apply: Callable[..., list[str]]) -> None:
+    problems = apply(here(make, "train", num_workers=1))
+    with pytest.raises(TypeError, match="colour"):
+        make(colour=3)
+    assert problems == []
+
+
+def test_what_torch_refuses_is_told_and_the_scripts_own_arguments_stand(
+    apply: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = stock.DataLoader.__init__
+
+    @functools.wraps(original)
+    def picky(self: Any, *args: Any, **kwargs: Any) -> None:
+        self.half_made = True
+        if kwargs.get("num_workers") == 7:
+            raise ValueError("seven is too many")
+        original(self, *args, **kwargs)
+
+    monkeypatch.setattr(stock.DataLoader, "__init__", picky)
+    problems = apply(here(make, "train", num_workers=7))
+    train, _ = make(num_workers=1)
+    assert train.num_workers == 1
+    assert problems == ["saved settings were not applied to a loader: seven is too many"]
+    assert "applied" not in loader_config(train)
+
+
+def make_pictures(root: Path, *steps: Any, **arguments: Any) -> tuple[DataLoader[Any], DataLoader[Any]]:
+    vision = torchvision_here()
+    transforms = vision.transforms
+    crop = transforms.Compose([transforms.RandomResizedCrop(16), *steps, transforms.ToTensor()])
+    folder = vision.datasets.ImageFolder(make_folder(root, count=12, classes=12), crop)
+    pictured = DataLoader(folder, batch_size=5, **arguments)
+    beside = DataLoader(folder, batch_size=5)
+    return pictured, beside
+
+
+def test_pictures_are_read_by_unstarve_and_the_dataset_stays_the_scripts(
+    apply: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    problems = apply(here(make_pictures, "pictured", num_workers=2, pictures=True))
+    pictured, beside = make_pictures(tmp_path)
+    assert type(pictured.dataset).__name__ == "ImageFolder"
+    epochs = [iter(pictured), iter(pictured)]
+    assert all(isinstance(epoch, Threads) for epoch in epochs)
+    assert not isinstance(iter(beside), Threads)
+    for epoch in epochs:
+        assert [target for _, targets in epoch for target in targets.tolist()] == list(range(12))
+    assert loader_config(pictured)["engine"] == "threads"
+    assert loader_config(pictured)["applied"] == "pictures read by unstarve, num_workers 0 → 2"
+    assert problems == []
+
+
+def test_pictures_that_unstarve_cannot_read_are_told_and_left_to_the_script(
+    apply: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    problems = apply(here(make_pictures, "pictured", num_workers=2, pictures=True))
+    pictured, _ = make_pictures(tmp_path, torchvision_here().transforms.ColorJitter())
+    assert pictured.num_workers == 0
+    assert not isinstance(iter(pictured), Threads)
+    (problem,) = problems
+    assert "ColorJitter" in problem
+    assert "applied" not in loader_config(pictured)
+
+
+class Mine(DataLoader[Any]):
+    def __init__(self, data: Any) -> None:
+        self.kept = "mine"
+        super().__init__(data, num_workers=1)
+
+
+def test_a_subclass_is_changed_where_it_calls_torch(apply: Callable[..., list[str]]) -> None:
+    line = next(
+        n
+        for n, text in enumerate(Path(__file__).read_text().splitlines(), 1)
+        if "super().__init__(data, num" in text
+    )
+    apply(SavedLoader(Place(__file__, line), {"num_workers": 2}))
+    mine = Mine([1, 2])
+    assert (mine.num_workers, mine.kept) == (2, "mine")
+
+
+def where() -> Place | None:
+    return place_here(
+        "where",
+    )
+
+
+def test_a_place_is_known_by_its_function_its_variable_and_its_call() -> None:
+    place = place_here("DataLoader")
+    assert place is not None
+    assert (place.file, place.name) == (__file__, "place")
+    assert place.function == "test_a_place_is_known_by_its_function_its_variable_and_its_call"
+    assert place.call == digest('place_here(  "DataLoader" )')
+    spread = where()
+    assert spread is not None
+    assert spread.call == digest('place_here("where",)')
+    assert spread.name is None
+    assert spread.span is not None
+    assert spread.span.end_line == spread.span.line + 2

@@ -1,0 +1,314 @@
+"""What a search asks for and concludes, on machines whose speed is a formula."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from unstarve.model import LoaderSettings
+from unstarve.tune.aim import none_may_do
+from unstarve.tune.machine import Machine
+from unstarve.tune.search import Bounds, Found, Search
+from unstarve.tune.window import Window
+
+TWO_CORES = Machine(cores=2, most_workers=16)
+
+
+@dataclass
+class Training:
+    """A training on a machine with two cores; all in seconds per batch."""
+
+    step_s: float = 0.002
+    blocked_s: float = 0.0
+    cpu_s: float = 0.0
+    hand_over_s: float = 0.0
+    """CPU time of a worker, and as much in the training process, that it takes to hand a batch over."""
+    sending_s: float = 0.0
+    """CPU time that only a worker takes to hand a batch over: for shared memory that is new each time."""
+    limit_s: float = 0.0
+    """What a disk needs for a batch, however many ask."""
+    tail_s: float = 0.0
+    """What depth evens out."""
+    picture_cpu_s: float = 0.0
+    """CPU time of a batch whose pictures unstarve reads."""
+    noise: float = 0.0
+    seed: int = 0
+    tried: list[LoaderSettings] = field(default_factory=list)
+
+    def window(self, settings: LoaderSettings) -> Window:
+        self.tried.append(settings)
+        period, wait, workers_cpu = self._steps(settings)
+        random.seed(f"{self.seed} {len(self.tried)}")
+        drift = random.gauss(1, self.noise)
+        blocks = tuple(period * drift * random.gauss(1, self.noise / 2) for _ in range(8))
+        main_cpu = self.step_s + (self.cpu_s if settings.num_workers == 0 else self.hand_over_s)
+        return Window(settings, 80, 80 * period, blocks, wait, main_cpu + workers_cpu, workers_cpu)
+
+    def _steps(self, settings: LoaderSettings) -> tuple[float, float, float]:
+        count = settings.num_workers
+        if settings.pictures:
+            making = max((self.blocked_s + self.picture_cpu_s) / count, self.picture_cpu_s / 2)
+            period = max(self.step_s, making)
+            return period, period - self.step_s, 0.0
+        if count == 0:
+            wait = self.cpu_s + max(self.blocked_s, self.limit_s) + self.tail_s
+            return self.step_s + wait, wait, 0.0
+        worker_cpu = self.cpu_s + self.hand_over_s + self.sending_s
+        receiving = self.step_s + self.hand_over_s
+        making = (self.blocked_s + worker_cpu + self.tail_s / (settings.prefetch_factor or 1)) / count
+        crowd = 1 + 0.02 * max(count - 2, 0) if self.cpu_s else 1.0
+        period = max(receiving, making, crowd * (receiving + worker_cpu) / 2, self.limit_s)
+        return period, period - self.step_s, crowd * worker_cpu
+
+
+def search(
+    training: Training, own: LoaderSettings, present: LoaderSettings | None = None, **bounds: object
+) -> Found:
+    asking = Search(own, present or own, Bounds(TWO_CORES, **bounds)).run()  # type: ignore[arg-type]
+    wanted = next(asking)
+    while True:
+        try:
+            wanted = asking.send(training.window(wanted))
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+
+
+def best_of_all(training: Training) -> float:
+    grid = [LoaderSettings(0)] + [LoaderSettings(w, p) for w in range(1, 17) for p in range(1, 9)]
+    return min(training._steps(settings)[0] for settings in grid)
+
+
+TRAININGS: dict[str, Callable[[], Training]] = {
+    "latency": lambda: Training(blocked_s=0.16, cpu_s=0.0005),
+    "some latency": lambda: Training(step_s=0.01, blocked_s=0.05),
+    "cpu": lambda: Training(cpu_s=0.02),
+    "mixed": lambda: Training(cpu_s=0.004, blocked_s=0.06),
+    "disk": lambda: Training(blocked_s=0.08, limit_s=0.015),
+    "tail": lambda: Training(blocked_s=0.02, tail_s=0.1),
+    "tiny": lambda: Training(step_s=0.0005, cpu_s=0.0002, hand_over_s=0.0008),
+    "hand-over": lambda: Training(step_s=0.001, cpu_s=0.001, hand_over_s=0.01),
+    "large": lambda: Training(cpu_s=0.001, sending_s=0.012),
+    "fine": lambda: Training(step_s=0.02, cpu_s=0.002),
+}
+
+
+@pytest.mark.parametrize("own", [LoaderSettings(0), LoaderSettings(2, 2), LoaderSettings(12, 4)], ids=str)
+@pytest.mark.parametrize("name", TRAININGS)
+def test_it_comes_close_to_the_best_of_all_settings_in_a_few_trials(name: str, own: LoaderSettings) -> None:
+    training = TRAININGS[name]()
+    found = search(training, own)
+    assert training._steps(found.chosen)[0] <= best_of_all(training) / 0.95
+    assert len(training.tried) <= 16
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_with_noise_it_is_never_much_worse_than_the_users_own(name: str) -> None:
+    for seed in range(20):
+        training = TRAININGS[name]()
+        training.noise, training.seed = 0.05, seed
+        own = LoaderSettings(2, 2)
+        found = search(training, own)
+        assert training._steps(found.chosen)[0] <= training._steps(own)[0] * 1.03
+
+
+def test_waiting_for_a_remote_store_asks_for_more_workers_than_cores() -> None:
+    found = search(Training(blocked_s=0.16), LoaderSettings(2, 2))
+    assert found.chosen.num_workers == 16
+    assert found.gain is not None
+    assert found.gain.low > 3
+
+
+def test_a_training_that_does_not_wait_is_left_alone_after_one_look() -> None:
+    training = Training(step_s=0.05, cpu_s=0.01)
+    found = search(training, LoaderSettings(1, 2))
+    assert found.chosen == LoaderSettings(1, 2)
+    assert found.gain is None
+    assert len(training.tried) == 1
+
+
+def test_full_cores_are_not_given_more_workers() -> None:
+    training = Training(step_s=0.0005, cpu_s=0.02)
+    found = search(training, LoaderSettings(2, 2))
+    assert found.chosen == LoaderSettings(2, 2)
+    assert max(settings.num_workers for settings in training.tried) <= 3
+
+
+def test_too_many_workers_for_the_cores_become_fewer() -> None:
+    found = search(Training(cpu_s=0.02), LoaderSettings(16, 2))
+    assert found.chosen.num_workers <= 3
+
+
+def test_a_setting_that_does_not_fit_in_memory_is_never_asked_for() -> None:
+    training = Training(blocked_s=0.16)
+    found = search(training, LoaderSettings(2, 2), fits=lambda settings: settings.in_flight <= 12)
+    assert all(settings.in_flight <= 12 for settings in training.tried)
+    assert 4 <= found.chosen.num_workers <= 6
+
+
+def test_what_is_chosen_was_measured_in_turns_with_the_users_own_settings() -> None:
+    training = Training(blocked_s=0.16)
+    own = LoaderSettings(2, 2)
+    found = search(training, own)
+    assert training.tried[0] == own
+    assert training.tried.count(own) >= 3
+    assert training.tried.count(found.chosen) >= 3
+
+
+def test_where_only_depth_may_change_the_number_of_workers_stays() -> None:
+    training = Training(blocked_s=0.02, tail_s=0.1)
+    found = search(training, LoaderSettings(4, 2), workers=False)
+    assert {settings.num_workers for settings in training.tried} == {4}
+    assert found.chosen == LoaderSettings(4, 8)
+
+
+def test_workers_stay_where_none_may_do_the_work() -> None:
+    training = TRAININGS["tiny"]()
+    search(training, LoaderSettings(2, 2), none=False)
+    assert all(settings.num_workers > 0 for settings in training.tried)
+
+
+def test_without_workers_is_tried_on_a_busy_machine_too_where_that_costs_little() -> None:
+    slow = Window(LoaderSettings(4, 2), 80, 0.12, (0.0015, 0.0015), 0.001, cpu_s=0.0009, workers_cpu_s=0.0005)
+    assert none_may_do(slow, slow.period_s)  # each worker waits 6 ms for a core that others have
+    far = Window(LoaderSettings(2, 2), 80, 12.8, (0.16, 0.16), 0.158, cpu_s=0.0009, workers_cpu_s=0.0005)
+    assert not none_may_do(far, best_s=0.02)
+
+
+def test_without_workers_is_tried_where_most_of_their_cpu_time_may_be_handing_over() -> None:
+    large = Window(LoaderSettings(2, 2), 80, 0.54, (0.0068, 0.0068), 0.004, cpu_s=0.0129, workers_cpu_s=0.012)
+    assert none_may_do(large, large.period_s)
+    known_to_be_slow = Window(LoaderSettings(2, 2), 80, 16.0, (0.2, 0.2), 0.15, cpu_s=0.4, workers_cpu_s=0.39)
+    assert not none_may_do(known_to_be_slow, best_s=0.06)
+
+
+@pytest.mark.parametrize(("period_s", "tried"), [(0.002, True), (0.2, False)])
+def test_where_cpu_time_is_not_known_none_is_tried_if_a_trial_costs_little(
+    period_s: float, *, tried: bool
+) -> None:
+    short_epochs = Window(LoaderSettings(2, 2), 80, 80 * period_s, (period_s, period_s), period_s / 2)
+    assert none_may_do(short_epochs, period_s) == tried
+
+
+class SlowAtFirst(Training):
+    """The first batches that the training process makes itself take long."""
+
+    slow_blocks = 2
+
+    def window(self, settings: LoaderSettings) -> Window:
+        window = super().window(settings)
+        if settings.num_workers == 0 and self.tried.count(settings) == 1:
+            slow = (0.1,) * self.slow_blocks
+            return replace(window, block_s=(*slow, *window.block_s[self.slow_blocks :]))
+        return window
+
+
+def test_none_gets_a_second_chance_where_a_few_slow_batches_have_spoilt_the_first() -> None:
+    training = SlowAtFirst(cpu_s=0.001, sending_s=0.012)
+    assert search(training, LoaderSettings(2, 2)).chosen == LoaderSettings(0)
+
+
+def test_none_gets_no_second_chance_where_most_of_the_first_was_slow() -> None:
+    training = SlowAtFirst(cpu_s=0.001, sending_s=0.012)
+    training.slow_blocks = 6
+    search(training, LoaderSettings(2, 2))
+    assert training.tried.count(LoaderSettings(0)) == 1
+
+
+def test_at_most_one_worker_where_several_might_repeat_samples() -> None:
+    training = Training(blocked_s=0.16, step_s=0.05)
+    search(training, LoaderSettings(0), several=False)
+    assert {settings.num_workers for settings in training.tried} == {0, 1}
+
+
+def test_what_is_gained_within_the_noise_is_not_taken() -> None:
+    for seed in range(20):  # a disk that is busy however many workers there are
+        training = Training(blocked_s=0.01, limit_s=0.02, noise=0.01, seed=seed)
+        assert search(training, LoaderSettings(3, 2)).chosen == LoaderSettings(3, 2)
+
+
+def test_a_search_that_is_ended_early_says_what_is_known() -> None:
+    training = Training(blocked_s=0.16)
+    own = LoaderSettings(2, 2)
+    one = Search(own, own, Bounds(TWO_CORES))
+    assert one.conclude().chosen == own
+    asking = one.run()
+    wanted = asking.send(training.window(next(asking)))
+    assert one.conclude().chosen == own
+    asking.send(training.window(wanted))
+    assert one.conclude().chosen == wanted
+
+
+def test_a_second_search_begins_with_what_runs_now_and_still_compares_with_the_users_own() -> None:
+    training = Training(step_s=0.0005, cpu_s=0.02)
+    found = search(training, LoaderSettings(2, 2), present=LoaderSettings(16, 2))
+    assert training.tried[0] == LoaderSettings(16, 2)
+    assert found.chosen.num_workers <= 3
+
+
+def test_pictures_are_read_by_unstarve_where_that_is_faster() -> None:
+    training = Training(cpu_s=0.02, picture_cpu_s=0.006)
+    found = search(training, LoaderSettings(2, 2), pictures=True)
+    assert found.chosen == LoaderSettings(2, 2, pictures=True)
+    assert found.gain is not None
+    assert found.gain.low > 2
+
+
+def test_more_threads_are_tried_where_files_come_slowly() -> None:
+    found = search(
+        Training(blocked_s=0.2, cpu_s=0.04, picture_cpu_s=0.01), LoaderSettings(2, 2), pictures=True
+    )
+    assert found.chosen.pictures
+    assert found.chosen.num_workers > 8
+
+
+@pytest.mark.parametrize("picture_cpu_s", [0.03, 0.0215])
+def test_the_users_own_pixels_stay_where_others_are_hardly_faster(picture_cpu_s: float) -> None:
+    training = Training(step_s=0.0005, cpu_s=0.021, picture_cpu_s=picture_cpu_s)
+    assert not search(training, LoaderSettings(2, 2), pictures=True).chosen.pictures
+    assert any(settings.pictures for settings in training.tried)
+
+
+def test_pictures_are_not_touched_unasked_or_where_training_does_not_wait() -> None:
+    for training, allowed in (
+        (Training(cpu_s=0.02, picture_cpu_s=0.001), False),
+        (Training(step_s=0.05, cpu_s=0.01, picture_cpu_s=0.001), True),
+        (Training(step_s=0.05, blocked_s=0.2, picture_cpu_s=0.001), True),  # enough workers will do
+    ):
+        found = search(training, LoaderSettings(1, 2), pictures=allowed)
+        assert not found.chosen.pictures
+        assert not any(settings.pictures for settings in training.tried)
+
+
+def test_a_second_search_stays_with_pictures_that_unstarve_reads() -> None:
+    training = Training(cpu_s=0.02, picture_cpu_s=0.006)
+    present = LoaderSettings(4, 2, pictures=True)
+    found = search(training, LoaderSettings(2, 2), present=present, pictures=True)
+    assert found.chosen.pictures
+    assert {settings for settings in training.tried if not settings.pictures} == {LoaderSettings(2, 2)}
+
+
+@pytest.mark.parametrize(("blocked_s", "goes_back"), [(0.001, True), (0.1, False)])
+def test_where_a_second_search_finds_no_waiting_the_users_own_settings_get_a_chance(
+    blocked_s: float, *, goes_back: bool
+) -> None:
+    training = Training(step_s=0.02, blocked_s=blocked_s)
+    own, present = LoaderSettings(2, 2), LoaderSettings(8, 2)
+    found = search(training, own, present=present)
+    assert training.tried == [present, own]
+    assert found.chosen == (own if goes_back else present)
+
+
+class Crowded(Training):
+    """A batch takes next to nothing, and each worker waits long for a core."""
+
+    def _steps(self, settings: LoaderSettings) -> tuple[float, float, float]:
+        period = {0: 0.0005, 4: 0.004, 16: 0.003}.get(settings.num_workers, 0.0035)
+        return period, period - self.step_s, 0.0003
+
+
+def test_that_no_worker_may_do_is_told_by_any_window_not_only_by_the_best() -> None:
+    found = search(Crowded(step_s=0.0002), LoaderSettings(4, 2))
+    assert found.chosen == LoaderSettings(0)
