@@ -6,6 +6,7 @@ import gc
 import hashlib
 import itertools
 import os
+import re
 import random
 import weakref
 from collections.abc import Iterator
@@ -235,7 +236,8 @@ def test_workers_that_die_under_settings_of_ours_cost_nothing(
     assert [index for batch in loader for index in indices(batch)] == list(range(100))
     assert loader.tuning.settled
     assert loader.tuning.keep
-    assert "3 workers failed" in loader.explain()
+    # One may die before the others are started.
+    assert re.search("3 workers (failed|could not be started)", loader.explain())
 
 
 def test_a_dataset_that_only_its_own_process_can_read_keeps_to_it(script: Any) -> None:
