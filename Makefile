@@ -118,17 +118,17 @@ $(VENV)/.requirements: pyproject.toml constraints.txt | $(BIN)/python
 	@$(call TWICE,$(PIP) install -qq -r $@.txt)
 	@touch $@
 
-# Pictures are decoded natively where libjpeg-turbo's header is; root on Debian gets it. Tried once per .venv.
+# Images are decoded natively where libjpeg-turbo's header is; root on Debian gets it. Tried once per .venv.
 HAS_JPEG = printf '%s\n' '\#include <cstdio>' '\#include <jpeglib.h>' | $(CXX) -x c++ -fsyntax-only - 2> /dev/null
 GET_JPEG = DEBIAN_FRONTEND=noninteractive apt-get install -y -qq libjpeg-dev > /dev/null 2>&1
 $(VENV)/.jpeg: | $(BIN)/python
 	@if command -v $(CXX) > /dev/null && ! { $(HAS_JPEG); }; then \
 	  if test "$$(id -u)" = 0 && command -v apt-get > /dev/null; then \
-	    echo "installing libjpeg-turbo, which decodes pictures natively"; \
+	    echo "installing libjpeg-turbo, which decodes images natively"; \
 	    $(GET_JPEG) || { apt-get update -qq > /dev/null 2>&1 && $(GET_JPEG); } || true; \
 	  fi; \
 	  { $(HAS_JPEG); } || \
-	    echo "no libjpeg-turbo (Debian: libjpeg62-turbo-dev): Pillow will decode pictures, more slowly"; \
+	    echo "no libjpeg-turbo (Debian: libjpeg62-turbo-dev): Pillow will decode images, more slowly"; \
 	fi
 	@touch $@
 

@@ -33,8 +33,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 import unstarve
+from unstarve.benchmark.images import save_image
 from unstarve.benchmark.installed import torchvision
-from unstarve.benchmark.pictures import save_picture
 from unstarve.record.reader import read_run
 
 SIZE = 224
@@ -175,12 +175,12 @@ class Training:
         self._std = 255 * torch.tensor(STD, device=setting.device).view(3, 1, 1)
 
     def step(self, batch: Any) -> None:
-        pictures, targets = (part.to(self._device, non_blocking=True) for part in batch)
-        if pictures.dtype == torch.uint8:
-            pictures = (pictures - self._mean) / self._std
-        pictures = pictures.to(memory_format=torch.channels_last)
+        images, targets = (part.to(self._device, non_blocking=True) for part in batch)
+        if images.dtype == torch.uint8:
+            images = (images - self._mean) / self._std
+        images = images.to(memory_format=torch.channels_last)
         with torch.autocast(self._device.type, torch.bfloat16):
-            loss = self._loss(self._model(pictures), targets)
+            loss = self._loss(self._model(images), targets)
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self._optimizer.step()
@@ -237,14 +237,14 @@ def stalls_ns(path: Path, begin_ns: int, end_ns: int) -> Iterator[int]:
                 yield stall.stall_ns
 
 
-def make_pictures(folder: Path, count: int) -> None:
+def make_images(folder: Path, count: int) -> None:
     """Draw them on all cores, before CUDA is woken: processes are forked."""
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(partial(_save, folder), range(count), chunksize=8))
 
 
 def _save(folder: Path, number: int) -> None:
-    save_picture(folder, number, np.random.default_rng(number))
+    save_image(folder, number, np.random.default_rng(number))
 
 
 def workers_that_fit(workers: int, batch_size: int) -> int:
@@ -298,11 +298,11 @@ def main() -> None:
     arguments = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        root, on_gpu = Path(folder) / "pictures", arguments.device == "cuda"
+        root, on_gpu = Path(folder) / "images", arguments.device == "cuda"
         if on_gpu and not _has_driver():
             print("bench/device_images.py: no CUDA device here, nothing to measure")
             return
-        make_pictures(root, (512 if arguments.quick else 2048) if on_gpu else 32)
+        make_images(root, (512 if arguments.quick else 2048) if on_gpu else 32)
         batch_size = 256 if on_gpu else 8
         workers = workers_that_fit(arguments.workers, batch_size)
         seconds = (3.0 if arguments.quick else 4.0) if on_gpu else 0.5

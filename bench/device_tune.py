@@ -34,7 +34,7 @@ _FEATURES = 3 * 64 * 64
 
 @dataclass(frozen=True)
 class Sample:
-    """A picture's worth of numbers that takes so long to load."""
+    """An image's worth of numbers that takes so long to load."""
 
     cpu_ms: float = 0.0
     sleep_ms: float = 0.0

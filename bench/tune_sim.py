@@ -222,7 +222,7 @@ def scenes() -> list[Scene]:
         Scene("mixed", _TWO, _ms(blocked=33, cpu=1.8, send=0.2, take=0.2, step_delay=2)),
         Scene("tail", _TWO, _tail()),
         Scene("tiny", LoaderSettings(4, 2), tiny),
-        Scene("hand-over", _TWO, _ms(cpu=0.3, collate=0.6, send=7.5, take=0.4, take_delay=0.8, step_delay=2)),
+        Scene("hand-off", _TWO, _ms(cpu=0.3, collate=0.6, send=7.5, take=0.4, take_delay=0.8, step_delay=2)),
         Scene("fine", LoaderSettings(1, 2), _ms(cpu=0.9, send=0.2, take=0.2, step_delay=10)),
         Scene("slow receiving", _TWO, _ms(cpu=5, collate=4, send=0.3, take=2.5, step_delay=2)),
         Scene("limited remote", _TWO, far, remote_limit=6),

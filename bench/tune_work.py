@@ -94,6 +94,6 @@ def works() -> list[Work]:
         Work("mixed", Slow(cpu_ms=0.1, sleep_ms=2), two),
         Work("tail", Tail(0.5, 60, every=100), two),
         Work("tiny", Slow(), LoaderSettings(4, 2), step_ms=0.2),
-        Work("hand-over", Large(64 * 1024), two, batch=32),
+        Work("hand-off", Large(64 * 1024), two, batch=32),
         Work("fine", Slow(cpu_ms=0.05), LoaderSettings(1, 2), step_ms=10),
     ]

@@ -81,7 +81,7 @@ def compare(work: Work, make: Make) -> dict[str, list[Turn]]:
 def wrapped() -> list[Work]:
     """What is compared; batches that cost nothing show what is added to each."""
     bare = Work("bare, no workers", int, LoaderSettings(0), batch=1, step_ms=0)
-    names = ("cpu", "cpu, crowded", "tiny", "hand-over", "fine")
+    names = ("cpu", "cpu, crowded", "tiny", "hand-off", "fine")
     return [*(work for work in works() if work.name in names), replace(bare, name="bare", own=_TWO), bare]
 
 

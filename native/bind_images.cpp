@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "bind.h"
-#include "pictures.h"
+#include "images.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -19,11 +19,11 @@ namespace {
 
 using Memory = std::pair<std::uintptr_t, std::uint64_t>;  // address, bytes
 
-// One row per picture: whole, top, left, height, width, flip; height and width that the box is resized to, top and left of
+// One row per image: whole, top, left, height, width, flip; height and width that the box is resized to, top and left of
 // the batch's part of that: four zeros where the batch takes all of it.
 using Cuts = nb::ndarray<const std::int64_t, nb::shape<-1, 10>, nb::device::cpu, nb::c_contig>;
 
-// Where and as what pictures are written: memory, height, width, bytes of an item, channels_last, table, and how that
+// Where and as what images are written: memory, height, width, bytes of an item, channels_last, table, and how that
 // was computed: the means and stds of three channels as floats, or nothing.
 using Out = std::tuple<Memory, std::size_t, std::size_t, std::size_t, bool, nb::bytes, nb::bytes>;
 
@@ -32,13 +32,13 @@ void check_resized(std::int64_t all, std::int64_t first, std::size_t part) {
     constexpr std::int64_t limit = std::int64_t{1} << 48;  // whose products with a double's fractions are still exact
     const auto count = static_cast<std::int64_t>(part);
     if (all > limit || first < 0 || count > all || first > all - count) {
-        throw nb::value_error("the batch's part must be within what a picture is resized to");
+        throw nb::value_error("the batch's part must be within what an image is resized to");
     }
 }
 
 std::vector<unstarve::Cut> cuts_of(const Cuts &cuts, const unstarve::Batch &batch, std::size_t count) {
     if (cuts.shape(0) != count) {
-        throw nb::value_error("there must be one cut for each picture");
+        throw nb::value_error("there must be one cut for each image");
     }
     std::vector<unstarve::Cut> listed;
     listed.reserve(count);
@@ -58,7 +58,7 @@ unstarve::Batch batch_of(const Out &out, std::size_t count) {
     const auto &[memory, height, width, item_bytes, channels_last, table, scaled] = out;
     constexpr std::size_t limit = std::size_t{1} << 20;  // a side no batch has: products cannot overflow
     if (height == 0 || width == 0 || height > limit || width > limit) {
-        throw nb::value_error("the batch's pictures have no pixels or too many");
+        throw nb::value_error("the batch's images have no pixels or too many");
     }
     if (item_bytes != 1 && item_bytes != 2 && item_bytes != 4) {
         throw nb::value_error("an item of the batch has 1, 2 or 4 bytes");
@@ -70,7 +70,7 @@ unstarve::Batch batch_of(const Out &out, std::size_t count) {
         throw nb::value_error("only floats are computed, by three means and three stds");
     }
     if (count > memory.second / (3 * height * width * item_bytes)) {
-        throw nb::value_error("the batch is too small for the pictures");
+        throw nb::value_error("the batch is too small for the images");
     }
     const auto *const entries = table.size() == 0 ? nullptr : static_cast<const std::byte *>(table.data());
     const auto *const scaling = static_cast<const unstarve::Scaling *>(scaled.size() == 0 ? nullptr : scaled.data());
@@ -79,7 +79,7 @@ unstarve::Batch batch_of(const Out &out, std::size_t count) {
              computed ? scaling : nullptr}};
 }
 
-// Which pictures failed and why, and which are not for us.
+// Which images failed and why, and which are not for us.
 nb::tuple outcome_of(const std::vector<unstarve::Result> &results) {
     nb::list failures;
     nb::list others;
@@ -99,7 +99,7 @@ nb::tuple cut_pixels(const std::vector<std::tuple<Memory, std::size_t, std::size
     pixels.reserve(wholes.size());
     for (const auto &[memory, height, width] : wholes) {
         if (height == 0 || width == 0 || width > memory.second / 3 / height) {
-            throw nb::value_error("a picture is empty or larger than its memory");
+            throw nb::value_error("an image is empty or larger than its memory");
         }
         pixels.push_back({reinterpret_cast<const std::uint8_t *>(memory.first), height, width});
     }
@@ -118,11 +118,11 @@ nb::tuple cut_pixels(const std::vector<std::tuple<Memory, std::size_t, std::size
 // Holds the bytes of Python objects in place for as long as it lives.
 class Held {
   public:
-    Held(const nb::list &pictures, bool upright) {
-        views_.reserve(pictures.size());
-        for (const nb::handle picture : pictures) {
+    Held(const nb::list &images, bool upright) {
+        views_.reserve(images.size());
+        for (const nb::handle image : images) {
             Py_buffer view;
-            if (PyObject_GetBuffer(picture.ptr(), &view, PyBUF_SIMPLE) != 0) {
+            if (PyObject_GetBuffer(image.ptr(), &view, PyBUF_SIMPLE) != 0) {
                 release();
                 throw nb::python_error();
             }
@@ -149,8 +149,8 @@ class Held {
     std::vector<unstarve::Encoded> encoded_;
 };
 
-nb::tuple decode_cuts(const nb::list &pictures, const Cuts &cuts, const Out &out, unsigned threads, bool upright) {
-    const Held held(pictures, upright);
+nb::tuple decode_cuts(const nb::list &images, const Cuts &cuts, const Out &out, unsigned threads, bool upright) {
+    const Held held(images, upright);
     const unstarve::Batch batch = batch_of(out, held.encoded().size());
     const std::vector<unstarve::Cut> listed = cuts_of(cuts, batch, held.encoded().size());
     std::vector<unstarve::Result> results;
@@ -162,11 +162,11 @@ nb::tuple decode_cuts(const nb::list &pictures, const Cuts &cuts, const Out &out
 }
 
 // Height and width, or what is wrong, or None where it is not for us.
-nb::list measure(const nb::list &pictures, bool upright) {
-    const Held held(pictures, upright);
+nb::list measure(const nb::list &images, bool upright) {
+    const Held held(images, upright);
     nb::list sizes;
-    for (const unstarve::Encoded &picture : held.encoded()) {
-        const unstarve::Measured measured = unstarve::measure(picture);
+    for (const unstarve::Encoded &image : held.encoded()) {
+        const unstarve::Measured measured = unstarve::measure(image);
         switch (measured.result.outcome) {
             case unstarve::Outcome::decoded: sizes.append(nb::make_tuple(measured.height, measured.width)); break;
             case unstarve::Outcome::failed: sizes.append(measured.result.trouble); break;
@@ -177,11 +177,11 @@ nb::list measure(const nb::list &pictures, bool upright) {
 }
 
 // What is wrong, or None.
-nb::object decode_whole(const nb::list &pictures, std::size_t height, std::size_t width, const Memory &out,
+nb::object decode_whole(const nb::list &images, std::size_t height, std::size_t width, const Memory &out,
                         bool upright) {
-    const Held held(pictures, upright);
+    const Held held(images, upright);
     if (held.encoded().size() != 1 || height == 0 || width > out.second / 3 / height) {
-        throw nb::value_error("one picture and the memory for it are needed");
+        throw nb::value_error("one image and the memory for it are needed");
     }
     unstarve::Result result;
     {
@@ -197,13 +197,13 @@ nb::object decode_whole(const nb::list &pictures, std::size_t height, std::size_
 
 void bind_images(nb::module_ &module) {
     module.def("cut_pixels", &cut_pixels, "wholes"_a, "cuts"_a.noconvert(), "out"_a, "threads"_a,
-               "Cut, resize, flip and finish pictures of 3 bytes per pixel; failures and, always empty, others.");
+               "Cut, resize, flip and finish images of 3 bytes per pixel; failures and, always empty, others.");
 #ifdef UNSTARVE_JPEG
-    module.def("decode_cuts", &decode_cuts, "pictures"_a, "cuts"_a.noconvert(), "out"_a, "threads"_a, "upright"_a,
+    module.def("decode_cuts", &decode_cuts, "images"_a, "cuts"_a.noconvert(), "out"_a, "threads"_a, "upright"_a,
                "Decode, cut, resize, flip and finish JPEGs; failures, and the places of those it does not decode.");
-    module.def("measure_pictures", &measure, "pictures"_a, "upright"_a,
+    module.def("measure_images", &measure, "images"_a, "upright"_a,
                "Height and width of each JPEG, what is wrong with it, or None where it is not decoded here.");
-    module.def("decode_whole", &decode_whole, "pictures"_a, "height"_a, "width"_a, "out"_a, "upright"_a,
+    module.def("decode_whole", &decode_whole, "images"_a, "height"_a, "width"_a, "out"_a, "upright"_a,
                "Decode one JPEG to 3 bytes per pixel; what is wrong with it, or None.");
 #endif
 }

@@ -15,7 +15,7 @@ constexpr std::size_t max_kept_bytes = std::size_t{8} << 20;
 Result result_of(const std::function<Outcome(std::size_t, Scratch &)> &work, std::size_t at, Scratch &scratch) {
     try {
         return {work(at, scratch), {}};
-    } catch (const PictureError &error) {
+    } catch (const ImageError &error) {
         return {Outcome::failed, error.what()};
     } catch (const std::bad_alloc &) {
         return {Outcome::failed, no_memory};
@@ -27,16 +27,16 @@ bool within(std::int64_t first, std::int64_t count, std::size_t all) {
     return first >= 0 && count >= 1 && first < end && count <= end - first;
 }
 
-// The window that a cut's box means. Throws PictureError where it is not within the picture.
-Window window_of(const Cut &cut, Extent picture) {
+// The window that a cut's box means. Throws ImageError where it is not within the image.
+Window window_of(const Cut &cut, Extent image) {
     if (cut.whole) {
-        return {0, 0, picture.height, picture.width};
+        return {0, 0, image.height, image.width};
     }
-    if (!within(cut.top, cut.height, picture.height) || !within(cut.left, cut.width, picture.width)) {
-        throw PictureError("the box of " + std::to_string(cut.height) + "×" + std::to_string(cut.width) +
+    if (!within(cut.top, cut.height, image.height) || !within(cut.left, cut.width, image.width)) {
+        throw ImageError("the box of " + std::to_string(cut.height) + "×" + std::to_string(cut.width) +
                            " pixels at row " + std::to_string(cut.top) + ", column " + std::to_string(cut.left) +
-                           " is not within the picture of " + std::to_string(picture.height) + "×" +
-                           std::to_string(picture.width));
+                           " is not within the image of " + std::to_string(image.height) + "×" +
+                           std::to_string(image.width));
     }
     return {static_cast<std::size_t>(cut.top), static_cast<std::size_t>(cut.left),
             static_cast<std::size_t>(cut.height), static_cast<std::size_t>(cut.width)};
@@ -58,18 +58,18 @@ PixelRows Scratch::rows_for(std::size_t pixels) {
     return all;
 }
 
-Window start_cut(const Cut &cut, Extent picture, const Target &target, Resizer &resizer) {
-    const Window box = window_of(cut, picture);
+Window start_cut(const Cut &cut, Extent image, const Target &target, Resizer &resizer) {
+    const Window box = window_of(cut, image);
     const Resized resized = cut.resized.size.height != 0 ? cut.resized : Resized{{target.height, target.width}};
     const Window needed = resizer.start({box.height, box.width}, resized, cut.flip, target);
     return {box.top + needed.top, box.left + needed.left, needed.height, needed.width};
 }
 
-std::vector<Result> for_each_picture(std::size_t count, unsigned threads,
+std::vector<Result> for_each_image(std::size_t count, unsigned threads,
                                      const std::function<Outcome(std::size_t, Scratch &)> &work) {
     std::vector<Result> results(count);
     Pieces pieces(count);
-    const auto take_pictures = [&] {
+    const auto take_images = [&] {
         thread_local Scratch scratch;
         for (std::size_t at; pieces.take(at);) {
             results[at] = result_of(work, at, scratch);
@@ -79,7 +79,7 @@ std::vector<Result> for_each_picture(std::size_t count, unsigned threads,
         }
     };
     run_on_pool(static_cast<unsigned>(std::clamp<std::size_t>(count, 1, std::max(threads, 1u))), pieces,
-                take_pictures);
+                take_images);
     return results;
 }
 

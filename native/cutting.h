@@ -8,31 +8,31 @@
 #include <vector>
 
 #include "jpeg_baseline.h"
-#include "picture.h"
-#include "pictures.h"
+#include "image.h"
+#include "images.h"
 #include "resize.h"
 
 namespace unstarve {
 
 using PixelRows = std::array<std::uint8_t *, rows_at_once>;
 
-// Memory that a thread uses again from picture to picture.
+// Memory that a thread uses again from image to image.
 struct Scratch {
     Resizer resizer;
     BaselineJpeg baseline;
     std::vector<std::uint8_t> rows;
     std::vector<std::uint8_t> block;
 
-    // Rows of 4 bytes per pixel as the resizer, once started, takes them; what they hold is of older pictures.
+    // Rows of 4 bytes per pixel as the resizer, once started, takes them; what they hold is of older images.
     PixelRows rows_for(std::size_t pixels);
     std::size_t kept_bytes() const;
 };
 
-// Makes the resizer ready for a cut; returns the window of the upright picture whose rows it takes.
-Window start_cut(const Cut &cut, Extent picture, const Target &target, Resizer &resizer);
+// Makes the resizer ready for a cut; returns the window of the upright image whose rows it takes.
+Window start_cut(const Cut &cut, Extent image, const Target &target, Resizer &resizer);
 
-// Calls `work` once for each picture, on up to `threads` threads; what it throws becomes the picture's result.
-std::vector<Result> for_each_picture(std::size_t count, unsigned threads,
+// Calls `work` once for each image, on up to `threads` threads; what it throws becomes the image's result.
+std::vector<Result> for_each_image(std::size_t count, unsigned threads,
                                      const std::function<Outcome(std::size_t, Scratch &)> &work);
 
 }  // namespace unstarve

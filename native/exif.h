@@ -1,4 +1,4 @@
-// Which way up a picture is, from the metadata of its file.
+// Which way up an image is, from the metadata of its file.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ class Metadata {
     std::string_view xmp_;
 };
 
-// How the upright picture lies in the stored one: pixel (y, x) is at first + y * row_step + x * pixel_step,
-// counted in pixels of the stored picture. Orientations are EXIF's; 5–8 turn rows into columns.
+// How the upright image lies in the stored one: pixel (y, x) is at first + y * row_step + x * pixel_step,
+// counted in pixels of the stored image. Orientations are EXIF's; 5–8 turn rows into columns.
 struct Walk {
     std::ptrdiff_t first;
     std::ptrdiff_t row_step;

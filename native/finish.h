@@ -12,7 +12,7 @@ struct Scaling {
     float std[3];
 };
 
-// Where one picture goes: [3, height, width] or, with channels_last, [height, width, 3]. Not owned.
+// Where one image goes: [3, height, width] or, with channels_last, [height, width, 3]. Not owned.
 struct Target {
     std::byte *data;
     std::size_t height;

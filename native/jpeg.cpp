@@ -36,7 +36,7 @@ JpegErrors &errors_of(j_common_ptr info) { return *reinterpret_cast<JpegErrors *
     std::longjmp(errors.jump, 1);
 }
 
-// Warnings: what can be seen of a damaged picture is used, as Pillow does.
+// Warnings: what can be seen of a damaged image is used, as Pillow does.
 void go_on(j_common_ptr, int) {}
 void say_nothing(j_common_ptr) {}
 
@@ -66,7 +66,7 @@ bool looks_like_jpeg(const std::uint8_t *data, std::size_t size) {
 template <typename Call>
 void Jpeg::guarded(Call call) {
     if (setjmp(errors_.jump) != 0) {
-        throw PictureError(errors_.message);
+        throw ImageError(errors_.message);
     }
     call();
 }
@@ -102,14 +102,14 @@ void Jpeg::read_header(bool upright) {
     orientation_ = metadata.orientation();
 }
 
-// Before anything is allocated for the picture's size.
+// Before anything is allocated for the image's size.
 void Jpeg::check_size() const {
     const std::uint64_t pixels = info_.image_width * std::uint64_t{info_.image_height};
     if (pixels > max_pixels) {
-        throw PictureError("more than the " + std::to_string(max_pixels) + " pixels that are decoded");
+        throw ImageError("more than the " + std::to_string(max_pixels) + " pixels that are decoded");
     }
     if (pixels / max_pixels_per_byte > size_) {
-        throw PictureError(truncated);
+        throw ImageError(truncated);
     }
 }
 
@@ -122,12 +122,12 @@ bool Jpeg::supported() const {
 // Whether or not the window is before the damage.
 void Jpeg::check_complete() const {
     if (!has_jpeg_end(source_.next_input_byte, data_ + size_)) {
-        throw PictureError(truncated);
+        throw ImageError(truncated);
     }
     const std::uint64_t scans = count_jpeg_scans(data_, size_);
     const std::uint64_t most = max_jpeg_scans(info_.image_width * std::uint64_t{info_.image_height});
     if (scans > most) {
-        throw PictureError("it has " + std::to_string(scans) + " scans; the limit at its size is " +
+        throw ImageError("it has " + std::to_string(scans) + " scans; the limit at its size is " +
                            std::to_string(most));
     }
 }

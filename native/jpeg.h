@@ -8,7 +8,7 @@
 
 #include <jpeglib.h>
 
-#include "picture.h"
+#include "image.h"
 
 namespace unstarve {
 
@@ -21,7 +21,7 @@ struct JpegErrors {
 
 bool looks_like_jpeg(const std::uint8_t *data, std::size_t size);
 
-// Reads the header when made, and where it is not to be `upright` takes its orientation for 1; everything throws PictureError for a file that is damaged. libjpeg's own way out of
+// Reads the header when made, and where it is not to be `upright` takes its orientation for 1; everything throws ImageError for a file that is damaged. libjpeg's own way out of
 // an error, a jump, ends where it was called from. The bytes of the file must outlive it.
 class Jpeg {
   public:
@@ -35,8 +35,8 @@ class Jpeg {
     Extent stored() const { return {info_.image_height, info_.image_width}; }
     int orientation() const { return orientation_; }
 
-    // Begins decoding a window of the stored picture, and throws where the file cannot hold the whole of it.
-    // Pixels equal those of a decode of everything. A picture is decoded once. `pixel_bytes` is 3, or 4, the last of
+    // Begins decoding a window of the stored image, and throws where the file cannot hold the whole of it.
+    // Pixels equal those of a decode of everything. An image is decoded once. `pixel_bytes` is 3, or 4, the last of
     // which says nothing.
     void start(const Window &window, std::size_t pixel_bytes);
 

@@ -10,16 +10,16 @@
 #include "jpeg_header.h"
 #include "jpeg_huffman.h"
 #include "jpeg_segments.h"
-#include "picture.h"
+#include "image.h"
 
 namespace unstarve {
 
 // The samples of one component that a window needs, in memory for a few rows. Rows and columns count from the
-// picture's first.
+// image's first.
 struct Plane {
     std::size_t blocks_across = 1;  // of one unit: how many blocks of this component are coded together
     std::size_t blocks_down = 1;
-    std::size_t width = 0;          // of the whole picture, in samples
+    std::size_t width = 0;          // of the whole image, in samples
     std::size_t height = 0;
     std::size_t first_column = 0;   // blocks that are needed: from the first to before the end
     std::size_t end_column = 0;
@@ -37,8 +37,8 @@ struct Plane {
     void repeat_edges(std::size_t unit_row);
 };
 
-// Its pixels are those of libjpeg-turbo. Where it meets anything damaged or unusual it throws Unusual: the picture is then
-// for libjpeg-turbo, from the start. Used again from picture to picture, it keeps memory and tables.
+// Its pixels are those of libjpeg-turbo. Where it meets anything damaged or unusual it throws Unusual: the image is then
+// for libjpeg-turbo, from the start. Used again from image to image, it keeps memory and tables.
 class BaselineJpeg {
   public:
     // Reads the header; where it is not to be `upright`, its orientation is 1. The bytes of the file must stay until its
@@ -48,7 +48,7 @@ class BaselineJpeg {
     Extent stored() const { return header_.extent; }
     int orientation() const { return header_.orientation; }
 
-    // Begins with a window of the stored picture.
+    // Begins with a window of the stored image.
     void start(const Window &window);
 
     // As in `Jpeg`; pixels have 4 bytes, the last of which says nothing.

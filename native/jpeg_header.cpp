@@ -144,7 +144,7 @@ class Reading {
             }
         }
         expect(segment.size() == 0);
-        // Of very narrow pictures libjpeg-turbo does not blend the colours.
+        // Of very narrow images libjpeg-turbo does not blend the colours.
         expect(header_.across == 1 || header_.extent.width > 4);
     }
 

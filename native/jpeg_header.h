@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "jpeg_huffman.h"
-#include "picture.h"
+#include "image.h"
 
 namespace unstarve {
 

@@ -19,7 +19,7 @@ void Plane::make_ring() {
     samples.resize(std::max(samples.size(), ring_rows * stride));
 }
 
-// Colours are blended with those beyond the picture's left and right edge as if the last went on there.
+// Colours are blended with those beyond the image's left and right edge as if the last went on there.
 void Plane::repeat_edges(std::size_t unit_row) {
     for (std::size_t y = unit_row * blocks_down * 8; y < (unit_row + 1) * blocks_down * 8; ++y) {
         std::uint8_t *const first = row(y);

@@ -6,7 +6,7 @@
 namespace unstarve {
 namespace {
 
-// A pass over so many pixels takes about a second where next to nothing is coded of them. Even the largest picture
+// A pass over so many pixels takes about a second where next to nothing is coded of them. Even the largest image
 // that is decoded may have 24 scans.
 constexpr std::uint64_t max_scanned_pixels = std::uint64_t{1} << 32;
 constexpr std::uint64_t max_scans = 500;

@@ -9,12 +9,12 @@ const LineResizer lines = best_line_resizer();
 
 }  // namespace
 
-Window Resizer::start(Extent picture, const Resized &resized, bool flip, const Target &target) {
+Window Resizer::start(Extent image, const Resized &resized, bool flip, const Target &target) {
     target_ = target;
     flip_ = flip;
     rows_in_ = rows_out_ = 0;
-    weigh({picture.width, resized.size.width, resized.left, target.width}, across_);
-    weigh({picture.height, resized.size.height, resized.top, target.height}, down_);
+    weigh({image.width, resized.size.width, resized.left, target.width}, across_);
+    weigh({image.height, resized.size.height, resized.top, target.height}, down_);
     // The same number of weights everywhere: a loop that is always equally long is a fast one.
     pairs_ = (*std::max_element(across_.count.begin(), across_.count.end()) + 1) / 2;
     across_values_.assign(target.width * pairs_ * 8, 0);

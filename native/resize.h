@@ -1,4 +1,4 @@
-// A picture, row by row → the batch: resized as Pillow does it, flipped, finished, in memory for a few rows.
+// An image, row by row → the batch: resized as Pillow does it, flipped, finished, in memory for a few rows.
 #pragma once
 
 #include <cstddef>
@@ -6,19 +6,19 @@
 #include <vector>
 
 #include "finish.h"
-#include "picture.h"
+#include "image.h"
 #include "resize_lines.h"
 #include "weights.h"
 
 namespace unstarve {
 
-// Takes the rows of one picture from top to bottom and writes each row of the target as soon as all it is made
+// Takes the rows of one image from top to bottom and writes each row of the target as soon as all it is made
 // of are there. First every row is resized along x and rounded to bytes, then columns along y, as Pillow does.
 class Resizer {
   public:
-    // Makes ready for a picture that is `resized`, of which the target is a part. Returns the window of the picture that
+    // Makes ready for an image that is `resized`, of which the target is a part. Returns the window of the image that
     // this part is made of: only its rows are to be added. May throw std::bad_alloc.
-    Window start(Extent picture, const Resized &resized, bool flip, const Target &target);
+    Window start(Extent image, const Resized &resized, bool flip, const Target &target);
 
     // Pixels behind the end of a row that may be read, though nothing is made of them.
     std::size_t slack_pixels() const { return pairs_ * 2; }

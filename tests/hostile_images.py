@@ -8,7 +8,7 @@ import zlib
 
 from PIL import Image
 
-from sample_pictures import picture, with_size
+from sample_images import image, with_size
 
 _EXIF = b"Exif\x00\x00"
 _XMP = b"http://ns.adobe.com/xap/1.0/\x00"
@@ -75,7 +75,7 @@ def tiff(*entries: tuple[int, int, int, int]) -> bytes:
 
 def bad_images() -> dict[str, bytes]:
     """Return images that must not be decoded, by what is wrong with them."""
-    jpeg = picture(67, 101)
+    jpeg = image(67, 101)
     bomb = zlib.compress(bytes(80_000_000))
     giant = b"\xff" * 4
     sides = [(256, 4, 1, 40), (257, 4, 1, 40)]
@@ -89,18 +89,18 @@ def bad_images() -> dict[str, bytes]:
         "jpeg of 4 billion pixels": with_size(jpeg, 65500, 65500),
         "jpeg of more pixels than its bytes can hold": with_size(jpeg, 13000, 13000),
         "jpeg of 600 scans": many_scans(16, 16, 600),
-        "progressive jpeg cut short": picture(67, 101, progressive=True)[:-300],
-        "half a png": picture(67, 101, "png")[:900],
+        "progressive jpeg cut short": image(67, 101, progressive=True)[:-300],
+        "half a png": image(67, 101, "png")[:900],
         "png of 4 billion pixels": png(65535, 65535),
         "png of a side too long": png(1, 2**20 + 1),
         "png without pixels": png(40, 40),
         "png whose text is a bomb": png(40, 40, (b"zTXt", b"text\x00\x00" + bomb)),
         "png whose header is cut short": b"\x89PNG\r\n\x1a\n" + _chunk((b"IHDR", b"\x00\x00")),
         "gif of 4 billion pixels": b"GIF89a" + giant + bytes(3) + b"," + bytes(4) + giant + b"\x00\x02\x00;",
-        "half a gif": picture(67, 101, "gif")[:700],
-        "half a webp": picture(67, 101, "webp")[:300],
-        "half a bmp": picture(67, 101, "bmp")[:300],
-        "half a tiff": picture(67, 101, "tiff")[:3000],
+        "half a gif": image(67, 101, "gif")[:700],
+        "half a webp": image(67, 101, "webp")[:300],
+        "half a bmp": image(67, 101, "bmp")[:300],
+        "half a tiff": image(67, 101, "tiff")[:3000],
         "tiff whose tag has 4 billion numbers": tiff(*sides, (273, 4, 2**32 - 1, 8)),
         "tiff whose strips lie nowhere": tiff(*sides, (258, 3, 1, 8), (262, 3, 1, 1), (273, 4, 1, 2**31)),
         "tiff that leads to itself": tiff(*sides, (34665, 4, 1, 8)),

@@ -1,4 +1,4 @@
-"""Other projects that decode pictures: each with what its own pages recommend for a random crop."""
+"""Other projects that decode images: each with what its own pages recommend for a random crop."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _THREADS = 2
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-def _dali(pictures: Any) -> Any:
+def _dali(images: Any) -> Any:
     dali = installed("nvidia.dali")
     fn, plugin = installed("nvidia.dali.fn"), installed("nvidia.dali.plugin.pytorch")
-    pipeline = dali.Pipeline(batch_size=pictures.batch_size, num_threads=_THREADS, device_id=None)
+    pipeline = dali.Pipeline(batch_size=images.batch_size, num_threads=_THREADS, device_id=None)
     with pipeline:
-        encoded, labels = fn.readers.file(file_root=str(pictures.root), random_shuffle=True, name="files")
+        encoded, labels = fn.readers.file(file_root=str(images.root), random_shuffle=True, name="files")
         decoded = fn.decoders.image_random_crop(encoded, device="cpu", output_type=dali.types.RGB)
         resized = fn.resize(decoded, resize_x=_SIZE, resize_y=_SIZE)
         finished = fn.crop_mirror_normalize(
@@ -34,16 +34,16 @@ def _dali(pictures: Any) -> Any:
         )  # fmt: skip
         pipeline.set_outputs(finished, labels)
     return plugin.DALIGenericIterator(
-        [pipeline], ["picture", "label"], reader_name="files", auto_reset=True,
+        [pipeline], ["image", "label"], reader_name="files", auto_reset=True,
         last_batch_policy=plugin.LastBatchPolicy.PARTIAL,
     )  # fmt: skip
 
 
-def _in_threads(decode: Any, pictures: Any) -> Any:
+def _in_threads(decode: Any, images: Any) -> Any:
     """Let SPDL's threads call a decoder that releases the GIL."""
-    paths = sorted(Path(pictures.root).rglob("*.jpg"))
+    paths = sorted(Path(images.root).rglob("*.jpg"))
     load = partial(_cut, decode, installed("cv2"), paths)
-    return Pipelined(load, len(paths), pictures.batch_size, os.cpu_count() or 1)
+    return Pipelined(load, len(paths), images.batch_size, os.cpu_count() or 1)
 
 
 def _cut(decode: Any, cv2: Any, paths: list[Path], index: int) -> torch.Tensor:
@@ -62,17 +62,17 @@ def _cut(decode: Any, cv2: Any, paths: list[Path], index: int) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(values.transpose(2, 0, 1)))
 
 
-def _simplejpeg(pictures: Any) -> Any:
-    return _in_threads(installed("simplejpeg").decode_jpeg, pictures)
+def _simplejpeg(images: Any) -> Any:
+    return _in_threads(installed("simplejpeg").decode_jpeg, images)
 
 
-def _opencv(pictures: Any) -> Any:
+def _opencv(images: Any) -> Any:
     cv2 = installed("cv2")
 
     def decode(data: bytes) -> Any:
         return cv2.cvtColor(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
 
-    return _in_threads(decode, pictures)
+    return _in_threads(decode, images)
 
 
 IMAGE_PEERS = (

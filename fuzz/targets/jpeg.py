@@ -15,7 +15,7 @@ from PIL import Image
 
 import unstarve
 from fuzz.changes import bytes_changed
-from sample_pictures import picture, with_size
+from sample_images import image, with_size
 from unstarve.errors import UnstarveError
 from unstarve.fixes.datasets.images import codec, pillow
 
@@ -27,15 +27,15 @@ _WHOLE_PIXELS = 1 << 21
 @functools.cache
 def seeds() -> list[bytes]:
     return [
-        picture(33, 40),
-        picture(17, 24, quality=100, subsampling=0),
-        picture(40, 33, subsampling=1, orientation=6),
-        picture(40, 56, progressive=True),
-        picture(24, 24, progressive=True, subsampling=0),
-        picture(20, 20, mode="L"),
-        picture(16, 16, mode="CMYK"),
-        picture(24, 40, restart_marker_rows=1),
-        picture(8, 8, "png"),
+        image(33, 40),
+        image(17, 24, quality=100, subsampling=0),
+        image(40, 33, subsampling=1, orientation=6),
+        image(40, 56, progressive=True),
+        image(24, 24, progressive=True, subsampling=0),
+        image(20, 20, mode="L"),
+        image(16, 16, mode="CMYK"),
+        image(24, 40, restart_marker_rows=1),
+        image(8, 8, "png"),
     ]
 
 
@@ -43,7 +43,7 @@ def hostile() -> dict[str, bytes]:
     """Small files that claim to be large, and scans over scans."""
     plain, progressive = seeds()[0], _blank(5000, progressive=True)
     narrow = {
-        f"{height} × {width}": with_size(picture(height if height < 99 else 1, 64), height, width)
+        f"{height} × {width}": with_size(image(height if height < 99 else 1, 64), height, width)
         for height, width in ((16, 65500), (1, 65500), (65500, 1), (65500, 16))
     }
     padded = {f"{name}, padded": _padded(file, 70_000) for name, file in narrow.items()}
@@ -51,9 +51,9 @@ def hostile() -> dict[str, bytes]:
         narrow
         | padded
         | {
-            "16 × 65500, whole": picture(16, 65500, quality=20),
-            "65500 × 16, whole": picture(65500, 16, quality=20),
-            "16 × 65500, progressive": picture(16, 65500, quality=20, progressive=True),
+            "16 × 65500, whole": image(16, 65500, quality=20),
+            "65500 × 16, whole": image(65500, 16, quality=20),
+            "16 × 65500, progressive": image(16, 65500, quality=20, progressive=True),
             "65500 × 65500": with_size(plain, 65500, 65500),
             "13000 × 13000, padded": _padded(with_size(plain, 13000, 13000), 200_000),
             "490 scans": _with_scans(progressive, 490),

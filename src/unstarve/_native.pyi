@@ -54,7 +54,7 @@ def read_files(
     uring: bool,
 ) -> tuple[list[tuple[int, int, int, int]], int, bool, bool]: ...
 
-# Pictures. Memory is (address, bytes); `cuts` has a row for each: whole, top, left, height, width, flip, and
+# Images. Memory is (address, bytes); `cuts` has a row for each: whole, top, left, height, width, flip, and
 # the height and width it is resized to with the top and left of the batch's part, or zeros;
 # `out` is memory, height, width, bytes of an item, channels_last, table of what becomes of each byte.
 # Twin: `fixes.datasets.images.pillow`.
@@ -67,10 +67,10 @@ def cut_pixels(
 
 # Only where libjpeg-turbo was there when this was built.
 def decode_cuts(
-    pictures: list[Any], cuts: NDArray[np.int64], out: _Out, threads: int, upright: bool
+    images: list[Any], cuts: NDArray[np.int64], out: _Out, threads: int, upright: bool
 ) -> tuple[list[tuple[int, str]], list[int]]: ...
-def measure_pictures(pictures: list[Any], upright: bool) -> list[tuple[int, int] | str | None]: ...
-def decode_whole(pictures: list[Any], height: int, width: int, out: _Memory, upright: bool) -> str | None: ...
+def measure_images(images: list[Any], upright: bool) -> list[tuple[int, int] | str | None]: ...
+def decode_whole(images: list[Any], height: int, width: int, out: _Memory, upright: bool) -> str | None: ...
 
 # Twins: `record.ledger.PythonLedger`, `collect.counters.PythonCounters`, `collect.waits.PythonWait` and
 # `PythonWork`, `collect.receiving.PythonReceiving`.

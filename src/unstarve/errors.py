@@ -18,7 +18,7 @@
     ├── CacheError              a dataset cannot be cached
     │   └── CacheTooLargeError  it takes more than may be used
     ├── DataFileError           a file of a dataset is truncated, damaged or not what it was
-    │   └── ImageError          a picture cannot be decoded; whoever knows its file adds the name
+    │   └── ImageError          an image cannot be decoded; whoever knows its file adds the name
     ├── NotPatchableError       the source cannot be changed as asked
     ├── NotPredictableError     what a run would be like otherwise cannot be told from it
     ├── MissingExtraError       an optional package is needed
@@ -107,7 +107,7 @@ class DataFileError(UnstarveError, ValueError):
 
 
 class ImageError(DataFileError):
-    """A picture is truncated, damaged, too large or of no known kind; the message does not name the file."""
+    """An image is truncated, damaged, too large or of no known kind; the message does not name the file."""
 
 
 class NotPredictableError(UnstarveError):

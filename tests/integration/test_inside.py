@@ -114,7 +114,7 @@ def read(project: Any) -> tuple[Run, Process, dict[tuple[int, int], Production]]
 
 
 def assert_every_batch_is_matched(process: Process, made: dict[tuple[int, int], Production]) -> None:
-    """Each delivered batch has its work, done before it was delivered; with workers, its hand-over too."""
+    """Each delivered batch has its work, done before it was delivered; with workers, its hand-off too."""
     names = {loader.id: loader.name for loader in process.loaders}
     assert process.batches
     for batch in process.batches:

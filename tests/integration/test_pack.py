@@ -80,12 +80,12 @@ class Random(Pairs):
 
 class Broken(Pairs):
     def __getitem__(self, i):
-        if i == 37: raise ValueError("no such picture")
+        if i == 37: raise ValueError("no such image")
         return i
 
-class Picture: pass
-class Pictures(Pairs):
-    def __getitem__(self, i): return Picture(), 1
+class Image: pass
+class Images(Pairs):
+    def __getitem__(self, i): return Image(), 1
 
 def stream():
     for i in range(20): yield {"i": i}
@@ -132,18 +132,18 @@ def test_texts_and_streams_are_packed(pack: Pack, tmp_path: Path) -> None:
     assert [PackedDataset(tmp_path / "stream")[i] for i in range(20)] == [{"i": i} for i in range(20)]
 
 
-def test_pictures_in_folders_get_labels(pack: Pack, tmp_path: Path) -> None:
+def test_images_in_folders_get_labels(pack: Pack, tmp_path: Path) -> None:
     for name in ("dog/2.jpg", "cat/b/9.jpg", "dog/10.jpg", "cat/1.jpg"):
-        (tmp_path / "pictures" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "pictures" / name).write_bytes(name.encode())
-    assert pack("pictures", "pictures/all.packed", "--labels").code == 0
-    dataset = PackedDataset(tmp_path / "pictures" / "all.packed")
+        (tmp_path / "images" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "images" / name).write_bytes(name.encode())
+    assert pack("images", "images/all.packed", "--labels").code == 0
+    dataset = PackedDataset(tmp_path / "images" / "all.packed")
     names = ["cat/1.jpg", "cat/b/9.jpg", "dog/10.jpg", "dog/2.jpg"]
     assert list(dataset.names or ()) == names
     assert [dataset[i] for i in range(4)] == [(name.encode(), int("dog" in name)) for name in names]
     assert dataset.classes == ["cat", "dog"]
-    assert pack("pictures", "pictures/all.packed", "--force").code == 0  # and does not pack itself
-    assert len(PackedDataset(tmp_path / "pictures" / "all.packed")) == 4
+    assert pack("images", "images/all.packed", "--force").code == 0  # and does not pack itself
+    assert len(PackedDataset(tmp_path / "images" / "all.packed")) == 4
 
 
 def test_files_are_read_by_their_ending(pack: Pack, tmp_path: Path) -> None:
@@ -196,8 +196,8 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "a function that fails": (["data.py:fails", "a"], "RuntimeError: the disk is not mounted (data.py, line"),
     "a script without a name": (["dat.py", "a"], "give MODULE:ATTRIBUTE or SCRIPT.py:ATTRIBUTE"),
     "samples of no known type": (
-        ["data.py:Pictures", "a"],
-        "sample 0 cannot be packed: [0] is of type data.Picture",
+        ["data.py:Images", "a"],
+        "sample 0 cannot be packed: [0] is of type data.Image",
     ),
     "a file in no folder": (["arrays", "a", "--labels"], "is in no subfolder"),
     "labels for a dataset": (["data.py:make", "a", "--labels"], "--labels and --raw are for files"),
@@ -259,7 +259,7 @@ def test_a_bad_file_is_named_and_nothing_before_it_is_lost(pack: Pack, tmp_path:
 def test_what_a_dataset_raises_is_told_with_its_line(pack: Pack, tmp_path: Path) -> None:
     (tmp_path / "data.py").write_text(SCRIPT)
     told = one_sentence(pack("data.py:Broken", "a"))
-    assert "sample 37 failed with ValueError: no such picture (data.py, line" in told
+    assert "sample 37 failed with ValueError: no such image (data.py, line" in told
 
 
 def test_another_source_does_not_go_on_where_one_was_stopped(pack: Pack, tmp_path: Path) -> None:

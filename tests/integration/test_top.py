@@ -145,7 +145,7 @@ def test_a_defect_of_ours_leaves_the_terminal_clean_too(
     assert "ZeroDivisionError" in terminal.shown[terminal.shown.rindex(LEAVE) :]
 
 
-def test_keys_change_the_picture_at_once(watch: Callable[..., Terminal], run: MadeUpRun) -> None:
+def test_keys_change_the_image_at_once(watch: Callable[..., Terminal], run: MadeUpRun) -> None:
     terminal = watch(str(UNSTARVE), "top", "--interval", "3600")
     terminal.expect("steps so far")
     for key, then in (
@@ -190,7 +190,7 @@ def test_when_the_run_ends_it_says_so_with_the_verdict(
     assert "STARVED" in said
 
 
-def test_in_a_pipe_it_prints_one_picture_without_colours(project, run: MadeUpRun) -> None:
+def test_in_a_pipe_it_prints_one_image_without_colours(project, run: MadeUpRun) -> None:
     done = project.unstarve("top")
     assert done.returncode == 0, done.stderr
     assert "30 steps so far" in done.stdout
@@ -205,7 +205,7 @@ def test_where_nothing_runs_it_says_how_to_start(project) -> None:
     assert done.stdout == ""
 
 
-def test_as_json_it_tells_what_the_picture_shows(project, run: MadeUpRun) -> None:
+def test_as_json_it_tells_what_the_image_shows(project, run: MadeUpRun) -> None:
     said: dict[str, Any] = json.loads(project.unstarve("top", "run.unstarve", "--json", "-").stdout)
     assert (said["schema"], said["state"], said["steps"]) == ("unstarve.live/1", "running", 30)
     assert [worker["pid"] for worker in said["trainers"][0]["loaders"][0]["workers"]] == [1, 2]

@@ -15,7 +15,7 @@ import pexpect
 import psutil
 import pytest
 
-from picture_folders import make_folder
+from image_folders import make_folder
 from torchvision_here import torchvision_here
 
 ENDLESS = """
@@ -64,7 +64,7 @@ if __name__ == "__main__":
             time.sleep(0.005)
 """
 
-PICTURES = """
+IMAGES = """
 import torch
 from torch.utils.data import DataLoader
 from unstarve.benchmark.installed import torchvision
@@ -73,7 +73,7 @@ if __name__ == "__main__":
     torch.manual_seed(3)
     steps = torchvision().transforms
     crop = steps.Compose([steps.Resize(20), steps.CenterCrop(16), steps.ToTensor()])
-    folder = torchvision().datasets.ImageFolder("pictures", crop)
+    folder = torchvision().datasets.ImageFolder("images", crop)
     train_loader = DataLoader(folder, batch_size=4, shuffle=True, num_workers=1)
     for epoch in range(3):
         print([y.tolist() for x, y in train_loader], flush=True)
@@ -141,10 +141,10 @@ def test_what_makes_no_sense_starts_nothing(project) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_training_on_pictures_sees_the_same_samples_however_they_are_read(project, temporary) -> None:
+def test_a_training_on_images_sees_the_same_samples_however_they_are_read(project, temporary) -> None:
     torchvision_here()
-    make_folder(project.folder / "pictures", count=60, classes=60)
-    line = 1 + project.write("train.py", PICTURES).read_text().splitlines().index(
+    make_folder(project.folder / "images", count=60, classes=60)
+    line = 1 + project.write("train.py", IMAGES).read_text().splitlines().index(
         "    train_loader = DataLoader(folder, batch_size=4, shuffle=True, num_workers=1)"
     )
     done = project.unstarve("tune", "--finish", "--json", "tune.json", "train.py")
@@ -153,10 +153,10 @@ def test_a_training_on_pictures_sees_the_same_samples_however_they_are_read(proj
     assert [sorted(chain(*json.loads(epoch))) for epoch in epochs] == [list(range(60))] * 3
     assert last.startswith("ImageFolder 0.")
     found = json.loads((project.folder / "tune.json").read_text())
-    assert "pictures" in found["loaders"][0]["tuning"]["chosen"]
+    assert "images" in found["loaders"][0]["tuning"]["chosen"]
 
     (project.folder / "by_hand.toml").write_text(
-        f"[[loader]]\nfile = 'train.py'\nline = {line}\n[loader.settings]\nnum_workers = 2\npictures = true\n"
+        f"[[loader]]\nfile = 'train.py'\nline = {line}\n[loader.settings]\nnum_workers = 2\nimages = true\n"
     )
     asked = ("--with", "by_hand.toml", "-o", "run.unstarve", "--json", "report.json")
     read = project.unstarve("run", *asked, "train.py")

@@ -21,7 +21,7 @@ struct Kind {
     int orientation = 0;
     J_COLOR_SPACE colours = JCS_YCbCr;
     int quality = 85;
-    bool own_codes = false;  // Huffman codes made for this picture
+    bool own_codes = false;  // Huffman codes made for this image
 };
 
 inline std::vector<std::uint8_t> exif_with(int orientation) {

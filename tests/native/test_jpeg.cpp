@@ -12,13 +12,13 @@
 #include "jpeg_header.h"
 #include "jpeg_scans.h"
 #include "jpegs.h"
-#include "pictures.h"
+#include "images.h"
 
 namespace {
 
 using unstarve::Jpeg;
 using unstarve::Outcome;
-using unstarve::PictureError;
+using unstarve::ImageError;
 using unstarve::Window;
 using Bytes = std::vector<std::uint8_t>;
 
@@ -75,7 +75,7 @@ void windows_of_every_kind_of_jpeg() {
     a_window_has_the_pixels_of_the_whole({97, 131, 1, 1, false, false, 0, 0, JCS_RGB}, random, 40);
 }
 
-// The upright picture, pixel by pixel, from the EXIF standard's words: what row 0 and column 0 are.
+// The upright image, pixel by pixel, from the EXIF standard's words: what row 0 and column 0 are.
 Bytes turned_upright(const Bytes &stored, std::size_t height, std::size_t width, int orientation) {
     const bool turned = orientation >= 5;
     const std::size_t rows = turned ? width : height;
@@ -159,7 +159,7 @@ void a_file_cut_short_anywhere_is_an_error_wherever_the_window_is() {
         const Bytes file = jpeg_of({40, 40, 2, 2, progressive});
         for (std::size_t size = 3; size < file.size() - 1; size += 1 + size / 40) {
             const Bytes part(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(size));
-            CHECK_THROWS(decoded(part, {0, 0, 1, 1}), PictureError);
+            CHECK_THROWS(decoded(part, {0, 0, 1, 1}), ImageError);
         }
     }
 }
@@ -194,7 +194,7 @@ void giants_are_refused_before_anything_is_allocated() {
     CHECK(unstarve::measure({too_large.data(), too_large.size()}).result.outcome == Outcome::failed);
 }
 
-// The header of a progressive picture, and its first scan `count` times.
+// The header of a progressive image, and its first scan `count` times.
 Bytes repeated_scans(const Bytes &progressive, std::size_t count) {
     std::size_t scan = 2;
     while (progressive[scan + 1] != 0xDA) {
@@ -230,7 +230,7 @@ void scans_are_limited_by_the_pixels_they_pass_over() {
     }
 }
 
-void a_picture_that_is_not_to_be_turned_is_as_it_is_stored() {
+void a_image_that_is_not_to_be_turned_is_as_it_is_stored() {
     for (const bool progressive : {false, true}) {
         const Bytes file = jpeg_of({30, 50, 2, 2, progressive, false, 0, 6});
         const unstarve::Measured size = unstarve::measure({file.data(), file.size(), false});
@@ -260,19 +260,19 @@ void what_others_must_decode_is_left_to_them() {
 
 void threads_change_nothing() {
     std::vector<Bytes> files;
-    std::vector<unstarve::Encoded> pictures;
+    std::vector<unstarve::Encoded> images;
     std::vector<unstarve::Cut> cuts;
     for (unsigned i = 0; i < 24; ++i) {
         files.push_back(jpeg_of({30 + i, 60 - i, 2, 2, i % 2 == 0, false, 0, static_cast<int>(i % 9)}));
     }
     for (const Bytes &file : files) {
-        pictures.push_back({file.data(), file.size()});
-        cuts.push_back({false, 3, 5, 20, 24, pictures.size() % 2 == 0});
+        images.push_back({file.data(), file.size()});
+        cuts.push_back({false, 3, 5, 20, 24, images.size() % 2 == 0});
     }
     Bytes alone(files.size() * 16 * 18 * 3);
     Bytes together(alone.size());
-    unstarve::decode_cuts(pictures, cuts, bytes_batch(alone, 16, 18), 1);
-    unstarve::decode_cuts(pictures, cuts, bytes_batch(together, 16, 18), 4);
+    unstarve::decode_cuts(images, cuts, bytes_batch(alone, 16, 18), 1);
+    unstarve::decode_cuts(images, cuts, bytes_batch(together, 16, 18), 4);
     CHECK(alone == together);
 }
 
@@ -298,7 +298,7 @@ int main() {
     a_file_cut_short_anywhere_is_an_error_wherever_the_window_is();
     giants_are_refused_before_anything_is_allocated();
     scans_are_limited_by_the_pixels_they_pass_over();
-    a_picture_that_is_not_to_be_turned_is_as_it_is_stored();
+    a_image_that_is_not_to_be_turned_is_as_it_is_stored();
     what_others_must_decode_is_left_to_them();
     threads_change_nothing();
 #ifndef __SANITIZE_THREAD__

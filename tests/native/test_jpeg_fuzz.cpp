@@ -1,12 +1,12 @@
 // Thousands of damaged JPEGs, the same ones every time: whatever is in a file, nothing is read or written that is
-// not ours. What the sanitizers see is the test; that every picture gets an outcome is checked along the way.
+// not ours. What the sanitizers see is the test; that every image gets an outcome is checked along the way.
 #include <algorithm>
 #include <random>
 #include <vector>
 
 #include "check.h"
 #include "jpegs.h"
-#include "pictures.h"
+#include "images.h"
 
 namespace {
 
@@ -76,7 +76,7 @@ void damage(Bytes &file, const Bytes &other, Random &random) {
     }
 }
 
-// Of a batch whose pictures have `side` pixels on each side.
+// Of a batch whose images have `side` pixels on each side.
 unstarve::Cut random_cut(Random &random, std::size_t height, std::size_t width, std::size_t side) {
     const auto up_to = [&](std::size_t most) { return static_cast<std::int64_t>(random() % (most + 1)); };
     const std::int64_t top = up_to(height);
@@ -89,7 +89,7 @@ unstarve::Cut random_cut(Random &random, std::size_t height, std::size_t width, 
     return cut;
 }
 
-void every_damaged_picture_has_an_outcome(unsigned count) {
+void every_damaged_image_has_an_outcome(unsigned count) {
     const std::vector<Bytes> files = seeds();
     Random random(20);
     unsigned decoded = 0;
@@ -100,8 +100,8 @@ void every_damaged_picture_has_an_outcome(unsigned count) {
             damage(file, files[random() % files.size()], random);
         }
         file.shrink_to_fit();  // a byte too far is a byte that is not ours
-        const unstarve::Encoded picture{file.data(), file.size(), random() % 4 != 0};
-        const unstarve::Measured size = unstarve::measure(picture);
+        const unstarve::Encoded image{file.data(), file.size(), random() % 4 != 0};
+        const unstarve::Measured size = unstarve::measure(image);
         const std::size_t side = 1 + random() % 24;
         std::vector<std::byte> table(3 * 256 * 2);
         std::vector<std::byte> out(2 * side * side * 3 * 2);
@@ -109,7 +109,7 @@ void every_damaged_picture_has_an_outcome(unsigned count) {
         const unstarve::Batch batch{{out.data(), side, side, as_bytes ? 1u : 2u, random() % 2 == 0,
                                      as_bytes ? nullptr : table.data()}};
         const auto results = unstarve::decode_cuts(
-            {picture, picture}, {random_cut(random, size.height, size.width, side), {true, 0, 0, 0, 0, false}}, batch,
+            {image, image}, {random_cut(random, size.height, size.width, side), {true, 0, 0, 0, 0, false}}, batch,
             1 + i % 2);
         for (const unstarve::Result &result : results) {
             CHECK((result.outcome == unstarve::Outcome::failed) != result.trouble.empty());
@@ -118,7 +118,7 @@ void every_damaged_picture_has_an_outcome(unsigned count) {
         }
         if (size.result.outcome == unstarve::Outcome::decoded && size.height * size.width < 500'000) {
             Bytes whole(size.height * size.width * 3);
-            unstarve::decode_whole(picture, size.height, size.width, whole.data());
+            unstarve::decode_whole(image, size.height, size.width, whole.data());
         }
     }
     CHECK(decoded > count / 10);  // else the damage would hide what lies behind the header
@@ -127,4 +127,4 @@ void every_damaged_picture_has_an_outcome(unsigned count) {
 
 }  // namespace
 
-int main() { every_damaged_picture_has_an_outcome(4000); }
+int main() { every_damaged_image_has_an_outcome(4000); }

@@ -118,13 +118,13 @@ void layouts_leave_nothing_behind() {
     }
 }
 
-void pictures_leave_nothing_behind() {
+void images_leave_nothing_behind() {
     const std::string long_reason(100, 'r');
     const auto cut = [&](unsigned threads) {
         const std::vector<unstarve::Result> results =
-            unstarve::for_each_picture(20, threads, [&](std::size_t at, unstarve::Scratch &) -> unstarve::Outcome {
+            unstarve::for_each_image(20, threads, [&](std::size_t at, unstarve::Scratch &) -> unstarve::Outcome {
                 if (at % 2 == 0) {
-                    throw unstarve::PictureError(long_reason);
+                    throw unstarve::ImageError(long_reason);
                 }
                 return unstarve::Outcome::decoded;
             });
@@ -143,6 +143,6 @@ int main() {
     folder = name;
     reads_leave_nothing_behind();
     layouts_leave_nothing_behind();
-    pictures_leave_nothing_behind();
+    images_leave_nothing_behind();
     CHECK(std::system(("rm -rf '" + folder + "'").c_str()) == 0);
 }

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "check.h"
-#include "pictures.h"
+#include "images.h"
 #include "resize_lines.h"
 #include "weights.h"
 
@@ -86,8 +86,8 @@ void a_box_is_all_there_is() {
     }
 }
 
-// Of a resized picture only a part is made, from only the pixels that it needs.
-void a_part_of_a_resized_picture_is_that_part() {
+// Of a resized image only a part is made, from only the pixels that it needs.
+void a_part_of_a_resized_image_is_that_part() {
     for (const auto &[height, width] : {std::pair<std::size_t, std::size_t>{40, 50}, {3, 90}, {70, 1}, {2, 2}}) {
         const Bytes pixels = noise(height * width * 3, 6);
         for (const auto &[tall, wide] : {std::pair<std::size_t, std::size_t>{20, 31}, {90, 64}, {16, 300}}) {
@@ -158,7 +158,7 @@ void pixels_are_widened_without_reading_past_them() {
     }
 }
 
-void boxes_outside_the_picture_are_refused() {
+void boxes_outside_the_image_are_refused() {
     const Bytes pixels = noise(10 * 10 * 3, 4);
     Bytes out(8 * 8 * 3);
     const unstarve::Batch batch{{reinterpret_cast<std::byte *>(out.data()), 8, 8, 1, true, nullptr}};
@@ -173,7 +173,7 @@ void boxes_outside_the_picture_are_refused() {
     }
 }
 
-// One picture after the other, in every layout and type.
+// One image after the other, in every layout and type.
 void every_layout_holds_the_same() {
     const Bytes pixels = noise(20 * 30 * 3, 5);
     std::vector<std::uint16_t> table(3 * 256);
@@ -252,10 +252,10 @@ int main() {
     the_same_size_changes_nothing_and_a_flip_mirrors();
     one_colour_stays_that_colour();
     a_box_is_all_there_is();
-    a_part_of_a_resized_picture_is_that_part();
+    a_part_of_a_resized_image_is_that_part();
     the_pixels_that_a_part_needs_are_few();
     every_processor_computes_the_same();
     pixels_are_widened_without_reading_past_them();
-    boxes_outside_the_picture_are_refused();
+    boxes_outside_the_image_are_refused();
     every_layout_holds_the_same();
 }

@@ -101,11 +101,11 @@ def drawn(page: Any) -> str:
 def test_the_timeline_zooms_pans_and_tells_by_keyboard(opened: Any, tmp_path: Path) -> None:
     page = opened.show(written(tmp_path))
     page.focus("#timeline canvas")
-    pictures = [drawn(page)]
+    images = [drawn(page)]
     for key in ("+", "ArrowRight", "-", "0"):
         page.keyboard.press(key)
-        pictures.append(drawn(page))
-    assert len(set(pictures)) == len(pictures)
+        images.append(drawn(page))
+    assert len(set(images)) == len(images)
     page.keyboard.press("n")
     assert "waited" in page.inner_text("#timeline .story")
     first = page.inner_text("#timeline .story b")

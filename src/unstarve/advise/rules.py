@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from unstarve.advise import batches, flow, pictures, storage, workers
+from unstarve.advise import batches, flow, images, storage, workers
 from unstarve.model import Advice, Diagnosis, State
 
 Rule = Callable[[Diagnosis], Advice | None]
@@ -13,7 +13,7 @@ RULES: tuple[Rule, ...] = (
     workers.workers_past_the_cores,
     workers.workers_instead_of_none,
     workers.workers_on_idle_cores,
-    pictures.only_what_the_crop_needs,
+    images.only_what_the_crop_needs,
     workers.cheaper_samples,
     workers.fewer_workers,
     workers.more_cores,

@@ -15,7 +15,7 @@ from unstarve.advise.gain import (
     making_s,
     predict,
 )
-from unstarve.advise.pictures import decodes_pictures
+from unstarve.advise.images import decodes_images
 from unstarve.model import Advice, Cause, Diagnosis, Scenario
 from unstarve.words import ms, workers
 
@@ -90,7 +90,7 @@ def cheaper_samples(d: Diagnosis) -> Advice | None:
         return None
     if demand.workers < cores and computing_s(demand) / cores <= free:
         return None
-    if decodes_pictures(d):
+    if decodes_images(d):
         return None  # there is a rule that knows how
     found = costliest(d, Cause.CPU)
     what = f"{found[0].name}()" if found else "what __getitem__ does"

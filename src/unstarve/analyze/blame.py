@@ -2,7 +2,7 @@
 
 A wait runs from *ask* to *got*. The worker that made the batch was, during that time, fetching (this batch
 or ones before it), collating, or done; each stretch is split by the counters recorded around it. What is
-left behind its end is the hand-over; but a worker that is hardly ever idle goes on with its next batches
+left behind its end is the hand-off; but a worker that is hardly ever idle goes on with its next batches
 meanwhile, and nothing else makes training wait. Two things come first: time the training thread itself spent
 in the sampler, and time in which other batches lay finished, and workers idle, only because this one came
 first.
@@ -112,7 +112,7 @@ def _held_back(batch: Batch, made: Made, production: Production, done_ns: int) -
 def _handed_over(batch: Batch, made: Made, production: Production, done_ns: int, end_ns: int) -> Seconds:
     """From finished in the worker to delivered: sending, receiving, pinning.
 
-    Only what the hand-over itself costs is its own. A worker that is busy with its next batch lets its
+    Only what the hand-off itself costs is its own. A worker that is busy with its next batch lets its
     sending thread wait for the interpreter and for a core: that time belongs to what it is busy with.
     """
     left_ns = end_ns - done_ns

@@ -11,7 +11,7 @@ from unstarve.model.tune_run import Tried
 
 
 def tried(tuning: Tuning) -> tuple[Tried, ...]:
-    """What was measured, by setting: fewer workers first, pictures read by unstarve last.
+    """What was measured, by setting: fewer workers first, images read by unstarve last.
 
     What was only predicted is left out.
     """

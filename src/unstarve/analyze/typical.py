@@ -1,4 +1,4 @@
-"""A few steps that are like most others: what a picture of one line per worker shows."""
+"""A few steps that are like most others: shown as one lane per worker."""
 
 from __future__ import annotations
 

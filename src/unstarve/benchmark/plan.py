@@ -25,9 +25,8 @@ class Sizes:
     """Samples of 10 ms each."""
     wait_s: float = 10e-3
     waited_batch: int = 32
-    pictures: int = 1024
-    """JPEG files."""
-    picture_batch: int = 32
+    jpegs: int = 1024
+    jpeg_batch: int = 32
     computed: int = 64
     """Few: what disturbs a machine lasts longer, and slows stock down as well."""
     computed_by_workers: int = 256
@@ -46,8 +45,8 @@ QUICK = Sizes(
     handed_over=20,
     waited_for=64,
     waited_batch=16,
-    pictures=24,
-    picture_batch=4,
+    jpegs=24,
+    jpeg_batch=4,
     computed=48,
     computed_by_workers=48,
     computed_batch=8,

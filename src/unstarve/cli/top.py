@@ -22,7 +22,7 @@ from unstarve.cli.keys import SUSPEND, Keys, listening
 from unstarve.errors import RunFileError, UnstarveError
 from unstarve.model import Live, RunState, Verdict
 from unstarve.present import json as json_view
-from unstarve.present.live import Look, pages, picture, verdict_line
+from unstarve.present.live import Look, live_view, pages, verdict_line
 from unstarve.present.live_workers import WorkerOrder
 from unstarve.present.screen import screen
 from unstarve.record.follow import Follower, newest_running
@@ -61,7 +61,7 @@ def top(
             show_default=False,
         ),
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Print one picture and leave; as in a pipe.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit; the default in a pipe.")] = False,
     json_to: JsonTo = None,
 ) -> None:
     """Watch a training that `unstarve run` records: throughput, waiting, queue, workers, memory.
@@ -109,7 +109,7 @@ def _running() -> Path:
 
 
 def _print_once(live: Live, console: Console) -> None:
-    console.print(picture(live, Look(), console.width, _ANY_HEIGHT), soft_wrap=True, highlight=False)
+    console.print(live_view(live, Look(), console.width, _ANY_HEIGHT), soft_wrap=True, highlight=False)
     if live.state is not RunState.RUNNING:
         console.print(Text())
         console.print(verdict_line(live.state, live.exit_code, _verdict(live.path)), highlight=False)
@@ -170,7 +170,7 @@ class _Watching:
             assert self._live is not None
             look = replace(self._look, history=tuple(self._history))
             width, height = self._console.size
-            screen.update(picture(self._live, look, width, height), refresh=True)
+            screen.update(live_view(self._live, look, width, height), refresh=True)
             spent_s += time.thread_time() - began_s
             key = keys.wait(next_s - time.monotonic())
             if key == SUSPEND:

@@ -58,11 +58,11 @@ def tune(
         bool,
         typer.Option("--write", help="Make that change; in a repository only to files that are committed."),
     ] = False,
-    pictures: Annotated[
+    images: Annotated[
         bool,
         typer.Option(
-            "--pictures/--no-pictures",
-            help="Also try to read the pictures of a torchvision ImageFolder with unstarve.",
+            "--images/--no-images",
+            help="Also try to read the images of a torchvision ImageFolder with unstarve.",
         ),
     ] = True,
     json_to: JsonTo = None,
@@ -83,7 +83,7 @@ def tune(
     if patch or write:
         check_extra()
     console = screen(stderr=True)
-    settings = TuneSettings(stop=stop, budget_s=seconds, budget_steps=steps, pictures=pictures)
+    settings = TuneSettings(stop=stop, budget_s=seconds, budget_steps=steps, images=images)
     argv = resolve(command)
     _say(f"unstarve: {TUNE_CAUTION if stop else FINISH_CAUTION}", console)
     began_ns = time.time_ns()

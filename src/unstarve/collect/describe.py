@@ -132,12 +132,12 @@ def loader_config(loader: Any) -> dict[str, Any]:
     return config
 
 
-def failed_pictures() -> int:
-    """How many pictures our own datasets could not decode and went on without; their process counts them."""
+def failed_images() -> int:
+    """How many images our own datasets could not decode and went on without; their process counts them."""
     module = sys.modules.get("unstarve.fixes.datasets.images.failed")
     if module is None or torch.utils.data.get_worker_info() is not None:
         return 0
-    return int(module.failed_pictures())
+    return int(module.failed_images())
 
 
 def _engine(loader: Any) -> str | None:

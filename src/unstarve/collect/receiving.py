@@ -1,4 +1,4 @@
-"""The training process's side of the hand-over: when a worker's batch arrived, and what it took to unpack.
+"""The training process's side of the hand-off: when a worker's batch arrived, and what it took to unpack.
 
 The workers' result queue is looked at through two of its instance attributes; its class and the other
 queues of the program stay as they are.

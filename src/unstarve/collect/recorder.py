@@ -20,7 +20,7 @@ import torch
 from unstarve.collect import file_opens as opens
 from unstarve.collect import transforms
 from unstarve.collect.call_site import call_site, call_source, short, variable_name
-from unstarve.collect.describe import failed_pictures, loader_config
+from unstarve.collect.describe import failed_images, loader_config
 from unstarve.collect.device.cuda import cuda_in_use
 from unstarve.collect.device.stalls import device_clock
 from unstarve.collect.pulse import Pulse
@@ -65,7 +65,7 @@ class Recorder:
         self._pulse = Pulse(training=not worker)
         self._reports = 0
         """Of the stack sampler."""
-        self._failed_before = failed_pictures()
+        self._failed_before = failed_images()
         self._epochs: dict[int, int] = {}
         self._threads: dict[int, int] = {}
         self._main_thread = threading.main_thread().ident
@@ -236,8 +236,8 @@ class Recorder:
             self._write_device()
             if self._reports:
                 self._write_system()
-            if (failed := failed_pictures() - self._failed_before) > 0:
-                self.writer.meta("lost", message=f"{failed} picture(s) could not be decoded")
+            if (failed := failed_images() - self._failed_before) > 0:
+                self.writer.meta("lost", message=f"{failed} image(s) could not be decoded")
             self.writer.meta("end", end_ns=time.perf_counter_ns(), stopped=self._stopped)
             self.writer.ledger.active = False
             self.writer.close()

@@ -35,8 +35,8 @@ class TuneSettings:
     budget_s: float | None = None
     budget_steps: int | None = None
     """Of the loader that is tuned."""
-    pictures: bool = True
-    """Try what unstarve makes of the pictures of an image folder, too."""
+    images: bool = True
+    """Try what unstarve makes of the images of an image folder, too."""
 
 
 @dataclass(frozen=True, slots=True)

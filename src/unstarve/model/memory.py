@@ -12,7 +12,7 @@ class MemoryLine:
     name: str
     """``training``, ``workers`` or ``/dev/shm``."""
     at_s: tuple[float, ...]
-    """Since the first event, as in every picture of the run."""
+    """Since the first event, as in every chart of the run."""
     bytes: tuple[int, ...]
 
 

@@ -17,8 +17,8 @@ NEED_WORKERS: Mapping[str, Any] = {
 """Arguments that torch refuses without workers, and the value of each that it takes then."""
 
 
-PICTURES = "pictures"
-"""A setting that is no argument of a loader: unstarve reads the pictures of its image folder, in threads."""
+IMAGES = "images"
+"""A setting that is no argument of a loader: unstarve reads the images of its image folder, in threads."""
 
 POSITIONS = (
     "dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unstarve.model.saved import PICTURES, Place, Setting, place_from_plain
+from unstarve.model.saved import IMAGES, Place, Setting, place_from_plain
 from unstarve.model.tuned import LoaderSettings, Tuning
 
 SCHEMA = "unstarve.tune/1"
@@ -43,8 +43,8 @@ class TunedLoader:
             return {}
         chosen = self.tuning.chosen
         depth = {} if chosen.prefetch_factor is None else {"prefetch_factor": chosen.prefetch_factor}
-        pictures = {PICTURES: True} if chosen.pictures else {}
-        return {"num_workers": chosen.num_workers, **depth, **pictures}
+        images = {IMAGES: True} if chosen.images else {}
+        return {"num_workers": chosen.num_workers, **depth, **images}
 
     def change(self) -> dict[str, Setting]:
         """The arguments to set; empty where the present ones are the answer."""

@@ -19,13 +19,13 @@ class LoaderSettings:
     num_workers: int
     prefetch_factor: int | None = None
     """Batches per worker that are under way; None without workers."""
-    pictures: bool = False
-    """unstarve reads the pictures of an image folder, in `num_workers` threads instead of processes."""
+    images: bool = False
+    """unstarve reads the images of an image folder, in `num_workers` threads instead of processes."""
 
     @property
     def makers(self) -> tuple[bool, int]:
         """Who makes the batches: settings that agree in this differ in their depth alone."""
-        return self.pictures, self.num_workers
+        return self.images, self.num_workers
 
     @property
     def in_flight(self) -> int:

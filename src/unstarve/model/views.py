@@ -1,4 +1,4 @@
-"""What a picture of a run is drawn from: who did what when, step by step. Seconds since the first event."""
+"""What charts of a run are drawn from: who did what when, step by step. Seconds since the first event."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _CPU_DOUBT, _STEP_DOUBT = 0.12, 0.06
 """As standard deviations of a logarithm: CPU work in another crowd, and the step beside it."""
 _HANDOFF_DOUBT = 0.2
 _UNSEEN_HANDOFF_DOUBT = 0.4
-"""The same of a hand-over, in another crowd, or never measured."""
+"""The same of a hand-off, in another crowd, or never measured."""
 _START_DOUBT = 0.25
 _FOREIGN_DOUBT = 0.2
 _DISK_DOUBT = 0.3

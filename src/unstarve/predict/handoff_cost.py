@@ -1,6 +1,6 @@
 """What handing batches over costs, where it was not recorded because nobody had to.
 
-A run without workers tells nothing about the hand-over, and a run with them little about what it would be
+A run without workers tells nothing about the hand-off, and a run with them little about what it would be
 like without. These constants were measured with stock torch 2.11 and 2.13 (Linux, fork, file descriptors):
 batches of 1 to 60 tensors and of 2 KB to 20 MB in all, two CPU cores or four. A tensor's part of taking a
 batch was 0.2 ms in all in early measurements and 0.5 ms in later ones; what stands here was chosen between.
@@ -45,11 +45,11 @@ SPAWN_BOOT_S = 2.5
 END_S, END_S_PER_WORKER = 10e-3, 2.5e-3
 """Training thread: ending the workers of an epoch."""
 _MOST_OF_A_STEP = 0.5
-"""No more than this part of a step is taken for the hand-over's."""
+"""No more than this part of a step is taken for the hand-off's."""
 
 
 def in_workers(work: Work, nbytes: float, tensors: float, *, pinned: bool, factor: float = 1.0) -> Work:
-    """A batch that the training process made itself, if a worker made it; `factor` scales the hand-over."""
+    """A batch that the training process made itself, if a worker made it; `factor` scales the hand-off."""
     touch_s = TOUCH_S_PER_BYTE * nbytes * factor
     share_s = SHARE_S + SHARE_S_PER_TENSOR * tensors + SHARE_S_PER_BYTE * nbytes
     take_s = (TAKE_S + TAKE_S_PER_TENSOR * tensors) * factor

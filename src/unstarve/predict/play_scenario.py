@@ -184,7 +184,7 @@ def _works(demands: Demands, setup: Setup, draw: Draw) -> Sequence[Work]:
 
 
 def _lighter(collate_s: float, shared_s: float, left: float) -> float:
-    """Of collating in a worker, making shared memory belongs to the hand-over."""
+    """Of collating in a worker, making shared memory belongs to the hand-off."""
     return collate_s - min(shared_s, collate_s) * (1 - left)
 
 

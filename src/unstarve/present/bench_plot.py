@@ -1,4 +1,4 @@
-"""A benchmark as one picture: how many times as fast as torch's own loader each way is."""
+"""A benchmark as one figure: how many times as fast as torch's own loader each way is."""
 
 from __future__ import annotations
 

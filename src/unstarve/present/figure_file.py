@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def check_figure_name(output: Path) -> None:
     """Raise `UsageError` where the name says neither PNG nor SVG."""
     if output.suffix.lower() not in (".png", ".svg"):
-        raise UsageError(f"a picture is written as .png or .svg, and {output} is neither")
+        raise UsageError(f"a figure's file name must end in .png or .svg, got {output}")
 
 
 def save_figure(figure: Figure, output: Path) -> None:

@@ -32,7 +32,7 @@ _PAGE = """<!doctype html>
 <style>{style}</style>
 </head>
 <body>
-<noscript>This page draws its pictures with JavaScript, which is switched off here.</noscript>
+<noscript>This page needs JavaScript to draw its charts; it is switched off here.</noscript>
 <main id="page"></main>
 <script type="application/octet-stream" id="data">{data}</script>
 <script>{script}</script>

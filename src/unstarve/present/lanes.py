@@ -38,7 +38,7 @@ _KEYS = (
 
 
 def lanes(shown: Sequence[Lane], width: int) -> Group | None:
-    """The picture, or None where there is nothing to draw or no room for it."""
+    """The lanes, or None where there is nothing to draw or no room for it."""
     columns = min(_WIDEST, width - _BESIDE)
     main = [lane.spans[-1].end_s for lane in shown if lane.kind is LaneKind.MAIN and lane.spans]
     end_s = max(main, default=0.0)

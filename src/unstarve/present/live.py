@@ -1,4 +1,4 @@
-"""`Live` → the picture that `unstarve top` draws: lines that fit the screen, cheap to make every second."""
+"""`Live` → the view that `unstarve top` draws: lines that fit the screen, cheap to make every second."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DIM = "bright_black"
 _SMALLEST_PART = 0.005
 _KEYS = (
     ("q", "quit; the training goes on"),
-    ("p, space", "pause the picture, and go on"),
+    ("p, space", "pause, resume"),
     ("w", "workers: by number, busiest first, none"),
     ("tab, → ←", "the next and the previous loader or rank"),
     ("?, h", "this help"),
@@ -64,7 +64,7 @@ def pages(live: Live) -> list[tuple[TrainerNow, LoaderNow]]:
     return [(trainer, loader) for trainer in live.trainers for loader in trainer.loaders]
 
 
-def picture(live: Live, look: Look, width: int, height: int) -> Text:
+def live_view(live: Live, look: Look, width: int, height: int) -> Text:
     """All of it as lines of at most `width` columns, at most `height` of them."""
     live = for_screen(live)
     head = [_title(live, look), Text()]

@@ -1,4 +1,4 @@
-"""The workers' part of the picture that `unstarve top` draws."""
+"""The workers' part of the view that `unstarve top` draws."""
 
 from __future__ import annotations
 

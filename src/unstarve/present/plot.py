@@ -1,4 +1,4 @@
-"""Real training against replayed training, as one picture."""
+"""Real training against replayed training, as one figure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _LEFT = 0.075
 _FITS_AT_17 = 66
-"""Characters of a headline that the picture is wide enough for; a longer one is set smaller."""
+"""Characters of a headline that the figure is wide enough for; a longer one is set smaller."""
 
 STYLE: Any = {  # matplotlib types the keys, version by version
     "font.family": "sans-serif",

@@ -1,4 +1,4 @@
-"""The panels of the comparison picture; each draws into the axes it is given."""
+"""The panels of the comparison figure; each draws into the axes it is given."""
 
 from __future__ import annotations
 

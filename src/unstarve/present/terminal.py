@@ -36,8 +36,11 @@ def print_report(diagnosis: Diagnosis, console: Console) -> None:
     diagnosis = for_screen(diagnosis)
     console.print(_card(diagnosis))
     numbers, budget = _numbers(diagnosis), _budget(diagnosis.budget, console.width)
-    picture, loaders = lanes(diagnosis.typical, console.width), _loaders(diagnosis.loaders, console.width)
-    for part in (numbers, budget, picture, loaders, walk(diagnosis), advice(diagnosis)):
+    drawn, loaders = (
+        lanes(diagnosis.typical, console.width),
+        _loaders(diagnosis.loaders, console.width),
+    )
+    for part in (numbers, budget, drawn, loaders, walk(diagnosis), advice(diagnosis)):
         if part is not None:
             console.print(Padding(part, (0, 1)))
     if diagnosis.advice:

@@ -23,17 +23,17 @@ _WIDE = 78
 _COLUMNS = ("workers", "prefetch", "samples/s", "between", "waits", "memory", "against now")
 _FEWER_COLUMNS = ("workers", "prefetch", "samples/s", "against now")
 _BAR = 20
-_PICTURES = (
-    "unstarve reads the pictures then: the same files, order and targets; pixels differ as two JPEG decoders"
+_IMAGES = (
+    "unstarve reads the images then: the same files, order and targets; pixels differ as two JPEG decoders"
     " do, and random crops come from other random numbers"
 )
-_THREADS = "* threads instead of worker processes: pictures are read by unstarve"
+_THREADS = "* threads instead of worker processes: images are read by unstarve"
 
 
 def in_words(settings: LoaderSettings) -> str:
     """As it is written in a call: ``num_workers=8, prefetch_factor=4``."""
     depth = "" if settings.prefetch_factor is None else f", prefetch_factor={settings.prefetch_factor}"
-    reader = "ImageFolderDataset in unstarve.DataLoader, " if settings.pictures else ""
+    reader = "ImageFolderDataset in unstarve.DataLoader, " if settings.images else ""
     return f"{reader}num_workers={settings.num_workers}{depth}"
 
 
@@ -48,11 +48,11 @@ def trial_line(name: str, trial: Trial, best_per_s: float, width: int) -> Text:
     if width >= _WIDE:
         line += Text("█" * filled, "blue") + Text("░" * (_BAR - filled), "bright_black")
     line += Text(f" {rate(trial.samples_per_s)} samples/s{wait}")
-    return line + Text(" (pictures by unstarve)" if settings.pictures else "", "bright_black")
+    return line + Text(" (images by unstarve)" if settings.images else "", "bright_black")
 
 
 def _makers(settings: LoaderSettings) -> str:
-    kind = "thread" if settings.pictures else "worker"
+    kind = "thread" if settings.images else "worker"
     return f"{settings.num_workers} {kind}{'' if settings.num_workers == 1 else 's'}"
 
 
@@ -65,7 +65,7 @@ def print_tuning(run: TuneRun, tables: Sequence[Sequence[Tried]], console: Conso
         console.print(_card(loader))
         if lines:
             console.print(Padding(_table(lines, console), (0, 1)))
-        if any(line.settings.pictures for line in lines):
+        if any(line.settings.images for line in lines):
             console.print(Padding(Text(_THREADS, "bright_black"), (0, 1, 1, 1)))
     for loader in run.loaders:
         if loader.tuning is None and loader.left_alone is not None:
@@ -100,8 +100,8 @@ def _card(loader: TunedLoader) -> Panel:
     lines: list[RenderableType] = [Text(headline(loader), "bold")]
     if not tuning.keep:
         lines.append(Text(f"· now it is {in_words(tuning.before)}"))
-    if tuning.chosen.pictures:
-        lines.append(Text(f"· {_PICTURES}"))
+    if tuning.chosen.images:
+        lines.append(Text(f"· {_IMAGES}"))
     if tuning.settled and (tuning.keep or tuning.gain is None):  # else the headline has said why
         lines.append(Text(f"· {tuning.reason}"))
     elif not tuning.settled and loader.was_measured:
@@ -130,7 +130,7 @@ def _with_columns(lines: Sequence[Tried], shown: Sequence[str], apart: int) -> T
         depth = line.settings.prefetch_factor
         memory = (line.rss_bytes or 0) + (line.shm_bytes or 0)
         cells = {
-            "workers": f"{line.settings.num_workers}{'*' if line.settings.pictures else ''}",
+            "workers": f"{line.settings.num_workers}{'*' if line.settings.images else ''}",
             "prefetch": "–" if depth is None else str(depth),
             "samples/s": rate(line.samples_per_s),
             "between": f"{rate(line.low)}–{rate(line.high)}",

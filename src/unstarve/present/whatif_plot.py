@@ -1,4 +1,4 @@
-"""Predicted throughput over the number of workers, as one picture."""
+"""Predicted throughput over the number of workers, as one figure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _COLOURS = (IDEAL, "#009E73", "#CC79A7", "#E69F00")
-"""Okabe and Ito's, as in the other pictures."""
+"""Okabe and Ito's, as in the other figures."""
 _MOST_LINES = len(_COLOURS)
 
 

@@ -12,7 +12,7 @@ call = "9f2c1e0b7a64"
 [loader.settings]           # arguments of DataLoader(…)
 num_workers = 8
 prefetch_factor = 4
-pictures = true             # an ImageFolder's are read by unstarve, in so many threads
+images = true             # an ImageFolder's are read by unstarve, in so many threads
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from pathlib import Path
 from typing import Any
 
 from unstarve.errors import SettingsFileError
-from unstarve.model.saved import NEED_WORKERS, PICTURES, Place, SavedLoader, moved_to
+from unstarve.model.saved import IMAGES, NEED_WORKERS, Place, SavedLoader, moved_to
 from unstarve.outputs import write_output
 from unstarve.words import printable
 
 FORMAT = 1
 _MOST = {"num_workers": 1024, "prefetch_factor": 1024}
 _LEAST = {"num_workers": 0, "prefetch_factor": 1}
-_SWITCHES = ("persistent_workers", "pin_memory", "in_order", PICTURES)
+_SWITCHES = ("persistent_workers", "pin_memory", "in_order", IMAGES)
 _PLACE: Mapping[str, type] = {"file": str, "line": int, "function": str, "name": str, "call": str}
 
 
@@ -95,9 +95,9 @@ def check_settings(where: str, settings: Mapping[str, Any]) -> dict[str, int | b
                 f"{where}: {name} must be a whole number from {_LEAST[name]} to {_MOST[name]}, not {value!r}"
             )
     if settings.get("num_workers") == 0:
-        if settings.get(PICTURES):
+        if settings.get(IMAGES):
             raise SettingsFileError(
-                f"{where}: with {PICTURES} = true, num_workers is a number of threads; give at least 1"
+                f"{where}: with {IMAGES} = true, num_workers is a number of threads; give at least 1"
             )
         for name in settings.keys() & NEED_WORKERS.keys():
             if settings[name] != NEED_WORKERS[name]:

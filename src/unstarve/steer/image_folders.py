@@ -1,4 +1,4 @@
-"""`unstarve run --with`, where the settings say so: unstarve reads the pictures of a script's image folder.
+"""`unstarve run --with`, where the settings say so: unstarve reads the images of a script's image folder.
 
 The loader keeps the script's own dataset, sampler and arguments; only its batches are made in another way.
 """
@@ -10,12 +10,12 @@ from typing import Any
 
 from torch.utils.data import dataloader as stock
 
-_WANTED = "_unstarve_pictures"
-"""Attribute of a loader whose pictures unstarve reads."""
+_WANTED = "_unstarve_images"
+"""Attribute of a loader whose images unstarve reads."""
 
 
-def read_pictures(loader: Any) -> None:
-    """Let unstarve read the pictures of this loader from its next epoch on.
+def read_images(loader: Any) -> None:
+    """Let unstarve read the images of this loader from its next epoch on.
 
     Raises UsageError or ValueError, saying why, where it cannot: no image folder, a transform that is not
     known, no workers.
@@ -31,8 +31,8 @@ def read_pictures(loader: Any) -> None:
     loader.__dict__[_WANTED] = True
 
 
-def use_pictures() -> None:
-    """Let loaders for which `read_pictures` was called iterate accordingly."""
+def use_images() -> None:
+    """Let loaders for which `read_images` was called iterate accordingly."""
     original: Any = stock.DataLoader.__iter__
 
     @functools.wraps(original)

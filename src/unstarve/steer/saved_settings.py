@@ -13,8 +13,8 @@ from typing import Any
 
 from torch.utils.data import dataloader as stock
 
-from unstarve.model.saved import NEED_WORKERS, PICTURES, SavedLoader, best_match
-from unstarve.steer.image_folders import read_pictures, use_pictures
+from unstarve.model.saved import IMAGES, NEED_WORKERS, SavedLoader, best_match
+from unstarve.steer.image_folders import read_images, use_images
 from unstarve.steer.loader_place import place_here
 
 APPLIED = "_unstarve_applied"
@@ -48,21 +48,21 @@ def use_saved(saved: Sequence[SavedLoader], failed: Callable[[str], object]) -> 
             bound = signature.bind(loader, *args, **kwargs)
             bound.apply_defaults()
             settings = dict(saved[entry].settings)
-            pictures = settings.pop(PICTURES, False)
+            images = settings.pop(IMAGES, False)
             changed = with_settings(bound.arguments, settings)
             original(**changed)
-            if pictures:
-                read_pictures(loader)
+            if images:
+                read_images(loader)
             words = in_words(bound.arguments, changed)
-            loader.__dict__[APPLIED] = (entry, f"pictures read by unstarve, {words}" if pictures else words)
+            loader.__dict__[APPLIED] = (entry, f"images read by unstarve, {words}" if images else words)
             return None
         except Exception as error:  # torch's or ours: what happens is for the script's own arguments to say
             loader.__dict__.clear()
             loader.__dict__.update(before)
             return f"saved settings were not applied to a loader: {error}"
 
-    if any(one.settings.get(PICTURES) for one in saved):
-        use_pictures()
+    if any(one.settings.get(IMAGES) for one in saved):
+        use_images()
     stock.DataLoader.__init__ = __init__  # type: ignore[method-assign]  # for as long as the process lives
 
 

@@ -166,7 +166,7 @@ def _new_tuner(loader: Any, session: Session, known: Known) -> Tuner:
     asked = {
         "budget_s": session.settings.budget_s,
         "budget_steps": session.settings.budget_steps,
-        "pictures": session.settings.pictures,
+        "images": session.settings.images,
         "on_change": lambda tuning: session.news(known, tuning),
     }
     tuner = tuner_for(loader, asked)

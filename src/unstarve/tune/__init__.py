@@ -8,7 +8,7 @@ How a batch comes about:
 
 `stream`     an epoch's indices in the sampler's order: every crew takes its own from there
 `crew`       torch's iterators, steered: held back, deepened, and asked what they still owe
-`pictures`   threads of ours in the place of workers, for image folders
+`images`   threads of ours in the place of workers, for image folders
 `seen`       a loader as a crew sees it
 `iteration`  one epoch: hands out batches in order while one crew takes over from another
 `window`     a stretch of steps → how fast training went, and how sure that is

@@ -14,7 +14,7 @@ from torch.utils.data.dataloader import (
 
 from unstarve.fixes.loader.ring.iterator import RingIterator
 from unstarve.model import LoaderSettings
-from unstarve.tune.pictures import PictureCrew
+from unstarve.tune.images import ImageCrew
 from unstarve.tune.seen import Seen
 from unstarve.tune.stream import Stream
 
@@ -191,15 +191,15 @@ class RingCrew(Steered, RingIterator):
     """Workers that hand over in reused shared memory."""
 
 
-Crew = Alone | StockCrew | RingCrew | PictureCrew
+Crew = Alone | StockCrew | RingCrew | ImageCrew
 
 
 def make_crew(
     loader: DataLoader[Any], stream: Stream, settings: LoaderSettings, seed: int, *, ring: bool
 ) -> Crew:
     """Start a crew; it takes the first of its indices at once."""
-    if settings.pictures:
-        return PictureCrew(loader, stream, settings, seed)
+    if settings.images:
+        return ImageCrew(loader, stream, settings, seed)
     if settings.num_workers == 0:
         return Alone(loader, stream, settings, seed)
     return (RingCrew if ring else StockCrew)(loader, stream, settings, seed)

@@ -9,10 +9,10 @@ from unstarve.words import workers
 
 
 def makers_in_words(settings: LoaderSettings) -> str:
-    """``4 workers``, ``pictures read by unstarve in 4 threads``."""
+    """``4 workers``, ``images read by unstarve in 4 threads``."""
     count = settings.num_workers
-    if settings.pictures:
-        return f"pictures read by unstarve in {count} {'thread' if count == 1 else 'threads'}"
+    if settings.images:
+        return f"images read by unstarve in {count} {'thread' if count == 1 else 'threads'}"
     return workers(count)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from unstarve.fixes.loader.engines.drawing import settled_batches
-from unstarve.tune import pictures
+from unstarve.tune import images
 
 _torch_get_iterator = DataLoader._get_iterator
 
@@ -26,24 +26,24 @@ class Fitness:
     """There may be none where the user has some."""
     several: bool = True
     """There may be more than one where the user has at most one."""
-    pictures: bool = False
+    images: bool = False
     """Those of its image folder may be read by unstarve."""
     notes: tuple[str, ...] = ()
 
-    def without_pictures(self, note: str) -> Fitness:
+    def without_images(self, note: str) -> Fitness:
         """Return the same, but that the user's own dataset reads them; `note` says why."""
-        return replace(self, pictures=False, notes=(*self.notes, note))
+        return replace(self, images=False, notes=(*self.notes, note))
 
 
-def with_pictures(fitness: Fitness, loader: DataLoader[Any]) -> Fitness:
-    """Let unstarve read the pictures of an image folder where it can; where it cannot, a note says why."""
+def with_images(fitness: Fitness, loader: DataLoader[Any]) -> Fitness:
+    """Let unstarve read the images of an image folder where it can; where it cannot, a note says why."""
     if fitness.why_not is not None or not fitness.workers or fitness.at_borders:
         return fitness
-    reason = pictures.why_not(loader)
+    reason = images.why_not(loader)
     if reason is None:
-        return replace(fitness, pictures=True)
-    note = f"reading the pictures with unstarve was not tried: {reason}"
-    return fitness.without_pictures(note) if reason else fitness
+        return replace(fitness, images=True)
+    note = f"reading the images with unstarve was not tried: {reason}"
+    return fitness.without_images(note) if reason else fitness
 
 
 def examine(loader: DataLoader[Any], *, deterministic: bool) -> Fitness:

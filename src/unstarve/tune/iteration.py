@@ -175,13 +175,13 @@ class TunedIterator:
     def _can_do_without(self, crew: Crew) -> bool:
         """Whether it is not what the user asked for, and has lost a worker or was never able to make a batch.
 
-        Nor is a reader of pictures: what the user's own makes of a file, or raises, is what is to come.
+        Nor is a reader of images: what the user's own makes of a file, or raises, is what is to come.
         What it owes is then made under the user's own settings; if that fails, too, the user is told.
         """
         tuner, settings = self._tuner, crew.settings
         if settings.makers == tuner.own.makers or not tuner.remakes_batches:
             return False
-        return settings.pictures or settings.makers not in tuner.proven or crew.lost_workers
+        return settings.images or settings.makers not in tuner.proven or crew.lost_workers
 
     def _replace(self, crew: Crew, error: Exception) -> None:
         crews = [crew] if self._following is None else [crew, self._following]

@@ -24,7 +24,7 @@ def autotune(
     loader: DataLoader[Any],
     *,
     deterministic: bool = False,
-    pictures: bool = False,
+    images: bool = False,
     memory_bytes: int | str | None = None,
     max_workers: int | None = None,
     budget_s: float | None = None,
@@ -40,7 +40,7 @@ def autotune(
 
     - `deterministic`: batches are bit-identical to those of the loader as it is, random augmentation in
       workers included. Only the prefetch depth is tuned then, as each worker has random numbers of its own.
-    - `pictures`: where the dataset is torchvision's `ImageFolder` with transforms that `ImageFolderDataset`
+    - `images`: where the dataset is torchvision's `ImageFolder` with transforms that `ImageFolderDataset`
       knows, try that in its place, too: same files, order and targets, but random crops are drawn from other
       generators and pixels differ as two JPEG decoders do. Not with `deterministic`.
     - `memory_bytes`: what loading may take, in bytes or as "8GB"; by default most of what is free. Settings
@@ -58,7 +58,7 @@ def autotune(
         loader,
         {
             "deterministic": deterministic,
-            "pictures": pictures,
+            "images": images,
             "memory_bytes": memory_bytes,
             "max_workers": max_workers,
             "budget_s": budget_s,

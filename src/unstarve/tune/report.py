@@ -18,7 +18,7 @@ def trial_of(window: Window, samples: float, room: Room | None) -> Trial:
     error_s = min(window.error_s, _WIDEST * period_s)
     settings = window.settings
     rss = None
-    if settings.num_workers == 0 or settings.pictures:
+    if settings.num_workers == 0 or settings.images:
         rss = psutil.Process().memory_info().rss
     elif room is not None and room.worker_bytes is not None:
         rss = psutil.Process().memory_info().rss + settings.num_workers * room.worker_bytes

@@ -39,7 +39,7 @@ class Room:
         """Whether a setting stays within; a setting without workers always does."""
         if settings.num_workers == 0:
             return True
-        if settings.pictures:  # threads: what they make is memory of the training process
+        if settings.images:  # threads: what they make is memory of the training process
             return (self.batch_bytes or 0) * (settings.in_flight + settings.num_workers) <= self.free_bytes
         under_way = self.under_way_bytes(settings)
         if self.shm_free_bytes is not None and under_way > self.shm_free_bytes:
@@ -49,7 +49,7 @@ class Room:
 
     def under_way_bytes(self, settings: LoaderSettings) -> int:
         """Shared memory that batches under way take, at most; a worker holds the one it makes, too."""
-        if settings.pictures:
+        if settings.images:
             return 0
         return (self.batch_bytes or 0) * (settings.in_flight + settings.num_workers)
 

@@ -28,7 +28,7 @@ class Options:
     """How a loader is tuned; `unstarve.autotune` explains them."""
 
     deterministic: bool = False
-    pictures: bool = False
+    images: bool = False
     memory_bytes: int | None = None
     max_workers: int | None = None
     budget_s: float | None = None
@@ -58,7 +58,7 @@ class Round:
         self._uses_ring = uses_ring
         self._memory = Memory()
         bounds = Bounds(
-            machine, self._memory.fits, fitness.workers, fitness.none, fitness.several, fitness.pictures
+            machine, self._memory.fits, fitness.workers, fitness.none, fitness.several, fitness.images
         )
         self._search = Search(own, present, bounds)
         self._asking = self._search.run()

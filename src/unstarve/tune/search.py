@@ -48,7 +48,7 @@ class Bounds:
     """Batches may be made without workers where the user has some."""
     several: bool = True
     """There may be more than one worker where the user has at most one."""
-    pictures: bool = False
+    images: bool = False
     """Those of an image folder may be read by unstarve."""
 
 
@@ -68,8 +68,8 @@ class Search:
         self.own = own
         self._present = present
         self._bounds = bounds
-        self._pictures = present.pictures
-        """What is tried now is with pictures read by unstarve."""
+        self._images = present.images
+        """What is tried now is with images read by unstarve."""
         self._windows: dict[LoaderSettings, list[Window]] = {}
         self._content: LoaderSettings | None = None
         """Settings under which training hardly waits."""
@@ -84,8 +84,8 @@ class Search:
         else:
             if self._bounds.workers:
                 yield from self._try_workers(first)
-            if self._bounds.pictures and not self._pictures:
-                yield from self._try_pictures()
+            if self._bounds.images and not self._images:
+                yield from self._try_images()
             yield from self._try_depths()
             yield from self._try_in_turns()
         return self.conclude()
@@ -149,7 +149,7 @@ class Search:
             if there.period_s > AS_GOOD * here.period_s:
                 break
             here = there
-        if self._bounds.none and not self._pictures and not self._has_tried(0):
+        if self._bounds.none and not self._images and not self._has_tried(0):
             yield from self._try_none()
         yield from self._look_around()
 
@@ -163,20 +163,20 @@ class Search:
         if alone.usual_s < best_s < alone.period_s:
             yield from self._try(LoaderSettings(0))
 
-    def _try_pictures(self) -> Generator[LoaderSettings, Window, None]:
-        """Let unstarve read the pictures, in a thread per core or per worker; then look around."""
+    def _try_images(self) -> Generator[LoaderSettings, Window, None]:
+        """Let unstarve read the images, in a thread per core or per worker; then look around."""
         best = self._windows[self.best][-1]
         if is_content(best, self._bounds.machine):
             return
-        self._pictures = True
+        self._images = True
         cores = max(int(self._bounds.machine.cores), 1)
         for count in (cores, max(cores, best.settings.num_workers)):
             settings = self._settings(count)
             if settings is not None and settings not in self._windows:
                 yield from self._try(settings)
-        if self.best.pictures:
+        if self.best.images:
             yield from self._look_around()
-        self._pictures = self.best.pictures
+        self._images = self.best.images
 
     def _look_around(self) -> Generator[LoaderSettings, Window, None]:
         """More, then fewer workers than the best has, as long as that is better."""
@@ -230,7 +230,7 @@ class Search:
     def _settings(self, count: int) -> LoaderSettings | None:
         """So many workers, or as many as there may be; None where none may."""
         bounds = self._bounds
-        if count <= 0 and self._pictures:
+        if count <= 0 and self._images:
             return None
         if count <= 0:
             return LoaderSettings(0) if bounds.none or self.own.num_workers == 0 else None
@@ -238,14 +238,14 @@ class Search:
         if not bounds.several and self.own.num_workers <= 1:
             count = 1
         depth = self._present.prefetch_factor or _DEPTH
-        while count > 0 and not bounds.fits(LoaderSettings(count, depth, self._pictures)):
+        while count > 0 and not bounds.fits(LoaderSettings(count, depth, self._images)):
             count = count * 3 // 4
-        return LoaderSettings(count, depth, self._pictures) if count > 0 else None
+        return LoaderSettings(count, depth, self._images) if count > 0 else None
 
     # --- what is known ---
 
     def _has_tried(self, count: int) -> bool:
-        return any(settings.makers == (self._pictures, count) for settings in self._windows)
+        return any(settings.makers == (self._images, count) for settings in self._windows)
 
     def _period_s(self, settings: LoaderSettings) -> float:
         """By which settings are ranked."""

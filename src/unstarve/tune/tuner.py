@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from unstarve.model import LoaderSettings, Trial, Tuning
 from unstarve.tune.crew import Crew
-from unstarve.tune.fitness import examine, with_pictures
+from unstarve.tune.fitness import examine, with_images
 from unstarve.tune.iteration import TunedIterator
 from unstarve.tune.machine import this_machine
 from unstarve.tune.room import MemoryGauge, smaller
@@ -41,8 +41,8 @@ class Tuner:
         self.where: str | None = None
         self._options = options
         self._fitness = examine(loader, deterministic=options.deterministic)
-        if options.pictures:
-            self._fitness = with_pictures(self._fitness, loader)
+        if options.images:
+            self._fitness = with_images(self._fitness, loader)
         self._machine = this_machine(options.max_workers)
         self._memory = MemoryGauge()
         self._crews: Crews = {}
@@ -150,11 +150,11 @@ class Tuner:
         """Settings of ours cannot be run here: back to the user's own.
 
         Where the same batch that failed `at_work` fails under the user's own, too, they were not to blame.
-        Pictures are left to the user's dataset for good, and what else there is may still be searched.
+        Images are left to the user's dataset for good, and what else there is may still be searched.
         """
-        if settings.pictures:
+        if settings.images:
             self._settle(Found(self.own, None, reason), tell=False)
-            self._fitness = self._fitness.without_pictures(reason)
+            self._fitness = self._fitness.without_images(reason)
             self._search()
             return
         self._settle(Found(self.own, None, reason))

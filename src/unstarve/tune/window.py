@@ -16,7 +16,7 @@ _EPOCHS = 3
 _FAR = 5.0
 """A step of the training loop that takes so many times the median was a checkpoint, a validation, a log."""
 _OTHER_PIXELS = 1.05
-"""By how much reading pictures in another way must be faster than anything else, as pixels differ a bit."""
+"""By how much reading images in another way must be faster than anything else, as pixels differ a bit."""
 _RARE = 0.05
 """Of all steps: where more take so long, it is how training goes there, as with cores that loading takes."""
 
@@ -80,7 +80,7 @@ class Window:
 
 def price_of(settings: LoaderSettings) -> float:
     """What times per step are multiplied by before settings are ranked: other pixels must be worth it."""
-    return _OTHER_PIXELS if settings.pictures else 1.0
+    return _OTHER_PIXELS if settings.images else 1.0
 
 
 def half_width(values: tuple[float, ...]) -> float:

@@ -130,7 +130,7 @@ def test_time_in_the_sampler_is_its_own() -> None:
     assert shares(batch, alone(work)) == pytest.approx(expected)
 
 
-def test_an_idle_worker_and_a_long_way_are_the_hand_over() -> None:
+def test_an_idle_worker_and_a_long_way_are_the_handoff() -> None:
     work = work_of(3, 0, cpu_ms=1)
     assert shares(batch_of(3, 1, 21, wait_cpu_ms=5), production([work], sent_ms=10)) == pytest.approx(
         {Cause.HANDOFF: 20}
@@ -166,7 +166,7 @@ def test_handing_over_costs_nothing_while_the_worker_that_sets_the_pace_goes_on(
     assert paced == pytest.approx({Cause.CPU: 2, Cause.REMOTE: 2, Cause.COLLATE: 2})
 
 
-def test_what_a_worker_that_sets_the_pace_did_not_work_is_the_hand_over() -> None:
+def test_what_a_worker_that_sets_the_pace_did_not_work_is_the_handoff() -> None:
     parts = shares(batch_of(3, 2, 8), production([work_of(3, 0, cpu_ms=4)], pacing=frozenset([0])))
     assert parts == pytest.approx({Cause.CPU: 2, Cause.HANDOFF: 4})
 

@@ -81,7 +81,7 @@ def test_cpu_time_is_measured_where_samples_are_counted(
 ) -> None:
     monkeypatch.setattr(rounds_module, "cpu_per_batch", lambda loader: 0.5)
     ways = (stock(lambda _: Loader(log, "stock 8.0")), ours("fast", lambda _: Loader(log, "fast 2.0")))
-    counted = measured(ways, batch_samples=lambda sizes: sizes.picture_batch)
+    counted = measured(ways, batch_samples=lambda sizes: sizes.jpeg_batch)
     assert (counted.batch_samples, [way.cpu_s for way in counted.ways]) == (32, [0.5, 0.5])
     other = measured(ways)
     assert (other.batch_samples, [way.cpu_s for way in other.ways]) == (None, [None, None])

@@ -125,7 +125,7 @@ def test_bytes_that_were_not_in_memory_make_waiting_the_disks() -> None:
     assert (elsewhere.disk_s, elsewhere.blocked_s) == pytest.approx((0.0, 0.02))
 
 
-def test_the_hand_over_is_what_it_was_measured_to_be() -> None:
+def test_the_handoff_is_what_it_was_measured_to_be() -> None:
     demands = known(recorded(cpu_ms=10, process={"receipts": ()}))
     work = demands.works[0]
     slowdown = demands.machine.slowdown

@@ -97,7 +97,7 @@ def test_a_stage_that_gets_cheaper_is_no_longer_in_the_way() -> None:
     assert predict.speedup(Scenario(left={"sampler": 0.0})) == pytest.approx(1, rel=0.05)
 
 
-def test_a_cheaper_hand_over_includes_its_shared_memory() -> None:
+def test_a_cheaper_handoff_includes_its_shared_memory() -> None:
     work = Work(collate_s=0.02, take_s=0.001, step_delay_s=0.001)
     assert made(work, shared_s=0.015).speedup(Scenario(left={"handoff": 0.0})) == pytest.approx(4, rel=0.05)
 

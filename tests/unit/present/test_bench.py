@@ -1,4 +1,4 @@
-"""A benchmark as a table, as JSON and as a picture."""
+"""A benchmark as a table, as JSON and as an image."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_table_fits_80_columns_and_says_it_all() -> None:
     ]
 
 
-def test_pictures_are_told_per_second_and_by_what_each_costs() -> None:
+def test_images_are_told_per_second_and_by_what_each_costs() -> None:
     part = Part(
         "images",
         "images",
@@ -119,7 +119,7 @@ def test_json_holds_everything_under_its_schema() -> None:
     assert (made["seeds"], made["machine"], made["interrupted"]) == ([1, 7], {"cpus": 2}, False)
 
 
-def test_the_picture_shows_every_way_that_was_measured(tmp_path: Path) -> None:
+def test_the_image_shows_every_way_that_was_measured(tmp_path: Path) -> None:
     text = speedup_figure(result(), tmp_path / "speed.svg").read_text()
     assert "rows: TensorFileDataset, ours" in text
     assert "71.2×" in text

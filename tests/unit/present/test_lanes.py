@@ -1,4 +1,4 @@
-"""The picture in letters: who was busy and who waited, one column for one stretch of time."""
+"""The image in letters: who was busy and who waited, one column for one stretch of time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from unstarve.present.lanes import lanes
 
 def drawn(*shown: Lane, width: int = 80) -> list[str]:
     out = io.StringIO()
-    picture = lanes(shown, width)
-    if picture is not None:
-        Console(file=out, width=width).print(picture)
+    image = lanes(shown, width)
+    if image is not None:
+        Console(file=out, width=width).print(image)
     return out.getvalue().splitlines()
 
 
@@ -56,5 +56,5 @@ def test_the_steps_drawn_are_like_most_others() -> None:
     assert shown[0].spans[0].begin_s == 0
 
 
-def test_a_run_too_short_for_a_stretch_has_no_picture() -> None:
+def test_a_run_too_short_for_a_stretch_has_no_image() -> None:
     assert diagnose(large_run(9, 1)).typical == ()

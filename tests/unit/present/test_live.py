@@ -1,4 +1,4 @@
-"""The picture of a running training fits the screen and says what is known."""
+"""The image of a running training fits the screen and says what is known."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from unstarve.model import (
     WorkerNow,
 )
 from unstarve.present import json as json_view
-from unstarve.present.live import Look, picture, verdict_line
+from unstarve.present.live import Look, live_view, verdict_line
 from unstarve.present.live_workers import WorkerOrder
 
 MEMORY = MemoryNow(2_000_000_000, 724_000_000, 300_000, 64_000_000_000)
@@ -54,7 +54,7 @@ def live(*trainers: TrainerNow, **more: object) -> Live:
 
 
 def drawn(shown: Live, look: Look | None = None, width: int = 80, height: int = 24) -> list[str]:
-    lines = picture(shown, look or Look(), width, height).plain.split("\n")
+    lines = live_view(shown, look or Look(), width, height).plain.split("\n")
     assert all(len(line) <= width for line in lines), lines
     assert len(lines) <= height
     return lines

@@ -114,8 +114,8 @@ def test_json_has_all_of_it_and_the_change() -> None:
     )
 
 
-def test_pictures_read_by_unstarve_are_marked_and_explained() -> None:
-    best = LoaderSettings(3, 2, pictures=True)
+def test_images_read_by_unstarve_are_marked_and_explained() -> None:
+    best = LoaderSettings(3, 2, images=True)
     trials = (TRIALS[0], Trial(best, "measured", 12, 1.0, 1705, 1292, 2507, 0.65, 423_000_000, 0))
     found = replace(FOUND, before=OWN, chosen=best, trials=trials)
     assert headline(loader(found)).startswith(
@@ -124,8 +124,8 @@ def test_pictures_read_by_unstarve_are_marked_and_explained() -> None:
     text = shown(loader(found))
     (row,) = [line.split() for line in text.splitlines() if line.strip().startswith("3*")]
     assert row[-1] == "best"
-    assert "* threads instead of worker processes: pictures are read by unstarve" in text
+    assert "* threads instead of worker processes: images are read by unstarve" in text
     assert "pixels differ as two JPEG decoders do" in " ".join(text.replace("│", " ").split())
     assert max(map(len, text.splitlines())) <= 80
     assert "3 threads × 2 ahead" in trial_line("train", trials[1], 1705, 100).plain
-    assert loader(found).change() == {"num_workers": 3, "prefetch_factor": 2, "pictures": True}
+    assert loader(found).change() == {"num_workers": 3, "prefetch_factor": 2, "images": True}

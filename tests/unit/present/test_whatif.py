@@ -81,6 +81,6 @@ def test_the_curve_is_drawn(tmp_path: Path, result: WhatIf, grid: WhatIf, suffix
         assert "recorded" in (tmp_path / "one.svg").read_text()
 
 
-def test_a_picture_of_another_kind_is_turned_down(tmp_path: Path, result: WhatIf) -> None:
+def test_a_image_of_another_kind_is_turned_down(tmp_path: Path, result: WhatIf) -> None:
     with pytest.raises(UsageError, match=r"\.png or \.svg"):
         whatif_figure(result, tmp_path / "curve.gif")

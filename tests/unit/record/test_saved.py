@@ -24,7 +24,7 @@ def test_settings_survive_the_file(tmp_path: Path) -> None:
             {"num_workers": 8, "prefetch_factor": 4, "persistent_workers": True},
         ),
         SavedLoader(Place("/elsewhere/a.py", 1), {"pin_memory": False}),
-        SavedLoader(Place("/elsewhere/b.py", 2), {"num_workers": 3, "pictures": True}),
+        SavedLoader(Place("/elsewhere/b.py", 2), {"num_workers": 3, "images": True}),
     ]
     path = tmp_path / "tuned.toml"
     write_saved(path, saved, "two lines\nof remarks")
@@ -75,8 +75,8 @@ def test_a_file_that_lies_elsewhere_goes_by_how_its_path_ends(tmp_path: Path) ->
         (GOOD + "pin_memory = 1", "pin_memory must be true or false, not 1"),
         (GOOD.replace("= 2", "= 0") + "prefetch_factor = 2", "prefetch_factor needs workers"),
         (GOOD.replace("= 2", "= 0") + "persistent_workers = true", "persistent_workers needs workers"),
-        (GOOD.replace("= 2", "= 0") + "pictures = true", "num_workers is a number of threads"),
-        (GOOD + "pictures = 2", "pictures must be true or false, not 2"),
+        (GOOD.replace("= 2", "= 0") + "images = true", "num_workers is a number of threads"),
+        (GOOD + "images = 2", "images must be true or false, not 2"),
         (GOOD + GOOD.replace("= 2", "= 'a'"), "loader 2: num_workers"),
     ],
 )

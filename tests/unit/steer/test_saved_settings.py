@@ -11,7 +11,7 @@ import pytest
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as stock
 
-from picture_folders import make_folder
+from image_folders import make_folder
 from torchvision_here import torchvision_here
 from unstarve.collect.describe import loader_config
 from unstarve.fixes.loader.engines.threads import Threads
@@ -112,42 +112,42 @@ def test_what_torch_refuses_is_told_and_the_scripts_own_arguments_stand(
     assert "applied" not in loader_config(train)
 
 
-def make_pictures(root: Path, *steps: Any, **arguments: Any) -> tuple[DataLoader[Any], DataLoader[Any]]:
+def make_images(root: Path, *steps: Any, **arguments: Any) -> tuple[DataLoader[Any], DataLoader[Any]]:
     vision = torchvision_here()
     transforms = vision.transforms
     crop = transforms.Compose([transforms.RandomResizedCrop(16), *steps, transforms.ToTensor()])
     folder = vision.datasets.ImageFolder(make_folder(root, count=12, classes=12), crop)
-    pictured = DataLoader(folder, batch_size=5, **arguments)
+    imaged = DataLoader(folder, batch_size=5, **arguments)
     beside = DataLoader(folder, batch_size=5)
-    return pictured, beside
+    return imaged, beside
 
 
-def test_pictures_are_read_by_unstarve_and_the_dataset_stays_the_scripts(
+def test_images_are_read_by_unstarve_and_the_dataset_stays_the_scripts(
     apply: Callable[..., list[str]], tmp_path: Path
 ) -> None:
-    problems = apply(here(make_pictures, "pictured", num_workers=2, pictures=True))
-    pictured, beside = make_pictures(tmp_path)
-    assert type(pictured.dataset).__name__ == "ImageFolder"
-    epochs = [iter(pictured), iter(pictured)]
+    problems = apply(here(make_images, "imaged", num_workers=2, images=True))
+    imaged, beside = make_images(tmp_path)
+    assert type(imaged.dataset).__name__ == "ImageFolder"
+    epochs = [iter(imaged), iter(imaged)]
     assert all(isinstance(epoch, Threads) for epoch in epochs)
     assert not isinstance(iter(beside), Threads)
     for epoch in epochs:
         assert [target for _, targets in epoch for target in targets.tolist()] == list(range(12))
-    assert loader_config(pictured)["engine"] == "threads"
-    assert loader_config(pictured)["applied"] == "pictures read by unstarve, num_workers 0 → 2"
+    assert loader_config(imaged)["engine"] == "threads"
+    assert loader_config(imaged)["applied"] == "images read by unstarve, num_workers 0 → 2"
     assert problems == []
 
 
-def test_pictures_that_unstarve_cannot_read_are_told_and_left_to_the_script(
+def test_images_that_unstarve_cannot_read_are_told_and_left_to_the_script(
     apply: Callable[..., list[str]], tmp_path: Path
 ) -> None:
-    problems = apply(here(make_pictures, "pictured", num_workers=2, pictures=True))
-    pictured, _ = make_pictures(tmp_path, torchvision_here().transforms.ColorJitter())
-    assert pictured.num_workers == 0
-    assert not isinstance(iter(pictured), Threads)
+    problems = apply(here(make_images, "imaged", num_workers=2, images=True))
+    imaged, _ = make_images(tmp_path, torchvision_here().transforms.ColorJitter())
+    assert imaged.num_workers == 0
+    assert not isinstance(iter(imaged), Threads)
     (problem,) = problems
     assert "ColorJitter" in problem
-    assert "applied" not in loader_config(pictured)
+    assert "applied" not in loader_config(imaged)
 
 
 class Mine(DataLoader[Any]):

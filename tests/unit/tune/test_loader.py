@@ -6,8 +6,8 @@ import gc
 import hashlib
 import itertools
 import os
-import re
 import random
+import re
 import weakref
 from collections.abc import Iterator
 from typing import Any

@@ -24,7 +24,7 @@ class Training:
     step_s: float = 0.002
     blocked_s: float = 0.0
     cpu_s: float = 0.0
-    hand_over_s: float = 0.0
+    handoff_s: float = 0.0
     """CPU time of a worker, and as much in the training process, that it takes to hand a batch over."""
     sending_s: float = 0.0
     """CPU time that only a worker takes to hand a batch over: for shared memory that is new each time."""
@@ -32,8 +32,8 @@ class Training:
     """What a disk needs for a batch, however many ask."""
     tail_s: float = 0.0
     """What depth evens out."""
-    picture_cpu_s: float = 0.0
-    """CPU time of a batch whose pictures unstarve reads."""
+    image_cpu_s: float = 0.0
+    """CPU time of a batch whose images unstarve reads."""
     noise: float = 0.0
     seed: int = 0
     tried: list[LoaderSettings] = field(default_factory=list)
@@ -44,20 +44,20 @@ class Training:
         random.seed(f"{self.seed} {len(self.tried)}")
         drift = random.gauss(1, self.noise)
         blocks = tuple(period * drift * random.gauss(1, self.noise / 2) for _ in range(8))
-        main_cpu = self.step_s + (self.cpu_s if settings.num_workers == 0 else self.hand_over_s)
+        main_cpu = self.step_s + (self.cpu_s if settings.num_workers == 0 else self.handoff_s)
         return Window(settings, 80, 80 * period, blocks, wait, main_cpu + workers_cpu, workers_cpu)
 
     def _steps(self, settings: LoaderSettings) -> tuple[float, float, float]:
         count = settings.num_workers
-        if settings.pictures:
-            making = max((self.blocked_s + self.picture_cpu_s) / count, self.picture_cpu_s / 2)
+        if settings.images:
+            making = max((self.blocked_s + self.image_cpu_s) / count, self.image_cpu_s / 2)
             period = max(self.step_s, making)
             return period, period - self.step_s, 0.0
         if count == 0:
             wait = self.cpu_s + max(self.blocked_s, self.limit_s) + self.tail_s
             return self.step_s + wait, wait, 0.0
-        worker_cpu = self.cpu_s + self.hand_over_s + self.sending_s
-        receiving = self.step_s + self.hand_over_s
+        worker_cpu = self.cpu_s + self.handoff_s + self.sending_s
+        receiving = self.step_s + self.handoff_s
         making = (self.blocked_s + worker_cpu + self.tail_s / (settings.prefetch_factor or 1)) / count
         crowd = 1 + 0.02 * max(count - 2, 0) if self.cpu_s else 1.0
         period = max(receiving, making, crowd * (receiving + worker_cpu) / 2, self.limit_s)
@@ -88,8 +88,8 @@ TRAININGS: dict[str, Callable[[], Training]] = {
     "mixed": lambda: Training(cpu_s=0.004, blocked_s=0.06),
     "disk": lambda: Training(blocked_s=0.08, limit_s=0.015),
     "tail": lambda: Training(blocked_s=0.02, tail_s=0.1),
-    "tiny": lambda: Training(step_s=0.0005, cpu_s=0.0002, hand_over_s=0.0008),
-    "hand-over": lambda: Training(step_s=0.001, cpu_s=0.001, hand_over_s=0.01),
+    "tiny": lambda: Training(step_s=0.0005, cpu_s=0.0002, handoff_s=0.0008),
+    "hand-off": lambda: Training(step_s=0.001, cpu_s=0.001, handoff_s=0.01),
     "large": lambda: Training(cpu_s=0.001, sending_s=0.012),
     "fine": lambda: Training(step_s=0.02, cpu_s=0.002),
 }
@@ -248,46 +248,44 @@ def test_a_second_search_begins_with_what_runs_now_and_still_compares_with_the_u
     assert found.chosen.num_workers <= 3
 
 
-def test_pictures_are_read_by_unstarve_where_that_is_faster() -> None:
-    training = Training(cpu_s=0.02, picture_cpu_s=0.006)
-    found = search(training, LoaderSettings(2, 2), pictures=True)
-    assert found.chosen == LoaderSettings(2, 2, pictures=True)
+def test_images_are_read_by_unstarve_where_that_is_faster() -> None:
+    training = Training(cpu_s=0.02, image_cpu_s=0.006)
+    found = search(training, LoaderSettings(2, 2), images=True)
+    assert found.chosen == LoaderSettings(2, 2, images=True)
     assert found.gain is not None
     assert found.gain.low > 2
 
 
 def test_more_threads_are_tried_where_files_come_slowly() -> None:
-    found = search(
-        Training(blocked_s=0.2, cpu_s=0.04, picture_cpu_s=0.01), LoaderSettings(2, 2), pictures=True
-    )
-    assert found.chosen.pictures
+    found = search(Training(blocked_s=0.2, cpu_s=0.04, image_cpu_s=0.01), LoaderSettings(2, 2), images=True)
+    assert found.chosen.images
     assert found.chosen.num_workers > 8
 
 
-@pytest.mark.parametrize("picture_cpu_s", [0.03, 0.0215])
-def test_the_users_own_pixels_stay_where_others_are_hardly_faster(picture_cpu_s: float) -> None:
-    training = Training(step_s=0.0005, cpu_s=0.021, picture_cpu_s=picture_cpu_s)
-    assert not search(training, LoaderSettings(2, 2), pictures=True).chosen.pictures
-    assert any(settings.pictures for settings in training.tried)
+@pytest.mark.parametrize("image_cpu_s", [0.03, 0.0215])
+def test_the_users_own_pixels_stay_where_others_are_hardly_faster(image_cpu_s: float) -> None:
+    training = Training(step_s=0.0005, cpu_s=0.021, image_cpu_s=image_cpu_s)
+    assert not search(training, LoaderSettings(2, 2), images=True).chosen.images
+    assert any(settings.images for settings in training.tried)
 
 
-def test_pictures_are_not_touched_unasked_or_where_training_does_not_wait() -> None:
+def test_images_are_not_touched_unasked_or_where_training_does_not_wait() -> None:
     for training, allowed in (
-        (Training(cpu_s=0.02, picture_cpu_s=0.001), False),
-        (Training(step_s=0.05, cpu_s=0.01, picture_cpu_s=0.001), True),
-        (Training(step_s=0.05, blocked_s=0.2, picture_cpu_s=0.001), True),  # enough workers will do
+        (Training(cpu_s=0.02, image_cpu_s=0.001), False),
+        (Training(step_s=0.05, cpu_s=0.01, image_cpu_s=0.001), True),
+        (Training(step_s=0.05, blocked_s=0.2, image_cpu_s=0.001), True),  # enough workers will do
     ):
-        found = search(training, LoaderSettings(1, 2), pictures=allowed)
-        assert not found.chosen.pictures
-        assert not any(settings.pictures for settings in training.tried)
+        found = search(training, LoaderSettings(1, 2), images=allowed)
+        assert not found.chosen.images
+        assert not any(settings.images for settings in training.tried)
 
 
-def test_a_second_search_stays_with_pictures_that_unstarve_reads() -> None:
-    training = Training(cpu_s=0.02, picture_cpu_s=0.006)
-    present = LoaderSettings(4, 2, pictures=True)
-    found = search(training, LoaderSettings(2, 2), present=present, pictures=True)
-    assert found.chosen.pictures
-    assert {settings for settings in training.tried if not settings.pictures} == {LoaderSettings(2, 2)}
+def test_a_second_search_stays_with_images_that_unstarve_reads() -> None:
+    training = Training(cpu_s=0.02, image_cpu_s=0.006)
+    present = LoaderSettings(4, 2, images=True)
+    found = search(training, LoaderSettings(2, 2), present=present, images=True)
+    assert found.chosen.images
+    assert {settings for settings in training.tried if not settings.images} == {LoaderSettings(2, 2)}
 
 
 @pytest.mark.parametrize(("blocked_s", "goes_back"), [(0.001, True), (0.1, False)])

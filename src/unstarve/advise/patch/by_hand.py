@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from unstarve.advise.patch.project import is_installed, package_of
-from unstarve.model.saved import PICTURES, Setting
+from unstarve.model.saved import IMAGES, Setting
 
 WITHOUT_CHANGE = "save it with --save FILE.toml and run with it: unstarve run --with FILE.toml CMD…"
 _LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric")
@@ -14,7 +14,7 @@ _LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric")
 
 def what_to_set(path: Path, line: int, settings: Mapping[str, Setting]) -> str:
     """For a loader that a line of `path` makes; a sentence without its end."""
-    if settings.get(PICTURES):  # no library has an argument for it
+    if settings.get(IMAGES):  # no library has an argument for it
         return WITHOUT_CHANGE
     arguments = _arguments(settings)
     package = package_of(path)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from unstarve.advise.patch.adding import Edit, added, removed
 from unstarve.advise.patch.calls import Argument, Call, Calls, Written, line_offset, read_calls
-from unstarve.advise.patch.pictures import NOTE, imported, wrapped
+from unstarve.advise.patch.images import NOTE, imported, wrapped
 from unstarve.advise.patch.wish import Wish
 from unstarve.errors import NotPatchableError
-from unstarve.model.saved import NEED_WORKERS, PICTURES, POSITIONS, Setting
+from unstarve.model.saved import IMAGES, NEED_WORKERS, POSITIONS, Setting
 
 _DEFAULTS: Mapping[str, Setting] = {
     "num_workers": 0,
@@ -45,14 +45,14 @@ def rewrite(source: str, wishes: Sequence[Wish]) -> Rewritten:
     for wish in wishes:
         call = _made_by(text, calls, wish)
         settings = dict(wish.settings)
-        pictures = settings.pop(PICTURES, False)
+        images = settings.pop(IMAGES, False)
         found, said = _edits(text, call, settings)
-        if pictures:
+        if images:
             found += wrapped(text, call, wish.kind, _given(call, "dataset"))
             said.append(NOTE)
         edits += found
         notes += [f"line {wish.place.line}: {note}" for note in said]
-    if any(wish.settings.get(PICTURES) for wish in wishes):
+    if any(wish.settings.get(IMAGES) for wish in wishes):
         edits += imported(source)
     for edit in sorted(edits, key=lambda edit: (edit.begin, edit.end), reverse=True):
         text = text[: edit.begin] + edit.text.encode() + text[edit.end :]

@@ -12,8 +12,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from unstarve.benchmark.entries import Entry, PartPlan, faster, ours, public, stock
+from unstarve.benchmark.images import image_files
 from unstarve.benchmark.installed import torchvision
-from unstarve.benchmark.pictures import picture_files
 from unstarve.benchmark.plan import Sizes
 from unstarve.model import Bar, Kind, Promise
 
@@ -25,7 +25,7 @@ _NEXT_TO_NOTHING = 8
 
 
 @dataclass(frozen=True)
-class Pictures:
+class Images:
     """A folder per class, with JPEG files."""
 
     root: Path
@@ -41,11 +41,11 @@ class Pictures:
         return public("ImageFolderDataset")(self.root, size=SIZE, mean=MEAN, std=STD, **options)
 
 
-def _prepare(sizes: Sizes, folder: Path) -> Pictures:
-    return Pictures(picture_files(folder / "pictures", sizes.pictures), sizes.picture_batch)
+def _prepare(sizes: Sizes, folder: Path) -> Images:
+    return Images(image_files(folder / "images", sizes.jpegs), sizes.jpeg_batch)
 
 
-def _stock(pictures: Pictures) -> Any:
+def _stock(images: Images) -> Any:
     vision = torchvision()
     steps = vision.transforms
     transform = steps.Compose(
@@ -56,35 +56,35 @@ def _stock(pictures: Pictures) -> Any:
             steps.Normalize(MEAN, STD),
         ]
     )
-    return DataLoader(vision.datasets.ImageFolder(str(pictures.root), transform), **pictures.options)
+    return DataLoader(vision.datasets.ImageFolder(str(images.root), transform), **images.options)
 
 
-def _as_transform(pictures: Pictures) -> Any:
+def _as_transform(images: Images) -> Any:
     transform = public("DecodeCrop")(SIZE, mean=MEAN, std=STD)
-    dataset = torchvision().datasets.ImageFolder(str(pictures.root), transform, loader=str)
-    return DataLoader(dataset, **pictures.options)
+    dataset = torchvision().datasets.ImageFolder(str(images.root), transform, loader=str)
+    return DataLoader(dataset, **images.options)
 
 
-def _kept(pictures: Pictures) -> Any:
-    loader = public("DataLoader")(pictures.dataset(cache="ram"), **pictures.options)
+def _kept(images: Images) -> Any:
+    loader = public("DataLoader")(images.dataset(cache="ram"), **images.options)
     for _ in loader:  # the first epoch decodes
         pass
     return loader
 
 
 class Decoding:
-    """Random boxes of all pictures, decoded and thrown away."""
+    """Random boxes of all images, decoded and thrown away."""
 
-    def __init__(self, pictures: Pictures) -> None:
-        dataset = public("ImageFolderDataset")(pictures.root, size=_NEXT_TO_NOTHING, dtype=torch.uint8)
-        self._loader = public("DataLoader")(dataset, **pictures.options)
+    def __init__(self, images: Images) -> None:
+        dataset = public("ImageFolderDataset")(images.root, size=_NEXT_TO_NOTHING, dtype=torch.uint8)
+        self._loader = public("DataLoader")(dataset, **images.options)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._loader)
 
 
-def _ours(pictures: Pictures) -> Any:
-    return public("DataLoader")(pictures.dataset(), **pictures.options)
+def _ours(images: Images) -> Any:
+    return public("DataLoader")(images.dataset(), **images.options)
 
 
 # Batches are stock's but for what two JPEG decoders differ by, which the tests state.
@@ -93,7 +93,7 @@ _like_stock = partial(ours, same_batches=False)
 IMAGES = (
     PartPlan(
         "images", "images",
-        lambda s: f"{s.pictures} JPEGs of about 500×375, random crop to {SIZE}, 2 workers", _prepare,
+        lambda s: f"{s.jpegs} JPEGs of about 500×375, random crop to {SIZE}, 2 workers", _prepare,
         (
             stock(_stock, "DataLoader, PIL + torchvision"),
             _like_stock("ImageFolderDataset, ours", _ours, faster(3), Bar(Promise.OVER_LIMIT, 0.25)),
@@ -102,6 +102,6 @@ IMAGES = (
             Entry("decoding alone", Kind.LIMIT, Decoding),
         ),
         skip=4,
-        batch_samples=lambda s: s.picture_batch,
+        batch_samples=lambda s: s.jpeg_batch,
     ),
 )  # fmt: skip

@@ -29,7 +29,7 @@ class DataLoader(TorchDataLoader[T]):
         samples are rows of tensors in memory: a batch is one compiled copy of its rows, made without workers
         whatever `num_workers` says. With `pin_memory` and a GPU a thread makes them ahead in pinned memory.
     ``threads``
-        the dataset reads without the GIL, as unstarve's do from files, packed files and pictures: threads
+        the dataset reads without the GIL, as unstarve's do from files, packed files and images: threads
         make batches ahead, `num_workers` of them or a few, in memory that is used again.
     ``ring``
         any other dataset with workers: theirs are torch's worker processes, whose batches are handed over in

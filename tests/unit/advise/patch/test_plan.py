@@ -134,10 +134,10 @@ def test_a_file_that_is_read_only_or_another_users_is_not_changed(
     assert "train.py belongs to another user: set" in patches_for([loader(script, 1)])[1][0]
 
 
-def test_pictures_in_a_library_have_no_words_but_a_file(script: Path) -> None:
+def test_images_in_a_library_have_no_words_but_a_file(script: Path) -> None:
     installed = script.parent / "site-packages" / "timm.py"
     installed.parent.mkdir()
     installed.write_text(script.read_text())
-    tuned = replace(TUNING, chosen=replace(BEST, pictures=True))
+    tuned = replace(TUNING, chosen=replace(BEST, images=True))
     (problem,) = patches_for([replace(loader(installed, 1), tuning=tuned)])[1]
     assert "change: save it with --save FILE.toml" in problem

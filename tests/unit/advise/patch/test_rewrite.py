@@ -361,7 +361,7 @@ def test_what_is_not_python_is_refused() -> None:
         rewrite("x = DataLoader(", [Wish(Place("t.py", 1), "DataLoader", MORE)])
 
 
-PICTURES: dict[str, int | bool] = {"num_workers": 2, "prefetch_factor": 2, "pictures": True}
+IMAGES: dict[str, int | bool] = {"num_workers": 2, "prefetch_factor": 2, "images": True}
 
 
 @pytest.mark.parametrize(
@@ -388,8 +388,8 @@ PICTURES: dict[str, int | bool] = {"num_workers": 2, "prefetch_factor": 2, "pict
         ),
     ],
 )
-def test_pictures_are_read_by_unstarve_in_a_loader_of_its_own(before: str, after: str) -> None:
-    assert changed(before, PICTURES) == after
+def test_images_are_read_by_unstarve_in_a_loader_of_its_own(before: str, after: str) -> None:
+    assert changed(before, IMAGES) == after
 
 
 @pytest.mark.parametrize(
@@ -404,7 +404,7 @@ def test_pictures_are_read_by_unstarve_in_a_loader_of_its_own(before: str, after
 )
 def test_the_import_lands_between_statements_whatever_ends_a_line(start: str) -> None:
     source = start + "x = DataLoader(ds)\n"
-    done = changed(source, PICTURES)
+    done = changed(source, IMAGES)
     assert done.replace("import unstarve\n", "", 1) == source.replace(
         "DataLoader(ds)", "unstarve.DataLoader(unstarve.ImageFolderDataset.like(ds), num_workers=2)"
     )
@@ -420,15 +420,15 @@ def test_a_lone_carriage_return_ends_a_line_as_it_does_for_python() -> None:
 
 
 def test_an_import_behind_a_last_line_without_an_end() -> None:
-    assert changed("import os; x = DataLoader(ds)", PICTURES) == (
+    assert changed("import os; x = DataLoader(ds)", IMAGES) == (
         "import os; x = unstarve.DataLoader(unstarve.ImageFolderDataset.like(ds), num_workers=2)\n"
         "import unstarve\n"
     )
 
 
-def test_two_loaders_of_pictures_need_one_import() -> None:
+def test_two_loaders_of_images_need_one_import() -> None:
     source = "a = DataLoader(x)\nb = DataLoader(y)\n"
-    done = rewrite(source, [wish(source, PICTURES, at=1), wish(source, PICTURES, at=2)])
+    done = rewrite(source, [wish(source, IMAGES, at=1), wish(source, IMAGES, at=2)])
     assert done.source.count("import unstarve") == 1
     assert all("pixels differ" in note for note in done.notes)
 
@@ -440,6 +440,6 @@ def test_two_loaders_of_pictures_need_one_import() -> None:
         ("x = DataLoader(**options)", "DataLoader", "is not to be seen"),
     ],
 )
-def test_where_pictures_cannot_be_patched_in_it_says_what_to_do(source: str, kind: str, words: str) -> None:
+def test_where_images_cannot_be_patched_in_it_says_what_to_do(source: str, kind: str, words: str) -> None:
     with pytest.raises(NotPatchableError, match=rf"{words}.*; change it by hand to unstarve\.DataLoader"):
-        changed(source, PICTURES, kind=kind, at=source.count("\n") + 1)
+        changed(source, IMAGES, kind=kind, at=source.count("\n") + 1)

@@ -1,1 +1,1 @@
-"""Pictures for training: decode only what the crop needs."""
+"""Images for training: decode only what the crop needs."""

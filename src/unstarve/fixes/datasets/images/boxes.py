@@ -1,4 +1,4 @@
-"""Which part of each picture is cut out, and whether it is mirrored.
+"""Which part of each image is cut out, and whether it is mirrored.
 
 Random ones are drawn as torchvision's `RandomResizedCrop` and `RandomHorizontalFlip` draw them, number for
 number from the same generator, so that the same seed cuts the same boxes.
@@ -20,7 +20,7 @@ _ATTEMPTS = 10
 
 @dataclass(frozen=True)
 class RandomBoxes:
-    """Boxes of a random area (`scale`: shares of the picture's) and shape (`ratio`: width by height)."""
+    """Boxes of a random area (`scale`: shares of the image's) and shape (`ratio`: width by height)."""
 
     scale: tuple[float, float]
     ratio: tuple[float, float]
@@ -38,9 +38,9 @@ def draw_cuts(
     flip: float,
     generator: torch.Generator | None = None,
 ) -> list[Cut]:
-    """Draw for pictures of these (height, width), in their order; `flip` is a probability, 0 draws nothing.
+    """Draw for images of these (height, width), in their order; `flip` is a probability, 0 draws nothing.
 
-    `generator` is None for torch's own. Without `boxes` all of a picture is taken.
+    `generator` is None for torch's own. Without `boxes` all of an image is taken.
     """
     if boxes is None and not flip:
         return [Cut() for _ in sizes]
@@ -53,7 +53,7 @@ def draw_cuts(
 
 
 def middle_of(size: tuple[int, int], shorter: int, height: int, width: int) -> Resized:
-    """Return what torchvision's `Resize(shorter)` and `CenterCrop((height, width))` take of a picture."""
+    """Return what torchvision's `Resize(shorter)` and `CenterCrop((height, width))` take of an image."""
     tall, wide = size
     if tall <= wide:
         resized = shorter, int(shorter * wide / tall)

@@ -1,8 +1,8 @@
-"""Bytes of picture files → pixels in the batch: decoded, cut, resized, flipped and finished in one go.
+"""Bytes of image files → pixels in the batch: decoded, cut, resized, flipped and finished in one go.
 
 JPEGs are served by compiled code, which decodes only the rows and columns of the box and needs no GIL; every
-other kind of picture, CMYK, and all of them where the compiled part is missing, by Pillow. Which one is
-decided by a picture's first bytes, not by a name.
+other kind of image, CMYK, and all of them where the compiled part is missing, by Pillow. Which one is
+decided by an image's first bytes, not by a name.
 
 Both give the same pixels but for rounding: Pillow's own decoder is libjpeg-turbo, too, and the resize
 computes with Pillow's coefficients, always rows first; newer Pillows do columns first where that is cheaper.
@@ -34,7 +34,7 @@ __all__ = ["Box", "Cut", "Finish", "Resized", "cut", "decode_cuts", "decode_whol
 
 
 class Cut(NamedTuple):
-    """What is taken out of a picture: a box of it, None for all of it.
+    """What is taken out of an image: a box of it, None for all of it.
 
     The batch has all of the box, resized, or where `resized` says so a part of that.
     """
@@ -48,25 +48,25 @@ _NO_BOX = (0, 0, 0, 0)
 _NOT_RESIZED = (0, 0, 0, 0)
 
 
-def measure(pictures: Sequence[Buffer], *, upright: bool = True) -> list[tuple[int, int] | ImageError]:
-    """Return height and width of each picture, or what is wrong with it; only headers are read.
+def measure(images: Sequence[Buffer], *, upright: bool = True) -> list[tuple[int, int] | ImageError]:
+    """Return height and width of each image, or what is wrong with it; only headers are read.
 
-    Of pictures that say how they were held (EXIF, XMP) those of the upright one, unless `upright` is False.
+    Of images that say how they were held (EXIF, XMP) those of the upright one, unless `upright` is False.
     """
     compiled = _compiled()
-    found = [None] * len(pictures) if compiled is None else compiled.measure_pictures(list(pictures), upright)
+    found = [None] * len(images) if compiled is None else compiled.measure_images(list(images), upright)
     return [
-        _measured_by_pillow(picture, upright)
+        _measured_by_pillow(image, upright)
         if size is None
         else ImageError(size)
         if isinstance(size, str)
         else size
-        for picture, size in zip(pictures, found, strict=True)
+        for image, size in zip(images, found, strict=True)
     ]
 
 
 def decode_cuts(
-    pictures: Sequence[Buffer],
+    images: Sequence[Buffer],
     cuts: Sequence[Cut],
     out: torch.Tensor,
     finish: Finish,
@@ -74,19 +74,19 @@ def decode_cuts(
     threads: int,
     upright: bool = True,
 ) -> list[ImageError | None]:
-    """Fill out[i] with a cut of picture i, resized as Pillow does (antialiased bilinear), flipped, finished.
+    """Fill out[i] with a cut of image i, resized as Pillow does (antialiased bilinear), flipped, finished.
 
-    Boxes are in pixels of the upright picture, or, if that is not what is wanted, of the stored one. `out` is
+    Boxes are in pixels of the upright image, or, if that is not what is wanted, of the stored one. `out` is
     [n, 3, h, w] on the CPU, uint8, float32, float16 or bfloat16, contiguous or channels_last. `threads` is
-    the most threads to use; they need no GIL. Returns what is wrong with each picture, None where it was
-    decoded; after a failure out[i] is undefined, and the other pictures are all there.
+    the most threads to use; they need no GIL. Returns what is wrong with each image, None where it was
+    decoded; after a failure out[i] is undefined, and the other images are all there.
     """
-    _check(len(pictures), cuts, out, threads)
-    errors: list[ImageError | None] = [None] * len(pictures)
-    for_pillow: Sequence[int] = range(len(pictures))
+    _check(len(images), cuts, out, threads)
+    errors: list[ImageError | None] = [None] * len(images)
+    for_pillow: Sequence[int] = range(len(images))
     if (compiled := _compiled()) is not None:
         failures, for_pillow = compiled.decode_cuts(
-            list(pictures), _rows(cuts), _described(out, finish), threads, upright
+            list(images), _rows(cuts), _described(out, finish), threads, upright
         )
         for at, trouble in failures:
             errors[at] = ImageError(trouble)
@@ -96,7 +96,7 @@ def decode_cuts(
 
     def cut_by_pillow(at: int) -> None:
         try:
-            pillow.decode_cut(pictures[at], *cuts[at], out[at], table, upright=upright)
+            pillow.decode_cut(images[at], *cuts[at], out[at], table, upright=upright)
         except ImageError as error:
             errors[at] = error
 
@@ -104,19 +104,19 @@ def decode_cuts(
     return errors
 
 
-def decode_whole(picture: Buffer, *, upright: bool = True) -> torch.Tensor:
-    """Return the picture's bytes, uint8 [h, w, 3]. Raises ImageError where there are none."""
+def decode_whole(image: Buffer, *, upright: bool = True) -> torch.Tensor:
+    """Return the image's bytes, uint8 [h, w, 3]. Raises ImageError where there are none."""
     compiled = _compiled()
-    size = None if compiled is None else compiled.measure_pictures([picture], upright)[0]
+    size = None if compiled is None else compiled.measure_images([image], upright)[0]
     if compiled is None or size is None:
-        return pillow.decode(picture, upright=upright)
+        return pillow.decode(image, upright=upright)
     if isinstance(size, str):
         raise ImageError(size)
     try:
         pixels = torch.empty((*size, CHANNELS), dtype=torch.uint8)
     except RuntimeError as error:  # torch's word for memory that is not there
         raise ImageError(NO_MEMORY) from error
-    trouble = compiled.decode_whole([picture], *size, (pixels.data_ptr(), pixels.nbytes), upright)
+    trouble = compiled.decode_whole([image], *size, (pixels.data_ptr(), pixels.nbytes), upright)
     if trouble is not None:
         raise ImageError(trouble)
     return pixels
@@ -173,9 +173,9 @@ def _described(out: torch.Tensor, finish: Finish) -> tuple[Any, ...]:
     return memory, *out.shape[2:], out.element_size(), not out.is_contiguous(), *told
 
 
-def _measured_by_pillow(picture: Buffer, upright: bool) -> tuple[int, int] | ImageError:
+def _measured_by_pillow(image: Buffer, upright: bool) -> tuple[int, int] | ImageError:
     try:
-        return pillow.measure(picture, upright=upright)
+        return pillow.measure(image, upright=upright)
     except ImageError as error:
         return error
 
@@ -191,7 +191,7 @@ def _each(places: Sequence[int], work: Callable[[int], None], threads: int) -> N
 
 def _check(count: int, cuts: Sequence[Cut], out: torch.Tensor, threads: int) -> None:
     if len(cuts) != count:
-        raise UsageError(f"{count} pictures need as many cuts, not {len(cuts)}")
+        raise UsageError(f"{count} images need as many cuts, not {len(cuts)}")
     if threads < 1:
         raise UsageError(f"at least one thread has to decode, not {threads}")
     if out.dim() != 4 or tuple(out.shape[:2]) != (count, CHANNELS) or 0 in out.shape[2:]:

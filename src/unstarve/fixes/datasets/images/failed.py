@@ -1,4 +1,4 @@
-"""Which pictures could not be decoded, known to all processes of a loader."""
+"""Which images could not be decoded, known to all processes of a loader."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _gone = [0]
 
 
 class Failed:
-    """A mark per picture, in memory that worker processes share, so that one marked twice counts once."""
+    """A mark per image, in memory that worker processes share, so that one marked twice counts once."""
 
     def __init__(self, count: int) -> None:
         marks: Any = torch.zeros(count, dtype=torch.uint8)
@@ -23,7 +23,7 @@ class Failed:
         weakref.finalize(self, _remember, self._marks).atexit = False
 
     def note(self, index: int, reason: str, instead: str) -> None:
-        """Mark a picture; warns of the first in a process."""
+        """Mark an image; warns of the first in a process."""
         self._marks[index] = 1
         if not self._has_warned:
             self._has_warned = True
@@ -38,8 +38,8 @@ class Failed:
         return int(self._marks.sum())
 
 
-def failed_pictures() -> int:
-    """Return how many pictures of all datasets of this process could not be decoded so far."""
+def failed_images() -> int:
+    """Return how many images of all datasets of this process could not be decoded so far."""
     return _gone[0] + sum(map(len, _live))
 
 

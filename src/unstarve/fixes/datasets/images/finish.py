@@ -1,4 +1,4 @@
-"""What becomes of a picture's bytes on their way into the batch: left alone, or scaled and normalized."""
+"""What becomes of an image's bytes on their way into the batch: left alone, or scaled and normalized."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Finish:
         """Return mean and std of each channel, float32 [2, 3]."""
         return torch.stack([_channels(self.mean, 0.0, "mean"), _channels(self.std, 1.0, "std")])
 
-    @lru_cache(maxsize=32)  # noqa: B019  # few and small; each is made for every picture otherwise
+    @lru_cache(maxsize=32)  # noqa: B019  # few and small; each is made for every image otherwise
     def table(self, dtype: torch.dtype) -> torch.Tensor | None:
         """Return what each channel makes of each byte, [3, 256] of `dtype`; None where bytes stay bytes.
 
@@ -42,7 +42,7 @@ class Finish:
         bit, whoever decodes. All callers share it: it is not to be written to.
         """
         if dtype not in DTYPES:
-            raise UsageError(f"pictures are written as uint8, float32, float16 or bfloat16, not as {dtype}")
+            raise UsageError(f"images are written as uint8, float32, float16 or bfloat16, not as {dtype}")
         if not self.is_scaling:
             values = torch.arange(256, dtype=torch.float32).expand(CHANNELS, 256)
             return None if dtype == torch.uint8 else values.to(dtype).contiguous()

@@ -1,4 +1,4 @@
-"""A folder per class, pictures in it: the same classes, files and order as torchvision's `ImageFolder`."""
+"""A folder per class, images in it: the same classes, files and order as torchvision's `ImageFolder`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Folder:
 def look_through(
     root: str | Path, is_valid_file: Callable[[str], bool] | None = None, *, allow_empty: bool = False
 ) -> Folder:
-    """Find classes and pictures. Paths begin with `root` as it was given.
+    """Find classes and images. Paths begin with `root` as it was given.
 
     Files count by their suffix, or as `is_valid_file` says of their path. Raises FileNotFoundError, as
     torchvision does, where there is no class, or none of a class's files counts unless `allow_empty`.

@@ -1,4 +1,4 @@
-"""A folder of pictures as a dataset that decodes only what the crop needs.
+"""A folder of images as a dataset that decodes only what the crop needs.
 
 dataset = unstarve.ImageFolderDataset("train", size=224, mean=MEAN, std=STD)
 loader = unstarve.DataLoader(dataset, batch_size=64, shuffle=True, num_workers=2)
@@ -19,7 +19,7 @@ from unstarve.errors import ImageError, UsageError
 from unstarve.fixes.datasets.images.failed import Failed
 from unstarve.fixes.datasets.images.folder import look_through
 from unstarve.fixes.datasets.images.kept import KeptPixels, wishes_of
-from unstarve.fixes.datasets.images.making import Made, Picture, make_batch, make_one
+from unstarve.fixes.datasets.images.making import Image, Made, make_batch, make_one
 from unstarve.fixes.datasets.images.reading import named, read_bytes
 from unstarve.fixes.datasets.images.recipe import RATIO, SCALE, Crop, recipe_of
 from unstarve.fixes.datasets.images.torchvision_folder import arguments_of
@@ -32,7 +32,7 @@ OnError = Literal["raise", "skip", "zeros"]
 
 
 class ImageFolderDataset(Dataset[Any]):
-    """The pictures of a folder with one folder per class in it, ready for training: (3×H×W tensor, class).
+    """The images of a folder with one folder per class in it, ready for training: (3×H×W tensor, class).
 
     Classes, files, order, `classes`, `class_to_idx`, `samples` and `targets` are those of torchvision's
     `ImageFolder`. `crop` replaces its transforms:
@@ -43,11 +43,11 @@ class ImageFolderDataset(Dataset[Any]):
     "center"
         `Resize(resize)`, then `CenterCrop(size)`; `resize` is 256/224 of the size unless it is given.
     None
-        the whole picture, resized to `size`, whatever its shape.
+        the whole image, resized to `size`, whatever its shape.
 
     `size` is a number of pixels, or (height, width). Resizing is bilinear with antialiasing, as torchvision
     does it with PIL. `dtype` is torch.uint8 (bytes), or float32, float16 or bfloat16: 0–1, or normalized by
-    `mean` and `std`. `memory_format=torch.channels_last` is how batches lie in memory. Pictures that
+    `mean` and `std`. `memory_format=torch.channels_last` is how batches lie in memory. Images that
     say how they were held (EXIF, XMP) are turned upright, which torchvision does not do: `exif=False` leaves
     them as they are stored.
 
@@ -55,13 +55,13 @@ class ImageFolderDataset(Dataset[Any]):
     machine, within `budget`; or on "disk", in a file that the next run finds again. `budget`, `over_budget`,
     `cache_dir` and `key` are those of `CachedDataset`.
 
-    `on_error` says what becomes of a picture that cannot be decoded: "raise" an ImageError that names the
+    `on_error` says what becomes of an image that cannot be decoded: "raise" an ImageError that names the
     file; "skip" leaves it out, so that its batch is shorter; "zeros" puts zeros in its place. `failed` has
     the files of those that were left out or zeroed, in any worker. A file that cannot be read at all is
     always an error.
 
-    Raises UsageError for arguments that make no sense, FileNotFoundError for a folder without pictures, and
-    CacheTooLargeError where decoded pictures do not fit into the budget.
+    Raises UsageError for arguments that make no sense, FileNotFoundError for a folder without images, and
+    CacheTooLargeError where decoded images do not fit into the budget.
     """
 
     releases_gil = True
@@ -121,7 +121,7 @@ class ImageFolderDataset(Dataset[Any]):
         """Return one that gives what a torchvision `ImageFolder` with its transforms gives.
 
         Of a `Subset` of an `ImageFolder`, it is a `Subset` of one. `options` are added to what its transforms
-        say; pictures are not turned upright (`exif=False`), since torchvision does not do so.
+        say; images are not turned upright (`exif=False`), since torchvision does not do so.
 
         Raises UsageError for a transform that is not known, and where the dataset has other samples than its
         folder: `is_valid_file` has to be given again.
@@ -146,53 +146,53 @@ class ImageFolderDataset(Dataset[Any]):
 
     @property
     def samples(self) -> list[tuple[str, int]]:
-        """File and class number of every picture; made anew for every call."""
+        """File and class number of every image; made anew for every call."""
         return [(self._path(at), target) for at, target in enumerate(self.targets)]
 
     imgs = samples
 
     @property
     def targets(self) -> list[int]:
-        """The class number of every picture; made anew for every call."""
+        """The class number of every image; made anew for every call."""
         targets: list[int] = self._targets_of([*range(len(self))]).tolist() if len(self) else []
         return targets
 
     @property
     def failed(self) -> list[str]:
-        """Files of the pictures that were skipped or zeroed so far, by any worker."""
+        """Files of the images that were skipped or zeroed so far, by any worker."""
         return [] if self._failed is None else [self._path(at) for at in self._failed.indices()]
 
     def __getitem__(self, index: Any) -> Any:
-        """Return a picture and its class; for a slice a `Subset`. What cannot be skipped alone is raised."""
+        """Return an image and its class; for a slice a `Subset`. What cannot be skipped alone is raised."""
         if isinstance(index, slice):
             return Subset(self, range(*index.indices(len(self))))
         at = self._position(index)
-        pictures, _ = self._without_bad(make_one(self._picture(at), self._recipe), [at])
-        return pictures[0], self._labels.one(at)
+        images, _ = self._without_bad(make_one(self._image(at), self._recipe), [at])
+        return images[0], self._labels.one(at)
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[Any]:
         """Return the samples as a batch that torch's own collate takes as it is."""
-        pictures, kept = self._make([self._position(index) for index in indices])
+        images, kept = self._make([self._position(index) for index in indices])
         labels = self._labels
 
         def sample(at: int) -> Any:
-            return pictures[at], labels.one(kept[at])
+            return images[at], labels.one(kept[at])
 
-        return Batched([pictures, self._targets_of(kept)], len(kept), sample)
+        return Batched([images, self._targets_of(kept)], len(kept), sample)
 
     def read_batch(self, indices: Sequence[int]) -> Any:
         """Return what default_collate would make of the samples. Safe to call from several threads."""
-        pictures, kept = self._make([self._position(index) for index in indices])
-        return [pictures, self._targets_of(kept)]
+        images, kept = self._make([self._position(index) for index in indices])
+        return [images, self._targets_of(kept)]
 
     def __repr__(self) -> str:
-        what = f"{len(self):,} pictures of {len(self.classes)} classes"
+        what = f"{len(self):,} images of {len(self.classes)} classes"
         kept = "" if self._kept is None else f"; decoded: {self._kept.where()}"
         return f"ImageFolderDataset({str(self.root)!r}, {what}{kept})"
 
     def _make(self, positions: list[int]) -> tuple[torch.Tensor, list[int]]:
-        """Return the pictures at these positions as one tensor, and the positions of those that are in it."""
-        return self._without_bad(make_batch([*map(self._picture, positions)], self._recipe), positions)
+        """Return the images at these positions as one tensor, and the positions of those that are in it."""
+        return self._without_bad(make_batch([*map(self._image, positions)], self._recipe), positions)
 
     def _without_bad(self, made: Made, positions: list[int]) -> tuple[torch.Tensor, list[int]]:
         bad = {at: error for at, error in enumerate(made.errors) if error is not None}
@@ -210,12 +210,12 @@ class ImageFolderDataset(Dataset[Any]):
         good = [at for at in range(len(positions)) if at not in bad]
         if not good:
             raise ImageError(
-                f"none of the {len(positions)} pictures of a batch can be decoded, and a loader cannot skip a"
+                f"none of the {len(positions)} images of a batch can be decoded, and a loader cannot skip a"
                 f' batch: take larger ones, or on_error="zeros"; the first: {self._path(positions[first])}'
             ) from error
         return self._recipe.empty(len(good)).copy_(made.batch[good]), [positions[at] for at in good]
 
-    def _picture(self, position: int) -> Picture:
+    def _image(self, position: int) -> Image:
         try:
             return read_bytes(self._path(position)) if self._kept is None else self._kept.get(position)
         except ImageError as error:
@@ -230,5 +230,5 @@ class ImageFolderDataset(Dataset[Any]):
     def _position(self, index: Any) -> int:
         at, count = operator.index(index), len(self)
         if not -count <= at < count:
-            raise IndexError(f"index {at} is out of range for {count} pictures")
+            raise IndexError(f"index {at} is out of range for {count} images")
         return at % count

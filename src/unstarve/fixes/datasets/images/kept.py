@@ -1,4 +1,4 @@
-"""Decoded pictures that are kept, so that from the second epoch on nothing is decoded any more.
+"""Decoded images that are kept, so that from the second epoch on nothing is decoded any more.
 
 They lie in the store of `CachedDataset`: in memory that all workers and ranks share, or in a file that the
 next run finds again; within the same budget, and by the same rules when a process dies.
@@ -26,13 +26,13 @@ from unstarve.fixes.samples.tree import Node
 
 _PROBES = 16
 _PROBED_BYTES = 64 << 20
-"""The most that is decoded only to look at it: of large pictures, fewer are."""
+"""The most that is decoded only to look at it: of large images, fewer are."""
 _LAYOUT = Layout(Node(tuple, None, (0, 1, 2)), (describe(0), describe(0), RAW), batchable=False)
-"""Of a kept picture: height, width, pixels."""
+"""Of a kept image: height, width, pixels."""
 
 
 class Decoded:
-    """The pictures in files as samples of a dataset that can be cached."""
+    """The images in files as samples of a dataset that can be cached."""
 
     def __init__(self, names: Names, *, upright: bool) -> None:
         self._names = names
@@ -62,7 +62,7 @@ class Decoded:
 
 
 class KeptPixels:
-    """Pixels of the pictures in `names`, decoded when they are first asked for."""
+    """Pixels of the images in `names`, decoded when they are first asked for."""
 
     def __init__(self, names: Names, wishes: Wishes, key: str | None, *, upright: bool) -> None:
         self._decoded = Decoded(names, upright=upright)
@@ -81,7 +81,7 @@ class KeptPixels:
         return pixels.view(height, width, 3)
 
     def where(self) -> str:
-        """Say where pictures are kept, how many of them, and what they take."""
+        """Say where images are kept, how many of them, and what they take."""
         return self._copies.where()
 
 
@@ -102,7 +102,7 @@ def wishes_of(
 
 
 def _probe(decoded: Decoded, count: int) -> Probe:
-    """Look at a few pictures: they tell what all will take."""
+    """Look at a few images: they tell what all will take."""
     places = np.unique(np.linspace(0, count - 1, min(_PROBES, count)).astype(int)).tolist()
     sizes = {index: decoded.decoded_bytes(index) for index in places}
     found: dict[int, Any] = {}

@@ -1,6 +1,6 @@
-"""Pictures, encoded or decoded → one batch, by a recipe.
+"""Images, encoded or decoded → one batch, by a recipe.
 
-What is random is drawn first, for all pictures in their order and in the calling thread; the work behind it
+What is random is drawn first, for all images in their order and in the calling thread; the work behind it
 needs no GIL and is shared out to threads.
 """
 
@@ -19,7 +19,7 @@ from unstarve.fixes.datasets.images.codec import Cut
 from unstarve.fixes.datasets.images.recipe import Recipe
 from unstarve.fixes.samples.random_streams import generator_here, threads_here
 
-Picture: TypeAlias = bytes | torch.Tensor | ImageError
+Image: TypeAlias = bytes | torch.Tensor | ImageError
 """The bytes of a file, or pixels (uint8 [h, w, 3]), or what was wrong with it."""
 
 _NOTHING = torch.zeros(1, 1, 3, dtype=torch.uint8)
@@ -28,41 +28,41 @@ _NO_CUT = Cut()
 
 @dataclass(frozen=True)
 class Made:
-    """`batch` is [n, 3, height, width]; a picture that has an error left its place in it undefined."""
+    """`batch` is [n, 3, height, width]; an image that has an error left its place in it undefined."""
 
     batch: torch.Tensor
     errors: list[ImageError | None]
 
 
-def make_one(picture: Picture, recipe: Recipe) -> Made:
-    """Do what `make_batch` does with a single picture, whose tensor is not sent to anybody as it is."""
-    return _make([picture], recipe, recipe.empty_one())
+def make_one(image: Image, recipe: Recipe) -> Made:
+    """Do what `make_batch` does with a single image, whose tensor is not sent to anybody as it is."""
+    return _make([image], recipe, recipe.empty_one())
 
 
-def make_batch(pictures: Sequence[Picture], recipe: Recipe) -> Made:
-    """Cut, resize, flip and finish pictures, all of one sort: encoded or decoded."""
-    return _make(pictures, recipe, recipe.empty(len(pictures)))
+def make_batch(images: Sequence[Image], recipe: Recipe) -> Made:
+    """Cut, resize, flip and finish images, all of one sort: encoded or decoded."""
+    return _make(images, recipe, recipe.empty(len(images)))
 
 
-def _make(pictures: Sequence[Picture], recipe: Recipe, batch: torch.Tensor) -> Made:
-    sizes = _sizes(pictures, recipe)
+def _make(images: Sequence[Image], recipe: Recipe, batch: torch.Tensor) -> Made:
+    sizes = _sizes(images, recipe)
     good = [size for size in sizes if not isinstance(size, ImageError)]
     drawn = iter(draw_cuts(good, recipe.boxes, recipe.flip, generator_here()))
     cuts = [_NO_CUT if isinstance(size, ImageError) else _cut_of(size, next(drawn), recipe) for size in sizes]
     errors = [size if isinstance(size, ImageError) else None for size in sizes]
-    measured = [error or picture for error, picture in zip(errors, pictures, strict=True)]
+    measured = [error or image for error, image in zip(errors, images, strict=True)]
     found = _cut_into(batch, measured, cuts, recipe)
     return Made(batch, [first or second for first, second in zip(errors, found, strict=True)])
 
 
-def _sizes(pictures: Sequence[Picture], recipe: Recipe) -> list[tuple[int, int] | ImageError]:
-    encoded = [picture for picture in pictures if isinstance(picture, bytes)]
+def _sizes(images: Sequence[Image], recipe: Recipe) -> list[tuple[int, int] | ImageError]:
+    encoded = [image for image in images if isinstance(image, bytes)]
     measured = iter(codec.measure(encoded, upright=recipe.upright))
-    return [next(measured) if isinstance(picture, bytes) else _size(picture) for picture in pictures]
+    return [next(measured) if isinstance(image, bytes) else _size(image) for image in images]
 
 
-def _size(picture: torch.Tensor | ImageError) -> tuple[int, int] | ImageError:
-    return (picture.shape[0], picture.shape[1]) if isinstance(picture, torch.Tensor) else picture
+def _size(image: torch.Tensor | ImageError) -> tuple[int, int] | ImageError:
+    return (image.shape[0], image.shape[1]) if isinstance(image, torch.Tensor) else image
 
 
 def _cut_of(size: tuple[int, int], drawn: Cut, recipe: Recipe) -> Cut:
@@ -72,11 +72,11 @@ def _cut_of(size: tuple[int, int], drawn: Cut, recipe: Recipe) -> Cut:
 
 
 def _cut_into(
-    out: torch.Tensor, pictures: Sequence[Picture], cuts: Sequence[Cut], recipe: Recipe
+    out: torch.Tensor, images: Sequence[Image], cuts: Sequence[Cut], recipe: Recipe
 ) -> Sequence[ImageError | None]:
     threads = threads_here()
-    if any(isinstance(picture, torch.Tensor) for picture in pictures):
-        wholes = [picture if isinstance(picture, torch.Tensor) else _NOTHING for picture in pictures]
+    if any(isinstance(image, torch.Tensor) for image in images):
+        wholes = [image if isinstance(image, torch.Tensor) else _NOTHING for image in images]
         return codec.cut(wholes, cuts, out, recipe.finish, threads=threads)
-    encoded = [picture if isinstance(picture, bytes) else b"" for picture in pictures]
+    encoded = [image if isinstance(image, bytes) else b"" for image in images]
     return codec.decode_cuts(encoded, cuts, out, recipe.finish, threads=threads, upright=recipe.upright)

@@ -1,4 +1,4 @@
-"""Pictures by Pillow: the twin of the compiled JPEG decoder, and what serves every other kind of picture."""
+"""Images by Pillow: the twin of the compiled JPEG decoder, and what serves every other kind of image."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _JPEG = b"\xff\xd8\xff"
 _JPEG_PIXELS_PER_BYTE = 1024  # every block takes a bit at least, see native/jpeg_header.h
 _JPEG_TRUNCATED = "truncated: the JPEG data end too early"
 
-# Up to here a picture is resized as a whole before a part of it is cut out, as torchvision does it: computing
+# Up to here an image is resized as a whole before a part of it is cut out, as torchvision does it: computing
 # only the part may round differently.
 _MOST_RESIZED_PIXELS = 2**24
 
@@ -69,7 +69,7 @@ _UPRIGHT_BY = {
 
 
 class Box(NamedTuple):
-    """A part of a picture, in pixels."""
+    """A part of an image, in pixels."""
 
     top: int
     left: int
@@ -78,7 +78,7 @@ class Box(NamedTuple):
 
 
 class Resized(NamedTuple):
-    """What a picture is resized to, and where in that the part begins that is wanted."""
+    """What an image is resized to, and where in that the part begins that is wanted."""
 
     height: int
     width: int
@@ -86,24 +86,24 @@ class Resized(NamedTuple):
     left: int
 
 
-def measure(picture: Buffer, *, upright: bool) -> tuple[int, int]:
-    """Return height and width of the picture, upright or as it is stored; only the header is read."""
+def measure(encoded: Buffer, *, upright: bool) -> tuple[int, int]:
+    """Return height and width of the image, upright or as it is stored; only the header is read."""
     with _trouble_named():
-        image = _open(picture)
+        image = _open(encoded)
         width, height = image.size
-        # Of a TIFF, Pillow tells the measures of the upright picture, and decodes to it.
+        # Of a TIFF, Pillow tells the measures of the upright image, and decodes to it.
         is_turned = upright and image.format != "TIFF" and _orientation(image) in _TURNED
         return (width, height) if is_turned else (height, width)
 
 
-def decode(picture: Buffer, *, upright: bool) -> torch.Tensor:
-    """Return the bytes of the picture, upright or as it is stored, [h, w, 3]."""
+def decode(encoded: Buffer, *, upright: bool) -> torch.Tensor:
+    """Return the bytes of the image, upright or as it is stored, [h, w, 3]."""
     with _trouble_named():
-        return _pixels_of(_decoded(picture, upright))
+        return _pixels_of(_decoded(encoded, upright))
 
 
 def decode_cut(
-    picture: Buffer,
+    encoded: Buffer,
     box: Box | None,
     flip: bool,
     resized: Resized | None,
@@ -112,9 +112,9 @@ def decode_cut(
     *,
     upright: bool,
 ) -> None:
-    """Decode a picture and do what `cut` does with it."""
+    """Decode an image and do what `cut` does with it."""
     with _trouble_named():
-        _cut(_decoded(picture, upright), box, flip, resized, out, table)
+        _cut(_decoded(encoded, upright), box, flip, resized, out, table)
 
 
 def cut(
@@ -134,12 +134,12 @@ def cut(
 
 
 def check_box(box: Box, height: int, width: int) -> None:
-    """Raise ImageError where the box is empty or not within a picture of this size."""
+    """Raise ImageError where the box is empty or not within an image of this size."""
     inside = box.top >= 0 and box.left >= 0 and box.top + box.height <= height
     if not inside or box.left + box.width > width or box.height < 1 or box.width < 1:
         raise ImageError(
             f"the box of {box.height}×{box.width} pixels at row {box.top}, column {box.left} "
-            f"is not within the picture of {height}×{width}"
+            f"is not within the image of {height}×{width}"
         )
 
 
@@ -167,7 +167,7 @@ def _cut(
 
 
 def _resize(image: Image.Image, to: Resized, height: int, width: int) -> Image.Image:
-    """Return `height` × `width` pixels of a resized picture."""
+    """Return `height` × `width` pixels of a resized image."""
     bilinear = _pillow().Resampling.BILINEAR
     if to.height * to.width <= _MOST_RESIZED_PIXELS:
         whole = image.resize((to.width, to.height), bilinear)
@@ -196,10 +196,10 @@ def _needed(pixels: int, resized: int, first: int, count: int) -> _Needed:
     return _Needed(begin, end, left - begin, min(right - begin, end - begin))
 
 
-def _decoded(picture: Buffer, upright: bool) -> Image.Image:
-    image = _open(picture)
-    if _is_jpeg(picture):
-        check_scans(picture, image.width * image.height)
+def _decoded(encoded: Buffer, upright: bool) -> Image.Image:
+    image = _open(encoded)
+    if _is_jpeg(encoded):
+        check_scans(encoded, image.width * image.height)
     image.load()
     if upright and (how := _UPRIGHT_BY.get(_orientation(image))) is not None:
         image = image.transpose(_pillow().Transpose[how])
@@ -207,7 +207,7 @@ def _decoded(picture: Buffer, upright: bool) -> Image.Image:
 
 
 def _orientation(image: Image.Image) -> Any:
-    """Return what the picture says of how it was held: 1 where it says nothing that can be read."""
+    """Return what the image says of how it was held: 1 where it says nothing that can be read."""
     try:
         return image.getexif().get(_ORIENTATION, 1)
     except Exception:  # damaged EXIF makes Pillow raise SyntaxError, struct.error and others
@@ -222,7 +222,7 @@ def _pillow() -> Any:
     try:
         from PIL import Image
     except ModuleNotFoundError:
-        raise MissingExtraError("this picture needs Pillow: pip install 'unstarve[images]'") from None
+        raise MissingExtraError("this image needs Pillow: pip install 'unstarve[images]'") from None
     return Image
 
 
@@ -234,27 +234,27 @@ def _formats() -> list[str]:
     return [name for name in _FORMATS if name in module.OPEN]
 
 
-def _is_jpeg(picture: Buffer) -> bool:
-    return bytes(memoryview(picture)[: len(_JPEG)]) == _JPEG
+def _is_jpeg(encoded: Buffer) -> bool:
+    return bytes(memoryview(encoded)[: len(_JPEG)]) == _JPEG
 
 
-def _open(picture: Buffer) -> Image.Image:
-    size = memoryview(picture).nbytes
+def _open(encoded: Buffer) -> Image.Image:
+    size = memoryview(encoded).nbytes
     if not size:
         raise ImageError("the file is empty")
-    image: Image.Image = _pillow().open(io.BytesIO(picture), formats=_formats())
+    image: Image.Image = _pillow().open(io.BytesIO(encoded), formats=_formats())
     if image.width * image.height > MAX_PIXELS:  # Pillow's own limit can be changed
         raise ImageError(_TOO_LARGE)
     if max(image.size) > MAX_SIDE:
         raise ImageError(f"one side has {max(image.size)} pixels; the limit is {MAX_SIDE}")
-    if _is_jpeg(picture) and image.width * image.height // _JPEG_PIXELS_PER_BYTE > size:
+    if _is_jpeg(encoded) and image.width * image.height // _JPEG_PIXELS_PER_BYTE > size:
         raise ImageError(_JPEG_TRUNCATED)
     return image
 
 
 @contextmanager
 def _trouble_named() -> Iterator[None]:
-    """Turn whatever Pillow raises for a damaged picture into an ImageError."""
+    """Turn whatever Pillow raises for a damaged image into an ImageError."""
     image_module = _pillow()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Files of pictures → their bytes, and errors that name the file."""
+"""Files of images → their bytes, and errors that name the file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from unstarve.errors import DataFileError, ImageError
 from unstarve.fixes.datasets.images.pillow import MAX_PIXELS, NO_MEMORY
 from unstarve.fixes.io.regular_files import open_regular
 
-# Of the largest picture that is decoded, with four numbers of 32 bits for each pixel.
+# Of the largest image that is decoded, with four numbers of 32 bits for each pixel.
 MAX_FILE_BYTES = 16 * MAX_PIXELS
 
 
@@ -32,5 +32,5 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def named(error: ImageError, path: str) -> ImageError:
-    """Return the error of the picture in this file."""
+    """Return the error of the image in this file."""
     return ImageError(f"{path} cannot be decoded: {error}")

@@ -1,4 +1,4 @@
-"""What becomes of a picture: which part is taken, at which size, in which numbers."""
+"""What becomes of an image: which part is taken, at which size, in which numbers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _singles = Recycled(128)
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a picture becomes 3 × height × width numbers. Made by `recipe_of`, which checks."""
+    """How an image becomes 3 × height × width numbers. Made by `recipe_of`, which checks."""
 
     height: int
     width: int
@@ -43,7 +43,7 @@ class Recipe:
     dtype: torch.dtype
     channels_last: bool
     upright: bool
-    """Turned as the picture says that it was held, before anything else."""
+    """Turned as the image says that it was held, before anything else."""
 
     @property
     def draws(self) -> bool:
@@ -51,7 +51,7 @@ class Recipe:
         return self.boxes is not None or self.flip > 0
 
     def empty(self, count: int, allocate: Allocator = empty_batch) -> torch.Tensor:
-        """Return memory for a batch of so many pictures."""
+        """Return memory for a batch of so many images."""
         if self.channels_last:
             return allocate((count, self.height, self.width, _CHANNELS), self.dtype).permute(0, 3, 1, 2)
         return allocate((count, _CHANNELS, self.height, self.width), self.dtype)

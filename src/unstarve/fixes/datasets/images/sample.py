@@ -1,4 +1,4 @@
-"""A picture as a sample in a worker of torch's own loader, whose batch goes into memory that is used again.
+"""An image as a sample in a worker of torch's own loader, whose batch goes into memory that is used again.
 
 `default_collate` asks by the type of the first sample who collates; that is the only place where a transform
 can have a say in how a batch is made.
@@ -17,7 +17,7 @@ from unstarve.fixes.memory.lending import Lender
 _lend = Lender(16)
 
 
-class PictureTensor(torch.Tensor):
+class ImageTensor(torch.Tensor):
     """A tensor in all respects; what is computed from it, or arrives in another process, is a plain one."""
 
     __torch_function__: Any = torch._C._disabled_torch_function_impl
@@ -29,10 +29,10 @@ class PictureTensor(torch.Tensor):
 def _collate(batch: Any, *, collate_fn_map: Any = None) -> Any:
     """Return what torch's own function returns, in memory that is lent."""
     function = (collate_fn_map or default_collate_fn_map).get(torch.Tensor, collate_tensor_fn)
-    plain = [picture.as_subclass(torch.Tensor) for picture in batch]
+    plain = [image.as_subclass(torch.Tensor) for image in batch]
     first = plain[0]
     if function is collate_tensor_fn and all(
-        picture.shape == first.shape and picture.dtype == first.dtype for picture in plain
+        image.shape == first.shape and image.dtype == first.dtype for image in plain
     ):
         lent = _lend((len(plain), *first.shape), first.dtype)
         if lent is not None:
@@ -41,4 +41,4 @@ def _collate(batch: Any, *, collate_fn_map: Any = None) -> Any:
     return function(plain, collate_fn_map=collate_fn_map)
 
 
-default_collate_fn_map[PictureTensor] = _collate
+default_collate_fn_map[ImageTensor] = _collate

@@ -30,7 +30,7 @@ def check_scans(jpeg: Buffer, pixels: int) -> None:
 
 
 def count_scans(jpeg: Buffer) -> int:
-    """Return the scans up to the end marker: 1 where the first holds all of the picture."""
+    """Return the scans up to the end marker: 1 where the first holds all of the image."""
     scans = components = at = 0
     is_progressive = False
     while (found := _MARKER.search(jpeg, at)) is not None:

@@ -31,8 +31,8 @@ class FolderBatches:
     def read_batch(self, indices: Sequence[int]) -> Any:
         """Return what default_collate would make of the samples."""
         chosen = [self._samples[index] for index in indices]
-        pictures = self._transform.batch([path for path, _ in chosen])
-        return [pictures, torch.tensor([target for _, target in chosen])]
+        images = self._transform.batch([path for path, _ in chosen])
+        return [images, torch.tensor([target for _, target in chosen])]
 
 
 def batches_of(dataset: Any) -> FolderBatches | None:

@@ -1,4 +1,4 @@
-"""`DecodeCrop`: what `ImageFolderDataset` does to a picture, for people who keep their own dataset."""
+"""`DecodeCrop`: what `ImageFolderDataset` does to an image, for people who keep their own dataset."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 from torch.utils.data import get_worker_info
 
 from unstarve.errors import ImageError, UsageError
-from unstarve.fixes.datasets.images.making import Made, Picture, make_batch, make_one
+from unstarve.fixes.datasets.images.making import Image, Made, make_batch, make_one
 from unstarve.fixes.datasets.images.reading import named, read_bytes
 from unstarve.fixes.datasets.images.recipe import RATIO, SCALE, Crop, recipe_of
-from unstarve.fixes.datasets.images.sample import PictureTensor
+from unstarve.fixes.datasets.images.sample import ImageTensor
 
 
 class DecodeCrop:
@@ -28,9 +28,9 @@ class DecodeCrop:
     same boxes. Arguments are those of `ImageFolderDataset`. It works in any loader, and can be pickled; in
     `unstarve.DataLoader`, threads do what worker processes would for a dataset like the one above.
 
-    `batch(pictures)` does several at once on several threads, for a `read_batch` of your own.
+    `batch(images)` does several at once on several threads, for a `read_batch` of your own.
 
-    Raises ImageError, with the file's name where it is known, for a picture that cannot be decoded.
+    Raises ImageError, with the file's name where it is known, for an image that cannot be decoded.
     """
 
     def __init__(
@@ -57,39 +57,39 @@ class DecodeCrop:
         """Whether random numbers are drawn."""
         return self._recipe.draws
 
-    def __call__(self, picture: Any) -> torch.Tensor:
-        """Return a path's or a file's bytes' picture as a tensor of its own."""
-        made = _whole(make_one(_bytes_of(picture), self._recipe), [picture])[0]
-        return made if get_worker_info() is None else made.as_subclass(PictureTensor)
+    def __call__(self, image: Any) -> torch.Tensor:
+        """Return a path's or a file's bytes' image as a tensor of its own."""
+        made = _whole(make_one(_bytes_of(image), self._recipe), [image])[0]
+        return made if get_worker_info() is None else made.as_subclass(ImageTensor)
 
-    def batch(self, pictures: Sequence[Any]) -> torch.Tensor:
-        """Return pictures as one tensor, [n, 3, height, width]; what is random is drawn in their order."""
-        return _whole(make_batch([_bytes_of(picture) for picture in pictures], self._recipe), pictures)
+    def batch(self, images: Sequence[Any]) -> torch.Tensor:
+        """Return images as one tensor, [n, 3, height, width]; what is random is drawn in their order."""
+        return _whole(make_batch([_bytes_of(image) for image in images], self._recipe), images)
 
     def __repr__(self) -> str:
         return f"DecodeCrop({self._recipe})"
 
 
-def _whole(made: Made, pictures: Sequence[Any]) -> torch.Tensor:
-    for picture, error in zip(pictures, made.errors, strict=True):
+def _whole(made: Made, images: Sequence[Any]) -> torch.Tensor:
+    for image, error in zip(images, made.errors, strict=True):
         if error is not None:
-            raise named(error, _name_of(picture)) from error
+            raise named(error, _name_of(image)) from error
     return made.batch
 
 
-def _bytes_of(picture: Any) -> Picture:
-    if isinstance(picture, str | os.PathLike):
+def _bytes_of(image: Any) -> Image:
+    if isinstance(image, str | os.PathLike):
         try:
-            return read_bytes(picture)
+            return read_bytes(image)
         except ImageError as error:
             return error
-    if isinstance(picture, bytes | bytearray | memoryview):
-        return bytes(picture)
+    if isinstance(image, bytes | bytearray | memoryview):
+        return bytes(image)
     raise UsageError(
-        f"DecodeCrop takes a path or the bytes of a file, not {type(picture).__name__}: in ImageFolder, give"
+        f"DecodeCrop takes a path or the bytes of a file, not {type(image).__name__}: in ImageFolder, give"
         " loader=str"
     )
 
 
-def _name_of(picture: Any) -> str:
-    return os.fspath(picture) if isinstance(picture, str | os.PathLike) else "a picture given as bytes"
+def _name_of(image: Any) -> str:
+    return os.fspath(image) if isinstance(image, str | os.PathLike) else "an image given as bytes"

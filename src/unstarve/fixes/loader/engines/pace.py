@@ -2,7 +2,7 @@
 
 Reading ahead hides what reading takes behind the training step, and keeps storage busy. For data that is in
 memory already, before a loop that does nothing with it, there is nothing to hide: the batches that wait push
-each other out of the CPU's caches, and the hand-over between threads is all that is left to notice.
+each other out of the CPU's caches, and the hand-off between threads is all that is left to notice.
 """
 
 from __future__ import annotations

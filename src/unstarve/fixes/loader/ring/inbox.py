@@ -1,4 +1,4 @@
-"""The training process's side of the hand-over: a message → a batch on the slot's memory.
+"""The training process's side of the hand-off: a message → a batch on the slot's memory.
 
 A slot goes back to its worker when the last tensor, view or array on its memory is gone. Children that are
 forked meanwhile see the same memory: slots in use at that moment are never written to again.

@@ -1,4 +1,4 @@
-"""The worker's side of the hand-over: a finished batch → a slot of shared memory → a message of a few bytes.
+"""The worker's side of the hand-off: a finished batch → a slot of shared memory → a message of a few bytes.
 
 Batches that are built in memory from `allocate` lie in the slot already; everything else is copied there
 once. What does not fit goes torch's own way: `message` returns None.

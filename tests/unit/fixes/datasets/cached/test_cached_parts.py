@@ -56,7 +56,7 @@ def test_the_default_budget_is_a_share_of_what_is_free() -> None:
 # Randomness
 
 
-class Pictures(Dataset[Any]):
+class Images(Dataset[Any]):
     def __init__(self, transform: Any = None) -> None:
         self.transform = transform
 
@@ -91,12 +91,12 @@ Blur.__module__ = "albumentations.augmentations.blur"
 @pytest.mark.parametrize(
     "dataset",
     [
-        Pictures(RandomFlip()),
-        Pictures(Compose(Resize(), Compose(RandomFlip()))),
-        Pictures(torch.nn.Sequential(torch.nn.Identity(), torch.nn.ReLU())),
-        Subset(Pictures(Compose(RandomFlip())), [0, 1, 2]),
-        ConcatDataset([Pictures(), Pictures(RandomFlip())]),
-        Pictures(Blur()),
+        Images(RandomFlip()),
+        Images(Compose(Resize(), Compose(RandomFlip()))),
+        Images(torch.nn.Sequential(torch.nn.Identity(), torch.nn.ReLU())),
+        Subset(Images(Compose(RandomFlip())), [0, 1, 2]),
+        ConcatDataset([Images(), Images(RandomFlip())]),
+        Images(Blur()),
     ],
 )
 def test_random_transforms_that_would_be_frozen_are_seen(dataset: Any) -> None:
@@ -108,7 +108,7 @@ def test_random_transforms_that_would_be_frozen_are_seen(dataset: Any) -> None:
 
 @pytest.mark.parametrize("draw", [random.random, np.random.rand, lambda: torch.rand(1)])
 def test_a_dataset_that_draws_random_numbers_is_seen(draw: Any) -> None:
-    class Noisy(Pictures):
+    class Noisy(Images):
         def __getitem__(self, index: int) -> Any:
             return torch.tensor(float(draw()))
 
@@ -119,12 +119,12 @@ def test_a_dataset_that_draws_random_numbers_is_seen(draw: Any) -> None:
 def test_a_dataset_that_is_not_random_is_cached_in_silence() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        CachedDataset(Pictures(Compose(Resize(), torch.nn.ReLU())))
+        CachedDataset(Images(Compose(Resize(), torch.nn.ReLU())))
 
 
 def test_the_random_streams_are_where_they_were() -> None:
     before = (random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[1].tolist())  # type: ignore[index] # the old form is a tuple
-    CachedDataset(Pictures(), fill="lazy")[3]
+    CachedDataset(Images(), fill="lazy")[3]
     assert before == (random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[1].tolist())  # type: ignore[index] # as above
 
 
@@ -132,7 +132,7 @@ def test_the_random_streams_are_where_they_were() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("data", [torch.randn(50, 3), Pictures()], ids=["tensor", "dataset"])
+@pytest.mark.parametrize("data", [torch.randn(50, 3), Images()], ids=["tensor", "dataset"])
 def test_a_pinned_cache_gives_pinned_rows_and_batches(data: Any) -> None:
     cached = CachedDataset(data, pin=True)
     assert cached.rows().is_pinned()

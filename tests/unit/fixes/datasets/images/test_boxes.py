@@ -41,7 +41,7 @@ def test_a_generator_of_its_own_leaves_the_process_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_boxes_lie_within_their_pictures() -> None:
+def test_boxes_lie_within_their_images() -> None:
     for (height, width), cut in zip(
         SIZES, draw_cuts(SIZES, RandomBoxes((0.01, 1.0), (0.1, 9.0)), 0), strict=True
     ):

@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from sample_pictures import picture, with_size
+from sample_images import image, with_size
 from unstarve.errors import ImageError, MissingExtraError, UsageError
 from unstarve.fixes.datasets.images import codec
 from unstarve.fixes.datasets.images.codec import Box, Cut, Finish, cut, decode_cuts, decode_whole, measure
@@ -25,30 +25,30 @@ needs_decoder = pytest.mark.skipif(not has_decoder, reason="built without libjpe
 IMAGENET = Finish((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 JPEGS: dict[str, bytes] = {
-    "4:4:4": picture(67, 101, subsampling=0, quality=90),
-    "4:2:2": picture(67, 101, subsampling=1, quality=90),
-    "4:2:0": picture(67, 101, subsampling=2, quality=75),
-    "progressive": picture(67, 101, progressive=True, quality=95),
-    "grey": picture(67, 101, mode="L"),
-    "optimized": picture(67, 101, optimize=True),
+    "4:4:4": image(67, 101, subsampling=0, quality=90),
+    "4:2:2": image(67, 101, subsampling=1, quality=90),
+    "4:2:0": image(67, 101, subsampling=2, quality=75),
+    "progressive": image(67, 101, progressive=True, quality=95),
+    "grey": image(67, 101, mode="L"),
+    "optimized": image(67, 101, optimize=True),
 }
 OTHERS: dict[str, bytes] = {
-    "cmyk": picture(67, 101, mode="CMYK"),
-    "png": picture(67, 101, "png"),
-    "palette": picture(67, 101, "png", mode="P"),
-    "alpha": picture(67, 101, "png", mode="RGBA"),
-    "webp": picture(67, 101, "webp"),
-    "bmp": picture(67, 101, "bmp"),
+    "cmyk": image(67, 101, mode="CMYK"),
+    "png": image(67, 101, "png"),
+    "palette": image(67, 101, "png", mode="P"),
+    "alpha": image(67, 101, "png", mode="RGBA"),
+    "webp": image(67, 101, "webp"),
+    "bmp": image(67, 101, "bmp"),
 }
 ALL = JPEGS | OTHERS
 
 
 def cuts(
-    pictures: list[bytes], boxes: list[Box | None], flip: bool = False, size: tuple[int, int] = (24, 31)
+    images: list[bytes], boxes: list[Box | None], flip: bool = False, size: tuple[int, int] = (24, 31)
 ) -> torch.Tensor:
-    out = torch.zeros((len(pictures), 3, *size), dtype=torch.uint8)
-    errors = decode_cuts(pictures, [Cut(box, flip) for box in boxes], out, Finish(), threads=2)
-    assert errors == [None] * len(pictures)
+    out = torch.zeros((len(images), 3, *size), dtype=torch.uint8)
+    errors = decode_cuts(images, [Cut(box, flip) for box in boxes], out, Finish(), threads=2)
+    assert errors == [None] * len(images)
     return out
 
 
@@ -79,7 +79,7 @@ def assert_close(one: torch.Tensor, other: torch.Tensor) -> None:
 @pytest.mark.usefixtures("implementation")
 class TestBoth:
     @pytest.mark.parametrize("kind", ALL)
-    def test_every_kind_of_picture_is_measured_decoded_and_cut(self, kind: str) -> None:
+    def test_every_kind_of_image_is_measured_decoded_and_cut(self, kind: str) -> None:
         file = ALL[kind]
         assert measure([file]) == [(67, 101)]
         assert_close(decode_whole(file), torch.from_numpy(np.array(upright(file))))
@@ -88,8 +88,8 @@ class TestBoth:
                 assert_close(cuts([file], [box], flip)[0], expected(file, box, flip, (24, 31)))
 
     @pytest.mark.parametrize("orientation", range(1, 9))
-    def test_pictures_are_upright(self, orientation: int) -> None:
-        file = picture(40, 60, orientation=orientation)
+    def test_images_are_upright(self, orientation: int) -> None:
+        file = image(40, 60, orientation=orientation)
         size = (60, 40) if orientation >= 5 else (40, 60)
         assert measure([file]) == [size]
         assert_close(decode_whole(file), torch.from_numpy(np.array(upright(file))))
@@ -98,8 +98,8 @@ class TestBoth:
 
     @pytest.mark.parametrize("kind", ["jpeg", "png", "webp"])
     @pytest.mark.parametrize("orientation", [2, 3, 6])
-    def test_pictures_are_as_stored_where_that_is_wanted(self, kind: str, orientation: int) -> None:
-        file = picture(40, 60, kind, orientation=orientation)
+    def test_images_are_as_stored_where_that_is_wanted(self, kind: str, orientation: int) -> None:
+        file = image(40, 60, kind, orientation=orientation)
         stored = torch.from_numpy(np.array(Image.open(io.BytesIO(file)).convert("RGB")))
         assert measure([file], upright=False) == [(40, 60)]
         assert_close(decode_whole(file, upright=False), stored)
@@ -108,15 +108,15 @@ class TestBoth:
         assert_close(out[0], stored.permute(2, 0, 1))
 
     @pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 50), (50, 1), (3, 2), (17, 16), (2, 300)])
-    def test_small_and_odd_pictures(self, height: int, width: int) -> None:
-        file = picture(height, width)
+    def test_small_and_odd_images(self, height: int, width: int) -> None:
+        file = image(height, width)
         assert decode_whole(file).shape == (height, width, 3)
         for size in ((1, 1), (7, 5), (40, 33)):
             assert_close(cuts([file], [None], size=size)[0], expected(file, None, False, size))
 
-    def test_random_boxes_of_a_photograph_sized_picture(self) -> None:
+    def test_random_boxes_of_a_photograph_sized_image(self) -> None:
         random = np.random.default_rng(3)
-        file = picture(375, 500, quality=90)
+        file = image(375, 500, quality=90)
         for _ in range(12):
             height, width = (int(side) for side in random.integers(1, (376, 501)))
             box = Box(
@@ -164,7 +164,7 @@ class TestBoth:
             assert decode_cuts([mapped], [Cut()], out, Finish(), threads=1) == [None]
         assert torch.equal(out, cuts([file], [None]))
 
-    def test_more_threads_than_pictures_and_none_at_all(self) -> None:
+    def test_more_threads_than_images_and_none_at_all(self) -> None:
         files = [ALL["4:2:0"], ALL["png"], ALL["progressive"]] * 4
         all_cuts = [Cut(Box(i, i, 30, 40)) for i in range(len(files))]
         alone = torch.zeros((len(files), 3, 8, 8))
@@ -177,7 +177,7 @@ class TestBoth:
 
     @pytest.mark.parametrize(
         "file",
-        [b"", b"\xff", b"no picture", b"\xff\xd8\xff", ALL["4:2:0"][:100], ALL["4:2:0"][:-1],
+        [b"", b"\xff", b"no image", b"\xff\xd8\xff", ALL["4:2:0"][:100], ALL["4:2:0"][:-1],
          ALL["png"][:200], ALL["progressive"][:-500], b"\xff\xd8\xff" + bytes(500),
          with_size(ALL["4:2:0"], 65500, 65500), with_size(ALL["4:2:0"], 0, 10)],
         ids=["empty", "one byte", "text", "start", "header", "no end", "png", "progressive", "zeros", "giant",
@@ -195,7 +195,7 @@ class TestBoth:
             decode_whole(file)
         assert measure([good, file, good])[::2] == [(67, 101)] * 2
 
-    @pytest.mark.parametrize("file", [b"", b"no picture", with_size(ALL["4:2:0"], 65500, 65500)])
+    @pytest.mark.parametrize("file", [b"", b"no image", with_size(ALL["4:2:0"], 65500, 65500)])
     def test_what_has_no_usable_header_cannot_be_measured(self, file: bytes) -> None:
         assert isinstance(measure([file])[0], ImageError)
 
@@ -205,7 +205,7 @@ class TestBoth:
         [Box(0, 0, 68, 10), Box(0, 0, 10, 102), Box(-1, 0, 5, 5), Box(0, -1, 5, 5), Box(0, 0, 0, 5),
          Box(0, 0, 5, 0), Box(67, 0, 1, 1), Box(0, 0, -1, -1), Box(2**62, 2**62, 2**62, 2**62)],
     )  # fmt: skip
-    def test_a_box_outside_the_picture_is_its_error(self, kind: str, box: Box) -> None:
+    def test_a_box_outside_the_image_is_its_error(self, kind: str, box: Box) -> None:
         out = torch.zeros((1, 3, 8, 8), dtype=torch.uint8)
         whole = decode_whole(ALL[kind])
         for (error,) in (
@@ -214,7 +214,7 @@ class TestBoth:
         ):
             assert str(error) == (
                 f"the box of {box.height}×{box.width} pixels at row {box.top}, column {box.left} "
-                "is not within the picture of 67×101"
+                "is not within the image of 67×101"
             )
 
     def test_calls_that_make_no_sense_are_refused(self) -> None:
@@ -243,7 +243,7 @@ class TestBoth:
 @needs_decoder
 def test_the_decoders_agree_within_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     files = [
-        picture(height, width, seed=seed, quality=quality, subsampling=seed % 3, progressive=seed % 2 == 0)
+        image(height, width, seed=seed, quality=quality, subsampling=seed % 3, progressive=seed % 2 == 0)
         for seed, (height, width, quality) in enumerate(
             [(375, 500, 90), (333, 500, 75), (500, 375, 95), (123, 457, 85), (64, 64, 60), (31, 700, 90)]
         )

@@ -1,4 +1,4 @@
-"""ImageFolderDataset: torchvision's pictures, whatever loader and engine ask for them."""
+"""ImageFolderDataset: torchvision's images, whatever loader and engine ask for them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 from torch.utils.data import DataLoader, Subset
 
 import unstarve
-from picture_folders import break_picture, make_folder
+from image_folders import break_image, make_folder
 from torchvision_here import torchvision_here
-from unstarve.collect.describe import failed_pictures
+from unstarve.collect.describe import failed_images
 from unstarve.errors import ImageError, UsageError
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -22,7 +22,7 @@ SIZE = 24
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_folder(tmp_path_factory.mktemp("pictures"))
+    return make_folder(tmp_path_factory.mktemp("images"))
 
 
 def epoch(loader: Any, seed: int = 5) -> list[Any]:
@@ -32,22 +32,22 @@ def epoch(loader: Any, seed: int = 5) -> list[Any]:
 
 def assert_same(these: list[Any], those: list[Any]) -> None:
     assert len(these) == len(those)
-    for (pictures, targets), (other_pictures, other_targets) in zip(these, those, strict=True):
-        assert torch.equal(pictures, other_pictures)
+    for (images, targets), (other_images, other_targets) in zip(these, those, strict=True):
+        assert torch.equal(images, other_images)
         assert torch.equal(targets, other_targets)
 
 
 def assert_alike(these: list[Any], those: list[Any]) -> None:
-    """As alike as two JPEG decoders are: pictures are 0–1 here."""
-    for (pictures, targets), (other_pictures, other_targets) in zip(these, those, strict=True):
+    """As alike as two JPEG decoders are: images are 0–1 here."""
+    for (images, targets), (other_images, other_targets) in zip(these, those, strict=True):
         assert torch.equal(targets, other_targets)
-        difference = (pictures - other_pictures).abs()
+        difference = (images - other_images).abs()
         assert difference.mean() < 1 / 255
         assert difference.square().mean() < 10 ** (-40 / 10)  # a PSNR above 40 dB
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_with_the_same_seed_pictures_are_torchvisions(root: Path, workers: int) -> None:
+def test_with_the_same_seed_images_are_torchvisions(root: Path, workers: int) -> None:
     vision = torchvision_here()
     steps = [vision.transforms.RandomResizedCrop(SIZE), vision.transforms.RandomHorizontalFlip()]
     transform = vision.transforms.Compose([*steps, vision.transforms.ToTensor()])
@@ -66,10 +66,10 @@ def test_centers_are_torchvisions(root: Path) -> None:
         root, vision.transforms.Compose([*steps, vision.transforms.ToTensor(), normalize])
     )
     ours = unstarve.ImageFolderDataset(root, "center", (SIZE, 31), resize=40, mean=MEAN, std=STD)
-    pictures = torch.stack([ours[at][0] for at in range(len(ours))])
+    images = torch.stack([ours[at][0] for at in range(len(ours))])
     expected = torch.stack([theirs[at][0] for at in range(len(theirs))])
-    assert (pictures - expected).abs().mean() < 1 / 255 / min(STD)
-    assert torch.equal(pictures, unstarve.DataLoader(ours, batch_size=len(ours)).__iter__().__next__()[0])
+    assert (images - expected).abs().mean() < 1 / 255 / min(STD)
+    assert torch.equal(images, unstarve.DataLoader(ours, batch_size=len(ours)).__iter__().__next__()[0])
 
 
 def test_a_flipped_center_is_the_center_flipped(root: Path) -> None:
@@ -113,16 +113,16 @@ def test_without_workers_what_is_random_is_drawn_in_the_training_loop(root: Path
 
 def test_single_samples_batches_and_parts_are_of_one_kind(root: Path) -> None:
     dataset = unstarve.ImageFolderDataset(root, None, SIZE, dtype=torch.uint8)
-    picture, target = dataset[-1]
-    assert (tuple(picture.shape), picture.dtype, target) == ((3, SIZE, SIZE), torch.uint8, 1)
+    image, target = dataset[-1]
+    assert (tuple(image.shape), image.dtype, target) == ((3, SIZE, SIZE), torch.uint8, 1)
     part = dataset[3:7]
     assert isinstance(part, Subset)
-    ((pictures, targets),) = unstarve.DataLoader(part, batch_size=4, num_workers=1)
+    ((images, targets),) = unstarve.DataLoader(part, batch_size=4, num_workers=1)
     assert targets.tolist() == dataset.targets[3:7]
-    assert torch.equal(pictures, torch.stack([dataset[at][0] for at in range(3, 7)]))
+    assert torch.equal(images, torch.stack([dataset[at][0] for at in range(3, 7)]))
     samples = dataset.__getitems__([0, 5])
     assert [target for _, target in samples] == [dataset.targets[0], dataset.targets[5]]
-    with pytest.raises(IndexError, match="12 is out of range for 12 pictures"):
+    with pytest.raises(IndexError, match="12 is out of range for 12 images"):
         dataset[12]
 
 
@@ -144,13 +144,13 @@ def test_channels_last_holds_the_same_numbers(root: Path, cut: Any, workers: int
     options: dict[str, Any] = {"batch_size": 4, "num_workers": workers}
     batches = epoch(unstarve.DataLoader(last, **options))
     assert_same(batches, epoch(unstarve.DataLoader(first, **options)))
-    assert all(pictures.is_contiguous(memory_format=torch.channels_last) for pictures, _ in batches)
+    assert all(images.is_contiguous(memory_format=torch.channels_last) for images, _ in batches)
 
 
-def test_a_broken_picture_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_a_broken_image_is_an_error_that_names_it(tmp_path: Path) -> None:
     dataset = unstarve.ImageFolderDataset(make_folder(tmp_path), size=SIZE)
     path = dataset.samples[4][0]
-    break_picture(path)
+    break_image(path)
     with pytest.raises(ImageError, match=rf"^{path} cannot be decoded: "):
         dataset[4]
     loader = unstarve.DataLoader(dataset, batch_size=2, num_workers=2)
@@ -173,13 +173,13 @@ def test_a_missing_file_is_an_error_whatever_on_error_says(tmp_path: Path) -> No
 @pytest.mark.parametrize("engine", ["threads", "stock"])
 @pytest.mark.parametrize("cache", [None, "ram"])
 @pytest.mark.filterwarnings("ignore:.*cannot be decoded.*:RuntimeWarning")
-def test_skipped_pictures_leave_shorter_batches_and_are_counted(
+def test_skipped_images_leave_shorter_batches_and_are_counted(
     tmp_path: Path, engine: str, cache: Any
 ) -> None:
     whole = unstarve.ImageFolderDataset(make_folder(tmp_path), None, SIZE)
     expected = [whole[at] for at in (0, 2, 3, 4)]
     samples = whole.samples
-    break_picture(samples[1][0])
+    break_image(samples[1][0])
     Path(samples[5][0]).write_bytes(b"")
     last = torch.channels_last
     dataset = unstarve.ImageFolderDataset(
@@ -188,8 +188,8 @@ def test_skipped_pictures_leave_shorter_batches_and_are_counted(
     loader = unstarve.DataLoader(Subset(dataset, range(6)), batch_size=3, num_workers=2, engine=engine)
     for _ in range(2):
         batches = list(loader)
-        assert [len(pictures) for pictures, _ in batches] == [2, 2]
-        assert all(pictures.is_contiguous(memory_format=last) for pictures, _ in batches)
+        assert [len(images) for images, _ in batches] == [2, 2]
+        assert all(images.is_contiguous(memory_format=last) for images, _ in batches)
         assert torch.equal(torch.cat([p for p, _ in batches]), torch.stack([p for p, _ in expected]))
         assert torch.cat([t for _, t in batches]).tolist() == [t for _, t in expected]
     assert dataset.failed == [samples[1][0], samples[5][0]]
@@ -198,35 +198,35 @@ def test_skipped_pictures_leave_shorter_batches_and_are_counted(
 def test_what_cannot_be_skipped_is_raised(tmp_path: Path) -> None:
     dataset = unstarve.ImageFolderDataset(make_folder(tmp_path), size=SIZE, on_error="skip")
     for path, _ in dataset.samples[:2]:
-        break_picture(path)
+        break_image(path)
     with pytest.warns(RuntimeWarning, match="it is left out"), pytest.raises(ImageError, match="on_error="):
         dataset.__getitems__([0, 1])
 
 
-def test_zeros_take_the_place_of_broken_pictures(tmp_path: Path) -> None:
+def test_zeros_take_the_place_of_broken_images(tmp_path: Path) -> None:
     dataset = unstarve.ImageFolderDataset(make_folder(tmp_path), "center", SIZE, on_error="zeros")
-    break_picture(dataset.samples[1][0])
+    break_image(dataset.samples[1][0])
     with pytest.warns(RuntimeWarning, match="zeros take its place"):
-        pictures, targets = dataset.read_batch([0, 1, 2])
-    assert [bool(picture.any()) for picture in pictures] == [True, False, True]
+        images, targets = dataset.read_batch([0, 1, 2])
+    assert [bool(image.any()) for image in images] == [True, False, True]
     assert targets.tolist() == dataset.targets[:3]
     assert len(dataset.failed) == 1
 
 
 def test_a_report_can_count_the_failed_even_of_datasets_that_are_gone(tmp_path: Path) -> None:
-    before = failed_pictures()
+    before = failed_images()
     dataset = unstarve.ImageFolderDataset(make_folder(tmp_path), size=SIZE, on_error="zeros")
     for path, _ in dataset.samples[:2]:
-        break_picture(path)
+        break_image(path)
     with pytest.warns(RuntimeWarning, match="cannot be decoded"):
         dataset.read_batch([0, 1, 2])
     dataset.read_batch([2, 1, 0])
-    assert failed_pictures() == before + 2
+    assert failed_images() == before + 2
     del dataset
-    assert failed_pictures() == before + 2
+    assert failed_images() == before + 2
 
 
-def test_a_copy_gives_the_same_pictures(root: Path) -> None:
+def test_a_copy_gives_the_same_images(root: Path) -> None:
     dataset = unstarve.ImageFolderDataset(root, size=SIZE, on_error="zeros", cache="ram")
     copied = pickle.loads(pickle.dumps(dataset))
     assert copied.samples == dataset.samples

@@ -12,10 +12,10 @@ from unstarve.native import native
 
 SCRIPT = """
 import zlib
-from sample_pictures import picture
+from sample_images import image
 from unstarve.fixes.datasets.images.codec import decode_whole
 for mode in ("RGB", "L"):
-    print(zlib.crc32(decode_whole(picture(67, 101, mode=mode)).numpy().tobytes()))
+    print(zlib.crc32(decode_whole(image(67, 101, mode=mode)).numpy().tobytes()))
 """
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from picture_folders import make_folder
+from image_folders import make_folder
 
 PAGE = Path(__file__).parents[5] / "docs" / "images.md"
 _NOT_RUN = "<!-- not run"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import unstarve
-from picture_folders import make_folder
+from image_folders import make_folder
 from torchvision_here import torchvision_here
 from unstarve.fixes.datasets.images.folder import look_through
 
@@ -16,7 +16,7 @@ from unstarve.fixes.datasets.images.folder import look_through
 def odd_folder(root: Path) -> Path:
     make_folder(root)
     (root / "a file.jpg").write_text("beside the classes")
-    (root / "0" / "notes.txt").write_text("no picture")
+    (root / "0" / "notes.txt").write_text("no image")
     (root / "1" / "UPPER.JPG").write_text("named like one")
     (root / "1" / ".hidden.png").write_text("hidden")
     (root / "Zebra" / "a" / "b").mkdir(parents=True)

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 import unstarve
 from hostile_images import bad_images, flat, many_scans, with_app1
-from sample_pictures import picture
+from sample_images import image
 from unstarve.errors import CacheTooLargeError, ImageError
 from unstarve.fixes.datasets.images import codec, kept, reading
 from unstarve.fixes.datasets.images.codec import Cut, Finish, decode_cuts, decode_whole, measure
@@ -25,7 +25,7 @@ from unstarve.fixes.datasets.images.scans import check_scans, count_scans
 BAD = bad_images()
 SIZE = 24
 
-# Pillow's own warnings of what it then refuses, and ours of the first picture that is left out.
+# Pillow's own warnings of what it then refuses, and ours of the first image that is left out.
 quiet = pytest.mark.filterwarnings(
     "ignore:.*decompression bomb.*", "ignore:Tag data larger than file.*", "ignore:.*cannot be decoded.*"
 )
@@ -41,7 +41,7 @@ def decoded(file: bytes, side: int = SIZE, to: Cut | None = None) -> ImageError 
 def folder(tmp_path: Path) -> Path:
     """A folder of all bad images with good ones between them."""
     (tmp_path / "class").mkdir()
-    good = picture(30, 40)
+    good = image(30, 40)
     for number, file in enumerate(BAD.values()):
         (tmp_path / "class" / f"{number:02} bad.jpg").write_bytes(file)
         if number % 2 == 0:
@@ -53,7 +53,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.usefixtures("implementation")
 class TestBoth:
     @pytest.mark.parametrize("what", BAD)
-    def test_every_bad_picture_is_its_own_error(self, what: str) -> None:
+    def test_every_bad_image_is_its_own_error(self, what: str) -> None:
         error = decoded(BAD[what])
         assert isinstance(error, ImageError)
         assert str(error)
@@ -67,7 +67,7 @@ class TestBoth:
         self, error: type[Exception], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(PIL.Image, "open", failing(error))
-        file = picture(8, 8, "png")
+        file = image(8, 8, "png")
         assert isinstance(decoded(file), ImageError)
         assert isinstance(measure([file])[0], ImageError)
         with pytest.raises(ImageError, match="not enough memory" if error is MemoryError else "."):
@@ -80,11 +80,11 @@ class TestBoth:
         monkeypatch.setattr(PIL.Image, "open", failing(error))
         for call in (decoded, lambda file: measure([file]), decode_whole):
             with pytest.raises(error):
-                call(picture(8, 8, "png"))
+                call(image(8, 8, "png"))
 
     def test_pillow_may_fail_as_late_as_it_likes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(PIL.Image.Image, "resize", failing(MemoryError))
-        assert "not enough memory" in str(decoded(picture(8, 8, "png")))
+        assert "not enough memory" in str(decoded(image(8, 8, "png")))
 
     @pytest.mark.parametrize("size", [(16, 65500), (65500, 16), (1, 65500), (65500, 1)])
     def test_the_middle_of_a_strip_is_cut_out_of_that_alone(self, size: tuple[int, int]) -> None:
@@ -101,7 +101,7 @@ class TestBoth:
 
     def test_scans_of_a_thumbnail_do_not_count(self) -> None:
         for progressive in (False, True):
-            file = picture(40, 40, progressive=progressive)
+            file = image(40, 40, progressive=progressive)
             assert decoded(with_app1(file, b"Exif\x00\x00" + many_scans(8, 8, 600))) is None
 
     @pytest.mark.parametrize("crop", ["random_resized", "center", None])
@@ -110,9 +110,9 @@ class TestBoth:
         for on_error in ("skip", "zeros"):
             dataset = unstarve.ImageFolderDataset(folder, crop, SIZE, on_error=on_error, cache=cache)
             good = [at for at, (path, _) in enumerate(dataset.samples) if "good" in path]
-            pictures, _ = dataset.read_batch(range(len(dataset)))
-            assert len(pictures) == (len(good) if on_error == "skip" else len(dataset))
-            assert [bool(p.any()) for p in pictures].count(True) == len(good)
+            images, _ = dataset.read_batch(range(len(dataset)))
+            assert len(images) == (len(good) if on_error == "skip" else len(dataset))
+            assert [bool(p.any()) for p in images].count(True) == len(good)
             assert dataset.failed == [path for path, _ in dataset.samples if "bad" in path]
 
     def test_an_error_names_the_file(self, folder: Path) -> None:
@@ -139,20 +139,20 @@ def test_training_goes_on_in_every_loader(folder: Path, loader: Any, workers: in
     dataset = unstarve.ImageFolderDataset(folder, "center", SIZE, on_error="skip")
     good = sum("good" in path for path, _ in dataset.samples)
     batches = list(loader(dataset, batch_size=6, num_workers=workers))
-    assert sum(len(pictures) for pictures, _ in batches) == good
+    assert sum(len(images) for images, _ in batches) == good
     assert len(dataset.failed) == len(BAD)
 
 
 def test_ordinary_progressive_files_are_far_from_the_limit() -> None:
-    assert count_scans(picture(40, 40)) == 1
-    assert count_scans(picture(40, 40, progressive=True)) == 10
-    assert count_scans(picture(40, 40, mode="L", progressive=True)) == 6
+    assert count_scans(image(40, 40)) == 1
+    assert count_scans(image(40, 40, progressive=True)) == 10
+    assert count_scans(image(40, 40, mode="L", progressive=True)) == 6
     assert count_scans(b"\xff\xd8\xff") == count_scans(b"") == 0
     check_scans(many_scans(8, 8, 24), 178_956_970)
     check_scans(many_scans(8, 8, 100), 42_000_000)
 
 
-def test_a_file_that_no_picture_fills_is_not_read(folder: Path) -> None:
+def test_a_file_that_no_image_fills_is_not_read(folder: Path) -> None:
     path = folder / "class" / "00 good.jpg"
     with path.open("r+b") as file:
         file.truncate(reading.MAX_FILE_BYTES + 1)  # a hole: it takes no room
@@ -178,7 +178,7 @@ def test_no_program_runs_for_an_image(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(error) == "not an image of a known format"
 
 
-def test_a_budget_is_checked_before_large_pictures_are_decoded(
+def test_a_budget_is_checked_before_large_images_are_decoded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "class").mkdir()
@@ -228,7 +228,7 @@ LIMITED = """
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits memory as Linux does")
 @pytest.mark.parametrize("which", ["native", "twin"])
-def test_memory_is_that_of_the_crop_and_where_it_ends_the_picture_fails(which: str) -> None:
+def test_memory_is_that_of_the_crop_and_where_it_ends_the_image_fails(which: str) -> None:
     here = Path(__file__).parents[4]
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(LIMITED), which]
     done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=here, timeout=600)

@@ -1,4 +1,4 @@
-"""Decoded pictures are kept: decoded once, for all workers, and for the next run."""
+"""Decoded images are kept: decoded once, for all workers, and for the next run."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import torch
 from torch.utils.data import DataLoader
 
 import unstarve
-from picture_folders import break_picture, make_folder
-from sample_pictures import picture
+from image_folders import break_image, make_folder
+from sample_images import image
 from unstarve.errors import CacheTooLargeError
 from unstarve.fixes.datasets.images import codec
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    return make_folder(tmp_path / "pictures", 20)
+    return make_folder(tmp_path / "images", 20)
 
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many pictures were decoded in this process, one entry each."""
+    """How many images were decoded in this process, one entry each."""
     count: list[int] = []
     decode = codec.decode_whole
 
-    def counted(picture: Any, *, upright: bool) -> torch.Tensor:
+    def counted(image: Any, *, upright: bool) -> torch.Tensor:
         count.append(1)
-        return decode(picture, upright=upright)
+        return decode(image, upright=upright)
 
     monkeypatch.setattr(codec, "decode_whole", counted)
     return count
@@ -38,11 +38,11 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def epoch(loader: Any, seed: int = 2) -> torch.Tensor:
     torch.manual_seed(seed)
-    return torch.cat([pictures for pictures, _ in loader])
+    return torch.cat([images for images, _ in loader])
 
 
 @pytest.mark.parametrize("crop", ["random_resized", "center", None])
-def test_kept_pictures_are_cut_as_decoded_ones(root: Path, crop: Any) -> None:
+def test_kept_images_are_cut_as_decoded_ones(root: Path, crop: Any) -> None:
     plain = unstarve.ImageFolderDataset(root, crop, 24)
     kept = unstarve.ImageFolderDataset(root, crop, 24, cache="ram")
     expected = epoch(DataLoader(plain, batch_size=4))
@@ -81,7 +81,7 @@ def test_the_next_run_finds_the_file(root: Path, tmp_path: Path, decoded: list[i
 
 
 @pytest.mark.filterwarnings("ignore:.*cannot be decoded.*:RuntimeWarning")
-def test_a_mended_picture_is_noticed(root: Path, tmp_path: Path) -> None:
+def test_a_mended_image_is_noticed(root: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {
         "size": 24,
         "cache": "disk",
@@ -91,7 +91,7 @@ def test_a_mended_picture_is_noticed(root: Path, tmp_path: Path) -> None:
     dataset = unstarve.ImageFolderDataset(root, **options)
     path = Path(dataset.samples[3][0])
     good = path.read_bytes()
-    break_picture(path)
+    break_image(path)
     dataset = unstarve.ImageFolderDataset(root, key="mine", **options)
     assert len(epoch(DataLoader(dataset, batch_size=10))) == 19
     path.write_bytes(good)
@@ -110,10 +110,10 @@ def test_a_budget_is_kept(root: Path, decoded: list[int]) -> None:
 
 
 @pytest.mark.parametrize("key", [None, "mine"])
-def test_pictures_that_are_turned_and_as_stored_are_kept_apart(tmp_path: Path, key: str | None) -> None:
-    root = tmp_path / "pictures"
+def test_images_that_are_turned_and_as_stored_are_kept_apart(tmp_path: Path, key: str | None) -> None:
+    root = tmp_path / "images"
     (root / "class").mkdir(parents=True)
-    (root / "class" / "turned.jpg").write_bytes(picture(40, 60, orientation=3))
+    (root / "class" / "turned.jpg").write_bytes(image(40, 60, orientation=3))
     made = []
     for _ in range(2):
         for exif in (True, False):

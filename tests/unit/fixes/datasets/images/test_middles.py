@@ -1,4 +1,4 @@
-"""The middle of a resized picture: computed alone, with the pixels that it has in the whole."""
+"""The middle of a resized image: computed alone, with the pixels that it has in the whole."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from sample_pictures import picture
+from sample_images import image
 from unstarve.fixes.datasets.images import codec, pillow
 from unstarve.fixes.datasets.images.boxes import middle_of
 from unstarve.fixes.datasets.images.codec import Cut, Finish, Resized, cut, decode_cuts, decode_whole
@@ -28,10 +28,10 @@ def in_whole(file: bytes, part: Resized, height: int, width: int) -> torch.Tenso
 
 def kinds(height: int, width: int) -> list[bytes]:
     return [
-        picture(height, width, quality=90),
-        picture(height, width, progressive=True, orientation=6),
-        picture(height, width, orientation=3),
-        picture(height, width, "png"),
+        image(height, width, quality=90),
+        image(height, width, progressive=True, orientation=6),
+        image(height, width, orientation=3),
+        image(height, width, "png"),
     ]
 
 
@@ -49,7 +49,7 @@ class TestBoth:
                 assert torch.equal(made(file, Cut(None, True, part), height, width), expected.flip(-1))
 
     def test_decoded_pixels_are_cut_like_files(self, size: tuple[int, int]) -> None:
-        file = picture(*size)
+        file = image(*size)
         to = Cut(None, True, middle_of(size, 40, 24, 31))
         out = torch.zeros((1, 3, 24, 31), dtype=torch.uint8)
         assert cut([decode_whole(file)], [to], out, Finish(), threads=1) == [None]
@@ -61,7 +61,7 @@ def test_where_the_whole_would_be_too_large_pillow_computes_the_part_alone(
     size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(codec, "native", lambda: None)
-    file = picture(*size, "png")
+    file = image(*size, "png")
     part = middle_of(size, 40, 24, 31)
     expected = in_whole(file, part, 24, 31)
     monkeypatch.setattr(pillow, "_MOST_RESIZED_PIXELS", 0)
@@ -70,9 +70,9 @@ def test_where_the_whole_would_be_too_large_pillow_computes_the_part_alone(
     assert difference.float().mean() < 0.05
 
 
-def test_a_part_that_is_not_within_the_resized_picture_is_refused() -> None:
+def test_a_part_that_is_not_within_the_resized_image_is_refused() -> None:
     if not hasattr(codec.native(), "decode_cuts"):
         pytest.skip("built without libjpeg-turbo")
     for part in (Resized(40, 40, 0, 10), Resized(40, 40, -1, 0), Resized(8, 40, 0, 0), Resized(0, 40, 0, 0)):
         with pytest.raises(ValueError, match="must be within"):
-            made(picture(30, 30), Cut(None, False, part), 24, 31)
+            made(image(30, 30), Cut(None, False, part), 24, 31)

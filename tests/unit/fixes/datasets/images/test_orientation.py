@@ -1,4 +1,4 @@
-"""Pictures that say how they were held: as Pillow's `exif_transpose` turns them, or not at all."""
+"""Images that say how they were held: as Pillow's `exif_transpose` turns them, or not at all."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import torch
 from PIL import Image, ImageOps
 
 from hostile_images import exif, with_app1, xmp
-from sample_pictures import ORIENTATION, picture
+from sample_images import ORIENTATION, image
 from unstarve.fixes.datasets.images.codec import Cut, Finish, decode_cuts, decode_whole, measure
 
 # Files as libjpeg-turbo and our own decoder read them, with and without a density in front of the metadata,
 # which decides when Pillow reads EXIF.
-PLAIN = picture(20, 40)
+PLAIN = image(20, 40)
 FILES = {
     "baseline": PLAIN,
-    "progressive": picture(20, 40, progressive=True),
+    "progressive": image(20, 40, progressive=True),
     "no density": PLAIN[:2] + PLAIN[20:],
 }
 RATIO = exif(26, 5) + struct.pack("<LL", 12, 2)
@@ -90,7 +90,7 @@ def assert_close(one: torch.Tensor, other: torch.Tensor) -> None:
 class TestBoth:
     @pytest.mark.parametrize("kind", FILES)
     @pytest.mark.parametrize("what", STATED)
-    def test_pictures_are_turned_as_pillow_turns_them(self, what: str, kind: str) -> None:
+    def test_images_are_turned_as_pillow_turns_them(self, what: str, kind: str) -> None:
         file = with_app1(FILES[kind], *STATED[what])
         expected = by_pillow(file)
         assert measure([file]) == [(expected.height, expected.width)]

@@ -10,8 +10,8 @@ import torch
 from torch.utils.data import DataLoader, Subset
 
 import unstarve
-from picture_folders import make_folder
-from sample_pictures import picture
+from image_folders import make_folder
+from sample_images import image
 from torchvision_here import torchvision_here
 from unstarve.errors import UsageError
 
@@ -20,10 +20,10 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_folder(tmp_path_factory.mktemp("pictures"))
+    return make_folder(tmp_path_factory.mktemp("images"))
 
 
-def pictures(loader: Any) -> torch.Tensor:
+def images(loader: Any) -> torch.Tensor:
     torch.manual_seed(6)
     return torch.cat([batch for batch, _ in loader])
 
@@ -70,7 +70,7 @@ def test_a_dataset_is_taken_over_with_its_transforms(root: Path) -> None:
         transform = steps.Compose([*first, steps.ToTensor(), steps.Normalize(MEAN, STD)])
         theirs = vision.datasets.ImageFolder(root, transform)
         ours = unstarve.ImageFolderDataset.like(theirs)
-        difference = pictures(DataLoader(ours, batch_size=4)) - pictures(DataLoader(theirs, batch_size=4))
+        difference = images(DataLoader(ours, batch_size=4)) - images(DataLoader(theirs, batch_size=4))
         assert difference.abs().mean() < 1 / 255 / min(STD)
         assert ours.samples == theirs.samples
 
@@ -108,10 +108,10 @@ def test_options_are_added_to_what_the_transforms_say(root: Path) -> None:
     assert "decoded: " in repr(dataset)
 
 
-def test_a_folder_that_is_taken_over_turns_no_picture_as_torchvision_turns_none(tmp_path: Path) -> None:
+def test_a_folder_that_is_taken_over_turns_no_image_as_torchvision_turns_none(tmp_path: Path) -> None:
     vision, steps = torchvision_here(), torchvision_here().transforms
     (tmp_path / "class").mkdir()
-    (tmp_path / "class" / "turned.jpg").write_bytes(picture(64, 90, orientation=6))
+    (tmp_path / "class" / "turned.jpg").write_bytes(image(64, 90, orientation=6))
     theirs = vision.datasets.ImageFolder(
         tmp_path, steps.Compose([steps.Resize(48), steps.CenterCrop(48), steps.ToTensor()])
     )

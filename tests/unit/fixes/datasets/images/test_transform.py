@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import unstarve
-from picture_folders import break_picture, make_folder
+from image_folders import break_image, make_folder
 from torchvision_here import torchvision_here
 from unstarve.errors import ImageError, UsageError
 
@@ -66,7 +66,7 @@ def test_it_replaces_torchvisions_transforms_in_its_own_dataset(tmp_path: Path) 
     made = []
     for dataset in (theirs, ours):
         torch.manual_seed(4)
-        made.append(torch.cat([pictures for pictures, _ in DataLoader(dataset, batch_size=4, num_workers=2)]))
+        made.append(torch.cat([images for images, _ in DataLoader(dataset, batch_size=4, num_workers=2)]))
     assert (made[0] - made[1]).abs().mean() < 1 / 255
 
 
@@ -98,7 +98,7 @@ def test_samples_from_workers_are_plain_tensors_to_everybody_else(paths: list[st
     assert batch == ["Tensor"] * 12
 
 
-def test_pictures_that_do_not_fit_together_are_refused_as_torch_refuses_them(paths: list[str]) -> None:
+def test_images_that_do_not_fit_together_are_refused_as_torch_refuses_them(paths: list[str]) -> None:
     class Uneven(Own):
         def __getitem__(self, index: int) -> torch.Tensor:
             return unstarve.DecodeCrop(200 + index)(self.paths[index])
@@ -118,7 +118,7 @@ def test_it_can_be_pickled_and_compared_by_what_it_prints(paths: list[str]) -> N
 
 def test_errors_name_what_they_can(paths: list[str]) -> None:
     transform = unstarve.DecodeCrop(24)
-    break_picture(paths[1])
+    break_image(paths[1])
     with pytest.raises(ImageError, match=rf"^{paths[1]} cannot be decoded"):
         transform.batch(paths)
     with pytest.raises(ImageError, match="given as bytes cannot be decoded"):

@@ -25,7 +25,7 @@ PREFETCH = 2
 
 
 class Line:
-    """A worker's end and the training process's end of a hand-over, in one process."""
+    """A worker's end and the training process's end of a hand-off, in one process."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -1,4 +1,4 @@
-"""Runs that decode pictures are shown the way that decodes less."""
+"""Runs that decode images are shown the way that decodes less."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def advised(d: Diagnosis) -> dict[str, Advice]:
     return {one.id: one for one in advise(foreseen(d))}
 
 
-def test_a_folder_of_pictures_becomes_our_dataset_and_the_users_call_stays() -> None:
+def test_a_folder_of_images_becomes_our_dataset_and_the_users_call_stays() -> None:
     source = "DataLoader(train_set, batch_size=bs, num_workers=2)"
     d = decoding(DECODE, RESIZE, TO_TENSOR, TIMED, config={"dataset": "ImageFolder"}, source=source)
     found = advised(d)
@@ -46,7 +46,7 @@ def test_a_folder_of_pictures_becomes_our_dataset_and_the_users_call_stays() -> 
 
 
 def test_other_datasets_get_the_transform() -> None:
-    one = advised(decoding(DECODE, RESIZE, TO_TENSOR, config={"dataset": "MyPictures"}))["decode-crop"]
+    one = advised(decoding(DECODE, RESIZE, TO_TENSOR, config={"dataset": "MyImages"}))["decode-crop"]
     assert "unstarve.DecodeCrop" in one.title
     assert "DecodeCrop" in one.code
 
@@ -68,14 +68,14 @@ def test_the_gain_grows_with_what_the_users_own_decoding_takes() -> None:
     "functions",
     [
         (),
-        (RESIZE, TO_TENSOR),  # of pictures that come decoded
+        (RESIZE, TO_TENSOR),  # of images that come decoded
         (dataclasses.replace(DECODE, share=0.15),),  # beside work of another kind
         (dataclasses.replace(DECODE, where=Cause.DISK),),
         (dataclasses.replace(DECODE, file="/home/me/data.py"),),
         (TIMED,),
     ],
 )
-def test_it_is_silent_where_pictures_are_not_the_work(functions: tuple[FunctionCost, ...]) -> None:
+def test_it_is_silent_where_images_are_not_the_work(functions: tuple[FunctionCost, ...]) -> None:
     assert "decode-crop" not in advised(decoding(*functions))
 
 

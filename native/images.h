@@ -1,4 +1,4 @@
-// Many pictures → one batch: each cut out, resized, flipped, finished; by several threads.
+// Many images → one batch: each cut out, resized, flipped, finished; by several threads.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "finish.h"
-#include "picture.h"
+#include "image.h"
 
 namespace unstarve {
 
-// Which part of an upright picture is wanted. `whole`: all of it, whatever the box says; else the box may be
-// anywhere, and is refused where it is not within the picture.
+// Which part of an upright image is wanted. `whole`: all of it, whatever the box says; else the box may be
+// anywhere, and is refused where it is not within the image.
 struct Cut {
     bool whole;
     std::int64_t top;
@@ -23,10 +23,10 @@ struct Cut {
     Resized resized{};  // of the box, where the target is only a part of that, within it; empty: it is all of it
 };
 
-// Where the pictures of a batch go: one after the other.
+// Where the images of a batch go: one after the other.
 struct Batch {
     Target first;
-    Target at(std::size_t picture) const;
+    Target at(std::size_t image) const;
 };
 
 enum class Outcome { decoded, failed, not_for_us };
@@ -43,7 +43,7 @@ struct Pixels {
     std::size_t width;
 };
 
-std::vector<Result> cut_pixels(const std::vector<Pixels> &pictures, const std::vector<Cut> &cuts,
+std::vector<Result> cut_pixels(const std::vector<Pixels> &images, const std::vector<Cut> &cuts,
                                const Batch &batch, unsigned threads);
 
 // The rest needs libjpeg-turbo.
@@ -55,7 +55,7 @@ struct Encoded {
     bool upright = true;  // turned as its metadata say; else its upright pixels are those that are stored
 };
 
-std::vector<Result> decode_cuts(const std::vector<Encoded> &pictures, const std::vector<Cut> &cuts,
+std::vector<Result> decode_cuts(const std::vector<Encoded> &images, const std::vector<Cut> &cuts,
                                 const Batch &batch, unsigned threads);
 
 struct Measured {
@@ -64,9 +64,9 @@ struct Measured {
     std::size_t width = 0;
 };
 
-Measured measure(const Encoded &picture);
+Measured measure(const Encoded &image);
 
-// Writes the upright picture as 3 bytes per pixel. It must have the measures given, else it failed.
-Result decode_whole(const Encoded &picture, std::size_t height, std::size_t width, std::uint8_t *out);
+// Writes the upright image as 3 bytes per pixel. It must have the measures given, else it failed.
+Result decode_whole(const Encoded &image, std::size_t height, std::size_t width, std::uint8_t *out);
 
 }  // namespace unstarve

@@ -1,4 +1,4 @@
-"""Pictures for tests, generated: waves, gradients and noise, the same ones every time."""
+"""Images for tests, generated: waves, gradients and noise, the same ones every time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pixels(height: int, width: int, seed: int = 0) -> np.ndarray:
     return noisy.clip(0, 255).astype(np.uint8)
 
 
-def picture(
+def image(
     height: int,
     width: int,
     kind: str = "jpeg",

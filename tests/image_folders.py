@@ -1,4 +1,4 @@
-"""Folders of small generated pictures, a folder per class."""
+"""Folders of small generated images, a folder per class."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from unstarve.benchmark.pictures import drawn
+from unstarve.benchmark.images import drawn
 
 _SIZES = ((37, 50), (60, 41), (45, 45), (33, 80))
 
@@ -18,11 +18,11 @@ def make_folder(root: Path, count: int = 12, classes: int = 2) -> Path:
     for number in range(count):
         folder = root / f"{number % classes}" / ("deeper" if number % 3 == 0 else "")
         folder.mkdir(parents=True, exist_ok=True)
-        picture = Image.fromarray(drawn(generator, *_SIZES[number % len(_SIZES)]))
-        picture.save(folder / f"{number:03}.jpg", quality=90)
+        image = Image.fromarray(drawn(generator, *_SIZES[number % len(_SIZES)]))
+        image.save(folder / f"{number:03}.jpg", quality=90)
     return root
 
 
-def break_picture(path: str | Path) -> None:
+def break_image(path: str | Path) -> None:
     """Leave a file that begins like a JPEG and is none."""
-    Path(path).write_bytes(b"\xff\xd8\xff\xe0 not a picture at all")
+    Path(path).write_bytes(b"\xff\xd8\xff\xe0 not an image at all")

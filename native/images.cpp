@@ -1,4 +1,4 @@
-#include "pictures.h"
+#include "images.h"
 
 #include <algorithm>
 
@@ -19,26 +19,26 @@ void call_for(const std::uint8_t *bytes, std::size_t count) {
 
 }  // namespace
 
-Target Batch::at(std::size_t picture) const {
+Target Batch::at(std::size_t image) const {
     Target target = first;
-    target.data += picture * 3 * target.height * target.width * target.item_bytes;
+    target.data += image * 3 * target.height * target.width * target.item_bytes;
     return target;
 }
 
-std::vector<Result> cut_pixels(const std::vector<Pixels> &pictures, const std::vector<Cut> &cuts,
+std::vector<Result> cut_pixels(const std::vector<Pixels> &images, const std::vector<Cut> &cuts,
                                const Batch &batch, unsigned threads) {
-    return for_each_picture(pictures.size(), threads, [&](std::size_t at, Scratch &scratch) {
-        const Pixels &picture = pictures[at];
-        const Extent extent{picture.height, picture.width};
+    return for_each_image(images.size(), threads, [&](std::size_t at, Scratch &scratch) {
+        const Pixels &image = images[at];
+        const Extent extent{image.height, image.width};
         const Window window = start_cut(cuts[at], extent, batch.at(at), scratch.resizer);
         const PixelRows rows = scratch.rows_for(window.width);
-        const std::uint8_t *from = picture.data + (window.top * picture.width + window.left) * 3;
+        const std::uint8_t *from = image.data + (window.top * image.width + window.left) * 3;
         for (std::size_t y = 0; y < window.height; y += rows_at_once) {
             const std::size_t count = std::min(rows_at_once, window.height - y);
-            for (std::size_t i = 0; i < count; ++i, from += picture.width * 3) {
+            for (std::size_t i = 0; i < count; ++i, from += image.width * 3) {
                 lines.widen(from, window.width, rows[i]);
                 if (y + i + rows_at_once < window.height) {
-                    call_for(from + rows_at_once * picture.width * 3, window.width * 3);
+                    call_for(from + rows_at_once * image.width * 3, window.width * 3);
                 }
             }
             scratch.resizer.add_rows(rows.data(), count);

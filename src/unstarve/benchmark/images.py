@@ -1,4 +1,4 @@
-"""Pictures for the parts that decode: generated, in a folder per class, as JPEG files of several sizes."""
+"""Images for the parts that decode: generated, in a folder per class, as JPEG files of several sizes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _QUALITIES = (75, 80, 85, 90, 95)
 _SHAPES = 12
 
 
-def picture_files(folder: Path, count: int) -> Path:
+def image_files(folder: Path, count: int) -> Path:
     """Return a folder with `count` JPEGs in folders of classes, made the first time. Raises Missing."""
     try:
         import PIL  # noqa: F401  # asked for before anything is made
@@ -26,24 +26,24 @@ def picture_files(folder: Path, count: int) -> Path:
     if not done.exists():
         generator = np.random.default_rng(0)
         for number in range(count):
-            save_picture(folder / "classes", number, generator)
+            save_image(folder / "classes", number, generator)
         done.touch()
     return folder / "classes"
 
 
-def save_picture(folder: Path, number: int, generator: np.random.Generator) -> None:
-    """Draw a picture into the folder of its class; its number says which class, size and quality."""
+def save_image(folder: Path, number: int, generator: np.random.Generator) -> None:
+    """Draw an image into the folder of its class; its number says which class, size and quality."""
     from PIL import Image
 
     at = folder / f"{number % _CLASSES}"
     at.mkdir(parents=True, exist_ok=True)
     height, width = _SIZES[number % len(_SIZES)]
-    picture: Any = Image.fromarray(drawn(generator, height, width))
-    picture.save(at / f"{number:05}.jpg", quality=_QUALITIES[number % len(_QUALITIES)])
+    image: Any = Image.fromarray(drawn(generator, height, width))
+    image.save(at / f"{number:05}.jpg", quality=_QUALITIES[number % len(_QUALITIES)])
 
 
 def drawn(generator: np.random.Generator, height: int, width: int) -> NDArray[np.uint8]:
-    """Draw a picture, [height, width, 3]: a gradient, shapes on it, coarse and fine noise."""
+    """Draw an image, [height, width, 3]: a gradient, shapes on it, coarse and fine noise."""
     down, across = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
     slopes = generator.uniform(-120, 120, (2, 3))
     pixels = 128 + down[..., None] * slopes[0] + across[..., None] * slopes[1]

@@ -1,4 +1,4 @@
-// Words that everything about pictures shares.
+// Words that everything about images shares.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 namespace unstarve {
 
-// What is wrong with a picture, in words for a person.
-class PictureError : public std::runtime_error {
+// What is wrong with an image, in words for a person.
+class ImageError : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;
 };
@@ -19,7 +19,7 @@ struct Extent {
     std::size_t width;
 };
 
-// A part of a picture, within it and not empty.
+// A part of an image, within it and not empty.
 struct Window {
     std::size_t top;
     std::size_t left;
@@ -27,7 +27,7 @@ struct Window {
     std::size_t width;
 };
 
-// What a picture is resized to, and the row and column of that at which the part that is wanted begins.
+// What an image is resized to, and the row and column of that at which the part that is wanted begins.
 struct Resized {
     Extent size;
     std::size_t top = 0;

@@ -1,4 +1,4 @@
-"""Pictures of an image folder, read by unstarve while training goes on: threads instead of workers.
+"""Images of an image folder, read by unstarve while training goes on: threads instead of workers.
 
 Files, order and targets are the dataset's own; what is random is drawn from other generators, and pixels
 differ as two decoders do.
@@ -19,20 +19,20 @@ from unstarve.model import LoaderSettings
 from unstarve.tune.seen import Seen
 from unstarve.tune.stream import Stream
 
-_PROBE = LoaderSettings(1, 1, pictures=True)
+_PROBE = LoaderSettings(1, 1, images=True)
 
 
 def why_not(loader: DataLoader[Any]) -> str | None:
-    """Say why unstarve cannot read the pictures of this loader: empty where it has no image folder."""
+    """Say why unstarve cannot read the images of this loader: empty where it has no image folder."""
     if not is_folder(loader.dataset):
         return ""
     try:
-        return threads.why_not(_SeenPictures(loader, Stream(iter(())), _PROBE, 0))  # type: ignore[arg-type] # as a crew sees it
+        return threads.why_not(_SeenImages(loader, Stream(iter(())), _PROBE, 0))  # type: ignore[arg-type] # as a crew sees it
     except UsageError as error:
         return str(error)
 
 
-class _SeenPictures(Seen):
+class _SeenImages(Seen):
     """A loader whose image folder unstarve reads. Raises UsageError where it cannot."""
 
     def __init__(self, loader: DataLoader[Any], stream: Stream, settings: LoaderSettings, seed: int) -> None:
@@ -42,7 +42,7 @@ class _SeenPictures(Seen):
         setattr(self, threads.STAND_IN, stand_in_for(loader.dataset))
 
 
-class PictureCrew(threads.Threads):
+class ImageCrew(threads.Threads):
     """Threads that make batches in the place of workers."""
 
     pids: tuple[int, ...] = ()
@@ -53,7 +53,7 @@ class PictureCrew(threads.Threads):
         self.stream = stream
         self._held = False
         self._handed: deque[Any] = deque()
-        super().__init__(_SeenPictures(loader, stream, settings, seed))
+        super().__init__(_SeenImages(loader, stream, settings, seed))
 
     @property
     def pending(self) -> int:
@@ -70,7 +70,7 @@ class PictureCrew(threads.Threads):
 
     def set_depth(self, depth: int | None) -> None:
         """Let so many batches per thread be under way from now on."""
-        self.settings = LoaderSettings(self.settings.num_workers, depth, pictures=True)
+        self.settings = LoaderSettings(self.settings.num_workers, depth, images=True)
         self._most_ahead = self.settings.in_flight
         self._read_ahead()
 

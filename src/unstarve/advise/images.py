@@ -1,4 +1,4 @@
-"""A rule about pictures: decoding all of one and then throwing most of it away."""
+"""A rule about images: decoding all of one and then throwing most of it away."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _KEPT_DECODED = (0.0, 0.2)
 
 
 def only_what_the_crop_needs(d: Diagnosis) -> Advice | None:
-    """Pillow decodes whole pictures, one by one and into memory that is thrown away."""
+    """Pillow decodes whole images, one by one and into memory that is thrown away."""
     demand, loader = d.demand, stock_loader(d)
     if demand is None or loader is None or not matters(d, Cause.CPU, Cause.CONTENTION):
         return None
-    if not decodes_pictures(d):
+    if not decodes_images(d):
         return None
     decoding, cutting = _shares(d)
     is_folder = loader.config.get("dataset") == "ImageFolder"
@@ -53,14 +53,14 @@ def only_what_the_crop_needs(d: Diagnosis) -> Advice | None:
     )
 
 
-def decodes_pictures(d: Diagnosis) -> bool:
-    """Whether most of the work on samples is decoding and cutting pictures."""
+def decodes_images(d: Diagnosis) -> bool:
+    """Whether most of the work on samples is decoding and cutting images."""
     decoding, cutting = _shares(d)
     return decoding >= _WORTH_DECODING and decoding + cutting >= _WORTH
 
 
 def _shares(d: Diagnosis) -> tuple[float, float]:
-    """Shares of making batches: decoding pictures, and what else is done to them that ours would do."""
+    """Shares of making batches: decoding images, and what else is done to them that ours would do."""
     sampled = [cost for cost in d.functions if cost.where is Cause.CPU and _is_of(cost, _LIBRARIES)]
     decoding = [cost for cost in sampled if _is_of(cost, _DECODERS)]
     cutting = [cost for cost in sampled if cost not in decoding and _REPLACED & set(cost.name.split("."))]

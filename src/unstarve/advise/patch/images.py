@@ -1,4 +1,4 @@
-"""A call that makes a loader of an image folder, changed so that unstarve reads its pictures."""
+"""A call that makes a loader of an image folder, changed so that unstarve reads its images."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from unstarve.advise.patch.calls import Call, Written, line_offset
 from unstarve.errors import NotPatchableError
 
 NOTE = (
-    "unstarve reads the pictures then: the same files, order and targets; random crops are drawn from other"
+    "unstarve reads the images then: the same files, order and targets; random crops are drawn from other"
     " generators, and pixels differ as two JPEG decoders do"
 )
 _BY_HAND = (

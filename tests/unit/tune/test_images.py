@@ -1,4 +1,4 @@
-"""Pictures of an image folder that unstarve reads for a while: the same samples, in the same order."""
+"""Images of an image folder that unstarve reads for a while: the same samples, in the same order."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from PIL import Image
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 import unstarve
-from picture_folders import break_picture, make_folder
+from image_folders import break_image, make_folder
 from torchvision_here import torchvision_here
 from unstarve.fixes.datasets.images.torchvision_folder import arguments_of
 from unstarve.model import LoaderSettings
 from unstarve.tune import round as round_module
+from unstarve.tune.images import ImageCrew
 from unstarve.tune.loader import TunedLoader
-from unstarve.tune.pictures import PictureCrew
 from unstarve.tune.search import Found
 from unstarve.tune.window import Collector, Pace, Window
 
@@ -33,8 +33,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Each picture is the only one of its class, so that a target says which it is."""
-    return make_folder(tmp_path_factory.mktemp("pictures"), count=COUNT, classes=COUNT)
+    """Each image is the only one of its class, so that a target says which it is."""
+    return make_folder(tmp_path_factory.mktemp("images"), count=COUNT, classes=COUNT)
 
 
 def folder(root: Path, *, random: bool = True, extra: tuple[Any, ...] = ()) -> Any:
@@ -45,7 +45,7 @@ def folder(root: Path, *, random: bool = True, extra: tuple[Any, ...] = ()) -> A
 
 
 def tuned(loader: DataLoader[Any], **options: Any) -> Any:
-    return TunedLoader(loader, {"pace": HASTY, "pictures": True, **options})
+    return TunedLoader(loader, {"pace": HASTY, "images": True, **options})
 
 
 def use_script(monkeypatch: pytest.MonkeyPatch, *asked: LoaderSettings) -> None:
@@ -70,19 +70,19 @@ def use_script(monkeypatch: pytest.MonkeyPatch, *asked: LoaderSettings) -> None:
 class Planned(Collector):
     """Measures what is planned, not what a clock says."""
 
-    picture_s: ClassVar[float]
+    image_s: ClassVar[float]
 
     def add(self, asked: float, got: float) -> Window | None:
         super().add(asked, got)
-        period = self.picture_s if self.settings.pictures else 0.03
+        period = self.image_s if self.settings.images else 0.03
         return Window(self.settings, 20, 20 * period, (period,) * 8, 0.9 * period)
 
     def add_epoch(self, steps: int, seconds: float) -> Window | None:
         return None
 
 
-def use_plan(monkeypatch: pytest.MonkeyPatch, picture_s: float) -> None:
-    monkeypatch.setattr(Planned, "picture_s", picture_s, raising=False)
+def use_plan(monkeypatch: pytest.MonkeyPatch, image_s: float) -> None:
+    monkeypatch.setattr(Planned, "image_s", image_s, raising=False)
     monkeypatch.setattr(round_module, "Collector", Planned)
     monkeypatch.setattr(round_module.Round, "_with_costs", lambda _, window: window)
 
@@ -98,9 +98,9 @@ def until_settled(loader: Any) -> None:
 
 SWITCHES = (
     OWN,
-    LoaderSettings(2, 2, pictures=True),
-    LoaderSettings(1, 2, pictures=True),
-    LoaderSettings(1, 4, pictures=True),
+    LoaderSettings(2, 2, images=True),
+    LoaderSettings(1, 2, images=True),
+    LoaderSettings(1, 4, images=True),
     LoaderSettings(2, 1),
 )
 
@@ -117,8 +117,8 @@ def test_each_sample_comes_once_in_the_samplers_order_while_readers_change(
         torch.manual_seed(5)
         digest = hashlib.sha256()
         for _ in range(3):
-            for pictures, targets in loader:
-                assert pictures.shape[1:] == (3, 16, 16)
+            for images, targets in loader:
+                assert images.shape[1:] == (3, 16, 16)
                 digest.update(str(targets.tolist()).encode())
         return digest.hexdigest(), torch.get_rng_state()
 
@@ -128,13 +128,13 @@ def test_each_sample_comes_once_in_the_samplers_order_while_readers_change(
     their_digest, their_state = history(loader)
     assert our_digest == their_digest
     assert torch.equal(our_state, their_state)
-    assert {trial.settings.pictures for trial in ours.tuning.trials} == {False, True}
+    assert {trial.settings.images for trial in ours.tuning.trials} == {False, True}
 
 
 def test_pixels_are_the_datasets_but_for_what_two_decoders_differ_by(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use_script(monkeypatch, OWN, LoaderSettings(2, 2, pictures=True))
+    use_script(monkeypatch, OWN, LoaderSettings(2, 2, images=True))
     loader = DataLoader(folder(root, random=False), batch_size=4, num_workers=1)
     differences = []
     for (ours, targets), (theirs, other_targets) in zip(tuned(loader), loader, strict=True):
@@ -149,23 +149,23 @@ def test_it_is_chosen_where_it_is_faster(root: Path, monkeypatch: pytest.MonkeyP
     loader = tuned(DataLoader(folder(root), batch_size=4, num_workers=1), max_workers=2)
     until_settled(loader)
     found = loader.tuning
-    assert found.chosen.pictures
+    assert found.chosen.images
     assert not found.keep
     assert found.gain is not None
     assert found.gain.ratio == pytest.approx(3.0)
-    assert "pictures read by unstarve in " in loader.explain()
-    assert isinstance(iter(loader)._crew, PictureCrew)
+    assert "images read by unstarve in " in loader.explain()
+    assert isinstance(iter(loader)._crew, ImageCrew)
 
 
-@pytest.mark.parametrize("picture_s", [0.04, 0.029])
+@pytest.mark.parametrize("image_s", [0.04, 0.029])
 def test_it_is_not_chosen_where_it_is_not_or_hardly_faster(
-    root: Path, monkeypatch: pytest.MonkeyPatch, picture_s: float
+    root: Path, monkeypatch: pytest.MonkeyPatch, image_s: float
 ) -> None:
-    use_plan(monkeypatch, picture_s)
+    use_plan(monkeypatch, image_s)
     loader = tuned(DataLoader(folder(root), batch_size=4, num_workers=1), max_workers=2)
     until_settled(loader)
-    assert not loader.tuning.chosen.pictures
-    assert any(trial.settings.pictures for trial in loader.tuning.trials)
+    assert not loader.tuning.chosen.images
+    assert any(trial.settings.images for trial in loader.tuning.trials)
 
 
 def test_unless_it_is_asked_for_nothing_of_it_is_tried(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +175,7 @@ def test_unless_it_is_asked_for_nothing_of_it_is_tried(root: Path, monkeypatch: 
     exact = tuned(plain, deterministic=True)
     for loader in (not_asked, exact):
         until_settled(loader)
-        assert not any(trial.settings.pictures for trial in loader.tuning.trials)
+        assert not any(trial.settings.images for trial in loader.tuning.trials)
 
 
 def test_what_unstarve_cannot_read_is_left_to_the_dataset_and_said(root: Path) -> None:
@@ -187,29 +187,29 @@ def test_what_unstarve_cannot_read_is_left_to_the_dataset_and_said(root: Path) -
         (DataLoader(folder(root), batch_size=None), "batch_size=None"),
     ]
     for loader, words in cases:
-        said = [note for note in tuned(loader).tuning.notes if "reading the pictures" in note]
+        said = [note for note in tuned(loader).tuning.notes if "reading the images" in note]
         assert len(said) == 1
         assert words in said[0]
     assert tuned(DataLoader(TensorDataset(torch.arange(4)))).tuning.notes == ()
 
 
-def test_pictures_are_turned_as_little_as_the_dataset_turns_them(tmp_path: Path) -> None:
+def test_images_are_turned_as_little_as_the_dataset_turns_them(tmp_path: Path) -> None:
     dataset = folder(make_folder(tmp_path, count=4, classes=4))
     path = dataset.samples[2][0]
-    with Image.open(path) as picture:
-        exif = picture.getexif()
+    with Image.open(path) as image:
+        exif = image.getexif()
         exif[0x0112] = 6
-        picture.save(path, exif=exif)
+        image.save(path, exif=exif)
     assert tuned(DataLoader(dataset, batch_size=2)).tuning.notes == ()
     assert arguments_of(dataset)["exif"] is False
 
 
-def test_a_picture_that_cannot_be_decoded_is_the_datasets_to_complain_about(
+def test_a_image_that_cannot_be_decoded_is_the_datasets_to_complain_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use_script(monkeypatch, LoaderSettings(1, 2), LoaderSettings(2, 2, pictures=True))
+    use_script(monkeypatch, LoaderSettings(1, 2), LoaderSettings(2, 2, images=True))
     dataset = folder(make_folder(tmp_path, count=24, classes=24))
-    break_picture(dataset.samples[13][0])
+    break_image(dataset.samples[13][0])
     loader = tuned(DataLoader(dataset, batch_size=2, num_workers=1))
     iterator, seen, failures = iter(loader), [], 0
     while True:
@@ -230,12 +230,12 @@ def test_a_transform_that_becomes_unknown_does_not_cost_an_epoch(
     dataset = folder(root)
     loader = tuned(DataLoader(dataset, batch_size=4, num_workers=1), max_workers=2)
     until_settled(loader)
-    dataset.transform = torchvision_here().transforms.Compose([lambda picture: torch.zeros(1)])
+    dataset.transform = torchvision_here().transforms.Compose([lambda image: torch.zeros(1)])
     assert [target for _, targets in loader for target in targets.tolist()] == list(range(COUNT))
-    assert not loader.tuning.chosen.pictures
+    assert not loader.tuning.chosen.images
     assert "could not be started" in loader.tuning.notes[-1]
 
 
 def test_autotune_takes_it_as_an_argument(root: Path) -> None:
-    loader = unstarve.autotune(DataLoader(folder(root), batch_size=4), pictures=True, budget_steps=1)
+    loader = unstarve.autotune(DataLoader(folder(root), batch_size=4), images=True, budget_steps=1)
     assert sorted(target for _, targets in loader for target in targets.tolist()) == list(range(COUNT))

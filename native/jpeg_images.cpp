@@ -1,4 +1,4 @@
-// The part of pictures.h that needs libjpeg-turbo.
+// The part of images.h that needs libjpeg-turbo.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -7,21 +7,21 @@
 #include "cutting.h"
 #include "exif.h"
 #include "jpeg.h"
-#include "pictures.h"
+#include "images.h"
 
 namespace unstarve {
 namespace {
 
 constexpr char empty[] = "the file is empty";
 
-// `AnyJpeg` is Jpeg or BaselineJpeg from here on: the same picture, decoded by libjpeg-turbo or by us.
+// `AnyJpeg` is Jpeg or BaselineJpeg from here on: the same image, decoded by libjpeg-turbo or by us.
 template <typename AnyJpeg>
 Extent upright(const AnyJpeg &jpeg) {
     const Extent stored = jpeg.stored();
     return is_turned(jpeg.orientation()) ? Extent{stored.width, stored.height} : stored;
 }
 
-// Where a window of the upright picture lies in the stored one: two opposite corners tell.
+// Where a window of the upright image lies in the stored one: two opposite corners tell.
 template <typename AnyJpeg>
 Window stored_window(const Window &window, const AnyJpeg &jpeg) {
     const Extent stored = jpeg.stored();
@@ -48,7 +48,7 @@ void walk_row(const std::uint8_t *block, std::ptrdiff_t from, std::ptrdiff_t ste
 void start(Jpeg &jpeg, const Window &stored) { jpeg.start(stored, 4); }
 void start(BaselineJpeg &jpeg, const Window &stored) { jpeg.start(stored); }
 
-// Decodes a window of the upright picture and hands its rows of 4 bytes per pixel to `take`, a few at once, from
+// Decodes a window of the upright image and hands its rows of 4 bytes per pixel to `take`, a few at once, from
 // top to bottom.
 template <typename AnyJpeg, typename Take>
 void each_upright_rows(AnyJpeg &jpeg, const Window &window, Scratch &scratch, Take take) {
@@ -102,7 +102,7 @@ void write_whole(AnyJpeg &jpeg, Extent extent, Scratch &scratch, std::uint8_t *o
     });
 }
 
-// Whether UNSTARVE_JPEG=turbo leaves every picture to libjpeg-turbo: to compare the two, or to rule ours out.
+// Whether UNSTARVE_JPEG=turbo leaves every image to libjpeg-turbo: to compare the two, or to rule ours out.
 bool turbo_alone() {
     static const bool is_asked_for = [] {
         const char *const chosen = std::getenv("UNSTARVE_JPEG");
@@ -111,15 +111,15 @@ bool turbo_alone() {
     return is_asked_for;
 }
 
-// Calls `work` with our own decoder. Returns false where the picture is for libjpeg-turbo, from the start: what `work`
+// Calls `work` with our own decoder. Returns false where the image is for libjpeg-turbo, from the start: what `work`
 // wrote so far is then written again.
 template <typename Work>
-bool decoded_by_us(const Encoded &picture, Scratch &scratch, Work work) {
+bool decoded_by_us(const Encoded &image, Scratch &scratch, Work work) {
     if (turbo_alone()) {
         return false;
     }
     try {
-        scratch.baseline.open(picture.data, picture.size, picture.upright);
+        scratch.baseline.open(image.data, image.size, image.upright);
         work(scratch.baseline);
         return true;
     } catch (const Unusual &) {
@@ -127,17 +127,17 @@ bool decoded_by_us(const Encoded &picture, Scratch &scratch, Work work) {
     }
 }
 
-Outcome decode_cut(const Encoded &picture, const Cut &cut, const Target &target, Scratch &scratch) {
-    if (picture.size == 0) {
-        throw PictureError(empty);
+Outcome decode_cut(const Encoded &image, const Cut &cut, const Target &target, Scratch &scratch) {
+    if (image.size == 0) {
+        throw ImageError(empty);
     }
-    if (!looks_like_jpeg(picture.data, picture.size)) {
+    if (!looks_like_jpeg(image.data, image.size)) {
         return Outcome::not_for_us;
     }
-    if (decoded_by_us(picture, scratch, [&](BaselineJpeg &jpeg) { cut_from(jpeg, cut, target, scratch); })) {
+    if (decoded_by_us(image, scratch, [&](BaselineJpeg &jpeg) { cut_from(jpeg, cut, target, scratch); })) {
         return Outcome::decoded;
     }
-    Jpeg jpeg(picture.data, picture.size, picture.upright);
+    Jpeg jpeg(image.data, image.size, image.upright);
     if (!jpeg.supported()) {
         return Outcome::not_for_us;
     }
@@ -147,29 +147,29 @@ Outcome decode_cut(const Encoded &picture, const Cut &cut, const Target &target,
 
 }  // namespace
 
-std::vector<Result> decode_cuts(const std::vector<Encoded> &pictures, const std::vector<Cut> &cuts,
+std::vector<Result> decode_cuts(const std::vector<Encoded> &images, const std::vector<Cut> &cuts,
                                 const Batch &batch, unsigned threads) {
-    return for_each_picture(pictures.size(), threads, [&](std::size_t at, Scratch &scratch) {
-        return decode_cut(pictures[at], cuts[at], batch.at(at), scratch);
+    return for_each_image(images.size(), threads, [&](std::size_t at, Scratch &scratch) {
+        return decode_cut(images[at], cuts[at], batch.at(at), scratch);
     });
 }
 
-Measured measure(const Encoded &picture) {
+Measured measure(const Encoded &image) {
     Measured measured;
-    if (picture.size == 0) {
+    if (image.size == 0) {
         measured.result = {Outcome::failed, empty};
         return measured;
     }
     measured.result.outcome = Outcome::not_for_us;
-    if (!looks_like_jpeg(picture.data, picture.size)) {
+    if (!looks_like_jpeg(image.data, image.size)) {
         return measured;
     }
     try {
-        const Jpeg jpeg(picture.data, picture.size, picture.upright);
+        const Jpeg jpeg(image.data, image.size, image.upright);
         if (jpeg.supported()) {
             measured = {{}, upright(jpeg).height, upright(jpeg).width};
         }
-    } catch (const PictureError &error) {
+    } catch (const ImageError &error) {
         measured.result = {Outcome::failed, error.what()};
     } catch (const std::bad_alloc &) {
         measured.result = {Outcome::failed, no_memory};
@@ -177,21 +177,21 @@ Measured measure(const Encoded &picture) {
     return measured;
 }
 
-Result decode_whole(const Encoded &picture, std::size_t height, std::size_t width, std::uint8_t *out) {
+Result decode_whole(const Encoded &image, std::size_t height, std::size_t width, std::uint8_t *out) {
     const auto check = [&](const auto &jpeg, bool is_supported) {
         const Extent extent = upright(jpeg);
         if (extent.height != height || extent.width != width || !is_supported) {
-            throw PictureError("the picture has changed since it was measured");
+            throw ImageError("the image has changed since it was measured");
         }
     };
-    return for_each_picture(1, 1, [&](std::size_t, Scratch &scratch) {
-        if (decoded_by_us(picture, scratch, [&](BaselineJpeg &jpeg) {
+    return for_each_image(1, 1, [&](std::size_t, Scratch &scratch) {
+        if (decoded_by_us(image, scratch, [&](BaselineJpeg &jpeg) {
                 check(jpeg, true);
                 write_whole(jpeg, {height, width}, scratch, out);
             })) {
             return Outcome::decoded;
         }
-        Jpeg jpeg(picture.data, picture.size, picture.upright);
+        Jpeg jpeg(image.data, image.size, image.upright);
         check(jpeg, jpeg.supported());
         const Window all{0, 0, height, width};
         if (jpeg.orientation() == 1) {
