@@ -21,11 +21,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[1] / "tests"
-sys.path[:0] = [str(TESTS), str(TESTS / "web")]
+TESTS = Path(__file__).resolve().parents[1] / "tests" / "helpers"
+sys.path.insert(0, str(TESTS))
 
 from large_run import large_run  # noqa: E402  # a made-up run, shared with the tests of the page
-
 from run_files import write_run  # noqa: E402
 
 WRITE_BAR_S, OPEN_BAR_S, SIZE_BAR_BYTES = 3.0, 1.0, 1_000_000

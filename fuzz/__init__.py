@@ -16,4 +16,4 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CORPUS = ROOT / "tests" / "corpus"
 
-sys.path.insert(0, str(ROOT / "tests"))  # seeds come from the helpers that tests use
+sys.path.insert(0, str(ROOT / "tests" / "helpers"))  # seeds come from the helpers that tests use

@@ -122,7 +122,7 @@ sys.stdin.read()
     environment = {
         "LOCAL_WORLD_SIZE": "2",
         "MASTER_PORT": str(os.getpid()),  # nobody opens it: it tells one training from another
-        "PYTHONPATH": str(Path(__file__).parents[1]),
+        "PYTHONPATH": str(Path(__file__).parents[1] / "helpers"),
     }
     pair = [
         subprocess.Popen(

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from large_run import large_run
-
 from unstarve.analyze.compare import compare
 from unstarve.analyze.views import views_of
 from unstarve.present.html import comparison_page

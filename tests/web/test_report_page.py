@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from large_run import large_run
 
+from large_run import large_run
 from unstarve.analyze.views import views_of
 from unstarve.api import diagnose
 from unstarve.model import Advice, FunctionCost, Gain, MemoryLine, MemorySummary, SlowSample

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from large_run import large_run
 
 from fakes import FakeTraining, run_of, simple_run
+from large_run import large_run
 from unstarve.analyze.series import most_changed, series_of
 from unstarve.model import Batch, Cause, Loader, Run, Series, Stall, StepPoint
 

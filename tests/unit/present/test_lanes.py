@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 
-from large_run import large_run
 from rich.console import Console
 
+from large_run import large_run
 from unstarve.api import diagnose
 from unstarve.model import Doing, Lane, LaneKind, LaneSpan
 from unstarve.present.lanes import lanes

@@ -3,7 +3,6 @@ from __future__ import annotations
 import dataclasses
 
 from large_run import large_run
-
 from unstarve.api import diagnose
 from unstarve.model import Advice, Diagnosis, Gain
 from unstarve.present.markdown import markdown

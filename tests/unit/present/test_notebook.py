@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from IPython.core.formatters import DisplayFormatter, HTMLFormatter
-from large_run import large_run
 
+from large_run import large_run
 from unstarve.analyze.compare import compare
 from unstarve.api import diagnose
 from unstarve.model import Advice, Comparison, Diagnosis, Gain, Gate, State, WhatIf

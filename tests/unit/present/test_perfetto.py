@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from large_run import large_run
 
 from fakes import run_of
+from large_run import large_run
 from unstarve.analyze.views import views_of
 from unstarve.api import diagnose
 from unstarve.model import MemoryLine, MemorySummary

@@ -1,4 +1,4 @@
-"""The image is drawn for any two logs, says what they say, and leaves matplotlib alone."""
+"""The figure is drawn for any two logs, says what they say, and leaves matplotlib alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def output(tmp_path: Path) -> Path:
     return tmp_path / "made" / "image.svg"
 
 
-def test_the_image_says_what_was_found(output: Path) -> None:
+def test_the_figure_says_what_was_found(output: Path) -> None:
     real, ideal = log(30, 0.09, gpu=0.31), log(30, 0.00001, gpu=0.93)
     text = comparison_figure(real, ideal, KNOWN, output).read_text()
     for said in (KNOWN.headline, "420", "1,008", "samples/s", "58 %", "31 %", "93 %", "lost to data"):
@@ -55,7 +55,7 @@ def test_what_is_not_known_is_said(output: Path) -> None:
 
 
 @pytest.mark.parametrize("batches", [1, 2, 3, 1001, 100_000])
-def test_any_number_of_batches_makes_a_small_image(output: Path, batches: int) -> None:
+def test_any_number_of_batches_makes_a_small_figure(output: Path, batches: int) -> None:
     comparison_figure(log(batches, 0.09), log(3, 0.00001), KNOWN, output)
     assert 1_000 < output.stat().st_size < 300_000
 

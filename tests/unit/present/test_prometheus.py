@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from large_run import large_run
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
+from large_run import large_run
 from unstarve.api import diagnose, series_of
 from unstarve.cli import report as report_verb
 from unstarve.cli.app import app

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from large_run import large_run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 from typer.testing import CliRunner
 
 from fakes import FakeTraining, run_of
+from large_run import large_run
 from unstarve.api import diagnose, series_of
 from unstarve.cli import report as report_verb
 from unstarve.cli.app import app

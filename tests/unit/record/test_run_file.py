@@ -8,10 +8,10 @@ import os
 from pathlib import Path
 
 import pytest
-from large_run import large_run
 
 from fake_work import work_of
 from fakes import FakeTraining, run_of
+from large_run import large_run
 from run_files import slow_loading_run, write_run
 from unstarve.errors import NewerFormatError, NotARunError, RunExistsError, RunFileError
 from unstarve.model import Phase, Run

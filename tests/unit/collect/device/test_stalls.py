@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from unstarve.collect.device import stalls as module
 from unstarve.collect.device.stalls import DeviceClock, device_clock
-from unstarve.collect.device.stalls import stalls as module
 from unstarve.record import format as f
 
 MS = 1_000_000

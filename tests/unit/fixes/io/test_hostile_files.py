@@ -28,7 +28,7 @@ HOSTILE = {
 LOOK = """
 import json, resource, sys
 import numpy as np
-from unstarve.fixes import formats
+from unstarve.fixes.io import formats
 from unstarve.fixes.io.reading import Names
 
 room_bytes, is_twin, *paths = json.loads(sys.argv[1])

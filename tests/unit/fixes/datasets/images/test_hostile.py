@@ -229,7 +229,7 @@ LIMITED = """
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits memory as Linux does")
 @pytest.mark.parametrize("which", ["native", "twin"])
 def test_memory_is_that_of_the_crop_and_where_it_ends_the_image_fails(which: str) -> None:
-    here = Path(__file__).parents[4]
+    here = Path(__file__).parents[4] / "helpers"
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(LIMITED), which]
     done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=here, timeout=600)
     assert done.returncode == 0, done.stderr

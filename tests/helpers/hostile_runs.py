@@ -23,7 +23,7 @@ from unstarve.errors import UnstarveError
 from unstarve.model import Phase, Process
 from unstarve.present import json as json_view
 from unstarve.present.html import comparison_page, report_page
-from unstarve.present.live import Look, image, pages
+from unstarve.present.live import Look, live_view, pages
 from unstarve.present.markdown import markdown
 from unstarve.present.metrics import report_metrics
 from unstarve.present.perfetto import trace
@@ -168,7 +168,7 @@ def _follow(path: Path) -> None:
     live = live_of(Follower(path).read())
     json.dumps(json_view.live(live), allow_nan=False)
     for page in (None, *range(min(len(pages(live)), 3))):
-        _console().print(image(live, Look(page=page), 80, 40))
+        _console().print(live_view(live, Look(page=page), 80, 40))
 
 
 def _console() -> Console:
