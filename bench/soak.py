@@ -175,6 +175,9 @@ def soaked(setup: Setup, epochs: int, seconds: float, folder: Path, is_small: bo
     row.epochs = dict(counted)
     if row.before:
         row.after = asdict(trouble.settled(trouble.Resources(**row.before)))
+        if row.after["threads"] > row.before["threads"]:
+            print(f"{setup.name}: threads that did not end", file=sys.stderr)
+            faulthandler.dump_traceback(all_threads=True)
     return row
 
 
