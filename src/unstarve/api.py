@@ -19,7 +19,7 @@ from unstarve.analyze.verdict import Thresholds
 from unstarve.analyze.views import views_of
 from unstarve.errors import LogError, RunFileError, UnstarveError
 from unstarve.model import Comparison, Diagnosis, Live, LoadLog, Phase, Run, RunState, WhatIf
-from unstarve.predict.forecast import REPORTED_WORKERS, WORKERS, Predictor, foresee, what_if
+from unstarve.predict.forecast import REPORTED_WORKERS, WORKERS, LoaderModel, model_run, what_if
 from unstarve.record.follow import Follower
 from unstarve.record.reader import read_run
 
@@ -74,7 +74,7 @@ def reading(*runs: Run) -> Iterator[None]:
 def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int = WARMUP_STEPS) -> Diagnosis:
     """All that can be said about a run, and what to change."""
     diagnosis = _analyze(run, thresholds, warmup_steps)
-    if isinstance(diagnosis.foresight, Predictor):
+    if isinstance(diagnosis.foresight, LoaderModel):
         diagnosis = dataclasses.replace(diagnosis, whatif=what_if(diagnosis.foresight, REPORTED_WORKERS))
     return dataclasses.replace(diagnosis, advice=advise(diagnosis))
 
@@ -93,7 +93,7 @@ def whatif(
     """
     recorded = run if isinstance(run, Run) else load_run(run)
     with reading(recorded):
-        return what_if(foresee(recorded), workers, prefetch, batch_size)
+        return what_if(model_run(recorded), workers, prefetch, batch_size)
 
 
 def compare(a: str | os.PathLike[str], b: str | os.PathLike[str], fail_if: Sequence[str] = ()) -> Comparison:

@@ -1,4 +1,4 @@
-"""Demands of an imagined loader, and what can be foreseen of a diagnosis that a test made up."""
+"""LoaderDemand of an imagined loader, and what can be foreseen of a diagnosis that a test made up."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unstarve.model import Demand, Diagnosis
-from unstarve.predict.demand import Demands
-from unstarve.predict.epochs import Epochs
-from unstarve.predict.forecast import Predictor, predictor_of, what_if
-from unstarve.predict.parts import Work
-from unstarve.predict.recorded_machine import Machine
+from unstarve.predict.demand import BatchDemand, LoaderDemand
+from unstarve.predict.forecast import LoaderModel, model_loader, what_if
+from unstarve.predict.recorded_run import EpochCosts, Machine
 
 _FEW_DRAWS = 3
 _LATE_EVERY = 12
@@ -19,7 +17,7 @@ WORKERS = (0, 1, 2, 3, 4, 8, 16, 32)
 
 
 def demands(
-    works: Sequence[Work] | Work,
+    batches: Sequence[BatchDemand] | BatchDemand,
     workers: int = 1,
     *,
     cores: float = 4.0,
@@ -27,21 +25,21 @@ def demands(
     config: Mapping[str, Any] | None = None,
     slowdown: float = 1.0,
     foreign: float | None = 0.0,
-    epochs: Epochs | None = None,
+    epochs: EpochCosts | None = None,
     **more: Any,
-) -> Demands:
+) -> LoaderDemand:
     """As if recorded; where `period_s` is not given, the run went as the model has it."""
-    given = (works,) * 24 if isinstance(works, Work) else tuple(works)
+    given = (batches,) * 24 if isinstance(batches, BatchDemand) else tuple(batches)
     fields: dict[str, Any] = {
         "loader": "train", "config": {"num_workers": workers, "batch_size": 8} | dict(config or {}),
-        "workers": workers, "works": given, "samples": 8.0, "nbytes": 2048.0, "tensors": 1, "memory_s": 0.0,
+        "workers": workers, "batches": given, "samples": 8.0, "nbytes": 2048.0, "tensors": 1, "memory_s": 0.0,
         "pinned": bool((config or {}).get("pin_memory")),
         "shared_s": 0.0, "read_bytes": None, "readers": 1.0, "period_s": period_s or 1.0, "wait_share": 0.5,
         "machine": Machine(cores, foreign, False, 1.0, slowdown), "epochs": epochs, "waits_together": False,
     }  # fmt: skip
-    made = Demands(**(fields | more))
+    made = LoaderDemand(**(fields | more))
     if period_s is None:
-        made = dataclasses.replace(made, period_s=predictor_of(made).recorded[0].period_s)
+        made = dataclasses.replace(made, period_s=model_loader(made).recorded[0].period_s)
     return made
 
 
@@ -60,15 +58,15 @@ def foreseen(d: Diagnosis, *, waits_together: bool = False) -> Diagnosis:
         config=d.loaders[0].config,
         slowdown=1 + d.demand.queued_s / d.demand.cpu_s if d.demand.cpu_s else 1.0,
         foreign=None,
-        epochs=Epochs(d.steps // epochs, epochs / d.steps, 0.2, 0.2, 0.1, 0.0) if epochs > 1 else None,
+        epochs=EpochCosts(d.steps // epochs, epochs / d.steps, 0.2, 0.2, 0.1, 0.0) if epochs > 1 else None,
         waits_together=waits_together,
     )
-    full = predictor_of(made)
-    quick = Predictor(full.demands, full.draws[:_FEW_DRAWS], full.recorded[:_FEW_DRAWS])
+    full = model_loader(made)
+    quick = LoaderModel(full.demand, full.draws[:_FEW_DRAWS], full.recorded[:_FEW_DRAWS])
     return dataclasses.replace(d, foresight=quick, whatif=what_if(quick, WORKERS))
 
 
-def _uneven(demand: Demand, step_s: float) -> list[Work]:
+def _uneven(demand: Demand, step_s: float) -> list[BatchDemand]:
     """Batches of which one in twelve is slow, by the recorded tail; their mean is what was recorded."""
     tail = max(demand.tail, 1.0)
     quick = _LATE_EVERY / (_LATE_EVERY - 1 + tail)
@@ -76,7 +74,7 @@ def _uneven(demand: Demand, step_s: float) -> list[Work]:
     for number in range(2 * _LATE_EVERY):
         factor = quick * (tail if number % _LATE_EVERY == 5 else 1.0)
         works.append(
-            Work(
+            BatchDemand(
                 cpu_s=demand.cpu_s * factor,
                 collate_s=demand.collate_s * factor,
                 blocked_s=demand.remote_s * factor,

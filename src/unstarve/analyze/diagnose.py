@@ -43,7 +43,7 @@ from unstarve.model import (
     Throughput,
 )
 from unstarve.model.recorded import STOPPED_EARLY
-from unstarve.predict.forecast import Predictor, foresight_of
+from unstarve.predict.forecast import LoaderModel, model_timelines
 
 
 def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int = WARMUP_STEPS) -> Diagnosis:
@@ -76,7 +76,7 @@ def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int =
         waits = total(_waits(spans, m) for spans, m in zip(told, made, strict=True))
         spent = seen_by_device(spent, waits, wait_share, gpu)
     first = trainers[0] if trainers else None
-    foresight = foresight_of(run, timelines, made)
+    foresight = model_timelines(run, timelines, made)
     return Diagnosis(
         command=run.command,
         kind=run.kind,
@@ -114,7 +114,7 @@ def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int =
             _mean([step.seconds for t in timelines for step in t.steps]) if timelines else None,
             findings.demand,
         ),
-        foresight=foresight if isinstance(foresight, Predictor) else None,
+        foresight=foresight if isinstance(foresight, LoaderModel) else None,
         memory=_memory(timelines, run),
         slow_samples=slow_samples({(i, *key): p for i, m in enumerate(made) for key, p in m.items()}),
     )

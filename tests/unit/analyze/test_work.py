@@ -20,8 +20,8 @@ from unstarve.analyze.making import productions, workers_of
 from unstarve.analyze.memory import memory_of
 from unstarve.analyze.timeline import build_timeline
 from unstarve.model import Batch, Crew, Epoch, Loader, Process, Pulse, Reading, Scenario, Tail
-from unstarve.predict import play_scenario as whatif_setup
-from unstarve.predict.forecast import foresee
+from unstarve.predict import scenario as scenario_module
+from unstarve.predict.forecast import model_run
 
 
 def short_epochs(count: int) -> Process:
@@ -133,16 +133,18 @@ def test_twice_the_events_are_twice_the_work(make: Callable[[int], Callable[[], 
     assert grows_with_its_input(make, 200)
 
 
-def test_a_queue_that_is_never_emptied_is_not_played(monkeypatch: pytest.MonkeyPatch) -> None:
-    played: list[int] = []
-    play = whatif_setup.play
+def test_a_queue_that_is_never_emptied_is_not_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated: list[int] = []
+    play = scenario_module.simulate
     monkeypatch.setattr(
-        whatif_setup, "play", lambda works, count, *more: played.append(count) or play(works, count, *more)
+        scenario_module,
+        "simulate",
+        lambda works, count, *more: simulated.append(count) or play(works, count, *more),
     )
-    predictor = foresee(slow_loading_run(60, workers=2, prefetch_factor=10**6))
-    deep = predictor(Scenario(workers=32))
-    assert max(played) < 1000
-    usual = foresee(slow_loading_run(60, workers=2, prefetch_factor=16))(Scenario(workers=32))
+    model = model_run(slow_loading_run(60, workers=2, prefetch_factor=10**6))
+    deep = model(Scenario(workers=32))
+    assert max(simulated) < 1000
+    usual = model_run(slow_loading_run(60, workers=2, prefetch_factor=16))(Scenario(workers=32))
     assert deep.speedup == pytest.approx(usual.speedup)
 
 
