@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import unstarve
-from unstarve.analyze.making import Production, productions, workers_of
+from unstarve.analyze.batch_production import Production, productions, workers_of
 from unstarve.model import Process, Run
 
 MANY = """

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
-from unstarve.analyze.making import Made, Production
+from unstarve.analyze.batch_production import Made, Production
 from unstarve.model import Batch, Cause, Work
 
 Seconds = dict[Cause, float]

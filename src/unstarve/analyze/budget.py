@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from unstarve.analyze.batch_production import Production
 from unstarve.analyze.blame import Seconds, blame
-from unstarve.analyze.making import Production
 from unstarve.analyze.timeline import Span
 from unstarve.model import Batch, Cause, Doing, GpuSummary, Process, Sampled, Share
 

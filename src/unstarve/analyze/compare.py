@@ -7,9 +7,9 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 
-from unstarve.analyze.diagnose import diagnose
+from unstarve.analyze.diagnose import analyze_run
 from unstarve.analyze.stats import mean_estimate
-from unstarve.analyze.timeline import WARMUP_STEPS, build_timeline, training_processes
+from unstarve.analyze.timeline import WARMUP_STEPS, timelines_of
 from unstarve.errors import UsageError
 from unstarve.model import Change, Comparison, Diagnosis, Gate, Row, Run
 
@@ -27,7 +27,7 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
 
 def compare(run_a: Run, run_b: Run, gates: Sequence[str] = ()) -> Comparison:
     """B against A. Raises `UsageError` for a gate that cannot be understood."""
-    a, b = diagnose(run_a), diagnose(run_b)
+    a, b = analyze_run(run_a), analyze_run(run_b)
     rows = _rows(a, b)
     change = _change(run_a, run_b)
     checks = tuple(_check(gate, rows, change) for gate in gates)
@@ -74,7 +74,7 @@ def _change(run_a: Run, run_b: Run) -> Change | None:
 
 def _speeds(run: Run) -> list[tuple[float, float | None]]:
     """Steps and samples per second of up to ten equal stretches of the measured part of the first rank."""
-    timelines = [t for p in training_processes(run) if (t := build_timeline(p, WARMUP_STEPS)) is not None]
+    timelines = timelines_of(run, WARMUP_STEPS)
     if not timelines:
         return []
     batches = timelines[0].measured_batches

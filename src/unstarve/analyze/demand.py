@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from unstarve.analyze.batch_production import Made, Production
 from unstarve.analyze.blame import split_collate, split_fetch
-from unstarve.analyze.making import Made, Production
 from unstarve.analyze.timeline import Timeline
 from unstarve.model import Cause, Demand, SlowSample, Work
 

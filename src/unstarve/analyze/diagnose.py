@@ -1,4 +1,4 @@
-"""Run → `Diagnosis`: the one object that every view is made from."""
+"""Run → `Diagnosis`, from the recording alone; `unstarve.api.diagnose` adds forecasts and advice."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unstarve.analyze.batch_production import Production, RecordedTraining, recorded_trainings
 from unstarve.analyze.blame import total
 from unstarve.analyze.budget import (
     as_shares,
@@ -23,10 +24,9 @@ from unstarve.analyze.evidence import walk
 from unstarve.analyze.functions import function_costs
 from unstarve.analyze.headroom import estimated_headroom, measured_headroom
 from unstarve.analyze.loaders import summarize_loaders
-from unstarve.analyze.making import Production, productions, workers_of
 from unstarve.analyze.memory import memory_of
 from unstarve.analyze.stats import spread_ms
-from unstarve.analyze.timeline import WARMUP_STEPS, Span, Timeline, build_timeline, training_processes
+from unstarve.analyze.timeline import WARMUP_STEPS, Span, Timeline, training_processes
 from unstarve.analyze.typical import typical_lanes
 from unstarve.analyze.verdict import Findings, Thresholds, conclude
 from unstarve.model import (
@@ -43,13 +43,21 @@ from unstarve.model import (
     Throughput,
 )
 from unstarve.model.recorded import STOPPED_EARLY
-from unstarve.predict.forecast import LoaderModel, model_timelines
 
 
-def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int = WARMUP_STEPS) -> Diagnosis:
-    """All that can be said about a run."""
+def analyze_run(
+    run: Run,
+    thresholds: Thresholds | None = None,
+    warmup_steps: int = WARMUP_STEPS,
+    trainings: Sequence[RecordedTraining] | None = None,
+) -> Diagnosis:
+    """The diagnosis of a run, without forecasts and advice.
+
+    `trainings` are `recorded_trainings(run, warmup_steps)`, for a caller that needs them too.
+    """
     trainers = training_processes(run)
-    timelines = [t for p in trainers if (t := build_timeline(p, warmup_steps)) is not None]
+    trainings = recorded_trainings(run, warmup_steps) if trainings is None else trainings
+    timelines, made = [t.timeline for t in trainings], [t.productions for t in trainings]
     # `unstarve ideal` mixes real and replayed steps: only its measured real ones are about the training.
     told = [t.measured if run.kind == "ideal" else t.spans for t in timelines]
     wall_s = _mean([sum(span.seconds for span in spans) for spans in told])
@@ -59,8 +67,6 @@ def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int =
     # On a CPU the wait is the stall; on an accelerator only its own events tell.
     on_cpu = all(t.process.device == "cpu" for t in timelines)
     stall_share = wait_share if on_cpu else None if gpu is None else gpu.stall_share
-    workers = workers_of(run.processes)
-    made = [productions(t.process, workers) for t in timelines]
     lost_share = wait_share if stall_share is None else stall_share
     findings = Findings(
         timelines,
@@ -76,7 +82,6 @@ def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int =
         waits = total(_waits(spans, m) for spans, m in zip(told, made, strict=True))
         spent = seen_by_device(spent, waits, wait_share, gpu)
     first = trainers[0] if trainers else None
-    foresight = model_timelines(run, timelines, made)
     return Diagnosis(
         command=run.command,
         kind=run.kind,
@@ -107,14 +112,13 @@ def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int =
         demand=findings.demand,
         functions=function_costs(run.processes, _blocked_on(findings.demand)),
         system=_system(run, trainers),
-        typical=_typical(timelines, made),
+        typical=_typical(trainings),
         walk=walk(
             findings.stall_share is not None and findings.stall_share >= (thresholds or Thresholds()).tight,
             findings.stall_share,
             _mean([step.seconds for t in timelines for step in t.steps]) if timelines else None,
             findings.demand,
         ),
-        foresight=foresight if isinstance(foresight, LoaderModel) else None,
         memory=_memory(timelines, run),
         slow_samples=slow_samples({(i, *key): p for i, m in enumerate(made) for key, p in m.items()}),
     )
@@ -132,10 +136,11 @@ def _steps(timeline: Timeline) -> dict[Cause, float]:
     return split_steps(step_s, step_queued_s(timeline.measured), timeline.process)
 
 
-def _typical(timelines: list[Timeline], made: list[dict[tuple[int, int], Production]]) -> tuple[Lane, ...]:
-    if not timelines:
+def _typical(trainings: Sequence[RecordedTraining]) -> tuple[Lane, ...]:
+    if not trainings:
         return ()
-    return typical_lanes(*max(zip(timelines, made, strict=True), key=lambda pair: pair[0].wait_s))
+    waiting = max(trainings, key=lambda training: training.timeline.wait_s)
+    return typical_lanes(waiting.timeline, waiting.productions)
 
 
 def _memory(timelines: list[Timeline], run: Run) -> MemorySummary | None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
 
+from unstarve.analyze.batch_production import Production, recorded_trainings
 from unstarve.analyze.blame import blame, total
-from unstarve.analyze.making import Production, productions, workers_of
-from unstarve.analyze.timeline import Timeline, build_timeline, training_processes
+from unstarve.analyze.timeline import Timeline
 from unstarve.model import Batch, Cause, Process, Run, Series, StepPoint
 
 MadeBy = Mapping[tuple[int, int], Production]
@@ -20,13 +20,11 @@ Window = tuple[int, int]
 
 def series_of(run: Run) -> tuple[Series, ...]:
     """What every rank's training thread was given by each of its loaders, warm-up included."""
-    found: list[Series] = []
-    workers = workers_of(run.processes)
-    for process in training_processes(run):
-        timeline = build_timeline(process, warmup_steps=0)
-        if timeline is not None:
-            found += _of_process(timeline, productions(process, workers))
-    return tuple(found)
+    return tuple(
+        series
+        for training in recorded_trainings(run, warmup_steps=0)
+        for series in _of_process(training.timeline, training.productions)
+    )
 
 
 def most_changed(series: Series, before: Window, after: Window) -> Cause | None:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from statistics import median
 
-from unstarve.analyze.making import Production
+from unstarve.analyze.batch_production import Production
 from unstarve.analyze.timeline import Timeline
 from unstarve.analyze.views import lanes_of
 from unstarve.model import Batch, Lane

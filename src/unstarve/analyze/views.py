@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from unstarve.analyze.batch_production import Made, Production, recorded_trainings
 from unstarve.analyze.blame import blame
-from unstarve.analyze.making import Made, Production, productions, workers_of
-from unstarve.analyze.timeline import WARMUP_STEPS, Timeline, build_timeline, training_processes
+from unstarve.analyze.timeline import WARMUP_STEPS, Timeline
 from unstarve.model import (
     Batch,
     BatchStory,
@@ -34,12 +34,12 @@ Numbers = Mapping[tuple[int, int, int], int]
 
 def views_of(run: Run, warmup_steps: int = WARMUP_STEPS) -> Views | None:
     """What can be drawn of a run; None when it delivered no batch to a training thread."""
-    timelines = [t for p in training_processes(run) if (t := build_timeline(p, warmup_steps)) is not None]
-    if not timelines:
+    trainings = recorded_trainings(run, warmup_steps)
+    if not trainings:
         return None
-    timeline = max(timelines, key=lambda t: t.wait_s)
+    shown = max(trainings, key=lambda training: training.timeline.wait_s)
+    timeline, made = shown.timeline, shown.productions
     process = timeline.process
-    made = productions(process, workers_of(run.processes))
     origin_ns = timeline.spans[0].begin_ns
     delivered = [span.batch for span in timeline.spans if span.batch is not None]
     # A span may have been split where loaders overlap: each batch once, in the order of asking.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
+from unstarve.analyze.batch_production import Production
 from unstarve.analyze.blame import fetch_cpu_s, split_fetch
-from unstarve.analyze.making import Production
 from unstarve.analyze.timeline import Timeline
 from unstarve.model import Batch, Cause, Process, Run, Work
 from unstarve.predict.recorded_run import (

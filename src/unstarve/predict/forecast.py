@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from statistics import fmean
@@ -19,8 +19,8 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from unstarve.analyze.making import Production, productions, workers_of
-from unstarve.analyze.timeline import WARMUP_STEPS, Timeline, build_timeline, training_processes
+from unstarve.analyze.batch_production import RecordedTraining, recorded_trainings
+from unstarve.analyze.timeline import WARMUP_STEPS
 from unstarve.errors import NotPredictableError, UsageError
 from unstarve.model import Forecast, Run, Scenario, Setting, WhatIf
 from unstarve.predict.demand import BatchDemand, LoaderDemand, loader_demand
@@ -77,21 +77,17 @@ _FEW_BATCHES = 40
 
 def model_run(run: Run, warmup_steps: int = WARMUP_STEPS) -> LoaderModel:
     """A model of the run's main loader. Raises `NotPredictableError` when it cannot be modelled."""
-    timelines = [t for p in training_processes(run) if (t := build_timeline(p, warmup_steps)) is not None]
-    workers = workers_of(run.processes)
-    found = model_timelines(run, timelines, [productions(t.process, workers) for t in timelines])
+    found = model_trainings(run, recorded_trainings(run, warmup_steps))
     if isinstance(found, LoaderModel):
         return found
     raise NotPredictableError(f"{run.path} cannot be modelled: {found}")
 
 
-def model_timelines(
-    run: Run, timelines: Sequence[Timeline], made: Sequence[Mapping[tuple[int, int], Production]]
-) -> LoaderModel | str:
-    """The same from timelines; the reason when the run cannot be modelled."""
+def model_trainings(run: Run, trainings: Sequence[RecordedTraining]) -> LoaderModel | str:
+    """The same from the run's `recorded_trainings`; the reason when it cannot be modelled."""
     why = "no batch was delivered to a training loop"
-    for timeline, production in zip(timelines, made, strict=True):
-        found = loader_demand(run, timeline, production)
+    for training in trainings:
+        found = loader_demand(run, training.timeline, training.productions)
         if isinstance(found, LoaderDemand):
             return model_loader(found)
         why = found

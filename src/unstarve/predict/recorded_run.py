@@ -9,7 +9,7 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
-from unstarve.analyze.making import Made, Production
+from unstarve.analyze.batch_production import Made, Production
 from unstarve.analyze.timeline import Timeline
 from unstarve.model import Batch, Process, Run, Work
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fake_foresight import foreseen
+from fake_forecaster import with_forecaster
 from fakes import diagnosis_of
 from unstarve.advise.rules import advise
 from unstarve.model import Advice, Cause, Diagnosis, FunctionCost
@@ -28,7 +28,7 @@ def decoding(*functions: FunctionCost, cause: Cause = Cause.CPU, **given: Any) -
 
 
 def advised(d: Diagnosis) -> dict[str, Advice]:
-    return {one.id: one for one in advise(foreseen(d))}
+    return {one.id: one for one in advise(with_forecaster(d))}
 
 
 def test_a_folder_of_images_becomes_our_dataset_and_the_users_call_stays() -> None:

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from fake_foresight import foreseen
+from fake_forecaster import with_forecaster
 from fakes import diagnosis_of
 from unstarve.advise.rules import HOST_RULES, RULES, advise
 from unstarve.model import Advice, Cause, Diagnosis, FunctionCost, SlowSample, State
 
 
 def advised(d: Diagnosis) -> dict[str, Advice]:
-    return {one.id: one for one in advise(foreseen(d))}
+    return {one.id: one for one in advise(with_forecaster(d))}
 
 
 SPAWN = {"multiprocessing_context": "spawn"}
@@ -144,7 +144,7 @@ def test_latency_asks_for_more_workers_than_cores_and_keeps_the_users_call() -> 
 def test_workers_that_wait_for_each_other_are_not_asked_for_more_of() -> None:
     crowd = diagnosis_of(Cause.REMOTE, workers=3, remote_s=0.3, step_s=0.1)
     assert "lock" in advised(crowd)["more-workers"].why
-    assert "more-workers" not in {one.id for one in advise(foreseen(crowd, waits_together=True))}
+    assert "more-workers" not in {one.id for one in advise(with_forecaster(crowd, waits_together=True))}
 
 
 def test_new_workers_are_kept_between_epochs() -> None:
@@ -167,7 +167,7 @@ def test_slow_samples_are_named() -> None:
 def test_the_largest_gain_comes_first_and_an_argument_is_set_only_once() -> None:
     d = diagnosis_of(Cause.REMOTE, workers=1, remote_s=0.2, disk_s=0.1, cpu_s=0.1, cores=8, opens=8,
                      waits={Cause.REMOTE: 4.0, Cause.DISK: 3.0, Cause.CPU: 3.0})  # fmt: skip
-    found = advise(foreseen(d))
+    found = advise(with_forecaster(d))
     gains = [one.speedup.predicted for one in found if one.speedup is not None]
     assert gains == sorted(gains, reverse=True)
     assert sum("num_workers" in one.change for one in found) == 1
@@ -180,7 +180,7 @@ def test_a_loader_whose_inside_was_not_seen_leaves_every_rule_unharmed() -> None
             rule(bare)
 
 
-def test_without_foresight_advice_comes_without_a_gain() -> None:
+def test_without_forecaster_advice_comes_without_a_gain() -> None:
     for one in advise(diagnosis_of(Cause.COLLATE, workers=2, collate_s=0.2)):
         assert one.speedup is None
 

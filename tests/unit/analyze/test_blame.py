@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fake_work import MS, batch_of, work_of
+from unstarve.analyze.batch_production import Made, Production
 from unstarve.analyze.blame import blame, fetch_cpu_s, split_collate, split_fetch, total
-from unstarve.analyze.making import Made, Production
 from unstarve.model import Batch, Cause, Received, Sent, Work
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from fake_work import work_of
 from fakes import FakeTraining
+from unstarve.analyze.batch_production import Made, Production
 from unstarve.analyze.budget import as_shares, causes_of, split_steps
-from unstarve.analyze.making import Made, Production
 from unstarve.analyze.timeline import build_timeline
 from unstarve.model import Cause, Process, Sampled
 

@@ -6,8 +6,8 @@ import pytest
 
 from fake_work import MS, work_of
 from fakes import FakeTraining
+from unstarve.analyze.batch_production import Made, Production
 from unstarve.analyze.demand import demand_of, slow_samples
-from unstarve.analyze.making import Made, Production
 from unstarve.analyze.timeline import Timeline, build_timeline
 from unstarve.model import Received, Sent, Work
 

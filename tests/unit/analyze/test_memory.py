@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fakes import FakeTraining, run_of
-from unstarve.analyze.diagnose import diagnose
+from unstarve.analyze.diagnose import analyze_run
 from unstarve.analyze.memory import memory_of
 from unstarve.model import Process, Pulse
 from unstarve.present import json as json_view
@@ -27,7 +27,7 @@ def process(pid: int, values: Sequence[tuple[float, int | None]], shm: int | Non
 
 def test_nobody_looked_nothing_is_known() -> None:
     assert memory_of(process(1, []), [process(1, [])], 0) is None
-    report = json_view.report(diagnose(run_of(process(1, []))))
+    report = json_view.report(analyze_run(run_of(process(1, []))))
     assert report["memory"] is None
 
 
@@ -97,6 +97,6 @@ def test_other_machines_are_left_out() -> None:
 
 
 def test_the_report_as_json_has_the_lines() -> None:
-    report = json_view.report(diagnose(run_of(process(1, [(0, 100), (1, 120)], shm=7))))
+    report = json_view.report(analyze_run(run_of(process(1, [(0, 100), (1, 120)], shm=7))))
     assert report["memory"]["training_peak_bytes"] == 120
     assert [line["name"] for line in report["memory"]["lines"]] == ["training", "/dev/shm"]

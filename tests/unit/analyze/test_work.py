@@ -11,12 +11,12 @@ from counted_work import grows_with_its_input
 from fake_work import MS, work_of
 from fakes import FakeTraining, run_of
 from run_files import slow_loading_run
+from unstarve.analyze.batch_production import productions, workers_of
 from unstarve.analyze.blame import blame
 from unstarve.analyze.device import utilization_share
-from unstarve.analyze.diagnose import diagnose
+from unstarve.analyze.diagnose import analyze_run
 from unstarve.analyze.live import live_of
 from unstarve.analyze.loaders import MOST_LOADERS, summarize_loaders
-from unstarve.analyze.making import productions, workers_of
 from unstarve.analyze.memory import memory_of
 from unstarve.analyze.timeline import build_timeline
 from unstarve.model import Batch, Crew, Epoch, Loader, Process, Pulse, Reading, Scenario, Tail
@@ -171,5 +171,5 @@ def test_a_process_that_only_iterates_inside_of_another_loader_is_looked_at() ->
 
 def test_batches_that_take_no_time_are_no_steps() -> None:
     still = process([b._replace(ask_ns=5, got_ns=5) for b in waits(100)])
-    assert diagnose(run_of(still)).steps == 0
+    assert analyze_run(run_of(still)).steps == 0
     assert build_timeline(still, 5) is None

@@ -9,7 +9,7 @@ import pytest
 
 from fake_work import MS, work_of
 from fakes import FakeTraining
-from unstarve.analyze.making import Made, Production
+from unstarve.analyze.batch_production import Made, Production
 from unstarve.analyze.timeline import build_timeline
 from unstarve.model import Crew, Loader, Process, Received, Run, Sampled, Sent, Stall, Work
 from unstarve.predict.demand import LoaderDemand, loader_demand

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fake_foresight import demands
+from fake_forecaster import demands
 from unstarve.errors import UsageError
 from unstarve.model import Scenario
 from unstarve.predict.demand import BatchDemand

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fake_foresight import demands
+from fake_forecaster import demands
 from unstarve.errors import UsageError
 from unstarve.model import WhatIf
 from unstarve.predict.demand import BatchDemand

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fake_work import MS, work_of
 from fakes import FakeTraining
-from unstarve.analyze.making import productions, workers_of
+from unstarve.analyze.batch_production import productions, workers_of
 from unstarve.model import Crew, Epoch, Process, Received, Sent, Work
 
 

@@ -1,4 +1,4 @@
-"""LoaderDemand of an imagined loader, and what can be foreseen of a diagnosis that a test made up."""
+"""The demand of an imagined loader, and a forecaster for a diagnosis that a test made up."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def demands(
     return made
 
 
-def foreseen(d: Diagnosis, *, waits_together: bool = False) -> Diagnosis:
-    """The same diagnosis with foresight: the recorded demand, batch by batch, in the recorded loader."""
+def with_forecaster(d: Diagnosis, *, waits_together: bool = False) -> Diagnosis:
+    """The same diagnosis with a forecaster: the recorded demand, batch by batch, in the recorded loader."""
     if d.demand is None or d.throughput.steps_per_s is None or d.headroom is None or not d.loaders:
         return d
     step_s = 1 / d.throughput.steps_per_s
@@ -63,7 +63,7 @@ def foreseen(d: Diagnosis, *, waits_together: bool = False) -> Diagnosis:
     )
     full = model_loader(made)
     quick = LoaderModel(full.demand, full.draws[:_FEW_DRAWS], full.recorded[:_FEW_DRAWS])
-    return dataclasses.replace(d, foresight=quick, whatif=what_if(quick, WORKERS))
+    return dataclasses.replace(d, forecaster=quick, whatif=what_if(quick, WORKERS))
 
 
 def _uneven(demand: Demand, step_s: float) -> list[BatchDemand]:

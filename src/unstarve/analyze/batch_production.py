@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
-from unstarve.model import Process, Received, Sent, Work
+from unstarve.analyze.timeline import Timeline, timelines_of
+from unstarve.model import Process, Received, Run, Sent, Work
 
 _HARDLY_IDLE = 0.75
 """Busy for this share of the time, a worker loses at most a quarter of it to everything that it waits for."""
@@ -67,6 +68,24 @@ class Production:
                 ahead.popleft()
             ahead.appendleft((task, done_ns))
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTraining:
+    """One training process: what its training thread did, and how its batches were made."""
+
+    timeline: Timeline
+    productions: Mapping[tuple[int, int], Production]
+    """By loader and epoch."""
+
+
+def recorded_trainings(run: Run, warmup_steps: int) -> list[RecordedTraining]:
+    """The processes that train and were delivered batches."""
+    workers = workers_of(run.processes)
+    return [
+        RecordedTraining(timeline, productions(timeline.process, workers))
+        for timeline in timelines_of(run, warmup_steps)
+    ]
 
 
 def _since(moments: Iterable[int]) -> Callable[[int], int]:
