@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
-from unstarve.advise.rules import advise
+from unstarve.advise.all_rules import advise
 from unstarve.analyze.batch_production import recorded_trainings
 from unstarve.analyze.compare import compare as _compare
 from unstarve.analyze.diagnose import analyze_run

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from unstarve.advise.code import loader_call
-from unstarve.advise.facts import batch_bytes, matters, stock_loader
+from unstarve.advise.diagnosis_facts import batch_bytes, matters, stock_loader
 from unstarve.advise.gain import AS_IT_IS, cheaper, predict
+from unstarve.advise.loader_call import loader_call
 from unstarve.model import Advice, Cause, Diagnosis, Scenario
 from unstarve.words import ms, size
 

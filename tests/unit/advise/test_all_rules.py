@@ -9,7 +9,7 @@ import pytest
 
 from fake_forecaster import with_forecaster
 from fakes import diagnosis_of
-from unstarve.advise.rules import HOST_RULES, RULES, advise
+from unstarve.advise.all_rules import HOST_RULES, RULES, advise
 from unstarve.model import Advice, Cause, Diagnosis, FunctionCost, SlowSample, State
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from unstarve.advise.patch.files import file_digest
-from unstarve.advise.patch.plan import patches_for
+from unstarve.advise.patch.file_patches import file_digest, patches_for
 from unstarve.model import LoaderSettings, Place, Trial, Tuning
 from unstarve.model.tune_run import TunedLoader
 

@@ -4,39 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from unstarve.advise import batches, flow, images, storage, workers
+from unstarve.advise.rules import batch_delivery, batch_timing, data_storage, image_decoding, worker_count
 from unstarve.model import Advice, Diagnosis, State
 
 Rule = Callable[[Diagnosis], Advice | None]
 
 RULES: tuple[Rule, ...] = (
-    workers.workers_past_the_cores,
-    workers.workers_instead_of_none,
-    workers.workers_on_idle_cores,
-    images.only_what_the_crop_needs,
-    workers.cheaper_samples,
-    workers.fewer_workers,
-    workers.more_cores,
-    storage.deeper_disk_queue,
-    storage.local_copy,
-    storage.keep_in_memory,
-    storage.pack_small_files,
-    batches.no_workers,
-    batches.vectorized_collate,
-    batches.lighter_batches,
-    batches.packed_fields,
-    batches.fewer_pinned_tensors,
-    batches.pinned_copies,
-    batches.precomputed_indices,
-    flow.persistent_workers,
-    flow.lighter_dataset,
-    flow.any_order,
-    flow.deeper_prefetch,
-    flow.level_samples,
+    worker_count.workers_past_the_cores,
+    worker_count.workers_instead_of_none,
+    worker_count.workers_on_idle_cores,
+    image_decoding.only_what_the_crop_needs,
+    worker_count.cheaper_samples,
+    worker_count.fewer_workers,
+    worker_count.more_cores,
+    data_storage.deeper_disk_queue,
+    data_storage.local_copy,
+    data_storage.keep_in_memory,
+    data_storage.pack_small_files,
+    batch_delivery.no_workers,
+    batch_delivery.vectorized_collate,
+    batch_delivery.lighter_batches,
+    batch_delivery.packed_fields,
+    batch_delivery.fewer_pinned_tensors,
+    batch_delivery.pinned_copies,
+    batch_delivery.precomputed_indices,
+    batch_timing.persistent_workers,
+    batch_timing.lighter_dataset,
+    batch_timing.any_order,
+    batch_timing.deeper_prefetch,
+    batch_timing.level_samples,
 )
 """Where gains are equal, the order of advice."""
 
-HOST_RULES: tuple[Rule, ...] = (flow.lighter_loop,)
+HOST_RULES: tuple[Rule, ...] = (batch_timing.lighter_loop,)
 """About the loop, not its data: they hold for a training that is fed, too."""
 
 _SMALLEST_GAIN = 1.01

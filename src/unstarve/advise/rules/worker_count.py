@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from unstarve.advise.code import loader_call
-from unstarve.advise.facts import costliest, is_iterable, matters, named, stock_loader, usable_cores
+from unstarve.advise.diagnosis_facts import costliest, is_iterable, matters, named, stock_loader, usable_cores
 from unstarve.advise.gain import (
     AS_IT_IS,
     cheaper,
@@ -15,7 +14,8 @@ from unstarve.advise.gain import (
     making_s,
     predict,
 )
-from unstarve.advise.images import decodes_images
+from unstarve.advise.loader_call import loader_call
+from unstarve.advise.rules.image_decoding import decodes_images
 from unstarve.model import Advice, Cause, Diagnosis, Scenario
 from unstarve.words import ms, workers
 

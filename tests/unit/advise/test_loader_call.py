@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from fakes import diagnosis_of
-from unstarve.advise.code import loader_call
+from unstarve.advise.loader_call import loader_call
 from unstarve.model import Cause, LoaderSummary
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from unstarve.advise.code import loader_call
-from unstarve.advise.facts import matters, stock_loader
+from unstarve.advise.diagnosis_facts import matters, stock_loader
 from unstarve.advise.gain import predict
+from unstarve.advise.loader_call import loader_call
 from unstarve.model import Advice, Cause, Diagnosis, FunctionCost, Scenario
 from unstarve.words import ms
 

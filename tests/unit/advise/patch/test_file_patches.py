@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from unstarve.advise.patch.files import FilePatch, file_digest, make_patch, write_patches
-from unstarve.advise.patch.wish import Wish
+from unstarve.advise.patch.file_patches import FilePatch, file_digest, make_patch, write_patches
+from unstarve.advise.patch.user_files import CallChange
 from unstarve.errors import NotPatchableError
 from unstarve.model import Place
 
@@ -26,7 +26,9 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def patch_of(script: Path, digest: str | None = None, line: int = 3) -> FilePatch:
-    return make_patch(script, digest, [Wish(Place(str(script), line), "DataLoader", {"num_workers": 4})])
+    return make_patch(
+        script, digest, [CallChange(Place(str(script), line), "DataLoader", {"num_workers": 4})]
+    )
 
 
 def git(*words: str) -> None:

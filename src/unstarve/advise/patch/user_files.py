@@ -1,17 +1,31 @@
-"""Which files are the user's own to change, and whether git could bring one of them back."""
+"""The user's files: which may be changed, whether git can restore them, and what to set by hand elsewhere."""
 
 from __future__ import annotations
 
 import os
 import stat
 import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from unstarve.errors import NotPatchableError
+from unstarve.model.saved import IMAGES, Place, Setting
 
 _PACKAGES = ("site-packages", "dist-packages")
 _MARKS = ("pyvenv.cfg", "conda-meta")
 """Of the folder of an environment."""
+WITHOUT_CHANGE = "save it with --save FILE.toml and run with it: unstarve run --with FILE.toml CMD…"
+_LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric")
+
+
+@dataclass(frozen=True, slots=True)
+class CallChange:
+    """Settings wanted for the loader of class `kind` that is created at `place`."""
+
+    place: Place
+    kind: str
+    settings: Mapping[str, Setting]
 
 
 def repository_of(folder: Path) -> Path | None:
@@ -95,3 +109,31 @@ def _git(path: Path, shown: str, *words: str) -> bytes:
         f"git cannot say whether {shown} is committed ({why}), so nothing was written;"
         " apply the change of --patch yourself"
     )
+
+
+def what_to_set(path: Path, line: int, settings: Mapping[str, Setting]) -> str:
+    """For a loader that a line of `path` makes; a sentence without its end."""
+    if settings.get(IMAGES):  # no library has an argument for it
+        return WITHOUT_CHANGE
+    arguments = _arguments(settings)
+    package = package_of(path)
+    if package in ("transformers", "accelerate"):
+        trainer = f"TrainingArguments({_arguments(settings, 'dataloader_')})"
+        own = f", or {arguments} in the DataLoader that you give to accelerator.prepare"
+        advice = f"with transformers.Trainer set {trainer}{own if package == 'accelerate' else ''}"
+    elif package == "timm":
+        workers = settings.get("num_workers")
+        advice = (
+            f"start timm's script with --workers {workers}, or set num_workers={workers} in create_loader(…)"
+        )
+    elif package in _LIGHTNING:
+        advice = f"set {arguments} in the DataLoader of your LightningModule or LightningDataModule"
+    elif is_installed(path):
+        advice = f"set {arguments} where your code calls {package}"
+    else:
+        advice = f"set {arguments} in its line {line} yourself"
+    return f"{advice}, or {WITHOUT_CHANGE}"
+
+
+def _arguments(settings: Mapping[str, Setting], prefix: str = "") -> str:
+    return ", ".join(f"{prefix}{name}={value!r}" for name, value in settings.items())

@@ -8,15 +8,21 @@ import io
 import os
 import re
 import tokenize
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from unstarve.advise.patch.by_hand import what_to_set
-from unstarve.advise.patch.project import project_root, refuse_uncommitted, why_not_yours
-from unstarve.advise.patch.wish import Wish
+from unstarve.advise.patch.user_files import (
+    CallChange,
+    project_root,
+    refuse_uncommitted,
+    what_to_set,
+    why_not_yours,
+)
 from unstarve.errors import MissingExtraError, NotPatchableError
+from unstarve.model.tune_run import TunedLoader
 from unstarve.outputs import check_output, write_output
 
 
@@ -43,19 +49,55 @@ def file_digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def make_patch(path: Path, digest: str | None, wishes: Sequence[Wish]) -> FilePatch:
+def patches_for(loaders: Sequence[TunedLoader]) -> tuple[list[FilePatch], list[str]]:
+    """One patch per file for all loaders that should change, and a sentence for each that cannot be changed.
+
+    Nothing is written. Raises `MissingExtraError` where libcst is not installed.
+    """
+    files: defaultdict[Path, list[TunedLoader]] = defaultdict(list)
+    problems: list[str] = []
+    for loader in loaders:
+        if loader.change():
+            try:
+                path = _file_of(loader)
+                _patch_for(path, [loader])  # alone: what is wrong with one must not cost the others
+                files[path].append(loader)
+            except NotPatchableError as error:
+                problems.append(str(error))
+    return [_patch_for(path, found) for path, found in files.items()], problems
+
+
+def _file_of(loader: TunedLoader) -> Path:
+    """Where the loader is made, when a change there would be about it alone."""
+    place = loader.place
+    if place is None or loader.digest is None:
+        raise NotPatchableError(f"{loader.name}: where it is made is not known, or no file that can be read")
+    if loader.datasets > 1:
+        raise NotPatchableError(
+            f"{loader.name}: line {place.line} of {place.file} makes loaders of {loader.datasets} datasets, "
+            "and all would change with it; change it by hand, or use --save and run --with"
+        )
+    return Path(place.file)
+
+
+def _patch_for(path: Path, loaders: Sequence[TunedLoader]) -> FilePatch:
+    changes = [CallChange(one.place, one.kind, one.change()) for one in loaders if one.place is not None]
+    return make_patch(path, loaders[0].digest, changes)
+
+
+def make_patch(path: Path, digest: str | None, changes: Sequence[CallChange]) -> FilePatch:
     """The change to one file, which has `digest` when it still is as it was run.
 
-    Raises `NotPatchableError` when it is not the user's own, was changed since, or a wish cannot be
+    Raises `NotPatchableError` when it is not the user's own, was changed since, or a change cannot be
     fulfilled; nothing is written.
     """
     check_extra()
-    from unstarve.advise.patch.rewrite import rewrite
+    from unstarve.advise.patch.rewrite_source import rewrite
 
     shown = _shown(path)
     foreign = why_not_yours(path)
     if foreign is not None:
-        by_hand = [what_to_set(path.resolve(), wish.place.line, wish.settings) for wish in wishes]
+        by_hand = [what_to_set(path.resolve(), change.place.line, change.settings) for change in changes]
         raise NotPatchableError(f"{shown} {foreign}: {'; '.join(by_hand)}")
     try:
         before = path.read_bytes()
@@ -68,9 +110,9 @@ def make_patch(path: Path, digest: str | None, wishes: Sequence[Wish]) -> FilePa
     if digest is not None and hashlib.sha256(before).hexdigest() != digest:
         raise NotPatchableError(f"{shown} has changed since it was run; run it again")
     try:
-        changed = rewrite(source, wishes)
+        changed = rewrite(source, changes)
     except NotPatchableError as error:
-        lines = ", ".join(str(wish.place.line) for wish in wishes)
+        lines = ", ".join(str(change.place.line) for change in changes)
         raise NotPatchableError(f"{shown}, line {lines}: {error}") from error
     notes = tuple(f"{shown}, {note}" for note in changed.notes)
     after = changed.source.encode(encoding)

@@ -7,8 +7,8 @@ import textwrap
 
 import pytest
 
-from unstarve.advise.patch.rewrite import rewrite
-from unstarve.advise.patch.wish import Wish
+from unstarve.advise.patch.rewrite_source import rewrite
+from unstarve.advise.patch.user_files import CallChange
 from unstarve.errors import NotPatchableError
 from unstarve.model import Place, Span
 
@@ -16,19 +16,19 @@ MORE = {"num_workers": 8, "prefetch_factor": 4}
 NONE = {"num_workers": 0}
 
 
-def wish(
+def change(
     source: str, settings: dict[str, int | bool], kind: str = "DataLoader", at: int | None = None
-) -> Wish:
+) -> CallChange:
     """About the call of DataLoader, or the first that begins on line `at`."""
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     call = next(c for c in calls if (c.lineno == at if at else "DataLoader" in ast.unparse(c.func)))
     span = Span(call.lineno, call.col_offset, call.end_lineno or 0, call.end_col_offset or 0)
-    return Wish(Place("train.py", call.lineno, span=span), kind, settings)
+    return CallChange(Place("train.py", call.lineno, span=span), kind, settings)
 
 
 def changed(source: str, settings: dict[str, int | bool] = MORE, **how: object) -> str:
     source = textwrap.dedent(source)
-    return rewrite(source, [wish(source, settings, **how)]).source  # type: ignore[arg-type]
+    return rewrite(source, [change(source, settings, **how)]).source  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -330,35 +330,35 @@ def test_what_cannot_be_changed_says_precisely_why(source: str, at: int, why: st
 
 def test_an_expression_that_no_longer_decides_is_named() -> None:
     source = "x = DataLoader(ds, num_workers=args.workers)"
-    done = rewrite(source, [wish(source, {"num_workers": 8})])
+    done = rewrite(source, [change(source, {"num_workers": 8})])
     assert done.source == "x = DataLoader(ds, num_workers=8)"
     assert done.notes == ("line 1: num_workers was args.workers, which no longer decides it",)
 
 
 def test_several_calls_of_a_file_are_changed_at_once() -> None:
     source = "a = DataLoader(x)\nb = DataLoader(y,\n               num_workers=1)\n"
-    wishes = [wish(source, {"num_workers": 4}, at=1), wish(source, {"num_workers": 12}, at=2)]
-    assert rewrite(source, wishes).source == (
+    changes = [change(source, {"num_workers": 4}, at=1), change(source, {"num_workers": 12}, at=2)]
+    assert rewrite(source, changes).source == (
         "a = DataLoader(x, num_workers=4)\nb = DataLoader(y,\n               num_workers=12)\n"
     )
 
 
 def test_two_calls_on_a_line_are_told_apart_by_where_they_end() -> None:
     source = "a, b = DataLoader(x), DataLoader(y)"
-    second = Wish(Place("t.py", 1, span=Span(1, 22, 1, len(source))), "DataLoader", {"num_workers": 4})
+    second = CallChange(Place("t.py", 1, span=Span(1, 22, 1, len(source))), "DataLoader", {"num_workers": 4})
     assert rewrite(source, [second]).source == "a, b = DataLoader(x), DataLoader(y, num_workers=4)"
     with pytest.raises(NotPatchableError, match="2 calls that make loaders"):
-        rewrite(source, [Wish(Place("t.py", 1), "DataLoader", {"num_workers": 4})])
+        rewrite(source, [CallChange(Place("t.py", 1), "DataLoader", {"num_workers": 4})])
 
 
 def test_without_a_span_the_only_loader_on_the_line_is_meant() -> None:
-    wish = Wish(Place("t.py", 1), "DataLoader", {"num_workers": 4})
-    assert rewrite("a = f(DataLoader(x))", [wish]).source == "a = f(DataLoader(x, num_workers=4))"
+    change = CallChange(Place("t.py", 1), "DataLoader", {"num_workers": 4})
+    assert rewrite("a = f(DataLoader(x))", [change]).source == "a = f(DataLoader(x, num_workers=4))"
 
 
 def test_what_is_not_python_is_refused() -> None:
     with pytest.raises(NotPatchableError, match="cannot be read as Python"):
-        rewrite("x = DataLoader(", [Wish(Place("t.py", 1), "DataLoader", MORE)])
+        rewrite("x = DataLoader(", [CallChange(Place("t.py", 1), "DataLoader", MORE)])
 
 
 IMAGES: dict[str, int | bool] = {"num_workers": 2, "prefetch_factor": 2, "images": True}
@@ -428,7 +428,7 @@ def test_an_import_behind_a_last_line_without_an_end() -> None:
 
 def test_two_loaders_of_images_need_one_import() -> None:
     source = "a = DataLoader(x)\nb = DataLoader(y)\n"
-    done = rewrite(source, [wish(source, IMAGES, at=1), wish(source, IMAGES, at=2)])
+    done = rewrite(source, [change(source, IMAGES, at=1), change(source, IMAGES, at=2)])
     assert done.source.count("import unstarve") == 1
     assert all("pixels differ" in note for note in done.notes)
 

@@ -9,7 +9,7 @@ import pytest
 
 from fake_forecaster import with_forecaster
 from fakes import diagnosis_of
-from unstarve.advise.rules import advise
+from unstarve.advise.all_rules import advise
 from unstarve.model import Advice, Cause, Diagnosis, FunctionCost
 
 SITE = "/usr/lib/python3/site-packages"

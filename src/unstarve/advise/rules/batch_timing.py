@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from unstarve.advise.code import loader_call
-from unstarve.advise.facts import costliest, matters, named, stock_loader, torch_at_least, workers_of
+from unstarve.advise.diagnosis_facts import (
+    costliest,
+    matters,
+    named,
+    stock_loader,
+    torch_at_least,
+    workers_of,
+)
 from unstarve.advise.gain import AS_IT_IS, cheaper, free_step_s, making_s, predict
+from unstarve.advise.loader_call import loader_call
 from unstarve.model import Advice, Cause, Diagnosis, Scenario, State
 
 _MOST_PREFETCH = 16
