@@ -11,13 +11,13 @@ from pathlib import Path
 
 from unstarve.advise.all_rules import advise
 from unstarve.analyze.batch_production import recorded_trainings
-from unstarve.analyze.compare import compare as _compare
+from unstarve.analyze.chart_views import views_of
+from unstarve.analyze.comparison import compare as _compare
 from unstarve.analyze.diagnose import analyze_run
-from unstarve.analyze.live import live_of
-from unstarve.analyze.series import series_of
+from unstarve.analyze.live_training import live_of
+from unstarve.analyze.step_series import series_of
 from unstarve.analyze.timeline import WARMUP_STEPS, timelines_of
 from unstarve.analyze.verdict import Thresholds
-from unstarve.analyze.views import views_of
 from unstarve.errors import LogError, RunFileError, UnstarveError
 from unstarve.model import Comparison, Diagnosis, Live, LoadLog, Phase, Run, RunState, WhatIf
 from unstarve.predict.forecast import (

@@ -23,7 +23,7 @@ Workers = Mapping[tuple[str, int], Sequence[Process]]
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class MadeBatch:
     """One batch from the worker's first touch to the training process."""
 
     worker: int
@@ -34,13 +34,13 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Production:
+class EpochProduction:
     """All batches of one epoch of one loader."""
 
     workers: int
     """0 when the training process made them itself."""
-    by_task: dict[int, Made]
-    by_worker: tuple[tuple[Made, ...], ...]
+    by_task: dict[int, MadeBatch]
+    by_worker: tuple[tuple[MadeBatch, ...], ...]
     """Per worker, in the order of the work."""
     pacing: frozenset[int] = frozenset()
     """Places of workers that were hardly ever idle: whatever else is done beside them, they set the pace."""
@@ -75,7 +75,7 @@ class RecordedTraining:
     """One training process: what its training thread did, and how its batches were made."""
 
     timeline: Timeline
-    productions: Mapping[tuple[int, int], Production]
+    productions: Mapping[tuple[int, int], EpochProduction]
     """By loader and epoch."""
 
 
@@ -108,7 +108,7 @@ def workers_of(processes: Iterable[Process]) -> Workers:
     return found
 
 
-def productions(process: Process, workers: Workers) -> dict[tuple[int, int], Production]:
+def productions(process: Process, workers: Workers) -> dict[tuple[int, int], EpochProduction]:
     """How each (loader, epoch) of a training process was made, as far as that was recorded."""
     made = _by_workers(process, workers)
     own: defaultdict[tuple[int, int], list[Work]] = defaultdict(list)
@@ -116,23 +116,23 @@ def productions(process: Process, workers: Workers) -> dict[tuple[int, int], Pro
         if work.loader is not None:
             own[work.loader, work.iteration].append(work)
     for key, works in own.items():
-        batches = tuple(Made(0, work, None, None) for work in works)
-        made.setdefault(key, Production(0, {m.work.task: m for m in batches}, (batches,)))
+        batches = tuple(MadeBatch(0, work, None, None) for work in works)
+        made.setdefault(key, EpochProduction(0, {m.work.task: m for m in batches}, (batches,)))
     return made
 
 
-def _by_workers(process: Process, workers: Workers) -> dict[tuple[int, int], Production]:
+def _by_workers(process: Process, workers: Workers) -> dict[tuple[int, int], EpochProduction]:
     epochs = {(epoch.loader, epoch.epoch): epoch for epoch in process.epochs}
     receipts: defaultdict[tuple[int, int], dict[int, Received]] = defaultdict(dict)
     for receipt in process.receipts:
         receipts[receipt.loader, receipt.epoch][receipt.task] = receipt
     seen: defaultdict[int, int] = defaultdict(int)
     sorted_out: dict[int, dict[int, tuple[list[Work], dict[int, Sent]]]] = {}
-    found: dict[tuple[int, int], Production] = {}
+    found: dict[tuple[int, int], EpochProduction] = {}
     for crew in process.crews:
         key = (crew.loader, crew.epoch)
         epoch = epochs.get(key)
-        members: list[tuple[Made, ...]] = []
+        members: list[tuple[MadeBatch, ...]] = []
         for place, pid in enumerate(crew.pids):
             # A pid may be used again: the crew's worker is the youngest that began before its epoch ended.
             born = workers.get((process.host, pid), ())
@@ -148,14 +148,16 @@ def _by_workers(process: Process, workers: Workers) -> dict[tuple[int, int], Pro
             if id(worker) not in sorted_out:
                 sorted_out[id(worker)] = _by_iteration(worker)
             works, sents = sorted_out[id(worker)].get(iteration, ([], {}))
-            members.append(tuple(Made(place, w, sents.get(w.task), receipts[key].get(w.task)) for w in works))
+            members.append(
+                tuple(MadeBatch(place, w, sents.get(w.task), receipts[key].get(w.task)) for w in works)
+            )
         by_task = {made.work.task: made for member in members for made in member}
         pacing = frozenset(place for place, works in enumerate(members) if _sets_the_pace(works))
-        found[key] = Production(len(crew.pids), by_task, tuple(members), pacing)
+        found[key] = EpochProduction(len(crew.pids), by_task, tuple(members), pacing)
     return found
 
 
-def _sets_the_pace(works: Sequence[Made]) -> bool:
+def _sets_the_pace(works: Sequence[MadeBatch]) -> bool:
     if len(works) < _FEWEST_TO_PACE:
         return False
     busy_ns = sum(made.work.done_ns - made.work.begin_ns for made in works)

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unstarve.analyze.batch_production import Production, RecordedTraining, recorded_trainings
+from unstarve.analyze.batch_costs import demand_of, function_costs, slow_samples
+from unstarve.analyze.batch_production import EpochProduction, RecordedTraining, recorded_trainings
 from unstarve.analyze.blame import total
 from unstarve.analyze.budget import (
     as_shares,
@@ -18,17 +19,14 @@ from unstarve.analyze.budget import (
     step_queued_s,
     wait_causes,
 )
-from unstarve.analyze.demand import demand_of, slow_samples
-from unstarve.analyze.device import summarize_gpu
-from unstarve.analyze.evidence import walk
-from unstarve.analyze.functions import function_costs
+from unstarve.analyze.chart_views import typical_lanes
+from unstarve.analyze.device_summary import summarize_gpu
 from unstarve.analyze.headroom import estimated_headroom, measured_headroom
-from unstarve.analyze.loaders import summarize_loaders
-from unstarve.analyze.memory import memory_of
+from unstarve.analyze.loader_summary import summarize_loaders
+from unstarve.analyze.memory_summary import memory_of
 from unstarve.analyze.stats import spread_ms
 from unstarve.analyze.timeline import WARMUP_STEPS, Span, Timeline, training_processes
-from unstarve.analyze.typical import typical_lanes
-from unstarve.analyze.verdict import Findings, Thresholds, conclude
+from unstarve.analyze.verdict import Findings, Thresholds, conclude, walk
 from unstarve.model import (
     Cause,
     Demand,
@@ -124,7 +122,7 @@ def analyze_run(
     )
 
 
-def _waits(spans: Sequence[Span], made: Mapping[tuple[int, int], Production]) -> dict[Cause, float]:
+def _waits(spans: Sequence[Span], made: Mapping[tuple[int, int], EpochProduction]) -> dict[Cause, float]:
     """Seconds of waiting per cause, starts and ends of epochs included."""
     parts = [wait_causes(span, span.batch, made) for span in spans if span.batch is not None]
     starts = [beginning_causes(s) for s in spans if s.batch is None and s.doing is Doing.START]

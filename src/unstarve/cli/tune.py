@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from unstarve.advise.patch.file_patches import check_extra, patches_for, write_patches
-from unstarve.analyze.tried import tried
+from unstarve.analyze.trial_table import tried
 from unstarve.cli.json_output import STDOUT, JsonTo, check_json, write_json
 from unstarve.cli.overwriting import FINISH_CAUTION, TUNE_CAUTION, written_meanwhile
 from unstarve.cli.recording import Command, leave

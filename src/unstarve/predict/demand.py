@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from unstarve.analyze.batch_production import Production
+from unstarve.analyze.batch_production import EpochProduction
 from unstarve.analyze.blame import fetch_cpu_s, split_fetch
 from unstarve.analyze.timeline import Timeline
 from unstarve.model import Batch, Cause, Process, Run, Work
@@ -148,7 +148,7 @@ class LoaderDemand:
 
 
 def loader_demand(
-    run: Run, timeline: Timeline, productions: Mapping[tuple[int, int], Production]
+    run: Run, timeline: Timeline, productions: Mapping[tuple[int, int], EpochProduction]
 ) -> LoaderDemand | str:
     """The demand of the main loader's batches, or the reason why it cannot be modelled."""
     process, main = timeline.process, timeline.main

@@ -9,7 +9,7 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
-from unstarve.analyze.batch_production import Made, Production
+from unstarve.analyze.batch_production import EpochProduction, MadeBatch
 from unstarve.analyze.timeline import Timeline
 from unstarve.model import Batch, Process, Run, Work
 
@@ -29,7 +29,7 @@ class RecordedBatch:
     """One measured batch, how it was made, and the batch after it: the step lies between the two."""
 
     batch: Batch
-    made: Made
+    made: MadeBatch
     after: Batch
     worker_busy: bool
     """Its worker was making another batch while the training process received this one."""
@@ -69,7 +69,7 @@ class Machine:
     """Share of the delays before short CPU bursts that other processes cause, whatever the worker count."""
 
 
-def recorded_batches(timeline: Timeline, made: Mapping[int, Production]) -> Sequence[RecordedBatch]:
+def recorded_batches(timeline: Timeline, made: Mapping[int, EpochProduction]) -> Sequence[RecordedBatch]:
     """Measured batches whose production, delivery and step were all recorded. `made` is keyed by epoch.
 
     A long run is represented by stretches spread over its whole length.
@@ -229,7 +229,9 @@ def _step_threads(process: Process, recorded: Sequence[RecordedBatch]) -> float:
 # Epochs.
 
 
-def epoch_costs(timeline: Timeline, made: Mapping[int, Production], slowdown: float) -> EpochCosts | None:
+def epoch_costs(
+    timeline: Timeline, made: Mapping[int, EpochProduction], slowdown: float
+) -> EpochCosts | None:
     """None when no epoch began in the measured part. `made` is keyed by epoch."""
     measured = timeline.measured_batches
     firsts = sum(batch.position == 0 for batch in measured)

@@ -13,11 +13,11 @@ from fakes import FakeTraining, run_of
 from run_files import slow_loading_run
 from unstarve.analyze.batch_production import productions, workers_of
 from unstarve.analyze.blame import blame
-from unstarve.analyze.device import utilization_share
+from unstarve.analyze.device_summary import utilization_share
 from unstarve.analyze.diagnose import analyze_run
-from unstarve.analyze.live import live_of
-from unstarve.analyze.loaders import MOST_LOADERS, summarize_loaders
-from unstarve.analyze.memory import memory_of
+from unstarve.analyze.live_training import live_of
+from unstarve.analyze.loader_summary import MOST_LOADERS, summarize_loaders
+from unstarve.analyze.memory_summary import memory_of
 from unstarve.analyze.timeline import build_timeline
 from unstarve.model import Batch, Crew, Epoch, Loader, Process, Pulse, Reading, Scenario, Tail
 from unstarve.predict import scenario as scenario_module

@@ -9,7 +9,7 @@ import pytest
 
 from fake_work import MS, work_of
 from fakes import FakeTraining
-from unstarve.analyze.batch_production import Made, Production
+from unstarve.analyze.batch_production import EpochProduction, MadeBatch
 from unstarve.analyze.timeline import build_timeline
 from unstarve.model import Crew, Loader, Process, Received, Run, Sampled, Sent, Stall, Work
 from unstarve.predict.demand import LoaderDemand, loader_demand
@@ -73,20 +73,22 @@ def recorded(
     return loader_demand(run, timeline, made)
 
 
-def production(training: FakeTraining, epoch: int, workers: int, take_ms: float, **costs: Any) -> Production:
+def production(
+    training: FakeTraining, epoch: int, workers: int, take_ms: float, **costs: Any
+) -> EpochProduction:
     makers = []
     for batch in training.batches:
         if batch.epoch == epoch:
             arrived_ns = batch.got_ns - round((take_ms + 1) * MS)
             work = work_of(batch.position, arrived_ns / MS - 1000, **costs)
-            makers.append(maker(work, arrived_ns, take_ms) if workers else Made(0, work, None, None))
-    return Production(workers, {m.work.task: m for m in makers}, (tuple(makers),))
+            makers.append(maker(work, arrived_ns, take_ms) if workers else MadeBatch(0, work, None, None))
+    return EpochProduction(workers, {m.work.task: m for m in makers}, (tuple(makers),))
 
 
-def maker(work: Work, arrived_ns: int, take_ms: float) -> Made:
+def maker(work: Work, arrived_ns: int, take_ms: float) -> MadeBatch:
     taken_ns = arrived_ns + round(take_ms * MS)
     sent = Sent(work.task, 0, work.done_ns, work.done_ns + MS, work.done_ns + 3 * MS, MS)
-    return Made(0, work, sent, Received(0, 0, work.task, arrived_ns, taken_ns, taken_ns))
+    return MadeBatch(0, work, sent, Received(0, 0, work.task, arrived_ns, taken_ns, taken_ns))
 
 
 def known(found: LoaderDemand | str) -> LoaderDemand:

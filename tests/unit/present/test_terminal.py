@@ -13,7 +13,7 @@ from rich.console import Console
 from fake_forecaster import with_forecaster
 from fakes import FakeTraining, diagnosis_of, run_of, simple_run
 from unstarve.advise.all_rules import advise
-from unstarve.analyze.compare import compare
+from unstarve.analyze.comparison import compare
 from unstarve.analyze.diagnose import analyze_run
 from unstarve.model import Cause, Diagnosis, FunctionCost, Run
 from unstarve.present import json as json_view

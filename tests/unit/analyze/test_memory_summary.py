@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fakes import FakeTraining, run_of
 from unstarve.analyze.diagnose import analyze_run
-from unstarve.analyze.memory import memory_of
+from unstarve.analyze.memory_summary import memory_of
 from unstarve.model import Process, Pulse
 from unstarve.present import json as json_view
 

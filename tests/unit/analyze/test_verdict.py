@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fakes import FakeTraining, diagnosis_of
-from unstarve.analyze.evidence import evidence, walk
 from unstarve.analyze.timeline import Timeline, build_timeline
+from unstarve.analyze.verdict import evidence, walk
 from unstarve.model import Cause
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from unstarve.analyze.tried import so_far, tried
+from unstarve.analyze.trial_table import so_far, tried
 from unstarve.model import LoaderSettings, Trial, Tuning
 
 NONE, TWO, FOUR = LoaderSettings(0), LoaderSettings(2, 2), LoaderSettings(4, 2)

@@ -1,13 +1,15 @@
-"""Run → `Views`: the same timeline and blame that the verdict is made of, kept step by step."""
+"""Run → what its charts show: lanes, batches and histograms, from the same timeline as the verdict."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from statistics import median
 
-from unstarve.analyze.batch_production import Made, Production, recorded_trainings
+from unstarve.analyze.batch_production import EpochProduction, MadeBatch, recorded_trainings
 from unstarve.analyze.blame import blame
 from unstarve.analyze.timeline import WARMUP_STEPS, Timeline
 from unstarve.model import (
@@ -27,9 +29,11 @@ from unstarve.model import (
 _BINS_PER_TENFOLD = 10
 _MOST_BINS = 60
 
-MadeBy = Mapping[tuple[int, int], Production]
+MadeBy = Mapping[tuple[int, int], EpochProduction]
 Numbers = Mapping[tuple[int, int, int], int]
 """(loader, epoch, position or task) → place among the stories."""
+_TYPICAL_STEPS = 6
+"""Enough to see a rhythm, few enough to see each."""
 
 
 def views_of(run: Run, warmup_steps: int = WARMUP_STEPS) -> Views | None:
@@ -118,7 +122,7 @@ def _by_loader(batches: Iterable[Batch]) -> Iterable[list[Batch]]:
     return found.values()
 
 
-def _maker(batch: Batch, production: Production | None) -> Made | None:
+def _maker(batch: Batch, production: EpochProduction | None) -> MadeBatch | None:
     if production is None or batch.task is None:
         return None
     return production.by_task.get(batch.task)
@@ -153,7 +157,7 @@ def _worker_lanes(
         yield Lane(name, LaneKind.WORKER, _in_time(found))
 
 
-def _work_spans(made: Made, number: int | None, origin_ns: int) -> Iterator[LaneSpan]:
+def _work_spans(made: MadeBatch, number: int | None, origin_ns: int) -> Iterator[LaneSpan]:
     work, sent = made.work, made.sent
     yield _span(work.begin_ns, work.collate_ns, Doing.FETCH, number, origin_ns)
     if work.done_ns > work.collate_ns:
@@ -206,3 +210,47 @@ def _histogram(values_ms: Sequence[float]) -> Histogram | None:
         counts[min(max(at, 0), len(counts) - 1)] += 1
     edges = tuple(10 ** ((low + i) / _BINS_PER_TENFOLD) for i in range(len(counts) + 1))
     return Histogram(edges, tuple(counts))
+
+
+def typical_lanes(timeline: Timeline, made: Mapping[tuple[int, int], EpochProduction]) -> tuple[Lane, ...]:
+    """Lanes of the stretch of steps whose length is nearest to the median one; empty for a short run."""
+    stretch = _typical_stretch(timeline.measured_batches)
+    if stretch is None:
+        return ()
+    begin_ns, end_ns = stretch
+    spans = tuple(
+        span.within(begin_ns, end_ns)
+        for span in timeline.spans
+        if span.end_ns > begin_ns and span.begin_ns < end_ns
+    )
+    around = {
+        key: dataclasses.replace(
+            production,
+            by_worker=tuple(
+                tuple(m for m in works if m.work.done_ns > begin_ns and m.work.begin_ns < end_ns)
+                for works in production.by_worker
+            ),
+        )
+        for key, production in made.items()
+    }
+    process = timeline.process
+    inside = dataclasses.replace(
+        process,
+        receipts=tuple(r for r in process.receipts if r.pinned_ns > begin_ns and r.arrived_ns < end_ns),
+        stalls=tuple(s for s in process.stalls if s.got_ns > begin_ns and s.ask_ns < end_ns),
+    )
+    shown = dataclasses.replace(timeline, process=inside, spans=spans)
+    seen = {key: production for key, production in around.items() if any(production.by_worker)}
+    return lanes_of(shown, seen, {}, begin_ns)
+
+
+def _typical_stretch(batches: tuple[Batch, ...]) -> tuple[int, int] | None:
+    windows = [
+        (first.ask_ns, last.ask_ns)
+        for first, last in zip(batches, batches[_TYPICAL_STEPS:], strict=False)
+        if first.epoch == last.epoch
+    ]
+    if not windows:
+        return None
+    usual_ns = median(end - begin for begin, end in windows)
+    return min(windows, key=lambda window: abs(window[1] - window[0] - usual_ns))

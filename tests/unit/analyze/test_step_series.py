@@ -8,7 +8,7 @@ import pytest
 
 from fakes import FakeTraining, run_of, simple_run
 from large_run import large_run
-from unstarve.analyze.series import most_changed, series_of
+from unstarve.analyze.step_series import most_changed, series_of
 from unstarve.model import Batch, Cause, Loader, Run, Series, Stall, StepPoint
 
 

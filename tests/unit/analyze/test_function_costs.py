@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fakes import FakeTraining
-from unstarve.analyze.functions import function_costs
+from unstarve.analyze.batch_costs import function_costs
 from unstarve.model import Cause, Process, Sampled
 
 

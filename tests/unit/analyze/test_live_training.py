@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from fake_work import MS, batch_of, work_of
-from unstarve.analyze.live import live_of
+from unstarve.analyze.live_training import live_of
 from unstarve.model import (
     Batch,
     Cause,

@@ -16,7 +16,7 @@ _FEWEST_READ_S = 1.0
 _FEWEST_READ = 0.5
 """Of the measured time, at least so much must lie in the driver's record for it to count."""
 
-Window = tuple[int, int]
+Stretch = tuple[int, int]
 
 
 def summarize_gpu(timelines: Sequence[Timeline]) -> GpuSummary | None:
@@ -84,9 +84,9 @@ def utilization_share(timeline: Timeline) -> float | None:
     return sum(shares) / len(shares) if shares else None
 
 
-def _windows(spans: Sequence[Span]) -> list[Window]:
+def _windows(spans: Sequence[Span]) -> list[Stretch]:
     """The measured time as stretches without a gap."""
-    windows: list[Window] = []
+    windows: list[Stretch] = []
     for span in spans:
         if windows and span.begin_ns <= windows[-1][1]:
             windows[-1] = (windows[-1][0], max(windows[-1][1], span.end_ns))
@@ -95,7 +95,7 @@ def _windows(spans: Sequence[Span]) -> list[Window]:
     return windows
 
 
-def _inside(stalls: Iterable[Stall], windows: Sequence[Window]) -> Iterable[Stall]:
+def _inside(stalls: Iterable[Stall], windows: Sequence[Stretch]) -> Iterable[Stall]:
     """Those that end in a window; one pass over both."""
     at = 0
     for stall in sorted(stalls, key=lambda s: s.got_ns):
@@ -105,7 +105,7 @@ def _inside(stalls: Iterable[Stall], windows: Sequence[Window]) -> Iterable[Stal
             yield stall
 
 
-def _measured_until(windows: Sequence[Window]) -> Callable[[int], int]:
+def _measured_until(windows: Sequence[Stretch]) -> Callable[[int], int]:
     """How much of the windows lies before a moment."""
     ends = [end for _, end in windows]
     before = list(accumulate((end - begin for begin, end in windows), initial=0))

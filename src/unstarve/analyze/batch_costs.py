@@ -1,4 +1,4 @@
-"""How batches were made → what one batch takes on average, for evidence, advice and prediction."""
+"""What making a batch costs: the mean batch, the slowest samples, the costliest functions."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from unstarve.analyze.batch_production import Made, Production
+from unstarve.analyze.batch_production import EpochProduction, MadeBatch
 from unstarve.analyze.blame import split_collate, split_fetch
 from unstarve.analyze.timeline import Timeline
-from unstarve.model import Cause, Demand, SlowSample, Work
+from unstarve.model import Cause, Demand, FunctionCost, Process, Sampled, SlowSample, Work
 
 _MOST_SLOW_SAMPLES = 10
 _SLOW = 3.0
 """A sample is slow when it takes this many times the typical batch's slowest one."""
+_MOST_FUNCTIONS = 20
 
 
-def demand_of(timeline: Timeline, made: Mapping[tuple[int, int], Production]) -> Demand | None:
+def demand_of(timeline: Timeline, made: Mapping[tuple[int, int], EpochProduction]) -> Demand | None:
     """Means over the main loader's measured batches; None when nothing of its inside was recorded."""
     batches = [b for b in timeline.measured_batches if b.task is not None]
     pairs = [(b, m) for b in batches if (m := _made_for(b.epoch, b.task, timeline, made)) is not None]
@@ -59,24 +60,24 @@ def demand_of(timeline: Timeline, made: Mapping[tuple[int, int], Production]) ->
 
 
 def _made_for(
-    epoch: int, task: int | None, timeline: Timeline, made: Mapping[tuple[int, int], Production]
-) -> Made | None:
+    epoch: int, task: int | None, timeline: Timeline, made: Mapping[tuple[int, int], EpochProduction]
+) -> MadeBatch | None:
     production = made.get((timeline.main, epoch))
     return None if production is None or task is None else production.by_task.get(task)
 
 
-def _handoff_s(made: Made) -> float:
+def _handoff_s(made: MadeBatch) -> float:
     """Pickling in the worker and unpacking in the training process."""
     sent = 0 if made.sent is None else made.sent.end_ns - made.sent.begin_ns
     received = 0 if made.received is None else made.received.ready_ns - made.received.arrived_ns
     return (sent + received) / 1e9
 
 
-def _pin_s(made: Made) -> float:
+def _pin_s(made: MadeBatch) -> float:
     return 0.0 if made.received is None else (made.received.pinned_ns - made.received.ready_ns) / 1e9
 
 
-def _busy_share(loader: int, made: Mapping[tuple[int, int], Production]) -> float | None:
+def _busy_share(loader: int, made: Mapping[tuple[int, int], EpochProduction]) -> float | None:
     busy_ns = span_ns = 0
     for key, production in made.items():
         if key[0] != loader:
@@ -94,7 +95,7 @@ def _tail(works: Sequence[Work]) -> float:
     return float(slow / typical) if typical else 1.0
 
 
-def slow_samples(made: Mapping[Any, Production]) -> tuple[SlowSample, ...]:
+def slow_samples(made: Mapping[Any, EpochProduction]) -> tuple[SlowSample, ...]:
     """The slowest samples by index, the slowest first; only those that stand out."""
     slowest: dict[int, float] = {}
     times = []
@@ -109,3 +110,48 @@ def slow_samples(made: Mapping[Any, Production]) -> tuple[SlowSample, ...]:
     limit_ms = _SLOW * float(np.median(times)) / 1e6
     found = sorted(((ms, index) for index, ms in slowest.items() if ms > limit_ms), reverse=True)
     return tuple(SlowSample(index, ms) for ms, index in found[:_MOST_SLOW_SAMPLES])
+
+
+def function_costs(processes: Sequence[Process], blocked: Cause) -> tuple[FunctionCost, ...]:
+    """Costliest first: of making batches, and of the step what is not torch's own work.
+
+    `blocked` is what fetches are blocked on: the disk, or anything else.
+    """
+    seconds: defaultdict[tuple[str, str, int, Cause], float] = defaultdict(float)
+    totals: defaultdict[str, float] = defaultdict(float)
+    places: dict[tuple[str, str, int, Cause], str] = {}
+    for process in processes:
+        for found in process.sampled:
+            totals[found.place] += found.seconds
+            where = _cause(found, blocked)
+            if where is not None:
+                key = (found.function, found.file, found.line, where)
+                seconds[key] += found.seconds
+                places[key] = found.place
+    costs = _transforms(processes)
+    costs += [
+        FunctionCost(*key, seconds=value, share=value / totals[places[key]]) for key, value in seconds.items()
+    ]
+    return tuple(sorted(costs, key=lambda cost: -cost.seconds)[:_MOST_FUNCTIONS])
+
+
+def _transforms(processes: Sequence[Process]) -> list[FunctionCost]:
+    """Single transforms, timed one by one; their share is of all the time spent fetching."""
+    fetching_s = sum(w.collate_ns - w.begin_ns for p in processes for w in p.works) / 1e9
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for process in processes:
+        for transform in process.transforms:
+            seconds[transform.name] += transform.seconds
+    return [
+        FunctionCost(name, "transform", 0, Cause.CPU, value, value / fetching_s)
+        for name, value in seconds.items()
+        if fetching_s
+    ]
+
+
+def _cause(found: Sampled, blocked: Cause) -> Cause | None:
+    if found.place == "collate":
+        return Cause.COLLATE
+    if found.place == "fetch":
+        return Cause.CPU if found.on_cpu else blocked
+    return None if found.torch else Cause.HOST

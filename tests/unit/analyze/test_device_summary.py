@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from fakes import FakeTraining
-from unstarve.analyze.device import summarize_gpu
+from unstarve.analyze.device_summary import summarize_gpu
 from unstarve.analyze.timeline import Timeline, build_timeline
 from unstarve.model import GpuSummary, Phase, Process, Reading, Stall
 

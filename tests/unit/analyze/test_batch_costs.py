@@ -6,8 +6,8 @@ import pytest
 
 from fake_work import MS, work_of
 from fakes import FakeTraining
-from unstarve.analyze.batch_production import Made, Production
-from unstarve.analyze.demand import demand_of, slow_samples
+from unstarve.analyze.batch_costs import demand_of, slow_samples
+from unstarve.analyze.batch_production import EpochProduction, MadeBatch
 from unstarve.analyze.timeline import Timeline, build_timeline
 from unstarve.model import Received, Sent, Work
 
@@ -23,9 +23,9 @@ def timeline_of(steps: int = 10) -> Timeline:
 
 def made_by(
     workers: int, works: list[Work], *, handed_over: bool = True
-) -> dict[tuple[int, int], Production]:
+) -> dict[tuple[int, int], EpochProduction]:
     made = [
-        Made(
+        MadeBatch(
             w.task % max(workers, 1),
             w,
             Sent(w.task, 0, w.done_ns, w.done_ns, w.done_ns + 2 * MS, MS) if handed_over else None,
@@ -36,7 +36,7 @@ def made_by(
         for w in works
     ]
     crew = tuple(tuple(m for m in made if m.worker == place) for place in range(max(workers, 1)))
-    return {(0, 0): Production(workers, {m.work.task: m for m in made}, crew)}
+    return {(0, 0): EpochProduction(workers, {m.work.task: m for m in made}, crew)}
 
 
 def test_means_over_the_measured_batches() -> None:

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
 
-from unstarve.analyze.batch_production import Production, recorded_trainings
+from unstarve.analyze.batch_production import EpochProduction, recorded_trainings
 from unstarve.analyze.blame import blame, total
 from unstarve.analyze.timeline import Timeline
 from unstarve.model import Batch, Cause, Process, Run, Series, StepPoint
 
-MadeBy = Mapping[tuple[int, int], Production]
+MadeBy = Mapping[tuple[int, int], EpochProduction]
 Key = tuple[int, int, int]
-Window = tuple[int, int]
+Stretch = tuple[int, int]
 """From one reading of the process's clock to another."""
 
 
@@ -27,7 +27,7 @@ def series_of(run: Run) -> tuple[Series, ...]:
     )
 
 
-def most_changed(series: Series, before: Window, after: Window) -> Cause | None:
+def most_changed(series: Series, before: Stretch, after: Stretch) -> Cause | None:
     """The cause that makes up most of the difference in waiting between two stretches of time.
 
     None where there is no difference, where it is unexplained, or where a stretch holds no batch.
@@ -41,7 +41,7 @@ def most_changed(series: Series, before: Window, after: Window) -> Cause | None:
     return None if cause is Cause.UNKNOWN or sign * difference[cause] <= 0 else cause
 
 
-def _per_step(series: Series, stretch: Window) -> dict[Cause, float] | None:
+def _per_step(series: Series, stretch: Stretch) -> dict[Cause, float] | None:
     points = [point for point in series.points if stretch[0] <= point.got_ns <= stretch[1]]
     if not points:
         return None

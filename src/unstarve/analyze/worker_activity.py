@@ -13,7 +13,7 @@ _NOW_S = 1.0
 _BUSY = (Doing.FETCH, Doing.COLLATE)
 
 
-class Window(NamedTuple):
+class LiveWindow(NamedTuple):
     """The stretch of time that is looked at."""
 
     begin_ns: int
@@ -24,12 +24,12 @@ class Window(NamedTuple):
         return (self.end_ns - self.begin_ns) / 1e9
 
 
-def overlap_s(begin_ns: int, end_ns: int, window: Window) -> float:
+def overlap_s(begin_ns: int, end_ns: int, window: LiveWindow) -> float:
     """How much of a span lies in the window."""
     return max(0, min(end_ns, window.end_ns) - max(begin_ns, window.begin_ns)) / 1e9
 
 
-def parts_of(works: Sequence[Work], window: Window, *, in_worker: bool) -> dict[Cause, float]:
+def parts_of(works: Sequence[Work], window: LiveWindow, *, in_worker: bool) -> dict[Cause, float]:
     """Seconds per cause that making batches took inside the window.
 
     Hundreds of batches are split as if they were one, which is good enough for a look.
@@ -47,10 +47,10 @@ def parts_of(works: Sequence[Work], window: Window, *, in_worker: bool) -> dict[
     return {cause: seconds for cause, seconds in parts.items() if seconds > 0}
 
 
-def worker_now(place: int, worker: Process, window: Window) -> WorkerNow:
+def worker_now(place: int, worker: Process, window: LiveWindow) -> WorkerNow:
     """One worker, by what it has finished and by its pulse for what it has not."""
     oldest_ns = worker.works[0].received_ns if worker.works else worker.start_ns
-    window = Window(min(max(window.begin_ns, oldest_ns), window.end_ns), window.end_ns)
+    window = LiveWindow(min(max(window.begin_ns, oldest_ns), window.end_ns), window.end_ns)
     works = [w for w in worker.works if w.done_ns > window.begin_ns]
     last_ns = worker.works[-1].done_ns if worker.works else worker.start_ns
     unfinished, since_ns = _unfinished(worker.pulses, last_ns)
@@ -151,19 +151,21 @@ def _sum(values: Iterable[int | None]) -> int | None:
 
 
 def _mostly(
-    works: Sequence[Work], sents: Sequence[Sent], unfinished: Doing | None, window: Window
+    works: Sequence[Work], sents: Sequence[Sent], unfinished: Doing | None, window: LiveWindow
 ) -> Doing | None:
     """What a worker mostly did in the last second; None when nothing is known of it."""
     if not works:
         return unfinished
-    now = Window(max(window.end_ns - round(_NOW_S * 1e9), window.begin_ns), window.end_ns)
+    now = LiveWindow(max(window.end_ns - round(_NOW_S * 1e9), window.begin_ns), window.end_ns)
     last_ns = works[-1].done_ns
     # Of the moment since its last batch, if no pulse has fallen in there, it does what it mostly did.
-    doing = unfinished or _longest(works, sents, Window(window.begin_ns, last_ns), None)
+    doing = unfinished or _longest(works, sents, LiveWindow(window.begin_ns, last_ns), None)
     return _longest(works, sents, now, doing)
 
 
-def _longest(works: Sequence[Work], sents: Sequence[Sent], window: Window, since_last: Doing | None) -> Doing:
+def _longest(
+    works: Sequence[Work], sents: Sequence[Sent], window: LiveWindow, since_last: Doing | None
+) -> Doing:
     seconds: defaultdict[Doing, float] = defaultdict(float)
     for work in works:
         if work.done_ns > window.begin_ns:

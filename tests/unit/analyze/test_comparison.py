@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fakes import run_of, simple_run
-from unstarve.analyze.compare import compare
+from unstarve.analyze.comparison import compare
 from unstarve.errors import UsageError
 
 WOBBLE = [0.9, 1.1, 1.0, 0.95, 1.05]

@@ -8,7 +8,7 @@ import pytest
 
 from fake_work import MS, work_of
 from fakes import FakeTraining, run_of
-from unstarve.analyze.views import views_of
+from unstarve.analyze.chart_views import views_of
 from unstarve.model import Cause, Crew, Doing, LaneKind, Process, Received, Run, Sent, Stall, Views
 
 
