@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from unstarve.model import LoaderSettings
-from unstarve.predict.parts import Layout, Start, Work
-from unstarve.predict.simulate import play
+from unstarve.predict.demand import BatchDemand
+from unstarve.predict.simulate import LoaderSetup, WorkerStart, simulate
 from unstarve.tune.machine import Machine
 from unstarve.tune.round import WARM_UP
 from unstarve.tune.search import Bounds, Found, Search
@@ -32,7 +32,7 @@ GRID = (
     LoaderSettings(0),
     *(LoaderSettings(count, depth) for count in (1, 2, 3, 4, 6, 8, 12, 16) for depth in (1, 2, 4, 8)),
 )
-START = Start(worker_s=0.012, boot_s=0.03)
+START = WorkerStart(worker_s=0.012, boot_s=0.03)
 SWEEP_S = 2.0
 """A sweep measures each setting for so long."""
 _DRIFT_S = 4.0
@@ -47,15 +47,15 @@ class Scene:
 
     name: str
     own: LoaderSettings
-    works: tuple[Work, ...]
+    works: tuple[BatchDemand, ...]
     disk_power: float = 1.0
     disk_depth: float = math.inf
     remote_limit: float = math.inf
     switching: float = 0.01
     """What each worker beyond the cores adds to all CPU work, as a share."""
 
-    def layout(self, settings: LoaderSettings) -> Layout:
-        return Layout(
+    def setup(self, settings: LoaderSettings) -> LoaderSetup:
+        return LoaderSetup(
             settings.num_workers, settings.prefetch_factor or 1, in_order=True, pinned=False, cores=CORES,
             disk_power=self.disk_power, disk_depth=self.disk_depth, remote_limit=self.remote_limit,
             remote_power=1.0 if math.isinf(self.remote_limit) else 0.0,
@@ -83,7 +83,7 @@ def course(scene: Scene, settings: LoaderSettings) -> Course:
     busier = 1 + scene.switching * max(count - CORES, 0)
     works = [one._replace(cpu_s=one.cpu_s * busier, collate_s=one.collate_s * busier) for one in scene.works]
     fill = settings.in_flight + count + 1
-    played = play(works, fill + _PLAYED, scene.layout(settings), START if count else None)
+    played = simulate(works, fill + _PLAYED, scene.setup(settings), START if count else None)
     times = zip(played.ask_s[1:], played.got_s[1:], played.got_s, strict=False)
     steps = [(asked - last, got - asked) for asked, got, last in times]
     making = statistics.fmean(one.cpu_s + one.collate_s for one in works)
@@ -187,16 +187,18 @@ def sweep_s(scene: Scene) -> float:
     return ALL_SETTINGS * (SWEEP_S + filling)
 
 
-def _ms(varies: float = 0.15, **demand: float) -> tuple[Work, ...]:
+def _ms(varies: float = 0.15, **demand: float) -> tuple[BatchDemand, ...]:
     """Batches that demand so many milliseconds each, more or less: equal ones would fall in step."""
     draw = random.Random(7)
     return tuple(
-        Work(**{f"{name}_s": ms / 1e3 * math.exp(draw.gauss(0, varies)) for name, ms in demand.items()})
+        BatchDemand(
+            **{f"{name}_s": ms / 1e3 * math.exp(draw.gauss(0, varies)) for name, ms in demand.items()}
+        )
         for _ in range(_PLAYED)
     )
 
 
-def _tail() -> tuple[Work, ...]:
+def _tail() -> tuple[BatchDemand, ...]:
     """One sample in a hundred takes long."""
     draw = random.Random(7)
     slow = [sum(draw.randrange(100) == 0 for _ in range(16)) for _ in range(_PLAYED)]

@@ -36,9 +36,9 @@ from unstarve import api
 from unstarve.errors import NotPredictableError
 from unstarve.model import Advice, Scenario
 from unstarve.outputs import write_output
-from unstarve.predict.forecast import Predictor, foresee
-from unstarve.predict.parts import Crowd
-from unstarve.predict.play_scenario import outcome_of, resolve
+from unstarve.predict.demand import Competition
+from unstarve.predict.forecast import LoaderModel, model_run
+from unstarve.predict.scenario import fill_in, pace_of
 
 PLAY = Path(__file__).with_name("whatif_play.py")
 WORKERS = (0, 1, 2, 4, 8)
@@ -156,15 +156,17 @@ def compared(name: str, runs: Sequence[Measured], counts: Sequence[int]) -> Iter
         print(f"{line}{source.neighbours:>7.2f} cores", flush=True)
 
 
-def predictor(measured: Measured) -> Predictor | None:
+def predictor(measured: Measured) -> LoaderModel | None:
     try:
-        return foresee(api.load_run(measured.run))
+        return model_run(api.load_run(measured.run))
     except NotPredictableError as error:
         print(error)
         return None
 
 
-def pair(name: str, source: Measured, predict: Predictor, target: Measured, known: Predictor | None) -> Pair:
+def pair(
+    name: str, source: Measured, predict: LoaderModel, target: Measured, known: LoaderModel | None
+) -> Pair:
     scenario = asked(target.change)
     forecast = predict(scenario)
     return Pair(
@@ -176,7 +178,7 @@ def pair(name: str, source: Measured, predict: Predictor, target: Measured, know
         forecast.high,
         target.per_s,
         max(source.neighbours, target.neighbours),
-        forecast.steps_per_s if known is None else beside(predict, scenario, known.demands.crowd),
+        forecast.steps_per_s if known is None else beside(predict, scenario, known.demand.competition),
     )
 
 
@@ -184,11 +186,11 @@ def asked(change: Mapping[str, Any]) -> Scenario:
     return Scenario(**{ARGUMENTS[name]: value for name, value in change.items()})
 
 
-def beside(predict: Predictor, scenario: Scenario, crowd: Crowd) -> float:
+def beside(predict: LoaderModel, scenario: Scenario, crowd: Competition) -> float:
     """Predicted steps per second, but for other neighbours than those that the recording had."""
-    demands = dataclasses.replace(predict.demands, crowd=crowd)
-    played = outcome_of(demands, resolve(demands, scenario), predict.draws[0]).period_s
-    return predict.recorded[0].period_s / (played * predict.demands.period_s)
+    demand = dataclasses.replace(predict.demand, competition=crowd)
+    played = pace_of(demand, fill_in(demand, scenario), predict.draws[0]).period_s
+    return predict.recorded[0].period_s / (played * predict.demand.period_s)
 
 
 def followed(name: str, runs: Sequence[Measured], seconds: float, folder: Path) -> Iterable[Pair]:

@@ -9,17 +9,25 @@ from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
-from unstarve.advise.rules import advise
-from unstarve.analyze.compare import compare as _compare
-from unstarve.analyze.diagnose import diagnose as _analyze
-from unstarve.analyze.live import live_of
-from unstarve.analyze.series import series_of
-from unstarve.analyze.timeline import WARMUP_STEPS, build_timeline, training_processes
+from unstarve.advise.all_rules import advise
+from unstarve.analyze.batch_production import recorded_trainings
+from unstarve.analyze.chart_views import views_of
+from unstarve.analyze.comparison import compare as _compare
+from unstarve.analyze.diagnose import analyze_run
+from unstarve.analyze.live_training import live_of
+from unstarve.analyze.step_series import series_of
+from unstarve.analyze.timeline import WARMUP_STEPS, timelines_of
 from unstarve.analyze.verdict import Thresholds
-from unstarve.analyze.views import views_of
 from unstarve.errors import LogError, RunFileError, UnstarveError
 from unstarve.model import Comparison, Diagnosis, Live, LoadLog, Phase, Run, RunState, WhatIf
-from unstarve.predict.forecast import REPORTED_WORKERS, WORKERS, Predictor, foresee, what_if
+from unstarve.predict.forecast import (
+    REPORTED_WORKERS,
+    WORKERS,
+    LoaderModel,
+    model_run,
+    model_trainings,
+    what_if,
+)
 from unstarve.record.follow import Follower
 from unstarve.record.reader import read_run
 
@@ -72,10 +80,12 @@ def reading(*runs: Run) -> Iterator[None]:
 
 
 def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int = WARMUP_STEPS) -> Diagnosis:
-    """All that can be said about a run, and what to change."""
-    diagnosis = _analyze(run, thresholds, warmup_steps)
-    if isinstance(diagnosis.foresight, Predictor):
-        diagnosis = dataclasses.replace(diagnosis, whatif=what_if(diagnosis.foresight, REPORTED_WORKERS))
+    """The full diagnosis of a run: its verdict, forecasts for other settings, and advice."""
+    trainings = recorded_trainings(run, warmup_steps)
+    diagnosis = analyze_run(run, thresholds, warmup_steps, trainings)
+    model = model_trainings(run, trainings)
+    if isinstance(model, LoaderModel):
+        diagnosis = dataclasses.replace(diagnosis, forecaster=model, whatif=what_if(model, REPORTED_WORKERS))
     return dataclasses.replace(diagnosis, advice=advise(diagnosis))
 
 
@@ -93,7 +103,7 @@ def whatif(
     """
     recorded = run if isinstance(run, Run) else load_run(run)
     with reading(recorded):
-        return what_if(foresee(recorded), workers, prefetch, batch_size)
+        return what_if(model_run(recorded), workers, prefetch, batch_size)
 
 
 def compare(a: str | os.PathLike[str], b: str | os.PathLike[str], fail_if: Sequence[str] = ()) -> Comparison:
@@ -110,7 +120,7 @@ def load_log_from_run(path: str | os.PathLike[str], phase: Phase = Phase.REAL) -
     only real ones.
     """
     run = load_run(path)
-    timelines = [t for p in training_processes(run) if (t := build_timeline(p, 0)) is not None]
+    timelines = timelines_of(run, warmup_steps=0)
     wanted = phase if run.kind == "ideal" else Phase.REAL
     batches = [b for t in timelines[:1] for b in t.batches if b.phase is wanted and not b.settling]
     if not batches:

@@ -17,8 +17,8 @@ from rich.console import Console
 
 from run_files import slow_loading_run, write_run
 from unstarve import api
-from unstarve.analyze.compare import compare
-from unstarve.analyze.live import live_of
+from unstarve.analyze.comparison import compare
+from unstarve.analyze.live_training import live_of
 from unstarve.errors import UnstarveError
 from unstarve.model import Phase, Process
 from unstarve.present import json as json_view

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import unstarve
-from unstarve.analyze.making import Production, productions, workers_of
+from unstarve.analyze.batch_production import EpochProduction, productions, workers_of
 from unstarve.model import Process, Run
 
 MANY = """
@@ -107,13 +107,13 @@ if __name__ == "__main__":
 """
 
 
-def read(project: Any) -> tuple[Run, Process, dict[tuple[int, int], Production]]:
+def read(project: Any) -> tuple[Run, Process, dict[tuple[int, int], EpochProduction]]:
     run = unstarve.load_run(project.folder / "run.unstarve")
     (process,) = [p for p in run.processes if not p.worker]
     return run, process, productions(process, workers_of(run.processes))
 
 
-def assert_every_batch_is_matched(process: Process, made: dict[tuple[int, int], Production]) -> None:
+def assert_every_batch_is_matched(process: Process, made: dict[tuple[int, int], EpochProduction]) -> None:
     """Each delivered batch has its work, done before it was delivered; with workers, its hand-off too."""
     names = {loader.id: loader.name for loader in process.loaders}
     assert process.batches

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 import unstarve
-from unstarve.analyze.making import productions, workers_of
+from unstarve.analyze.batch_production import productions, workers_of
 
 ENDLESS = """
 import sys

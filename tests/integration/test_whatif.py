@@ -71,7 +71,7 @@ def test_python_gets_the_same_answers(recorded) -> None:
     [
         (("--workers", "two"), "--workers takes whole numbers"),
         (("--prefetch", "0"), "--prefetch takes whole numbers from 1"),
-        (("--workers", "1,2,3,4,5,6,7,8", "--batch-size", "1,2,3,4,5,6,7,8,9"), "fewer at a time"),
+        (("--workers", "1,2,3,4,5,6,7,8", "--batch-size", "1,2,3,4,5,6,7,8,9"), "ask for fewer"),
         (("--plot", "curve.gif"), ".png or .svg"),
     ],
 )
@@ -87,7 +87,7 @@ def test_a_loader_that_is_no_dataloader_cannot_be_modelled(project) -> None:
     assert project.record("train.py")["whatif"] is None
     done = project.unstarve("whatif", "run.unstarve")
     assert done.returncode == 2
-    assert "no torch DataLoader" in done.stderr
+    assert "is not a torch DataLoader" in done.stderr
 
 
 def test_a_short_run_cannot_be_modelled(project) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from large_run import large_run
-from unstarve.analyze.compare import compare
-from unstarve.analyze.views import views_of
+from unstarve.analyze.chart_views import views_of
+from unstarve.analyze.comparison import compare
 from unstarve.present.html import comparison_page
 
 

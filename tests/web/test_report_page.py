@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from large_run import large_run
-from unstarve.analyze.views import views_of
+from unstarve.analyze.chart_views import views_of
 from unstarve.api import diagnose
 from unstarve.model import Advice, FunctionCost, Gain, MemoryLine, MemorySummary, SlowSample
 from unstarve.present import page_data

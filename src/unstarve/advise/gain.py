@@ -1,6 +1,6 @@
 """How much faster a change would make training: what the recorded batches say, bounded by the headroom.
 
-A rule says what its change would do, as a `Scenario`; the run's foresight plays the recorded batches through
+A rule says what its change would do, as a `Scenario`; the run's forecaster plays the recorded batches through
 a model of the loader and says how much that gains, with an interval. No promise goes past the headroom; only
 an interval may, where there would be fewer workers: that they slow the step itself down, an estimated
 headroom does not know. A change that would slow training down gains nothing. What lies outside of the loader
@@ -89,9 +89,9 @@ def computing_s(demand: Demand) -> float:
 def _expected(d: Diagnosis, outcome: Outcome) -> tuple[float, float, float] | None:
     """The likely speed-up and its interval."""
     if isinstance(outcome, Scenario):
-        if d.foresight is None:
+        if d.forecaster is None:
             return None
-        forecast = d.foresight(outcome)
+        forecast = d.forecaster(outcome)
         return forecast.speedup, forecast.speedup_low, forecast.speedup_high
     speedup = _without_waits(d, outcome)
     return speedup, speedup, speedup
@@ -100,7 +100,7 @@ def _expected(d: Diagnosis, outcome: Outcome) -> tuple[float, float, float] | No
 def _speedup(d: Diagnosis, outcome: Outcome) -> float:
     if not isinstance(outcome, Scenario):
         return _without_waits(d, outcome)
-    return 1.0 if d.foresight is None or outcome == AS_IT_IS else d.foresight.speedup(outcome)
+    return 1.0 if d.forecaster is None or outcome == AS_IT_IS else d.forecaster.speedup(outcome)
 
 
 def _without_waits(d: Diagnosis, gone: Mapping[Cause, float]) -> float:

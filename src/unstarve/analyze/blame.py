@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
-from unstarve.analyze.making import Made, Production
+from unstarve.analyze.batch_production import EpochProduction, MadeBatch
 from unstarve.model import Batch, Cause, Work
 
 Seconds = dict[Cause, float]
@@ -26,7 +26,7 @@ _SLOWEST_DISK = 5e6
 _MOSTLY = 0.5
 
 
-def blame(batch: Batch, production: Production | None) -> Seconds:
+def blame(batch: Batch, production: EpochProduction | None) -> Seconds:
     """Seconds of a batch's wait per cause; they sum to the wait."""
     wait_s = batch.wait_ns / 1e9
     if batch.position == 0 and (production is None or production.workers):
@@ -60,7 +60,7 @@ def _own_work(batch: Batch, work: Work, available_ns: int) -> Seconds:
     return parts
 
 
-def _workers_time(batch: Batch, made: Made, production: Production, end_ns: int) -> Seconds:
+def _workers_time(batch: Batch, made: MadeBatch, production: EpochProduction, end_ns: int) -> Seconds:
     parts: defaultdict[Cause, float] = defaultdict(float)
     done_ns = min(max(made.work.done_ns, batch.ask_ns), end_ns)
     if made.worker in production.pacing:
@@ -81,7 +81,7 @@ def _workers_time(batch: Batch, made: Made, production: Production, end_ns: int)
     return parts
 
 
-def _done_during(works: tuple[Made, ...], begin_ns: int, end_ns: int) -> Seconds:
+def _done_during(works: tuple[MadeBatch, ...], begin_ns: int, end_ns: int) -> Seconds:
     """What a worker did between two moments."""
     parts: defaultdict[Cause, float] = defaultdict(float)
     first = bisect_left(works, begin_ns, key=lambda made: made.work.done_ns)
@@ -95,7 +95,7 @@ def _done_during(works: tuple[Made, ...], begin_ns: int, end_ns: int) -> Seconds
     return parts
 
 
-def _held_back(batch: Batch, made: Made, production: Production, done_ns: int) -> float:
+def _held_back(batch: Batch, made: MadeBatch, production: EpochProduction, done_ns: int) -> float:
     """Nanoseconds in which a later batch lay finished and other workers stood idle."""
     first_ns = production.earliest_later_ns.get(made.work.task)
     if first_ns is None or production.workers < 2:
@@ -109,7 +109,9 @@ def _held_back(batch: Batch, made: Made, production: Production, done_ns: int) -
     return max((done_ns - begin_ns) * others - busy_ns, 0.0) / others
 
 
-def _handed_over(batch: Batch, made: Made, production: Production, done_ns: int, end_ns: int) -> Seconds:
+def _handed_over(
+    batch: Batch, made: MadeBatch, production: EpochProduction, done_ns: int, end_ns: int
+) -> Seconds:
     """From finished in the worker to delivered: sending, receiving, pinning.
 
     Only what the hand-off itself costs is its own. A worker that is busy with its next batch lets its

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from unstarve.analyze.batch_production import EpochProduction
 from unstarve.analyze.blame import Seconds, blame
-from unstarve.analyze.making import Production
 from unstarve.analyze.timeline import Span
 from unstarve.model import Batch, Cause, Doing, GpuSummary, Process, Sampled, Share
 
@@ -17,7 +17,7 @@ _ONLY_WAITS = 0.95
 
 
 def causes_of(
-    spans: Sequence[Span], process: Process, made: Mapping[tuple[int, int], Production]
+    spans: Sequence[Span], process: Process, made: Mapping[tuple[int, int], EpochProduction]
 ) -> dict[Cause, float]:
     """Seconds per cause of one training process."""
     seconds: defaultdict[Cause, float] = defaultdict(float)
@@ -38,7 +38,7 @@ def causes_of(
     return {cause: value for cause, value in seconds.items() if value > 0}
 
 
-def wait_causes(span: Span, batch: Batch, made: Mapping[tuple[int, int], Production]) -> Seconds:
+def wait_causes(span: Span, batch: Batch, made: Mapping[tuple[int, int], EpochProduction]) -> Seconds:
     """Seconds per cause of one wait, or of the part of it that the span covers."""
     parts = blame(batch, made.get((batch.loader, batch.epoch)))
     share = span.seconds / (batch.wait_ns / 1e9) if batch.wait_ns else 0.0

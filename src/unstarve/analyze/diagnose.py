@@ -1,4 +1,4 @@
-"""Run → `Diagnosis`: the one object that every view is made from."""
+"""Run → `Diagnosis`, from the recording alone; `unstarve.api.diagnose` adds forecasts and advice."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unstarve.analyze.batch_costs import demand_of, function_costs, slow_samples
+from unstarve.analyze.batch_production import EpochProduction, RecordedTraining, recorded_trainings
 from unstarve.analyze.blame import total
 from unstarve.analyze.budget import (
     as_shares,
@@ -17,18 +19,14 @@ from unstarve.analyze.budget import (
     step_queued_s,
     wait_causes,
 )
-from unstarve.analyze.demand import demand_of, slow_samples
-from unstarve.analyze.device import summarize_gpu
-from unstarve.analyze.evidence import walk
-from unstarve.analyze.functions import function_costs
+from unstarve.analyze.chart_views import typical_lanes
+from unstarve.analyze.device_summary import summarize_gpu
 from unstarve.analyze.headroom import estimated_headroom, measured_headroom
-from unstarve.analyze.loaders import summarize_loaders
-from unstarve.analyze.making import Production, productions, workers_of
-from unstarve.analyze.memory import memory_of
+from unstarve.analyze.loader_summary import summarize_loaders
+from unstarve.analyze.memory_summary import memory_of
 from unstarve.analyze.stats import spread_ms
-from unstarve.analyze.timeline import WARMUP_STEPS, Span, Timeline, build_timeline, training_processes
-from unstarve.analyze.typical import typical_lanes
-from unstarve.analyze.verdict import Findings, Thresholds, conclude
+from unstarve.analyze.timeline import WARMUP_STEPS, Span, Timeline, training_processes
+from unstarve.analyze.verdict import Findings, Thresholds, conclude, walk
 from unstarve.model import (
     Cause,
     Demand,
@@ -43,13 +41,21 @@ from unstarve.model import (
     Throughput,
 )
 from unstarve.model.recorded import STOPPED_EARLY
-from unstarve.predict.forecast import Predictor, foresight_of
 
 
-def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int = WARMUP_STEPS) -> Diagnosis:
-    """All that can be said about a run."""
+def analyze_run(
+    run: Run,
+    thresholds: Thresholds | None = None,
+    warmup_steps: int = WARMUP_STEPS,
+    trainings: Sequence[RecordedTraining] | None = None,
+) -> Diagnosis:
+    """The diagnosis of a run, without forecasts and advice.
+
+    `trainings` are `recorded_trainings(run, warmup_steps)`, for a caller that needs them too.
+    """
     trainers = training_processes(run)
-    timelines = [t for p in trainers if (t := build_timeline(p, warmup_steps)) is not None]
+    trainings = recorded_trainings(run, warmup_steps) if trainings is None else trainings
+    timelines, made = [t.timeline for t in trainings], [t.productions for t in trainings]
     # `unstarve ideal` mixes real and replayed steps: only its measured real ones are about the training.
     told = [t.measured if run.kind == "ideal" else t.spans for t in timelines]
     wall_s = _mean([sum(span.seconds for span in spans) for spans in told])
@@ -59,8 +65,6 @@ def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int =
     # On a CPU the wait is the stall; on an accelerator only its own events tell.
     on_cpu = all(t.process.device == "cpu" for t in timelines)
     stall_share = wait_share if on_cpu else None if gpu is None else gpu.stall_share
-    workers = workers_of(run.processes)
-    made = [productions(t.process, workers) for t in timelines]
     lost_share = wait_share if stall_share is None else stall_share
     findings = Findings(
         timelines,
@@ -76,7 +80,6 @@ def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int =
         waits = total(_waits(spans, m) for spans, m in zip(told, made, strict=True))
         spent = seen_by_device(spent, waits, wait_share, gpu)
     first = trainers[0] if trainers else None
-    foresight = foresight_of(run, timelines, made)
     return Diagnosis(
         command=run.command,
         kind=run.kind,
@@ -107,20 +110,19 @@ def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int =
         demand=findings.demand,
         functions=function_costs(run.processes, _blocked_on(findings.demand)),
         system=_system(run, trainers),
-        typical=_typical(timelines, made),
+        typical=_typical(trainings),
         walk=walk(
             findings.stall_share is not None and findings.stall_share >= (thresholds or Thresholds()).tight,
             findings.stall_share,
             _mean([step.seconds for t in timelines for step in t.steps]) if timelines else None,
             findings.demand,
         ),
-        foresight=foresight if isinstance(foresight, Predictor) else None,
         memory=_memory(timelines, run),
         slow_samples=slow_samples({(i, *key): p for i, m in enumerate(made) for key, p in m.items()}),
     )
 
 
-def _waits(spans: Sequence[Span], made: Mapping[tuple[int, int], Production]) -> dict[Cause, float]:
+def _waits(spans: Sequence[Span], made: Mapping[tuple[int, int], EpochProduction]) -> dict[Cause, float]:
     """Seconds of waiting per cause, starts and ends of epochs included."""
     parts = [wait_causes(span, span.batch, made) for span in spans if span.batch is not None]
     starts = [beginning_causes(s) for s in spans if s.batch is None and s.doing is Doing.START]
@@ -132,10 +134,11 @@ def _steps(timeline: Timeline) -> dict[Cause, float]:
     return split_steps(step_s, step_queued_s(timeline.measured), timeline.process)
 
 
-def _typical(timelines: list[Timeline], made: list[dict[tuple[int, int], Production]]) -> tuple[Lane, ...]:
-    if not timelines:
+def _typical(trainings: Sequence[RecordedTraining]) -> tuple[Lane, ...]:
+    if not trainings:
         return ()
-    return typical_lanes(*max(zip(timelines, made, strict=True), key=lambda pair: pair[0].wait_s))
+    waiting = max(trainings, key=lambda training: training.timeline.wait_s)
+    return typical_lanes(waiting.timeline, waiting.productions)
 
 
 def _memory(timelines: list[Timeline], run: Run) -> MemorySummary | None:

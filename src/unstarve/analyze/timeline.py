@@ -92,6 +92,11 @@ def training_processes(run: Run) -> list[Process]:
     return sorted(candidates, key=lambda p: p.batches[0].ask_ns - p.batches[-1].got_ns)[:1]
 
 
+def timelines_of(run: Run, warmup_steps: int) -> list[Timeline]:
+    """The timelines of the processes that train; those that delivered no batch to training are left out."""
+    return [t for p in training_processes(run) if (t := build_timeline(p, warmup_steps)) is not None]
+
+
 def build_timeline(process: Process, warmup_steps: int) -> Timeline | None:
     """The timeline of a process; None when no batch was delivered to a training thread, or all in no time."""
     outer = [batch for batch in process.batches if not batch.nested]

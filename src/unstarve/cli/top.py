@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.live import Live as Screen
 from rich.text import Text
 
-from unstarve.analyze.live import live_of
+from unstarve.analyze.live_training import live_of
 from unstarve.api import diagnose, load_run, reading
 from unstarve.cli.json_output import JsonTo, write_json
 from unstarve.cli.keys import SUSPEND, Keys, listening

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from unstarve import __version__
-from unstarve.analyze.tried import so_far
+from unstarve.analyze.trial_table import so_far
 from unstarve.launch.command import launch
 from unstarve.launch.unseen import why_unseen
 from unstarve.model.launch_settings import LaunchSettings, TuneSettings

@@ -59,7 +59,7 @@ from unstarve.model.tried import (
 )
 from unstarve.model.tuned import LoaderSettings, Trial, Tuning
 from unstarve.model.views import BatchStory, Doing, EpochBorder, Histogram, Lane, LaneKind, LaneSpan, Views
-from unstarve.model.whatif import Forecast, Foresight, Scenario, Setting, WhatIf
+from unstarve.model.whatif import Forecast, Forecaster, Scenario, Setting, WhatIf
 
 __all__ = [
     "Advice",
@@ -79,7 +79,7 @@ __all__ = [
     "EpochBorder",
     "Extra",
     "Forecast",
-    "Foresight",
+    "Forecaster",
     "FunctionCost",
     "Gain",
     "Gate",

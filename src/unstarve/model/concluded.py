@@ -11,7 +11,7 @@ from unstarve.model.device import GpuSummary
 from unstarve.model.memory import MemorySummary
 from unstarve.model.shown import Shown
 from unstarve.model.views import Lane
-from unstarve.model.whatif import Foresight, WhatIf
+from unstarve.model.whatif import Forecaster, WhatIf
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class Diagnosis(Shown):
     """A few steps that are like most others, of the rank that waited the most; seconds from their begin."""
     whatif: WhatIf | None = None
     """The loader under other numbers of workers; None where it cannot be modelled."""
-    foresight: Foresight | None = field(default=None, repr=False, compare=False)
+    forecaster: Forecaster | None = field(default=None, repr=False, compare=False)
     """Predicts what advice would gain; None where the loader cannot be modelled."""
     memory: MemorySummary | None = None
     """Of the rank that waited the most; None where nobody looked, as in older runs."""

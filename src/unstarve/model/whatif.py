@@ -86,7 +86,7 @@ class WhatIf(Shown):
         return next(one for one in self.curve if one.enough)
 
 
-class Foresight(Protocol):
+class Forecaster(Protocol):
     """Answers what-if questions about one run."""
 
     def __call__(self, scenario: Scenario) -> Forecast:

@@ -1,126 +1,155 @@
-"""Recorded demands → predicted throughput under settings that nobody has run, with an interval.
+"""Forecast: the throughput of a recorded loader under other settings, with an interval.
 
-`foresee` makes a `Predictor` of a run. It plays the recorded batches through a model of the loader, once as
-the loader was set up and once as it would be: what both have in common, errors of the model included, cancels
-out of their ratio. The same is done for several draws of what nobody knows, and where most of them end up is
-the interval.
+`model_run` turns a run into a `LoaderModel`, which simulates the recorded batches twice, under the recorded
+settings and under the new ones: whatever both have in common, errors of the model included, cancels out of
+their ratio. It repeats this for several draws of what is uncertain (which batches come, how far the model's
+constants are off); the interval covers most of the draws. Draws are stratified and the same each time, so
+that two reports of one run agree.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
+from statistics import fmean
 
 import numpy as np
+from numpy.typing import NDArray
 
-from unstarve.analyze.making import Production, productions, workers_of
-from unstarve.analyze.timeline import WARMUP_STEPS, Timeline, build_timeline, training_processes
+from unstarve.analyze.batch_production import RecordedTraining, recorded_trainings
+from unstarve.analyze.timeline import WARMUP_STEPS
 from unstarve.errors import NotPredictableError, UsageError
 from unstarve.model import Forecast, Run, Scenario, Setting, WhatIf
-from unstarve.predict.demand import Demands, demands_of
-from unstarve.predict.draws import Draw, draws_of
-from unstarve.predict.notes import notes_of
-from unstarve.predict.play_scenario import Outcome, Setup, outcome_of, resolve, with_crowd
+from unstarve.predict.demand import BatchDemand, LoaderDemand, loader_demand
+from unstarve.predict.scenario import (
+    USUAL_DISK_DEPTH,
+    USUAL_DISK_POWER,
+    Draw,
+    FullScenario,
+    Pace,
+    fill_in,
+    pace_of,
+    with_competition,
+)
 
 WORKERS = (0, 1, 2, 4, 8, 16)
-"""What is asked when nobody says what to ask …"""
+"""Worker counts that `unstarve whatif` asks about by default."""
 REPORTED_WORKERS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-"""… and for a report, whose advice is to name a number."""
+"""Worker counts for a report, whose advice names one of them."""
 _MOST_SETTINGS = 60
 _ENOUGH = 0.97
-"""Of the best throughput: what is as good as that."""
+"""Share of the best throughput that counts as equally good."""
 _LEAST_DOUBT = 0.08
-"""No prediction is surer than this …"""
+"""Uncertainty of every forecast, as a logarithm; the next two are added to it."""
 _DOUBT_PER_DOUBLING = 0.03
-"""… and the less sure the more workers there are to be, or the fewer …"""
+"""Added per doubling or halving of the workers."""
 _DOUBT_OF_CROSSING = 0.06
-"""… and whether there are any at all, since then somebody else does the work, in another way."""
+"""Added when workers appear or disappear: another process then does the work, in another way."""
 _INNER = (10, 90)
-"""Percentiles of the draws that the interval lies between."""
+"""Percentiles of the draws that bound the interval."""
+
+_DRAWS = 8
+_DRAWN_BATCHES = 48
+"""A drawn sequence may be shorter than the recorded one: it adds variety, not precision."""
+_BLOCK = 8
+"""Neighbouring batches drawn together: slowness often lasts for a while."""
+_CPU_DOUBT, _STEP_DOUBT = 0.12, 0.06
+"""Standard deviations of a logarithm: CPU work, and the step, beside another number of workers."""
+_HANDOFF_DOUBT, _UNSEEN_HANDOFF_DOUBT = 0.2, 0.4
+"""The same for the hand-off, if it was measured and if it never was."""
+_START_DOUBT = 0.25
+_FOREIGN_DOUBT = 0.2
+_DISK_DOUBT = 0.3
+"""Half a range: how well a disk serves many readers at once."""
+_REMOTE_DOUBT, _REMOTE_DOUBT_WITH_WORKERS = 0.25, 0.4
+"""Range below 1: a server may answer more workers more slowly, or be at its limit already."""
+_USUAL_READ_BYTES = 1 << 17
+_DISK_POWER_PER_DOUBLING = 1 / 12
+_LEAST_DEPTH, _MOST_DEPTH = 4.0, 32.0
+
+_WORTH_TELLING = 0.1
+_POOR_FIT = 0.15
+_FEW_BATCHES = 40
 
 
-def foresee(run: Run, warmup_steps: int = WARMUP_STEPS) -> Predictor:
-    """What predicts this run's main loader; raises `NotPredictableError` when it cannot be modelled."""
-    timelines = [t for p in training_processes(run) if (t := build_timeline(p, warmup_steps)) is not None]
-    workers = workers_of(run.processes)
-    found = foresight_of(run, timelines, [productions(t.process, workers) for t in timelines])
-    if isinstance(found, Predictor):
+def model_run(run: Run, warmup_steps: int = WARMUP_STEPS) -> LoaderModel:
+    """A model of the run's main loader. Raises `NotPredictableError` when it cannot be modelled."""
+    found = model_trainings(run, recorded_trainings(run, warmup_steps))
+    if isinstance(found, LoaderModel):
         return found
     raise NotPredictableError(f"{run.path} cannot be modelled: {found}")
 
 
-def foresight_of(
-    run: Run, timelines: Sequence[Timeline], made: Sequence[Mapping[tuple[int, int], Production]]
-) -> Predictor | str:
-    """The same where timelines are at hand; a sentence says why not."""
+def model_trainings(run: Run, trainings: Sequence[RecordedTraining]) -> LoaderModel | str:
+    """The same from the run's `recorded_trainings`; the reason when it cannot be modelled."""
     why = "no batch was delivered to a training loop"
-    for timeline, production in zip(timelines, made, strict=True):
-        found = demands_of(run, timeline, production)
-        if isinstance(found, Demands):
-            return predictor_of(found)
+    for training in trainings:
+        found = loader_demand(run, training.timeline, training.productions)
+        if isinstance(found, LoaderDemand):
+            return model_loader(found)
         why = found
     return why
 
 
-def predictor_of(demands: Demands) -> Predictor:
-    """A predictor of a loader with these demands."""
-    draws = draws_of(demands)
-    demands = with_crowd(demands, draws[0])
-    now = resolve(demands, Scenario())
-    return Predictor(demands, draws, tuple(outcome_of(demands, now, draw.as_recorded()) for draw in draws))
+def model_loader(demand: LoaderDemand) -> LoaderModel:
+    """A model of a loader with this demand."""
+    draws = _draws(demand)
+    demand = with_competition(demand, draws[0])
+    now = fill_in(demand, Scenario())
+    return LoaderModel(demand, draws, tuple(pace_of(demand, now, draw.as_recorded()) for draw in draws))
 
 
 @dataclass(frozen=True, slots=True)
-class Predictor:
-    """Answers what-if questions about one run."""
+class LoaderModel:
+    """Forecasts how one recorded loader would do under other settings."""
 
-    demands: Demands
+    demand: LoaderDemand
     draws: tuple[Draw, ...]
-    """The first is the likely one: the recorded batches as they came."""
-    recorded: tuple[Outcome, ...]
-    """What the model makes of the recorded setting, per draw."""
+    """The first is the most likely one: the recorded batches as they came."""
+    recorded: tuple[Pace, ...]
+    """The simulated pace of the recorded settings, per draw."""
 
     def __call__(self, scenario: Scenario) -> Forecast:
-        """How training would go, and how sure that is."""
-        setup, now = resolve(self.demands, scenario), resolve(self.demands, Scenario())
-        if setup == now:
+        """Throughput under the scenario, with an interval."""
+        full, now = fill_in(self.demand, scenario), fill_in(self.demand, Scenario())
+        if full == now:
             likely = self.recorded[0].period_s
             speedups = [likely / draw.period_s for draw in self.recorded]
-            return _forecast(self.demands, setup, _interval(speedups, _LEAST_DOUBT), self.demands.wait_share)
-        new = [outcome_of(self.demands, setup, draw) for draw in self.draws]
+            return _forecast(self.demand, full, _interval(speedups, _LEAST_DOUBT), self.demand.wait_share)
+        new = [pace_of(self.demand, full, draw) for draw in self.draws]
         speedups = [a.period_s / b.period_s for a, b in zip(self.recorded, new, strict=True)]
-        return _forecast(self.demands, setup, _interval(speedups, self._doubt(now, setup)), new[0].wait_share)
+        return _forecast(self.demand, full, _interval(speedups, self._doubt(now, full)), new[0].wait_share)
 
     def speedup(self, scenario: Scenario) -> float:
-        """The likely one alone, in steps: a fraction of the work."""
-        setup = resolve(self.demands, scenario)
-        return self.recorded[0].period_s / outcome_of(self.demands, setup, self.draws[0]).period_s
+        """The likely speed-up in steps per second, without an interval: much cheaper."""
+        full = fill_in(self.demand, scenario)
+        return self.recorded[0].period_s / pace_of(self.demand, full, self.draws[0]).period_s
 
-    def _doubt(self, now: Setup, setup: Setup) -> float:
-        """How far from the recorded setting another one is, as a logarithm of the speed-up."""
-        doublings = abs(math.log2((setup.workers + 1) / (now.workers + 1)))
-        crossing = _DOUBT_OF_CROSSING if (setup.workers > 0) != (now.workers > 0) else 0.0
+    def _doubt(self, now: FullScenario, full: FullScenario) -> float:
+        """Uncertainty of the speed-up, as a logarithm: grows with the distance from the recorded settings."""
+        doublings = abs(math.log2((full.workers + 1) / (now.workers + 1)))
+        crossing = _DOUBT_OF_CROSSING if (full.workers > 0) != (now.workers > 0) else 0.0
         return max(self.misfit, _LEAST_DOUBT) + _DOUBT_PER_DOUBLING * doublings + crossing
 
     @property
     def misfit(self) -> float:
-        """By how much the model misses the recorded run itself, as a logarithm."""
-        return abs(math.log(self.demands.period_s / self.recorded[0].period_s))
+        """Error of the model on the recorded run itself, as a logarithm."""
+        return abs(math.log(self.demand.period_s / self.recorded[0].period_s))
 
 
 def what_if(
-    predictor: Predictor,
+    model: LoaderModel,
     workers: Sequence[int] = WORKERS,
     prefetch: Sequence[int] = (),
     batch_sizes: Sequence[int] = (),
 ) -> WhatIf:
-    """All combinations of the given settings, with the recorded one among them."""
-    now = resolve(predictor.demands, Scenario())
+    """Forecasts for all combinations of the given settings, and for the recorded ones."""
+    now = fill_in(model.demand, Scenario())
     if batch_sizes and now.batch_size is None:
-        raise UsageError("this loader has no batch_size that could be changed")
+        raise UsageError("this loader has no batch_size to change")
     counts = sorted({*workers, now.workers})
     asked = [
         Scenario(workers=count, prefetch=depth if count else None, batch_size=size)
@@ -129,20 +158,42 @@ def what_if(
         )
     ]
     if len(asked) > _MOST_SETTINGS:
-        raise UsageError(f"{len(asked)} settings are more than {_MOST_SETTINGS}: ask for fewer at a time")
+        raise UsageError(
+            f"at most {_MOST_SETTINGS} combinations of settings at a time, got {len(asked)}: ask for fewer"
+        )
     found: dict[Setting, Forecast] = {}
     for scenario in (*asked, Scenario()):
-        forecast = predictor(scenario)
+        forecast = model(scenario)
         found[forecast.setting] = forecast
-    recorded = predictor(Scenario()).setting
+    recorded = model(Scenario()).setting
     curve = [dataclasses.replace(one, recorded=one.setting == recorded) for one in found.values()]
-    return WhatIf(
-        predictor.demands.loader, _marked(curve), notes_of(predictor.demands, predictor.misfit, curve)
-    )
+    return WhatIf(model.demand.loader, _marked(curve), _notes(model, curve))
+
+
+def _notes(model: LoaderModel, curve: Iterable[Forecast]) -> tuple[str, ...]:
+    """Assumptions behind these forecasts that a reader should know."""
+    demand, forecasts = model.demand, list(curve)
+    notes = []
+    if not demand.workers and any(one.setting.workers for one in forecasts):
+        notes.append("the run had no workers: the cost of the hand-off is estimated from the size of a batch")
+    made_s = fmean(one.cpu_s + one.collate_s + one.blocked_s + one.disk_s for one in demand.batches)
+    if fmean(one.disk_s for one in demand.batches) > _WORTH_TELLING * made_s:
+        notes.append("how the disk serves several workers at once is unknown: the intervals allow for it")
+    if demand.waits_together:
+        notes.append("workers wait for locks or pipes they may share: assumes that more workers do not help")
+    if len({one.setting.batch_size for one in forecasts}) > 1:
+        notes.append("assumes that a step grows with its batch; the intervals allow for one that does not")
+    if demand.competition.threads > _WORTH_TELLING:
+        notes.append("other processes used the same cores: assumes that they still do")
+    if model.misfit > _POOR_FIT:
+        notes.append("the model fits the recorded run poorly: the intervals are wider for it")
+    if len(demand.batches) < _FEW_BATCHES:
+        notes.append(f"only {len(demand.batches)} batches were measured")
+    return tuple(notes)
 
 
 def _interval(speedups: Sequence[float], doubt: float) -> tuple[float, float, float]:
-    """The likely speed-up and where it may lie: where the draws do, and within a doubt, a logarithm."""
+    """The likely speed-up and its interval: covers most draws and `doubt`, a logarithm."""
     likely, drawn = speedups[0], speedups[1:] or speedups
     low, high = np.percentile(drawn, _INNER)
     factor = math.exp(doubt)
@@ -150,17 +201,17 @@ def _interval(speedups: Sequence[float], doubt: float) -> tuple[float, float, fl
 
 
 def _forecast(
-    demands: Demands, setup: Setup, speedups: tuple[float, float, float], wait_share: float
+    demand: LoaderDemand, full: FullScenario, speedups: tuple[float, float, float], wait_share: float
 ) -> Forecast:
-    now_per_s = 1 / demands.period_s
+    now_per_s = 1 / demand.period_s
     likely, low, high = speedups
-    larger = setup.size_ratio(demands)
+    larger = full.size_ratio(demand)
     return Forecast(
-        setting=Setting(setup.workers, setup.prefetch if setup.workers else None, setup.batch_size),
+        setting=Setting(full.workers, full.prefetch if full.workers else None, full.batch_size),
         steps_per_s=now_per_s * likely,
         low=now_per_s * low,
         high=now_per_s * high,
-        samples_per_s=None if demands.samples is None else now_per_s * likely * demands.samples * larger,
+        samples_per_s=None if demand.samples is None else now_per_s * likely * demand.samples * larger,
         wait_share=wait_share,
         speedup=likely * larger,
         speedup_low=low * larger,
@@ -169,7 +220,7 @@ def _forecast(
 
 
 def _marked(curve: Iterable[Forecast]) -> tuple[Forecast, ...]:
-    """Which is the best, and which would be enough: few workers, few batches in stock, the recorded size."""
+    """The curve in order, with the best setting and the smallest that is enough marked."""
 
     def order(one: Forecast) -> tuple[int, int, int]:
         return one.setting.batch_size or 0, one.setting.workers, one.setting.prefetch or 0
@@ -183,3 +234,63 @@ def _marked(curve: Iterable[Forecast]) -> tuple[Forecast, ...]:
         key=lambda one: (one.setting.batch_size not in sizes, one.setting.workers, one.setting.prefetch or 0),
     )
     return tuple(dataclasses.replace(one, best=one is best, enough=one is enough) for one in ordered)
+
+
+def _draws(demand: LoaderDemand) -> tuple[Draw, ...]:
+    """The likely draw first, then the others."""
+    power, depth = _disk(demand.read_bytes)
+    # Only sampled stacks show that workers wait for each other.
+    remote = 0.0 if demand.waits_together else 1.0
+    likely = Draw(demand.batches, power, depth, remote)
+    doubt = _REMOTE_DOUBT_WITH_WORKERS if demand.workers > 1 else _REMOTE_DOUBT
+    random = np.random.default_rng(0)
+    cpu, step, handoff, start, foreign = (_normal(random) for _ in range(5))
+    disk, server, growth = (_uniform(random) for _ in range(3))
+    others = [
+        Draw(
+            batches=_resampled(demand.batches, random),
+            disk_power=min(max(power + _DISK_DOUBT * (2 * disk[k] - 1), 0.0), 1.0),
+            disk_depth=depth,
+            remote_power=0.5 * server[k] if demand.waits_together else 1 - doubt * server[k],
+            cpu=math.exp(_CPU_DOUBT * cpu[k]),
+            step=math.exp(_STEP_DOUBT * step[k]),
+            handoff=math.exp((_HANDOFF_DOUBT if demand.workers else _UNSEEN_HANDOFF_DOUBT) * handoff[k]),
+            start=math.exp(_START_DOUBT * start[k]),
+            foreign=math.exp(_FOREIGN_DOUBT * foreign[k]),
+            step_power=growth[k],
+        )
+        for k in range(_DRAWS)
+    ]
+    return likely, *others
+
+
+def _disk(read_bytes: float | None) -> tuple[float, float]:
+    """How a disk's speed grows with the number of reads in flight, and up to how many, by their size.
+
+    Small reads leave a disk idle most of the time; large ones saturate it. Measured on three machines: 1.3
+    times the speed for twice the reads of 64 to 128 KB, up to 16 of them; hardly more for reads of 2 MB.
+    """
+    if not read_bytes:
+        return USUAL_DISK_POWER, USUAL_DISK_DEPTH
+    doublings = math.log2(read_bytes / _USUAL_READ_BYTES)
+    power = USUAL_DISK_POWER - _DISK_POWER_PER_DOUBLING * doublings
+    depth = USUAL_DISK_DEPTH / 2 ** (doublings / 2)
+    return min(max(power, 0.05), 0.9), min(max(depth, _LEAST_DEPTH), _MOST_DEPTH)
+
+
+def _resampled(batches: tuple[BatchDemand, ...], random: np.random.Generator) -> tuple[BatchDemand, ...]:
+    block = min(_BLOCK, len(batches))
+    count = -(-min(len(batches), _DRAWN_BATCHES) // block)
+    firsts = random.integers(0, len(batches) - block + 1, count)
+    return tuple(one for first in firsts for one in batches[first : first + block])
+
+
+def _uniform(random: np.random.Generator) -> NDArray[np.float64]:
+    """Stratified: one value in every stretch of the range, in random order."""
+    return (random.permutation(_DRAWS) + 0.5) / _DRAWS
+
+
+def _normal(random: np.random.Generator) -> NDArray[np.float64]:
+    """Quantiles of the normal distribution, in random order (Tukey's approximation)."""
+    p = _uniform(random)
+    return 4.91 * (p**0.14 - (1 - p) ** 0.14)

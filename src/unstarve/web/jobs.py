@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unstarve import api
-from unstarve.analyze.diagnose import diagnose as analyze
+from unstarve.analyze.diagnose import analyze_run
 from unstarve.errors import RunFileError, UnstarveError
 from unstarve.model import Live, Run
 from unstarve.present.html import comparison_page, report_page
@@ -107,7 +107,7 @@ def check(path: Path) -> str | None:
 
 
 def _summary(run: Run) -> Summary:
-    found = analyze(run)
+    found = analyze_run(run)
     return Summary(
         state=found.verdict.state.value,
         headline=_short(without_folders(found.verdict.headline)),

@@ -1,4 +1,4 @@
-"""Predicted gains: what foresight says, and never more than the headroom."""
+"""Predicted gains: what the forecaster says, and never more than the headroom."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import dataclasses
 
 import pytest
 
-from fake_foresight import foreseen
+from fake_forecaster import with_forecaster
 from fakes import diagnosis_of
 from unstarve.advise.gain import AS_IT_IS, cheaper, enough_workers, predict
 from unstarve.model import Cause, Diagnosis, Gain, Headroom, Scenario
 
 
 def gain_of(d: Diagnosis, scenario: Scenario) -> Gain:
-    gain = predict(foreseen(d), scenario)
+    gain = predict(with_forecaster(d), scenario)
     assert gain is not None
     return gain
 
@@ -35,12 +35,15 @@ def test_waiting_work_gains_past_the_cores_and_cpu_work_does_not() -> None:
 
 
 def test_enough_workers_keep_up_with_a_step_that_never_waits() -> None:
-    d = foreseen(diagnosis_of(Cause.REMOTE, workers=2, remote_s=0.1, step_s=0.05, free_s=0.02))
+    d = with_forecaster(diagnosis_of(Cause.REMOTE, workers=2, remote_s=0.1, step_s=0.05, free_s=0.02))
     count = enough_workers(d)
     assert count is not None
     assert 0.1 / count <= 0.02
     assert count <= 8
-    assert enough_workers(foreseen(diagnosis_of(Cause.CPU, workers=0, cpu_s=1.0, step_s=1.02, cores=4))) == 4
+    assert (
+        enough_workers(with_forecaster(diagnosis_of(Cause.CPU, workers=0, cpu_s=1.0, step_s=1.02, cores=4)))
+        == 4
+    )
     assert enough_workers(diagnosis_of(Cause.CPU)) is None
 
 
@@ -53,7 +56,7 @@ def test_a_core_that_others_use_is_not_counted_as_gain() -> None:
 
 
 def test_the_interval_holds_what_a_change_may_come_to() -> None:
-    d = foreseen(diagnosis_of(Cause.COLLATE, workers=1, collate_s=0.1, step_s=0.1, free_s=0.01))
+    d = with_forecaster(diagnosis_of(Cause.COLLATE, workers=1, collate_s=0.1, step_s=0.1, free_s=0.01))
     gain = predict(d, cheaper("collate", 0.5), worst=AS_IT_IS, best=cheaper("collate", 0.0))
     assert gain is not None
     assert gain.predicted == pytest.approx(2, rel=0.1)
@@ -69,10 +72,10 @@ def test_the_share_of_a_waits_cause_that_goes_away_is_gained() -> None:
     assert gain.low == 1
 
 
-def test_nothing_is_predicted_without_headroom_or_foresight_and_nothing_below_one() -> None:
+def test_nothing_is_predicted_without_headroom_or_forecaster_and_nothing_below_one() -> None:
     d = diagnosis_of(Cause.CPU, workers=2, cpu_s=0.1)
     assert predict(d, Scenario(workers=4)) is None
-    known = foreseen(d)
+    known = with_forecaster(d)
     assert predict(dataclasses.replace(known, headroom=None), Scenario(workers=4)) is None
     slower = predict(known, Scenario(workers=1))
     assert slower is not None

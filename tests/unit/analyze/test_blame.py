@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fake_work import MS, batch_of, work_of
+from unstarve.analyze.batch_production import EpochProduction, MadeBatch
 from unstarve.analyze.blame import blame, fetch_cpu_s, split_collate, split_fetch, total
-from unstarve.analyze.making import Made, Production
 from unstarve.model import Batch, Cause, Received, Sent, Work
 
 
@@ -15,25 +15,28 @@ def production(
     sent_ms: float = 0.0,
     receipts: dict[int, Received] | None = None,
     pacing: frozenset[int] = frozenset(),
-) -> Production:
+) -> EpochProduction:
     """What workers made, one list of works each; every batch takes `sent_ms` of CPU to send."""
     members = []
     for place, works in enumerate(crew):
         sents = [Sent(w.task, 0, w.done_ns, w.done_ns, w.done_ns, round(sent_ms * MS)) for w in works]
         members.append(
-            tuple(Made(place, w, s, (receipts or {}).get(w.task)) for w, s in zip(works, sents, strict=True))
+            tuple(
+                MadeBatch(place, w, s, (receipts or {}).get(w.task))
+                for w, s in zip(works, sents, strict=True)
+            )
         )
     by_task = {m.work.task: m for works in members for m in works}
-    return Production(len(crew), by_task, tuple(members), pacing)
+    return EpochProduction(len(crew), by_task, tuple(members), pacing)
 
 
-def alone(work: Work) -> Production:
+def alone(work: Work) -> EpochProduction:
     """What a training process without workers made."""
-    made = Made(0, work, None, None)
-    return Production(0, {work.task: made}, ((made,),))
+    made = MadeBatch(0, work, None, None)
+    return EpochProduction(0, {work.task: made}, ((made,),))
 
 
-def shares(batch: Batch, made: Production | None) -> dict[Cause, float]:
+def shares(batch: Batch, made: EpochProduction | None) -> dict[Cause, float]:
     """Milliseconds per cause, those of less than a hundredth left out; checks that they sum to the wait."""
     parts = blame(batch, made)
     assert sum(parts.values()) == pytest.approx(batch.wait_ns / 1e9)

@@ -8,8 +8,8 @@ import pytest
 
 from fake_work import work_of
 from fakes import FakeTraining
+from unstarve.analyze.batch_production import EpochProduction, MadeBatch
 from unstarve.analyze.budget import as_shares, causes_of, split_steps
-from unstarve.analyze.making import Made, Production
 from unstarve.analyze.timeline import build_timeline
 from unstarve.model import Cause, Process, Sampled
 
@@ -57,10 +57,10 @@ def test_waits_that_were_explained_balance_too() -> None:
         for batch in training.batches
     ]
     works = [
-        Made(0, work_of(b.position, b.ask_ns / 1e6, cpu_ms=70, blocked_ms=20, loader=0), None, None)
+        MadeBatch(0, work_of(b.position, b.ask_ns / 1e6, cpu_ms=70, blocked_ms=20, loader=0), None, None)
         for b in training.batches
     ]
-    production = Production(0, {m.work.task: m for m in works}, (tuple(works),))
+    production = EpochProduction(0, {m.work.task: m for m in works}, (tuple(works),))
     timeline = build_timeline(training.process(), 0)
     assert timeline is not None
     causes = causes_of(timeline.spans, timeline.process, {(0, 0): production})

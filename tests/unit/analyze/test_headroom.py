@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fakes import FakeTraining, run_of, simple_run
-from unstarve.analyze.diagnose import diagnose
+from unstarve.analyze.diagnose import analyze_run
 from unstarve.model import Phase, State
 
 
@@ -30,7 +30,7 @@ def ideal_run(real_s: list[float], replay_s: list[float], steps: int = 10) -> Fa
 
 
 def test_replay_blocks_are_measured_against_their_real_neighbours() -> None:
-    diagnosis = diagnose(run_of(ideal_run([0.1] * 5, [0.04] * 4), kind="ideal"))
+    diagnosis = analyze_run(run_of(ideal_run([0.1] * 5, [0.04] * 4), kind="ideal"))
     assert diagnosis.headroom is not None
     assert diagnosis.headroom.method == "replay"
     assert diagnosis.headroom.speedup == pytest.approx(2.5, rel=0.02)
@@ -41,29 +41,31 @@ def test_replay_blocks_are_measured_against_their_real_neighbours() -> None:
 def test_drift_cancels() -> None:
     slowing = [1.0 + 0.1 * i for i in range(9)]
     training = ideal_run([0.1 * f for f in slowing[0::2]], [0.05 * f for f in slowing[1::2]])
-    headroom = diagnose(run_of(training, kind="ideal")).headroom
+    headroom = analyze_run(run_of(training, kind="ideal")).headroom
     assert headroom is not None
     assert headroom.speedup == pytest.approx(2.0, rel=0.02)
 
 
 def test_compute_bound_training_is_told_that_there_is_nothing_to_gain() -> None:
-    diagnosis = diagnose(run_of(ideal_run([0.0402] * 5, [0.04] * 4), kind="ideal"))
+    diagnosis = analyze_run(run_of(ideal_run([0.0402] * 5, [0.04] * 4), kind="ideal"))
     assert diagnosis.verdict.state is State.FED
     assert "nothing to gain" in diagnosis.verdict.headline
 
 
 def test_steps_that_vary_too_much_prove_nothing() -> None:
-    diagnosis = diagnose(run_of(ideal_run([0.1, 0.5, 0.05, 0.4, 0.06], [0.3, 0.06, 0.4, 0.05]), kind="ideal"))
+    diagnosis = analyze_run(
+        run_of(ideal_run([0.1, 0.5, 0.05, 0.4, 0.06], [0.3, 0.06, 0.4, 0.05]), kind="ideal")
+    )
     assert "vary too much" in diagnosis.verdict.headline
 
 
 def test_one_replay_block_gives_no_interval_and_so_no_headroom() -> None:
-    assert diagnose(run_of(ideal_run([0.1] * 2, [0.04]), kind="ideal")).headroom is None
+    assert analyze_run(run_of(ideal_run([0.1] * 2, [0.04]), kind="ideal")).headroom is None
 
 
 def test_without_replay_the_headroom_is_an_estimate_with_an_interval() -> None:
     waits = [0.05, 0.07] * 50
-    headroom = diagnose(simple_run([(wait, 0.04) for wait in waits])).headroom
+    headroom = analyze_run(simple_run([(wait, 0.04) for wait in waits])).headroom
     assert headroom is not None
     assert headroom.method == "estimate"
     assert headroom.low < headroom.speedup < headroom.high
@@ -71,6 +73,6 @@ def test_without_replay_the_headroom_is_an_estimate_with_an_interval() -> None:
 
 
 def test_a_training_that_only_waits_has_a_finite_headroom() -> None:
-    headroom = diagnose(simple_run([(0.1, 0.0)] * 50)).headroom
+    headroom = analyze_run(simple_run([(0.1, 0.0)] * 50)).headroom
     assert headroom is not None
     assert headroom.high <= 1001

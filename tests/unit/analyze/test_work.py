@@ -11,17 +11,17 @@ from counted_work import grows_with_its_input
 from fake_work import MS, work_of
 from fakes import FakeTraining, run_of
 from run_files import slow_loading_run
+from unstarve.analyze.batch_production import productions, workers_of
 from unstarve.analyze.blame import blame
-from unstarve.analyze.device import utilization_share
-from unstarve.analyze.diagnose import diagnose
-from unstarve.analyze.live import live_of
-from unstarve.analyze.loaders import MOST_LOADERS, summarize_loaders
-from unstarve.analyze.making import productions, workers_of
-from unstarve.analyze.memory import memory_of
+from unstarve.analyze.device_summary import utilization_share
+from unstarve.analyze.diagnose import analyze_run
+from unstarve.analyze.live_training import live_of
+from unstarve.analyze.loader_summary import MOST_LOADERS, summarize_loaders
+from unstarve.analyze.memory_summary import memory_of
 from unstarve.analyze.timeline import build_timeline
 from unstarve.model import Batch, Crew, Epoch, Loader, Process, Pulse, Reading, Scenario, Tail
-from unstarve.predict import play_scenario as whatif_setup
-from unstarve.predict.forecast import foresee
+from unstarve.predict import scenario as scenario_module
+from unstarve.predict.forecast import model_run
 
 
 def short_epochs(count: int) -> Process:
@@ -133,16 +133,18 @@ def test_twice_the_events_are_twice_the_work(make: Callable[[int], Callable[[], 
     assert grows_with_its_input(make, 200)
 
 
-def test_a_queue_that_is_never_emptied_is_not_played(monkeypatch: pytest.MonkeyPatch) -> None:
-    played: list[int] = []
-    play = whatif_setup.play
+def test_a_queue_that_is_never_emptied_is_not_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated: list[int] = []
+    play = scenario_module.simulate
     monkeypatch.setattr(
-        whatif_setup, "play", lambda works, count, *more: played.append(count) or play(works, count, *more)
+        scenario_module,
+        "simulate",
+        lambda works, count, *more: simulated.append(count) or play(works, count, *more),
     )
-    predictor = foresee(slow_loading_run(60, workers=2, prefetch_factor=10**6))
-    deep = predictor(Scenario(workers=32))
-    assert max(played) < 1000
-    usual = foresee(slow_loading_run(60, workers=2, prefetch_factor=16))(Scenario(workers=32))
+    model = model_run(slow_loading_run(60, workers=2, prefetch_factor=10**6))
+    deep = model(Scenario(workers=32))
+    assert max(simulated) < 1000
+    usual = model_run(slow_loading_run(60, workers=2, prefetch_factor=16))(Scenario(workers=32))
     assert deep.speedup == pytest.approx(usual.speedup)
 
 
@@ -169,5 +171,5 @@ def test_a_process_that_only_iterates_inside_of_another_loader_is_looked_at() ->
 
 def test_batches_that_take_no_time_are_no_steps() -> None:
     still = process([b._replace(ask_ns=5, got_ns=5) for b in waits(100)])
-    assert diagnose(run_of(still)).steps == 0
+    assert analyze_run(run_of(still)).steps == 0
     assert build_timeline(still, 5) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fakes import simple_run
-from unstarve.analyze.diagnose import diagnose
+from unstarve.analyze.diagnose import analyze_run
 from unstarve.model import Diagnosis, Lane, LaneKind, Verdict
 from unstarve.model.causes import Cause, State
 from unstarve.model.texts import each_text
@@ -21,7 +21,7 @@ def test_every_text_is_changed_wherever_it_lies_and_nothing_else() -> None:
 
 
 def test_a_whole_diagnosis_stays_as_it_is_where_no_text_is_changed() -> None:
-    diagnosis: Diagnosis = diagnose(simple_run([(0.06, 0.04)] * 50))
+    diagnosis: Diagnosis = analyze_run(simple_run([(0.06, 0.04)] * 50))
     assert each_text(diagnosis, lambda text, _: text) == diagnosis
 
 

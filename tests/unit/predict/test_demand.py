@@ -9,10 +9,10 @@ import pytest
 
 from fake_work import MS, work_of
 from fakes import FakeTraining
-from unstarve.analyze.making import Made, Production
+from unstarve.analyze.batch_production import EpochProduction, MadeBatch
 from unstarve.analyze.timeline import build_timeline
 from unstarve.model import Crew, Loader, Process, Received, Run, Sampled, Sent, Stall, Work
-from unstarve.predict.demand import Demands, demands_of
+from unstarve.predict.demand import LoaderDemand, loader_demand
 
 STEP_MS, WAIT_MS = 20, 30
 CONFIG = {"num_workers": 1, "batch_size": 8}
@@ -41,7 +41,7 @@ def recorded(
     others: tuple[Process, ...] = (),
     take_ms: float = 2.0,
     **work: Any,
-) -> Demands | str:
+) -> LoaderDemand | str:
     """A training that waits and steps, whose every batch cost `work`; receiving one took `take_ms`."""
     training = FakeTraining()
     for _ in range(epochs):
@@ -70,27 +70,29 @@ def recorded(
         for epoch in whole.epochs
     }
     run = Run("fake.unstarve", ("train.py",), "run", 0.0, (whole, *others), 0, live=False, lost=())
-    return demands_of(run, timeline, made)
+    return loader_demand(run, timeline, made)
 
 
-def production(training: FakeTraining, epoch: int, workers: int, take_ms: float, **costs: Any) -> Production:
+def production(
+    training: FakeTraining, epoch: int, workers: int, take_ms: float, **costs: Any
+) -> EpochProduction:
     makers = []
     for batch in training.batches:
         if batch.epoch == epoch:
             arrived_ns = batch.got_ns - round((take_ms + 1) * MS)
             work = work_of(batch.position, arrived_ns / MS - 1000, **costs)
-            makers.append(maker(work, arrived_ns, take_ms) if workers else Made(0, work, None, None))
-    return Production(workers, {m.work.task: m for m in makers}, (tuple(makers),))
+            makers.append(maker(work, arrived_ns, take_ms) if workers else MadeBatch(0, work, None, None))
+    return EpochProduction(workers, {m.work.task: m for m in makers}, (tuple(makers),))
 
 
-def maker(work: Work, arrived_ns: int, take_ms: float) -> Made:
+def maker(work: Work, arrived_ns: int, take_ms: float) -> MadeBatch:
     taken_ns = arrived_ns + round(take_ms * MS)
     sent = Sent(work.task, 0, work.done_ns, work.done_ns + MS, work.done_ns + 3 * MS, MS)
-    return Made(0, work, sent, Received(0, 0, work.task, arrived_ns, taken_ns, taken_ns))
+    return MadeBatch(0, work, sent, Received(0, 0, work.task, arrived_ns, taken_ns, taken_ns))
 
 
-def known(found: Demands | str) -> Demands:
-    assert isinstance(found, Demands), found
+def known(found: LoaderDemand | str) -> LoaderDemand:
+    assert isinstance(found, LoaderDemand), found
     return found
 
 
@@ -99,7 +101,7 @@ def test_what_stands_in_line_is_not_demand() -> None:
     spent = {"cpu_ms": 12, "queued_ms": 12, "blocked_ms": 7}
     collated = {"collate_ms": 3, "collate_queued_ms": 8, "collate_system_ms": 1}
     demands = known(recorded(process={"crews": (Crew(0, 0, (1, 2, 3)),)}, **spent, **collated))
-    work = demands.works[0]
+    work = demands.batches[0]
     assert (work.cpu_s, work.collate_s, work.blocked_s) == pytest.approx((0.012, 0.003, 0.007))
     assert (work.step_s, work.step_delay_s) == pytest.approx((0.005, 0.011))
     assert demands.machine.slowdown == pytest.approx(1 + (12 + 8 + 4) / (12 + 3 + 5))
@@ -110,24 +112,24 @@ def test_short_work_that_others_let_wait_is_late_and_long_work_is_slow() -> None
     """The same milliseconds in line, before work of 0.1 ms or of 50 ms."""
     others = {"process": {"system": SHARED}}
     short, long = (known(recorded(cpu_ms=cpu_ms, queued_ms=10, **others)) for cpu_ms in (0.1, 50))
-    assert short.works[0].late_s == pytest.approx(0.010, rel=0.2)
-    assert long.works[0].late_s < 0.0003
+    assert short.batches[0].late_s == pytest.approx(0.010, rel=0.2)
+    assert long.batches[0].late_s < 0.0003
     assert long.machine.slowdown > 1.15
     alone = {"process": {"system": SHARED | {"usage": usage(3, 6, 101.2)}}}
-    assert known(recorded(cpu_ms=0.1, queued_ms=10, **alone)).works[0].late_s < 0.003
+    assert known(recorded(cpu_ms=0.1, queued_ms=10, **alone)).batches[0].late_s < 0.003
 
 
 def test_bytes_that_were_not_in_memory_make_waiting_the_disks() -> None:
     read = {"asked_bytes": 10**6, "storage_bytes": 10**6}
-    work = known(recorded(cpu_ms=4, blocked_ms=20, **read)).works[0]
+    work = known(recorded(cpu_ms=4, blocked_ms=20, **read)).batches[0]
     assert (work.disk_s, work.blocked_s) == pytest.approx((0.02, 0.0))
-    elsewhere = known(recorded(cpu_ms=4, blocked_ms=20)).works[0]
+    elsewhere = known(recorded(cpu_ms=4, blocked_ms=20)).batches[0]
     assert (elsewhere.disk_s, elsewhere.blocked_s) == pytest.approx((0.0, 0.02))
 
 
 def test_the_handoff_is_what_it_was_measured_to_be() -> None:
     demands = known(recorded(cpu_ms=10, process={"receipts": ()}))
-    work = demands.works[0]
+    work = demands.batches[0]
     slowdown = demands.machine.slowdown
     assert (work.send_s, work.send_delay_s) == pytest.approx((0.001, 0.003 / slowdown - 0.001))
     assert work.take_s == pytest.approx(0.001)
@@ -136,7 +138,7 @@ def test_the_handoff_is_what_it_was_measured_to_be() -> None:
 
 
 def test_without_workers_only_the_batch_and_the_step_are_demanded() -> None:
-    work = known(recorded(workers=0, config=CONFIG | {"num_workers": 0}, cpu_ms=20, loader=0)).works[0]
+    work = known(recorded(workers=0, config=CONFIG | {"num_workers": 0}, cpu_ms=20, loader=0)).batches[0]
     assert (work.send_s, work.take_delay_s, work.busy_delay_s) == (0, 0, 0)
     assert work.cpu_s == pytest.approx(0.02)
     assert work.take_s > 0
@@ -145,8 +147,8 @@ def test_without_workers_only_the_batch_and_the_step_are_demanded() -> None:
 def test_a_device_that_computes_during_a_wait_is_ahead_of_the_loop() -> None:
     stalls = tuple(Stall(0, 0, position, 0, 0, 0, 10 * MS) for position in range(40))
     alone, ahead = known(recorded(cpu_ms=4)), known(recorded(cpu_ms=4, process={"stalls": stalls}))
-    assert alone.works[0].ahead_s == 0
-    assert ahead.works[0].ahead_s == pytest.approx((WAIT_MS - 10) / 1e3)
+    assert alone.batches[0].ahead_s == 0
+    assert ahead.batches[0].ahead_s == pytest.approx((WAIT_MS - 10) / 1e3)
     assert ahead.wait_share == pytest.approx(alone.wait_share * 10 / WAIT_MS)
 
 
@@ -193,9 +195,9 @@ def test_blocked_stacks_in_locks_mean_that_workers_wait_for_each_other() -> None
 
 
 def test_a_run_that_cannot_be_modelled_says_why() -> None:
-    assert "no torch DataLoader" in str(recorded(cpu_ms=4, config={"batch_size": 8}))
+    assert "is not a torch DataLoader" in str(recorded(cpu_ms=4, config={"batch_size": 8}))
     assert "let it run longer" in str(recorded(15, cpu_ms=4))
 
 
 def test_of_a_long_run_stretches_are_taken_from_its_whole_length() -> None:
-    assert len(known(recorded(400, cpu_ms=4)).works) == 160
+    assert len(known(recorded(400, cpu_ms=4)).batches) == 160

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from fake_foresight import demands
+from fake_forecaster import demands
 from unstarve.errors import UsageError
 from unstarve.model import Scenario
-from unstarve.predict.epochs import Epochs
-from unstarve.predict.forecast import Predictor, predictor_of, what_if
-from unstarve.predict.parts import Work
+from unstarve.predict.demand import BatchDemand
+from unstarve.predict.forecast import LoaderModel, model_loader, what_if
+from unstarve.predict.recorded_run import EpochCosts
 
-CPU = Work(cpu_s=0.08, step_delay_s=0.002)
-LATENCY = Work(blocked_s=0.08, cpu_s=0.0005, take_s=0.0005, step_delay_s=0.01)
+CPU = BatchDemand(cpu_s=0.08, step_delay_s=0.002)
+LATENCY = BatchDemand(blocked_s=0.08, cpu_s=0.0005, take_s=0.0005, step_delay_s=0.01)
 
 
-def made(work: Work, workers: int = 1, **more: Any) -> Predictor:
-    return predictor_of(demands(work, workers, **more))
+def made(work: BatchDemand, workers: int = 1, **more: Any) -> LoaderModel:
+    return model_loader(demands(work, workers, **more))
 
 
 def test_cpu_work_is_predicted_to_fill_the_cores_and_no_more() -> None:
@@ -61,7 +61,7 @@ def test_an_answer_holds_its_interval_and_is_the_same_twice() -> None:
 def test_what_the_model_cannot_explain_makes_it_less_sure() -> None:
     recorded = demands(CPU, 1, cores=4)
     sure, unsure = (
-        predictor_of(dataclasses.replace(recorded, period_s=recorded.period_s * factor))(Scenario(workers=2))
+        model_loader(dataclasses.replace(recorded, period_s=recorded.period_s * factor))(Scenario(workers=2))
         for factor in (1.0, 1.5)
     )
     assert unsure.speedup == sure.speedup
@@ -69,7 +69,7 @@ def test_what_the_model_cannot_explain_makes_it_less_sure() -> None:
 
 
 def test_handing_over_is_estimated_from_bytes_and_tensors_where_it_was_not_recorded() -> None:
-    work = Work(cpu_s=0.004, step_delay_s=0.004)
+    work = BatchDemand(cpu_s=0.004, step_delay_s=0.004)
     few, many, large = (
         made(work, workers=0, **more)(Scenario(workers=4)) for more in ({}, {"tensors": 60}, {"nbytes": 20e6})
     )
@@ -81,13 +81,15 @@ def test_handing_over_is_estimated_from_bytes_and_tensors_where_it_was_not_recor
 
 def test_without_workers_nothing_is_handed_over() -> None:
     """Neither messages nor fresh memory: 8 ms of the kernel's time for it, 2.5 ms of cold caches."""
-    heavy = Work(cpu_s=0.001, collate_s=0.02, send_s=0.002, take_s=0.02, step_delay_s=0.005)
+    heavy = BatchDemand(cpu_s=0.001, collate_s=0.02, send_s=0.002, take_s=0.02, step_delay_s=0.005)
     forecast = made(heavy, nbytes=10e6, memory_s=0.008, shared_s=0.008)(Scenario(workers=0))
     assert forecast.speedup == pytest.approx(0.025 / (0.005 + 0.021 - 0.008 - 0.0025 + 0.00015), rel=0.05)
 
 
 def test_a_stage_that_gets_cheaper_is_no_longer_in_the_way() -> None:
-    work = Work(collate_s=0.04, cpu_s=0.01, disk_s=0.01, blocked_s=0.02, index_s=0.002, step_delay_s=0.002)
+    work = BatchDemand(
+        collate_s=0.04, cpu_s=0.01, disk_s=0.01, blocked_s=0.02, index_s=0.002, step_delay_s=0.002
+    )
     predict = made(work)
     whole_s = 0.08
     for stage, part_s in (("collate", 0.04), ("cpu", 0.01), ("disk", 0.01), ("remote", 0.02)):
@@ -98,14 +100,17 @@ def test_a_stage_that_gets_cheaper_is_no_longer_in_the_way() -> None:
 
 
 def test_a_cheaper_handoff_includes_its_shared_memory() -> None:
-    work = Work(collate_s=0.02, take_s=0.001, step_delay_s=0.001)
+    work = BatchDemand(collate_s=0.02, take_s=0.001, step_delay_s=0.001)
     assert made(work, shared_s=0.015).speedup(Scenario(left={"handoff": 0.0})) == pytest.approx(4, rel=0.05)
 
 
 def test_batches_that_are_as_fast_as_each_other_hold_nobody_back() -> None:
-    quick, late = Work(blocked_s=0.01, step_delay_s=0.01), Work(blocked_s=0.25, step_delay_s=0.01)
+    quick, late = (
+        BatchDemand(blocked_s=0.01, step_delay_s=0.01),
+        BatchDemand(blocked_s=0.25, step_delay_s=0.01),
+    )
     works = [late if number % 20 == number // 20 * 7 % 20 else quick for number in range(120)]
-    predict = predictor_of(demands(works, 4))
+    predict = model_loader(demands(works, 4))
     even = predict.speedup(Scenario(evened=1.0))
     assert even > 1.2
     assert 1 < predict.speedup(Scenario(evened=0.5)) < even
@@ -121,8 +126,8 @@ def test_a_larger_batch_is_counted_by_its_samples() -> None:
 
 
 def test_new_workers_in_every_epoch_cost_what_they_were_measured_to_cost() -> None:
-    work = Work(cpu_s=0.02, step_delay_s=0.02)
-    epochs = Epochs(batches=20, starts=1 / 20, iter_s=0.2, boot_s=0.1, end_s=0.1, between_s=0.0)
+    work = BatchDemand(cpu_s=0.02, step_delay_s=0.02)
+    epochs = EpochCosts(batches=20, starts=1 / 20, iter_s=0.2, boot_s=0.1, end_s=0.1, between_s=0.0)
     kept = made(work, 2, epochs=epochs).speedup(Scenario(persistent=True))
     lighter = made(work, 2, epochs=epochs).speedup(Scenario(left={"start": 0.0}))
     assert kept == pytest.approx((0.2 + 0.1 + 0.02 + 0.1 + 0.4) / (0.02 + 0.4), rel=0.1)
@@ -141,7 +146,7 @@ def test_workers_that_share_a_lock_are_predicted_to_stay_as_fast_as_they_are() -
 
 def test_a_disk_that_was_shared_already_is_not_shared_twice() -> None:
     """Two workers that read at once; one alone would read twice as fast from a disk that is at its limit."""
-    work = Work(disk_s=0.08, step_delay_s=0.001)
+    work = BatchDemand(disk_s=0.08, step_delay_s=0.001)
     full = made(work, workers=2, readers=2.0, read_bytes=4e6)
     assert full(Scenario(workers=1)).speedup > 0.75
     assert full(Scenario(workers=8)).speedup < 1.7
@@ -152,10 +157,10 @@ def test_a_disk_that_was_shared_already_is_not_shared_twice() -> None:
 def test_neighbours_are_told_from_the_queue() -> None:
     """One worker that took twice as long as alone on two cores: three others want them, too."""
     crowded = made(CPU, cores=2, slowdown=2.0, foreign=None, period_s=0.16)
-    assert crowded.demands.crowd.hungry == pytest.approx(3, abs=0.3)
+    assert crowded.demand.competition.threads == pytest.approx(3, abs=0.3)
     assert crowded(Scenario(workers=8)).speedup > crowded(Scenario(workers=2)).speedup
     assert crowded(Scenario(foreign=0.0)).speedup == pytest.approx(2, rel=0.1)
-    assert made(CPU, cores=2, foreign=None).demands.crowd.hungry == 0
+    assert made(CPU, cores=2, foreign=None).demand.competition.threads == 0
 
 
 def test_neighbours_who_left_enough_for_one_worker_do_not_for_two() -> None:
@@ -167,7 +172,7 @@ def test_neighbours_who_left_enough_for_one_worker_do_not_for_two() -> None:
 
 def test_a_queue_of_ones_own_workers_is_nobody_elses() -> None:
     own = made(CPU, workers=8, cores=2, slowdown=4.0, foreign=0.0)
-    assert own.demands.crowd.hungry == 0
+    assert own.demand.competition.threads == 0
 
 
 def test_more_cores_help_work_that_stands_in_line_for_them() -> None:
@@ -187,18 +192,20 @@ def test_the_curve_covers_all_combinations_once() -> None:
     result = what_if(made(LATENCY, workers=2), (0, 2), (2, 4), (8, 16))
     settings = [(o.setting.batch_size, o.setting.workers, o.setting.prefetch) for o in result.curve]
     assert settings == [(8, 0, None), (8, 2, 2), (8, 2, 4), (16, 0, None), (16, 2, 2), (16, 2, 4)]
-    assert any("grow with its batch" in note for note in result.notes)
+    assert any("grows with its batch" in note for note in result.notes)
 
 
 def test_what_was_assumed_is_said() -> None:
-    notes = what_if(made(Work(cpu_s=0.01, disk_s=0.05), workers=0, foreign=1.5, period_s=0.3), (1,)).notes
-    for said in ("without workers", "disk", "same cores", "poorly", "24 batches"):
+    notes = what_if(
+        made(BatchDemand(cpu_s=0.01, disk_s=0.05), workers=0, foreign=1.5, period_s=0.3), (1,)
+    ).notes
+    for said in ("no workers", "disk", "same cores", "poorly", "24 batches"):
         assert any(said in note for note in notes), said
-    assert what_if(predictor_of(demands([LATENCY] * 60, 2)), (4,)).notes == ()
+    assert what_if(model_loader(demands([LATENCY] * 60, 2)), (4,)).notes == ()
 
 
 def test_questions_that_make_no_sense_are_turned_down() -> None:
-    with pytest.raises(UsageError, match="fewer at a time"):
+    with pytest.raises(UsageError, match="ask for fewer"):
         what_if(made(LATENCY), range(30), (1, 2, 4))
     with pytest.raises(UsageError, match="no batch_size"):
         what_if(made(LATENCY, config={"batch_size": None}), (1,), (), (8,))

@@ -12,7 +12,7 @@ import pytest
 from IPython.core.formatters import DisplayFormatter, HTMLFormatter
 
 from large_run import large_run
-from unstarve.analyze.compare import compare
+from unstarve.analyze.comparison import compare
 from unstarve.api import diagnose
 from unstarve.model import Advice, Comparison, Diagnosis, Gain, Gate, State, WhatIf
 from unstarve.present import json as json_view

@@ -12,7 +12,7 @@ import pytest
 
 from fakes import run_of
 from large_run import large_run
-from unstarve.analyze.views import views_of
+from unstarve.analyze.chart_views import views_of
 from unstarve.api import diagnose
 from unstarve.model import MemoryLine, MemorySummary
 from unstarve.present.perfetto import trace

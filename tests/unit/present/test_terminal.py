@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fake_foresight import foreseen
+from fake_forecaster import with_forecaster
 from fakes import FakeTraining, diagnosis_of, run_of, simple_run
-from unstarve.advise.rules import advise
-from unstarve.analyze.compare import compare
-from unstarve.analyze.diagnose import diagnose
+from unstarve.advise.all_rules import advise
+from unstarve.analyze.comparison import compare
+from unstarve.analyze.diagnose import analyze_run
 from unstarve.model import Cause, Diagnosis, FunctionCost, Run
 from unstarve.present import json as json_view
 from unstarve.present.terminal import print_comparison, print_report
@@ -22,7 +22,7 @@ from unstarve.present.terminal import print_comparison, print_report
 
 def text_of(run: Run, width: int = 80) -> str:
     out = io.StringIO()
-    print_report(diagnose(run), Console(file=out, width=width))
+    print_report(analyze_run(run), Console(file=out, width=width))
     return out.getvalue()
 
 
@@ -79,7 +79,7 @@ def test_names_that_look_like_markup_stay_text() -> None:
 def advised(cause: Cause, **given: Any) -> Diagnosis:
     d = diagnosis_of(cause, **given)
     cost = FunctionCost("Dataset.__getitem__", "/home/me/a/long/path/data.py", 7, Cause.CPU, 9.0, 0.9)
-    d = foreseen(dataclasses.replace(d, functions=(cost,)))
+    d = with_forecaster(dataclasses.replace(d, functions=(cost,)))
     return dataclasses.replace(d, advice=advise(d))
 
 
@@ -122,7 +122,7 @@ def test_markup_in_the_users_code_stays_text() -> None:
 
 
 def test_a_huge_headroom_is_not_told_in_digits() -> None:
-    d = diagnose(simple_run([(0.1, 0.0001)] * 50))
+    d = analyze_run(simple_run([(0.1, 0.0001)] * 50))
     assert "more than 100×" in d.verdict.headline
     text = shown(d)
     assert "e+" not in text
@@ -148,7 +148,7 @@ def test_a_comparison_shows_both_runs_and_its_gates() -> None:
 
 
 def test_the_json_report_is_complete_and_plain() -> None:
-    report = json_view.report(diagnose(simple_run([(0.06, 0.04)] * 50)))
+    report = json_view.report(analyze_run(simple_run([(0.06, 0.04)] * 50)))
     back = json.loads(json.dumps(report, allow_nan=False))
     assert back["schema"] == "unstarve.report/1"
     assert set(back) == {

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from hostile_names import EVERYTHING, unsafe
-from unstarve.analyze.tried import tried
+from unstarve.analyze.trial_table import tried
 from unstarve.model import Change, LoaderSettings, Trial, Tuning
 from unstarve.model.tune_run import TunedLoader, TuneRun
 from unstarve.present.tuned import headline, print_tuning, trial_line

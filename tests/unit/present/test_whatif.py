@@ -9,25 +9,25 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fake_foresight import demands
+from fake_forecaster import demands
 from unstarve.errors import UsageError
 from unstarve.model import WhatIf
-from unstarve.predict.forecast import predictor_of, what_if
-from unstarve.predict.parts import Work
+from unstarve.predict.demand import BatchDemand
+from unstarve.predict.forecast import model_loader, what_if
 from unstarve.present.whatif import headline, plain, print_whatif
 from unstarve.present.whatif_plot import whatif_figure
 
-LATENCY = Work(blocked_s=0.08, cpu_s=0.0005, take_s=0.0005, step_delay_s=0.01)
+LATENCY = BatchDemand(blocked_s=0.08, cpu_s=0.0005, take_s=0.0005, step_delay_s=0.01)
 
 
 @pytest.fixture(scope="module")
 def result() -> WhatIf:
-    return what_if(predictor_of(demands(LATENCY, 2)), (0, 2, 16))
+    return what_if(model_loader(demands(LATENCY, 2)), (0, 2, 16))
 
 
 @pytest.fixture(scope="module")
 def grid() -> WhatIf:
-    return what_if(predictor_of(demands(LATENCY, 2, samples=8000.0)), (0, 2), (1, 2), (8, 16))
+    return what_if(model_loader(demands(LATENCY, 2, samples=8000.0)), (0, 2), (1, 2), (8, 16))
 
 
 def printed(result: WhatIf, width: int = 80) -> str:
@@ -56,9 +56,9 @@ def test_columns_appear_where_settings_differ(result: WhatIf, grid: WhatIf) -> N
 
 def test_the_headline_names_what_is_enough(result: WhatIf) -> None:
     assert headline(result).startswith("With 16 workers training would run")
-    content = what_if(predictor_of(demands(Work(step_delay_s=0.05, cpu_s=0.001), 4)), (1, 4))
+    content = what_if(model_loader(demands(BatchDemand(step_delay_s=0.05, cpu_s=0.001), 4)), (1, 4))
     assert headline(content) == "With 1 worker training would run as fast as with the recorded 4 workers."
-    alone = what_if(predictor_of(demands(LATENCY, 16)), (1, 16))
+    alone = what_if(model_loader(demands(LATENCY, 16)), (1, 16))
     assert "is about as good as any" in headline(alone)
 
 

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from tune_sim import Scene, Weather, course, scenes, sweep_s, tune
 
 from unstarve.model import LoaderSettings
-from unstarve.predict.parts import Work
+from unstarve.predict.demand import BatchDemand
 from unstarve.tune import round as round_module
 from unstarve.tune.room import MemoryGauge, Room
 from unstarve.tune.round import Options
@@ -101,7 +101,9 @@ class Played:
 
 def waiting(seconds: float) -> Scene:
     """Batches that somebody else makes, and a step of 10 ms."""
-    return Scene(f"waiting {seconds}", LoaderSettings(2, 2), (Work(blocked_s=seconds, step_delay_s=0.01),))
+    return Scene(
+        f"waiting {seconds}", LoaderSettings(2, 2), (BatchDemand(blocked_s=seconds, step_delay_s=0.01),)
+    )
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from unstarve.advise.code import loader_arguments
+from unstarve.advise.loader_call import loader_arguments
 from unstarve.evaluate.evaluator.first_batches import shut_down
 from unstarve.evaluate.handbook.find_workers import check, search
 from unstarve.evaluate.handbook.findings import conclude

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from unstarve.advise.code import loader_arguments
+from unstarve.advise.loader_call import loader_arguments
 from unstarve.errors import UsageError
 from unstarve.evaluate.handbook.findings import fastest, least_of_the_fastest, ratio, worker_candidates
 from unstarve.evaluate.handbook.memory_fit import room_bytes, that_fit

@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from unstarve.analyze.series import most_changed, series_of
+from unstarve.analyze.step_series import most_changed, series_of
 from unstarve.collect.recorder import recorder
 from unstarve.evaluate.monitor.regime import Shift
 from unstarve.model import Cause

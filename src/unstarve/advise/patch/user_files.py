@@ -1,0 +1,139 @@
+"""The user's files: which may be changed, whether git can restore them, and what to set by hand elsewhere."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from unstarve.errors import NotPatchableError
+from unstarve.model.saved import IMAGES, Place, Setting
+
+_PACKAGES = ("site-packages", "dist-packages")
+_MARKS = ("pyvenv.cfg", "conda-meta")
+"""Of the folder of an environment."""
+WITHOUT_CHANGE = "save it with --save FILE.toml and run with it: unstarve run --with FILE.toml CMD…"
+_LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric")
+
+
+@dataclass(frozen=True, slots=True)
+class CallChange:
+    """Settings wanted for the loader of class `kind` that is created at `place`."""
+
+    place: Place
+    kind: str
+    settings: Mapping[str, Setting]
+
+
+def repository_of(folder: Path) -> Path | None:
+    """The top of the git repository around a folder, by looking alone: git may refuse to answer."""
+    return next((one for one in (folder, *folder.parents) if (one / ".git").exists()), None)
+
+
+def project_root() -> Path:
+    """The repository around the working folder, else the working folder."""
+    here = Path.cwd().resolve()
+    return repository_of(here) or here
+
+
+def why_not_yours(path: Path) -> str | None:
+    """Why a file must not be changed, to be read after its name; None where it is the user's own."""
+    real = path.resolve()
+    if is_installed(real):
+        return "belongs to an installed package, which unstarve does not change"
+    if not real.is_relative_to(project_root()):
+        return f"lies outside of your project {project_root()}"
+    try:
+        found = real.stat()
+    except OSError:
+        return None  # reading it will say what is wrong
+    if found.st_uid != os.geteuid():
+        return "belongs to another user"
+    if not stat.S_IMODE(found.st_mode) & 0o222 or not os.access(real, os.W_OK):  # root may write all files
+        return "is read-only"
+    return None
+
+
+def is_installed(path: Path) -> bool:
+    """Whether a file lies in an environment, wherever that is."""
+    return any(
+        folder.name in _PACKAGES or any((folder / mark).exists() for mark in _MARKS)
+        for folder in path.parents
+    )
+
+
+def package_of(path: Path) -> str:
+    """The name by which code imports what a file belongs to: ``accelerate``."""
+    for at in range(len(path.parts) - 2, -1, -1):
+        if path.parts[at] in _PACKAGES:
+            return path.parts[at + 1].removesuffix(".py")
+    top = path
+    while (top.parent / "__init__.py").exists():
+        top = top.parent
+    return top.stem
+
+
+def refuse_uncommitted(path: Path, shown: str) -> None:
+    """Raise `NotPatchableError` unless git has the file as it is, or there is no repository around it."""
+    real = path.resolve()
+    if repository_of(real.parent) is None:
+        return
+    # H: git has it and looks for changes; any other letter says that it was told to overlook them.
+    if not _git(real, shown, "ls-files", "-v").startswith(b"H "):
+        raise NotPatchableError(
+            f"{shown} is not committed: git does not track it, or was told to overlook its changes,"
+            " so nothing was written; commit it first, or apply the change of --patch yourself"
+        )
+    if _git(real, shown, "status", "--porcelain"):
+        raise NotPatchableError(
+            f"{shown} has changes that are not committed, so nothing was written; commit them first"
+        )
+
+
+def _git(path: Path, shown: str, *words: str) -> bytes:
+    """What git says of one file; `NotPatchableError` where it refuses to answer."""
+    how = ("--no-optional-locks", "--literal-pathspecs", "-C", str(path.parent))
+    try:
+        done = subprocess.run(["git", *how, *words, "--", path.name], capture_output=True, check=False)
+    except OSError as error:
+        why = f"git cannot be started: {error.strerror or error}"
+    else:
+        if done.returncode == 0:
+            return done.stdout
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        why = said[0] if said else f"git ended with exit code {done.returncode}"
+    raise NotPatchableError(
+        f"git cannot say whether {shown} is committed ({why}), so nothing was written;"
+        " apply the change of --patch yourself"
+    )
+
+
+def what_to_set(path: Path, line: int, settings: Mapping[str, Setting]) -> str:
+    """For a loader that a line of `path` makes; a sentence without its end."""
+    if settings.get(IMAGES):  # no library has an argument for it
+        return WITHOUT_CHANGE
+    arguments = _arguments(settings)
+    package = package_of(path)
+    if package in ("transformers", "accelerate"):
+        trainer = f"TrainingArguments({_arguments(settings, 'dataloader_')})"
+        own = f", or {arguments} in the DataLoader that you give to accelerator.prepare"
+        advice = f"with transformers.Trainer set {trainer}{own if package == 'accelerate' else ''}"
+    elif package == "timm":
+        workers = settings.get("num_workers")
+        advice = (
+            f"start timm's script with --workers {workers}, or set num_workers={workers} in create_loader(…)"
+        )
+    elif package in _LIGHTNING:
+        advice = f"set {arguments} in the DataLoader of your LightningModule or LightningDataModule"
+    elif is_installed(path):
+        advice = f"set {arguments} where your code calls {package}"
+    else:
+        advice = f"set {arguments} in its line {line} yourself"
+    return f"{advice}, or {WITHOUT_CHANGE}"
+
+
+def _arguments(settings: Mapping[str, Setting], prefix: str = "") -> str:
+    return ", ".join(f"{prefix}{name}={value!r}" for name, value in settings.items())

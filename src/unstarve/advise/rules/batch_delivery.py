@@ -1,0 +1,146 @@
+"""Rules about a batch once its samples are there: building it, handing it over, pinning, indices."""
+
+from __future__ import annotations
+
+from unstarve.advise.diagnosis_facts import batch_bytes, matters, stock_loader
+from unstarve.advise.gain import AS_IT_IS, cheaper, predict
+from unstarve.advise.loader_call import loader_call
+from unstarve.model import Advice, Cause, Diagnosis, Scenario
+from unstarve.words import ms, size
+
+_HEAVY_BYTES_PER_S = 0.3e9
+"""A hand-off that moves more than this is busy with bytes; below, with the number of its tensors."""
+_MANY_TENSORS = 8
+_PACKED = (
+    "def collate_fn(samples):   # one tensor instead of one per field\n"
+    "    rows = [torch.cat([f.flatten() for f in s]) for s in samples]\n"
+    "    return torch.stack(rows)"
+)
+
+
+def vectorized_collate(d: Diagnosis) -> Advice | None:
+    """Stacking samples one by one in Python costs more than taking them as one array."""
+    demand = d.demand
+    if demand is None or not matters(d, Cause.COLLATE):
+        return None
+    return Advice(
+        "vectorize-collate",
+        "Build the batch in one go: __getitems__ or a vectorized collate_fn",
+        f"collating takes {ms(demand.collate_s)} of CPU a batch, fetching {ms(demand.fetch_s)}",
+        {},
+        predict(d, cheaper("collate", 0.5), worst=AS_IT_IS, best=cheaper("collate", 0.0)),
+        "def __getitems__(self, indices):   # in the dataset\n"
+        "    return self.data[indices]      # one tensor operation for the batch\n"
+        "# and in the DataLoader: collate_fn=default_convert",
+    )
+
+
+def lighter_batches(d: Diagnosis) -> Advice | None:
+    """Bytes are copied into shared memory by the worker and mapped by the training process."""
+    demand, nbytes = d.demand, batch_bytes(d)
+    if demand is None or nbytes is None or not _hands_over(d) or not _is_heavy(d):
+        return None
+    return Advice(
+        "fewer-bytes",
+        "Send smaller batches: uint8 or half precision, converted on the device",
+        f"a batch of {size(nbytes)} takes {ms(demand.handoff_s)} to hand over",
+        {},
+        predict(d, cheaper("handoff", 0.5), worst=AS_IT_IS, best=cheaper("handoff", 0.25)),
+        "return image_uint8                            # in __getitem__\n"
+        "x = batch.to(device).float().div_(255)        # in the training loop",
+    )
+
+
+def packed_fields(d: Diagnosis) -> Advice | None:
+    """Every tensor of a batch travels as a message with a descriptor of its own."""
+    demand, loader = d.demand, stock_loader(d)
+    if demand is None or not _hands_over(d) or _is_heavy(d):
+        return None
+    if loader is not None and loader.tensors is not None and loader.tensors < _MANY_TENSORS:
+        return None
+    return Advice(
+        "pack-fields",
+        "Pack a batch's many small tensors into few",
+        f"handing a batch over takes {ms(demand.handoff_s)}, far more than its bytes explain",
+        {},
+        predict(d, cheaper("handoff", 0.3), worst=AS_IT_IS, best=cheaper("handoff", 0.05)),
+        _PACKED,
+    )
+
+
+def no_workers(d: Diagnosis) -> Advice | None:
+    """Data that is already in memory is made faster than a worker can send it."""
+    demand, loader = d.demand, stock_loader(d)
+    if demand is None or loader is None or not _hands_over(d):
+        return None
+    if demand.fetch_s - demand.queued_s + demand.collate_s > demand.handoff_s:
+        return None
+    change = {"num_workers": 0}
+    return Advice(
+        "no-workers",
+        "Use no workers: making a batch is cheaper than sending it",
+        f"a batch is made in {ms(demand.fetch_s + demand.collate_s)}, but sent in {ms(demand.handoff_s)}",
+        change,
+        # At its best the training process has memory to use again, and several threads to copy with.
+        predict(d, Scenario(workers=0), best=Scenario(workers=0, left={"cpu": 0.3, "collate": 0.3})),
+        loader_call(loader, change),
+    )
+
+
+def fewer_pinned_tensors(d: Diagnosis) -> Advice | None:
+    """The pin thread takes the interpreter lock from training, once for each tensor."""
+    if d.demand is None or not matters(d, Cause.PIN):
+        return None
+    return Advice(
+        "pin-fewer-tensors",
+        "Pin fewer, larger tensors, or try pin_memory=False",
+        f"pinning takes {ms(d.demand.pin_s)} a batch, in the training process",
+        {},
+        predict(d, cheaper("pin", 0.5), worst=AS_IT_IS, best=cheaper("pin", 0.0)),
+        _PACKED,
+    )
+
+
+def pinned_copies(d: Diagnosis) -> Advice | None:
+    """A copy from pageable memory blocks the training loop until it is done."""
+    loader = stock_loader(d)
+    if loader is None or not matters(d, Cause.COPY) or loader.config.get("pin_memory"):
+        return None
+    change = {"pin_memory": True}
+    return Advice(
+        "pin-memory",
+        "Pin the batches and copy them without blocking",
+        "copies to the device are on the critical path and come from pageable memory",
+        change,
+        predict(d, {Cause.COPY: 0.5}, worst={}, best={Cause.COPY: 1.0}),
+        loader_call(loader, change) + "\nbatch.to(device, non_blocking=True)",
+    )
+
+
+def precomputed_indices(d: Diagnosis) -> Advice | None:
+    """The sampler runs in the training process, so every moment of it is a moment of waiting."""
+    demand = d.demand
+    if demand is None or not matters(d, Cause.SAMPLER):
+        return None
+    return Advice(
+        "precompute-indices",
+        "Draw the indices in bulk, and no more of them than an epoch uses",
+        f"the sampler takes {ms(demand.sampler_s)} a batch, in which the training process does nothing else",
+        {},
+        # By the waits: what torch draws ahead in ``iter()`` is the sampler's, too.
+        predict(d, {Cause.SAMPLER: 0.9}, worst={Cause.SAMPLER: 0.5}, best={Cause.SAMPLER: 1.0}),
+        "def __iter__(self):   # in the sampler; p: probability of each sample\n"
+        "    # numpy; count: samples that an epoch uses\n"
+        "    return iter(self.rng.choice(n, size=count, p=p).tolist())",
+    )
+
+
+def _hands_over(d: Diagnosis) -> bool:
+    return d.demand is not None and d.demand.workers > 0 and matters(d, Cause.HANDOFF)
+
+
+def _is_heavy(d: Diagnosis) -> bool:
+    nbytes = batch_bytes(d)
+    if d.demand is None or nbytes is None:
+        return False
+    return nbytes > _HEAVY_BYTES_PER_S * d.demand.handoff_s

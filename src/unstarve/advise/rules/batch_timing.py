@@ -1,0 +1,148 @@
+"""Rules about when batches come: starts of epochs, late ones, narrow margins; and about the loop itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unstarve.advise.diagnosis_facts import (
+    costliest,
+    matters,
+    named,
+    stock_loader,
+    torch_at_least,
+    workers_of,
+)
+from unstarve.advise.gain import AS_IT_IS, cheaper, free_step_s, making_s, predict
+from unstarve.advise.loader_call import loader_call
+from unstarve.model import Advice, Cause, Diagnosis, Scenario, State
+
+_MOST_PREFETCH = 16
+_STOCK_PREFETCH = 2
+
+
+def persistent_workers(d: Diagnosis) -> Advice | None:
+    """Without it every epoch ends all workers and starts new ones."""
+    loader = stock_loader(d)
+    if loader is None or not matters(d, Cause.STARTUP) or loader.epochs < 2 or not workers_of(d):
+        return None
+    if loader.config.get("persistent_workers"):
+        return None
+    change = {"persistent_workers": True}
+    return Advice(
+        "persistent-workers",
+        "Keep the workers between epochs",
+        f"{loader.epochs} epochs started their workers anew, which took {loader.startup_s:.1f} s in all",
+        change,
+        predict(d, Scenario(persistent=True)),
+        loader_call(loader, change),
+    )
+
+
+def lighter_dataset(d: Diagnosis) -> Advice | None:
+    """A worker that is not forked gets the dataset as a pickle: a large one is sent once per worker."""
+    loader = stock_loader(d)
+    if loader is None or not matters(d, Cause.STARTUP) or not workers_of(d):
+        return None
+    method = loader.config.get("multiprocessing_context")
+    if method not in ("spawn", "forkserver"):
+        return None
+    return Advice(
+        "lighter-dataset",
+        "Make the dataset object small: open and load in the worker",
+        f"with {method}, the dataset is pickled for each of {workers_of(d)} workers; starts took "
+        f"{loader.startup_s:.1f} s",
+        {},
+        predict(d, cheaper("start", 0.5), worst=AS_IT_IS, best=cheaper("start", 0.1)),
+        "def __getstate__(self):   # in the dataset; load again on first use\n"
+        "    return {**self.__dict__, 'data': None}",
+    )
+
+
+def any_order(d: Diagnosis) -> Advice | None:
+    """Batches are delivered in order: one that is late holds back those that are done."""
+    loader = stock_loader(d)
+    if loader is None or not matters(d, Cause.ORDER) or not torch_at_least(d, 2, 6) or workers_of(d) < 2:
+        return None
+    if loader.config.get("in_order") is False:
+        return None
+    change = {"in_order": False}
+    return Advice(
+        "any-order",
+        "Take batches as they are done, not in order",
+        f"{_tail(d)} and hold back finished ones; the order of batches will then differ from run to run",
+        change,
+        predict(d, Scenario(in_order=False)),
+        loader_call(loader, change),
+    )
+
+
+def level_samples(d: Diagnosis) -> Advice | None:
+    """Slow samples spread over all batches make every batch as slow as its slowest sample's worker."""
+    if d.demand is None or not matters(d, Cause.ORDER):
+        return None
+    slow = ", ".join(f"{sample.index} ({sample.ms:.0f} ms)" for sample in d.slow_samples[:3])
+    return Advice(
+        "level-samples",
+        "Even out slow samples: prepare them ahead, or bucket by cost",
+        _tail(d) + (f"; the slowest samples are {slow}" if slow else ""),
+        {},
+        predict(d, Scenario(evened=0.5), worst=AS_IT_IS, best=Scenario(evened=1.0)),
+        "order = np.argsort(cost)   # of each sample: its length, its file size\n"
+        "batches = [order[i : i + n].tolist() for i in range(0, len(order), n)]\n"
+        "random.shuffle(batches)   # DataLoader(dataset, batch_sampler=batches)",
+    )
+
+
+def deeper_prefetch(d: Diagnosis) -> Advice | None:
+    """Workers that keep up on average but not every time need batches in stock for the bad moments."""
+    demand, loader, free = d.demand, stock_loader(d), free_step_s(d)
+    if demand is None or loader is None or not free or not demand.workers:
+        return None
+    keeps_up = making_s(demand) / demand.workers <= free
+    if not matters(d, Cause.ORDER) and not (d.verdict.state is State.TIGHT and keeps_up):
+        return None
+    if matters(d, Cause.STARTUP, Cause.SAMPLER) and not matters(d, Cause.ORDER):
+        return None  # a stock of batches helps against neither
+    now = loader.config.get("prefetch_factor")
+    now = now if isinstance(now, int) else _STOCK_PREFETCH
+    if now >= _MOST_PREFETCH:
+        return None
+    depth = min(2 * now, _MOST_PREFETCH)
+    change: dict[str, Any] = {"prefetch_factor": depth}
+    return Advice(
+        "deeper-prefetch",
+        f"Keep more batches ready: prefetch_factor={depth}",
+        f"{_tail(d)}, with {now} batches a worker in stock",
+        change,
+        predict(d, Scenario(prefetch=depth)),
+        loader_call(loader, change),
+    )
+
+
+def lighter_loop(d: Diagnosis) -> Advice | None:
+    """What the loop itself does between batches keeps the device waiting just as missing data would."""
+    if d.verdict.cause is not Cause.HOST:
+        return None
+    found = costliest(d, Cause.HOST)
+    what = f"{found[0].name}()" if found else "logging, metrics and .item()"
+    spent = next((share.share for share in d.budget if share.cause is Cause.HOST), None)
+    why = "the loop's own Python" + ("" if spent is None else f" takes {spent:.0%} of the time")
+    return Advice(
+        "lighter-loop",
+        f"Move {what} out of the training loop",
+        why + (f"; sampled there: {named(found)}" if found else ""),
+        {},
+        None,  # what would be left of the step without it was not measured
+        "total += loss.detach()          # every step: stays on the device\n"
+        "if step % 100 == 0:\n"
+        "    log(total.item() / 100)     # now and then: waits for the device\n"
+        "    total.zero_()",
+    )
+
+
+def _tail(d: Diagnosis) -> str:
+    if d.demand is None:
+        return "some batches come late"
+    tail = d.demand.tail
+    times = "more than 100" if tail > 100 else f"{tail:.0f}" if tail >= 10 else f"{tail:.1f}"
+    return f"the slowest batches take {times} times as long as the typical one"

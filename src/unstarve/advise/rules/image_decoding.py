@@ -1,0 +1,89 @@
+"""A rule about images: decoding all of one and then throwing most of it away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from unstarve.advise.diagnosis_facts import matters, stock_loader
+from unstarve.advise.gain import predict
+from unstarve.advise.loader_call import loader_call
+from unstarve.model import Advice, Cause, Diagnosis, FunctionCost, Scenario
+from unstarve.words import ms
+
+_DECODERS = ("/PIL/ImageFile.py", "/PIL/JpegImagePlugin.py", "/torchvision/io/")
+_LIBRARIES = ("/PIL/", "/torchvision/")
+_REPLACED = frozenset({
+    "load", "copy", "convert", "crop", "_crop", "resize", "transpose", "tobytes", "__array_interface__",
+    "pil_loader", "RandomResizedCrop", "RandomHorizontalFlip", "Resize", "CenterCrop", "ToTensor", "ToImage",
+    "Normalize", "get_params", "resized_crop", "center_crop", "hflip", "to_tensor", "pil_to_tensor",
+    "to_image", "to_dtype", "convert_image_dtype", "normalize", "resize_image", "horizontal_flip_image",
+})  # fmt: skip
+"""Functions and classes of these libraries whose work `ImageFolderDataset` does on its way."""
+_WORTH_DECODING = 0.1
+_WORTH = 0.3
+"""Shares of the time spent making batches from which on the rule speaks."""
+
+# What is left of decoding, and of cutting and finishing: `unstarve bench --part images` measures it.
+_LIKELY = (0.5, 0.2)
+_IN_TORCHS_LOADER = (0.7, 0.4)
+_KEPT_DECODED = (0.0, 0.2)
+
+
+def only_what_the_crop_needs(d: Diagnosis) -> Advice | None:
+    """Pillow decodes whole images, one by one and into memory that is thrown away."""
+    demand, loader = d.demand, stock_loader(d)
+    if demand is None or loader is None or not matters(d, Cause.CPU, Cause.CONTENTION):
+        return None
+    if not decodes_images(d):
+        return None
+    decoding, cutting = _shares(d)
+    is_folder = loader.config.get("dataset") == "ImageFolder"
+    own = "ImageFolderDataset" if is_folder else "DecodeCrop"
+    finished = Scenario(left={"cpu": _left(d, *_LIKELY), "collate": 0.0, "handoff": 0.05})
+    as_transform = Scenario(left={"cpu": _left(d, *_IN_TORCHS_LOADER)})
+    kept = Scenario(left={"cpu": _left(d, *_KEPT_DECODED), "collate": 0.0, "handoff": 0.05})
+    return Advice(
+        "decode-crop",
+        f"Decode only what the crop needs, without the GIL: unstarve.{own}",
+        f"decoding takes {decoding:.0%} and cutting, resizing and converting {cutting:.0%} of the time that "
+        f"making a batch takes, {ms(demand.fetch_s)}",
+        {},
+        predict(d, finished if is_folder else as_transform, worst=as_transform, best=kept),
+        _FOLDER_CODE + loader_call(loader, {}) if is_folder else _TRANSFORM_CODE,
+    )
+
+
+def decodes_images(d: Diagnosis) -> bool:
+    """Whether most of the work on samples is decoding and cutting images."""
+    decoding, cutting = _shares(d)
+    return decoding >= _WORTH_DECODING and decoding + cutting >= _WORTH
+
+
+def _shares(d: Diagnosis) -> tuple[float, float]:
+    """Shares of making batches: decoding images, and what else is done to them that ours would do."""
+    sampled = [cost for cost in d.functions if cost.where is Cause.CPU and _is_of(cost, _LIBRARIES)]
+    decoding = [cost for cost in sampled if _is_of(cost, _DECODERS)]
+    cutting = [cost for cost in sampled if cost not in decoding and _REPLACED & set(cost.name.split("."))]
+    return sum(cost.share for cost in decoding), sum(cost.share for cost in cutting)
+
+
+def _is_of(cost: FunctionCost, files: Iterable[str]) -> bool:
+    path = cost.file.replace("\\", "/")
+    return any(part in path for part in files)
+
+
+def _left(d: Diagnosis, of_decoding: float, of_cutting: float) -> float:
+    """What is left of the CPU time of a fetch."""
+    decoding, cutting = _shares(d)
+    return max(0.0, 1 - decoding * (1 - of_decoding) - cutting * (1 - of_cutting))
+
+
+_FOLDER_CODE = (
+    "from unstarve import DataLoader, ImageFolderDataset\n"
+    "dataset = ImageFolderDataset(ROOT, size=224, mean=MEAN, std=STD)\n"
+)
+_TRANSFORM_CODE = (
+    "decode_crop = unstarve.DecodeCrop(224, mean=MEAN, std=STD)\n"
+    "image = decode_crop(path)   # in __getitem__; path or bytes\n"
+    "# instead of Image.open, convert, RandomResizedCrop, flip, ToTensor, …"
+)

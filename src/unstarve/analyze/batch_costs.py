@@ -1,0 +1,157 @@
+"""What making a batch costs: the mean batch, the slowest samples, the costliest functions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from unstarve.analyze.batch_production import EpochProduction, MadeBatch
+from unstarve.analyze.blame import split_collate, split_fetch
+from unstarve.analyze.timeline import Timeline
+from unstarve.model import Cause, Demand, FunctionCost, Process, Sampled, SlowSample, Work
+
+_MOST_SLOW_SAMPLES = 10
+_SLOW = 3.0
+"""A sample is slow when it takes this many times the typical batch's slowest one."""
+_MOST_FUNCTIONS = 20
+
+
+def demand_of(timeline: Timeline, made: Mapping[tuple[int, int], EpochProduction]) -> Demand | None:
+    """Means over the main loader's measured batches; None when nothing of its inside was recorded."""
+    batches = [b for b in timeline.measured_batches if b.task is not None]
+    pairs = [(b, m) for b in batches if (m := _made_for(b.epoch, b.task, timeline, made)) is not None]
+    if not pairs:
+        return None
+    workers = max(production.workers for key, production in made.items() if key[0] == timeline.main)
+    works = [m.work for _, m in pairs]
+    parts: defaultdict[Cause, float] = defaultdict(float)
+    for work in works:
+        for cause, seconds in split_fetch(work).items():
+            parts[cause] += seconds
+    collates = [split_collate(work, in_worker=workers > 0) for work in works]
+    count = len(works)
+    first_epoch = pairs[0][0].epoch
+    begins = [e for e in timeline.process.epochs if e.loader == timeline.main and e.epoch > first_epoch]
+    sampler_ns = sum(b.sampler_ns for b, _ in pairs) + sum(e.sampler_ns for e in begins)
+    storage = [work.storage_bytes for work in works]
+    return Demand(
+        loader=next((x.name for x in timeline.process.loaders if x.id == timeline.main), "loader"),
+        workers=workers,
+        batches=count,
+        samples=sum(work.samples for work in works) / count,
+        fetch_s=sum(work.collate_ns - work.begin_ns for work in works) / count / 1e9,
+        cpu_s=parts[Cause.CPU] / count,
+        disk_s=parts[Cause.DISK] / count,
+        remote_s=parts[Cause.REMOTE] / count,
+        queued_s=parts[Cause.CONTENTION] / count,
+        collate_s=sum(c[Cause.COLLATE] for c in collates) / count,
+        handoff_s=sum(c[Cause.HANDOFF] for c in collates) / count
+        + sum(_handoff_s(m) for _, m in pairs) / count,
+        pin_s=sum(_pin_s(m) for _, m in pairs) / count,
+        sampler_s=sampler_ns / count / 1e9,
+        storage_bytes=None if None in storage else sum(s or 0 for s in storage) / count,
+        opens=sum(work.opens for work in works) / count,
+        busy_share=_busy_share(timeline.main, made) if workers else None,
+        tail=_tail(works),
+    )
+
+
+def _made_for(
+    epoch: int, task: int | None, timeline: Timeline, made: Mapping[tuple[int, int], EpochProduction]
+) -> MadeBatch | None:
+    production = made.get((timeline.main, epoch))
+    return None if production is None or task is None else production.by_task.get(task)
+
+
+def _handoff_s(made: MadeBatch) -> float:
+    """Pickling in the worker and unpacking in the training process."""
+    sent = 0 if made.sent is None else made.sent.end_ns - made.sent.begin_ns
+    received = 0 if made.received is None else made.received.ready_ns - made.received.arrived_ns
+    return (sent + received) / 1e9
+
+
+def _pin_s(made: MadeBatch) -> float:
+    return 0.0 if made.received is None else (made.received.pinned_ns - made.received.ready_ns) / 1e9
+
+
+def _busy_share(loader: int, made: Mapping[tuple[int, int], EpochProduction]) -> float | None:
+    busy_ns = span_ns = 0
+    for key, production in made.items():
+        if key[0] != loader:
+            continue
+        for works in production.by_worker:
+            if len(works) > 1:
+                busy_ns += sum(m.work.done_ns - m.work.begin_ns for m in works)
+                span_ns += works[-1].work.done_ns - works[0].work.begin_ns
+    return busy_ns / span_ns if span_ns else None
+
+
+def _tail(works: Sequence[Work]) -> float:
+    durations = np.array([work.done_ns - work.begin_ns for work in works], dtype=float)
+    typical, slow = np.percentile(durations, [50, 99])
+    return float(slow / typical) if typical else 1.0
+
+
+def slow_samples(made: Mapping[Any, EpochProduction]) -> tuple[SlowSample, ...]:
+    """The slowest samples by index, the slowest first; only those that stand out."""
+    slowest: dict[int, float] = {}
+    times = []
+    for production in made.values():
+        for one in production.by_task.values():
+            if one.work.slow_index is not None:
+                times.append(one.work.slow_ns)
+                index = one.work.slow_index
+                slowest[index] = max(slowest.get(index, 0.0), one.work.slow_ns / 1e6)
+    if not times:
+        return ()
+    limit_ms = _SLOW * float(np.median(times)) / 1e6
+    found = sorted(((ms, index) for index, ms in slowest.items() if ms > limit_ms), reverse=True)
+    return tuple(SlowSample(index, ms) for ms, index in found[:_MOST_SLOW_SAMPLES])
+
+
+def function_costs(processes: Sequence[Process], blocked: Cause) -> tuple[FunctionCost, ...]:
+    """Costliest first: of making batches, and of the step what is not torch's own work.
+
+    `blocked` is what fetches are blocked on: the disk, or anything else.
+    """
+    seconds: defaultdict[tuple[str, str, int, Cause], float] = defaultdict(float)
+    totals: defaultdict[str, float] = defaultdict(float)
+    places: dict[tuple[str, str, int, Cause], str] = {}
+    for process in processes:
+        for found in process.sampled:
+            totals[found.place] += found.seconds
+            where = _cause(found, blocked)
+            if where is not None:
+                key = (found.function, found.file, found.line, where)
+                seconds[key] += found.seconds
+                places[key] = found.place
+    costs = _transforms(processes)
+    costs += [
+        FunctionCost(*key, seconds=value, share=value / totals[places[key]]) for key, value in seconds.items()
+    ]
+    return tuple(sorted(costs, key=lambda cost: -cost.seconds)[:_MOST_FUNCTIONS])
+
+
+def _transforms(processes: Sequence[Process]) -> list[FunctionCost]:
+    """Single transforms, timed one by one; their share is of all the time spent fetching."""
+    fetching_s = sum(w.collate_ns - w.begin_ns for p in processes for w in p.works) / 1e9
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for process in processes:
+        for transform in process.transforms:
+            seconds[transform.name] += transform.seconds
+    return [
+        FunctionCost(name, "transform", 0, Cause.CPU, value, value / fetching_s)
+        for name, value in seconds.items()
+        if fetching_s
+    ]
+
+
+def _cause(found: Sampled, blocked: Cause) -> Cause | None:
+    if found.place == "collate":
+        return Cause.COLLATE
+    if found.place == "fetch":
+        return Cause.CPU if found.on_cpu else blocked
+    return None if found.torch else Cause.HOST

@@ -1,0 +1,186 @@
+"""Processes → how each batch was made: which worker, from when to when, and what it cost."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+from unstarve.analyze.timeline import Timeline, timelines_of
+from unstarve.model import Process, Received, Run, Sent, Work
+
+_HARDLY_IDLE = 0.75
+"""Busy for this share of the time, a worker loses at most a quarter of it to everything that it waits for."""
+_FEWEST_TO_PACE = 4
+MOST_AHEAD = 16
+"""Tasks per worker that may be under way: beyond any sensible ``prefetch_factor``."""
+
+Workers = Mapping[tuple[str, int], Sequence[Process]]
+"""By host and pid, which may be used again: from the oldest to the youngest."""
+
+
+@dataclass(frozen=True, slots=True)
+class MadeBatch:
+    """One batch from the worker's first touch to the training process."""
+
+    worker: int
+    """Place of the worker in its crew; 0 when the training process made the batch itself."""
+    work: Work
+    sent: Sent | None
+    received: Received | None
+
+
+@dataclass(frozen=True)
+class EpochProduction:
+    """All batches of one epoch of one loader."""
+
+    workers: int
+    """0 when the training process made them itself."""
+    by_task: dict[int, MadeBatch]
+    by_worker: tuple[tuple[MadeBatch, ...], ...]
+    """Per worker, in the order of the work."""
+    pacing: frozenset[int] = frozenset()
+    """Places of workers that were hardly ever idle: whatever else is done beside them, they set the pace."""
+
+    @cached_property
+    def busy_ns(self) -> Callable[[int], int]:
+        """How long all workers together had worked until a moment."""
+        works = [made.work for member in self.by_worker for made in member]
+        begun, done = _since(work.begin_ns for work in works), _since(work.done_ns for work in works)
+        return lambda at_ns: begun(at_ns) - done(at_ns)
+
+    @cached_property
+    def earliest_later_ns(self) -> Mapping[int, int]:
+        """By task: when the first of those that may be under way beside it, and come later, was done."""
+        reach = MOST_AHEAD * self.workers
+        found: dict[int, int] = {}
+        ahead: deque[tuple[int, int]] = deque()  # later tasks: the farther, the earlier they were done
+        for task in sorted(self.by_task, reverse=True):
+            while ahead and ahead[-1][0] > task + reach:
+                ahead.pop()
+            if ahead:
+                found[task] = ahead[-1][1]
+            done_ns = self.by_task[task].work.done_ns
+            while ahead and ahead[0][1] >= done_ns:
+                ahead.popleft()
+            ahead.appendleft((task, done_ns))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTraining:
+    """One training process: what its training thread did, and how its batches were made."""
+
+    timeline: Timeline
+    productions: Mapping[tuple[int, int], EpochProduction]
+    """By loader and epoch."""
+
+
+def recorded_trainings(run: Run, warmup_steps: int) -> list[RecordedTraining]:
+    """The processes that train and were delivered batches."""
+    workers = workers_of(run.processes)
+    return [
+        RecordedTraining(timeline, productions(timeline.process, workers))
+        for timeline in timelines_of(run, warmup_steps)
+    ]
+
+
+def _since(moments: Iterable[int]) -> Callable[[int], int]:
+    """The sum of how long ago each moment is that lies before another one."""
+    ordered = sorted(moments)
+    sums = list(accumulate(ordered, initial=0))
+
+    def passed(at_ns: int) -> int:
+        before = bisect_left(ordered, at_ns)
+        return before * at_ns - sums[before]
+
+    return passed
+
+
+def workers_of(processes: Iterable[Process]) -> Workers:
+    """The workers among the processes of a run."""
+    found: defaultdict[tuple[str, int], list[Process]] = defaultdict(list)
+    for process in sorted((p for p in processes if p.worker), key=lambda p: p.start_ns):
+        found[process.host, process.pid].append(process)
+    return found
+
+
+def productions(process: Process, workers: Workers) -> dict[tuple[int, int], EpochProduction]:
+    """How each (loader, epoch) of a training process was made, as far as that was recorded."""
+    made = _by_workers(process, workers)
+    own: defaultdict[tuple[int, int], list[Work]] = defaultdict(list)
+    for work in process.works:
+        if work.loader is not None:
+            own[work.loader, work.iteration].append(work)
+    for key, works in own.items():
+        batches = tuple(MadeBatch(0, work, None, None) for work in works)
+        made.setdefault(key, EpochProduction(0, {m.work.task: m for m in batches}, (batches,)))
+    return made
+
+
+def _by_workers(process: Process, workers: Workers) -> dict[tuple[int, int], EpochProduction]:
+    epochs = {(epoch.loader, epoch.epoch): epoch for epoch in process.epochs}
+    receipts: defaultdict[tuple[int, int], dict[int, Received]] = defaultdict(dict)
+    for receipt in process.receipts:
+        receipts[receipt.loader, receipt.epoch][receipt.task] = receipt
+    seen: defaultdict[int, int] = defaultdict(int)
+    sorted_out: dict[int, dict[int, tuple[list[Work], dict[int, Sent]]]] = {}
+    found: dict[tuple[int, int], EpochProduction] = {}
+    for crew in process.crews:
+        key = (crew.loader, crew.epoch)
+        epoch = epochs.get(key)
+        members: list[tuple[MadeBatch, ...]] = []
+        for place, pid in enumerate(crew.pids):
+            # A pid may be used again: the crew's worker is the youngest that began before its epoch ended.
+            born = workers.get((process.host, pid), ())
+            count = len(born)
+            if epoch is not None and epoch.end_ns is not None:
+                count = bisect_left(born, epoch.end_ns, key=lambda w: w.start_ns)
+            if not count:
+                members.append(())
+                continue
+            worker = born[count - 1]
+            iteration = seen[id(worker)]
+            seen[id(worker)] += 1
+            if id(worker) not in sorted_out:
+                sorted_out[id(worker)] = _by_iteration(worker)
+            works, sents = sorted_out[id(worker)].get(iteration, ([], {}))
+            members.append(
+                tuple(MadeBatch(place, w, sents.get(w.task), receipts[key].get(w.task)) for w in works)
+            )
+        by_task = {made.work.task: made for member in members for made in member}
+        pacing = frozenset(place for place, works in enumerate(members) if _sets_the_pace(works))
+        found[key] = EpochProduction(len(crew.pids), by_task, tuple(members), pacing)
+    return found
+
+
+def _sets_the_pace(works: Sequence[MadeBatch]) -> bool:
+    if len(works) < _FEWEST_TO_PACE:
+        return False
+    busy_ns = sum(made.work.done_ns - made.work.begin_ns for made in works)
+    return busy_ns >= _HARDLY_IDLE * (works[-1].work.done_ns - works[0].work.begin_ns)
+
+
+def _by_iteration(worker: Process) -> dict[int, tuple[list[Work], dict[int, Sent]]]:
+    """What a worker made and sent, each time its loader started over; failed work made nothing."""
+    found: dict[int, tuple[list[Work], dict[int, Sent]]] = {}
+    for work in _outermost(worker.works):
+        if not work.failed:
+            found.setdefault(work.iteration, ([], {}))[0].append(work)
+    for sent in worker.sents:
+        found.setdefault(sent.iteration, ([], {}))[1][sent.task] = sent
+    return found
+
+
+def _outermost(works: Sequence[Work]) -> list[Work]:
+    """A worker makes one batch after the other; a fetch inside of another one is part of it."""
+    kept: list[Work] = []
+    for work in works:
+        while kept and kept[-1].begin_ns >= work.begin_ns:
+            kept.pop()
+        if not kept or kept[-1].done_ns <= work.begin_ns:
+            kept.append(work)
+    return kept

@@ -1,0 +1,256 @@
+"""Run → what its charts show: lanes, batches and histograms, from the same timeline as the verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from statistics import median
+
+from unstarve.analyze.batch_production import EpochProduction, MadeBatch, recorded_trainings
+from unstarve.analyze.blame import blame
+from unstarve.analyze.timeline import WARMUP_STEPS, Timeline
+from unstarve.model import (
+    Batch,
+    BatchStory,
+    Doing,
+    EpochBorder,
+    Histogram,
+    Lane,
+    LaneKind,
+    LaneSpan,
+    Process,
+    Run,
+    Views,
+)
+
+_BINS_PER_TENFOLD = 10
+_MOST_BINS = 60
+
+MadeBy = Mapping[tuple[int, int], EpochProduction]
+Numbers = Mapping[tuple[int, int, int], int]
+"""(loader, epoch, position or task) → place among the stories."""
+_TYPICAL_STEPS = 6
+"""Enough to see a rhythm, few enough to see each."""
+
+
+def views_of(run: Run, warmup_steps: int = WARMUP_STEPS) -> Views | None:
+    """What can be drawn of a run; None when it delivered no batch to a training thread."""
+    trainings = recorded_trainings(run, warmup_steps)
+    if not trainings:
+        return None
+    shown = max(trainings, key=lambda training: training.timeline.wait_s)
+    timeline, made = shown.timeline, shown.productions
+    process = timeline.process
+    origin_ns = timeline.spans[0].begin_ns
+    delivered = [span.batch for span in timeline.spans if span.batch is not None]
+    # A span may have been split where loaders overlap: each batch once, in the order of asking.
+    batches = list(dict.fromkeys(delivered))
+    numbers = {(b.loader, b.epoch, b.position): i for i, b in enumerate(batches)}
+    names = {loader.id: loader.name for loader in process.loaders}
+    stories = tuple(_stories(batches, made, names, origin_ns))
+    measured = timeline.measured_batches
+    warmup_end_ns = measured[0].ask_ns if measured else timeline.spans[-1].end_ns
+    return Views(
+        rank=process.rank,
+        lanes=lanes_of(timeline, made, numbers, origin_ns),
+        batches=stories,
+        epochs=tuple(
+            EpochBorder(names.get(e.loader, "loader"), e.epoch, (e.begin_ns - origin_ns) / 1e9)
+            for e in process.epochs
+            if not e.nested and e.begin_ns >= origin_ns
+        ),
+        warmup_end_s=(warmup_end_ns - origin_ns) / 1e9,
+        wait_ms=_histogram([b.wait_ns / 1e6 for b in measured]),
+        step_ms=_histogram([step.seconds * 1e3 for step in timeline.steps]),
+    )
+
+
+def lanes_of(timeline: Timeline, made: MadeBy, numbers: Numbers, origin_ns: int) -> tuple[Lane, ...]:
+    """Main, workers, pin thread, devices; batches that have no number are not told apart."""
+    process = timeline.process
+    names = {loader.id: loader.name for loader in process.loaders}
+    number_of_task = (
+        {
+            (b.loader, b.epoch, b.task): numbers[key]
+            for b in process.batches
+            if b.task is not None and (key := (b.loader, b.epoch, b.position)) in numbers
+        }
+        if numbers
+        else {}
+    )
+    lanes = [_main_lane(timeline, numbers, origin_ns)]
+    lanes += _worker_lanes(made, names, number_of_task, origin_ns)
+    lanes += _pin_lane(process, number_of_task, origin_ns)
+    lanes += _device_lanes(process, numbers, origin_ns)
+    return tuple(lanes)
+
+
+def _stories(
+    batches: Sequence[Batch], made: MadeBy, names: Mapping[int, str], origin_ns: int
+) -> Iterator[BatchStory]:
+    following = {
+        (a.loader, a.epoch, a.position): b.got_ns
+        for of_one in _by_loader(batches)
+        for a, b in pairwise(of_one)
+        if a.epoch == b.epoch
+    }
+    for batch in batches:
+        production = made.get((batch.loader, batch.epoch))
+        maker = _maker(batch, production)
+        next_ns = following.get((batch.loader, batch.epoch, batch.position))
+        yield BatchStory(
+            loader=names.get(batch.loader, "loader"),
+            epoch=batch.epoch,
+            position=batch.position,
+            ask_s=(batch.ask_ns - origin_ns) / 1e9,
+            got_s=(batch.got_ns - origin_ns) / 1e9,
+            step_s=None if next_ns is None else (next_ns - batch.got_ns) / 1e9,
+            causes=blame(batch, production),
+            worker=maker.worker if maker is not None and production and production.workers else None,
+            ready=batch.ready,
+            size=batch.size,
+        )
+
+
+def _by_loader(batches: Iterable[Batch]) -> Iterable[list[Batch]]:
+    found: dict[int, list[Batch]] = {}
+    for batch in batches:
+        found.setdefault(batch.loader, []).append(batch)
+    return found.values()
+
+
+def _maker(batch: Batch, production: EpochProduction | None) -> MadeBatch | None:
+    if production is None or batch.task is None:
+        return None
+    return production.by_task.get(batch.task)
+
+
+def _main_lane(timeline: Timeline, numbers: Numbers, origin_ns: int) -> Lane:
+    spans = []
+    current: int | None = None
+    for span in timeline.spans:
+        if span.batch is not None:
+            current = numbers.get((span.batch.loader, span.batch.epoch, span.batch.position))
+        about = current if span.batch is not None or span.doing is Doing.STEP else None
+        spans.append(_span(span.begin_ns, span.end_ns, span.doing, about, origin_ns))
+    return Lane("main", LaneKind.MAIN, tuple(spans))
+
+
+def _worker_lanes(
+    made: MadeBy, names: Mapping[int, str], number_of_task: Numbers, origin_ns: int
+) -> Iterator[Lane]:
+    """One lane per worker's place in its loader's crew, over all epochs."""
+    spans: dict[tuple[int, int], list[LaneSpan]] = {}
+    for (loader, epoch), production in made.items():
+        if not production.workers:
+            continue
+        for place, works in enumerate(production.by_worker):
+            lane = spans.setdefault((loader, place), [])
+            for one in works:
+                lane += _work_spans(one, number_of_task.get((loader, epoch, one.work.task)), origin_ns)
+    several = len({loader for loader, _ in spans}) > 1
+    for (loader, place), found in sorted(spans.items()):
+        name = f"{names.get(loader, 'loader')} worker {place}" if several else f"worker {place}"
+        yield Lane(name, LaneKind.WORKER, _in_time(found))
+
+
+def _work_spans(made: MadeBatch, number: int | None, origin_ns: int) -> Iterator[LaneSpan]:
+    work, sent = made.work, made.sent
+    yield _span(work.begin_ns, work.collate_ns, Doing.FETCH, number, origin_ns)
+    if work.done_ns > work.collate_ns:
+        yield _span(work.collate_ns, work.done_ns, Doing.COLLATE, number, origin_ns)
+    if sent is not None and sent.end_ns > sent.begin_ns:
+        yield _span(sent.begin_ns, sent.end_ns, Doing.SEND, number, origin_ns)
+
+
+def _pin_lane(process: Process, number_of_task: Numbers, origin_ns: int) -> Iterator[Lane]:
+    spans = [
+        _span(r.ready_ns, r.pinned_ns, Doing.PIN, number_of_task.get((r.loader, r.epoch, r.task)), origin_ns)
+        for r in process.receipts
+        if r.pinned_ns > r.ready_ns
+    ]
+    if spans:
+        yield Lane("pin thread", LaneKind.PIN, _in_time(spans))
+
+
+def _device_lanes(process: Process, numbers: Numbers, origin_ns: int) -> Iterator[Lane]:
+    """A device starves at the end of a wait: until then it had work queued."""
+    lanes: defaultdict[int, list[LaneSpan]] = defaultdict(list)
+    for stall in process.stalls:
+        lane = lanes[stall.device]
+        if stall.stall_ns > 0:
+            about = numbers.get((stall.loader, stall.epoch, stall.position))
+            lane.append(_span(stall.got_ns - stall.stall_ns, stall.got_ns, Doing.STALL, about, origin_ns))
+    for device, spans in sorted(lanes.items()):
+        yield Lane(f"device {device}", LaneKind.DEVICE, _in_time(spans))
+
+
+def _in_time(spans: Iterable[LaneSpan]) -> tuple[LaneSpan, ...]:
+    return tuple(sorted(spans, key=lambda span: span[:2]))
+
+
+def _span(begin_ns: int, end_ns: int, doing: Doing, batch: int | None, origin_ns: int) -> LaneSpan:
+    return LaneSpan((begin_ns - origin_ns) / 1e9, (end_ns - origin_ns) / 1e9, doing, batch)
+
+
+def _histogram(values_ms: Sequence[float]) -> Histogram | None:
+    """Bins that grow by a constant factor: waits span from microseconds to seconds."""
+    known = [value for value in values_ms if value > 0]
+    if not known:
+        return None
+    low = math.floor(math.log10(min(known)) * _BINS_PER_TENFOLD)
+    high = math.ceil(math.log10(max(known)) * _BINS_PER_TENFOLD + 1e-9)
+    low = max(low, high - _MOST_BINS)
+    counts = [0] * max(high - low, 1)
+    for value in values_ms:
+        at = math.floor(math.log10(value) * _BINS_PER_TENFOLD) - low if value > 0 else 0
+        counts[min(max(at, 0), len(counts) - 1)] += 1
+    edges = tuple(10 ** ((low + i) / _BINS_PER_TENFOLD) for i in range(len(counts) + 1))
+    return Histogram(edges, tuple(counts))
+
+
+def typical_lanes(timeline: Timeline, made: Mapping[tuple[int, int], EpochProduction]) -> tuple[Lane, ...]:
+    """Lanes of the stretch of steps whose length is nearest to the median one; empty for a short run."""
+    stretch = _typical_stretch(timeline.measured_batches)
+    if stretch is None:
+        return ()
+    begin_ns, end_ns = stretch
+    spans = tuple(
+        span.within(begin_ns, end_ns)
+        for span in timeline.spans
+        if span.end_ns > begin_ns and span.begin_ns < end_ns
+    )
+    around = {
+        key: dataclasses.replace(
+            production,
+            by_worker=tuple(
+                tuple(m for m in works if m.work.done_ns > begin_ns and m.work.begin_ns < end_ns)
+                for works in production.by_worker
+            ),
+        )
+        for key, production in made.items()
+    }
+    process = timeline.process
+    inside = dataclasses.replace(
+        process,
+        receipts=tuple(r for r in process.receipts if r.pinned_ns > begin_ns and r.arrived_ns < end_ns),
+        stalls=tuple(s for s in process.stalls if s.got_ns > begin_ns and s.ask_ns < end_ns),
+    )
+    shown = dataclasses.replace(timeline, process=inside, spans=spans)
+    seen = {key: production for key, production in around.items() if any(production.by_worker)}
+    return lanes_of(shown, seen, {}, begin_ns)
+
+
+def _typical_stretch(batches: tuple[Batch, ...]) -> tuple[int, int] | None:
+    windows = [
+        (first.ask_ns, last.ask_ns)
+        for first, last in zip(batches, batches[_TYPICAL_STEPS:], strict=False)
+        if first.epoch == last.epoch
+    ]
+    if not windows:
+        return None
+    usual_ns = median(end - begin for begin, end in windows)
+    return min(windows, key=lambda window: abs(window[1] - window[0] - usual_ns))

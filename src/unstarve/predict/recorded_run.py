@@ -1,0 +1,268 @@
+"""What the model takes from a recorded run: its batches, what its epochs cost, and its machine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, median
+from typing import Any
+
+from unstarve.analyze.batch_production import EpochProduction, MadeBatch
+from unstarve.analyze.timeline import Timeline
+from unstarve.model import Batch, Process, Run, Work
+
+_MOST_BATCHES = 160
+_STRETCH = 16
+"""Neighbouring batches taken together from a long run: slowness often lasts for a while."""
+_SHORT_BURST_NS = 500_000
+"""A CPU burst shorter than this ends before its time slice does."""
+_MOST_LOCAL_RANKS = 8
+_SHORTEST_NS = 500_000_000
+"""Smallest distance of two readings of a clock that ticks a hundred times a second."""
+_FEWEST_CORES = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedBatch:
+    """One measured batch, how it was made, and the batch after it: the step lies between the two."""
+
+    batch: Batch
+    made: MadeBatch
+    after: Batch
+    worker_busy: bool
+    """Its worker was making another batch while the training process received this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochCosts:
+    """A typical epoch after the first."""
+
+    batches: int
+    starts: float
+    """Epochs begun per measured batch: warm-up and run need not end with an epoch."""
+    iter_s: float
+    """``iter(loader)``."""
+    boot_s: float
+    """CPU time from a worker's creation to its first batch."""
+    end_s: float
+    """Asking for a batch when none is left."""
+    between_s: float
+    """Outside every epoch, per epoch: validation, for example."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The machine under the loader."""
+
+    cores: float
+    foreign: float | None
+    """Cores used by other processes; None when they were not counted."""
+    grouped: bool
+    """The kernel divides the cores between sessions or containers first, then inside each."""
+    step_threads: float
+    """Threads that a step keeps busy while the training thread computes."""
+    slowdown: float
+    """Duration of the recorded CPU work, relative to having a core to itself."""
+    late_share: float = 0.0
+    """Share of the delays before short CPU bursts that other processes cause, whatever the worker count."""
+
+
+def recorded_batches(timeline: Timeline, made: Mapping[int, EpochProduction]) -> Sequence[RecordedBatch]:
+    """Measured batches whose production, delivery and step were all recorded. `made` is keyed by epoch.
+
+    A long run is represented by stretches spread over its whole length.
+    """
+    next_work = {
+        (epoch, one.work.task): after.work
+        for epoch, production in made.items()
+        for works in production.by_worker
+        for one, after in pairwise(works)
+    }
+    found = []
+    for batch, after in pairwise(timeline.measured_batches):
+        production = made.get(batch.epoch)
+        apart = (after.epoch, after.position) != (batch.epoch, batch.position + 1)
+        if production is None or batch.task is None or apart:
+            continue
+        one, later = production.by_task.get(batch.task), next_work.get((batch.epoch, batch.task))
+        if one is None or (production.workers and one.received is None):
+            continue
+        busy = (
+            later is not None
+            and one.received is not None
+            and later.begin_ns < one.received.ready_ns
+            and later.done_ns > one.received.arrived_ns
+        )
+        found.append(RecordedBatch(batch, one, after, busy))
+    return _spread_out(found)
+
+
+def _spread_out(recorded: Sequence[RecordedBatch]) -> Sequence[RecordedBatch]:
+    if len(recorded) <= _MOST_BATCHES:
+        return recorded
+    last, count = len(recorded) - _STRETCH, _MOST_BATCHES // _STRETCH
+    firsts = [round(number * last / (count - 1)) for number in range(count)]
+    return [one for first in firsts for one in recorded[first : first + _STRETCH]]
+
+
+# Waiting for a core.
+
+
+def step_late_ns(batch: Batch) -> float:
+    """How late the step before this batch resumed because other work held the cores."""
+    return _late_ns(batch.step_queued_ns, batch.step_cpu_ns, 1)
+
+
+def work_late_ns(work: Work) -> float:
+    """The same for making a batch."""
+    collate_ns = _late_ns(work.collate_queued_ns, work.collate_cpu_ns, 1)
+    return _late_ns(work.queued_ns, work.cpu_ns, work.switches + 1) + collate_ns
+
+
+def _late_ns(queued_ns: int | None, cpu_ns: int, bursts: int) -> float:
+    """The part of the time queued for a core that is late wake-up: once per burst, however short.
+
+    The rest comes with long bursts, which are preempted more often the longer they are.
+    """
+    burst_ns = cpu_ns / max(bursts, 1)
+    return (queued_ns or 0) / (1 + burst_ns / _SHORT_BURST_NS)
+
+
+def _slowdown(recorded: Sequence[RecordedBatch], late_share: float) -> float:
+    """Duration of CPU work in workers and steps, relative to having a core to itself.
+
+    `late_share` of the late wake-ups is modelled as a delay, not as slowness.
+    """
+    cpu_ns = queued_ns = 0.0
+    for one in recorded:
+        work, after = one.made.work, one.after
+        cpu_ns += work.cpu_ns + work.collate_cpu_ns + after.step_cpu_ns
+        queued_ns += (work.queued_ns or 0) + (work.collate_queued_ns or 0) + (after.step_queued_ns or 0)
+        queued_ns -= late_share * (work_late_ns(work) + step_late_ns(after))
+    return 1 + queued_ns / cpu_ns if cpu_ns else 1.0
+
+
+# The machine.
+
+
+def machine_of(run: Run, timeline: Timeline, recorded: Sequence[RecordedBatch]) -> Machine:
+    """The machine, from what the training process and its workers recorded about it and themselves."""
+    process = timeline.process
+    limits = [float(process.system[key]) for key in ("cores", "quota_cores") if process.system.get(key)]
+    usable = max(min(limits, default=1.0), _FEWEST_CORES)
+    ranks = sum(1 for p in run.processes if not p.worker and p.batches and p.host == process.host)
+    ranks = min(max(ranks, 1), _MOST_LOCAL_RANKS)
+    used = _foreign_cores(run, process)
+    # Without that count, a queue of more workers than cores is assumed to be the workers' own.
+    crew = max((len(crew.pids) for crew in process.crews), default=0)
+    late_share = float(crew <= usable) if used is None else min(2 * used / usable, 1.0)
+    beyond = float(process.system.get("cores") or usable) - usable  # a quota keeps us off these, not others
+    return Machine(
+        cores=usable / ranks,
+        foreign=None if used is None else max(used - beyond, 0.0) / ranks,
+        grouped=bool(process.system.get("grouped", True)),
+        step_threads=_step_threads(process, recorded),
+        slowdown=_slowdown(recorded, late_share),
+        late_share=late_share,
+    )
+
+
+def _foreign_cores(run: Run, process: Process) -> float | None:
+    """Cores used by other processes; None where this one may not use all cores."""
+    readings = _readings(process)
+    if readings is None:
+        return None
+    before, now = readings
+    if None in (before["machine_cpu_s"], now["machine_cpu_s"]):
+        return None
+    if process.system.get("cores") != now["machine_cores"]:
+        return None
+    ours = [other for other in run.processes if other.host == process.host]
+    own_s = sum(_cpu_between(other, before["at_ns"], now["at_ns"]) for other in ours)
+    passed_s: float = (now["at_ns"] - before["at_ns"]) / 1e9
+    busy_s: float = now["machine_cpu_s"] - before["machine_cpu_s"]
+    return max(busy_s - own_s, 0.0) / passed_s
+
+
+def _readings(process: Process) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
+    """The first and the last reading of the process's CPU time, if they lie far enough apart."""
+    before, now = process.system.get("usage_before"), process.system.get("usage")
+    if not before or not now or now["at_ns"] - before["at_ns"] < _SHORTEST_NS:
+        return None
+    return before, now
+
+
+def _cpu_between(process: Process, begin_ns: int, end_ns: int) -> float:
+    """CPU seconds of a process between two moments, assuming an even rate."""
+    now = process.system.get("usage")
+    if not now:
+        return 0.0
+    before = process.system.get("usage_before") or now
+    # A worker is recorded from its birth on; a training process has imported and built things before.
+    first_ns, first_s = (
+        (process.start_ns, 0.0) if process.worker else (before["at_ns"], before["process_cpu_s"])
+    )
+    inside_ns = max(min(end_ns, now["at_ns"]) - max(begin_ns, first_ns), 0)
+    lived_ns = now["at_ns"] - first_ns
+    return float(now["process_cpu_s"] - first_s) * inside_ns / lived_ns if lived_ns > 0 else 0.0
+
+
+def _step_threads(process: Process, recorded: Sequence[RecordedBatch]) -> float:
+    """Threads that compute at once in a step; 1 where only the training thread's time is known."""
+    readings = _readings(process)
+    if readings is None:
+        return 1.0
+    begin_ns, end_ns = (reading["at_ns"] for reading in readings)
+    inside = [one for one in recorded if begin_ns <= one.batch.got_ns and one.after.got_ns <= end_ns]
+    covered_ns = sum(one.after.got_ns - one.batch.got_ns for one in inside)
+    running_ns = sum(one.after.ask_ns - one.batch.got_ns - (one.after.step_queued_ns or 0) for one in inside)
+    if not inside or running_ns <= 0:
+        return 1.0
+    spent_s = readings[1]["process_cpu_s"] - readings[0]["process_cpu_s"]
+    spent_ns = spent_s * 1e9 * covered_ns / (end_ns - begin_ns)
+    in_waits_ns = sum(one.after.wait_cpu_ns for one in inside)
+    return max(float(spent_ns - in_waits_ns) / running_ns, 1.0)
+
+
+# Epochs.
+
+
+def epoch_costs(
+    timeline: Timeline, made: Mapping[int, EpochProduction], slowdown: float
+) -> EpochCosts | None:
+    """None when no epoch began in the measured part. `made` is keyed by epoch."""
+    measured = timeline.measured_batches
+    firsts = sum(batch.position == 0 for batch in measured)
+    if not firsts or measured[0].block:
+        return None
+    main = [epoch for epoch in timeline.process.epochs if epoch.loader == timeline.main]
+    later = [epoch for epoch in main if epoch.begin_ns > measured[0].ask_ns] or main
+    counts = Counter(batch.epoch for batch in timeline.batches)
+    whole = [counts[epoch.epoch] for epoch in main if epoch.end_ns is not None and counts[epoch.epoch]]
+    boots = [
+        works[0].work.begin_ns - epoch.begin_ns
+        for epoch in later
+        if (production := made.get(epoch.epoch)) is not None and production.workers
+        for works in production.by_worker
+        if works
+    ]
+    ends = [e.end_ns - e.last_ask_ns for e in main if e.end_ns is not None and e.last_ask_ns is not None]
+    iter_s = median(epoch.ready_ns - epoch.begin_ns for epoch in later) / 1e9
+    inside_s = sum(_measured_s(timeline, epoch.begin_ns, epoch.end_ns) for epoch in main)
+    return EpochCosts(
+        batches=round(fmean(whole)) if whole else max(counts.values()),
+        starts=firsts / len(measured),
+        iter_s=iter_s,
+        # Workers are created one after another while iter() runs: on average half of it is not theirs.
+        boot_s=max(median(boots) / 1e9 - iter_s / 2, 0.0) / slowdown if boots else 0.0,
+        end_s=median(ends) / 1e9 if ends else 0.0,
+        between_s=max(timeline.measured_s - inside_s, 0.0) / firsts,
+    )
+
+
+def _measured_s(timeline: Timeline, begin_ns: int, end_ns: int | None) -> float:
+    """Measured seconds between two moments."""
+    first_ns, last_ns = timeline.measured[0].begin_ns, timeline.measured[-1].end_ns
+    return max(min(end_ns or last_ns, last_ns) - max(begin_ns, first_ns), 0) / 1e9

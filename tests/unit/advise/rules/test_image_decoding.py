@@ -1,0 +1,83 @@
+"""Runs that decode images are shown the way that decodes less."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from fake_forecaster import with_forecaster
+from fakes import diagnosis_of
+from unstarve.advise.all_rules import advise
+from unstarve.model import Advice, Cause, Diagnosis, FunctionCost
+
+SITE = "/usr/lib/python3/site-packages"
+DECODE = FunctionCost("ImageFile.load", f"{SITE}/PIL/ImageFile.py", 296, Cause.CPU, 5.0, 0.5)
+RESIZE = FunctionCost("Image.resize", f"{SITE}/PIL/Image.py", 2332, Cause.CPU, 2.0, 0.2)
+TO_TENSOR = FunctionCost(
+    "to_tensor", f"{SITE}/torchvision/transforms/functional.py", 127, Cause.CPU, 1.0, 0.1
+)
+JITTER = FunctionCost("adjust_hue", f"{SITE}/torchvision/transforms/functional.py", 300, Cause.CPU, 2.0, 0.2)
+TIMED = FunctionCost("RandomResizedCrop", "transform", 0, Cause.CPU, 3.0, 0.3)
+
+
+def decoding(*functions: FunctionCost, cause: Cause = Cause.CPU, **given: Any) -> Diagnosis:
+    wanted: dict[str, Any] = {"workers": 2, "cpu_s": 0.3, "cores": 2, "step_s": 0.15} | given
+    return dataclasses.replace(diagnosis_of(cause, **wanted), functions=functions)
+
+
+def advised(d: Diagnosis) -> dict[str, Advice]:
+    return {one.id: one for one in advise(with_forecaster(d))}
+
+
+def test_a_folder_of_images_becomes_our_dataset_and_the_users_call_stays() -> None:
+    source = "DataLoader(train_set, batch_size=bs, num_workers=2)"
+    d = decoding(DECODE, RESIZE, TO_TENSOR, TIMED, config={"dataset": "ImageFolder"}, source=source)
+    found = advised(d)
+    one = found["decode-crop"]
+    assert "unstarve.ImageFolderDataset" in one.title
+    assert "decoding takes 50% and cutting, resizing and converting 30%" in one.why
+    assert one.code.endswith(source)
+    assert max(map(len, one.code.splitlines())) <= 72
+    assert one.speedup is not None
+    assert one.speedup.predicted > 1
+    assert "cheaper-work" not in found
+
+
+def test_other_datasets_get_the_transform() -> None:
+    one = advised(decoding(DECODE, RESIZE, TO_TENSOR, config={"dataset": "MyImages"}))["decode-crop"]
+    assert "unstarve.DecodeCrop" in one.title
+    assert "DecodeCrop" in one.code
+
+
+def test_the_gain_grows_with_what_the_users_own_decoding_takes() -> None:
+    def gain(*functions: FunctionCost) -> float:
+        found = advised(decoding(*functions, config={"dataset": "ImageFolder"}, free_s=0.01))
+        speedup = found["decode-crop"].speedup
+        assert speedup is not None
+        assert speedup.low <= speedup.predicted <= speedup.high
+        return speedup.predicted
+
+    little = dataclasses.replace(DECODE, share=0.3)
+    assert gain(little) < gain(DECODE) < gain(DECODE, RESIZE) <= gain(DECODE, RESIZE, TO_TENSOR)
+    assert gain(DECODE, RESIZE, JITTER) == gain(DECODE, RESIZE)  # which stays to be done
+
+
+@pytest.mark.parametrize(
+    "functions",
+    [
+        (),
+        (RESIZE, TO_TENSOR),  # of images that come decoded
+        (dataclasses.replace(DECODE, share=0.15),),  # beside work of another kind
+        (dataclasses.replace(DECODE, where=Cause.DISK),),
+        (dataclasses.replace(DECODE, file="/home/me/data.py"),),
+        (TIMED,),
+    ],
+)
+def test_it_is_silent_where_images_are_not_the_work(functions: tuple[FunctionCost, ...]) -> None:
+    assert "decode-crop" not in advised(decoding(*functions))
+
+
+def test_it_is_silent_where_something_else_is_waited_for() -> None:
+    assert "decode-crop" not in advised(decoding(DECODE, RESIZE, cause=Cause.REMOTE, remote_s=1.0))

@@ -1,0 +1,189 @@
+"""Every rule speaks when it should and is silent when it should not."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from fake_forecaster import with_forecaster
+from fakes import diagnosis_of
+from unstarve.advise.all_rules import HOST_RULES, RULES, advise
+from unstarve.model import Advice, Cause, Diagnosis, FunctionCost, SlowSample, State
+
+
+def advised(d: Diagnosis) -> dict[str, Advice]:
+    return {one.id: one for one in advise(with_forecaster(d))}
+
+
+SPAWN = {"multiprocessing_context": "spawn"}
+KEPT = {"persistent_workers": True}
+PINNED = {"pin_memory": True}
+FIRES: list[tuple[str, Cause, dict[str, Any]]] = [
+    ("more-workers", Cause.REMOTE, {"workers": 2, "remote_s": 0.3}),
+    ("more-workers", Cause.REMOTE, {"workers": 0, "remote_s": 0.1}),
+    ("use-workers", Cause.CPU, {"workers": 0, "cpu_s": 0.1, "cores": 4}),
+    ("use-workers", Cause.DISK, {"workers": 0, "disk_s": 0.1, "cores": 4}),
+    ("fill-cores", Cause.CPU, {"workers": 2, "cpu_s": 0.2, "cores": 8}),
+    ("cheaper-work", Cause.CPU, {"workers": 4, "cpu_s": 0.4, "cores": 4}),
+    ("cheaper-work", Cause.CPU, {"workers": 2, "cpu_s": 0.4, "cores": 8, "system": {"quota_cores": 2.0}}),
+    ("fewer-workers", Cause.CONTENTION, {"workers": 8, "cpu_s": 0.1, "queued_s": 0.3, "cores": 2}),
+    ("cheaper-work", Cause.CONTENTION, {"workers": 8, "cpu_s": 0.1, "queued_s": 0.3, "cores": 2}),
+    ("more-cores", Cause.CONTENTION,
+     {"workers": 2, "cpu_s": 0.1, "queued_s": 0.1, "cores": 2, "step_s": 0.1}),
+    ("more-cores", Cause.CONTENTION,
+     {"workers": 4, "cpu_s": 0.1, "queued_s": 0.1, "cores": 8, "system": {"quota_cores": 2.0}}),
+    ("more-reads", Cause.DISK, {"workers": 1, "disk_s": 0.1}),
+    ("keep-in-memory", Cause.DISK, {"workers": 2, "disk_s": 0.2, "epochs": 3}),
+    ("pack-files", Cause.DISK, {"workers": 2, "disk_s": 0.2, "opens": 8}),
+    ("pack-files", Cause.REMOTE, {"workers": 2, "remote_s": 0.2, "opens": 8}),
+    ("local-copy", Cause.REMOTE, {"workers": 2, "remote_s": 0.2, "system": {"filesystems": {"nfs4": 9}}}),
+    ("vectorize-collate", Cause.COLLATE, {"workers": 2, "collate_s": 0.2}),
+    ("fewer-bytes", Cause.HANDOFF, {"workers": 2, "cpu_s": 0.05, "handoff_s": 0.1, "batch_bytes": 10**8}),
+    ("pack-fields", Cause.HANDOFF, {"workers": 2, "cpu_s": 0.05, "handoff_s": 0.1, "batch_bytes": 1000}),
+    ("pack-fields", Cause.HANDOFF, {"workers": 2, "cpu_s": 0.05, "handoff_s": 0.1, "batch_bytes": None}),
+    ("pack-fields", Cause.HANDOFF, {"workers": 2, "cpu_s": 0.05, "handoff_s": 0.1, "tensors": 150}),
+    ("no-workers", Cause.HANDOFF, {"workers": 2, "cpu_s": 0.001, "handoff_s": 0.1}),
+    ("pin-fewer-tensors", Cause.PIN, {"workers": 2, "cpu_s": 0.01, "pin_s": 0.05, "config": PINNED}),
+    ("pin-memory", Cause.COPY, {"workers": 2, "cpu_s": 0.01}),
+    ("precompute-indices", Cause.SAMPLER, {"workers": 2, "sampler_s": 0.03}),
+    ("persistent-workers", Cause.STARTUP, {"workers": 2, "epochs": 5}),
+    ("lighter-dataset", Cause.STARTUP, {"workers": 2, "epochs": 5, "config": SPAWN}),
+    ("any-order", Cause.ORDER, {"workers": 4, "cpu_s": 0.05, "tail": 9.0}),
+    ("level-samples", Cause.ORDER, {"workers": 4, "cpu_s": 0.05, "tail": 9.0}),
+    ("deeper-prefetch", Cause.ORDER, {"workers": 4, "cpu_s": 0.05, "tail": 9.0}),
+    ("deeper-prefetch", Cause.CPU,
+     {"workers": 4, "cpu_s": 0.06, "tail": 9.0, "step_s": 0.024, "cores": 8, "state": State.TIGHT}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("id", "cause", "given"), FIRES)
+def test_a_rule_speaks_where_its_cause_is_found(id: str, cause: Cause, given: dict[str, Any]) -> None:
+    d = diagnosis_of(cause, **given)
+    found = advised(d)
+    assert id in found
+    assert d.headroom is not None
+    for one in found.values():
+        assert one.title
+        assert one.why
+        assert one.code
+        assert max(len(line) for line in one.code.splitlines()) <= 72
+        assert one.speedup is not None
+        assert 1 <= one.speedup.low <= one.speedup.predicted <= one.speedup.high
+        assert one.speedup.predicted <= d.headroom.speedup
+
+
+SILENT: list[tuple[str, Cause, dict[str, Any]]] = [
+    ("more-workers", Cause.CPU, {"workers": 2, "cpu_s": 0.3, "cores": 2}),
+    ("more-workers", Cause.REMOTE, {"workers": 32, "remote_s": 3.0}),
+    ("use-workers", Cause.CPU, {"workers": 0, "cpu_s": 0.1, "cores": 1}),
+    ("use-workers", Cause.CPU, {"workers": 2, "cpu_s": 0.1, "cores": 8}),
+    ("fill-cores", Cause.CPU, {"workers": 4, "cpu_s": 0.4, "cores": 4}),
+    ("fill-cores", Cause.CPU, {"workers": 4, "cpu_s": 0.4, "cores": 8, "system": {"quota_cores": 2.0}}),
+    ("cheaper-work", Cause.CPU, {"workers": 1, "cpu_s": 0.05, "cores": 8}),
+    ("fewer-workers", Cause.CONTENTION, {"workers": 2, "cpu_s": 0.1, "queued_s": 0.1, "cores": 4}),
+    ("more-cores", Cause.CONTENTION, {"workers": 8, "cpu_s": 0.1, "queued_s": 0.3, "cores": 2}),
+    ("more-reads", Cause.DISK, {"workers": 0, "disk_s": 0.1}),
+    ("pack-files", Cause.DISK, {"workers": 2, "disk_s": 0.2, "opens": 1}),
+    ("local-copy", Cause.DISK, {"workers": 2, "disk_s": 0.2, "system": {"filesystems": {"ext4": 99}}}),
+    ("fewer-bytes", Cause.HANDOFF, {"workers": 2, "handoff_s": 0.1, "batch_bytes": 1000}),
+    ("pack-fields", Cause.HANDOFF, {"workers": 2, "handoff_s": 0.1, "batch_bytes": 10**8}),
+    ("pack-fields", Cause.HANDOFF, {"workers": 2, "handoff_s": 0.1, "batch_bytes": None, "tensors": 0}),
+    ("no-workers", Cause.HANDOFF, {"workers": 2, "cpu_s": 0.2, "handoff_s": 0.1}),
+    ("pin-memory", Cause.COPY, {"workers": 2, "config": {"pin_memory": True}}),
+    ("persistent-workers", Cause.STARTUP, {"workers": 2, "epochs": 1}),
+    ("persistent-workers", Cause.STARTUP, {"workers": 2, "epochs": 5, "config": KEPT}),
+    ("lighter-dataset", Cause.STARTUP, {"workers": 2}),
+    ("any-order", Cause.ORDER, {"workers": 4, "config": {"in_order": False}}),
+    ("any-order", Cause.ORDER, {"workers": 4, "torch": "2.5.1+cu124"}),
+    ("deeper-prefetch", Cause.CPU, {"workers": 4, "cpu_s": 0.4, "cores": 8}),
+    ("deeper-prefetch", Cause.ORDER, {"workers": 4, "config": {"prefetch_factor": 16}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("id", "cause", "given"), SILENT)
+def test_a_rule_is_silent_where_it_would_not_help(id: str, cause: Cause, given: dict[str, Any]) -> None:
+    assert id not in advised(diagnosis_of(cause, **given))
+
+
+@pytest.mark.parametrize("state", [State.FED, State.INCONCLUSIVE])
+@pytest.mark.parametrize("cause", [Cause.CPU, Cause.REMOTE, Cause.COMPUTE, Cause.UNKNOWN])
+def test_nothing_is_advised_where_data_is_not_the_problem(state: State, cause: Cause) -> None:
+    assert advise(diagnosis_of(cause, workers=0, cpu_s=0.1, remote_s=0.1, state=state)) == ()
+
+
+def test_a_loop_busy_with_itself_is_told_what_to_move_out() -> None:
+    d = diagnosis_of(Cause.HOST, workers=2, state=State.FED)
+    cost = FunctionCost("log_images", "/home/me/train.py", 31, Cause.HOST, 4.0, 0.6)
+    other = FunctionCost("decode", "/home/me/data.py", 7, Cause.CPU, 9.0, 0.9)
+    (one,) = advise(dataclasses.replace(d, functions=(other, cost)))
+    assert one.id == "lighter-loop"
+    assert "log_images" in one.title
+    assert "train.py:31" in one.why
+    assert "decode" not in one.why
+    assert one.speedup is None
+
+
+def test_cpu_work_at_full_cores_names_the_costliest_functions_and_asks_for_no_workers() -> None:
+    d = diagnosis_of(Cause.CPU, workers=4, cpu_s=0.4, cores=4)
+    cost = FunctionCost("decode", "/home/me/data.py", 7, Cause.CPU, 9.0, 0.9)
+    found = advised(dataclasses.replace(d, functions=(cost,)))
+    assert "decode" in found["cheaper-work"].title
+    assert "data.py:7" in found["cheaper-work"].why
+    assert not any("num_workers" in one.change for one in found.values())
+
+
+def test_latency_asks_for_more_workers_than_cores_and_keeps_the_users_call() -> None:
+    source = "DataLoader(ds, batch_size=bs, num_workers=args.workers)"
+    one = advised(diagnosis_of(Cause.REMOTE, workers=2, remote_s=0.3, cores=2, source=source))["more-workers"]
+    assert one.change["num_workers"] > 2
+    assert one.code == f"DataLoader(ds, batch_size=bs, num_workers={one.change['num_workers']})"
+
+
+def test_workers_that_wait_for_each_other_are_not_asked_for_more_of() -> None:
+    crowd = diagnosis_of(Cause.REMOTE, workers=3, remote_s=0.3, step_s=0.1)
+    assert "lock" in advised(crowd)["more-workers"].why
+    assert "more-workers" not in {one.id for one in advise(with_forecaster(crowd, waits_together=True))}
+
+
+def test_new_workers_are_kept_between_epochs() -> None:
+    d = diagnosis_of(Cause.CPU, workers=0, cpu_s=0.1, cores=4, epochs=2)
+    assert advised(d)["use-workers"].change["persistent_workers"] is True
+
+
+def test_an_iterable_dataset_is_warned_about_sharing_its_samples_out() -> None:
+    config = {"sampler": "_InfiniteConstantSampler"}
+    found = advised(diagnosis_of(Cause.REMOTE, workers=1, remote_s=0.3, config=config))
+    assert "get_worker_info" in found["more-workers"].why
+
+
+def test_slow_samples_are_named() -> None:
+    d = diagnosis_of(Cause.ORDER, workers=4, cpu_s=0.05, tail=9.0)
+    found = advised(dataclasses.replace(d, slow_samples=(SlowSample(17, 912.0),)))
+    assert "17 (912 ms)" in found["level-samples"].why
+
+
+def test_the_largest_gain_comes_first_and_an_argument_is_set_only_once() -> None:
+    d = diagnosis_of(Cause.REMOTE, workers=1, remote_s=0.2, disk_s=0.1, cpu_s=0.1, cores=8, opens=8,
+                     waits={Cause.REMOTE: 4.0, Cause.DISK: 3.0, Cause.CPU: 3.0})  # fmt: skip
+    found = advise(with_forecaster(d))
+    gains = [one.speedup.predicted for one in found if one.speedup is not None]
+    assert gains == sorted(gains, reverse=True)
+    assert sum("num_workers" in one.change for one in found) == 1
+
+
+def test_a_loader_whose_inside_was_not_seen_leaves_every_rule_unharmed() -> None:
+    for cause in Cause:
+        bare = dataclasses.replace(diagnosis_of(cause), demand=None, loaders=(), system={}, headroom=None)
+        for rule in (*RULES, *HOST_RULES):
+            rule(bare)
+
+
+def test_without_forecaster_advice_comes_without_a_gain() -> None:
+    for one in advise(diagnosis_of(Cause.COLLATE, workers=2, collate_s=0.2)):
+        assert one.speedup is None
+
+
+def test_every_rule_says_why_it_exists() -> None:
+    assert all(rule.__doc__ for rule in (*RULES, *HOST_RULES))
