@@ -161,7 +161,7 @@ def _inherited(loader: Any, known: Known) -> Tuner | None:
 
 
 def _new_tuner(loader: Any, session: Session, known: Known) -> Tuner:
-    from unstarve.tune.loader import tuner_for
+    from unstarve.tune.autotune import tuner_for
 
     asked = {
         "budget_s": session.settings.budget_s,

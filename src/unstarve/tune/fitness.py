@@ -7,6 +7,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
+from unstarve.fixes.loader.data_loader import EngineLoader
 from unstarve.fixes.loader.engines.drawing import settled_batches
 from unstarve.tune import images
 
@@ -85,7 +86,7 @@ def _why_not(loader: DataLoader[Any]) -> str | None:
     if engine in ("views", "gather", "threads"):
         return f"the engine {engine!r} makes batches without workers"
     kind = type(loader)
-    own_way = kind.__iter__ is not DataLoader.__iter__ and not hasattr(kind, "tunes_itself")
+    own_way = kind.__iter__ is not DataLoader.__iter__ and not isinstance(loader, EngineLoader)
     if own_way or kind._get_iterator is not _torch_get_iterator:
         return f"{kind.__name__} iterates in a way of its own"
     if _is_datapipe(loader.dataset):

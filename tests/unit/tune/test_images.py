@@ -18,8 +18,8 @@ from torchvision_here import torchvision_here
 from unstarve.fixes.datasets.images.torchvision_folder import arguments_of
 from unstarve.model import LoaderSettings
 from unstarve.tune import round as round_module
+from unstarve.tune.autotune import AutotunedLoader
 from unstarve.tune.images import ImageCrew
-from unstarve.tune.loader import TunedLoader
 from unstarve.tune.search import Found
 from unstarve.tune.window import Collector, Pace, Window
 
@@ -45,7 +45,7 @@ def folder(root: Path, *, random: bool = True, extra: tuple[Any, ...] = ()) -> A
 
 
 def tuned(loader: DataLoader[Any], **options: Any) -> Any:
-    return TunedLoader(loader, {"pace": HASTY, "images": True, **options})
+    return AutotunedLoader(loader, {"pace": HASTY, "images": True, **options})
 
 
 def use_script(monkeypatch: pytest.MonkeyPatch, *asked: LoaderSettings) -> None:
@@ -171,7 +171,7 @@ def test_it_is_not_chosen_where_it_is_not_or_hardly_faster(
 def test_unless_it_is_asked_for_nothing_of_it_is_tried(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_plan(monkeypatch, 0.01)
     plain = DataLoader(folder(root), batch_size=4, num_workers=1)
-    not_asked = TunedLoader(plain, {"pace": HASTY, "max_workers": 2})
+    not_asked = AutotunedLoader(plain, {"pace": HASTY, "max_workers": 2})
     exact = tuned(plain, deterministic=True)
     for loader in (not_asked, exact):
         until_settled(loader)

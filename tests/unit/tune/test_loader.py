@@ -30,8 +30,8 @@ from sample_datasets import Counted
 from unstarve.errors import UsageError
 from unstarve.model import LoaderSettings, Tuning
 from unstarve.tune import round as round_module
+from unstarve.tune.autotune import AutotunedLoader
 from unstarve.tune.crew import StockCrew, make_crew
-from unstarve.tune.loader import TunedLoader
 from unstarve.tune.room import MemoryGauge
 from unstarve.tune.round import WARM_UP
 from unstarve.tune.watch import Watch
@@ -102,7 +102,7 @@ class Shards(IterableDataset[Any]):
 
 
 def tuned(loader: DataLoader[Any], **options: Any) -> Any:
-    return TunedLoader(loader, {"pace": HASTY, **options})
+    return AutotunedLoader(loader, {"pace": HASTY, **options})
 
 
 def indices(batch: Any) -> list[int]:
@@ -381,9 +381,9 @@ def test_what_it_cannot_tune_it_leaves_alone() -> None:
 
 def test_what_makes_no_sense_is_refused() -> None:
     loader = DataLoader(Squares())
-    with pytest.raises(UsageError, match="DataLoader, not list"):
+    with pytest.raises(UsageError, match="DataLoader, got list"):
         unstarve.autotune([1])  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="max_workers is more than 0"):
+    with pytest.raises(UsageError, match="max_workers must be > 0, got 0"):
         unstarve.autotune(loader, max_workers=0)
     with pytest.raises(UsageError, match='such as "8GB"'):
         unstarve.autotune(loader, memory_bytes="much")
