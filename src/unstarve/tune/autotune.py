@@ -13,8 +13,8 @@ from unstarve.fixes.loader.engines import ring
 from unstarve.fixes.memory.store.budget import parse_bytes
 from unstarve.model import Tuning
 from unstarve.tune.explain import explain
-from unstarve.tune.round import Options
-from unstarve.tune.seen import SITE
+from unstarve.tune.index_stream import SITE
+from unstarve.tune.live_search import Options
 from unstarve.tune.tuner import Tuner
 
 T = TypeVar("T", covariant=True)
