@@ -119,7 +119,7 @@ def test_a_training_that_finishes_is_what_it_is_alone(project, temporary) -> Non
     assert done.returncode == 7
     shown = " ".join(done.stderr.split())
     assert shown.startswith("unstarve: training runs with changing loader settings")
-    assert "val_loader was left alone: it is not training's" in shown
+    assert "val_loader: validation loader (iterated under no_grad): left alone" in shown
     assert shown.endswith("Files written meanwhile: model.pt")
     assert json.loads((project.folder / "tune.json").read_text())["files_written"] == ["model.pt"]
     assert list(temporary.glob("unstarve*")) == []

@@ -27,7 +27,7 @@ from unstarve.model.tune_run import TuneRun
 from unstarve.outputs import check_output
 from unstarve.present.screen import screen
 from unstarve.present.tuned import headline, print_tuning
-from unstarve.record.saved import write_saved
+from unstarve.record.settings_file import write_saved
 from unstarve.words import printable
 
 _UNITS = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0}

@@ -20,7 +20,7 @@ from unstarve.launch.unseen import why_unseen
 from unstarve.model.launch_settings import LaunchSettings, TuneSettings
 from unstarve.model.tune_run import TunedLoader, TunedProcess, TuneRun
 from unstarve.present.tuned import trial_line
-from unstarve.steer.tuning_session import read_news
+from unstarve.steer.tuning_session import read_progress
 
 _LOOK_EVERY_S = 0.5
 
@@ -37,8 +37,8 @@ def tune_command(
     try:
         asked_for = LaunchSettings(parts=str(folder), version=__version__, tune=settings)
         with _watching(folder, console):
-            exit_code = launch(argv, asked_for, lambda: interrupted.append(read_news(folder)))
-        processes = interrupted[0] if interrupted else read_news(folder)
+            exit_code = launch(argv, asked_for, lambda: interrupted.append(read_progress(folder)))
+        processes = interrupted[0] if interrupted else read_progress(folder)
         unseen = None if processes else why_unseen(folder, argv)
         if unseen:
             console.print(f"unstarve: {unseen}", markup=False, highlight=False, soft_wrap=True)
@@ -74,7 +74,7 @@ def _watching(folder: Path, console: Console) -> Iterator[None]:
 
     def look() -> None:
         while not over.wait(_LOOK_EVERY_S):
-            shown.show(read_news(folder))
+            shown.show(read_progress(folder))
 
     watcher = threading.Thread(target=look, name="unstarve-tuning", daemon=True)
     watcher.start()
@@ -83,7 +83,7 @@ def _watching(folder: Path, console: Console) -> Iterator[None]:
     finally:
         over.set()
         watcher.join()
-    shown.show(read_news(folder))
+    shown.show(read_progress(folder))
 
 
 class Shown:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unstarve.model.saved import IMAGES, Place, Setting, place_from_plain
-from unstarve.model.tuned import LoaderSettings, Tuning
+from unstarve.model.tuning import LoaderSettings, Tuning
 
 SCHEMA = "unstarve.tune/1"
 

@@ -69,7 +69,7 @@ def print_tuning(run: TuneRun, tables: Sequence[Sequence[Tried]], console: Conso
             console.print(Padding(Text(_THREADS, "bright_black"), (0, 1, 1, 1)))
     for loader in run.loaders:
         if loader.tuning is None and loader.left_alone is not None:
-            console.print(Text(f"· {_title(loader)} was left alone: {loader.left_alone}", "bright_black"))
+            console.print(Text(f"· {_title(loader)}: {loader.left_alone}: left alone", "bright_black"))
     console.print(_footer(run))
 
 

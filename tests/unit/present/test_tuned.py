@@ -74,7 +74,7 @@ def test_why_settings_are_kept_is_said() -> None:
 
 def test_loaders_that_were_left_alone_are_named_with_the_reason() -> None:
     other = replace(loader(None, left_alone="it is endless"), name="val")
-    assert "val was left alone: it is endless" in shown(loader(FOUND), other)
+    assert "val: it is endless: left alone" in shown(loader(FOUND), other)
 
 
 def test_nothing_tuned_is_said() -> None:

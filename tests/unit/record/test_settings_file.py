@@ -9,7 +9,7 @@ import pytest
 from hostile_names import EVERYTHING, STEERING
 from unstarve.errors import OutputError, SettingsFileError
 from unstarve.model import Place, SavedLoader
-from unstarve.record.saved import read_saved, write_saved
+from unstarve.record.settings_file import read_saved, write_saved
 
 GOOD = '[[loader]]\nfile = "train.py"\nline = 3\n[loader.settings]\nnum_workers = 2\n'
 
