@@ -21,10 +21,9 @@ from dataclasses import dataclass, replace
 from unstarve.model import LoaderSettings
 from unstarve.predict.demand import BatchDemand
 from unstarve.predict.simulate import LoaderSetup, WorkerStart, simulate
-from unstarve.tune.machine import Machine
-from unstarve.tune.round import WARM_UP
-from unstarve.tune.search import Bounds, Found, Search
-from unstarve.tune.window import Collector, Pace, Window
+from unstarve.tune.live_search import WARM_UP
+from unstarve.tune.search import Bounds, Conclusion, Machine, Search
+from unstarve.tune.step_window import Pace, Window, WindowCollector
 
 CORES = 2
 ALL_SETTINGS = 1 + 16 * 8
@@ -121,7 +120,7 @@ class Weather:
 class Result:
     """What tuning came to in one scene, in one weather."""
 
-    found: Found
+    found: Conclusion
     of_the_best: float
     of_own: float
     seconds: float
@@ -130,7 +129,7 @@ class Result:
 
 def window(scene: Scene, settings: LoaderSettings, weather: Weather, pace: Pace, *, anew: bool) -> Window:
     """Measure a setting as a round does: its start and what fills the pipeline are left out."""
-    here, collector = course(scene, settings), Collector(settings, pace)
+    here, collector = course(scene, settings), WindowCollector(settings, pace)
     if anew:
         weather.now += here.start_s
         collector.begin(2 * settings.num_workers or WARM_UP)

@@ -19,7 +19,7 @@ from tune_work import Work, works
 
 import unstarve
 from unstarve.model import LoaderSettings
-from unstarve.tune.machine import CpuClock
+from unstarve.tune.step_window import CpuClock
 
 _TURN_S = 1.5
 _ROUNDS = 9
@@ -130,6 +130,6 @@ def _median(turns: list[Turn], what: Callable[[Turn], float]) -> float:
 
 
 def _ratio(of: list[Turn], to: list[Turn], what: Callable[[Turn], float]) -> float:
-    """Round by round; not a number where there is nothing to compare."""
+    """LiveSearch by round; not a number where there is nothing to compare."""
     pairs = [(what(one), what(other)) for one, other in zip(of, to, strict=True)]
     return statistics.median(one / other if other else math.nan for one, other in pairs)

@@ -56,13 +56,12 @@ if TYPE_CHECKING:
         EpochProfile as EpochProfile,
     )
     from unstarve.evaluate.recording import Recording as Recording, recording as recording
-    from unstarve.tune.loader import autotune as autotune
+    from unstarve.tune.autotune import DataLoader as DataLoader, autotune as autotune
     from unstarve.fixes.datasets.cached.cached_dataset import CachedDataset as CachedDataset
     from unstarve.fixes.datasets.files.tensor_file_dataset import TensorFileDataset as TensorFileDataset
     from unstarve.fixes.samples.gather import gather as gather
     from unstarve.fixes.datasets.images.image_folder_dataset import ImageFolderDataset as ImageFolderDataset
     from unstarve.fixes.datasets.images.transform import DecodeCrop as DecodeCrop
-    from unstarve.fixes.loader.data_loader import DataLoader as DataLoader
     from unstarve.fixes.datasets.packed.packed_dataset import PackedDataset as PackedDataset
     from unstarve.fixes.datasets.packed.sampler import ChunkShuffleSampler as ChunkShuffleSampler
     from unstarve.fixes.datasets.packed.writer import PackedWriter as PackedWriter
@@ -108,13 +107,12 @@ _PUBLIC = {
     "unstarve.evaluate.monitor.monitored_loader": ("MonitoredDataLoader",),
     "unstarve.evaluate.handbook.epoch_profiler": ("DataLoaderProfiler", "EpochProfile"),
     "unstarve.evaluate.recording": ("Recording", "recording"),
-    "unstarve.tune.loader": ("autotune",),
+    "unstarve.tune.autotune": ("DataLoader", "autotune"),
     "unstarve.fixes.datasets.cached.cached_dataset": ("CachedDataset",),
     "unstarve.fixes.datasets.files.tensor_file_dataset": ("TensorFileDataset",),
     "unstarve.fixes.samples.gather": ("gather",),
     "unstarve.fixes.datasets.images.image_folder_dataset": ("ImageFolderDataset",),
     "unstarve.fixes.datasets.images.transform": ("DecodeCrop",),
-    "unstarve.fixes.loader.data_loader": ("DataLoader",),
     "unstarve.fixes.datasets.packed.packed_dataset": ("PackedDataset",),
     "unstarve.fixes.datasets.packed.sampler": ("ChunkShuffleSampler",),
     "unstarve.fixes.datasets.packed.writer": ("PackedWriter",),

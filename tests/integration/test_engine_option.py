@@ -59,7 +59,7 @@ def test_the_batches_are_the_same_and_the_report_names_the_engines(project, alon
 def test_an_engine_that_cannot_leaves_the_loader_to_torch_and_says_so(project, alone: str) -> None:
     done = run_on(project, "gather")
     assert done.stdout == alone
-    assert "torch's own runs it instead" in done.stderr
+    assert "torch's own engine runs it instead" in done.stderr
     loaders = json.loads((project.folder / "report.json").read_text())["loaders"]
     assert {loader["name"]: loader["config"]["engine"] for loader in loaders} == {
         "held": "gather",

@@ -63,7 +63,7 @@ def test_weights_of_replayed_batches_are_announced_and_named(project) -> None:
     first, second, *_, last = done.stdout.splitlines()
     assert first.startswith("unstarve: training runs partly on replayed batches")
     assert second == "began"
-    assert last == "Files written meanwhile: out/model.pt"
+    assert last == "Files written during the run: out/model.pt"
     assert json.loads((project.folder / "report.json").read_text())["files_written"] == ["out/model.pt"]
 
 

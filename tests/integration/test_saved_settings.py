@@ -39,7 +39,7 @@ num_workers = 1
 
 
 def test_loaders_get_what_was_saved_for_them_and_the_report_says_so(project) -> None:
-    from unstarve.steer.loader_place import digest
+    from unstarve.steer.saved_settings import digest
 
     project.write("train.py", TRAIN)
     project.write("tuned.toml", SAVED.replace("CALL", digest("DataLoader(Numbers(32), batch_size=4)")))

@@ -119,8 +119,8 @@ def test_a_training_that_finishes_is_what_it_is_alone(project, temporary) -> Non
     assert done.returncode == 7
     shown = " ".join(done.stderr.split())
     assert shown.startswith("unstarve: training runs with changing loader settings")
-    assert "val_loader was left alone: it is not training's" in shown
-    assert shown.endswith("Files written meanwhile: model.pt")
+    assert "val_loader: validation loader (iterated under no_grad): left alone" in shown
+    assert shown.endswith("Files written during the run: model.pt")
     assert json.loads((project.folder / "tune.json").read_text())["files_written"] == ["model.pt"]
     assert list(temporary.glob("unstarve*")) == []
 
@@ -176,7 +176,7 @@ def test_ctrl_c_in_a_terminal_shows_what_is_known_so_far(project, temporary, not
     terminal.sendcontrol("c")
     terminal.expect_exact("KeyboardInterrupt")
     terminal.expect_exact("train_loader (train.py:6)")
-    terminal.expect_exact("against now")
+    terminal.expect_exact("vs. now")
     terminal.expect_exact("interrupted")
     terminal.expect(pexpect.EOF)
     terminal.close()
@@ -203,7 +203,7 @@ def test_an_interrupt_of_the_group_leaves_no_worker_and_writes_what_was_asked_fo
         launcher.communicate(timeout=180)
     text = shown.read_text()
     assert launcher.returncode == -signal.SIGINT, text
-    assert "against now" in text
+    assert "vs. now" in text
     assert " steps · interrupted\n" in text
     found = json.loads((project.folder / "tune.json").read_text())
     assert (found["ended_by"], found["exit_code"]) == ("interrupt", -signal.SIGINT)

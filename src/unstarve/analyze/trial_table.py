@@ -7,10 +7,10 @@ import math
 from collections import defaultdict
 
 from unstarve.model import Change, LoaderSettings, Trial, Tuning
-from unstarve.model.tune_run import Tried
+from unstarve.model.tune_run import SettingSummary
 
 
-def tried(tuning: Tuning) -> tuple[Tried, ...]:
+def tried(tuning: Tuning) -> tuple[SettingSummary, ...]:
     """What was measured, by setting: fewer workers first, images read by unstarve last.
 
     What was only predicted is left out.
@@ -42,7 +42,7 @@ def so_far(tuning: Tuning) -> Tuning:
     return dataclasses.replace(tuning, gain=gain)
 
 
-def _gain(own: Tried, best: Tried) -> Change:
+def _gain(own: SettingSummary, best: SettingSummary) -> Change:
     """Both intervals are of independent measurements."""
     ratio = best.samples_per_s / own.samples_per_s
     error = math.hypot(*(math.log(line.high / line.low) / 2 for line in (own, best)))
@@ -54,10 +54,12 @@ def _order(settings: LoaderSettings) -> tuple[tuple[bool, int], int]:
     return settings.makers, settings.prefetch_factor or 0
 
 
-def _line(settings: LoaderSettings, trials: list[Trial], own_rate: float | None, tuning: Tuning) -> Tried:
+def _line(
+    settings: LoaderSettings, trials: list[Trial], own_rate: float | None, tuning: Tuning
+) -> SettingSummary:
     rate = _mean(trials, "samples_per_s")
     waits = [trial for trial in trials if trial.wait_share is not None]
-    return Tried(
+    return SettingSummary(
         settings=settings,
         times=len(trials),
         steps=sum(trial.steps for trial in trials),

@@ -21,10 +21,10 @@ FINISH_CAUTION = (
 
 
 def written_meanwhile(written: Written) -> str | None:
-    """The files in a sentence; None where nothing is to be said."""
+    """The files in a sentence; None if none were written."""
     if not written.names and written.complete:
         return None
     shown = [name if name.isprintable() else repr(name) for name in written.names[:_MOST_SHOWN]]
     more = f" … and {written.count - _MOST_SHOWN} more" if written.count > _MOST_SHOWN else ""
-    beyond = "" if written.complete else " (there are more files below this folder than were looked at)"
-    return f"Files written meanwhile: {', '.join(shown) or 'none found'}{more}{beyond}"
+    unchecked = "" if written.complete else " (not all files below this folder were checked)"
+    return f"Files written during the run: {', '.join(shown) or 'none found'}{more}{unchecked}"

@@ -37,7 +37,7 @@ from unstarve.present.terminal import print_report
 from unstarve.record.format import SUFFIX
 from unstarve.record.launcher import claim, discard, finish, parts_folder
 from unstarve.record.reader import read_run
-from unstarve.record.saved import read_saved, shown_place
+from unstarve.record.settings_file import read_saved, shown_place
 from unstarve.words import printable
 
 Command = Annotated[

@@ -23,9 +23,7 @@ from torch.utils.data._utils import worker as stock_worker
 from unstarve.collect.call_site import call_site
 from unstarve.collect.torch_iterator import draws_samples
 from unstarve.model.launch_settings import LaunchSettings
-from unstarve.steer.engine import use_engine
-from unstarve.steer.saved_settings import use_saved
-from unstarve.steer.tune_loaders import tune_loaders
+from unstarve.steer.patches import apply_engine, apply_saved, apply_tuning
 
 _ATTACHED = "_unstarve_attached"
 _TAP = "_unstarve_tap"
@@ -44,7 +42,7 @@ def attach() -> None:
     setattr(base, _ATTACHED, True)
     settings = LaunchSettings.from_environment()
     if settings is not None and settings.tune is not None:
-        tune_loaders(settings, settings.tune)
+        apply_tuning(settings, settings.tune)
         return
     _wrap_creation()
     _wrap_sampler(base)
@@ -58,9 +56,9 @@ def attach() -> None:
 
     base.__init_subclass__ = classmethod(init_subclass)
     if settings is not None and settings.saved:
-        use_saved(settings.saved, _lose)
+        apply_saved(settings.saved, _lose)
     if settings is not None and settings.engine is not None:
-        use_engine(settings.engine)
+        apply_engine(settings.engine)
 
 
 def _subclasses(cls: type[Any]) -> list[type[Any]]:

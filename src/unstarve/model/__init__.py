@@ -28,6 +28,15 @@ from unstarve.model.concluded import (
 )
 from unstarve.model.device import GpuSummary, Reading, Stall
 from unstarve.model.live import Live, LoaderNow, MemoryNow, RunState, Tail, TrainerNow, WorkerNow
+from unstarve.model.loader_diagnosis import (
+    LoaderArguments,
+    LoaderDiagnosis,
+    ProfiledFunction,
+    SampleCost,
+    StartCost,
+    Tried,
+    WorkerSearch,
+)
 from unstarve.model.memory import MemoryLine, MemorySummary
 from unstarve.model.metrics import Metric, MetricKind
 from unstarve.model.monitored import RegimeChange, Window
@@ -48,16 +57,7 @@ from unstarve.model.recorded import (
 from unstarve.model.saved import Place, SavedLoader, Span
 from unstarve.model.series import Series, StepPoint
 from unstarve.model.shown import Shown
-from unstarve.model.tried import (
-    LoaderArguments,
-    LoaderDiagnosis,
-    ProfiledFunction,
-    SampleCost,
-    StartCost,
-    Tried,
-    WorkerSearch,
-)
-from unstarve.model.tuned import LoaderSettings, Trial, Tuning
+from unstarve.model.tuning import LoaderSettings, Trial, Tuning
 from unstarve.model.views import BatchStory, Doing, EpochBorder, Histogram, Lane, LaneKind, LaneSpan, Views
 from unstarve.model.whatif import Forecast, Forecaster, Scenario, Setting, WhatIf
 

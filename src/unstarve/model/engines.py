@@ -18,3 +18,6 @@ class Engine(StrEnum):
 
 ENGINES = tuple(engine.value for engine in Engine if engine is not Engine.AUTO)
 """Fastest first."""
+
+ORIGINAL = "_unstarve_original"
+"""Attribute of a function that replaces torch's ``DataLoader.__iter__``: the function it replaces."""

@@ -1,4 +1,4 @@
-"""What `unstarve run` asks of the processes it starts, carried in one environment variable."""
+"""Settings for the processes that unstarve starts, passed in one environment variable."""
 
 from __future__ import annotations
 
@@ -19,52 +19,52 @@ class IdealSettings:
     pairs: int = 8
     """Replay blocks; each has a real block on both sides."""
     block_steps: int = 10
-    """Measured steps per block, at least."""
+    """Minimum of measured steps per block."""
     block_s: float = 0.1
-    """Measured seconds per block, at least."""
+    """Minimum of measured seconds per block."""
     cached_batches: int = 8
     replay_on: str = "host"
 
 
 @dataclass(frozen=True, slots=True)
 class TuneSettings:
-    """When `unstarve tune` ends the training it tunes in."""
+    """How `unstarve tune` tunes, and when it ends the training."""
 
     stop: bool = True
-    """End it; else it goes on to its own end."""
+    """End training when tuning is done; otherwise it runs to its own end."""
     budget_s: float | None = None
     budget_steps: int | None = None
-    """Of the loader that is tuned."""
+    """Steps of the tuned loader."""
     images: bool = True
-    """Try what unstarve makes of the images of an image folder, too."""
+    """Also try reading the images of an image folder with unstarve."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchSettings:
-    """One recording, as the processes of the command see it."""
+    """What each process of the command should do."""
 
     parts: str
-    """Folder in which each process appends to a file of its own."""
+    """Folder in which each process writes its own file."""
     version: str
-    """The launcher's unstarve, which is the one that records."""
+    """Version of the launcher's unstarve, which also records."""
     steps: int | None = None
-    """Stop recording after so many steps."""
+    """Stop recording after this many steps."""
     stop_after: int | None = None
-    """End the process after so many steps."""
+    """End the process after this many steps."""
     ideal: IdealSettings | None = None
     engine: str | None = None
-    """Of unstarve's engines, the one that is to run torch's loaders, or "auto"; None leaves them to torch."""
+    """The engine to run torch's loaders on, or "auto"; None leaves them to torch."""
     tune: TuneSettings | None = None
-    """Let training loaders tune themselves and record nothing; in `parts` they tell how that goes."""
+    """Tune the training loaders and record nothing; progress is written to `parts`."""
     saved: tuple[SavedLoader, ...] = ()
-    """Settings for loaders, by where they are made."""
+    """Settings for loaders, by the place of their creation."""
 
     def to_environment(self) -> dict[str, str]:
         return {VARIABLE: json.dumps(asdict(self))}
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> LaunchSettings | None:
-        """The settings of the `unstarve run` this process was started by, if it was."""
+        """The settings that this process was started with; None if unstarve did not start it."""
         text = environment.get(VARIABLE)
         if not text:
             return None

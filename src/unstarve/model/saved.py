@@ -1,4 +1,4 @@
-"""Loader settings that are kept in a file, and the place in the user's source that each belongs to."""
+"""Saved loader settings, and the place in the user's source that they belong to."""
 
 from __future__ import annotations
 
@@ -14,24 +14,23 @@ NEED_WORKERS: Mapping[str, Any] = {
     "timeout": 0,
     "multiprocessing_context": None,
 }
-"""Arguments that torch refuses without workers, and the value of each that it takes then."""
-
+"""Arguments that torch refuses without workers, each with the value that it accepts then."""
 
 IMAGES = "images"
-"""A setting that is no argument of a loader: unstarve reads the images of its image folder, in threads."""
+"""A setting that is not an argument of DataLoader: unstarve reads the image folder, in threads."""
 
 POSITIONS = (
     "dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory",
     "drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator",
 )  # fmt: skip
-"""Arguments of ``DataLoader`` that may be given without their name, in this order."""
+"""Positional arguments of ``DataLoader``, in order."""
 
 Setting = int | bool
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From where to where something is written; lines count from 1, columns are bytes of UTF-8 from 0."""
+    """A stretch of source text. Lines count from 1, columns are bytes of UTF-8 from 0."""
 
     line: int
     column: int
@@ -41,18 +40,18 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a loader was made. A line moves when the file is edited, so that more is kept to know it by."""
+    """Where a loader is created. Lines move when a file is edited, so more is kept to recognize it."""
 
     file: str
     line: int
     function: str | None = None
-    """Qualified name of the function around it, ``<module>`` at the top of a file."""
+    """Qualified name of the enclosing function, ``<module>`` at the top level."""
     name: str | None = None
     """The variable that the loader is assigned to."""
     call: str | None = None
-    """Digest of the call's text without its white space."""
+    """Digest of the call's source text without white space."""
     span: Span | None = None
-    """Of the call, in the file as it was when the loader was made; not kept with saved settings."""
+    """Of the call, in the file as it was when the loader was created; not saved."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
@@ -60,17 +59,17 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class SavedLoader:
-    """Arguments for the loaders that are made at one place."""
+    """Arguments for the loaders created at one place."""
 
     place: Place
     settings: Mapping[str, Setting]
 
     def agreement(self, place: Place) -> int:
-        """How surely a loader made at `place` is the one meant; 0 when it is not.
+        """How well a loader created at `place` matches this entry; 0 if it does not.
 
-        Two of line, variable and call have to agree, or the call and the function around it: a loader next to
-        the one that was saved, now on its line, is not taken for it. An entry without the call was written by
-        hand: its line has to agree, and whatever else it says.
+        Two of line, variable and call must agree, or the call and its enclosing function: another loader that
+        has moved to the saved line must not match. An entry without a call was written by hand: its line must
+        agree, and everything else that it gives.
         """
         if not _same_file(self.place.file, place.file):
             return 0
@@ -85,7 +84,7 @@ class SavedLoader:
 
 
 def best_match(saved: Sequence[SavedLoader], place: Place) -> int | None:
-    """Index of the entry for a loader made at `place`; among equals, the one with the nearest line."""
+    """Index of the entry for a loader created at `place`; of equal matches, the one with the nearest line."""
     ranked = [
         (one.agreement(place), -abs(one.place.line - place.line), -index) for index, one in enumerate(saved)
     ]
@@ -94,23 +93,23 @@ def best_match(saved: Sequence[SavedLoader], place: Place) -> int | None:
 
 
 def saved_from_plain(fields: Mapping[str, Any]) -> SavedLoader:
-    """What ``dataclasses.asdict`` made of one."""
+    """The inverse of ``dataclasses.asdict``."""
     return SavedLoader(place_from_plain(fields["place"]), dict(fields["settings"]))
 
 
 def place_from_plain(fields: Mapping[str, Any]) -> Place:
-    """The same for a place."""
+    """The inverse of ``dataclasses.asdict``."""
     span = fields.get("span")
     return Place(**{**fields, "span": None if span is None else Span(**span)})
 
 
 def moved_to(place: Place, file: str) -> Place:
-    """The same place, its file named otherwise."""
+    """The same place with another path for its file."""
     return dataclasses.replace(place, file=file)
 
 
 def _same_file(saved: str, actual: str) -> bool:
-    """Whether both may name one file: a relative path goes by how the other ends."""
+    """Whether both may name one file: a relative path must be the end of the other."""
     ours, theirs = PurePath(saved), PurePath(actual)
     if ours.is_absolute() and theirs.is_absolute():
         return ours == theirs

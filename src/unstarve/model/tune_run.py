@@ -1,4 +1,4 @@
-"""What `unstarve tune` found out about the loaders of a command."""
+"""The result of `unstarve tune`: the loaders of a command and their tunings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unstarve.model.saved import IMAGES, Place, Setting, place_from_plain
-from unstarve.model.tuned import LoaderSettings, Tuning
+from unstarve.model.tuning import LoaderSettings, Tuning
 
 SCHEMA = "unstarve.tune/1"
 
@@ -18,27 +18,27 @@ class TunedLoader:
     """One loader of a process, tuned or left alone."""
 
     name: str
-    """The variable it was assigned to where that could be seen, else ``loader N``."""
+    """The variable it was assigned to, if known, else ``loader N``."""
     kind: str
     """Class name."""
     place: Place | None
     digest: str | None
-    """SHA-256 of the file it was made in, when it was; None where that could not be read."""
+    """SHA-256 of the source file when the loader was created; None if it could not be read."""
     datasets: int
-    """So many datasets had a loader made at this place."""
+    """How many datasets had a loader created at this place."""
     steps: int
-    """Batches that it gave."""
+    """Batches delivered."""
     tuning: Tuning | None
     left_alone: str | None = None
-    """Why it was not tuned, in words."""
+    """Why it was not tuned."""
 
     @property
     def was_measured(self) -> bool:
-        """Whether there is anything to conclude from."""
+        """Whether any setting was measured."""
         return self.tuning is not None and any(trial.kind == "measured" for trial in self.tuning.trials)
 
     def settings(self) -> dict[str, Setting]:
-        """The arguments that were found best, the present ones where they are; empty without a tuning."""
+        """The best arguments found, which may be the present ones; empty without a tuning."""
         if self.tuning is None:
             return {}
         chosen = self.tuning.chosen
@@ -47,21 +47,21 @@ class TunedLoader:
         return {"num_workers": chosen.num_workers, **depth, **images}
 
     def change(self) -> dict[str, Setting]:
-        """The arguments to set; empty where the present ones are the answer."""
+        """The arguments to change; empty if the present ones should stay."""
         tuning = self.tuning
         if tuning is None or tuning.keep or tuning.chosen == tuning.before or not self.was_measured:
             return {}
         return self.settings()
 
     def to_json(self) -> dict[str, Any]:
-        """What `json.dumps` takes."""
+        """As `json.dumps` takes it."""
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         plain["place"] = None if self.place is None else dataclasses.asdict(self.place)
         return plain | {"tuning": None if self.tuning is None else self.tuning.to_json()}
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> TunedLoader:
-        """What `to_json` was given."""
+        """The inverse of `to_json`."""
         place, tuning = plain["place"], plain["tuning"]
         return cls(
             **{
@@ -74,7 +74,7 @@ class TunedLoader:
 
 @dataclass(frozen=True, slots=True)
 class TunedProcess:
-    """What one training process of the command has told so far."""
+    """The progress of one training process of the command."""
 
     pid: int
     rank: int
@@ -82,26 +82,26 @@ class TunedProcess:
     seconds: float
     """Since its first loader was iterated."""
     ended_by: str | None = None
-    """``settled`` or ``budget`` when unstarve ended training; None when it did not."""
+    """``settled`` or ``budget`` if unstarve ended training, else None."""
 
     def to_json(self) -> dict[str, Any]:
-        """What `json.dumps` takes."""
+        """As `json.dumps` takes it."""
         loaders = [loader.to_json() for loader in self.loaders]
         return {**{f.name: getattr(self, f.name) for f in dataclasses.fields(self)}, "loaders": loaders}
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> TunedProcess:
-        """What `to_json` was given."""
+        """The inverse of `to_json`."""
         return cls(**{**plain, "loaders": tuple(TunedLoader.from_json(one) for one in plain["loaders"])})
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """All that was measured under one setting."""
+class SettingSummary:
+    """All trials of one setting."""
 
     settings: LoaderSettings
     times: int
-    """How often it was tried."""
+    """Number of trials."""
     steps: int
     samples_per_s: float
     low: float
@@ -110,33 +110,33 @@ class Tried:
     rss_bytes: int | None
     shm_bytes: int | None
     speedup: float | None
-    """Against the user's own settings, from these numbers alone; None where those were not measured."""
+    """Over the user's own settings, from these numbers alone; None if those were not measured."""
     own: bool
     chosen: bool
 
 
 @dataclass(frozen=True, slots=True)
 class TuneRun:
-    """The whole result."""
+    """The result for the whole command."""
 
     command: tuple[str, ...]
     exit_code: int
     ranks: int
     seconds: float
     ended_by: str | None
-    """``settled``, ``budget`` or ``interrupt`` when training did not end by itself."""
+    """``settled``, ``budget`` or ``interrupt`` if training did not end by itself."""
     loaders: tuple[TunedLoader, ...]
-    """Of the first rank; those that were tuned first, among them the one with most steps."""
+    """Loaders of the first rank: tuned ones first, then by number of steps."""
     files_written: tuple[str, ...] = ()
-    """Files below the working folder that changed meanwhile, the largest first."""
+    """Files below the working folder that changed during the run, the largest first."""
 
     @property
     def tuned(self) -> tuple[TunedLoader, ...]:
-        """Those that were tuned."""
+        """The loaders that were tuned."""
         return tuple(loader for loader in self.loaders if loader.tuning is not None)
 
     def to_json(self) -> dict[str, Any]:
-        """What `json.dumps` takes, schema ``unstarve.tune/1``."""
+        """As `json.dumps` takes it, schema ``unstarve.tune/1``."""
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         changed = {"command": list(self.command), "loaders": [_with_change(one) for one in self.loaders]}
         return {"schema": SCHEMA} | plain | changed

@@ -1,4 +1,4 @@
-"""What `unstarve tune` found: while it goes on a line per trial, in the end a table and the answer."""
+"""`unstarve tune` in the terminal: a line per trial while it runs, then the answer and a table."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from rich.table import Table
 from rich.text import Text
 
 from unstarve.model import LoaderSettings, Trial
-from unstarve.model.tune_run import Tried, TunedLoader, TuneRun
+from unstarve.model.tune_run import SettingSummary, TunedLoader, TuneRun
 from unstarve.present.screen import for_screen
 from unstarve.present.units import rate, times
 from unstarve.words import printable, size
 
 _WIDE = 78
-"""Columns of a terminal that a trial's bar fits into."""
-_COLUMNS = ("workers", "prefetch", "samples/s", "between", "waits", "memory", "against now")
-_FEWER_COLUMNS = ("workers", "prefetch", "samples/s", "against now")
+"""Terminal width from which a trial's line has a bar."""
+_COLUMNS = ("workers", "prefetch", "samples/s", "range", "wait", "memory", "vs. now")
+_FEWER_COLUMNS = ("workers", "prefetch", "samples/s", "vs. now")
 _BAR = 20
 _IMAGES = (
-    "unstarve reads the images then: the same files, order and targets; pixels differ as two JPEG decoders"
-    " do, and random crops come from other random numbers"
+    "unstarve reads the images: same files, order and targets; pixels differ slightly, as between any two"
+    " JPEG decoders, and random crops use other random numbers"
 )
-_THREADS = "* threads instead of worker processes: images are read by unstarve"
+_THREADS = "* threads instead of worker processes: unstarve reads the images"
 
 
-def in_words(settings: LoaderSettings) -> str:
-    """As it is written in a call: ``num_workers=8, prefetch_factor=4``."""
+def as_arguments(settings: LoaderSettings) -> str:
+    """As written in a call: ``num_workers=8, prefetch_factor=4``."""
     depth = "" if settings.prefetch_factor is None else f", prefetch_factor={settings.prefetch_factor}"
     reader = "ImageFolderDataset in unstarve.DataLoader, " if settings.images else ""
     return f"{reader}num_workers={settings.num_workers}{depth}"
 
 
 def trial_line(name: str, trial: Trial, best_per_s: float, width: int) -> Text:
-    """One trial, when it is over; the bar compares it with the fastest so far."""
+    """A finished trial; the bar compares it with the fastest so far."""
     filled = round(_BAR * min(trial.samples_per_s / best_per_s, 1.0)) if best_per_s > 0 else 0
     settings = trial.settings
     depth = "" if settings.prefetch_factor is None else f" × {settings.prefetch_factor} ahead"
     tried = f"{_makers(settings)}{depth}"
-    wait = "" if trial.wait_share is None else f", waits {trial.wait_share:.0%}"
+    wait = "" if trial.wait_share is None else f", waiting {trial.wait_share:.0%}"
     line = Text("unstarve: ", "bright_black") + Text(f"{printable(name)}  {tried:<22}")
     if width >= _WIDE:
         line += Text("█" * filled, "blue") + Text("░" * (_BAR - filled), "bright_black")
     line += Text(f" {rate(trial.samples_per_s)} samples/s{wait}")
-    return line + Text(" (images by unstarve)" if settings.images else "", "bright_black")
+    return line + Text(" (unstarve reads images)" if settings.images else "", "bright_black")
 
 
 def _makers(settings: LoaderSettings) -> str:
@@ -56,8 +56,8 @@ def _makers(settings: LoaderSettings) -> str:
     return f"{settings.num_workers} {kind}{'' if settings.num_workers == 1 else 's'}"
 
 
-def print_tuning(run: TuneRun, tables: Sequence[Sequence[Tried]], console: Console) -> None:
-    """The result: `tables` has what was tried for each of the loaders that were tuned."""
+def print_tuning(run: TuneRun, tables: Sequence[Sequence[SettingSummary]], console: Console) -> None:
+    """Print the result; `tables` has the tried settings of each tuned loader."""
     run = for_screen(run)
     if not run.tuned:
         console.print(_nothing(run))
@@ -69,7 +69,7 @@ def print_tuning(run: TuneRun, tables: Sequence[Sequence[Tried]], console: Conso
             console.print(Padding(Text(_THREADS, "bright_black"), (0, 1, 1, 1)))
     for loader in run.loaders:
         if loader.tuning is None and loader.left_alone is not None:
-            console.print(Text(f"· {_title(loader)} was left alone: {loader.left_alone}", "bright_black"))
+            console.print(Text(f"· {_title(loader)}: {loader.left_alone}: left alone", "bright_black"))
     console.print(_footer(run))
 
 
@@ -78,14 +78,14 @@ def headline(loader: TunedLoader) -> str:
     tuning = loader.tuning
     assert tuning is not None
     if not loader.was_measured:
-        return "Training ended before anything was measured: it needs more steps."
+        return "Training ended before any setting was measured: run more steps."
     if tuning.keep:
-        sure = "" if tuning.settled else ", as far as is known"
-        return f"Keep what you have{sure}: {in_words(tuning.before)}."
+        answer = "Keep your settings:" if tuning.settled else "No better setting found yet: keep"
+        return f"{answer} {as_arguments(tuning.before)}."
     gain = tuning.gain
     faster = "" if gain is None else f": {times(gain.ratio, 2)} as fast ({gain.low:.2f}–{gain.high:.2f})"
-    sure = "Use" if tuning.settled else "So far the best is"
-    return f"{sure} {in_words(tuning.chosen)}{faster}."
+    answer = "Use" if tuning.settled else "The best so far is"
+    return f"{answer} {as_arguments(tuning.chosen)}{faster}."
 
 
 def _title(loader: TunedLoader) -> str:
@@ -99,29 +99,29 @@ def _card(loader: TunedLoader) -> Panel:
     colour = "cyan" if not tuning.settled else "green" if not tuning.keep else "blue"
     lines: list[RenderableType] = [Text(headline(loader), "bold")]
     if not tuning.keep:
-        lines.append(Text(f"· now it is {in_words(tuning.before)}"))
+        lines.append(Text(f"· now: {as_arguments(tuning.before)}"))
     if tuning.chosen.images:
         lines.append(Text(f"· {_IMAGES}"))
-    if tuning.settled and (tuning.keep or tuning.gain is None):  # else the headline has said why
+    if tuning.settled and (tuning.keep or tuning.gain is None):  # otherwise the headline says why
         lines.append(Text(f"· {tuning.reason}"))
     elif not tuning.settled and loader.was_measured:
-        lines.append(Text("· tuning was not finished: more steps would tell more"))
+        lines.append(Text("· tuning did not finish: give it more steps"))
     lines += [Text(f"· {note}") for note in tuning.notes]
     title = Text(f" {_title(loader)} ", "bold")
     return Panel(Group(*lines), title=title, title_align="left", border_style=colour, box=box.ROUNDED)
 
 
-def _table(lines: Sequence[Tried], console: Console) -> Table:
-    """All columns where they fit, closer together if need be; else those that matter most."""
-    room = console.options.update(max_width=1000)
+def _table(lines: Sequence[SettingSummary], console: Console) -> Table:
+    """All columns if they fit, closer together if necessary; else the most important ones."""
+    unlimited = console.options.update(max_width=1000)
     for columns, apart in ((_COLUMNS, 1), (_COLUMNS, 0), (_FEWER_COLUMNS, 1)):
         table = _with_columns(lines, columns, apart)
-        if Measurement.get(console, room, table).maximum <= console.width - 2:
+        if Measurement.get(console, unlimited, table).maximum <= console.width - 2:
             break
     return table
 
 
-def _with_columns(lines: Sequence[Tried], shown: Sequence[str], apart: int) -> Table:
+def _with_columns(lines: Sequence[SettingSummary], shown: Sequence[str], apart: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, padding=(0, apart))
     for name in shown:
         table.add_column(name, justify="right", no_wrap=True)
@@ -133,10 +133,10 @@ def _with_columns(lines: Sequence[Tried], shown: Sequence[str], apart: int) -> T
             "workers": f"{line.settings.num_workers}{'*' if line.settings.images else ''}",
             "prefetch": "–" if depth is None else str(depth),
             "samples/s": rate(line.samples_per_s),
-            "between": f"{rate(line.low)}–{rate(line.high)}",
-            "waits": "–" if line.wait_share is None else f"{line.wait_share:.0%}",
+            "range": f"{rate(line.low)}–{rate(line.high)}",
+            "wait": "–" if line.wait_share is None else f"{line.wait_share:.0%}",
             "memory": size(memory) if memory else "–",
-            "against now": "–" if line.speedup is None else times(line.speedup, 2),
+            "vs. now": "–" if line.speedup is None else times(line.speedup, 2),
         }
         style = "bold" if line.chosen else ""
         mark = ", ".join(word for word, holds in (("now", line.own), ("best", line.chosen)) if holds)
@@ -147,8 +147,8 @@ def _with_columns(lines: Sequence[Tried], shown: Sequence[str], apart: int) -> T
 def _nothing(run: TuneRun) -> Text:
     if not run.loaders:
         return Text(
-            "Nothing was tuned: the command iterated no torch DataLoader, or only such as iterate in a "
-            "way of their own.",
+            "Nothing was tuned: the command iterated no torch DataLoader, or only classes with their own "
+            "way of iterating.",
             "bold",
         )
     return Text("Nothing was tuned.", "bold")
@@ -163,5 +163,5 @@ def _footer(run: TuneRun) -> Text:
     steps = sum(loader.steps for loader in run.loaders)
     parts = [f"{run.seconds:.1f} s, {steps} steps", how.get(run.ended_by or "", f"exit code {run.exit_code}")]
     if run.ranks > 1:
-        parts.append(f"{run.ranks} ranks, of which this is the first")
+        parts.append(f"{run.ranks} ranks, the first one is shown")
     return Text(" · ".join(parts), "bright_black")

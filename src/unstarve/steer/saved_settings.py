@@ -1,44 +1,65 @@
-"""`unstarve run --with`: loaders of an unmodified script get saved settings when they are made.
+"""`unstarve run --with`: loaders of an unmodified script get saved settings when they are created.
 
-A loader's own arguments are changed before torch sees them, so that it is checked and built as if the script
-had said so. Where torch refuses the result, the script's own arguments are used and the report says why.
+A loader is found by the place of its creation: file, line, function, variable and call. Its arguments are
+changed before torch sees them, so it is checked and built as if the script had said so. If torch refuses the
+result, the script's own arguments are used and the report says why.
+
+If the settings say ``images = true``, unstarve reads the images of the script's image folder. The loader
+keeps its dataset, sampler and arguments; only its batches are made differently.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
+import linecache
+import os.path
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any
 
-from torch.utils.data import dataloader as stock
-
-from unstarve.model.saved import IMAGES, NEED_WORKERS, SavedLoader, best_match
-from unstarve.steer.image_folders import read_images, use_images
-from unstarve.steer.loader_place import place_here
+from unstarve.collect.call_site import call_source, calling_frame, variable_name
+from unstarve.model.saved import IMAGES, NEED_WORKERS, Place, SavedLoader, Span, best_match
+from unstarve.steer.run_on_engine import RUNS_ON
 
 APPLIED = "_unstarve_applied"
-"""Attribute of a loader: number of the entry and what it changed, in words, for who reports on it."""
+"""Attribute of a loader: number of the entry and what it changed, in words, for reports."""
+
+_READS_IMAGES = "_unstarve_images"
+"""Attribute of a loader whose images unstarve reads."""
+
+try:
+    _STARTED_IN = Path.cwd()
+except OSError:  # the folder was removed
+    _STARTED_IN = Path("/")
+"""Python names files relative to the folder it was started in, which a script may leave."""
 
 
-def use_saved(saved: Sequence[SavedLoader], failed: Callable[[str], object]) -> None:
-    """Let every loader that is made at a saved place have the settings saved for it.
+# --- saved settings ---
 
-    `failed` is told, in a sentence, why a loader could not have them.
+
+def create_with_saved(
+    original: Callable[..., Any], saved: Sequence[SavedLoader], failed: Callable[[str], object]
+) -> Callable[..., None]:
+    """Return a replacement of ``DataLoader.__init__`` that applies the settings saved for a loader's place.
+
+    `failed` is called with a sentence if a loader could not be given its settings.
     """
-    original: Any = stock.DataLoader.__init__
     signature = inspect.signature(original)
 
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        problem = _try(self, args, kwargs)
+        problem = create(self, args, kwargs)
         if problem is not None:
             original(self, *args, **kwargs)
             if problem:
                 failed(problem)
 
-    def _try(loader: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-        """Make it as saved; else why not, which is empty where nothing is saved for it."""
+    def create(loader: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+        """Create it as saved, or say why not: an empty string if nothing is saved for it."""
         before = dict(loader.__dict__)
         try:
             place = None if APPLIED in before else place_here(type(loader).__name__)
@@ -53,29 +74,117 @@ def use_saved(saved: Sequence[SavedLoader], failed: Callable[[str], object]) -> 
             original(**changed)
             if images:
                 read_images(loader)
-            words = in_words(bound.arguments, changed)
-            loader.__dict__[APPLIED] = (entry, f"images read by unstarve, {words}" if images else words)
+            changes = describe_changes(bound.arguments, changed)
+            loader.__dict__[APPLIED] = (entry, f"images read by unstarve, {changes}" if images else changes)
             return None
-        except Exception as error:  # torch's or ours: what happens is for the script's own arguments to say
+        except Exception as error:  # torch's or ours: the script's own arguments decide what happens
             loader.__dict__.clear()
             loader.__dict__.update(before)
             return f"saved settings were not applied to a loader: {error}"
 
-    if any(one.settings.get(IMAGES) for one in saved):
-        use_images()
-    stock.DataLoader.__init__ = __init__  # type: ignore[method-assign]  # for as long as the process lives
+    return __init__
 
 
 def with_settings(arguments: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A loader's arguments with the settings; what needs workers is unset where there are none."""
+    """A loader's arguments with the settings; arguments that need workers are unset if there are none."""
     changed = {**arguments, **settings}
     if changed["num_workers"] == 0:
         changed.update(NEED_WORKERS)
     return changed
 
 
-def in_words(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """What is different: ``num_workers 2 → 8, prefetch_factor 2 → 4``."""
-    # By identity: an argument of the user's own may not know how to be compared.
+def describe_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """``num_workers 2 → 8, prefetch_factor 2 → 4``."""
+    # By identity: the user's arguments may not support comparison.
     different = [name for name in after if before[name] is not after[name]]
-    return ", ".join(f"{name} {before[name]} → {after[name]}" for name in different) or "as it was"
+    return ", ".join(f"{name} {before[name]} → {after[name]}" for name in different) or "unchanged"
+
+
+# --- image folders ---
+
+
+def read_images(loader: Any) -> None:
+    """Let unstarve read the images of this loader from its next epoch on.
+
+    Raises UsageError or ValueError with the reason if it cannot: no image folder, an unsupported transform,
+    no workers.
+    """
+    # These need all of torch, which is not there yet when its loader module is imported.
+    from unstarve.fixes.datasets.images.torchvision_folder import stand_in_for
+    from unstarve.fixes.loader.engines.choose import choose
+    from unstarve.fixes.loader.engines.threads import STAND_IN
+
+    loader.__dict__[STAND_IN] = stand_in_for(loader.dataset)
+    choose(loader, "threads")
+    loader.__dict__[RUNS_ON] = "threads"
+    loader.__dict__[_READS_IMAGES] = True
+
+
+def iterate_with_images(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a replacement of ``DataLoader.__iter__`` for loaders that `read_images` was called for."""
+
+    @functools.wraps(original)
+    def __iter__(self: Any) -> Any:
+        if _READS_IMAGES not in self.__dict__:
+            return original(self)
+        from unstarve.fixes.loader.engines.threads import iterate  # see above
+
+        return iterate(self)
+
+    return __iter__
+
+
+# --- places ---
+
+
+def place_here(kind: str) -> Place | None:
+    """Where the innermost caller outside of torch and unstarve creates a loader of class `kind`."""
+    frame = calling_frame()
+    return None if frame is None else place_of(frame, kind)
+
+
+def place_of(frame: FrameType, kind: str) -> Place:
+    """The call that a frame is executing."""
+    code = frame.f_code
+    return _place(code, frame.f_lasti, frame.f_lineno, kind)
+
+
+@functools.lru_cache(maxsize=256)
+def _place(code: CodeType, instruction: int, line: int, kind: str) -> Place:
+    filename = code.co_filename
+    span = _span(code, instruction)
+    text = (None if span is None else _text(filename, span)) or call_source(filename, line, kind)
+    return Place(
+        file=os.path.realpath(_STARTED_IN / filename),
+        line=line,
+        function=code.co_qualname,
+        name=variable_name(filename, line if span is None else span.line),
+        call=None if text is None else digest(text),
+        span=span,
+    )
+
+
+def digest(text: str) -> str:
+    """Digest of a call, whatever its layout."""
+    return hashlib.sha256("".join(text.split()).encode()).hexdigest()[:12]
+
+
+def _span(code: CodeType, instruction: int) -> Span | None:
+    """Where the executing expression is written; None if Python does not keep that."""
+    position = next(islice(code.co_positions(), instruction // 2, None), None)
+    if position is None:
+        return None
+    line, end_line, column, end_column = position
+    if line is None or end_line is None or column is None or end_column is None:
+        return None
+    return Span(line, column, end_line, end_column)
+
+
+def _text(filename: str, span: Span) -> str | None:
+    """The source text of a span. Columns count bytes of UTF-8."""
+    lines = [linecache.getline(filename, n).encode() for n in range(span.line, span.end_line + 1)]
+    if not lines[0]:
+        return None
+    lines[-1] = lines[-1][: span.end_column]
+    lines[0] = lines[0][span.column :]
+    return b"".join(lines).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""What tuning found, in words."""
+"""Tuning results in words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from unstarve.model import LoaderSettings, Trial, Tuning
 from unstarve.words import workers
 
 
-def makers_in_words(settings: LoaderSettings) -> str:
+def describe_makers(settings: LoaderSettings) -> str:
     """``4 workers``, ``images read by unstarve in 4 threads``."""
     count = settings.num_workers
     if settings.images:
@@ -16,12 +16,12 @@ def makers_in_words(settings: LoaderSettings) -> str:
     return workers(count)
 
 
-def in_words(settings: LoaderSettings) -> str:
+def describe(settings: LoaderSettings) -> str:
     """``4 workers, 2 batches ahead each``."""
     if settings.num_workers == 0:
         return workers(0)
     ahead = settings.prefetch_factor or 0
-    return f"{makers_in_words(settings)}, {ahead} {'batch' if ahead == 1 else 'batches'} ahead each"
+    return f"{describe_makers(settings)}, {ahead} {'batch' if ahead == 1 else 'batches'} ahead each"
 
 
 def explain(tuning: Tuning) -> str:
@@ -37,12 +37,12 @@ def explain(tuning: Tuning) -> str:
 
 def _headline(tuning: Tuning) -> str:
     if not tuning.settled:
-        return f"tuning: {in_words(tuning.chosen)} so far, after {tuning.steps} steps"
+        return f"still tuning, best so far after {tuning.steps} steps: {describe(tuning.chosen)}"
     if tuning.keep:
-        return f"keep what you have, {in_words(tuning.before)}: {tuning.reason}"
+        return f"keep your settings ({describe(tuning.before)}): {tuning.reason}"
     gain = tuning.gain
-    sure = f" ({gain.low:.2f}–{gain.high:.2f}×)" if gain is not None else ""
-    return f"{in_words(tuning.chosen)}, instead of {in_words(tuning.before)}: {tuning.reason}{sure}"
+    interval = f" ({gain.low:.2f}–{gain.high:.2f})" if gain is not None else ""
+    return f"{describe(tuning.chosen)}, instead of {describe(tuning.before)}: {tuning.reason}{interval}"
 
 
 def _tried(trials: list[Trial]) -> str:
@@ -53,4 +53,4 @@ def _tried(trials: list[Trial]) -> str:
     waits = [one.wait_share for one in trials if one.wait_share is not None]
     wait = f", waiting {statistics.fmean(waits):.0%}" if waits else ""
     times = f", measured {len(trials)} times" if len(trials) > 1 else ""
-    return f"{in_words(trials[0].settings)}: {per_s:.0f} samples/s ({low:.0f}–{high:.0f}){wait}{times}"
+    return f"{describe(trials[0].settings)}: {per_s:.0f} samples/s ({low:.0f}–{high:.0f}){wait}{times}"

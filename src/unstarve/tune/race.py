@@ -1,7 +1,7 @@
-"""The last few settings, measured in turns until it is clear enough which of them is fastest.
+"""A race between the last few settings: measured in turns until it is clear which one is fastest.
 
-What disturbs a machine lasts for seconds, longer than a window: two windows right after one another share
-most of it, and two that are far apart do not. So only settings of the same round are compared.
+Disturbances of a machine last for seconds, longer than a window. Two windows right after each other share
+most of them, two that are far apart do not. So only windows of the same round are compared.
 """
 
 from __future__ import annotations
@@ -11,60 +11,60 @@ import statistics
 from collections.abc import Generator, Sequence
 
 from unstarve.model import Change, LoaderSettings
-from unstarve.tune.window import Window, price_of, t95
+from unstarve.tune.step_window import Window, price_of, t95
 
 WORTH = 1.02
 """A gain below this is not worth a change."""
 AS_GOOD = 0.98
-"""Of the best speed: a setting that reaches it with fewer workers is preferred."""
-_LEAST_ROUNDS = 2
-"""What is told of a gain should be better known than one pair of windows lets it be."""
-_ROUNDS = 8
-_ROUNDS_WITHOUT_OWN = 3
-"""Which of the others is best matters less than that it is better than the user's own."""
-_DUEL = 3
-"""From so many rounds on only the best of the others still runs against the user's own."""
+"""A setting that reaches this share of the best speed with fewer workers is preferred."""
+_MIN_ROUNDS = 2
+"""One pair of windows is not enough to report a gain."""
+_MAX_ROUNDS = 8
+_MAX_ROUNDS_WITHOUT_OWN = 3
+"""Which of the others is best matters less than whether it beats the user's own settings."""
+_DUEL_FROM = 3
+"""From this round on only the best of the others still runs against the user's own."""
 _CLOSE = 1.04
-"""No more can be gained elsewhere: then it need not be known which is fastest."""
-_USUAL = 0.03
-"""By how much the ratio of two windows is off on a machine that has little else to do, …"""
+"""If no more than this can be gained, it does not matter which one is fastest."""
+_USUAL_ERROR = 0.03
+"""Typical error of the ratio of two windows on a quiet machine, …"""
 _USUAL_WEIGHT = 1
-"""… which counts for as much as so many more rounds would."""
-_ONCE = 0.35
-"""A single pair says nothing about how much it is off, and on a busy machine that is much."""
+"""… which counts as much as this many rounds."""
+_SINGLE_ERROR = 0.35
+"""Assumed error of a single pair, which says nothing about its own error; on a busy machine it is large."""
 _FEW = 3
-"""Fewer pairs do not tell by themselves how much they vary."""
-_UNSURE = 2.0
-"""As a logarithm: an interval is not told to be wider than this."""
+"""Fewer pairs than this do not show how much they vary."""
+_MAX_ERROR = 2.0
+"""Widest interval to report, as a logarithm."""
 
 
 def compared(before: Sequence[Window], after: Sequence[Window]) -> Change:
-    """How much faster steps are in `after`, window by window; `shown` where that is more than noise."""
+    """How much faster steps are in `after`, pair by pair; `shown` if that is more than noise."""
     pairs = list(zip(before, after, strict=True))
     logs = [math.log(max(old.period_s, 1e-9) / max(new.period_s, 1e-9)) for old, new in pairs]
     mean, count = statistics.fmean(logs), len(logs)
-    between = _ONCE
+    between = _SINGLE_ERROR
     if count > 1:
         freedom = count - 1 + _USUAL_WEIGHT
-        spread = sum((one - mean) ** 2 for one in logs) + _USUAL_WEIGHT * _USUAL**2
+        spread = sum((one - mean) ** 2 for one in logs) + _USUAL_WEIGHT * _USUAL_ERROR**2
         between = t95(freedom) * math.sqrt(spread / freedom / count)
     within = math.hypot(*(_error(one) for pair in pairs for one in pair)) / count if count < _FEW else 0.0
-    error = min(max(between, within), _UNSURE)
+    error = min(max(between, within), _MAX_ERROR)
     low, high = math.exp(mean - error), math.exp(mean + error)
     return Change(math.exp(mean), low, high, shown=low > 1 or high < 1)
 
 
 def _error(window: Window) -> float:
-    return min(window.error_s / max(window.period_s, 1e-9), _UNSURE)
+    return min(window.error_s / max(window.period_s, 1e-9), _MAX_ERROR)
 
 
 def is_worth_it(gain: Change) -> bool:
-    """Whether settings should be changed for it."""
+    """Whether a gain justifies changing the settings."""
     return gain.low > 1 and gain.ratio >= WORTH
 
 
 class Race:
-    """Between the user's own settings and others. Who has lost for sure is measured no more."""
+    """Between the user's own settings and others. Clear losers are not measured any more."""
 
     def __init__(self, own: LoaderSettings, others: Sequence[LoaderSettings]) -> None:
         self._own = own
@@ -72,62 +72,64 @@ class Race:
         self._rounds: list[dict[LoaderSettings, Window]] = []
 
     def run(self) -> Generator[LoaderSettings, Window, None]:
-        """Ask for windows until it is decided; forth and back, which evens out a drift."""
+        """Yield settings to measure until it is decided; back and forth, which evens out a drift."""
         while not self._is_decided():
-            forth = len(self._rounds) % 2 == 0
+            forward = len(self._rounds) % 2 == 0
             turn: dict[LoaderSettings, Window] = {}
-            for settings in self._runners if forth else self._runners[::-1]:
+            for settings in self._runners if forward else self._runners[::-1]:
                 turn[settings] = yield settings
             self._rounds.append(turn)
             self._drop_losers()
 
     @property
     def has_begun(self) -> bool:
-        """A round is complete."""
+        """Whether a round is complete."""
         return bool(self._rounds)
 
     @property
     def best(self) -> LoaderSettings:
-        """The smallest of those about as fast as the fastest."""
+        """The smallest setting about as fast as the fastest one."""
         fastest_s = self._mean(self.fastest)
         as_good = [one for one in self._runners if fastest_s - self._mean(one) >= math.log(AS_GOOD)]
         return min(as_good, key=lambda one: (one.num_workers, one.prefetch_factor or 0))
 
     @property
     def fastest(self) -> LoaderSettings:
-        """Shown or not."""
+        """The fastest on average, whether or not that is more than noise."""
         return min(self._runners, key=self._mean)
 
     def gain(self, before: LoaderSettings, after: LoaderSettings) -> Change:
-        """Over the rounds that both have taken part in."""
+        """From the rounds in which both ran."""
         both = [turn for turn in self._rounds if before in turn and after in turn]
         return compared([turn[before] for turn in both], [turn[after] for turn in both])
 
     def _drop_losers(self) -> None:
-        """The user's own settings go when something is worth a change, with all that is not shown to be."""
+        """Drop clear losers; once a change is worth it, drop the user's own settings and all that are not."""
         fastest = self.fastest
-        if self._own in self._runners and len(self._rounds) >= _LEAST_ROUNDS and self._is_shown(fastest):
+        if self._own in self._runners and len(self._rounds) >= _MIN_ROUNDS and self._is_shown(fastest):
             self._runners = [one for one in self._runners if one != self._own and self._is_shown(one)]
         self._runners = [
             one for one in self._runners if one in (fastest, self._own) or self.gain(one, fastest).low <= 1
         ]
         others = [one for one in self._runners if one != self._own]
-        if len(others) < len(self._runners) and len(self._rounds) >= _DUEL:
+        if len(others) < len(self._runners) and len(self._rounds) >= _DUEL_FROM:
             self._runners = [*sorted(others, key=self._mean)[:1], self._own]
 
     def _is_shown(self, settings: LoaderSettings) -> bool:
         return is_worth_it(self.gain(self._own, settings))
 
     def _is_decided(self) -> bool:
-        if len(self._rounds) < _LEAST_ROUNDS:
+        if len(self._rounds) < _MIN_ROUNDS:
             return False
         has_own = self._own in self._runners
-        if len(self._runners) == 1 or len(self._rounds) >= (_ROUNDS if has_own else _ROUNDS_WITHOUT_OWN):
+        if len(self._runners) == 1 or len(self._rounds) >= (
+            _MAX_ROUNDS if has_own else _MAX_ROUNDS_WITHOUT_OWN
+        ):
             return True
         best = self._own if has_own else self.best
         return all(one == best or self.gain(best, one).high < _CLOSE for one in self._runners)
 
     def _mean(self, settings: LoaderSettings) -> float:
-        """Of the priced time per step, as a logarithm; whoever still runs has been in every round."""
+        """Mean logarithm of the priced time per step; every runner has been in every round."""
         steps_s = [max(turn[settings].period_s, 1e-9) for turn in self._rounds]
         return statistics.fmean(map(math.log, steps_s)) + math.log(price_of(settings))

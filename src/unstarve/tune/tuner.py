@@ -1,4 +1,4 @@
-"""Tunes one loader: searches along real training, then watches, and searches again when that is due."""
+"""Tunes one loader: searches during training, then watches, and searches again when conditions change."""
 
 from __future__ import annotations
 
@@ -8,25 +8,40 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from unstarve.machine import share_of_cores
 from unstarve.model import LoaderSettings, Trial, Tuning
-from unstarve.tune.crew import Crew
-from unstarve.tune.fitness import examine, with_images
-from unstarve.tune.iteration import TunedIterator
-from unstarve.tune.machine import this_machine
-from unstarve.tune.room import MemoryGauge, smaller
-from unstarve.tune.round import Options, Round
-from unstarve.tune.search import Found
-from unstarve.tune.stream import Seeds, Stream, begin
-from unstarve.tune.watch import Watch
+from unstarve.tune.crews import Crew
+from unstarve.tune.index_stream import IndexStream, Seeds, begin_stream
+from unstarve.tune.live_search import LiveSearch, Options
+from unstarve.tune.memory_fit import MemoryGauge, smaller
+from unstarve.tune.search import Conclusion, Machine
+from unstarve.tune.tunability import tunability_of
+from unstarve.tune.tuned_epoch import TunedIterator
+
+_MAX_WORKERS = 16
+"""Unless there are more cores: beyond that, workers cost more memory and start-up time than they gain."""
+_STRETCH_S = 3.0
+_STRETCH_STEPS = 20
+"""A stretch has at least this many seconds and steps."""
+_CHANGE = 0.15
+"""A search is due when waiting has changed by this share of the time per step, …"""
+_STRETCHES = 3
+"""… this many stretches in a row, …"""
+_FIRST_INTERVAL_S = 10.0
+_LAST_INTERVAL_S = 600.0
+"""… and this long after the last search: twice as long each time, as some machines change all the time."""
+_PAUSE_S = 1.0
+_PAUSE_STEPS = 20
+"""A step that takes this long, and as long as this many steps, is none: training validates or saves."""
 
 Crews = dict[tuple[bool, int], Crew]
-"""By who is in them."""
+"""By their makers."""
 
 
 class Tuner:
-    """`iterate` gives an epoch of the loader; what follows `tuning` is between it and its iterators.
+    """`iterate` begins an epoch of the loader; the methods after `tuning` are for the epoch's iterator.
 
-    It keeps no reference to the loader, which owns it: workers go when the user lets go of the loader.
+    It keeps no reference to the loader, which owns it: workers stop when the user drops the loader.
     """
 
     def __init__(self, loader: DataLoader[Any], options: Options, *, uses_ring: bool = False) -> None:
@@ -35,38 +50,36 @@ class Tuner:
         """What runs now, or from the next batch or epoch on."""
         self.uses_ring = uses_ring
         self.ticket = 0
-        """Of the iterator whose steps are measured: the last one that has begun."""
+        """Number of the iterator whose steps are measured: the last one that began."""
         self.proven: set[tuple[bool, int]] = set()
-        """Makers that have made batches."""
+        """Makers (see `LoaderSettings.makers`) that have made batches."""
         self.where: str | None = None
         self._options = options
-        self._fitness = examine(loader, deterministic=options.deterministic)
-        if options.images:
-            self._fitness = with_images(self._fitness, loader)
+        self._tunability = tunability_of(loader, deterministic=options.deterministic, images=options.images)
         self._machine = this_machine(options.max_workers)
         self._memory = MemoryGauge()
         self._crews: Crews = {}
-        # Held from here, crews outlive a tuner that the garbage collector has found in a circle: it would
-        # close the ends of their queues in any order, under threads that still use them.
-        weakref.finalize(self, _send_home, self._crews).atexit = False
+        # The finalizer keeps the crews alive when the garbage collector finds the tuner in a cycle: it would
+        # close the ends of their queues in any order, while threads still use them.
+        weakref.finalize(self, _close_all, self._crews).atexit = False
         self._seeds: Seeds | None = None
-        self._round: Round | None = None
-        self._found: Found | None = None
+        self._live: LiveSearch | None = None
+        self._conclusion: Conclusion | None = None
         self._suspect = False
         self._trials: list[Trial] = []
-        self._rounds, self._spent_steps, self._spent_s = 0, 0, 0.0
-        self._watch = Watch()
-        self._last: float | None = None
+        self._searches, self._spent_steps, self._spent_s = 0, 0, 0.0
+        self._watch = ChangeWatch()
+        self._last_got: float | None = None
 
     @property
     def why_not(self) -> str | None:
-        """Why the loader is left alone; None where it is not."""
-        return self._fitness.why_not
+        """Why the loader cannot be tuned; None if it can."""
+        return self._tunability.why_not
 
     @property
-    def remakes_batches(self) -> bool:
-        """What a crew owes can be asked of another: not so of an iterable dataset."""
-        return not self._fitness.at_borders
+    def can_remake_batches(self) -> bool:
+        """Whether another crew can make the batches that one still owes: not with an iterable dataset."""
+        return not self._tunability.between_epochs
 
     def iterate(self, loader: DataLoader[Any]) -> TunedIterator:
         """Begin an epoch."""
@@ -74,11 +87,11 @@ class Tuner:
 
     @property
     def tuning(self) -> Tuning:
-        """What is known so far."""
-        now = self._round
-        found = self._found if self.why_not is None else Found(self.own, None, self.why_not)
+        """What was tried and found so far."""
+        now = self._live
+        found = self._conclusion if self.why_not is None else Conclusion(self.own, None, self.why_not)
         if found is None or now is not None:
-            shown = Found(self.settings if now is None else now.best, None, "still measuring")
+            shown = Conclusion(self.settings if now is None else now.best, None, "still measuring")
         else:
             shown = found
         return Tuning(
@@ -92,83 +105,88 @@ class Tuner:
             settled=shown is found,
             steps=self._spent_steps + (now.spent_steps if now is not None else 0),
             seconds=self._spent_s + (now.spent_s if now is not None else 0.0),
-            rounds=max(self._rounds, 1),
-            notes=self._fitness.notes,
+            rounds=max(self._searches, 1),
+            notes=self._tunability.notes,
         )
 
-    # --- an iterator says what happens ---
+    # --- called by the iterator ---
 
-    def begin_epoch(self, loader: DataLoader[Any]) -> tuple[int, Stream, Seeds, Crews]:
-        """Its ticket, the epoch's indices, seeds for its workers, and where its crews belong."""
+    def begin_epoch(self, loader: DataLoader[Any]) -> tuple[int, IndexStream, Seeds, Crews]:
+        """Return the iterator's ticket, the epoch's indices, seeds for its workers, and its crews."""
         persistent = loader.persistent_workers
         if loader.num_workers > 0 and self._seeds is None:
             loader.check_worker_number_rationality()
-        stream, seeds = begin(loader, self._seeds)
+        stream, seeds = begin_stream(loader, self._seeds)
         self._seeds = seeds if persistent else None
         self.ticket += 1
-        self._last = None
-        if self._found is None and self._round is None:
+        self._last_got = None
+        if self._conclusion is None and self._live is None:
             self._search()
-        if self._round is not None:
-            self._round.begin_epoch(None if persistent else _length(loader), loader.batch_size)
+        if self._live is not None:
+            self._live.begin_epoch(None if persistent else _length(loader), loader.batch_size)
         return self.ticket, stream, seeds, self._crews if persistent else {}
 
     def started(
         self, ticket: int, settings: LoaderSettings, pids: tuple[int, ...], ready: int, start_s: float | None
     ) -> None:
-        """A crew hands out from now on, `ready` batches at once. `start_s` None: it did before."""
+        """A crew delivers from now on, with `ready` batches finished. `start_s` None: the same as before."""
         if ticket == self.ticket:
-            self._last = None
-            if self._round is not None:
-                self._round.start_crew(settings, pids, ready, start_s)
+            self._last_got = None
+            if self._live is not None:
+                self._live.start_crew(settings, pids, ready, start_s)
 
-    def notice(self, asked: float, got: float, batch: Any, stream: Stream) -> LoaderSettings | None:
-        """A batch was handed out. Returns settings to go on with, where they change now."""
-        if self._round is not None:
-            return self._measured(self._round, asked, got, batch, stream)
-        last, self._last = self._last, got
+    def delivered(self, asked: float, got: float, batch: Any, stream: IndexStream) -> LoaderSettings | None:
+        """A batch was delivered. Returns other settings if they change now."""
+        if self._live is not None:
+            return self._measured(self._live, asked, got, batch, stream)
+        last, self._last_got = self._last_got, got
         if last is not None and self._watch.add(got - asked, got - last):
-            return self._look()
+            return self._check()
         return None
 
     def interrupted(self, ticket: int) -> None:
-        """Instead of a batch there was an exception."""
-        self._last = None
+        """An exception was raised instead of delivering a batch."""
+        self._last_got = None
         if ticket != self.ticket:
             return
         if self._suspect:
-            self._search()  # it fails under the user's own settings, too
-        if self._round is not None:
-            self._round.interrupt()
+            self._search()  # it also fails under the user's own settings
+        if self._live is not None:
+            self._live.interrupt()
 
     def finished(self, ticket: int, steps: int) -> None:
         """The epoch is over."""
-        if ticket == self.ticket and self._round is not None and self._round.end_epoch(steps):
-            self._go_on(self._round)
+        if ticket == self.ticket and self._live is not None and self._live.end_epoch(steps):
+            self._continue(self._live)
 
     def failed(self, reason: str, settings: LoaderSettings, *, at_work: bool = False) -> None:
-        """Settings of ours cannot be run here: back to the user's own.
+        """Our settings cannot run here: go back to the user's own.
 
-        Where the same batch that failed `at_work` fails under the user's own, too, they were not to blame.
-        Images are left to the user's dataset for good, and what else there is may still be searched.
+        If a batch that failed `at_work` also fails under the user's own, our settings were not to blame.
+        If reading images failed, the user's dataset reads them from now on, and the search starts over.
         """
         if settings.images:
-            self._settle(Found(self.own, None, reason), tell=False)
-            self._fitness = self._fitness.without_images(reason)
+            self._settle(Conclusion(self.own, None, reason), notify=False)
+            self._tunability = self._tunability.without_images(reason)
             self._search()
             return
-        self._settle(Found(self.own, None, reason))
+        self._settle(Conclusion(self.own, None, reason))
         self._suspect = at_work
 
     def give_up(self, error: Exception) -> None:
-        """Something in here is wrong: training goes on without it."""
-        self._settle(Found(self.settings, None, f"tuning has stopped: {error!r}"), tell=False)
+        """Stop tuning because of a defect in it; training goes on."""
+        self._settle(
+            Conclusion(self.settings, None, f"tuning stopped because of an internal error: {error!r}"),
+            notify=False,
+        )
         self.ticket = -1
-        warnings.warn(f"autotune has stopped, training goes on: {error!r}", stacklevel=4)
+        warnings.warn(
+            f"autotune stopped because of an internal error, training goes on: {error!r}", stacklevel=4
+        )
 
     def may_need(self, settings: LoaderSettings) -> bool:
-        """Whether a crew like this one should wait for being asked again."""
-        now = self._round
+        """Whether to keep a crew with these settings because it may run again."""
+        now = self._live
         if settings.makers == self.settings.makers or now is None:
             return settings.makers == self.settings.makers
         return settings.makers in (self.own.makers, now.best.makers)
@@ -177,66 +195,70 @@ class Tuner:
 
     def _search(self) -> None:
         self._suspect = False
-        self._rounds += 1
-        self._round = Round(
+        self._searches += 1
+        self._live = LiveSearch(
             self.own,
             self.settings,
             self._machine,
-            self._fitness,
+            self._tunability,
             self._options,
             self.proven,
             uses_ring=self.uses_ring,
         )
 
     def _measured(
-        self, now: Round, asked: float, got: float, batch: Any, stream: Stream
+        self, now: LiveSearch, asked: float, got: float, batch: Any, stream: IndexStream
     ) -> LoaderSettings | None:
         if not now.add(asked, got, batch, stream):
             return None
-        self._go_on(now)
-        return None if self._fitness.at_borders else self.settings
+        self._continue(now)
+        return None if self._tunability.between_epochs else self.settings
 
-    def _go_on(self, now: Round) -> None:
-        """A setting was measured: try the next, or end the search."""
-        if now.found is None and self._is_spent(now):
+    def _continue(self, now: LiveSearch) -> None:
+        """A setting was measured: try the next one, or end the search."""
+        if now.conclusion is None and self._is_spent(now):
             now.conclude()
-        if now.found is None and self._memory.is_short():
-            now.conclude(Found(smaller(now.wanted, self.own), None, "memory is running out"))
-        if now.found is None:
+        if now.conclusion is None and self._memory.is_short():
+            now.conclude(Conclusion(smaller(now.wanted, self.own), None, "memory is running out"))
+        if now.conclusion is None:
             self.settings = now.wanted
-            self._tell()
+            self._notify()
         else:
-            self._settle(now.found)
+            self._settle(now.conclusion)
 
-    def _is_spent(self, now: Round) -> bool:
+    def _is_spent(self, now: LiveSearch) -> bool:
         budget_s, budget_steps = self._options.budget_s, self._options.budget_steps
         spent = budget_s is not None and self._spent_s + now.spent_s >= budget_s
         return spent or (budget_steps is not None and self._spent_steps + now.spent_steps >= budget_steps)
 
-    def _settle(self, found: Found, *, tell: bool = True) -> None:
-        now, self._round = self._round, None
+    def _settle(self, conclusion: Conclusion, *, notify: bool = True) -> None:
+        now, self._live = self._live, None
         if now is not None:
             self._trials += now.trials
             self._spent_steps += now.spent_steps
             self._spent_s += now.spent_s
-        self._found = found
-        self.settings = found.chosen
-        self._last = None
+        self._conclusion = conclusion
+        self.settings = conclusion.chosen
+        self._last_got = None
         self._watch.settle()
-        if tell:
-            self._tell()
+        if notify:
+            self._notify()
 
-    def _look(self) -> LoaderSettings | None:
-        """Settled, and a stretch of steps is complete."""
+    def _check(self) -> LoaderSettings | None:
+        """After a stretch of steps with settled tuning: check memory, and whether to search again."""
         self._suspect = False
         if self._memory.is_short() and self.settings != smaller(self.settings, self.own):
-            self._settle(Found(smaller(self.settings, self.own), None, "memory is running out"))
-            return None if self._fitness.at_borders else self.settings
-        if self._watch.look() and self._options.budget_s is None and self._options.budget_steps is None:
+            self._settle(Conclusion(smaller(self.settings, self.own), None, "memory is running out"))
+            return None if self._tunability.between_epochs else self.settings
+        if (
+            self._watch.has_changed()
+            and self._options.budget_s is None
+            and self._options.budget_steps is None
+        ):
             self._search()
         return None
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self._options.on_change is not None:
             self._options.on_change(self.tuning)
 
@@ -244,10 +266,70 @@ class Tuner:
 def _length(loader: DataLoader[Any]) -> int | None:
     try:
         return len(loader)
-    except (TypeError, NotImplementedError):  # as some datasets and samplers have none
+    except (TypeError, NotImplementedError):  # some datasets and samplers have none
         return None
 
 
-def _send_home(crews: Crews) -> None:
+def _close_all(crews: Crews) -> None:
     while crews:
         crews.popitem()[1].close()
+
+
+def this_machine(max_workers: int | None = None) -> Machine:
+    """What this process may use."""
+    cores = share_of_cores()
+    return Machine(cores, max_workers or max(_MAX_WORKERS, int(cores)))
+
+
+class ChangeWatch:
+    """Notices after tuning that waiting has changed: a cache is warm now, or another job has started.
+
+    It compares stretches of steps with the first one after tuning, at the cost of two additions per step.
+    """
+
+    def __init__(self) -> None:
+        self._interval_s = _FIRST_INTERVAL_S / 2
+        self._restart()
+
+    def _restart(self) -> None:
+        self._since_s = 0.0
+        self._different = 0
+        self._begin_stretch()
+        self._period_s: float | None = None
+        self._usual_wait_s = 0.0
+
+    def _begin_stretch(self) -> None:
+        self._wait_s = self._seconds = 0.0
+        self._steps = 0
+
+    def settle(self) -> None:
+        """Tuning has ended: take the next stretch as usual, and wait longer than last time."""
+        self._restart()
+        self._interval_s = min(self._interval_s * 2, _LAST_INTERVAL_S)
+
+    def add(self, wait_s: float, step_s: float) -> bool:
+        """Add a step: its wait and its whole time. True when a stretch is complete."""
+        if step_s - wait_s > _PAUSE_S and self._is_pause(step_s - wait_s):
+            self._begin_stretch()  # batches lie ready after it
+            return False
+        self._wait_s += wait_s
+        self._seconds += step_s
+        self._steps += 1
+        return self._seconds >= _STRETCH_S and self._steps >= _STRETCH_STEPS
+
+    def _is_pause(self, loop_s: float) -> bool:
+        usual_s = self._seconds / self._steps if self._steps else self._period_s
+        return usual_s is not None and loop_s > _PAUSE_STEPS * usual_s
+
+    def has_changed(self) -> bool:
+        """Compare a complete stretch. True if training has been different long enough to search again."""
+        wait_s, period_s = self._wait_s / self._steps, self._seconds / self._steps
+        self._since_s += self._seconds
+        self._begin_stretch()
+        if self._period_s is None:
+            self._period_s, self._usual_wait_s = period_s, wait_s
+            return False
+        change_s = abs(wait_s - self._usual_wait_s)
+        is_different = change_s > _CHANGE * min(self._period_s, period_s)
+        self._different = self._different + 1 if is_different else 0
+        return self._different >= _STRETCHES and self._since_s >= self._interval_s

@@ -8,7 +8,7 @@ from unstarve.launch.written_files import Written
 
 def test_ten_names_and_how_many_more() -> None:
     names = tuple(f"{number}.pt" for number in range(25))
-    assert written_meanwhile(Written(names[:2], 2, True)) == "Files written meanwhile: 0.pt, 1.pt"
+    assert written_meanwhile(Written(names[:2], 2, True)) == "Files written during the run: 0.pt, 1.pt"
     many = written_meanwhile(Written(names, 2000, True))
     assert many is not None
     assert many.endswith("8.pt, 9.pt … and 1990 more")
@@ -16,8 +16,10 @@ def test_ten_names_and_how_many_more() -> None:
 
 def test_nothing_is_said_where_nothing_was_written_unless_not_all_was_searched() -> None:
     assert written_meanwhile(Written((), 0, True)) is None
-    assert "none found (there are more files" in (written_meanwhile(Written((), 0, False)) or "")
+    assert "none found (not all files" in (written_meanwhile(Written((), 0, False)) or "")
 
 
 def test_a_name_cannot_write_to_the_terminal() -> None:
-    assert written_meanwhile(Written(("a\x1b[2J\n",), 1, True)) == r"Files written meanwhile: 'a\x1b[2J\n'"
+    assert (
+        written_meanwhile(Written(("a\x1b[2J\n",), 1, True)) == r"Files written during the run: 'a\x1b[2J\n'"
+    )

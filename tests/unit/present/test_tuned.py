@@ -22,7 +22,7 @@ TRIALS = (
 FOUND = Tuning(
     "train.py:41", OWN, BEST, TRIALS, Change(2.5, 2.3, 2.7, shown=True), False, "it is", True, 24, 2.0
 )
-KEPT = replace(FOUND, chosen=OWN, gain=None, keep=True, reason="nothing that was tried is faster")
+KEPT = replace(FOUND, chosen=OWN, gain=None, keep=True, reason="no faster setting was found")
 
 
 def loader(tuning: Tuning | None, **more: str) -> TunedLoader:
@@ -41,10 +41,10 @@ def shown(*loaders: TunedLoader, width: int = 80, ended_by: str | None = "settle
     ("tuning", "sentence"),
     [
         (FOUND, "Use num_workers=8, prefetch_factor=4: 2.50× as fast (2.30–2.70)."),
-        (replace(FOUND, settled=False), "So far the best is num_workers=8, prefetch_factor=4: 2.50× as fast"),
-        (KEPT, "Keep what you have: num_workers=0."),
-        (replace(KEPT, settled=False), "Keep what you have, as far as is known: num_workers=0."),
-        (replace(KEPT, trials=()), "Training ended before anything was measured"),
+        (replace(FOUND, settled=False), "The best so far is num_workers=8, prefetch_factor=4: 2.50× as fast"),
+        (KEPT, "Keep your settings: num_workers=0."),
+        (replace(KEPT, settled=False), "No better setting found yet: keep num_workers=0."),
+        (replace(KEPT, trials=()), "Training ended before any setting was measured"),
     ],
 )
 def test_the_answer_comes_first(tuning: Tuning, sentence: str) -> None:
@@ -69,12 +69,12 @@ def test_the_table_says_what_was_tried_what_is_now_and_what_is_best() -> None:
 
 
 def test_why_settings_are_kept_is_said() -> None:
-    assert "nothing that was tried is faster" in shown(loader(KEPT))
+    assert "no faster setting was found" in shown(loader(KEPT))
 
 
 def test_loaders_that_were_left_alone_are_named_with_the_reason() -> None:
     other = replace(loader(None, left_alone="it is endless"), name="val")
-    assert "val was left alone: it is endless" in shown(loader(FOUND), other)
+    assert "val: it is endless: left alone" in shown(loader(FOUND), other)
 
 
 def test_nothing_tuned_is_said() -> None:
@@ -92,7 +92,7 @@ def test_no_number_is_cut_off() -> None:
     wide = Trial(OWN, "measured", 12, 1.0, 1_520, 798, 10_512, 0.01, 416_000_000, 1_200_000_000)
     text = shown(loader(replace(KEPT, trials=(wide,))), width=80)
     assert "…" not in text
-    for said in ("798–10,512", "1.6 GB", "against now", "now, best"):
+    for said in ("798–10,512", "1.6 GB", "vs. now", "now, best"):
         assert said in text
 
 
@@ -100,7 +100,7 @@ def test_a_trial_is_one_line_and_its_bar_compares_it_with_the_best() -> None:
     line = trial_line("train", TRIALS[0], 200, 100).plain
     assert "0 workers" in line
     assert line.count("█") == line.count("░") == 10
-    assert line.endswith("100 samples/s, waits 90%")
+    assert line.endswith("100 samples/s, waiting 90%")
     assert "█" not in trial_line("train", TRIALS[1], 250, 60).plain
 
 
@@ -124,8 +124,10 @@ def test_images_read_by_unstarve_are_marked_and_explained() -> None:
     text = shown(loader(found))
     (row,) = [line.split() for line in text.splitlines() if line.strip().startswith("3*")]
     assert row[-1] == "best"
-    assert "* threads instead of worker processes: images are read by unstarve" in text
-    assert "pixels differ as two JPEG decoders do" in " ".join(text.replace("│", " ").split())
+    assert "* threads instead of worker processes: unstarve reads the images" in text
+    assert "pixels differ slightly, as between any two JPEG decoders" in " ".join(
+        text.replace("│", " ").split()
+    )
     assert max(map(len, text.splitlines())) <= 80
     assert "3 threads × 2 ahead" in trial_line("train", trials[1], 1705, 100).plain
     assert loader(found).change() == {"num_workers": 3, "prefetch_factor": 2, "images": True}

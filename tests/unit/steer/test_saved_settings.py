@@ -16,8 +16,8 @@ from torchvision_here import torchvision_here
 from unstarve.collect.describe import loader_config
 from unstarve.fixes.loader.engines.threads import Threads
 from unstarve.model import Place, SavedLoader
-from unstarve.steer.loader_place import digest, place_here
-from unstarve.steer.saved_settings import use_saved
+from unstarve.steer.patches import apply_saved
+from unstarve.steer.saved_settings import digest, place_here
 
 # torch warns of more workers than the machine has cores.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -31,7 +31,7 @@ def apply(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
 
     def apply(*saved: SavedLoader) -> list[str]:
         problems: list[str] = []
-        use_saved(saved, problems.append)
+        apply_saved(saved, problems.append)
         return problems
 
     return apply
@@ -82,7 +82,7 @@ def test_prefetching_for_a_loader_without_workers_changes_nothing(apply: Callabl
     apply(here(make, "train", prefetch_factor=4))
     train, _ = make()
     assert (train.num_workers, train.prefetch_factor) == (0, None)
-    assert loader_config(train)["applied"] == "as it was"
+    assert loader_config(train)["applied"] == "unchanged"
 
 
 def test_the_scripts_own_mistake_stays_its_own(apply: Callable[..., list[str]]) -> None:

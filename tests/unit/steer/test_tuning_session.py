@@ -9,7 +9,7 @@ import pytest
 from unstarve.model import LoaderSettings, Place, Tuning
 from unstarve.model.launch_settings import TuneSettings
 from unstarve.model.tune_run import TunedProcess
-from unstarve.steer.tuning_session import Known, Ranks, Session, read_news, write_news
+from unstarve.steer.tuning_session import Ranks, TrackedLoader, TuningSession, read_progress, write_progress
 
 
 class Loader:
@@ -22,18 +22,20 @@ class Script:
     def __init__(self, settings: TuneSettings | None = None) -> None:
         self.now_s = 100.0
         self.told: list[TunedProcess] = []
-        self.session = Session(settings or TuneSettings(), self.told.append, 1, clock=lambda: self.now_s)
+        self.session = TuningSession(
+            settings or TuneSettings(), self.told.append, 1, clock=lambda: self.now_s
+        )
         self.loaders: list[Loader] = []
 
-    def make(self, name: str, length: int | None = 10, line: int | None = None) -> Known:
+    def make(self, name: str, length: int | None = 10, line: int | None = None) -> TrackedLoader:
         self.loaders.append(Loader())
         place = Place("/none/train.py", line or len(self.loaders), "main", name)
-        return self.session.made(self.loaders[-1], "DataLoader", place, length)
+        return self.session.add(self.loaders[-1], "DataLoader", place, length)
 
-    def tune(self, known: Known, *, settled: bool = False) -> None:
+    def tune(self, loader: TrackedLoader, *, settled: bool = False) -> None:
         """Begin an epoch of a training loader, and let tuning come so far."""
-        assert self.session.begin(known, gradients=True)
-        self.session.news(known, tuning(settled=settled))
+        assert self.session.begin_epoch(loader, gradients=True)
+        self.session.update(loader, tuning(settled=settled))
 
 
 def tuning(*, settled: bool) -> Tuning:
@@ -44,28 +46,28 @@ def tuning(*, settled: bool) -> Tuning:
 def test_the_training_loader_is_tuned_and_validation_is_left_alone() -> None:
     script = Script()
     train, val = script.make("train"), script.make("val")
-    assert not script.session.begin(val, gradients=False)
+    assert not script.session.begin_epoch(val, gradients=False)
     script.tune(train, settled=True)
-    assert not script.session.begin(val, gradients=False)
-    loaders = {one.name: one for one in script.session.now().loaders}
+    assert not script.session.begin_epoch(val, gradients=False)
+    loaders = {one.name: one for one in script.session.snapshot().loaders}
     assert loaders["train"].tuning is not None
     assert loaders["train"].left_alone is None
-    assert "without gradients" in str(loaders["val"].left_alone)
+    assert "iterated under no_grad" in str(loaders["val"].left_alone)
 
 
 def test_the_only_loader_of_a_script_that_trains_nothing_is_tuned() -> None:
     script = Script()
-    assert script.session.begin(script.make("test"), gradients=False)
+    assert script.session.begin_epoch(script.make("test"), gradients=False)
 
 
 def test_one_loader_is_tuned_after_the_other() -> None:
     script = Script()
     a, b = script.make("a"), script.make("b")
     script.tune(a)
-    assert not script.session.begin(b, gradients=True)
+    assert not script.session.begin_epoch(b, gradients=True)
     assert b.left_alone == "a was still being tuned"
-    script.session.news(a, tuning(settled=True))
-    assert script.session.begin(b, gradients=True)
+    script.session.update(a, tuning(settled=True))
+    assert script.session.begin_epoch(b, gradients=True)
     assert b.left_alone is None
 
 
@@ -74,7 +76,7 @@ def test_a_loader_that_is_gone_keeps_nobody_waiting() -> None:
     a, b = script.make("a"), script.make("b")
     script.tune(a)
     del script.loaders[0]
-    assert script.session.begin(b, gradients=True)
+    assert script.session.begin_epoch(b, gradients=True)
 
 
 def test_training_ends_when_tuning_has_settled() -> None:
@@ -82,7 +84,7 @@ def test_training_ends_when_tuning_has_settled() -> None:
     train = script.make("train")
     script.tune(train)
     assert not script.session.is_over(train)
-    script.session.news(train, tuning(settled=True))
+    script.session.update(train, tuning(settled=True))
     assert script.session.is_over(train)
     assert script.session.ended_by == "settled"
 
@@ -99,7 +101,7 @@ def test_training_goes_on_while_a_loader_with_more_steps_is_yet_to_be_tuned() ->
 def test_a_validation_loader_with_more_steps_keeps_nobody_waiting() -> None:
     script = Script()
     train, val = script.make("train", length=5), script.make("val", length=500)
-    script.session.begin(val, gradients=False)
+    script.session.begin_epoch(val, gradients=False)
     script.tune(train, settled=True)
     assert script.session.is_over(train)
 
@@ -130,11 +132,11 @@ def test_ranks_that_train_together_end_with_the_same_step(tmp_path: Path) -> Non
     trains = [script.make("train") for script in (first, second)]
     for script, train in zip((first, second), trains, strict=True):
         script.tune(train)
-    second.session.news(trains[1], tuning(settled=True))
+    second.session.update(trains[1], tuning(settled=True))
     ended: list[list[int]] = [[], []]
     for step in range(100):
         if step == 30:
-            first.session.news(trains[0], tuning(settled=True))
+            first.session.update(trains[0], tuning(settled=True))
         for rank, script in enumerate((second, first)):
             train = trains[1 - rank]
             if script.session.is_over(train):
@@ -147,7 +149,7 @@ def test_ranks_that_train_together_end_with_the_same_step(tmp_path: Path) -> Non
 
 def test_ranks_on_several_machines_end_after_a_number_of_steps_only(tmp_path: Path) -> None:
     script = Script(TuneSettings(budget_steps=30, budget_s=1))
-    script.session.ranks = Ranks(tmp_path, alone=False)
+    script.session.ranks = Ranks(tmp_path, one_machine=False)
     train = script.make("train")
     script.tune(train, settled=True)
     script.now_s += 100
@@ -179,12 +181,12 @@ def test_a_loader_made_anew_for_each_epoch_goes_on_where_the_last_one_ended() ->
     first = script.make("train", line=7)
     script.tune(first)
     second = script.make("train", line=7)
-    assert script.session.heir(second) is second  # both are there
+    assert script.session.predecessor(second) is second  # both are there
     del script.loaders[0]
-    assert script.session.heir(second) is first
-    assert script.session.begin(first, gradients=True)
-    assert script.session.known == [first]
-    assert script.session.now().loaders[0].datasets == 1
+    assert script.session.predecessor(second) is first
+    assert script.session.begin_epoch(first, gradients=True)
+    assert script.session.loaders == [first]
+    assert script.session.snapshot().loaders[0].datasets == 1
 
 
 def test_a_loader_from_elsewhere_inherits_nothing() -> None:
@@ -192,18 +194,18 @@ def test_a_loader_from_elsewhere_inherits_nothing() -> None:
     script.tune(script.make("train", line=7))
     script.loaders.clear()
     other = script.make("train", line=8)
-    assert script.session.heir(other) is other
+    assert script.session.predecessor(other) is other
 
 
 def test_validation_that_is_waited_for_is_tuned_in_its_turn() -> None:
     script = Script()
     train, val = script.make("train"), script.make("val")
     script.tune(train, settled=True)
-    script.session.begin(val, gradients=False)
+    script.session.begin_epoch(val, gradients=False)
     script.now_s, val.wait_s = script.now_s + 100, 9.0
-    assert not script.session.begin(val, gradients=False)
+    assert not script.session.begin_epoch(val, gradients=False)
     val.wait_s = 11.0
-    assert script.session.begin(val, gradients=False)
+    assert script.session.begin_epoch(val, gradients=False)
 
 
 def test_what_is_told_is_read_again_the_first_rank_first(tmp_path: Path) -> None:
@@ -212,13 +214,13 @@ def test_what_is_told_is_read_again_the_first_rank_first(tmp_path: Path) -> None
     first = script.told[-1]
     second = TunedProcess(2, 1, first.loaders, 3.0, "budget")
     for process in (second, first, first):
-        write_news(tmp_path, process)
-    assert read_news(tmp_path) == [first, second]
+        write_progress(tmp_path, process)
+    assert read_progress(tmp_path) == [first, second]
     assert {path.name for path in tmp_path.iterdir()} == {"1.json", "2.json"}
-    assert read_news(tmp_path / "none") == []
+    assert read_progress(tmp_path / "none") == []
 
 
 def test_a_loader_without_a_name_has_a_number() -> None:
     script = Script()
     loader = Loader()
-    assert script.session.made(loader, "DataLoader", None, None).name == "loader 1"
+    assert script.session.add(loader, "DataLoader", None, None).name == "loader 1"

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from unstarve.model import LoaderSettings
-from unstarve.tune import round as round_module
-from unstarve.tune.search import Found
+from unstarve.tune import live_search
+from unstarve.tune.search import Conclusion
 
 
 class Scripted:
@@ -25,8 +25,8 @@ class Scripted:
     def run(self) -> Any:
         raise NotImplementedError
 
-    def conclude(self) -> Found:
-        return Found(self.best_so_far, None, "scripted")
+    def conclude(self) -> Conclusion:
+        return Conclusion(self.best_so_far, None, "scripted")
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
                 _ = yield settings
 
         monkeypatch.setattr(Scripted, "run", run)
-        monkeypatch.setattr(round_module, "Search", Scripted)
+        monkeypatch.setattr(live_search, "Search", Scripted)
 
     return use
 

@@ -10,7 +10,7 @@ import pytest
 
 from unstarve.model import LoaderSettings
 from unstarve.tune.race import Race, compared, is_worth_it
-from unstarve.tune.window import Window
+from unstarve.tune.step_window import Window
 
 OWN, FOUR, EIGHT = LoaderSettings(2, 2), LoaderSettings(4, 2), LoaderSettings(8, 2)
 

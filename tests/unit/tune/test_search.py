@@ -9,12 +9,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from unstarve.model import LoaderSettings
-from unstarve.tune.aim import none_may_do
-from unstarve.tune.machine import Machine
-from unstarve.tune.search import Bounds, Found, Search
-from unstarve.tune.window import Window
+from unstarve.tune.search import Bounds, Conclusion, Machine, Search, may_drop_workers
+from unstarve.tune.step_window import Window
 
-TWO_CORES = Machine(cores=2, most_workers=16)
+TWO_CORES = Machine(cores=2, max_workers=16)
 
 
 @dataclass
@@ -66,7 +64,7 @@ class Training:
 
 def search(
     training: Training, own: LoaderSettings, present: LoaderSettings | None = None, **bounds: object
-) -> Found:
+) -> Conclusion:
     asking = Search(own, present or own, Bounds(TWO_CORES, **bounds)).run()  # type: ignore[arg-type]
     wanted = next(asking)
     while True:
@@ -164,24 +162,24 @@ def test_where_only_depth_may_change_the_number_of_workers_stays() -> None:
     assert found.chosen == LoaderSettings(4, 8)
 
 
-def test_workers_stay_where_none_may_do_the_work() -> None:
+def test_workers_stay_where_may_drop_workers_the_work() -> None:
     training = TRAININGS["tiny"]()
-    search(training, LoaderSettings(2, 2), none=False)
+    search(training, LoaderSettings(2, 2), no_workers=False)
     assert all(settings.num_workers > 0 for settings in training.tried)
 
 
 def test_without_workers_is_tried_on_a_busy_machine_too_where_that_costs_little() -> None:
     slow = Window(LoaderSettings(4, 2), 80, 0.12, (0.0015, 0.0015), 0.001, cpu_s=0.0009, workers_cpu_s=0.0005)
-    assert none_may_do(slow, slow.period_s)  # each worker waits 6 ms for a core that others have
+    assert may_drop_workers(slow, slow.period_s)  # each worker waits 6 ms for a core that others have
     far = Window(LoaderSettings(2, 2), 80, 12.8, (0.16, 0.16), 0.158, cpu_s=0.0009, workers_cpu_s=0.0005)
-    assert not none_may_do(far, best_s=0.02)
+    assert not may_drop_workers(far, best_s=0.02)
 
 
 def test_without_workers_is_tried_where_most_of_their_cpu_time_may_be_handing_over() -> None:
     large = Window(LoaderSettings(2, 2), 80, 0.54, (0.0068, 0.0068), 0.004, cpu_s=0.0129, workers_cpu_s=0.012)
-    assert none_may_do(large, large.period_s)
+    assert may_drop_workers(large, large.period_s)
     known_to_be_slow = Window(LoaderSettings(2, 2), 80, 16.0, (0.2, 0.2), 0.15, cpu_s=0.4, workers_cpu_s=0.39)
-    assert not none_may_do(known_to_be_slow, best_s=0.06)
+    assert not may_drop_workers(known_to_be_slow, best_s=0.06)
 
 
 @pytest.mark.parametrize(("period_s", "tried"), [(0.002, True), (0.2, False)])
@@ -189,7 +187,7 @@ def test_where_cpu_time_is_not_known_none_is_tried_if_a_trial_costs_little(
     period_s: float, *, tried: bool
 ) -> None:
     short_epochs = Window(LoaderSettings(2, 2), 80, 80 * period_s, (period_s, period_s), period_s / 2)
-    assert none_may_do(short_epochs, period_s) == tried
+    assert may_drop_workers(short_epochs, period_s) == tried
 
 
 class SlowAtFirst(Training):
@@ -219,7 +217,7 @@ def test_none_gets_no_second_chance_where_most_of_the_first_was_slow() -> None:
 
 def test_at_most_one_worker_where_several_might_repeat_samples() -> None:
     training = Training(blocked_s=0.16, step_s=0.05)
-    search(training, LoaderSettings(0), several=False)
+    search(training, LoaderSettings(0), several_workers=False)
     assert {settings.num_workers for settings in training.tried} == {0, 1}
 
 

@@ -14,9 +14,9 @@ from tune_sim import Scene, Weather, course, scenes, sweep_s, tune
 
 from unstarve.model import LoaderSettings
 from unstarve.predict.demand import BatchDemand
-from unstarve.tune import round as round_module
-from unstarve.tune.room import MemoryGauge, Room
-from unstarve.tune.round import Options
+from unstarve.tune import live_search
+from unstarve.tune.live_search import Options
+from unstarve.tune.memory_fit import MemoryFit, MemoryGauge
 from unstarve.tune.tuner import Tuner
 
 SCENES = {scene.name: scene for scene in scenes()}
@@ -71,8 +71,8 @@ class Played:
     """A tuner that is told of steps as its scene has them; scenes may change meanwhile."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, own: LoaderSettings) -> None:
-        monkeypatch.setattr(round_module, "CpuClock", NoTime)
-        monkeypatch.setattr(round_module, "look_around", lambda *_, **__: Room(1 << 50, None))
+        monkeypatch.setattr(live_search, "CpuClock", NoTime)
+        monkeypatch.setattr(live_search, "free_memory", lambda *_, **__: MemoryFit(1 << 50, None))
         monkeypatch.setattr(MemoryGauge, "is_short", lambda _: False)
         data = TensorDataset(torch.zeros(8))
         loader: DataLoader[Any] = DataLoader(
@@ -90,7 +90,7 @@ class Played:
             here = course(scene, settings).steady
             asked, got = self._weather.step(*here[n % len(here)])
             n += 1
-            wanted = self.tuner.notice(asked, got, None, self._stream)
+            wanted = self.tuner.delivered(asked, got, None, self._stream)
             if wanted is not None and wanted != settings:
                 settings = wanted
                 self._start(settings)

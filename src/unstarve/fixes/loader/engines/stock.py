@@ -9,9 +9,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from unstarve.fixes.loader.engines.epoch import InMemoryIter
-
-ORIGINAL = "_unstarve_original"
-"""On a function that stands in for torch's `DataLoader.__iter__`: torch's."""
+from unstarve.model.engines import ORIGINAL
 
 
 def plan(loader: DataLoader[Any]) -> Callable[[], Iterator[Any]]:

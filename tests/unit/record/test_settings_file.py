@@ -9,7 +9,7 @@ import pytest
 from hostile_names import EVERYTHING, STEERING
 from unstarve.errors import OutputError, SettingsFileError
 from unstarve.model import Place, SavedLoader
-from unstarve.record.saved import read_saved, write_saved
+from unstarve.record.settings_file import read_saved, write_saved
 
 GOOD = '[[loader]]\nfile = "train.py"\nline = 3\n[loader.settings]\nnum_workers = 2\n'
 
@@ -61,22 +61,22 @@ def test_a_file_that_lies_elsewhere_goes_by_how_its_path_ends(tmp_path: Path) ->
         ("", r"no \[\[loader\]\]"),
         ("loader = 3", r"no \[\[loader\]\]"),
         ("format = 9\n" + GOOD, "has format 9"),
-        ("colour = 1\n" + GOOD, "'colour' is not known here"),
-        (GOOD + "batch_size = 9", "loader 1: 'batch_size' is not known here"),
+        ("colour = 1\n" + GOOD, "unknown key 'colour'"),
+        (GOOD + "batch_size = 9", "loader 1: unknown key 'batch_size'"),
         (GOOD.replace("line = 3\n", ""), "line is missing"),
         (GOOD.replace("= 3", '= "3"'), "line must be a whole number"),
         (GOOD.replace('"train.py"', "7"), "file must be text"),
         (GOOD.replace("[loader.settings]\nnum_workers = 2\n", ""), r"\[loader.settings\] with arguments"),
         (GOOD.replace("num_workers = 2\n", ""), "is empty"),
-        (GOOD.replace("= 2", "= -1"), "num_workers must be a whole number from 0 to 1024, not -1"),
+        (GOOD.replace("= 2", "= -1"), "num_workers must be a whole number from 0 to 1024, got -1"),
         (GOOD.replace("= 2", "= true"), "num_workers must be a whole number"),
         (GOOD.replace("= 2", "= 2.5"), "num_workers must be a whole number"),
         (GOOD + "prefetch_factor = 0", "prefetch_factor must be a whole number from 1"),
-        (GOOD + "pin_memory = 1", "pin_memory must be true or false, not 1"),
+        (GOOD + "pin_memory = 1", "pin_memory must be true or false, got 1"),
         (GOOD.replace("= 2", "= 0") + "prefetch_factor = 2", "prefetch_factor needs workers"),
         (GOOD.replace("= 2", "= 0") + "persistent_workers = true", "persistent_workers needs workers"),
-        (GOOD.replace("= 2", "= 0") + "images = true", "num_workers is a number of threads"),
-        (GOOD + "images = 2", "images must be true or false, not 2"),
+        (GOOD.replace("= 2", "= 0") + "images = true", "num_workers is the number of threads"),
+        (GOOD + "images = 2", "images must be true or false, got 2"),
         (GOOD + GOOD.replace("= 2", "= 'a'"), "loader 2: num_workers"),
     ],
 )

@@ -12,9 +12,9 @@ import pytest
 from torch.utils.data import DataLoader
 
 from sample_datasets import Counted
-from unstarve.tune.interrupts import interrupts_wait
-from unstarve.tune.loader import TunedLoader
-from unstarve.tune.window import Pace
+from unstarve.tune.autotune import AutotunedLoader
+from unstarve.tune.step_window import Pace
+from unstarve.tune.tuned_epoch import delay_interrupts
 
 _CONTEXT = multiprocessing.get_context("fork")
 _at_fork: list[Any] = []
@@ -48,14 +48,14 @@ def _interrupt_oneself() -> None:
 
 
 def _interrupted_twice(passed: list[str]) -> None:
-    with interrupts_wait():
+    with delay_interrupts():
         _press()
-        with interrupts_wait():
+        with delay_interrupts():
             _press()
         passed.append("to the end")
 
 
-@interrupts_wait()
+@delay_interrupts()
 def _interrupted_and_failing() -> None:
     _press()
     raise RuntimeError("a worker was interrupted, too")
@@ -77,7 +77,7 @@ def test_it_comes_instead_of_what_else_went_wrong() -> None:
 
 def test_a_fork_does_not_swallow_it() -> None:
     _at_fork.append(_press)
-    with pytest.raises(KeyboardInterrupt), interrupts_wait():
+    with pytest.raises(KeyboardInterrupt), delay_interrupts():
         assert _exit_code(_interrupt_oneself) == 7  # the child is interrupted at once
     assert not _at_fork
 
@@ -86,7 +86,7 @@ def test_elsewhere_than_in_the_main_thread_nothing_is_changed() -> None:
     found = []
 
     def look() -> None:
-        with interrupts_wait():
+        with delay_interrupts():
             found.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=look)
@@ -98,7 +98,7 @@ def test_elsewhere_than_in_the_main_thread_nothing_is_changed() -> None:
 def test_an_ignored_interrupt_stays_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with interrupts_wait():
+        with delay_interrupts():
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
@@ -108,7 +108,7 @@ def test_an_ignored_interrupt_stays_ignored() -> None:
 def test_training_may_go_on_after_it(script: Any) -> None:
     script((1, 2), (2, 1), (0, None))
     loader = DataLoader(Counted(60), batch_size=2)
-    batches = iter(TunedLoader(loader, {"pace": Pace(min_steps=1, min_s=0.0, max_s=0.0)}))
+    batches = iter(AutotunedLoader(loader, {"pace": Pace(min_steps=1, min_s=0.0, max_s=0.0)}))
     _at_fork.append(_press)  # as the first worker is started
     indices, interrupts = [], 0
     while True:

@@ -1,4 +1,4 @@
-"""Loader settings that were tried out on a dataset, and what came of it."""
+"""Results of `find_num_workers` and `diagnose_dataloader`: measured arguments and costs of a dataset."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unstarve.model.shown import Shown
 
 @dataclass(frozen=True, slots=True)
 class LoaderArguments:
-    """Arguments of a DataLoader that were tried; what is None was left to torch."""
+    """Arguments of a DataLoader that were tried; None leaves the default."""
 
     num_workers: int
     batch_size: int | None
@@ -24,7 +24,7 @@ class LoaderArguments:
 class Tried:
     """One setting and its throughput in samples per second, round by round.
 
-    Round n of one setting ran right beside round n of the others: only such pairs are compared.
+    Round n of one setting ran right next to round n of the others; only such pairs are compared.
     """
 
     setting: LoaderArguments
@@ -32,7 +32,7 @@ class Tried:
 
     @property
     def rate(self) -> float:
-        """The typical round."""
+        """The median round."""
         return median(self.rates)
 
     @property
@@ -46,17 +46,17 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSearch(Shown):
-    """How many workers a dataset needs: what `find_num_workers` returns."""
+    """How many workers a dataset needs, as `find_num_workers` returns it."""
 
     num_workers: int
-    """The fewest that are as fast as any, as far as the measurements can tell."""
+    """The smallest number that is as fast as any other, within the noise."""
     speedup: float | None
-    """Over no workers; None where that was not measured."""
+    """Over no workers; None if that was not measured."""
     headline: str
     tried: tuple[Tried, ...]
-    """In the order of workers; those that the time did not suffice for are missing."""
+    """By number of workers; those that did not fit into the time budget are missing."""
     cores: float
-    """That this process may use."""
+    """Cores that this process may use."""
     arguments: Mapping[str, Any]
     """For ``DataLoader(dataset, **arguments)``."""
     code: str
@@ -68,49 +68,49 @@ class WorkerSearch(Shown):
 
 @dataclass(frozen=True, slots=True)
 class SampleCost:
-    """Getting single samples in the calling process, one after the other; times in seconds."""
+    """Cost of single samples, read one after another in the calling process; times in seconds."""
 
     samples: int
     typical_s: float
     p95_s: float
     longest_s: float
     slowest: int | None
-    """Index of the longest; None for an iterable dataset."""
+    """Index of the slowest sample; None for an iterable dataset."""
     cpu_share: float
-    """Of the time, on a CPU; the rest was blocked: on storage, a network, a lock."""
+    """Share of the time on a CPU; the rest was blocked on storage, network or a lock."""
     sample_bytes: int | None
-    """Of tensors and arrays; None where a sample could not be weighed."""
+    """Size of tensors and arrays; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartCost:
-    """From ``iter(loader)`` to the first batch; seconds."""
+    """Seconds from ``iter(loader)`` to the first batch."""
 
     fresh_s: float
-    """With workers that have to be started."""
+    """With new workers."""
     kept_s: float
     """With ``persistent_workers=True``, from the second epoch on."""
     shown: bool
-    """The difference is larger than the noise."""
+    """Whether the difference is larger than the noise."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfiledFunction:
-    """A function that getting samples spends time in."""
+    """A function in which reading samples spends time."""
 
     name: str
     file: str
     line: int
     calls: int
     own_s: float
-    """Inside of it, without what it calls."""
+    """Time in the function itself, without its callees."""
     share: float
-    """Of all profiled time."""
+    """Share of all profiled time."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoaderDiagnosis(Shown):
-    """How a dataset wants to be loaded: what `diagnose_dataloader` returns."""
+    """How to load a dataset, as `diagnose_dataloader` returns it."""
 
     headline: str
     sample: SampleCost
@@ -118,12 +118,12 @@ class LoaderDiagnosis(Shown):
     batch_sizes: tuple[Tried, ...]
     prefetch: tuple[Tried, ...]
     pinning: tuple[Tried, ...]
-    """Empty where there is no GPU to copy to."""
+    """Empty without a GPU."""
     start: StartCost | None
     """None without workers."""
     functions: tuple[ProfiledFunction, ...]
     findings: tuple[str, ...]
-    """What each part of it came to, in sentences."""
+    """The result of each part, as sentences."""
     arguments: Mapping[str, Any]
     """For ``DataLoader(dataset, **arguments)``."""
     code: str

@@ -1,9 +1,9 @@
-"""Loader settings as a TOML file, which people may read, edit and commit::
+"""Loader settings as a TOML file, for people to read, edit and commit::
 
 format = 1
 
 [[loader]]
-file = "train.py"           # from this file's folder, or how the path ends
+file = "train.py"           # relative to this file's folder, or the end of its path
 line = 41
 function = "main"           # these three find the loader again
 name = "train_loader"       # when lines have moved
@@ -12,7 +12,7 @@ call = "9f2c1e0b7a64"
 [loader.settings]           # arguments of DataLoader(…)
 num_workers = 8
 prefetch_factor = 4
-images = true             # an ImageFolder's are read by unstarve, in so many threads
+images = true               # unstarve reads the ImageFolder, in num_workers threads
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from unstarve.outputs import write_output
 from unstarve.words import printable
 
 FORMAT = 1
-_MOST = {"num_workers": 1024, "prefetch_factor": 1024}
-_LEAST = {"num_workers": 0, "prefetch_factor": 1}
+_MAX = {"num_workers": 1024, "prefetch_factor": 1024}
+_MIN = {"num_workers": 0, "prefetch_factor": 1}
 _SWITCHES = ("persistent_workers", "pin_memory", "in_order", IMAGES)
 _PLACE: Mapping[str, type] = {"file": str, "line": int, "function": str, "name": str, "call": str}
 
 
 def read_saved(path: Path) -> tuple[SavedLoader, ...]:
-    """The entries of a settings file. Raises `SettingsFileError`, which says what is wrong where."""
+    """The entries of a settings file. Raises `SettingsFileError`, which says what is wrong and where."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -45,21 +45,23 @@ def read_saved(path: Path) -> tuple[SavedLoader, ...]:
         raise SettingsFileError(f"{path} is not valid TOML: {error}") from error
     if type(data.get("format", FORMAT)) is not int or data.get("format", FORMAT) != FORMAT:
         raise SettingsFileError(
-            f"{path} has format {data['format']!r}, and this unstarve reads format {FORMAT}; "
+            f"{path} has format {data['format']!r}, but this unstarve reads format {FORMAT}; "
             "upgrade with: pip install -U unstarve"
         )
     _refuse_unknown(str(path), data, ("format", "loader"))
     entries = data.get("loader")
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
         raise SettingsFileError(
-            f"{path} has no [[loader]] entry; `unstarve tune --save {path} CMD…` makes one"
+            f"{path} has no [[loader]] entry; `unstarve tune --save {path} CMD…` writes one"
         )
     read = (_entry(f"{path}, loader {number}", entry) for number, entry in enumerate(entries, 1))
-    return tuple(SavedLoader(_found(one.place, path.absolute().parent), one.settings) for one in read)
+    return tuple(
+        SavedLoader(_with_full_path(one.place, path.absolute().parent), one.settings) for one in read
+    )
 
 
 def write_saved(path: Path, saved: Sequence[SavedLoader], comment: str = "") -> None:
-    """Write a settings file, all of it or nothing; an `OutputError` says why not.
+    """Write a settings file, whole or not at all; raises `OutputError`.
 
     Paths below its folder are written relative to it.
     """
@@ -76,39 +78,41 @@ def write_saved(path: Path, saved: Sequence[SavedLoader], comment: str = "") -> 
     try:
         content = ("\n".join(lines) + "\n").encode()
     except UnicodeEncodeError as error:
-        raise SettingsFileError(f"cannot write {path}: a file's name is not Unicode; rename it") from error
+        raise SettingsFileError(
+            f"cannot write {path}: the name of a source file is not Unicode; rename that file"
+        ) from error
     write_output(path, content)
 
 
 def check_settings(where: str, settings: Mapping[str, Any]) -> dict[str, int | bool]:
-    """The arguments, when a loader can have them all; else `SettingsFileError` about `where`."""
-    _refuse_unknown(where, settings, (*_MOST, *_SWITCHES))
+    """Return the settings if a loader can have them all; else raise `SettingsFileError` about `where`."""
+    _refuse_unknown(where, settings, (*_MAX, *_SWITCHES))
     if not settings:
         raise SettingsFileError(
-            f"{where}: [loader.settings] is empty; give at least one, like num_workers = 4"
+            f"{where}: [loader.settings] is empty; set at least one argument, like num_workers = 4"
         )
     for name, value in settings.items():
         if name in _SWITCHES and not isinstance(value, bool):
-            raise SettingsFileError(f"{where}: {name} must be true or false, not {value!r}")
-        if name in _MOST and (type(value) is not int or not _LEAST[name] <= value <= _MOST[name]):
+            raise SettingsFileError(f"{where}: {name} must be true or false, got {value!r}")
+        if name in _MAX and (type(value) is not int or not _MIN[name] <= value <= _MAX[name]):
             raise SettingsFileError(
-                f"{where}: {name} must be a whole number from {_LEAST[name]} to {_MOST[name]}, not {value!r}"
+                f"{where}: {name} must be a whole number from {_MIN[name]} to {_MAX[name]}, got {value!r}"
             )
     if settings.get("num_workers") == 0:
         if settings.get(IMAGES):
             raise SettingsFileError(
-                f"{where}: with {IMAGES} = true, num_workers is a number of threads; give at least 1"
+                f"{where}: with {IMAGES} = true, num_workers is the number of threads and must be at least 1"
             )
         for name in settings.keys() & NEED_WORKERS.keys():
             if settings[name] != NEED_WORKERS[name]:
                 raise SettingsFileError(
-                    f"{where}: {name} needs workers, and num_workers is 0; remove one of them"
+                    f"{where}: {name} needs workers, but num_workers is 0; remove one of them"
                 )
     return dict(settings)
 
 
 def shown_place(place: Place) -> str:
-    """``train.py:41``, from the current folder where the file lies below it."""
+    """``train.py:41``, relative to the current folder if the file is below it."""
     return (
         f"{_relative(place.file, Path.cwd()) if Path(place.file).is_absolute() else place.file}:{place.line}"
     )
@@ -118,34 +122,34 @@ def _entry(where: str, entry: Mapping[str, Any]) -> SavedLoader:
     _refuse_unknown(where, entry, (*_PLACE, "settings"))
     for key, kind in _PLACE.items():
         if key in ("file", "line") and key not in entry:
-            raise SettingsFileError(f"{where}: {key} is missing, which says where the loader is made")
+            raise SettingsFileError(f"{where}: {key} is missing; it says where the loader is created")
         if key in entry and type(entry[key]) is not kind:
             kinds = "a whole number" if kind is int else "text"
-            raise SettingsFileError(f"{where}: {key} must be {kinds}, not {entry[key]!r}")
+            raise SettingsFileError(f"{where}: {key} must be {kinds}, got {entry[key]!r}")
     settings = entry.get("settings")
     if not isinstance(settings, dict):
         raise SettingsFileError(
-            f"{where}: there is no table [loader.settings] with arguments like num_workers = 4"
+            f"{where}: the table [loader.settings] with arguments like num_workers = 4 is missing"
         )
     place = Place(**{key: entry[key] for key in _PLACE if key in entry})
     return SavedLoader(place, check_settings(where, settings))
 
 
-def _refuse_unknown(where: str, found: Mapping[str, Any], known: Sequence[str]) -> None:
-    unknown = sorted(set(found) - set(known))
+def _refuse_unknown(where: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
+    unknown = sorted(set(given) - set(known))
     if unknown:
-        raise SettingsFileError(f"{where}: {unknown[0]!r} is not known here; there are {', '.join(known)}")
+        raise SettingsFileError(f"{where}: unknown key {unknown[0]!r}; expected one of {', '.join(known)}")
 
 
 def _toml(value: str | int | bool) -> str:
-    """A value as TOML writes it; its basic strings escape as JSON's do."""
+    """A value in TOML, whose basic strings have the same escapes as JSON."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return str(value).lower()
 
 
-def _found(place: Place, folder: Path) -> Place:
-    """The place with the whole path of its file, where that lies below the settings' folder."""
+def _with_full_path(place: Place, folder: Path) -> Place:
+    """The place with the full path of its file, if that is below the settings file's folder."""
     file = folder / place.file
     return moved_to(place, str(file.resolve())) if file.is_file() else place
 

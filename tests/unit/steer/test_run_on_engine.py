@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,17 +14,23 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 import unstarve
 from same_batches import assert_same, assert_same_epochs
 from unstarve.fixes.loader.engines.epoch import Epoch, InMemoryIter
-from unstarve.steer.install_engine import install, uninstall
+from unstarve.steer.run_on_engine import iterate_on_engine
 
 X = torch.arange(115.0).reshape(23, 5)
 TORCH_ITER = DataLoader.__iter__
 
 
-@pytest.fixture(autouse=True)
-def clean() -> Iterator[None]:
-    yield
-    uninstall()
-    assert DataLoader.__iter__ is TORCH_ITER
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Let torch's loaders run on an engine until the test is over; a second call changes the engine."""
+
+    def install(engine: str = "auto") -> None:
+        monkeypatch.setattr(DataLoader, "__iter__", iterate_on_engine(TORCH_ITER, engine))
+
+    return install
 
 
 def is_ours(iterator: Any) -> bool:
@@ -33,7 +39,7 @@ def is_ours(iterator: Any) -> bool:
 
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("workers", [0, 1])
-def test_torchs_loader_gives_its_own_batches_faster(shuffle: bool, workers: int) -> None:
+def test_torchs_loader_gives_its_own_batches_faster(install: Install, shuffle: bool, workers: int) -> None:
     def make() -> Any:
         return DataLoader(X, batch_size=4, shuffle=shuffle, num_workers=workers)
 
@@ -45,11 +51,9 @@ def test_torchs_loader_gives_its_own_batches_faster(shuffle: bool, workers: int)
     ours = make()
     torch.manual_seed(1)
     assert_same([list(ours), list(ours)], expected)
-    uninstall()
-    assert not is_ours(iter(make()))
 
 
-def test_no_script_finds_its_dataset_changed() -> None:
+def test_no_script_finds_its_dataset_changed(install: Install) -> None:
     data = X.clone()
     install()
     for batch in DataLoader(data, batch_size=4):
@@ -73,7 +77,7 @@ class OwnIterator(DataLoader[Any]):
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata's call
-def test_subclasses_keep_their_own_ways() -> None:
+def test_subclasses_keep_their_own_ways(install: Install) -> None:
     install()
     assert torch.equal(torch.cat(list(Doubled(X, batch_size=4))), X * 2)
     assert list(OwnIterator(X)) == ["mine"]
@@ -84,7 +88,7 @@ def test_subclasses_keep_their_own_ways() -> None:
     assert stateful.state_dict()["_num_yielded"] == 1
 
 
-def test_our_own_loader_still_chooses_for_itself() -> None:
+def test_our_own_loader_still_chooses_for_itself(install: Install) -> None:
     install("stock")
     assert is_ours(iter(unstarve.DataLoader(X)))
     install("gather")
@@ -92,15 +96,17 @@ def test_our_own_loader_still_chooses_for_itself() -> None:
     assert not is_ours(iter(unstarve.DataLoader(X, collate_fn=list)))
 
 
-def test_what_auto_cannot_run_is_torchs_without_a_word() -> None:
+def test_what_auto_cannot_run_is_torchs_without_a_word(install: Install) -> None:
     install()
     assert not is_ours(iter(DataLoader(X, collate_fn=list)))
     assert len(list(DataLoader(range(5), batch_size=2))) == 3  # type: ignore[arg-type]
 
 
-def test_an_engine_asked_for_by_name_that_cannot_is_named_once() -> None:
+def test_an_engine_asked_for_by_name_that_cannot_is_named_once(install: Install) -> None:
     install("gather")
-    with pytest.warns(UserWarning, match=r"engine 'gather' cannot run.*collate_fn list.*torch's own") as told:
+    with pytest.warns(
+        UserWarning, match=r"engine 'gather' cannot run.*collate_fn list.*torch's own engine"
+    ) as told:
         assert not is_ours(iter(DataLoader(X, collate_fn=list)))
     assert told[0].filename == __file__
     with warnings.catch_warnings():
@@ -110,12 +116,11 @@ def test_an_engine_asked_for_by_name_that_cannot_is_named_once() -> None:
 
 
 def test_a_name_that_is_no_engine_is_refused() -> None:
-    with pytest.raises(ValueError, match="engine must be"):
-        install("fast")
-    assert DataLoader.__iter__ is TORCH_ITER
+    with pytest.raises(ValueError, match="'fast' is not a valid Engine"):
+        iterate_on_engine(TORCH_ITER, "fast")
 
 
-def test_persistent_workers_draw_as_torchs_do() -> None:
+def test_persistent_workers_draw_as_torchs_do(install: Install) -> None:
     def make() -> Any:
         return DataLoader(TensorDataset(X), 4, shuffle=True, num_workers=1, persistent_workers=True)
 

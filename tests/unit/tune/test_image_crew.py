@@ -17,11 +17,11 @@ from image_folders import break_image, make_folder
 from torchvision_here import torchvision_here
 from unstarve.fixes.datasets.images.torchvision_folder import arguments_of
 from unstarve.model import LoaderSettings
-from unstarve.tune import round as round_module
-from unstarve.tune.images import ImageCrew
-from unstarve.tune.loader import TunedLoader
-from unstarve.tune.search import Found
-from unstarve.tune.window import Collector, Pace, Window
+from unstarve.tune import live_search
+from unstarve.tune.autotune import AutotunedLoader
+from unstarve.tune.crews import ImageCrew
+from unstarve.tune.search import Conclusion
+from unstarve.tune.step_window import Pace, Window, WindowCollector
 
 COUNT = 40
 HASTY = Pace(min_steps=1, min_s=0.0, max_s=0.0)
@@ -45,7 +45,7 @@ def folder(root: Path, *, random: bool = True, extra: tuple[Any, ...] = ()) -> A
 
 
 def tuned(loader: DataLoader[Any], **options: Any) -> Any:
-    return TunedLoader(loader, {"pace": HASTY, "images": True, **options})
+    return AutotunedLoader(loader, {"pace": HASTY, "images": True, **options})
 
 
 def use_script(monkeypatch: pytest.MonkeyPatch, *asked: LoaderSettings) -> None:
@@ -61,13 +61,13 @@ def use_script(monkeypatch: pytest.MonkeyPatch, *asked: LoaderSettings) -> None:
             for settings in itertools.cycle(asked):
                 _ = yield settings
 
-        def conclude(self) -> Found:
-            return Found(asked[0], None, "scripted")
+        def conclude(self) -> Conclusion:
+            return Conclusion(asked[0], None, "scripted")
 
-    monkeypatch.setattr(round_module, "Search", Scripted)
+    monkeypatch.setattr(live_search, "Search", Scripted)
 
 
-class Planned(Collector):
+class Planned(WindowCollector):
     """Measures what is planned, not what a clock says."""
 
     image_s: ClassVar[float]
@@ -83,8 +83,8 @@ class Planned(Collector):
 
 def use_plan(monkeypatch: pytest.MonkeyPatch, image_s: float) -> None:
     monkeypatch.setattr(Planned, "image_s", image_s, raising=False)
-    monkeypatch.setattr(round_module, "Collector", Planned)
-    monkeypatch.setattr(round_module.Round, "_with_costs", lambda _, window: window)
+    monkeypatch.setattr(live_search, "WindowCollector", Planned)
+    monkeypatch.setattr(live_search.LiveSearch, "_with_costs", lambda _, window: window)
 
 
 def until_settled(loader: Any) -> None:
@@ -171,7 +171,7 @@ def test_it_is_not_chosen_where_it_is_not_or_hardly_faster(
 def test_unless_it_is_asked_for_nothing_of_it_is_tried(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_plan(monkeypatch, 0.01)
     plain = DataLoader(folder(root), batch_size=4, num_workers=1)
-    not_asked = TunedLoader(plain, {"pace": HASTY, "max_workers": 2})
+    not_asked = AutotunedLoader(plain, {"pace": HASTY, "max_workers": 2})
     exact = tuned(plain, deterministic=True)
     for loader in (not_asked, exact):
         until_settled(loader)
@@ -187,7 +187,7 @@ def test_what_unstarve_cannot_read_is_left_to_the_dataset_and_said(root: Path) -
         (DataLoader(folder(root), batch_size=None), "batch_size=None"),
     ]
     for loader, words in cases:
-        said = [note for note in tuned(loader).tuning.notes if "reading the images" in note]
+        said = [note for note in tuned(loader).tuning.notes if "read the images" in note]
         assert len(said) == 1
         assert words in said[0]
     assert tuned(DataLoader(TensorDataset(torch.arange(4)))).tuning.notes == ()

@@ -29,13 +29,13 @@ from same_batches import assert_same, assert_same_epochs
 from sample_datasets import Counted
 from unstarve.errors import UsageError
 from unstarve.model import LoaderSettings, Tuning
-from unstarve.tune import round as round_module
-from unstarve.tune.crew import StockCrew, make_crew
-from unstarve.tune.loader import TunedLoader
-from unstarve.tune.room import MemoryGauge
-from unstarve.tune.round import WARM_UP
-from unstarve.tune.watch import Watch
-from unstarve.tune.window import Pace
+from unstarve.tune import live_search
+from unstarve.tune.autotune import AutotunedLoader
+from unstarve.tune.crews import StockCrew, make_crew
+from unstarve.tune.live_search import WARM_UP
+from unstarve.tune.memory_fit import MemoryGauge
+from unstarve.tune.step_window import Pace
+from unstarve.tune.tuner import ChangeWatch
 
 HASTY = Pace(min_steps=1, min_s=0.0, max_s=0.0)
 
@@ -102,7 +102,7 @@ class Shards(IterableDataset[Any]):
 
 
 def tuned(loader: DataLoader[Any], **options: Any) -> Any:
-    return TunedLoader(loader, {"pace": HASTY, **options})
+    return AutotunedLoader(loader, {"pace": HASTY, **options})
 
 
 def indices(batch: Any) -> list[int]:
@@ -258,15 +258,15 @@ def test_settings_that_cannot_be_started_are_given_up(script: Any, monkeypatch: 
         next(stream)  # as if it had taken indices already
         raise OSError("no more processes")
 
-    monkeypatch.setattr("unstarve.tune.iteration.make_crew", make_some)
+    monkeypatch.setattr("unstarve.tune.tuned_epoch.make_crew", make_some)
     assert [index for batch in loader for index in indices(batch)] == list(range(100))
     assert loader.tuning.reason == "2 workers could not be started: no more processes"
 
 
 def test_a_defect_of_the_tuner_does_not_cost_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(round_module.Round, "add", lambda *_: 1 / 0)
+    monkeypatch.setattr(live_search.LiveSearch, "add", lambda *_: 1 / 0)
     loader = tuned(DataLoader(Squares(), batch_size=4))
-    with pytest.warns(UserWarning, match="autotune has stopped"):
+    with pytest.warns(UserWarning, match="autotune stopped because of an internal error"):
         assert [index for batch in loader for index in indices(batch)] == list(range(100))
 
 
@@ -304,7 +304,7 @@ def test_it_settles_within_its_budget_and_says_so() -> None:
     assert loader.tuning.settled
     assert len(loader.tuning.trials) == 1
     assert loader.tuning.keep
-    assert loader.explain().startswith("keep what you have, no worker: ")
+    assert loader.explain().startswith("keep your settings (no worker): ")
 
 
 def test_when_memory_runs_out_it_goes_back_to_what_the_user_had(
@@ -319,8 +319,8 @@ def test_when_memory_runs_out_it_goes_back_to_what_the_user_had(
 
 
 def test_when_conditions_change_it_searches_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Watch, "add", lambda *_: True)
-    monkeypatch.setattr(Watch, "look", lambda _: True)
+    monkeypatch.setattr(ChangeWatch, "add", lambda *_: True)
+    monkeypatch.setattr(ChangeWatch, "has_changed", lambda _: True)
     loader = tuned(DataLoader(Squares(200), batch_size=4), max_workers=1)
     for _ in range(20):
         assert [index for batch in loader for index in indices(batch)] == list(range(200))
@@ -373,7 +373,7 @@ def test_what_it_cannot_tune_it_leaves_alone() -> None:
 
     ours = unstarve.autotune(Own(Squares()))
     assert list(ours) == [1, 2]
-    assert ours.explain() == "keep what you have, no worker: Own iterates in a way of its own"
+    assert ours.explain() == "keep your settings (no worker): Own has its own way of iterating"
     gathered = unstarve.DataLoader(torch.arange(10), batch_size=2, shuffle=True, autotune=True)
     assert len(list(gathered)) == 5
     assert "'gather' makes batches without workers" in gathered.explain()
@@ -381,9 +381,9 @@ def test_what_it_cannot_tune_it_leaves_alone() -> None:
 
 def test_what_makes_no_sense_is_refused() -> None:
     loader = DataLoader(Squares())
-    with pytest.raises(UsageError, match="DataLoader, not list"):
+    with pytest.raises(UsageError, match="DataLoader, got list"):
         unstarve.autotune([1])  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="max_workers is more than 0"):
+    with pytest.raises(UsageError, match="max_workers must be > 0, got 0"):
         unstarve.autotune(loader, max_workers=0)
     with pytest.raises(UsageError, match='such as "8GB"'):
         unstarve.autotune(loader, memory_bytes="much")

@@ -1,4 +1,4 @@
-"""What tuning a loader found: settings, what was measured under each, and what was chosen."""
+"""The result of tuning a loader: its trials, the chosen settings and the gain."""
 
 from __future__ import annotations
 
@@ -14,85 +14,85 @@ SCHEMA = "unstarve.tuning/1"
 
 @dataclass(frozen=True, slots=True, order=True)
 class LoaderSettings:
-    """What is tuned, named as `DataLoader` names it."""
+    """The tuned arguments of a `DataLoader`, under its own names."""
 
     num_workers: int
     prefetch_factor: int | None = None
-    """Batches per worker that are under way; None without workers."""
+    """Batches in flight per worker; None without workers."""
     images: bool = False
     """unstarve reads the images of an image folder, in `num_workers` threads instead of processes."""
 
     @property
     def makers(self) -> tuple[bool, int]:
-        """Who makes the batches: settings that agree in this differ in their depth alone."""
+        """What makes the batches. Settings with the same makers differ only in prefetch depth."""
         return self.images, self.num_workers
 
     @property
     def in_flight(self) -> int:
-        """Batches that are made ahead, at most."""
+        """Most batches prefetched at a time."""
         return self.num_workers * (self.prefetch_factor or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Training under one setting: a stretch of real steps, or what a model expects of them."""
+    """Training under one setting: a stretch of real steps, or a forecast."""
 
     settings: LoaderSettings
     kind: Literal["measured", "predicted"]
     steps: int
-    """Measured steps, without those at the beginning that filled the pipeline; 0 for a prediction."""
+    """Measured steps, without those that filled the pipeline; 0 for a forecast."""
     seconds: float
-    """What these steps took."""
+    """Duration of these steps."""
     samples_per_s: float
     low: float
-    """Of `samples_per_s`: where it lies in most cases."""
+    """Lower end of the interval of `samples_per_s`."""
     high: float
     wait_share: float | None
     """Time inside ``next()`` over step time."""
     rss_bytes: int | None = None
-    """Memory of the training process and its workers together, as far as it is known."""
+    """Memory of the training process and its workers together, if known."""
     shm_bytes: int | None = None
-    """Shared memory that the batches under way take, at most."""
+    """Most shared memory that prefetched batches take."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How far tuning has come, or, when `settled`, what it found."""
+    """The progress of tuning; once `settled`, its result."""
 
     where: str | None
-    """``train.py:41``: where the loader was made; None where that is not known."""
+    """``train.py:41``: where the loader was created; None if unknown."""
     before: LoaderSettings
-    """The user's own."""
+    """The user's own settings."""
     chosen: LoaderSettings
-    """What runs from now on; while it is not `settled`, the best so far."""
+    """The settings to use; until `settled`, the best so far."""
     trials: tuple[Trial, ...]
-    """In the order they were made; one setting may be measured several times."""
+    """In order; one setting may be measured several times."""
     gain: Change | None
-    """Samples per second of `chosen` over those of `before`; None where they are the same or unmeasured."""
+    """Samples per second of `chosen` over `before`; None if they are the same or not measured."""
     keep: bool
-    """The user's own settings are the answer."""
+    """The user's own settings should stay."""
     reason: str
     """Why, in one sentence."""
     settled: bool
     steps: int
-    """Training steps that tuning has taken so far, those that filled the pipeline included."""
+    """Training steps spent on tuning so far, including those that filled the pipeline."""
     seconds: float
-    """What they took."""
+    """Duration of these steps."""
     rounds: int = 1
-    """How often it was searched: once more each time conditions changed."""
+    """Number of searches: one more each time conditions changed."""
     notes: tuple[str, ...] = ()
-    """What was not tuned or tried, and why, in sentences."""
+    """What was not tuned or tried, and why."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `json.dumps` takes, schema ``unstarve.tuning/1``; what is not known is null."""
+        """Return it as `json.dumps` takes it, schema ``unstarve.tuning/1``; unknown values are null."""
         plain = dataclasses.asdict(self)
         return {"schema": SCHEMA} | plain | {"trials": list(plain["trials"]), "notes": list(self.notes)}
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Tuning:
-        """Return what `to_json` was given; raises ValueError for anything else."""
+        """The inverse of `to_json`; raises ValueError for anything else."""
         if plain.get("schema") != SCHEMA:
-            raise ValueError(f"not a tuning: its schema is {plain.get('schema')!r}, not {SCHEMA!r}")
+            raise ValueError(f"not a tuning: expected schema {SCHEMA!r}, got {plain.get('schema')!r}")
         try:
             fields = {name: value for name, value in plain.items() if name != "schema"}
             fields["before"] = LoaderSettings(**fields["before"])

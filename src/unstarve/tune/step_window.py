@@ -1,41 +1,45 @@
-"""A stretch of training steps under one setting: how fast they went, and how sure that is."""
+"""Measure a stretch of training steps under one setting: time per step, its uncertainty, CPU time."""
 
 from __future__ import annotations
 
 import math
 import statistics
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+import psutil
 
 from unstarve.model import LoaderSettings
 
-_MOST_BLOCKS = 10
+_MAX_BLOCKS = 10
 _T95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
 """Student's t for 1, 2, … degrees of freedom, 95 %."""
 _EPOCHS = 3
-"""So many short epochs are measured as a whole."""
-_FAR = 5.0
-"""A step of the training loop that takes so many times the median was a checkpoint, a validation, a log."""
-_OTHER_PIXELS = 1.05
-"""By how much reading images in another way must be faster than anything else, as pixels differ a bit."""
-_RARE = 0.05
-"""Of all steps: where more take so long, it is how training goes there, as with cores that loading takes."""
+"""Number of short epochs, measured as wholes, that make a window."""
+_OUTLIER = 5.0
+"""A step of the training loop that takes this many times the median was a checkpoint, validation or log."""
+_OUTLIER_SHARE = 0.05
+"""If more steps than this are outliers, they are normal there: loading may take the cores, for example."""
+_IMAGE_PRICE = 1.05
+"""How much faster reading images with unstarve must be than any other setting: pixels differ slightly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long is measured."""
+    """How long to measure."""
 
     min_steps: int = 12
     min_s: float = 0.3
     max_s: float = 1.2
-    """Goes on up to here while it is not sure enough."""
+    """Stop here even if the error is still too large."""
     error: float = 0.03
-    """Of the time per step: what is sure enough, as a share."""
+    """Stop when the error is below this share of the time per step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What was measured; times are seconds per step."""
+    """A measured stretch of steps; times are seconds per step."""
 
     settings: LoaderSettings
     steps: int
@@ -43,13 +47,13 @@ class Window:
     block_s: tuple[float, ...]
     """Time per step in each of several parts of the window."""
     wait_s: float
-    """Of it, inside ``next()``."""
+    """The part of it inside ``next()``."""
     cpu_s: float | None = None
     """CPU time of the training process and its workers together."""
     workers_cpu_s: float | None = None
-    """Of it, the workers'."""
+    """The workers' part of it."""
     start_s: float = 0.0
-    """What starting workers adds to each step, where every epoch does so."""
+    """What starting workers adds to each step if every epoch starts them again."""
 
     @property
     def period_s(self) -> float:
@@ -57,13 +61,13 @@ class Window:
         return statistics.fmean(self.block_s) + self.start_s
 
     @property
-    def usual_s(self) -> float:
-        """As `period_s`, but that a few slow parts of the window count for little."""
+    def median_s(self) -> float:
+        """Like `period_s`, but a few slow parts of the window hardly count."""
         return statistics.median(self.block_s) + self.start_s
 
     @property
     def step_s(self) -> float:
-        """What training itself takes."""
+        """Training alone, without waiting."""
         return max(statistics.fmean(self.block_s) - self.wait_s, 0.0)
 
     @property
@@ -74,29 +78,52 @@ class Window:
 
     @property
     def error_s(self) -> float:
-        """Half the width of an interval around `period_s`."""
+        """Half the width of the interval around `period_s`."""
         return half_width(self.block_s)
 
 
 def price_of(settings: LoaderSettings) -> float:
-    """What times per step are multiplied by before settings are ranked: other pixels must be worth it."""
-    return _OTHER_PIXELS if settings.images else 1.0
+    """Factor on the time per step when settings are ranked: different pixels must be worth it."""
+    return _IMAGE_PRICE if settings.images else 1.0
 
 
 def half_width(values: tuple[float, ...]) -> float:
-    """Half of the 95 % interval of their mean; infinite for fewer than two."""
+    """Half of the 95 % interval of their mean; infinite for fewer than two values."""
     if len(values) < 2:
         return math.inf
     return t95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def t95(freedom: int) -> float:
-    """Student's t for so many degrees of freedom, from 1 on."""
+    """Student's t for this many degrees of freedom, at least 1."""
     return _T95[freedom - 1] if freedom <= len(_T95) else 2.0
 
 
-class Collector:
-    """Collects one window, batch by batch; what fills the pipeline is left out."""
+class CpuClock:
+    """CPU time of this process and of its workers since the clock was made."""
+
+    def __init__(self, pids: Iterable[int]) -> None:
+        self._pids = tuple(pids)
+        self._main_s = time.process_time()
+        self._workers_s = self._read()
+
+    def elapsed_s(self) -> tuple[float, float] | None:
+        """This process's and the workers' CPU time; None if a worker is gone or cannot be read."""
+        workers_s = self._read()
+        if workers_s is None or self._workers_s is None:
+            return None
+        return time.process_time() - self._main_s, workers_s - self._workers_s
+
+    def _read(self) -> float | None:
+        try:
+            spent = [psutil.Process(pid).cpu_times() for pid in self._pids]
+        except psutil.Error:
+            return None
+        return sum(times.user + times.system for times in spent)
+
+
+class WindowCollector:
+    """Collects one window, batch by batch; batches that fill the pipeline are left out."""
 
     def __init__(self, settings: LoaderSettings, pace: Pace) -> None:
         self.settings = settings
@@ -107,41 +134,41 @@ class Collector:
         self._waits: list[float] = []
         self._steps: list[float] = []
         self._seconds = 0.0
-        self._look_at_s = pace.min_s
+        self._next_check_s = pace.min_s
         self._epochs: list[tuple[int, float]] = []
-        self._own_s, self._own_steps = 0.0, 0
+        self._loop_s, self._loop_steps = 0.0, 0
         self.spent_steps = 0
         self.spent_s = 0.0
 
     @property
-    def measures(self) -> bool:
-        """The pipeline is full: what comes now is measured."""
+    def is_measuring(self) -> bool:
+        """Whether the pipeline is full, so that the next step counts."""
         return self._last is not None and self._skip == 0
 
     @property
     def steps(self) -> int:
-        """Measured so far."""
+        """Steps measured so far."""
         return len(self._waits)
 
     def begin(self, skip: int) -> None:
-        """Workers have begun: the first batches show their start."""
+        """Workers have started: leave out the first `skip` batches."""
         self._skip = skip
         self._last = None
 
     def interrupt(self) -> None:
-        """An exception went to the training loop, or an epoch is over."""
+        """The step under way does not count: an exception was raised, or an epoch ended."""
         self._last = None
 
     def add(self, asked: float, got: float) -> Window | None:
-        """A batch; returns the window when it is complete. All in seconds of one clock."""
+        """Add a batch, asked for and received at these seconds; return the window when it is complete."""
         last, self._last = self._last, got
         self.spent_steps += 1
         if last is None:
             self._skip = max(self._skip - 1, 0)
             return None
         self.spent_s += got - last
-        self._own_s += asked - last
-        self._own_steps += 1
+        self._loop_s += asked - last
+        self._loop_steps += 1
         if self._skip > 0:
             self._skip -= 1
             return None
@@ -151,28 +178,28 @@ class Collector:
         return self._window() if self._is_long_enough() else None
 
     def add_epoch(self, steps: int, seconds: float) -> Window | None:
-        """A whole epoch that was too short to look into, its start included; three make a window."""
+        """Add an epoch too short to measure step by step, including its start; three make a window."""
         if steps:
             self._epochs.append((steps, seconds))
         if len(self._epochs) < _EPOCHS:
             return None
         blocks = tuple(seconds / steps for steps, seconds in self._epochs)
-        own_s = self._own_s / self._own_steps if self._own_steps else 0.0
+        loop_s = self._loop_s / self._loop_steps if self._loop_steps else 0.0
         return Window(
             self.settings,
             steps=sum(steps for steps, _ in self._epochs),
             seconds=sum(seconds for _, seconds in self._epochs),
             block_s=blocks,
-            wait_s=max(statistics.fmean(blocks) - own_s, 0.0),
+            wait_s=max(statistics.fmean(blocks) - loop_s, 0.0),
         )
 
     def _is_long_enough(self) -> bool:
         pace, count = self._pace, len(self._waits)
-        if self._seconds < self._look_at_s or count < max(pace.min_steps, 3 * self._cycle):
+        if self._seconds < self._next_check_s or count < max(pace.min_steps, 3 * self._cycle):
             return False
         if count % self._cycle:
             return False
-        self._look_at_s = min(self._seconds * 1.3, pace.max_s)  # looking costs time itself
+        self._next_check_s = min(self._seconds * 1.3, pace.max_s)  # computing the error costs time, too
         blocks = self._blocks()
         return self._seconds >= pace.max_s or half_width(blocks) <= pace.error * statistics.fmean(blocks)
 
@@ -182,15 +209,15 @@ class Collector:
         )
 
     def _blocks(self) -> tuple[float, ...]:
-        """Time per step in up to ten parts of equal length; batches come in cycles, one of each worker."""
+        """Time per step in up to ten equal parts; each part has whole cycles of one batch per worker."""
         usual = statistics.median(self._steps)
-        limit = max(_FAR * usual, 0.001)
-        if sum(step > limit for step in self._steps) > max(_RARE * len(self._steps), 1):
+        limit = max(_OUTLIER * usual, 0.001)
+        if sum(step > limit for step in self._steps) > max(_OUTLIER_SHARE * len(self._steps), 1):
             limit = math.inf
         times = [
             wait + (step if step <= limit else usual)
             for wait, step in zip(self._waits, self._steps, strict=True)
         ]
-        length = self._cycle * math.ceil(len(times) // self._cycle / _MOST_BLOCKS)
+        length = self._cycle * math.ceil(len(times) // self._cycle / _MAX_BLOCKS)
         whole = len(times) // length
         return tuple(statistics.fmean(times[n * length : (n + 1) * length]) for n in range(whole))
