@@ -11,7 +11,7 @@ from unstarve.fixes.memory.store.copies import Copies
 from unstarve.fixes.memory.store.layout import Layout
 from unstarve.fixes.samples.built_batch import Batched
 from unstarve.fixes.samples.leaves import Kind, viewer
-from unstarve.fixes.samples.tree import batch_builder, builder, inside_sequence
+from unstarve.fixes.samples.structure import inside_sequence
 
 
 class Batches:
@@ -22,8 +22,6 @@ class Batches:
         self._layout = layout
         self._is_bare = layout.tree == 0
         self._is_tensor = self._is_bare and layout.leaves[0].kind is Kind.TENSOR
-        self._build = builder(layout.tree)
-        self._build_batch = batch_builder(layout.tree)
         # zip makes tuples of what stands side by side in a sequence, which default_collate leaves as they are
         in_sequence = inside_sequence(layout.tree)
         self._text_kinds = [(at, tuple if in_sequence[at] else list) for at in layout.in_blobs]
@@ -42,7 +40,7 @@ class Batches:
             return Batched(whole, len(indices), view)
         if self._text_kinds and isinstance(held, Copies):
             values = self._with_texts(values, [held.texts(at) for at in indices])
-        return Batched(self._build_batch(values), len(indices), self._taking_apart(values))
+        return Batched(self._layout.batch(values), len(indices), self._taking_apart(values))
 
     def _with_texts(self, tensors: list[Any], texts: Sequence[Sequence[Any]]) -> list[Any]:
         values: list[Any] = [None] * len(self._layout.leaves)
@@ -55,4 +53,5 @@ class Batches:
     def _taking_apart(self, values: list[Any]) -> Callable[[int], Any]:
         """Return a function that gives the i-th sample of a batch."""
         views = [viewer(leaf, value) for leaf, value in zip(self._layout.leaves, values, strict=True)]
-        return lambda at: self._build([view(at) for view in views])
+        build = self._layout.sample
+        return lambda at: build([view(at) for view in views])

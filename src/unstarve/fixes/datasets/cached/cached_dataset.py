@@ -20,7 +20,6 @@ from unstarve.fixes.memory.store.copies import Copies, copies_of
 from unstarve.fixes.memory.store.frozen import warn_if_frozen
 from unstarve.fixes.memory.store.homes import OverBudget, Wishes
 from unstarve.fixes.memory.store.probing import probe
-from unstarve.fixes.samples.tree import build
 
 
 class CachedDataset(Dataset[Any]):
@@ -122,7 +121,7 @@ class CachedDataset(Dataset[Any]):
         layout = held.layout
         if self.transform is not None or not layout.batchable or layout.in_blobs or not held.all_rows():
             return None
-        return build(layout.tree, held.rows.columns)
+        return layout.sample(held.rows.columns)
 
     @property
     def source(self) -> Any:

@@ -15,7 +15,7 @@ from unstarve.errors import CacheError, UsageError
 from unstarve.fixes.memory.store.layout import Layout, may_batch
 from unstarve.fixes.memory.store.rows import Rows
 from unstarve.fixes.samples.leaves import Array, Kind, Leaf, describe, describe_tensor
-from unstarve.fixes.samples.tree import Node, Tree, build, builder
+from unstarve.fixes.samples.structure import Tree, is_named_tuple, take_apart
 from unstarve.words import size as in_words
 
 # A list of this many tensors is more likely one tensor per sample than one per field.
@@ -37,16 +37,15 @@ class Columns:
         leaves = [_leaf_of(array, tensor) for array, tensor in zip(arrays, tensors, strict=True)]
         self.layout = Layout(tree, tuple(leaves), batchable=may_batch(tree, leaves))
         self.rows = Rows(leaves, tensors)
-        self._build = builder(tree)
 
     @property
     def source(self) -> Any:
         """The tensors and arrays, as they were given."""
-        return build(self._tree, self._arrays)
+        return self.layout.sample(self._arrays)
 
     def get(self, index: int) -> Any:
         """Return a sample."""
-        return self._build(self.rows.values(index))
+        return self.layout.sample(self.rows.values(index))
 
     def all_rows(self) -> bool:
         """Whether every sample is there, and is like the others."""
@@ -89,8 +88,7 @@ def columns_in(data: Any) -> Columns | None:
         )
     if not _is_column(data) and not isinstance(data, (tuple, list, Mapping)):
         return None
-    arrays: list[Any] = []
-    tree = _tree_of(data, arrays)
+    tree, arrays = take_apart(data, _container_kind)
     if not arrays:
         raise UsageError("there is nothing to cache: no tensor and no array")
     return Columns(tree, arrays)
@@ -121,15 +119,13 @@ def _has_torch_type(array: Array) -> bool:
     return describe(np.asarray(array)).dtype is not None
 
 
-def _tree_of(data: Any, arrays: list[Any]) -> Tree:
+def _container_kind(data: Any, depth: int) -> type[Any] | None:
     if _is_column(data):
-        arrays.append(data)
-        return len(arrays) - 1
+        return None
     if isinstance(data, Mapping):
-        return Node(dict, tuple(data), tuple(_tree_of(each, arrays) for each in data.values()))
+        return dict
     if isinstance(data, (tuple, list)):
-        kind = type(data) if hasattr(data, "_fields") else tuple if isinstance(data, tuple) else list
-        return Node(kind, None, tuple(_tree_of(each, arrays) for each in data))
+        return type(data) if is_named_tuple(type(data)) else tuple if isinstance(data, tuple) else list
     what = f"an array of {data.dtype}" if isinstance(data, np.ndarray) else type(data).__name__
     raise UsageError(f"only tensors and numeric arrays can be cached side by side, not {what}")
 

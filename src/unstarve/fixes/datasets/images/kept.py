@@ -22,7 +22,7 @@ from unstarve.fixes.memory.store.homes import OverBudget, Wishes
 from unstarve.fixes.memory.store.layout import Layout
 from unstarve.fixes.memory.store.probing import Probe
 from unstarve.fixes.samples.leaves import RAW, Raw, describe
-from unstarve.fixes.samples.tree import Node
+from unstarve.fixes.samples.structure import Node
 
 _PROBES = 16
 _PROBED_BYTES = 64 << 20

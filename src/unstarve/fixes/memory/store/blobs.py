@@ -11,9 +11,25 @@ from typing import Any
 
 import torch
 
-from unstarve.fixes.samples.leaves import as_array
+from unstarve.fixes.memory.store.layout import Layout
+from unstarve.fixes.samples.leaves import Kind, Leaf, as_array
+from unstarve.fixes.samples.structure import Node
 
-loads = pickle.loads
+
+def loads(data: bytes) -> Any:
+    """Return the value that `dumps` made bytes of, also if an earlier unstarve did."""
+    try:
+        return pickle.loads(data)
+    except (ModuleNotFoundError, AttributeError):  # its classes were in other modules then
+        return _OldUnpickler(io.BytesIO(data)).load()
+
+
+class _OldUnpickler(pickle.Unpickler):
+    """Finds our own classes by name alone, whatever module they were in when the file was written."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        ours = _OURS.get(name) if module.partition(".")[0] == "unstarve" else None
+        return super().find_class(module, name) if ours is None else ours
 
 
 def dumps(value: Any) -> bytes:
@@ -43,3 +59,6 @@ def _tensor(data: bytes, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Te
     if not data:
         return torch.empty(shape, dtype=dtype)
     return torch.frombuffer(bytearray(data), dtype=dtype).view(shape)
+
+
+_OURS: dict[str, Any] = {one.__name__: one for one in (Layout, Node, Leaf, Kind, _tensor)}

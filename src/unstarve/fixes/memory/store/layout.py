@@ -11,18 +11,16 @@ import torch
 from torch.utils.data import default_collate
 
 from unstarve.fixes.samples.leaves import OBJECT, Kind, Leaf, describe, fitter
-from unstarve.fixes.samples.tree import Tree, collated, is_plain, tree_of, values_like
+from unstarve.fixes.samples.structure import Structure, Tree, collated, is_plain, tree_of, values_like
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Structure and values of a sample that is like the others.
+class Layout(Structure[Leaf]):
+    """The structure and the values that most samples have.
 
-    `batchable`: what `default_collate` makes of such samples is their rows, gathered.
+    `batchable`: `default_collate` would return the gathered rows of such samples.
     """
 
-    tree: Tree
-    leaves: tuple[Leaf, ...]
     batchable: bool
 
     @cached_property

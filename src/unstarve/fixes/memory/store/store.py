@@ -34,7 +34,6 @@ from unstarve.fixes.memory.store.layout import Layout
 from unstarve.fixes.memory.store.locks import HeldTooLongError, Lock, fence
 from unstarve.fixes.memory.store.rows import Rows
 from unstarve.fixes.samples.leaves import RAW, Raw, writer
-from unstarve.fixes.samples.tree import builder
 
 MISSING, ROW, ODD, NO_ROOM = range(4)
 
@@ -117,7 +116,7 @@ def read_header(region: Region) -> tuple[Plan, bytes] | None:
     if magic != _MAGIC or version != _VERSION or used > arena_bytes:
         return None
     try:
-        layout = pickle.loads(region.read(_HEADER.size, layout_bytes))
+        layout = blobs.loads(region.read(_HEADER.size, layout_bytes))
     except Exception:  # cut short, or of classes that are no more: pickle raises what it likes
         return None
     if not isinstance(layout, Layout) or held > samples:
@@ -157,7 +156,7 @@ class Store:
         self._used: NDArray[np.int64] = region.tensor(_USED_AT, torch.int64, (1,)).numpy()
         self._writers = [writer(*pair) for pair in zip(self.rows.leaves, columns, strict=True)]
         self._writing = Lock(region.fd, _WRITING)
-        self._build = builder(layout.tree)
+        self._build = layout.sample
         self._is_raw = [layout.leaves[at] for at in layout.in_blobs] == [RAW]
 
     def __reduce__(self) -> Any:
