@@ -19,9 +19,10 @@ from cached_ranks import Rank, ranks_in, reads, wait_for
 from sample_datasets import Logged
 from unstarve import CachedDataset
 from unstarve.fixes.memory.region import Region, anonymous
-from unstarve.fixes.memory.store import patience, ranks
-from unstarve.fixes.memory.store.key import key_from
-from unstarve.fixes.memory.store.store import MISSING, ROW, Store
+from unstarve.fixes.memory.store import process_locks
+from unstarve.fixes.memory.store import rank_sharing as ranks
+from unstarve.fixes.memory.store.cache_key import key_from
+from unstarve.fixes.memory.store.sample_store import MISSING, ROW, Store
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share memory on Linux")
 
@@ -39,7 +40,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Rank]]:
 def label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name under which ranks meet, which need not wait long for an answer."""
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", str(tmp_path / "log"))
-    monkeypatch.setattr(patience, "ANSWER_S", 0.2)
+    monkeypatch.setattr(process_locks, "ANSWER_S", 0.2)
     return ranks._label(KEY)
 
 
@@ -59,7 +60,7 @@ def told_by_one_that_goes_on_alone(start: Callable[..., Rank]) -> str:
     assert rank.ask("right") is True
     (told,) = rank.ask("warned")
     assert rank.end() == 0
-    assert told.startswith("this rank fills a cache of its own instead of sharing one: ")
+    assert told.startswith("this rank fills its own cache instead of sharing one: ")
     return str(told)
 
 
@@ -71,7 +72,7 @@ def test_a_name_that_a_stranger_holds_is_not_waited_for(
         if backlog == 0:
             queued.connect(f"\0{label}")  # there is no room for a second
         told = told_by_one_that_goes_on_alone(start)
-    assert ("which should make it, does not" if backlog == 100 else "does not answer") in told
+    assert ("which should make the shared cache, does not" if backlog == 100 else "does not answer") in told
 
 
 def test_another_users_process_is_not_trusted(
@@ -81,7 +82,7 @@ def test_another_users_process_is_not_trusted(
     monkeypatch.setattr(os, "geteuid", lambda: us)
     assert ranks._label(KEY) != label  # no two users meet by accident
     with bound(ranks._label(KEY), 100):
-        assert f"a process of user {them} has taken the name" in told_by_one_that_goes_on_alone(start)
+        assert f"a process of user {them} holds the name" in told_by_one_that_goes_on_alone(start)
 
 
 def test_one_that_hangs_up_at_once_is_not_asked_for_ever(label: str, start: Callable[..., Rank]) -> None:
@@ -118,7 +119,7 @@ def test_garbage_is_not_taken_for_a_region(label: str, start: Callable[..., Rank
         with bound(label, 100):
             told = told_by_one_that_goes_on_alone(start)
     expected = {"junk": "not the cache of this dataset", "nothing": "does not answer"}
-    assert expected.get(kind, "shares is no region") in told
+    assert expected.get(kind, "shares something that is not a cache") in told
 
 
 class Owner:
@@ -178,7 +179,7 @@ def test_an_owner_that_takes_long_is_waited_for(owner: Owner, monkeypatch: pytes
 
 def test_an_owner_that_is_stopped_is_not_waited_for(owner: Owner) -> None:
     os.kill(owner.process.pid or 0, signal.SIGSTOP)
-    with pytest.warns(UserWarning, match=r"process \d+, which should make it, is stopped"):
+    with pytest.warns(UserWarning, match=r"process \d+, which should make the shared cache, is stopped"):
         assert ranks.shared(KEY, made_here) is None
 
 
@@ -204,7 +205,7 @@ def test_an_owner_that_dies_leaves_its_name_to_the_next(
 def test_the_others_fill_what_a_stopped_rank_was_at(
     tmp_path: Path, start: Callable[..., Rank], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "STALLED_S", 0.3)
+    monkeypatch.setattr(process_locks, "STALLED_S", 0.3)
     stopped = start(0, 150, 0.02, key="same")
     wait_for(lambda: reads(tmp_path).total() > 10)
     os.kill(stopped.process.pid or 0, signal.SIGSTOP)
@@ -234,10 +235,10 @@ def test_a_lock_that_is_never_given_back_leaves_samples_to_the_source(
     holder = FORK.Process(target=hold, args=(store, held, FORK.Event()))
     holder.start()
     assert held.wait(180)
-    monkeypatch.setattr(patience, "STALLED_S", 0.2)
+    monkeypatch.setattr(process_locks, "STALLED_S", 0.2)
     try:
         assert int(cached[5][0][3]) == 5
-        monkeypatch.setattr(patience, "STALLED_S", 1e9)  # from now on nobody waits
+        monkeypatch.setattr(process_locks, "STALLED_S", 1e9)  # from now on nobody waits
         assert [label for _, label in cached.__getitems__([5, 6, 7])] == [5, 6, 7]
         assert store.states[5] == MISSING
     finally:

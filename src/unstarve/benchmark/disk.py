@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from unstarve.benchmark.entries import Missing
 from unstarve.fixes.io.reading import FD, LENGTH, OFFSET, OUT, PATH, TO, Names, Plan, blank_plan, read_plan
-from unstarve.fixes.memory.recycling import fresh_memory
+from unstarve.fixes.memory.buffers import fresh_memory
 
 _DEPTHS = (32, 16, 64)
 _ROOM_BYTES = 64 << 20

@@ -10,10 +10,10 @@ import typer
 from rich.console import Console
 
 from unstarve.cli.json_output import JsonTo, check_json, write_json
-from unstarve.cli.progress import progress
 from unstarve.errors import StoppedError, UsageError
 from unstarve.machine import usable_cores
 from unstarve.present.screen import screen
+from unstarve.progress import progress
 from unstarve.words import printable, size
 
 _MOST_JOBS = 8

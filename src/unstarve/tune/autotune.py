@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from unstarve.errors import UsageError
 from unstarve.fixes.loader.data_loader import EngineLoader
 from unstarve.fixes.loader.engines import ring
-from unstarve.fixes.memory.store.budget import parse_bytes
+from unstarve.fixes.memory.store.cache_placement import parse_bytes
 from unstarve.model import Tuning
 from unstarve.tune.explain import explain
 from unstarve.tune.index_stream import SITE

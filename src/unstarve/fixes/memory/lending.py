@@ -1,13 +1,13 @@
-"""Shared memory that a worker process lends to the training process, and uses again when it comes back.
+"""Shared memory that a worker process lends to the training process, and uses again when it is released.
 
-torch's workers make new shared memory for every batch, and the system clears it and maps it in page by page,
-which takes ten times as long as copying the batch there. What it takes to use memory again is to know when
-nobody holds the batch any more, in whatever process.
+torch's workers allocate new shared memory for every batch. The system zeroes it and maps it page by page,
+which takes ten times as long as copying the batch. To use memory again, a worker must know when no process
+holds the batch any more.
 
-The kernel knows. Each time, a block goes out by an open file of its own with a shared lock on it. Whoever
-receives the batch holds that open file, by a descriptor and a mapping, for as long as the tensor's storage
-lives; so do processes that are forked meanwhile, and those it is sent on to. With the last of them the lock
-is gone: then the worker gets an exclusive one.
+The kernel knows. Each time a block is lent, it is sent as a new open file with a shared lock. The receiver
+keeps that file open, by a descriptor and a mapping, as long as the tensor's storage lives; so do processes
+forked in the meantime, and processes it is sent on to. When the last of them closes it, the lock is released,
+and the worker can take an exclusive lock.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ import torch
 
 _sharing_strategy: Any = torch.multiprocessing.get_sharing_strategy
 _of_shared_file: Any = getattr(torch.UntypedStorage, "_new_shared_fd_cpu", None)
-"""What torch's own queues receive tensors with."""
-_WORTH_BYTES = 256 << 10
-"""Smaller batches are made as torch makes them."""
+"""How torch's own queues receive tensors."""
+_MIN_LENT_BYTES = 256 << 10
+"""Smaller batches are allocated as torch does it."""
 
 
 class Lent(NamedTuple):
-    """The memory of a batch, twice: a write to one is seen in the other."""
+    """Two tensors over the memory of one batch."""
 
     inside: torch.Tensor
-    """Where this process writes: mapped in already. Not to be kept."""
+    """Where this process writes; its pages are mapped already. Do not keep it."""
     batch: torch.Tensor
-    """What is sent, in shared memory as torch understands it."""
+    """The tensor to send, in shared memory that torch recognizes."""
 
 
 class Lender:
-    """Lends shared memory; keeps at most `most` blocks, whether lent or not.
+    """Lends shared memory; keeps at most `most` blocks, lent or not.
 
-    For worker processes: a block is free when its batch has been sent and dropped by all who received it.
+    For worker processes: a block is free when its batch was sent and every receiver has dropped it.
     """
 
     def __init__(self, most: int) -> None:
@@ -51,11 +51,15 @@ class Lender:
         self._start()
 
     def __call__(self, shape: Sequence[int], dtype: torch.dtype) -> Lent | None:
-        """Return uninitialized, contiguous memory; None where torch's own way is better or the only one."""
+        """Return uninitialized, contiguous memory; None if torch should allocate the batch itself."""
         size_bytes = math.prod(shape) * dtype.itemsize
-        if _of_shared_file is None or size_bytes < _WORTH_BYTES or _sharing_strategy() != "file_descriptor":
+        if (
+            _of_shared_file is None
+            or size_bytes < _MIN_LENT_BYTES
+            or _sharing_strategy() != "file_descriptor"
+        ):
             return None
-        if os.getpid() != self._pid:  # forked: the blocks are the parent's to use again
+        if os.getpid() != self._pid:  # forked: the blocks belong to the parent
             self._start()
         with self._lock:
             try:
@@ -74,7 +78,7 @@ class Lender:
                 return block
         block = _Block(size_bytes)
         self._blocks.append(block)
-        del self._blocks[: -self._most]  # whoever holds the oldest keeps it
+        del self._blocks[: -self._most]  # a receiver of the oldest keeps its memory alive
         return block
 
 
@@ -99,7 +103,7 @@ class _Block:
         try:
             fcntl.flock(sent, fcntl.LOCK_SH | fcntl.LOCK_NB)
             if self.is_free():
-                raise OSError("this system does not tell two open files apart")
+                raise OSError("this system shares locks between open files")
             storage = _of_shared_file(sent, size_bytes)
         finally:
             os.close(sent)  # the storage has a descriptor of its own

@@ -1,4 +1,4 @@
-"""Page-locked memory, from which a GPU copies by itself while the program goes on."""
+"""Page-locked memory, from which a GPU copies while the program continues."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch.utils.data import get_worker_info
 from unstarve.errors import CacheError
 from unstarve.fixes.memory.buffers import empty_batch
 
-_ALREADY_PINNED = 712  # a neighbour on the same page was
+_ALREADY_PINNED = 712  # another tensor on the same page was pinned
 
 
 def can_pin() -> bool:
-    """Whether there is a GPU to pin for; warns where there is none, as torch's loader does."""
+    """Whether there is a GPU to pin for; warns if not, as torch's loader does."""
     if torch.cuda.is_available():
         return True
     warnings.warn(
@@ -27,7 +27,7 @@ def can_pin() -> bool:
 
 
 def lock_pages(columns: Iterable[torch.Tensor]) -> None:
-    """Lock the memory of columns in place, until they are gone. Raises CacheError where CUDA refuses."""
+    """Lock the memory of columns in place as long as they live. Raises CacheError if CUDA refuses."""
     cudart: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call] # torch has no types for it
     for column in columns:
         if column.numel() == 0 or column.is_pinned():
@@ -36,13 +36,13 @@ def lock_pages(columns: Iterable[torch.Tensor]) -> None:
         code = int(cudart.cudaHostRegister(address, size_bytes, 0))
         if code not in (0, _ALREADY_PINNED):
             raise CacheError(
-                f"CUDA would not pin {size_bytes:,} bytes (error {code}): use pin=False, or raise `ulimit -l`"
+                f"CUDA cannot pin {size_bytes:,} bytes (error {code}): use pin=False, or raise `ulimit -l`"
             )
         weakref.finalize(column, cudart.cudaHostUnregister, address)
 
 
 def empty_pinned_batch(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Return memory for a batch that a GPU can copy from; in a worker, whose batches travel, as usual."""
+    """Return page-locked memory for a batch; in a worker, whose batches are sent on, ordinary memory."""
     if get_worker_info() is not None:
         return empty_batch(shape, dtype)
     return torch.empty(*shape, dtype=dtype, pin_memory=True)

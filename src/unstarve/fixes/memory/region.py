@@ -1,7 +1,7 @@
-"""A piece of memory that processes share: without a name, or a file.
+"""Memory that processes share: anonymous, or a mapped file.
 
-It reaches a child process as what it is, never as a copy: a forked child has it already, a spawned one gets a
-handle to it. Only where it is pickled for somebody else (a file, another machine) do its bytes travel.
+A child process gets the same memory, never a copy: a forked child has it already, a spawned one gets a
+handle. Its bytes are copied only when it is pickled for something else (a file, another machine).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 
 from unstarve.fixes.io.private_files import open_private
 
-# How multiprocessing hands a descriptor to a child; Windows has none, there children get the bytes.
+# How multiprocessing sends a descriptor to a child; Windows has none, there children get the bytes.
 _for_child: Callable[[int], Any] | None = getattr(reduction, "DupFd", None)
 _RESERVE_STEP_BYTES = 16 << 20
 _MAP_NORESERVE = getattr(
@@ -32,8 +32,8 @@ _MAP_NORESERVE = getattr(
 class Region:
     """`size` bytes behind a descriptor, mapped as a whole. Bytes that were never written take no memory.
 
-    Owns the descriptor. `path` is set where it is a finished file that others may open by this name. A view
-    that `tensor` has given keeps the memory mapped.
+    Owns the descriptor. `path` is set for a finished file that others may open by name. A tensor that
+    `tensor` returned keeps the memory mapped.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Region:
         self._memory[offset : offset + len(data)] = data
 
     def reserve(self, offset: int, size: int) -> None:
-        """Own the blocks on the disk before writing: a full disk is an OSError here, and a SIGBUS later."""
+        """Allocate disk blocks before writing: a full disk is an OSError here, but a SIGBUS later."""
         end = offset + size
         if self.on_disk and end > self._reserved_end and hasattr(os, "posix_fallocate"):
             end = min(max(end, offset + _RESERVE_STEP_BYTES), self.size)
@@ -72,7 +72,7 @@ class Region:
             self._reserved_end = end
 
     def flush(self) -> None:
-        """Return when everything written is on the disk."""
+        """Write everything to the disk and wait for it."""
         os.fsync(self.fd)
 
     def __reduce__(self) -> Any:
@@ -81,13 +81,13 @@ class Region:
         return _from_pieces, (self.size, [(begin, self.read(begin, size)) for begin, size in self._written()])
 
     def _written(self) -> list[tuple[int, int]]:
-        """Offsets and sizes of what was written; between are holes."""
+        """Return offsets and sizes of the parts that were written; the rest is holes."""
         written: list[tuple[int, int]] = []
         end = 0
         while end < self.size:
             try:
                 begin = os.lseek(self.fd, end, os.SEEK_DATA)
-            except OSError:  # nothing but a hole behind it
+            except OSError:  # only a hole follows
                 break
             end = os.lseek(self.fd, begin, os.SEEK_HOLE)
             written.append((begin, end - begin))
@@ -95,7 +95,7 @@ class Region:
 
 
 def anonymous(size: int, name: str = "unstarve") -> Region:
-    """Make a region of zeros that has no file and is gone with the last process that has it."""
+    """Make a region of zeros without a file; it is freed with the last process that has it."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create(name, os.MFD_CLOEXEC)
     else:
@@ -104,12 +104,12 @@ def anonymous(size: int, name: str = "unstarve") -> Region:
 
 
 def unlinked(folder: Path, size: int) -> Region:
-    """Make a region of zeros on the disk of `folder`, in a file that has no name any more."""
+    """Make a region of zeros on the disk of `folder`, in a file without a name."""
     return sized(_unlinked_file(folder), size, on_disk=True)
 
 
 def open_file(path: Path) -> Region:
-    """Map a file that is complete and will not change. Raises OSError where there is none of this user's."""
+    """Map a file that is complete and will not change. Raises OSError unless it belongs to this user."""
     return Region(open_private(path, os.O_RDONLY), path=path, writable=False, on_disk=True)
 
 
@@ -120,7 +120,7 @@ def _unlinked_file(folder: Path | None) -> int:
 
 
 def sized(fd: int, size: int, *, on_disk: bool = False) -> Region:
-    """Map an empty file as that many zeros; owns the descriptor from here on."""
+    """Map an empty file as `size` zeros; owns the descriptor from here on."""
     try:
         os.ftruncate(fd, size)
     except BaseException:  # also Ctrl-C: the descriptor is ours
@@ -132,8 +132,8 @@ def sized(fd: int, size: int, *, on_disk: bool = False) -> Region:
 def _map(fd: int, size: int, writable: bool) -> mmap.mmap:
     if writable or not hasattr(mmap, "MAP_PRIVATE"):
         return mmap.mmap(fd, size)
-    # A finished file: whoever writes into a view of it gets a private page and never reaches the file. The
-    # kernel is told not to set memory aside for that, or it would refuse files larger than the memory.
+    # A finished file: a write into a view of it goes to a private page, never to the file. MAP_NORESERVE: the
+    # kernel would refuse files larger than memory otherwise.
     return mmap.mmap(fd, size, mmap.MAP_PRIVATE | _MAP_NORESERVE, mmap.PROT_READ | mmap.PROT_WRITE)
 
 

@@ -1,6 +1,6 @@
-"""Shared memory without a name: nothing to find in /dev/shm, nothing left whoever is killed.
+"""Shared memory without a name: nothing in /dev/shm, nothing left behind when a process is killed.
 
-The memory lives as long as a process maps it or a descriptor of it is on its way. Both sides close their
+The memory lives as long as a process maps it or a descriptor of it is being sent. Both sides close their
 descriptor once they have mapped it.
 """
 
@@ -21,7 +21,7 @@ _FAILED = ctypes.c_void_p(-1).value
 class Mapping:
     """Shared memory as this process sees it.
 
-    When neither this object nor any view of the memory is left, `unmapped_by` is given address and size.
+    When this object and all views of the memory are gone, `unmapped_by` is called with address and size.
     """
 
     __slots__ = ("_carrier", "address", "size_bytes")
@@ -32,26 +32,26 @@ class Mapping:
         self.size_bytes = size_bytes
         self.address = _map(descriptor, size_bytes)
         self._carrier: Any = (ctypes.c_uint8 * size_bytes).from_address(self.address)
-        # Not at exit: other objects may still use the memory then, and the kernel takes it back anyway.
+        # Not at exit: other objects may still use the memory then, and the kernel frees it anyway.
         weakref.finalize(self._carrier, unmapped_by or unmap, self.address, size_bytes).atexit = False
 
     def view(self) -> Any:
-        """Return a new buffer over the memory; it lives until nothing that was made from it does.
+        """Return a new buffer over the memory, which lives as long as anything made from it.
 
-        A ctypes array, because everything that uses one refers to it: numpy would refer to what is behind an
-        array or a memoryview of its own.
+        A ctypes array, because all its users hold a reference to it; numpy would refer to the memory behind
+        an array or memoryview instead.
         """
         return type(self._carrier).from_buffer(self._carrier)
 
 
 def create(size_bytes: int) -> tuple[Mapping, int]:
-    """Return new zeroed memory, its pages in place, and a descriptor that the caller must close.
+    """Return new zeroed memory with its pages mapped, and a descriptor that the caller must close.
 
-    Raises OSError where there is no memory, no descriptor or no such system call.
+    Raises OSError if there is no memory, no descriptor or no memfd_create (Linux only).
     """
     descriptor = os.memfd_create("unstarve-ring", os.MFD_CLOEXEC)
     try:
-        # Memory that the machine does not have is an error here, not a signal while it is written.
+        # Running out of memory is an error here instead of a signal during a write.
         os.posix_fallocate(descriptor, 0, size_bytes)
         return Mapping(descriptor, size_bytes), descriptor
     except BaseException:  # also Ctrl-C: the descriptor is ours
@@ -65,7 +65,7 @@ def whole_pages(size_bytes: int) -> int:
 
 
 def unmap(address: int, size_bytes: int) -> None:
-    """Give mapped memory back."""
+    """Unmap memory."""
     _libc().munmap(address, size_bytes)
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from unstarve.fixes.samples.dtypes import INTEGER_OF_SIZE
 from unstarve.native import native
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = NDArray[Any]
 Index: TypeAlias = "Sequence[int] | Array | torch.Tensor"
-
-# What numpy sees of a tensor whose type it does not know.
-_INTEGER_OF_SIZE = {1: "uint8", 2: "int16", 4: "int32"}
 
 # numpy types whose bytes the compiled function may see as they are; others are shown to it as uint8.
 _PLAIN_TYPES = frozenset("?bBhHiIlLqQefdFD")
@@ -127,7 +125,7 @@ def _tensor_as_array(tensor: torch.Tensor) -> Array:
     try:
         array = tensor.numpy()
     except TypeError:  # numpy does not know the type: bfloat16, float8
-        integer = getattr(sys.modules["torch"], _INTEGER_OF_SIZE[tensor.element_size()])
+        integer = getattr(sys.modules["torch"], INTEGER_OF_SIZE[tensor.element_size()])
         array = tensor.view(integer).numpy()
     return array
 

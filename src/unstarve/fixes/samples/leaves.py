@@ -1,7 +1,7 @@
-"""The values in a sample: which of them can lie in rows of one tensor, and how they get in and out.
+"""The values in a sample: which of them fit rows of one tensor, and how to write and read such rows.
 
-Numbers, tensors and arrays of one type and shape are rows. Texts, and whatever else Python can pickle, are
-kept as they are, one by one.
+Numbers, tensors and arrays of one type and shape become rows. Text, and anything else that can be pickled, is
+stored one value at a time.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import torch
 from numpy.typing import NDArray
 
 from unstarve.errors import CacheError
+from unstarve.fixes.samples.dtypes import INTEGER_OF_SIZE, torch_types_by_numpy
 
 Array: TypeAlias = NDArray[Any]
 
 
 class Kind(enum.Enum):
-    """What comes back when a value is read."""
+    """The Python type of a value, which it has again when it is read."""
 
     TENSOR = "tensor"
     ARRAY = "numpy array"
@@ -37,7 +38,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class Leaf:
-    """One value of every sample. `dtype` is None where it has no row of its own."""
+    """One value of every sample. `dtype` is None if the value is not stored in rows."""
 
     kind: Kind
     dtype: torch.dtype | None = None
@@ -46,12 +47,12 @@ class Leaf:
 
     @property
     def row_bytes(self) -> int:
-        """What one row takes; 0 where there are none."""
+        """Bytes of one row; 0 if the value is not stored in rows."""
         return 0 if self.dtype is None else math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def collates(self) -> bool:
-        """Whether we know what `default_collate` makes of it."""
+        """Whether it is known what `default_collate` makes of such values."""
         return self.kind not in (Kind.OBJECT, Kind.RAW) and self.subclass is None
 
     def __str__(self) -> str:
@@ -63,7 +64,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Raw:
-    """Bytes (flat uint8) that are kept as they are: read, they are seen where they lie, without a copy."""
+    """Bytes (flat uint8) that are stored as they are. Reading them gives a view of the store, not a copy."""
 
     data: torch.Tensor
 
@@ -80,20 +81,12 @@ _NUMBERS = {
 }
 _INT64 = range(-(2**63), 2**63)
 
-# numpy types that torch has too, and under which numpy sees a tensor of that type.
-_TORCH_TYPES: dict[np.dtype[Any], torch.dtype] = {
-    np.dtype(name): getattr(torch, name)
-    for name in (
-        "bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64",
-        "float16", "float32", "float64", "complex64", "complex128",
-    )
-}  # fmt: skip
-_NUMPY_TYPES = {mine: theirs for theirs, mine in _TORCH_TYPES.items()}
-_DISGUISES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_TORCH_TYPES = torch_types_by_numpy()
+_NUMPY_TYPES = frozenset(_TORCH_TYPES.values())
 
 
 def describe(value: Any) -> Leaf:
-    """Say how a value is kept. Raises CacheError for a tensor that cannot be."""
+    """Return how a value is stored. Raises CacheError for a tensor that cannot be cached."""
     kind = type(value)
     if kind is torch.Tensor:
         return describe_tensor(value)
@@ -116,7 +109,7 @@ def describe(value: Any) -> Leaf:
 
 
 def describe_tensor(value: torch.Tensor, subclass: type[torch.Tensor] | None = None) -> Leaf:
-    """Say how a tensor is kept. Raises CacheError where it cannot be."""
+    """Return how a tensor is stored. Raises CacheError if it cannot be cached."""
     if not value.is_cpu:
         raise CacheError(
             f"a tensor on {value.device} cannot be cached: let the dataset return tensors on the CPU"
@@ -129,7 +122,7 @@ def describe_tensor(value: torch.Tensor, subclass: type[torch.Tensor] | None = N
 
 
 def fitter(leaf: Leaf) -> Callable[[Any], bool]:
-    """Return a function that says whether a value is like the leaf, as `describe` would, but sooner."""
+    """Return a fast test of whether `describe(value) == leaf`."""
     if leaf.kind is Kind.OBJECT:
         return lambda value: True
     if leaf.kind is not Kind.TENSOR or leaf.subclass is not None:
@@ -145,10 +138,10 @@ def fitter(leaf: Leaf) -> Callable[[Any], bool]:
 
 
 def as_array(tensor: torch.Tensor) -> Array:
-    """Return a numpy view of a tensor; a type that numpy does not know is seen as an integer of its size."""
+    """Return a numpy view of a tensor; types that numpy lacks are viewed as integers of the same size."""
     if tensor.dtype in _NUMPY_TYPES:
         return tensor.numpy()
-    return tensor.view(_DISGUISES[tensor.dtype.itemsize]).numpy()
+    return tensor.view(getattr(torch, INTEGER_OF_SIZE[tensor.dtype.itemsize])).numpy()
 
 
 def writer(leaf: Leaf, column: torch.Tensor) -> Callable[[int, Any], Any]:
@@ -159,7 +152,7 @@ def writer(leaf: Leaf, column: torch.Tensor) -> Callable[[int, Any], Any]:
 
 
 def reader(leaf: Leaf, column: torch.Tensor) -> Callable[[int], Any]:
-    """Return a function that reads a row of the column as what was written, in memory of its own."""
+    """Return a function that reads a row of the column as the value that was written, as a copy."""
     array = as_array(column)
     if leaf.kind in (Kind.INT, Kind.FLOAT, Kind.BOOL):
         return array.item
@@ -176,7 +169,7 @@ def reader(leaf: Leaf, column: torch.Tensor) -> Callable[[int], Any]:
 
 
 def viewer(leaf: Leaf, batch: Any) -> Callable[[int], Any]:
-    """Return a function that gives the i-th value of a batch as the sample had it, without a copy."""
+    """Return a function that gives the i-th value of a batch as the sample had it, as a view."""
     if leaf.kind in (Kind.TENSOR, Kind.TEXT):
         return batch.__getitem__  # type: ignore[no-any-return] # a tensor, a tuple or a list
     if leaf.kind is Kind.ARRAY:

@@ -52,8 +52,8 @@ def sample_in(path: Path, answer: Answer) -> Any:
         if leaf.dtype is None:
             values.append(number(leaf, column))
             continue
-        content = bytearray(data[column : column + leaf.size_bytes])
-        assert len(content) == leaf.size_bytes
+        content = bytearray(data[column : column + leaf.row_bytes])
+        assert len(content) == leaf.row_bytes
         flat = torch.frombuffer(content, dtype=leaf.dtype) if content else torch.empty(0, dtype=leaf.dtype)
         values.append(flat.reshape(leaf.shape))
     return structure.sample(values)

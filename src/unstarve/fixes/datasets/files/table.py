@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from unstarve.fixes.io.formats import LAYOUT, UNSUPPORTED, Answer, find_layouts
 from unstarve.fixes.io.reading import Names
-from unstarve.fixes.samples.file_structure import Structure, structure_of
+from unstarve.fixes.samples.file_structure import FileStructure, structure_of
 
 Rows: TypeAlias = NDArray[np.int64]
 
@@ -26,7 +26,7 @@ _MAX_OTHERS = 100_000
 class Entry:
     """One file: its structure and row, or, with neither, the answer that says why there is none."""
 
-    structure: Structure | None
+    structure: FileStructure | None
     row: Rows
     answer: Answer | None
 
@@ -40,7 +40,7 @@ class LayoutTable:
     """
 
     def __init__(
-        self, names: Names, formats: NDArray[np.uint8], given: Structure | None = None, *, direct: bool
+        self, names: Names, formats: NDArray[np.uint8], given: FileStructure | None = None, *, direct: bool
     ) -> None:
         self.names = names
         self._formats = formats
@@ -50,7 +50,7 @@ class LayoutTable:
         self._text, self.structure = ("", given) if given is not None else self._find_common()
         self._rows = self._shared_rows()
         if given is not None:
-            self._rows[:] = given.leaves[0].size_bytes, -1, 0
+            self._rows[:] = given.leaves[0].row_bytes, -1, 0
 
     def __len__(self) -> int:
         return len(self._formats)
@@ -133,7 +133,7 @@ class LayoutTable:
         starts = self.names.starts[indices]
         return find_layouts(self.names, starts, self._formats[indices], direct=self._direct)
 
-    def _find_common(self) -> tuple[str, Structure | None]:
+    def _find_common(self) -> tuple[str, FileStructure | None]:
         for answer in self._ask(np.arange(min(_LOOKED_AT_FIRST, len(self)))):
             if answer.found == LAYOUT and (found := structure_of(answer.text)) is not None:
                 return answer.text, found

@@ -33,7 +33,7 @@ from unstarve.fixes.io.regular_files import open_regular
 from unstarve.fixes.io.twins.source import MAX_TENSOR_BYTES
 from unstarve.fixes.memory.buffers import empty_batch
 from unstarve.fixes.samples.built_batch import Batched
-from unstarve.fixes.samples.file_structure import Structure, tensor_structure
+from unstarve.fixes.samples.file_structure import FileStructure, tensor_structure
 from unstarve.fixes.samples.labels import Labels
 
 
@@ -132,7 +132,7 @@ class TensorFileDataset(Dataset[Any]):
         """Say how the last files were read."""
         return self._files.explain()
 
-    def _whole(self, positions: NDArray[np.int64]) -> tuple[list[torch.Tensor], Structure] | None:
+    def _whole(self, positions: NDArray[np.int64]) -> tuple[list[torch.Tensor], FileStructure] | None:
         """Read a batch with a buffer per leaf; None where only single samples can be had."""
         structure = self._files.table.structure
         if self.transform is not None or structure is None or not len(positions):
@@ -166,7 +166,7 @@ class TensorFileDataset(Dataset[Any]):
         return positions if self._order is None else self._order[positions]
 
 
-def _given_structure(dtype: torch.dtype | None, shape: Sequence[int] | None) -> Structure | None:
+def _given_structure(dtype: torch.dtype | None, shape: Sequence[int] | None) -> FileStructure | None:
     if (dtype is None) != (shape is None):
         raise UsageError("dtype and shape belong together: give both for raw files, or neither")
     if dtype is None or shape is None:
@@ -188,7 +188,7 @@ def _checked_how(direct: bool | Literal["auto"] | None, depth: int | None, threa
     return How("auto" if direct is None else direct, depth, threads)
 
 
-def _formats_of(files: Sequence[str], given: Structure | None) -> NDArray[np.uint8]:
+def _formats_of(files: Sequence[str], given: FileStructure | None) -> NDArray[np.uint8]:
     if given is not None:
         return np.zeros(len(files), np.uint8)
     formats = [format_of(path) for path in files]

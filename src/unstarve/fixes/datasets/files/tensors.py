@@ -20,7 +20,7 @@ from unstarve.fixes.datasets.files.whole import load_whole
 from unstarve.fixes.io import reading
 from unstarve.fixes.io.page_cache import residency
 from unstarve.fixes.io.reading import Failure, Outcome, Plan, blank_plan, read_plan
-from unstarve.fixes.samples.file_structure import Structure, number, numbers
+from unstarve.fixes.samples.file_structure import FileStructure, number, numbers
 from unstarve.machine import available_bytes
 
 Allocate: TypeAlias = Callable[[Sequence[int], torch.dtype], torch.Tensor]
@@ -99,14 +99,14 @@ class TensorFiles:
         refused = ": the file system has no direct reads" if self.last.direct_refused else ""
         return f"through the page cache{refused}"
 
-    def _batch_plan(self, structure: Structure, indices: NDArray[np.int64], rows: Rows) -> Plan:
+    def _batch_plan(self, structure: FileStructure, indices: NDArray[np.int64], rows: Rows) -> Plan:
         plan = self._pattern(structure, len(indices)).copy()
         plan[:, :, reading.PATH] = self.table.names.starts[indices][:, np.newaxis]
         plan[:, :, reading.SIZE : reading.MTIME + 1] = rows[:, np.newaxis, SIZE : MTIME + 1]
         plan[:, :, reading.OFFSET] = rows[:, COLUMNS:].take(structure.tensor_columns, axis=1)
         return plan.reshape(-1, reading.COLUMNS)
 
-    def _pattern(self, structure: Structure, count: int) -> Plan:
+    def _pattern(self, structure: FileStructure, count: int) -> Plan:
         """What the plans of all batches of `count` files have in common; one or two sizes are remembered."""
         pattern = self._patterns.get(count)
         if pattern is None:
@@ -127,7 +127,7 @@ class TensorFiles:
         plan[:, reading.MTIME] = entry.row[MTIME]
         for row, (leaf, column) in zip(plan, tensors, strict=True):
             row[reading.OFFSET] = column
-            row[reading.LENGTH] = leaf.size_bytes
+            row[reading.LENGTH] = leaf.row_bytes
             row[reading.OUT] = len(outs)
             outs.append(torch.empty(leaf.shape, dtype=leaf.dtype))
         return plan
@@ -187,9 +187,9 @@ class TensorFiles:
             return 0
 
 
-def _batch_pattern(structure: Structure, count: int) -> Plan:
+def _batch_pattern(structure: FileStructure, count: int) -> Plan:
     """Return what the plans of all batches of `count` files have in common: by file, then by tensor."""
-    sizes = np.array([structure.leaves[at].size_bytes for at in structure.tensor_columns], np.int64)
+    sizes = np.array([structure.leaves[at].row_bytes for at in structure.tensor_columns], np.int64)
     plan = blank_plan(count * len(sizes)).reshape(count, len(sizes), reading.COLUMNS)
     plan[:, :, reading.LENGTH] = sizes
     plan[:, :, reading.OUT] = np.arange(len(sizes))
@@ -197,7 +197,7 @@ def _batch_pattern(structure: Structure, count: int) -> Plan:
     return plan
 
 
-def _batch_memory(structure: Structure, rows: Rows, allocate: Allocate) -> list[torch.Tensor]:
+def _batch_memory(structure: FileStructure, rows: Rows, allocate: Allocate) -> list[torch.Tensor]:
     """Return memory for the tensors, and the numbers, of a batch."""
     return [
         allocate((len(rows), *leaf.shape), leaf.dtype) if leaf.dtype else numbers(leaf, rows[:, COLUMNS + at])

@@ -24,7 +24,7 @@ from unstarve.fixes.datasets.images.reading import named, read_bytes
 from unstarve.fixes.datasets.images.recipe import RATIO, SCALE, Crop, recipe_of
 from unstarve.fixes.datasets.images.torchvision_folder import arguments_of
 from unstarve.fixes.io.reading import Names
-from unstarve.fixes.memory.store.homes import OverBudget
+from unstarve.fixes.memory.store.cache_placement import OverBudget
 from unstarve.fixes.samples.built_batch import Batched
 from unstarve.fixes.samples.labels import Labels
 

@@ -16,13 +16,12 @@ from unstarve.errors import ImageError, UsageError
 from unstarve.fixes.datasets.images import codec
 from unstarve.fixes.datasets.images.reading import read_bytes
 from unstarve.fixes.io.reading import Names
-from unstarve.fixes.memory.store.budget import Budget, budget_of
-from unstarve.fixes.memory.store.copies import copies_of
-from unstarve.fixes.memory.store.homes import OverBudget, Wishes
-from unstarve.fixes.memory.store.layout import Layout
-from unstarve.fixes.memory.store.probing import Probe
+from unstarve.fixes.memory.store.cache_placement import Budget, CacheOptions, OverBudget, budget_of
+from unstarve.fixes.memory.store.dataset_probe import Probe
+from unstarve.fixes.memory.store.sample_layout import Layout
+from unstarve.fixes.memory.store.stored_copies import copies_of
 from unstarve.fixes.samples.leaves import RAW, Raw, describe
-from unstarve.fixes.samples.tree import Node
+from unstarve.fixes.samples.structure import Node
 
 _PROBES = 16
 _PROBED_BYTES = 64 << 20
@@ -64,7 +63,7 @@ class Decoded:
 class KeptPixels:
     """Pixels of the images in `names`, decoded when they are first asked for."""
 
-    def __init__(self, names: Names, wishes: Wishes, key: str | None, *, upright: bool) -> None:
+    def __init__(self, names: Names, wishes: CacheOptions, key: str | None, *, upright: bool) -> None:
         self._decoded = Decoded(names, upright=upright)
         if key is not None and not upright:
             key += ", as stored"
@@ -90,15 +89,15 @@ def wishes_of(
     budget: str | int | None,
     over_budget: OverBudget,
     cache_dir: str | Path | None,
-) -> Wishes:
+) -> CacheOptions:
     """Return what `cache` and its companions ask for, in the words of `CachedDataset`."""
     if cache not in ("ram", "disk"):
         raise UsageError(f'cache must be "ram", "disk" or None, not {cache!r}')
     if over_budget not in ("error", "partial", "disk"):
         raise UsageError(f'over_budget must be "error", "partial" or "disk", not {over_budget!r}')
     if cache == "disk":
-        return Wishes(Budget(0, 'cache="disk"'), "disk", lazy=True, cache_dir=cache_dir)
-    return Wishes(budget_of(budget), over_budget, lazy=True, cache_dir=cache_dir)
+        return CacheOptions(Budget(0, 'cache="disk"'), "disk", lazy=True, cache_dir=cache_dir)
+    return CacheOptions(budget_of(budget), over_budget, lazy=True, cache_dir=cache_dir)
 
 
 def _probe(decoded: Decoded, count: int) -> Probe:

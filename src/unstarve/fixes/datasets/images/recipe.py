@@ -12,8 +12,7 @@ import torch
 from unstarve.errors import UsageError
 from unstarve.fixes.datasets.images.boxes import RandomBoxes
 from unstarve.fixes.datasets.images.codec import Finish
-from unstarve.fixes.memory.buffers import Allocator, empty_batch
-from unstarve.fixes.memory.recycling import Recycled
+from unstarve.fixes.memory.buffers import Allocator, Recycled, empty_batch
 
 Crop: TypeAlias = Literal["random_resized", "center"] | None
 

@@ -23,7 +23,7 @@ from unstarve.fixes.datasets.packed.index import Column, read_exactly
 from unstarve.fixes.datasets.packed.warming import Warming
 from unstarve.fixes.io.page_cache import residency
 from unstarve.fixes.io.reading import FD, LENGTH, OFFSET, OUT, TO, blank_plan, read_plan
-from unstarve.fixes.memory.recycling import fresh_memory
+from unstarve.fixes.memory.buffers import fresh_memory
 from unstarve.machine import available_bytes
 
 READS = ("auto", "view", "pread", "direct")

@@ -23,7 +23,7 @@ from unstarve.fixes.datasets.packed.file import Memory
 from unstarve.fixes.datasets.packed.format import BLOCK_BYTES
 from unstarve.fixes.datasets.packed.sampler import Itinerary
 from unstarve.fixes.datasets.packed.source import Numbers, record_places
-from unstarve.fixes.memory.recycling import fresh_memory
+from unstarve.fixes.memory.buffers import fresh_memory
 from unstarve.fixes.samples.gather import gather, gather_at
 
 _GROUPS_AHEAD = 1

@@ -32,16 +32,16 @@ from unstarve.fixes.datasets.packed.journal import (
     column_stream,
     is_column,
 )
+from unstarve.fixes.datasets.packed.packed_schema import to_json
 from unstarve.fixes.datasets.packed.streams import Partial, Stream
-from unstarve.fixes.samples.packed_schema import leaves_of, to_json
 
 
 def columns_for(first: Encoded) -> Columns | None:
     """The columns that hold samples like the first one; None where they are better kept as records."""
-    leaves = list(leaves_of(first.tree))
+    leaves = first.schema.leaves
     if len(leaves) > MAX_COLUMNS or not all(leaf.has_fixed_size for leaf in leaves):
         return None
-    return Columns(first.tree, first.dims)
+    return Columns(first.schema, first.dims)
 
 
 def assemble(partial: Partial, journal: Journal) -> Stream:
@@ -93,7 +93,7 @@ def _columns(journal: Journal, partial: Partial, starts: dict[str, int]) -> dict
         {"shape": list(shape), "offset": starts.get(column_stream(number), HEADER_BYTES)}
         for number, shape in enumerate(columns.dims)
     ]
-    return {"schema": to_json(columns.tree), "rows": journal.samples - record_count, "leaves": leaves}
+    return {"schema": to_json(columns.schema), "rows": journal.samples - record_count, "leaves": leaves}
 
 
 def _records(
@@ -104,7 +104,7 @@ def _records(
     rows = np.frombuffer(_content(partial, RECORD_TABLE), RECORD).copy()
     rows["offset"] += starts[RECORDS] - HEADER_BYTES
     return {
-        "schemas": [to_json(tree) for tree in journal.schemas],
+        "schemas": [to_json(schema) for schema in journal.schemas],
         "table": _table(whole, rows.tobytes()),
     }
 

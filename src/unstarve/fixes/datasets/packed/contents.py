@@ -14,9 +14,9 @@ from unstarve.errors import DataFileError
 from unstarve.fixes.datasets.packed.decode import record_checksum, sample_of, value_of
 from unstarve.fixes.datasets.packed.encode import checksum, dims_bytes
 from unstarve.fixes.datasets.packed.file import Memory, PackedFile
+from unstarve.fixes.datasets.packed.packed_schema import PackedLeaf, Schema
 from unstarve.fixes.datasets.packed.source import FileSource, Numbers, Source
 from unstarve.fixes.memory.buffers import empty_batch
-from unstarve.fixes.samples.packed_schema import Leaf, Tree, build, build_collated
 
 _CHUNK_BYTES = 4 << 20
 _NUMBERS = {"bool": torch.bool, "int": torch.int64, "float": torch.float64}
@@ -32,7 +32,7 @@ class Contents:
         types = [collated_type(column.leaf) for column in self.index.columns]
         self._types = [dtype for dtype in types if dtype is not None]
         self.makes_batches: bool = (
-            self.index.tree is not None and self.index.records is None and None not in types
+            self.index.schema is not None and self.index.records is None and None not in types
         )
         """Whether every batch can be built straight away, as `default_collate` would."""
         self._head = dims_bytes(self.index.dims)
@@ -60,15 +60,15 @@ class Contents:
 
     def collated(self, parts: list[torch.Tensor]) -> Any:
         """Finished batches in the form `default_collate` gives them."""
-        assert self.index.tree is not None
-        return build_collated(self.index.tree, iter(parts))
+        assert self.index.schema is not None
+        return self.index.schema.batch(parts)
 
     def sample_of_batch(self, parts: list[torch.Tensor], at: int) -> Any:
         """The sample at a position of a finished batch; its tensors and arrays are views of the batch."""
-        assert self.index.tree is not None
+        assert self.index.schema is not None
         columns = self.index.columns
-        values = (_from_batch(column.leaf, part[at]) for column, part in zip(columns, parts, strict=True))
-        return build(self.index.tree, values)
+        values = [_from_batch(column.leaf, part[at]) for column, part in zip(columns, parts, strict=True)]
+        return self.index.schema.sample(values)
 
     def sample(self, sample: int, source: FileSource) -> Any:
         """One sample, in memory of its own."""
@@ -124,7 +124,7 @@ class Contents:
             found[at] = checksum(self._head, leaves)
         for at, number, memory in self._records(numbers, is_record, source):
             with contextlib.suppress(ValueError):
-                found[at] = record_checksum(self._tree_of(number), memory)
+                found[at] = record_checksum(self._schema_of(number), memory)
         return found
 
     def _leaves_in_rows(
@@ -152,25 +152,25 @@ class Contents:
             )
 
     def _sample_in_row(self, sample: int, leaves: list[Memory]) -> Any:
-        assert self.index.tree is not None
+        assert self.index.schema is not None
         if self._verify:
             self._check(sample, checksum(self._head, leaves))
-        values = (
+        values = [
             value_of(column.leaf, column.shape, leaf)
             for column, leaf in zip(self.index.columns, leaves, strict=True)
-        )
-        return build(self.index.tree, values)
+        ]
+        return self.index.schema.sample(values)
 
     def _sample_in_record(self, sample: int, number: int, memory: Memory) -> Any:
-        tree = self._tree_of(number)
+        schema = self._schema_of(number)
         try:
             if self._verify:
-                self._check(sample, record_checksum(tree, memory))
-            return sample_of(tree, memory)
+                self._check(sample, record_checksum(schema, memory))
+            return sample_of(schema, memory)
         except (ValueError, RuntimeError, OverflowError) as error:
             raise DataFileError(f"{self.file.where(sample)} is damaged: {error}; pack it again") from error
 
-    def _tree_of(self, record: int) -> Tree:
+    def _schema_of(self, record: int) -> Schema:
         return self.index.schemas[int(self.file.records[record]["schema"])]
 
     def _check(self, sample: int, found: int) -> None:
@@ -178,7 +178,7 @@ class Contents:
             raise DataFileError(f"{self.file.where(sample)} is damaged: its checksum is wrong; pack it again")
 
 
-def collated_type(leaf: Leaf) -> torch.dtype | None:
+def collated_type(leaf: PackedLeaf) -> torch.dtype | None:
     """Type of the tensor that `default_collate` makes of such leaves; None where it would refuse them."""
     if leaf.kind == "tensor":
         return leaf.torch_dtype
@@ -197,7 +197,7 @@ def as_bytes(batch: torch.Tensor, row_bytes: int) -> Memory:
     return batch.view(-1).view(torch.uint8).numpy().reshape(len(batch), row_bytes)
 
 
-def _from_batch(leaf: Leaf, value: torch.Tensor) -> Any:
+def _from_batch(leaf: PackedLeaf, value: torch.Tensor) -> Any:
     if leaf.kind == "tensor":
         return value
     if leaf.kind == "array":

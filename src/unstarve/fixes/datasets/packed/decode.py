@@ -15,20 +15,20 @@ from numpy.typing import NDArray
 from unstarve.fixes.datasets.packed.encode import Dims, dims_bytes
 from unstarve.fixes.datasets.packed.encode import checksum as checksum_of
 from unstarve.fixes.datasets.packed.format import leaf_alignment
+from unstarve.fixes.datasets.packed.packed_schema import PackedLeaf, Schema
 from unstarve.fixes.io.twins.source import MAX_TENSOR_BYTES
-from unstarve.fixes.samples.packed_schema import Leaf, Tree, build, leaves_of
 
 Memory = NDArray[np.uint8]
 
 
-def size_of(leaf: Leaf, shape: tuple[int, ...]) -> int:
+def size_of(leaf: PackedLeaf, shape: tuple[int, ...]) -> int:
     """Bytes of a leaf of this shape. ValueError for a shape that torch and numpy would not make."""
     if math.prod(filter(None, shape)) * leaf.itemsize > MAX_TENSOR_BYTES:
         raise ValueError("a tensor is larger than any file")
     return math.prod(shape) * leaf.itemsize
 
 
-def value_of(leaf: Leaf, shape: tuple[int, ...], memory: Memory) -> Any:
+def value_of(leaf: PackedLeaf, shape: tuple[int, ...], memory: Memory) -> Any:
     """The value whose bytes these are; a tensor or an array shares the memory."""
     if leaf.kind == "tensor":
         if memory.size == 0:
@@ -59,18 +59,18 @@ _PLAIN: dict[str, Any] = {
 class Part:
     """One leaf inside a record: its bytes are `memory[start : start + size]`."""
 
-    leaf: Leaf
+    leaf: PackedLeaf
     shape: tuple[int, ...]
     start: int
     size: int
 
 
-def parts_of(tree: Tree, memory: Memory) -> list[Part]:
+def parts_of(schema: Schema, memory: Memory) -> list[Part]:
     """Where each leaf lies in a record. ValueError when the record is not what its schema says.
 
     Nothing is allocated by sizes the record claims before they are known to fit into it.
     """
-    leaves = list(leaves_of(tree))
+    leaves = schema.leaves
     head = 8 * sum(leaf.ndim for leaf in leaves)
     if head > memory.size:
         raise ValueError("it is shorter than its own head")
@@ -100,17 +100,17 @@ def record_layout(dims: Dims, sizes: list[int]) -> tuple[list[int], int]:
     return starts, end
 
 
-def sample_of(tree: Tree, memory: Memory) -> Any:
+def sample_of(schema: Schema, memory: Memory) -> Any:
     """The sample in a record; its tensors and arrays share the record's memory."""
-    parts = parts_of(tree, memory)
-    return build(
-        tree, (value_of(part.leaf, part.shape, memory[part.start : part.start + part.size]) for part in parts)
+    parts = parts_of(schema, memory)
+    return schema.sample(
+        [value_of(part.leaf, part.shape, memory[part.start : part.start + part.size]) for part in parts]
     )
 
 
-def record_checksum(tree: Tree, memory: Memory) -> int:
+def record_checksum(schema: Schema, memory: Memory) -> int:
     """The checksum of the sample in a record."""
-    parts = parts_of(tree, memory)
+    parts = parts_of(schema, memory)
     head = dims_bytes(tuple(part.shape for part in parts))
     return checksum_of(head, [memory[part.start : part.start + part.size] for part in parts])
 

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from unstarve.errors import UsageError
-from unstarve.fixes.samples.packed_schema import MAX_DEPTH, Branch, Leaf, Tree, storable, tensor_type
+from unstarve.fixes.datasets.packed.packed_schema import MAX_DEPTH, PackedLeaf, Schema, storable, tensor_type
+from unstarve.fixes.samples.structure import Node, Structure, Tree, nodes_of, take_apart
 
 Dims: TypeAlias = tuple[tuple[int, ...], ...]
 Payload: TypeAlias = "bytes | memoryview"
@@ -23,7 +24,7 @@ _INT64 = range(-(2**63), 2**63)
 class Encoded:
     """A sample as it is written: of each leaf, in order, its dims and its bytes."""
 
-    tree: Tree
+    schema: Schema
     dims: Dims
     payloads: tuple[Payload, ...]
     checksum: int
@@ -39,11 +40,22 @@ def encode(sample: Any) -> Encoded:
 
     Raises UsageError for what cannot be packed, and says where in the sample it is.
     """
-    leaves: list[tuple[tuple[int, ...], Payload]] = []
-    tree = _take_apart(sample, "", 0, leaves)
-    dims = tuple(dims for dims, _ in leaves)
-    payloads = tuple(payload for _, payload in leaves)
-    return Encoded(tree, dims, payloads, checksum(dims_bytes(dims), payloads))
+    try:
+        tree, values = take_apart(sample, _container_kind)
+    except _CannotPackError as error:
+        raise UsageError(f"cannot be packed: it is {error}") from None
+    _check_keys(tree)
+    encoded = []
+    for number, value in enumerate(values):
+        try:
+            encoded.append(_encoded(value))
+        except _CannotPackError as error:
+            path = next(path for path, part in nodes_of(tree) if part == number)
+            raise UsageError(f"cannot be packed: {path or 'it'} is {error}") from None
+    dims = tuple(dims for _, dims, _ in encoded)
+    payloads = tuple(payload for _, _, payload in encoded)
+    schema = Structure(tree, tuple(leaf for leaf, _, _ in encoded))
+    return Encoded(schema, dims, payloads, checksum(dims_bytes(dims), payloads))
 
 
 def dims_bytes(dims: Dims) -> bytes:
@@ -59,51 +71,57 @@ def checksum(head: bytes, payloads: Sequence[Any]) -> int:
     return crc
 
 
-_Leaves: TypeAlias = list[tuple[tuple[int, ...], Payload]]
+class _CannotPackError(Exception):
+    """What a value is, and what to return instead."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(f"{what}; {remedy}")
 
 
-def _take_apart(value: Any, where: str, depth: int, leaves: _Leaves) -> Tree:
+_EncodedLeaf: TypeAlias = tuple[PackedLeaf, tuple[int, ...], Payload]
+
+
+def _container_kind(value: Any, depth: int) -> type[Any] | None:
     kind = type(value)
-    if kind in (tuple, list, dict) and depth >= MAX_DEPTH:
-        raise _cannot(where[:40] + "…", f"nested more than {MAX_DEPTH} deep", "return a flatter sample")
-    if kind is tuple or kind is list:
-        items = [_take_apart(item, f"{where}[{i}]", depth + 1, leaves) for i, item in enumerate(value)]
-        return Branch(kind.__name__, (), tuple(items))
-    if kind is dict:
-        for key in value:
+    if kind not in (tuple, list, dict):
+        return None
+    if depth >= MAX_DEPTH:
+        raise _CannotPackError(f"nested more than {MAX_DEPTH} deep", "return a flatter sample")
+    return kind
+
+
+def _check_keys(tree: Tree) -> None:
+    for path, part in nodes_of(tree):
+        for key in part.keys or () if isinstance(part, Node) else ():
             if type(key) not in (str, int):
-                raise _cannot(where, f"a dict with a key of type {type(key).__name__}", "use str or int keys")
-        items = [_take_apart(item, f"{where}[{key!r}]", depth + 1, leaves) for key, item in value.items()]
-        return Branch("dict", tuple(value), tuple(items))
-    leaf, dims, payload = _leaf_of(value, where)
-    leaves.append((dims, payload))
-    return leaf
+                what = f"{path or 'it'} is a dict with a key of type {type(key).__name__}"
+                raise UsageError(f"cannot be packed: {what}; use str or int keys")
 
 
-def _leaf_of(value: Any, where: str) -> tuple[Leaf, tuple[int, ...], Payload]:
+def _encoded(value: Any) -> _EncodedLeaf:
     if isinstance(value, torch.Tensor):
-        return _tensor(value, where)
+        return _tensor(value)
     if isinstance(value, np.generic):
-        return _numpy_scalar(value, where)
+        return _numpy_scalar(value)
     if type(value) in (np.ndarray, np.memmap):
-        return _array(value, where)
+        return _array(value)
     if type(value) is int and value not in _INT64:
         if abs(value) >= 10**4000:  # Python refuses to read longer ones
-            raise _cannot(where, "an int of over 4000 digits", "return bytes")
+            raise _CannotPackError("an int of over 4000 digits", "return bytes")
         return _text("bigint", str(value).encode())
-    plain = _PLAIN.get(type(value))
+    plain = _NUMBERS.get(type(value))
     if plain is not None:
         kind, to_bytes = plain
-        return Leaf(kind), (), to_bytes(value)
+        return PackedLeaf(kind), (), to_bytes(value)
     if type(value) is str:
         return _text("str", value.encode("utf-8", "surrogatepass"))
     if type(value) is bytes:
         return _text("bytes", value)
     remedy = "return tensors, arrays, numbers, text, bytes, or tuples, lists and dicts of them"
-    raise _cannot(where, f"of type {_type_name(value)}", remedy)
+    raise _CannotPackError(f"of type {_type_name(value)}", remedy)
 
 
-_PLAIN: dict[type, tuple[str, Callable[[Any], bytes]]] = {
+_NUMBERS: dict[type, tuple[str, Callable[[Any], bytes]]] = {
     type(None): ("none", lambda value: b""),
     bool: ("bool", lambda value: b"\1" if value else b"\0"),
     int: ("int", lambda value: value.to_bytes(8, "little", signed=True)),
@@ -112,54 +130,50 @@ _PLAIN: dict[type, tuple[str, Callable[[Any], bytes]]] = {
 }
 
 
-def _text(kind: str, payload: bytes) -> tuple[Leaf, tuple[int, ...], Payload]:
-    return Leaf(kind, ndim=1), (len(payload),), payload
+def _text(kind: str, payload: bytes) -> _EncodedLeaf:
+    return PackedLeaf(kind, ndim=1), (len(payload),), payload
 
 
-def _tensor(value: torch.Tensor, where: str) -> tuple[Leaf, tuple[int, ...], Payload]:
+def _tensor(value: torch.Tensor) -> _EncodedLeaf:
     if type(value) is not torch.Tensor:
         what = f"of type {_type_name(value)}, which would come back as a plain tensor"
-        raise _cannot(where, what, "return value.as_subclass(torch.Tensor)")
+        raise _CannotPackError(what, "return value.as_subclass(torch.Tensor)")
     if not value.is_cpu:
-        raise _cannot(where, f"a tensor on {value.device}", "return value.cpu()")
+        raise _CannotPackError(f"a tensor on {value.device}", "return value.cpu()")
     if value.requires_grad:
-        raise _cannot(where, "a tensor that requires gradients", "return value.detach()")
+        raise _CannotPackError("a tensor that requires gradients", "return value.detach()")
     if value.layout != torch.strided or value.is_quantized or value.is_nested:
-        raise _cannot(
-            where, f"a tensor of layout {value.layout} and type {value.dtype}", "return a dense tensor"
+        raise _CannotPackError(
+            f"a tensor of layout {value.layout} and type {value.dtype}", "return a dense tensor"
         )
     name = str(value.dtype).removeprefix("torch.")
     try:
         tensor_type(name)
     except ValueError:
-        raise _cannot(where, f"a tensor of type {value.dtype}", "return another type") from None
+        raise _CannotPackError(f"a tensor of type {value.dtype}", "return another type") from None
     flat = value.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
-    return Leaf("tensor", name, value.ndim), tuple(value.shape), flat.numpy().data
+    return PackedLeaf("tensor", name, value.ndim), tuple(value.shape), flat.numpy().data
 
 
-def _array(value: np.ndarray[Any, Any], where: str) -> tuple[Leaf, tuple[int, ...], Payload]:
+def _array(value: np.ndarray[Any, Any]) -> _EncodedLeaf:
     if not storable(value.dtype):
-        raise _cannot(
-            where, f"an array of type {value.dtype}", "return numbers, dates or text in plain arrays"
+        raise _CannotPackError(
+            f"an array of type {value.dtype}", "return numbers, dates or text in plain arrays"
         )
     flat = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-    return Leaf("array", value.dtype.str, value.ndim), value.shape, flat.data
+    return PackedLeaf("array", value.dtype.str, value.ndim), value.shape, flat.data
 
 
-def _numpy_scalar(value: np.generic, where: str) -> tuple[Leaf, tuple[int, ...], Payload]:
+def _numpy_scalar(value: np.generic) -> _EncodedLeaf:
     if isinstance(value, np.str_):
         return _text("numpy.str", str(value).encode("utf-8", "surrogatepass"))
     if isinstance(value, np.bytes_):
         return _text("numpy.bytes", bytes(value))
     if not storable(value.dtype):
-        raise _cannot(where, f"a numpy scalar of type {value.dtype}", "return a plain number")
-    return Leaf("scalar", value.dtype.str), (), value.tobytes()
+        raise _CannotPackError(f"a numpy scalar of type {value.dtype}", "return a plain number")
+    return PackedLeaf("scalar", value.dtype.str), (), value.tobytes()
 
 
 def _type_name(value: object) -> str:
     kind = type(value)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _cannot(where: str, what: str, remedy: str) -> UsageError:
-    return UsageError(f"cannot be packed: {where or 'it'} is {what}; {remedy}")

@@ -29,7 +29,7 @@ from unstarve.fixes.datasets.packed.format import (
     Footer,
     natural,
 )
-from unstarve.fixes.samples.packed_schema import Leaf, Tree, from_json, leaves_of
+from unstarve.fixes.datasets.packed.packed_schema import PackedLeaf, Schema, from_json
 
 _MAX_INDEX_BYTES = 256 << 20
 _ROWS_AT_ONCE = 1 << 20
@@ -48,7 +48,7 @@ class Table:
 class Column:
     """One leaf of all samples in columns: row *i* starts at ``offset + i * row_bytes``."""
 
-    leaf: Leaf
+    leaf: PackedLeaf
     shape: tuple[int, ...]
     offset: int
     row_bytes: int
@@ -60,12 +60,12 @@ class Index:
 
     footer: Footer
     samples: int
-    tree: Tree | None
+    schema: Schema | None
     """Of the samples in columns; None where there are none."""
     columns: tuple[Column, ...]
     rows: int
     """Samples in columns."""
-    schemas: tuple[Tree, ...]
+    schemas: tuple[Schema, ...]
     records: Table | None
     checksums: Table
     name_ends: Table | None
@@ -156,15 +156,15 @@ def _read_footer(fd: int, path: str) -> tuple[Footer, int]:
 def _parsed(content: Any, footer: Footer, size_bytes: int) -> Index:
     samples = natural(content["samples"])
     checksums = _table(content["checksums"], size_bytes, samples * CHECKSUM.itemsize)
-    tree: Tree | None = None
+    schema: Schema | None = None
     columns: tuple[Column, ...] = ()
-    schemas: tuple[Tree, ...] = ()
+    schemas: tuple[Schema, ...] = ()
     records = None
     rows = 0
     if content["columns"] is not None:
-        tree, columns, rows = _parsed_columns(content["columns"], footer.index_offset)
+        schema, columns, rows = _parsed_columns(content["columns"], footer.index_offset)
     if content["records"] is not None:
-        schemas = tuple(from_json(tree) for tree in content["records"]["schemas"])
+        schemas = tuple(from_json(schema) for schema in content["records"]["schemas"])
         records = _table(content["records"]["table"], size_bytes, (samples - rows) * RECORD.itemsize)
     elif rows != samples:
         raise ValueError("samples are missing")
@@ -175,14 +175,14 @@ def _parsed(content: Any, footer: Footer, size_bytes: int) -> Index:
     about = content["about"]
     if not isinstance(about, dict):
         raise ValueError("about is no object")
-    return Index(footer, samples, tree, columns, rows, schemas, records, checksums, ends, names, about)
+    return Index(footer, samples, schema, columns, rows, schemas, records, checksums, ends, names, about)
 
 
-def _parsed_columns(content: Any, limit: int) -> tuple[Tree, tuple[Column, ...], int]:
-    tree = from_json(content["schema"])
+def _parsed_columns(content: Any, limit: int) -> tuple[Schema, tuple[Column, ...], int]:
+    schema = from_json(content["schema"])
     rows = natural(content["rows"])
     columns = []
-    for leaf, place in zip(leaves_of(tree), content["leaves"], strict=True):
+    for leaf, place in zip(schema.leaves, content["leaves"], strict=True):
         shape = tuple(natural(size) for size in place["shape"])
         offset = natural(place["offset"])
         row_bytes = size_of(leaf, shape)
@@ -191,7 +191,7 @@ def _parsed_columns(content: Any, limit: int) -> tuple[Tree, tuple[Column, ...],
         if offset < HEADER_BYTES or offset + rows * row_bytes > limit:
             raise ValueError("a column reaches past the end")
         columns.append(Column(leaf, shape, offset, row_bytes))
-    return tree, tuple(columns), rows
+    return schema, tuple(columns), rows
 
 
 def _table(content: Any, size_bytes: int, expected_bytes: int | None = None) -> Table:

@@ -13,7 +13,7 @@ from typing import Any
 from unstarve.fixes.datasets.packed.decode import size_of
 from unstarve.fixes.datasets.packed.encode import Dims
 from unstarve.fixes.datasets.packed.format import CHECKSUM, HEADER_BYTES, NAME_END, RECORD, natural
-from unstarve.fixes.samples.packed_schema import Tree, from_json, leaves_of, to_json
+from unstarve.fixes.datasets.packed.packed_schema import Schema, from_json, to_json
 
 RECORDS = "records"
 RECORD_TABLE = "record-table"
@@ -44,12 +44,12 @@ def is_stream(name: str) -> bool:
 class Columns:
     """What the samples in columns have in common."""
 
-    tree: Tree
+    schema: Schema
     dims: Dims
 
     def row_bytes(self) -> list[int]:
         """Bytes of one row of each column."""
-        leaves = leaves_of(self.tree)
+        leaves = self.schema.leaves
         return [size_of(leaf, shape) for leaf, shape in zip(leaves, self.dims, strict=True)]
 
 
@@ -59,7 +59,7 @@ class Journal:
 
     samples: int = 0
     columns: Columns | None = None
-    schemas: tuple[Tree, ...] = ()
+    schemas: tuple[Schema, ...] = ()
     named: bool | None = None
     about: dict[str, Any] = field(default_factory=dict)
     position: Any = None
@@ -73,8 +73,8 @@ class Journal:
             "about": self.about,
             "position": self.position,
             "named": self.named,
-            "columns": None if columns is None else [to_json(columns.tree), columns.dims],
-            "schemas": [to_json(tree) for tree in self.schemas],
+            "columns": None if columns is None else [to_json(columns.schema), columns.dims],
+            "schemas": [to_json(schema) for schema in self.schemas],
             "sizes": self.sizes,
         }
         return json.dumps(content).encode()
@@ -97,7 +97,7 @@ def _parsed(content: Any) -> Journal:
     return Journal(
         samples=natural(content["samples"]),
         columns=_columns(content["columns"]),
-        schemas=tuple(from_json(tree) for tree in schemas),
+        schemas=tuple(from_json(schema) for schema in schemas),
         named=named,
         about=about,
         position=content["position"],
@@ -108,15 +108,15 @@ def _parsed(content: Any) -> Journal:
 def _columns(content: Any) -> Columns | None:
     if content is None:
         return None
-    tree = from_json(content[0])
+    schema = from_json(content[0])
     dims = tuple(tuple(natural(size) for size in shape) for shape in content[1])
-    leaves = list(leaves_of(tree))
+    leaves = schema.leaves
     shapes = zip(leaves, dims, strict=True)
     if len(leaves) > MAX_COLUMNS or not all(
         leaf.has_fixed_size and len(shape) == leaf.ndim for leaf, shape in shapes
     ):
         raise ValueError("the columns do not fit their schema")
-    return Columns(tree, dims)
+    return Columns(schema, dims)
 
 
 def _check_sizes(journal: Journal) -> None:

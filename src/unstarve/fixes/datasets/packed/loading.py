@@ -14,12 +14,9 @@ import numpy as np
 import torch
 
 from unstarve.errors import DataFileError
+from unstarve.fixes.samples.dtypes import ELEMENT_TYPES
 
-_SAFETENSORS_TYPES = {
-    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
-    "I16": "int16", "I8": "int8", "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8",
-    "BOOL": "bool", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
-}  # fmt: skip
+_SAFETENSORS_TYPES = {row.safetensors: row.name for row in ELEMENT_TYPES.values() if row.safetensors}
 
 _KINDS = ((stat.S_ISDIR, "folder"), (stat.S_ISFIFO, "FIFO"), (stat.S_ISSOCK, "socket"))
 

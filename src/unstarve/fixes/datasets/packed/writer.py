@@ -26,8 +26,8 @@ from unstarve.fixes.datasets.packed.journal import (
     Journal,
     column_stream,
 )
+from unstarve.fixes.datasets.packed.packed_schema import Schema
 from unstarve.fixes.datasets.packed.streams import Partial
-from unstarve.fixes.samples.packed_schema import Tree
 from unstarve.outputs import check_output, put_in_place
 
 _CHECKPOINT_S = 2.0
@@ -76,7 +76,7 @@ class PackedWriter:
         """Whatever the caller wants to find again when the work is resumed; kept at every checkpoint."""
         self._named: bool | None = journal.named
         self._columns = journal.columns
-        self._schemas: dict[Tree, int] = {tree: n for n, tree in enumerate(journal.schemas)}
+        self._schemas: dict[Schema, int] = {schema: n for n, schema in enumerate(journal.schemas)}
         self._kept: int = self.count
         self._is_open = True
         self._sound = True  # all streams end behind the same sample
@@ -104,7 +104,7 @@ class PackedWriter:
         self._sound = False
         if self.count == 0:
             self._columns = columns_for(encoded)
-        if self._columns is not None and self._columns == Columns(encoded.tree, encoded.dims):
+        if self._columns is not None and self._columns == Columns(encoded.schema, encoded.dims):
             self._add_row(encoded)
         else:
             self._add_record(encoded)
@@ -182,7 +182,7 @@ class PackedWriter:
                 self._partial.stream(column_stream(number), header()).write(payload)
 
     def _add_record(self, encoded: Encoded) -> None:
-        schema = self._schemas.setdefault(encoded.tree, len(self._schemas))
+        schema = self._schemas.setdefault(encoded.schema, len(self._schemas))
         starts, size = record_layout(encoded.dims, [len(payload) for payload in encoded.payloads])
         stream = self._partial.stream(RECORDS, header())
         stream.pad(record_alignment(size))

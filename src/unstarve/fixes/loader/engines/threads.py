@@ -27,8 +27,7 @@ from unstarve.fixes.loader.engines.drawing import settled_batches
 from unstarve.fixes.loader.engines.epoch import WithoutDraw
 from unstarve.fixes.loader.engines.pace import MANY, THREADS, Pace
 from unstarve.fixes.loader.engines.reading_ahead import ReadingAhead
-from unstarve.fixes.memory.buffers import use_allocator_in_thread
-from unstarve.fixes.memory.recycling import Recycled
+from unstarve.fixes.memory.buffers import Recycled, use_allocator_in_thread
 from unstarve.fixes.samples.random_streams import Stream, use_stream_in_thread
 
 STAND_IN = "_unstarve_stand_in"

@@ -89,4 +89,4 @@ def test_it_says_what_it_holds() -> None:
     assert text.startswith("CachedDataset(12 samples of tensor of uint8 3×4×4, int; in memory")
     assert "0 of them" not in text
     assert "3 of them" in repr(CachedDataset(Source(COLLATED["pair"]), fill="lazy"))
-    assert "where the data lies" in repr(CachedDataset(X))
+    assert "used in place" in repr(CachedDataset(X))

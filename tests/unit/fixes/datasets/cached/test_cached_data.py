@@ -13,7 +13,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_co
 from cached_sources import Point, Source, X, Y, assert_same
 from unstarve import CachedDataset
 from unstarve.errors import CacheError, UsageError
-from unstarve.fixes.memory.store import rows as rows_module
+from unstarve.fixes.memory.store import sample_layout as rows_module
 from unstarve.native import native, why_not_native
 
 needs_native = pytest.mark.skipif(native() is None, reason=f"native gather: {why_not_native()}")
@@ -93,11 +93,11 @@ def test_lists_of_samples_are_datasets() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ((X, Y[:3]), "one length"),
+        ((X, Y[:3]), "the same length"),
         ((), "nothing to cache"),
-        ((X, "text"), "not str"),
+        ((X, "text"), "got str"),
         ({"a": np.array(["x"])}, "array of <U1"),
-        (torch.tensor(1.0), "without dimensions"),
+        (torch.tensor(1.0), "no dimensions"),
         ([X[0]] * 20, "list of 20 tensors"),
         (3, "int cannot be cached"),
         (iter([1]), "cannot be cached"),
@@ -134,7 +134,7 @@ class NoLength(Dataset[int]):
 
 
 def test_streams_and_datasets_without_length_are_refused() -> None:
-    with pytest.raises(UsageError, match="Stream is a stream"):
+    with pytest.raises(UsageError, match="Stream is an IterableDataset"):
         CachedDataset(Stream())
     with pytest.raises(UsageError, match="NoLength cannot be cached without a length"):
         CachedDataset(NoLength())

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, default_collate
 
 from cached_sources import COLLATED, MADE, Source, assert_same, image
 from unstarve import CachedDataset
-from unstarve.fixes.memory.store import rows as rows_module
+from unstarve.fixes.memory.store import sample_layout as rows_module
 from unstarve.fixes.samples.built_batch import Batched
 from unstarve.native import native, why_not_native
 

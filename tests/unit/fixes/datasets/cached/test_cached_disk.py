@@ -17,8 +17,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from unstarve import CachedDataset
 from unstarve.errors import CacheError, CacheTooLargeError
-from unstarve.fixes.memory.store import disk
-from unstarve.fixes.memory.store.key import key_of
+from unstarve.fixes.memory.store import cache_files as disk
+from unstarve.fixes.memory.store.cache_key import key_of
 
 
 class Folder(Dataset[Any]):
@@ -222,7 +222,7 @@ def test_a_folder_that_vanishes_while_it_is_filled_costs_the_file_only(folder: P
     lazy = on_disk(Numbers(), fill="lazy")
     shutil.rmtree(folder)
     list(DataLoader(lazy))
-    with pytest.warns(UserWarning, match="of use to this run only"):
+    with pytest.warns(UserWarning, match="the next run will build the cache again"):
         lazy.rows()
     assert lazy.rows().sum() == 435
 
@@ -305,7 +305,7 @@ def test_a_dataset_that_is_nested_without_end_needs_a_key() -> None:
     chain = Holder(None)
     for _ in range(5000):
         chain = Holder(chain)
-    with pytest.raises(CacheError, match="give it a key="):
+    with pytest.raises(CacheError, match="pass key="):
         key(chain)
 
 

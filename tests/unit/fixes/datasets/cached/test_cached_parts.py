@@ -18,9 +18,9 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
 from unstarve import CachedDataset
 from unstarve.errors import UsageError
 from unstarve.fixes.memory.region import anonymous
-from unstarve.fixes.memory.store.budget import budget_of, parse_bytes
-from unstarve.fixes.memory.store.layout import layout_of
-from unstarve.fixes.memory.store.store import MISSING, ODD, ROW, Store, plan, write_header
+from unstarve.fixes.memory.store.cache_placement import budget_of, parse_bytes
+from unstarve.fixes.memory.store.sample_layout import layout_of
+from unstarve.fixes.memory.store.sample_store import MISSING, ODD, ROW, Store, plan, write_header
 
 # Budgets
 

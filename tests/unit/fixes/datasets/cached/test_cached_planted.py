@@ -14,9 +14,10 @@ from torch.utils.data import Dataset
 
 from unstarve import CachedDataset
 from unstarve.fixes.io.private_files import NotOursError
-from unstarve.fixes.memory.store import disk, patience
-from unstarve.fixes.memory.store.key import key_from
-from unstarve.fixes.memory.store.store import _HEADER
+from unstarve.fixes.memory.store import cache_files as disk
+from unstarve.fixes.memory.store import process_locks
+from unstarve.fixes.memory.store.cache_key import key_from
+from unstarve.fixes.memory.store.sample_store import _HEADER
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="users and links as on Unix")
 
@@ -47,8 +48,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def place(folder: Path) -> disk.Place:
-    return disk.Place(folder, key_from("numbers", 30))
+def place(folder: Path) -> disk.CachePaths:
+    return disk.CachePaths(folder, key_from("numbers", 30))
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def victim(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", ["partial", "finished"])
 @pytest.mark.parametrize("plant", [Path.symlink_to, Path.hardlink_to], ids=["link", "hard link"])
 def test_a_planted_link_is_replaced_and_never_written_through(
-    place: disk.Place, victim: Path, name: str, plant: Callable[[Path, Path], None]
+    place: disk.CachePaths, victim: Path, name: str, plant: Callable[[Path, Path], None]
 ) -> None:
     plant(getattr(place, name), victim)
     for _ in range(2):
@@ -80,10 +81,10 @@ LOCKS: dict[str, Callable[[Path, Path], object]] = {
 
 @pytest.mark.parametrize("kind", LOCKS)
 def test_a_planted_lock_is_left_alone_and_the_training_goes_on(
-    place: disk.Place, victim: Path, kind: str
+    place: disk.CachePaths, victim: Path, kind: str
 ) -> None:
     LOCKS[kind](place.lock, victim)
-    with pytest.warns(UserWarning, match=rf"temporary file, of use to this run only: .*lock is {kind}"):
+    with pytest.warns(UserWarning, match=rf"temporary file that the next run cannot reuse: .*lock is {kind}"):
         assert_right(on_disk(place.folder))
     assert victim.read_text() == "precious"
     assert list(place.folder.iterdir()) == [place.lock]
@@ -101,7 +102,7 @@ class Bomb:
 
 @pytest.mark.parametrize("name", ["partial", "finished"])
 def test_what_another_user_has_pickled_is_not_unpickled(
-    place: disk.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    place: disk.CachePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     assert_right(on_disk(place.folder))
     data = bytearray(place.finished.read_bytes())
@@ -143,32 +144,32 @@ def test_a_users_folder_that_is_a_link_is_not_used(folder: Path, tmp_path: Path)
     folder.chmod(0o1777)
     (tmp_path / "elsewhere").mkdir()
     (folder / f"user-{os.geteuid()}").symlink_to(tmp_path / "elsewhere")
-    with pytest.warns(UserWarning, match="temporary file, .* is a symbolic link"):
+    with pytest.warns(UserWarning, match="temporary file .* is a symbolic link"):
         assert_right(on_disk(folder))
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_who_fills_and_gets_on_no_more_is_not_waited_for(
-    place: disk.Place, monkeypatch: pytest.MonkeyPatch
+    place: disk.CachePaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lazy = on_disk(place.folder, fill="lazy")  # holds the lock
     lazy[3]
     os.truncate(place.lock, 0)  # as one that fills at once would hold it
-    monkeypatch.setattr(patience, "STALLED_S", 0.2)
-    with pytest.warns(UserWarning, match="temporary file, of use to this run only: .* has stopped"):
+    monkeypatch.setattr(process_locks, "STALLED_S", 0.2)
+    with pytest.warns(UserWarning, match="temporary file that the next run cannot reuse: .* has stopped"):
         cached = on_disk(place.folder)
     assert_right(cached)
     assert "a temporary file" in repr(cached)
     assert_right(lazy)
 
 
-def test_who_fills_and_gets_on_is_waited_for(place: disk.Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_fills_and_gets_on_is_waited_for(place: disk.CachePaths, monkeypatch: pytest.MonkeyPatch) -> None:
     lazy = on_disk(place.folder, fill="lazy")
     os.truncate(place.lock, 0)
     seen: list[int] = []
     look = disk.filled_samples
 
-    def one_more(place: disk.Place) -> int:
+    def one_more(place: disk.CachePaths) -> int:
         filled = look(place)
         while look(place) == filled:
             lazy[len(seen)]
@@ -178,7 +179,7 @@ def test_who_fills_and_gets_on_is_waited_for(place: disk.Place, monkeypatch: pyt
         return look(place)
 
     monkeypatch.setattr(disk, "filled_samples", one_more)
-    monkeypatch.setattr(patience, "STALLED_S", 1e-9)  # over as soon as nothing changes
-    monkeypatch.setattr("unstarve.fixes.memory.store.homes._WAIT_S", 0)
+    monkeypatch.setattr(process_locks, "STALLED_S", 1e-9)  # over as soon as nothing changes
+    monkeypatch.setattr("unstarve.fixes.memory.store.cache_placement._POLL_S", 0)
     assert_right(on_disk(place.folder))
     assert len(seen) == 29

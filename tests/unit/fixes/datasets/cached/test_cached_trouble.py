@@ -45,10 +45,10 @@ def test_progress_is_shown_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -
 
     for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
         monkeypatch.setattr("sys.stderr", stream)
-        monkeypatch.setattr("unstarve.fixes.memory.store.progress._REPAINT_S", 0)
+        monkeypatch.setattr("unstarve.progress._BAR_EVERY_S", 0)
         CachedDataset(Source(image))
-        assert ("caching samples: 12 of 12 (100%)" in stream.getvalue()) is shown
-        assert stream.getvalue().endswith("\x1b[K") is shown
+        assert ("12/12" in stream.getvalue() and " cached " in stream.getvalue()) is shown
+        assert stream.getvalue().endswith("\x1b[2K") is shown
 
 
 def test_pinning_without_a_gpu_warns() -> None:

@@ -1,4 +1,4 @@
-"""What may be cached: tensors and arrays, used where they lie, or a dataset with samples by index."""
+"""What a user may cache: tensors and arrays, which are used in place, or a map-style dataset."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ import torch
 from torch.utils.data import IterableDataset, TensorDataset
 
 from unstarve.errors import CacheError, UsageError
-from unstarve.fixes.memory.store.layout import Layout, may_batch
-from unstarve.fixes.memory.store.rows import Rows
+from unstarve.fixes.memory.store.sample_layout import Layout, Rows, may_batch
 from unstarve.fixes.samples.leaves import Array, Kind, Leaf, describe, describe_tensor
-from unstarve.fixes.samples.tree import Node, Tree, build, builder
+from unstarve.fixes.samples.structure import Tree, is_named_tuple, take_apart
 from unstarve.words import size as in_words
 
-# A list of this many tensors is more likely one tensor per sample than one per field.
-_MOST_LISTED_COLUMNS = 16
+# A longer list of tensors more likely has one tensor per sample than one per field.
+_MAX_LISTED_COLUMNS = 16
 
 
-class Columns:
-    """Tensors and arrays with one row per sample, side by side in a structure. Nothing is copied."""
+class GivenColumns:
+    """Tensors and arrays with one row per sample, used in place. Has the interface of `Copies`."""
 
     def __init__(self, tree: Tree, arrays: list[Any]) -> None:
         self._tree = tree
@@ -32,85 +31,81 @@ class Columns:
         lengths = {len(tensor) for tensor in tensors}
         if len(lengths) > 1:
             shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
-            raise UsageError(f"tensors and arrays side by side need one length, but have the shapes {shapes}")
+            raise UsageError(f"all tensors and arrays must have the same length, got shapes {shapes}")
         self.samples = lengths.pop()
         leaves = [_leaf_of(array, tensor) for array, tensor in zip(arrays, tensors, strict=True)]
         self.layout = Layout(tree, tuple(leaves), batchable=may_batch(tree, leaves))
         self.rows = Rows(leaves, tensors)
-        self._build = builder(tree)
 
     @property
     def source(self) -> Any:
-        """The tensors and arrays, as they were given."""
-        return build(self._tree, self._arrays)
+        """The tensors and arrays as the user passed them."""
+        return self.layout.sample(self._arrays)
 
     def get(self, index: int) -> Any:
         """Return a sample."""
-        return self._build(self.rows.values(index))
+        return self.layout.sample(self.rows.values(index))
 
     def all_rows(self) -> bool:
-        """Whether every sample is there, and is like the others."""
+        """Whether every sample is a row: always."""
         return True
 
     def bring_rows(self, indices: list[int]) -> bool:
-        """Whether these samples are there, and are like the others."""
+        """Whether these samples are rows: always."""
         return True
 
     def where(self) -> str:
-        """Say where the data is, and how much of it there is."""
+        """Say where the data is and how large it is."""
         size_bytes = sum(column.nbytes for column in self.rows.columns)
-        return f"{in_words(size_bytes)} where the data lies"
+        return f"{in_words(size_bytes)}, used in place"
 
     def __reduce__(self) -> Any:
-        # torch hands a tensor to its workers in shared memory; a file that is mapped is mapped there again.
+        # torch sends tensors to workers in shared memory; a memory-mapped file is mapped again.
         pairs = zip(self._arrays, self.rows.columns, strict=True)
         return _columns, (
             self._tree,
             [_reopening(array) or _handing(array, column) for array, column in pairs],
         )
 
-    def __deepcopy__(self, memo: Any) -> Columns:
+    def __deepcopy__(self, memo: Any) -> GivenColumns:
         return self
 
 
-def columns_in(data: Any) -> Columns | None:
-    """Return the columns that `data` consists of, or None where it is a dataset.
+def columns_in(data: Any) -> GivenColumns | None:
+    """Return the columns that `data` consists of; None if it is a dataset.
 
-    Raises UsageError for what is neither.
+    Raises UsageError if it is neither.
     """
     if isinstance(data, TensorDataset):
         data = data.tensors
     if isinstance(data, list) and not all(map(_is_column, data)):
         return None
-    if isinstance(data, list) and len(data) > _MOST_LISTED_COLUMNS:
+    if isinstance(data, list) and len(data) > _MAX_LISTED_COLUMNS:
         raise UsageError(
-            f"a list of {len(data)} tensors may be {len(data)} samples or {len(data)} fields: pass"
+            f"a list of {len(data)} tensors is ambiguous, {len(data)} samples or {len(data)} fields: pass"
             " torch.stack(data) for samples of one shape, or tuple(data) for fields"
         )
     if not _is_column(data) and not isinstance(data, (tuple, list, Mapping)):
         return None
-    arrays: list[Any] = []
-    tree = _tree_of(data, arrays)
+    tree, arrays = take_apart(data, _container_kind)
     if not arrays:
-        raise UsageError("there is nothing to cache: no tensor and no array")
-    return Columns(tree, arrays)
+        raise UsageError("nothing to cache: data holds no tensor and no array")
+    return GivenColumns(tree, arrays)
 
 
 def check_dataset(data: Any) -> int:
-    """Return the number of samples of a dataset. Raises UsageError where it has none by index."""
+    """Return the length of a map-style dataset. Raises UsageError for anything else."""
     name = type(data).__name__
     if isinstance(data, IterableDataset):
         raise UsageError(
-            f"{name} is a stream, which has no samples by index to cache: use a map-style dataset"
+            f"{name} is an IterableDataset, which has no indices to cache by: use a map-style dataset"
         )
     if not hasattr(data, "__getitem__"):
-        raise UsageError(
-            f"{name} cannot be cached: it is no tensor, no array and no dataset with samples by index"
-        )
+        raise UsageError(f"{name} cannot be cached: it is not a tensor, an array or a map-style dataset")
     try:
         return len(data)
     except (TypeError, NotImplementedError) as error:
-        raise UsageError(f"{name} cannot be cached without a length: give it a __len__") from error
+        raise UsageError(f"{name} cannot be cached without a length: define __len__") from error
 
 
 def _is_column(data: Any) -> bool:
@@ -121,17 +116,15 @@ def _has_torch_type(array: Array) -> bool:
     return describe(np.asarray(array)).dtype is not None
 
 
-def _tree_of(data: Any, arrays: list[Any]) -> Tree:
+def _container_kind(data: Any, depth: int) -> type[Any] | None:
     if _is_column(data):
-        arrays.append(data)
-        return len(arrays) - 1
+        return None
     if isinstance(data, Mapping):
-        return Node(dict, tuple(data), tuple(_tree_of(each, arrays) for each in data.values()))
+        return dict
     if isinstance(data, (tuple, list)):
-        kind = type(data) if hasattr(data, "_fields") else tuple if isinstance(data, tuple) else list
-        return Node(kind, None, tuple(_tree_of(each, arrays) for each in data))
+        return type(data) if is_named_tuple(type(data)) else tuple if isinstance(data, tuple) else list
     what = f"an array of {data.dtype}" if isinstance(data, np.ndarray) else type(data).__name__
-    raise UsageError(f"only tensors and numeric arrays can be cached side by side, not {what}")
+    raise UsageError(f"only tensors and numeric arrays can be cached in place, got {what}")
 
 
 def _as_tensor(data: Any) -> torch.Tensor:
@@ -142,11 +135,11 @@ def _as_tensor(data: Any) -> torch.Tensor:
             )
         tensor = data.as_subclass(torch.Tensor)
     else:
-        with warnings.catch_warnings():  # of arrays that may not be written to: nobody does
+        with warnings.catch_warnings():  # about read-only arrays: nobody writes to them
             warnings.simplefilter("ignore")
             tensor = torch.from_numpy(np.ascontiguousarray(data) if data.ndim else data)
     if tensor.ndim == 0:
-        raise UsageError("a tensor or array without dimensions has no samples to cache")
+        raise UsageError("a tensor or array with no dimensions has no samples to cache")
     return tensor.contiguous()
 
 
@@ -159,7 +152,7 @@ def _leaf_of(array: Any, tensor: torch.Tensor) -> Leaf:
 
 
 def _reopening(array: Any) -> Any:
-    """Return how to map an array's file again, where it is all that was mapped and not a part of it."""
+    """Return how to map an array's file again, if the array is all of the map."""
     base: object = getattr(array, "base", None)
     if type(array) is not np.memmap or not isinstance(base, mmap.mmap) or not array.filename:
         return None
@@ -168,9 +161,9 @@ def _reopening(array: Any) -> Any:
 
 
 def _handing(array: Any, column: torch.Tensor) -> Any:
-    """Return how to make of a column what was given."""
+    """Return how to turn a column into what the user passed."""
     return (torch.Tensor.numpy if isinstance(array, np.ndarray) else torch.Tensor.detach), (column,)
 
 
-def _columns(tree: Tree, recipes: list[tuple[Any, tuple[Any, ...]]]) -> Columns:
-    return Columns(tree, [make(*arguments) for make, arguments in recipes])
+def _columns(tree: Tree, recipes: list[tuple[Any, tuple[Any, ...]]]) -> GivenColumns:
+    return GivenColumns(tree, [make(*arguments) for make, arguments in recipes])

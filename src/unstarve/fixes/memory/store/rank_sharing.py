@@ -1,16 +1,17 @@
-"""How the processes of one training on one machine come to share a region.
+"""How the ranks of one training on one machine share a region.
 
-torchrun and its like start ranks that have no common handle, only a common environment. The first to arrive
-binds a name in the kernel's list of abstract sockets, listens and makes the region; it is the owner. Those
-that come later connect, learn from the kernel which process of which user the owner is, and open the owner's
-descriptor through /proc. No thread serves anybody and nothing is written anywhere, so a killed process leaves
-nothing behind: its name is free at once, and the memory goes with the last process that has it mapped.
+torchrun and similar launchers start ranks that share no handle, only an environment. The first rank to arrive
+is the owner: it binds an abstract socket name, listens and makes the region. Later ranks connect, ask the
+kernel for the owner's process and user, and open the owner's descriptor through /proc. No thread serves
+requests and nothing is written to disk, so a killed process leaves nothing behind: its name is free at once,
+and the memory is freed with the last process that maps it.
 
-The owner shows its state by an empty memory file: LABEL-making while it makes the region, which may take as
-long as it likes, then LABEL-17 where 17 is the region's descriptor. A process that holds the name and shows
-neither, or is stopped while it makes the region, is waited for a few seconds.
+The owner shows its state by the name of an empty memory file: LABEL-making while it makes the region, however
+long that takes, then LABEL-17, where 17 is the region's descriptor. Other ranks wait only a few seconds for
+an owner that shows neither or is stopped.
 
-Where ranks cannot share (/proc closed, the name held by somebody else) each warns and makes its own region.
+If ranks cannot share (no access to /proc, name taken by another program), each warns and makes its own
+region.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from unstarve.fixes.memory.region import Region
-from unstarve.fixes.memory.store import patience
-from unstarve.fixes.memory.store.patience import Patience
+from unstarve.fixes.memory.store import process_locks
+from unstarve.fixes.memory.store.process_locks import StallTimer
 
 _JOB_NAMES = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID")
 _LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
@@ -43,7 +44,7 @@ _listeners: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
 def local_rank() -> int | None:
-    """Return which of a training's processes on this machine we are; None where there is one only."""
+    """Return the rank of this process on this machine; None if it is the only one."""
     if any(os.environ.get(name) == "1" for name in _LOCAL_SIZES) or sys.platform != "linux":
         return None
     for name in _LOCAL_RANKS:
@@ -53,7 +54,7 @@ def local_rank() -> int | None:
 
 
 def local_ranks() -> int:
-    """Return how many processes of this training there are on this machine, as far as is known."""
+    """Return how many ranks this training has on this machine; 1 if unknown."""
     for name in _LOCAL_SIZES:
         if os.environ.get(name, "").isdecimal():
             return max(1, int(os.environ[name]))
@@ -61,13 +62,13 @@ def local_ranks() -> int:
 
 
 def shared(key: str, make: Callable[[], Region]) -> Region | None:
-    """Return the region that all ranks of this training share under a key; None where they cannot.
+    """Return the region that all ranks of this training share under a key; None if they cannot share.
 
-    Warns where they cannot. The first of them makes the region by calling `make`. What that raises is raised,
-    and the name is free again.
+    Warns if they cannot. The first rank makes the region by calling `make`. If that raises, the name is free
+    again.
     """
     label = _label(key)
-    waiting = Patience(patience.ANSWER_S)
+    timer = StallTimer(process_locks.ANSWER_S)
     owners_gone = 0
     while True:
         listener = _bound(label)
@@ -75,22 +76,22 @@ def shared(key: str, make: Callable[[], Region]) -> Region | None:
             return _own(label, listener, make)
         try:
             return _region_of_owner(label)
-        except ConnectionResetError:  # it went while we waited for it: the name is free
+        except ConnectionResetError:  # the owner ended while we waited: the name is free
             owners_gone += 1
         except (ConnectionRefusedError, BlockingIOError, FileNotFoundError):
-            pass  # it does not listen yet, or a child that it left behind has its socket
+            pass  # it does not listen yet, or an orphaned child of it holds the socket
         except OSError as error:
-            warn_apart(str(error))
+            warn_not_shared(str(error))
             return None
-        if waiting.is_over(owners_gone):
-            warn_apart("another process has taken the name under which ranks meet, and does not answer")
+        if timer.is_expired(owners_gone):
+            warn_not_shared("another process holds the name under which ranks meet and does not answer")
             return None
-        time.sleep(patience.POLL_S)
+        time.sleep(process_locks.POLL_S)
 
 
-def warn_apart(reason: str) -> None:
-    """Say why this rank does not share what the others have."""
-    warnings.warn(f"this rank fills a cache of its own instead of sharing one: {reason}", stacklevel=6)
+def warn_not_shared(reason: str) -> None:
+    """Warn that this rank does not share the other ranks' cache."""
+    warnings.warn(f"this rank fills its own cache instead of sharing one: {reason}", stacklevel=6)
 
 
 def _label(key: str) -> str:
@@ -112,7 +113,7 @@ def _own(label: str, listener: socket.socket, make: Callable[[], Region]) -> Reg
     making = os.memfd_create(f"{label}-{_MAKING}", os.MFD_CLOEXEC)
     _listeners.add(listener)
     try:
-        listener.listen(4096)  # nobody is ever accepted: to be connected is enough
+        listener.listen(4096)  # connections are never accepted: being connected is enough
         region = make()
         sign = os.memfd_create(f"{label}-{region.fd}", os.MFD_CLOEXEC)
         weakref.finalize(region, os.close, sign)
@@ -128,14 +129,14 @@ def _own(label: str, listener: socket.socket, make: Callable[[], Region]) -> Reg
 def _region_of_owner(label: str) -> Region:
     """Wait while the owner makes its region, and open it.
 
-    Raises ConnectionResetError where it went meanwhile, ConnectionRefusedError, BlockingIOError or
-    FileNotFoundError where there is none yet or no longer, and any other OSError where waiting is of no use.
+    Raises ConnectionResetError if the owner ended meanwhile, ConnectionRefusedError, BlockingIOError or
+    FileNotFoundError if there is none yet or no longer, and any other OSError if waiting is pointless.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as connection:
         connection.setblocking(False)
         connection.connect(f"\0{label}")
         pid = _trusted_owner(connection)
-        waiting = Patience(patience.ANSWER_S)
+        timer = StallTimer(process_locks.ANSWER_S)
         seen_making = 0
         while not _is_hung_up(connection):
             try:
@@ -148,23 +149,25 @@ def _region_of_owner(label: str) -> Region:
                 if _is_hung_up(connection):
                     break
                 raise
-            if waiting.is_over(seen_making):
-                raise TimeoutError(f"process {pid}, which should make it, {_WHY_NOT[sign == _MAKING]}")
+            if timer.is_expired(seen_making):
+                raise TimeoutError(
+                    f"process {pid}, which should make the shared cache, {_WHY_NOT[sign == _MAKING]}"
+                )
     raise ConnectionResetError if seen_making else ConnectionRefusedError
 
 
 def _trusted_owner(connection: socket.socket) -> int:
-    """Return the process that listens. Raises PermissionError where it is not one of ours."""
+    """Return the process that listens. Raises PermissionError if it belongs to another user or container."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, uid, _ = struct.unpack("3i", credentials)
     if uid != os.geteuid() or pid == 0:  # 0: in another container
         whose = f"of user {uid}" if pid else "in another container"
-        raise PermissionError(f"a process {whose} has taken the name under which ranks meet")
+        raise PermissionError(f"a process {whose} holds the name under which ranks meet")
     return int(pid)
 
 
 def _sign_of(pid: int, label: str) -> str | None:
-    """Read the sign among the descriptors of a process, ``/memfd:LABEL-17 (deleted)``; None without one."""
+    """Find the owner's state among its descriptors, ``/memfd:LABEL-17 (deleted)``; None if it shows none."""
     signs = []
     for link in Path(f"/proc/{pid}/fd").iterdir():
         sign = re.fullmatch(rf"/memfd:{label}-(\d+|{_MAKING}) \(deleted\)", _target(link))
@@ -178,19 +181,19 @@ def _opened(pid: int, number: int) -> Region:
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode) or found.st_size == 0:
         os.close(fd)
-        raise OSError(f"what process {pid} shares is no region")
+        raise OSError(f"process {pid} shares something that is not a cache")
     return Region(fd, on_disk=not _is_memory(fd))
 
 
 def _is_hung_up(connection: socket.socket) -> bool:
-    """Wait for a moment, and say whether the owner is gone."""
+    """Wait a moment and return whether the owner is gone."""
     events = select.poll()
     events.register(connection, select.POLLHUP)
-    return bool(events.poll(patience.POLL_S * 1000))
+    return bool(events.poll(process_locks.POLL_S * 1000))
 
 
 def _is_stopped(pid: int) -> bool:
-    """``1234 (python) T 1 …``: by a signal or a debugger."""
+    """Whether a signal or a debugger has stopped the process: ``1234 (python) T 1 …``."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("T", "t")
 
 
@@ -206,7 +209,7 @@ def _is_memory(fd: int) -> bool:
 
 
 def _close_listeners() -> None:
-    """In a forked child: the name is the parent's alone, and must be free when the parent is gone."""
+    """In a forked child: the name belongs to the parent and must be free when the parent ends."""
     for listener in list(_listeners):
         listener.close()
 

@@ -1,11 +1,11 @@
-"""Stores that are files in the cache folder: made once, reused by the next run.
+"""Stores in files of the cache folder: made once, reused by the next run.
 
     NAME-KEY.cache     finished; never changes
-    NAME-KEY.partial   being filled; continued by the next run where the machine was not restarted since
-    NAME-KEY.lock      held by whoever fills, gone when nobody does
+    NAME-KEY.partial   being filled; the next run continues it unless the machine was rebooted
+    NAME-KEY.lock      locked by the process that fills; removed afterwards
 
-A finished file appears by being renamed, after all of it is on the disk. Parts of these files are pickled, so
-only files of this user are opened, and never through a link.
+A finished file gets its name when all of it is on the disk. Parts of these files are pickled, so only files
+of this user are opened, and never through a link.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from unstarve.fixes.io.private_files import (
     others_can_write,
 )
 from unstarve.fixes.memory.region import Region, open_file, sized
-from unstarve.fixes.memory.store.store import Plan, Store, boot_id, read_header, write_header
+from unstarve.fixes.memory.store.sample_store import Store, StorePlan, boot_id, read_header, write_header
 
 try:
     import fcntl
-except ImportError:  # Windows: nobody is kept from filling the same file
+except ImportError:  # Windows: two processes may fill the same file
     fcntl = None  # type: ignore[assignment] # where the module is missing
 
 _LAZILY = b"lazily"
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where the cache of one dataset is kept, under a key that says which dataset it is."""
+class CachePaths:
+    """The files of one dataset's cache. `name` ends in a key that identifies the dataset."""
 
     folder: Path
     name: str
@@ -55,17 +55,17 @@ class Place:
 
     @property
     def lock(self) -> Path:
-        """The file whose lock the one who fills holds."""
+        """The file that the filling process locks."""
         return self.folder / f"{self.name}.lock"
 
 
-def cache_folder(wish: str | Path | None) -> Path:
-    """Return the folder for caches, made where it is missing: `wish`, $UNSTARVE_CACHE, or the user's own."""
-    if wish is None:
-        wish = os.environ.get("UNSTARVE_CACHE")
-    if wish is None:
-        wish = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unstarve"
-    folder = Path(wish).expanduser()
+def cache_folder(given: str | Path | None) -> Path:
+    """Return the folder for caches and make it if needed: `given`, $UNSTARVE_CACHE, or ~/.cache/unstarve."""
+    if given is None:
+        given = os.environ.get("UNSTARVE_CACHE")
+    if given is None:
+        given = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unstarve"
+    folder = Path(given).expanduser()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # what is in it is unpickled
     return folder
 
@@ -73,7 +73,7 @@ def cache_folder(wish: str | Path | None) -> Path:
 def own_folder(folder: Path) -> Path:
     """Return the folder itself, or this user's folder in one that others can write to.
 
-    Raises NotOursError where somebody else has taken it.
+    Raises NotOursError if that folder belongs to another user.
     """
     if others_can_write(folder):
         folder = folder / f"user-{os.geteuid()}"
@@ -81,10 +81,10 @@ def own_folder(folder: Path) -> Path:
     return folder
 
 
-def open_finished(place: Place, samples: int) -> Store | None:
-    """Return the finished store, or None where there is none that can be used."""
+def open_finished(paths: CachePaths, samples: int) -> Store | None:
+    """Return the finished store; None if there is no usable one."""
     with suppress(FileNotFoundError, NotOursError, ValueError):  # ValueError: empty
-        region = open_file(place.finished)
+        region = open_file(paths.finished)
         header = read_header(region)
         if header is not None:
             store = Store(region, header[0])
@@ -93,64 +93,64 @@ def open_finished(place: Place, samples: int) -> Store | None:
     return None
 
 
-class Claim:
-    """The right to fill a place: nobody else has it until it is released, or its process is gone."""
+class FillClaim:
+    """The right to fill a cache file. One process has it until it releases it or ends."""
 
-    def __init__(self, place: Place, lock_fd: int) -> None:
-        self._place = place
+    def __init__(self, paths: CachePaths, lock_fd: int) -> None:
+        self._paths = paths
         self._owner_pid = os.getpid()
-        self._release = weakref.finalize(self, _unlock, place, lock_fd, self._owner_pid)
+        self._release = weakref.finalize(self, _unlock, paths, lock_fd, self._owner_pid)
 
     def is_ours(self) -> bool:
-        """Whether this is the process that has it, and not a forked child."""
+        """Whether this process has the claim, rather than being a forked child of the one that has."""
         return os.getpid() == self._owner_pid
 
     def finish(self, store: Store) -> None:
-        """Give a complete store its final name. Raises OSError where that fails, and leaves nothing then."""
+        """Give a complete store its final name. If that fails, removes the file and raises OSError."""
         region = store.region
         try:
             os.ftruncate(region.fd, store.end)
             region.flush()
-            self._place.partial.rename(self._place.finished)
-            _flush_folder(self._place.folder)
+            self._paths.partial.rename(self._paths.finished)
+            _flush_folder(self._paths.folder)
         except OSError:
             self.discard()
             raise
-        region.path = self._place.finished
+        region.path = self._paths.finished
         self._release()
 
     def discard(self) -> None:
-        """Remove what was begun."""
+        """Remove the unfinished file and release the claim."""
         with suppress(OSError):
-            self._place.partial.unlink()
+            self._paths.partial.unlink()
         self._release()
 
 
-def try_begin(place: Place, plan: Plan, *, lazy: bool) -> tuple[Store, Claim] | None:
-    """Start to fill, or go on with what a killed process has left; None while somebody else is filling.
+def try_begin(paths: CachePaths, plan: StorePlan, *, lazy: bool) -> tuple[Store, FillClaim] | None:
+    """Start to fill, or continue what a killed process has left; None while another process is filling.
 
-    Raises OSError where the disk is full.
+    Raises OSError if the disk is full.
     """
-    lock_fd = _try_lock(place.lock)
+    lock_fd = _try_lock(paths.lock)
     if lock_fd is None:
         return None
-    claim = Claim(place, lock_fd)
+    claim = FillClaim(paths, lock_fd)
     os.truncate(lock_fd, 0)
     os.write(lock_fd, _LAZILY if lazy else b"")
-    store = _continued(place, plan)
+    store = _continued(paths, plan)
     if store is None:
         try:
-            store = _begun(place, plan)
-        except BaseException:  # also Ctrl-C: others wait for the claim
+            store = _begun(paths, plan)
+        except BaseException:  # also Ctrl-C: other processes wait for the claim
             claim.discard()
             raise
     return store, claim
 
 
-def is_filled_lazily(place: Place) -> bool:
-    """Whether the one who fills does so as samples are asked for, so that there is no end to wait for."""
+def is_filled_lazily(paths: CachePaths) -> bool:
+    """Whether the filling process fills lazily, so that waiting for it may never end."""
     try:
-        fd = open_private(place.lock, os.O_RDONLY)
+        fd = open_private(paths.lock, os.O_RDONLY)
     except FileNotFoundError:
         return False
     try:
@@ -159,27 +159,27 @@ def is_filled_lazily(place: Place) -> bool:
         os.close(fd)
 
 
-def filled_samples(place: Place) -> int:
-    """Return how many samples the one who fills has filled so far."""
+def filled_samples(paths: CachePaths) -> int:
+    """Return how many samples the filling process has filled so far."""
     with suppress(OSError, ValueError):  # ValueError: empty
-        region = Region(open_private(place.partial, os.O_RDONLY), writable=False, on_disk=True)
+        region = Region(open_private(paths.partial, os.O_RDONLY), writable=False, on_disk=True)
         header = read_header(region)
         if header is not None:
             return int(np.count_nonzero(Store(region, header[0]).states))
     return 0
 
 
-def _begun(place: Place, plan: Plan) -> Store:
-    region = sized(make_private(place.partial), plan.size, on_disk=True)
+def _begun(paths: CachePaths, plan: StorePlan) -> Store:
+    region = sized(make_private(paths.partial), plan.size, on_disk=True)
     region.reserve(0, plan.arena_at)
     write_header(region, plan)
     return Store(region, plan)
 
 
-def _continued(place: Place, plan: Plan) -> Store | None:
-    """Map what is there, if every sample that says it is there must be: the machine has not stopped since."""
+def _continued(paths: CachePaths, plan: StorePlan) -> Store | None:
+    """Map the unfinished file if it can be trusted: same dataset, and no reboot since it was written."""
     try:
-        region = Region(open_private(place.partial, os.O_RDWR), on_disk=True)
+        region = Region(open_private(paths.partial, os.O_RDWR), on_disk=True)
     except (FileNotFoundError, NotOursError, ValueError):  # ValueError: empty
         return None
     header = read_header(region)
@@ -191,7 +191,7 @@ def _continued(place: Place, plan: Plan) -> Store | None:
 
 
 def _try_lock(path: Path) -> int | None:
-    """Lock a file, and make sure that the name still means the file that was locked."""
+    """Lock a file, and make sure that its name still refers to the locked file."""
     while True:
         fd = open_private(path, os.O_RDWR, create=True)
         try:
@@ -212,10 +212,10 @@ def _names(path: Path, fd: int) -> bool:
         return False
 
 
-def _unlock(place: Place, lock_fd: int, owner_pid: int) -> None:
-    if os.getpid() == owner_pid:  # a forked child has the descriptor too, but the place is not its own
+def _unlock(paths: CachePaths, lock_fd: int, owner_pid: int) -> None:
+    if os.getpid() == owner_pid:  # a forked child has the descriptor too, but not the claim
         with suppress(OSError):
-            place.lock.unlink()
+            paths.lock.unlink()
     os.close(lock_fd)
 
 

@@ -1,16 +1,16 @@
 """The samples of a dataset in one region that many processes read and fill at the same time.
 
-The region describes itself, so that whoever gets hold of it needs nothing else:
+The region describes itself; a process that maps it needs nothing else:
 
-    header   magic, version, sizes, since which boot of the machine, how much of the arena is taken
-    layout   what the samples have in common (pickled)
+    header   magic, version, sizes, the boot of the machine that made it, bytes used of the arena
+    layout   the layout that most samples share (pickled)
     states   one byte per held sample: MISSING, ROW, ODD or NO_ROOM
-    spans    where in the arena a sample's bytes are: offset and length
+    spans    offset and length of each sample's bytes in the arena
     columns  one per value that lies in rows: (held, *shape)
-    arena    texts, objects and raw bytes, and whole samples that are not like the others (ODD)
+    arena    texts, objects and raw bytes, and whole samples of another layout (ODD)
 
-A sample is written under a lock and its state last, so that nobody reads a half of it; a process that dies
-while writing gives up the lock and leaves the sample MISSING.
+A sample is written under a lock, its state last, so that nobody reads half a sample; a process that dies
+while writing releases the lock and leaves the sample MISSING.
 """
 
 from __future__ import annotations
@@ -29,12 +29,9 @@ import torch
 from numpy.typing import NDArray
 
 from unstarve.fixes.memory.region import Region
-from unstarve.fixes.memory.store import blobs
-from unstarve.fixes.memory.store.layout import Layout
-from unstarve.fixes.memory.store.locks import HeldTooLongError, Lock, fence
-from unstarve.fixes.memory.store.rows import Rows
+from unstarve.fixes.memory.store.process_locks import LockTimeoutError, RecordLock, fence
+from unstarve.fixes.memory.store.sample_layout import Layout, Rows, dumps, loads
 from unstarve.fixes.samples.leaves import RAW, Raw, writer
-from unstarve.fixes.samples.tree import builder
 
 MISSING, ROW, ODD, NO_ROOM = range(4)
 
@@ -44,12 +41,12 @@ _HEADER = struct.Struct("<8sIIQQQ40sQ")
 _USED_AT = _HEADER.size - 8
 _PAGE = 4096
 _SPAN_BYTES = 16
-_WRITING = 0  # the lock that whoever writes a sample holds
+_WRITING = 0  # the byte of the lock under which a sample is written
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Where everything lies in a region: `held` of a dataset's `samples` have a place in it."""
+class StorePlan:
+    """Offsets in a region that has room for `held` of a dataset's `samples`."""
 
     layout: Layout
     samples: int
@@ -68,12 +65,14 @@ class Plan:
 
     @property
     def taken_bytes(self) -> int:
-        """Bytes that are taken when all is filled, without the arena: spans are written for blobs only."""
+        """Bytes in use when all samples are filled, without the arena: spans are written for blobs only."""
         return self.arena_at if self.layout.in_blobs else self.arena_at - _SPAN_BYTES * self.held
 
 
-def plan(layout: Layout, samples: int, held: int, arena_bytes: int, layout_bytes: int | None = None) -> Plan:
-    """Lay out a region; `layout_bytes` where a region already has a pickled layout of that size."""
+def plan(
+    layout: Layout, samples: int, held: int, arena_bytes: int, layout_bytes: int | None = None
+) -> StorePlan:
+    """Lay out a region; `layout_bytes` is the size of the pickled layout if a region already has one."""
     if layout_bytes is None:
         layout_bytes = len(pickle.dumps(layout))
     states_at = _aligned(_HEADER.size + layout_bytes)
@@ -83,7 +82,7 @@ def plan(layout: Layout, samples: int, held: int, arena_bytes: int, layout_bytes
     for at in layout.in_rows:
         columns_at.append(_aligned(end))
         end = columns_at[-1] + held * layout.leaves[at].row_bytes
-    return Plan(
+    return StorePlan(
         layout,
         samples,
         held,
@@ -100,15 +99,15 @@ def _aligned(offset: int) -> int:
     return -(-offset // _PAGE) * _PAGE
 
 
-def write_header(region: Region, plan: Plan) -> None:
-    """Make a region of zeros a store without samples."""
+def write_header(region: Region, plan: StorePlan) -> None:
+    """Make an empty store of a region of zeros."""
     sizes = (plan.layout_bytes, plan.samples, plan.held, plan.arena_bytes)
     region.write(_HEADER.size, pickle.dumps(plan.layout))
     region.write(0, _HEADER.pack(_MAGIC, _VERSION, *sizes, boot_id(), 0))
 
 
-def read_header(region: Region) -> tuple[Plan, bytes] | None:
-    """Return a region's plan and the boot in which it was made; None where it is no store of this version."""
+def read_header(region: Region) -> tuple[StorePlan, bytes] | None:
+    """Return a region's plan and the boot in which it was made; None if it is not a store of this version."""
     if region.size < _HEADER.size:
         return None
     magic, version, layout_bytes, samples, held, arena_bytes, boot, used = _HEADER.unpack(
@@ -117,8 +116,8 @@ def read_header(region: Region) -> tuple[Plan, bytes] | None:
     if magic != _MAGIC or version != _VERSION or used > arena_bytes:
         return None
     try:
-        layout = pickle.loads(region.read(_HEADER.size, layout_bytes))
-    except Exception:  # cut short, or of classes that are no more: pickle raises what it likes
+        layout = loads(region.read(_HEADER.size, layout_bytes))
+    except Exception:  # truncated, or of classes that no longer exist: pickle raises anything
         return None
     if not isinstance(layout, Layout) or held > samples:
         return None
@@ -128,17 +127,17 @@ def read_header(region: Region) -> tuple[Plan, bytes] | None:
 
 @cache
 def boot_id() -> bytes:
-    """Name this run of the machine: what was written to a file before it may be lost in parts."""
+    """Identify this boot of the machine: files written in an earlier one may be incomplete."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()[:40].ljust(40, b"\0")
-    except OSError:  # not Linux: no two runs are known to be the same
+    except OSError:  # not Linux: never the same
         return os.urandom(20).hex().encode()
 
 
 class Store:
-    """A region with a header, ready for use. Reaches other processes as its region does."""
+    """A region with a header, ready for use. Pickled, it is a handle to its region."""
 
-    def __init__(self, region: Region, planned: Plan) -> None:
+    def __init__(self, region: Region, planned: StorePlan) -> None:
         self.region = region
         self.plan = planned
         self.layout = layout = planned.layout
@@ -156,8 +155,8 @@ class Store:
         ).numpy()
         self._used: NDArray[np.int64] = region.tensor(_USED_AT, torch.int64, (1,)).numpy()
         self._writers = [writer(*pair) for pair in zip(self.rows.leaves, columns, strict=True)]
-        self._writing = Lock(region.fd, _WRITING)
-        self._build = builder(layout.tree)
+        self._writing = RecordLock(region.fd, _WRITING)
+        self._build = layout.sample
         self._is_raw = [layout.leaves[at] for at in layout.in_blobs] == [RAW]
 
     def __reduce__(self) -> Any:
@@ -165,12 +164,12 @@ class Store:
 
     @property
     def taken_bytes(self) -> int:
-        """Memory or disk that the samples take when all have been filled."""
+        """Memory or disk space in use when all samples are filled."""
         return self.plan.taken_bytes + int(self._used[0])
 
     @property
     def end(self) -> int:
-        """Where in the region nothing more is written."""
+        """The end of what is used of the region."""
         return self.plan.arena_at + int(self._used[0])
 
     def is_complete(self) -> bool:
@@ -194,21 +193,21 @@ class Store:
     def put(self, index: int, sample: Any) -> int:
         """Copy a sample in, unless it is there already, and return its state.
 
-        It stays MISSING where another process was stopped while it wrote, and nobody else can.
+        It stays MISSING if another process was stopped while it held the write lock.
         """
         if self.states[index] != MISSING:
             return int(self.states[index])
         values = self.layout.values(sample)
         if values is None:
-            blob: bytes | memoryview = blobs.dumps(sample)
+            blob: bytes | memoryview = dumps(sample)
             state = ODD
         else:
             blob, state = self._dumped(values), ROW
         try:
             with self._writing:
-                if self.states[index] == MISSING:  # nobody was faster
+                if self.states[index] == MISSING:  # no other process was faster
                     self._write(index, values, blob, state)
-        except HeldTooLongError:
+        except LockTimeoutError:
             pass
         return int(self.states[index])
 
@@ -225,7 +224,7 @@ class Store:
         apart = self.layout.in_blobs
         if self._is_raw:
             return memoryview(values[apart[0]].data.numpy())
-        return blobs.dumps([values[at] for at in apart]) if apart else b""
+        return dumps([values[at] for at in apart]) if apart else b""
 
     def _write_blob(self, index: int, blob: bytes | memoryview) -> bool:
         begin = int(self._used[0])
@@ -242,7 +241,7 @@ class Store:
         begin, size = self._spans[index].tolist()
         if self._is_raw:
             return [Raw(self.region.tensor(self.plan.arena_at + begin, torch.uint8, (size,)))]
-        return blobs.loads(self.region.read(self.plan.arena_at + begin, size))
+        return loads(self.region.read(self.plan.arena_at + begin, size))
 
     def _merged(self, in_rows: list[Any], in_blobs: Sequence[Any]) -> list[Any]:
         values: list[Any] = [None] * len(self.layout.leaves)

@@ -8,9 +8,14 @@ import threading
 import pytest
 import torch
 
-from unstarve.fixes.memory import recycling
-from unstarve.fixes.memory.buffers import empty_batch, use_allocator, use_allocator_in_thread
-from unstarve.fixes.memory.recycling import Recycled, fresh_memory
+from unstarve.fixes.memory import buffers
+from unstarve.fixes.memory.buffers import (
+    Recycled,
+    empty_batch,
+    fresh_memory,
+    use_allocator,
+    use_allocator_in_thread,
+)
 
 
 def test_memory_is_used_again_only_when_nobody_holds_it() -> None:
@@ -64,7 +69,7 @@ def test_memory_of_sizes_that_do_not_come_again_is_let_go() -> None:
 
 def test_of_large_memory_less_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     allocate = Recycled(8)
-    monkeypatch.setattr(recycling, "_IDLE_BYTES", 1_000_000)
+    monkeypatch.setattr(buffers, "_IDLE_BYTES", 1_000_000)
     for rows, kept in ((100, 2), (300, 1)):
         batches = [allocate((rows, 1000), torch.float32) for _ in range(4)]
         del batches

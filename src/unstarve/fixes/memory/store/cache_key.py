@@ -1,8 +1,7 @@
-"""Which dataset is it? A key made of its code, its parameters, its length and a few of its samples.
+"""The key of a dataset: a digest of its code, its parameters, its length and a few samples.
 
-Two datasets with the same key are taken for the same: their cache is shared between ranks and reused by the
-next run. What can be told apart is told apart; a change of files behind the same names shows only where one
-of the few samples changed, so a user who changes data in place gives a `key` of their own.
+Datasets with the same key share a cache, between ranks and with the next run. A file that changes under the
+same name changes the key only if it is one of the few samples; users who change data in place pass a `key`.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ from unstarve.errors import CacheError
 from unstarve.fixes.samples.leaves import Array, as_array
 
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, range, pathlib.PurePath, np.dtype, torch.dtype)
-_DEEPEST = 100
+_MAX_DEPTH = 100
 _FLAT = frozenset({bool, int, float, str})
 
 
 def key_of(dataset: Any, samples: int, probes: Sequence[Any]) -> str:
-    """Return a name for the dataset: its class, and a digest of everything that can be seen of it."""
+    """Return a name for the dataset: its class, and a digest of everything it is made of."""
     digest = _Digest()
     digest.add((samples, dataset, list(probes)))
     return f"{_as_name(type(dataset).__name__)}-{digest.hex()}"
 
 
-def key_from(wish: str, samples: int) -> str:
-    """Return the name for a key that the user gave."""
+def key_from(given: str, samples: int) -> str:
+    """Return the name for a key that the user passed."""
     digest = _Digest()
-    digest.add((samples, wish))
-    return f"{_as_name(wish)}-{digest.hex()}"
+    digest.add((samples, given))
+    return f"{_as_name(given)}-{digest.hex()}"
 
 
 def _as_name(text: str) -> str:
@@ -64,10 +63,10 @@ class _Digest:
         if id(value) in self._seen:
             self._say("again", str(self._seen[id(value)][0]))
             return
-        self._seen[id(value)] = (len(self._seen), value)  # kept alive, so that no other gets its id
+        self._seen[id(value)] = (len(self._seen), value)  # kept alive, so that no other object gets its id
         self._depth += 1
-        if self._depth > _DEEPEST:
-            raise CacheError("the dataset is nested too deeply to tell it from others: give it a key=")
+        if self._depth > _MAX_DEPTH:
+            raise CacheError("the dataset is nested too deeply to derive a key from it: pass key=")
         self._add_parts(value)
         self._depth -= 1
 
@@ -142,7 +141,7 @@ class _Digest:
             self._say(value.name)
             return
         own = getattr(value, "_fingerprint", None)
-        if isinstance(own, str):  # Hugging Face datasets know themselves better than their tables would tell
+        if isinstance(own, str):  # Hugging Face datasets: better than hashing their tables
             self._say(own)
         elif hasattr(value, "__dict__"):
             self.add(vars(value))
@@ -152,13 +151,13 @@ class _Digest:
     def _add_reduced(self, value: Any) -> None:
         try:
             reduced = value.__reduce_ex__(4)
-        except Exception:  # a lock, a file, a socket: nothing that makes a sample what it is
+        except Exception:  # a lock, a file, a socket: it does not determine samples
             return
         self.add(reduced)
 
 
 def _source_of(code: Any) -> str:
-    """Return the text of a class or function, or its compiled form where the text is nowhere to be found."""
+    """Return the source of a class or function, or its bytecode if there is no source."""
     try:
         return inspect.getsource(code)
     except (OSError, TypeError):  # typed at a prompt
