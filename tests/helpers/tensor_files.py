@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import struct
 from collections import OrderedDict
 from pathlib import Path
@@ -101,3 +102,24 @@ def save_numbered(folder: Path, count: int = 10) -> list[str]:
     for i, path in enumerate(paths):
         torch.save(torch.full((4, 5), float(i)), path)
     return paths
+
+
+def damaged_copies(original: bytes, rng: random.Random, count: int, interesting: int = 500) -> list[bytes]:
+    """Copies with a few bytes changed, removed or repeated, mostly at both ends, where the headers are."""
+    mutated = []
+    for _ in range(count):
+        data = bytearray(original)
+        for _ in range(rng.randint(1, 3)):
+            span = min(interesting, len(data))
+            at = rng.randrange(span) if rng.random() < 0.5 else len(data) - 1 - rng.randrange(span)
+            what = rng.random()
+            if what < 0.6:
+                data[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+            elif what < 0.8:
+                del data[at : at + rng.randint(1, 40)]
+            else:
+                data[at:at] = data[at : at + rng.randint(1, 40)]
+            if len(data) < 2:
+                break
+        mutated.append(bytes(data))
+    return mutated

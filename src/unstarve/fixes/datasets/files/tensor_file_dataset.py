@@ -27,14 +27,14 @@ from unstarve.errors import DataFileError, UsageError
 from unstarve.fixes.datasets.files.listing import Paths, files_of
 from unstarve.fixes.datasets.files.table import LayoutTable
 from unstarve.fixes.datasets.files.tensors import How, TensorFiles
-from unstarve.fixes.io.formats import format_of
+from unstarve.fixes.io.formats import MAX_TENSOR_BYTES, format_of
 from unstarve.fixes.io.reading import Names
 from unstarve.fixes.io.regular_files import open_regular
-from unstarve.fixes.io.twins.source import MAX_TENSOR_BYTES
 from unstarve.fixes.memory.buffers import empty_batch
 from unstarve.fixes.samples.built_batch import Batched
 from unstarve.fixes.samples.file_structure import Structure, tensor_structure
 from unstarve.fixes.samples.labels import Labels
+from unstarve.native import native
 
 
 class TensorFileDataset(Dataset[Any]):
@@ -52,10 +52,11 @@ class TensorFileDataset(Dataset[Any]):
     None) reads that way only what is not in memory of a dataset that does not fit there. `depth` is how many
     direct reads are in flight, `threads` how many threads read; None chooses by measurement.
 
-    A file that is missing, truncated or damaged raises an error that names it, for its batch alone. A file
-    that is written anew is noticed and looked into again. What is not understood natively (compressed
-    archives, transposed tensors, strings …) is loaded by torch.load(weights_only=True) or numpy.load.
-    Nothing in a file is ever executed.
+    A missing, truncated or damaged file raises an error that names it, in its own batch only. A file that is
+    rewritten is noticed and inspected again. Files that the native part does not understand (compressed
+    archives, transposed tensors, strings …) are loaded by torch.load(weights_only=True) or numpy.load; where
+    the native part is missing, all files are loaded by these and by safetensors. Nothing in a file is ever
+    executed.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class TensorFileDataset(Dataset[Any]):
         self._order: NDArray[np.int64] | None = None
         self.transform = transform
         if how.direct is True:
-            _warn_where_refused(files[0])
+            _warn_where_not_direct(files[0], given)
 
     def __len__(self) -> int:
         return len(self._files.table) if self._order is None else len(self._order)
@@ -198,14 +199,19 @@ def _formats_of(files: Sequence[str], given: Structure | None) -> NDArray[np.uin
     return np.array(formats, np.uint8)
 
 
-def _warn_where_refused(path: str) -> None:
-    if not Path(path).is_file():
-        return  # said when it is read
+def _warn_where_not_direct(path: str, given: Structure | None) -> None:
+    if given is None and native() is None:
+        reason = "without the native part only raw files are read directly"
+    elif not Path(path).is_file() or _opens_directly(path):
+        return  # a file that is missing is reported when it is read
+    else:
+        reason = f"the file system of {path} has no direct reads"
+    warnings.warn(f"{reason}: files are read through the page cache", RuntimeWarning, stacklevel=3)
+
+
+def _opens_directly(path: str) -> bool:
     try:
         os.close(open_regular(path, getattr(os, "O_DIRECT", -1)))
     except (OSError, DataFileError, OverflowError):
-        warnings.warn(
-            f"the file system of {path} has no direct reads: files are read through the page cache",
-            RuntimeWarning,
-            stacklevel=3,
-        )
+        return False
+    return True

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from unstarve.errors import DataFileError
 from unstarve.fixes.datasets.files.depth import trials_of
+from unstarve.fixes.datasets.files.library_loading import load_file
 from unstarve.fixes.datasets.files.table import COLUMNS, MTIME, SIZE, Entry, LayoutTable, Rows
-from unstarve.fixes.datasets.files.whole import load_whole
 from unstarve.fixes.io import reading
 from unstarve.fixes.io.page_cache import residency
 from unstarve.fixes.io.reading import Failure, Outcome, Plan, blank_plan, read_plan
@@ -135,7 +135,7 @@ class TensorFiles:
     def _built(self, entry: Entry, index: int, tensors: Any) -> Any:
         if entry.structure is None:
             assert entry.answer is not None, "a file without a structure has an answer that says why"
-            return load_whole(self.table.path(index), self.table.format(index), entry.answer)
+            return load_file(self.table.path(index), self.table.format(index), entry.answer)
         columns = zip(entry.structure.leaves, entry.row[COLUMNS:].tolist(), strict=True)
         return entry.structure.sample(
             [next(tensors) if leaf.dtype else number(leaf, column) for leaf, column in columns]
@@ -172,6 +172,8 @@ class TensorFiles:
     def _is_direct(self, files: NDArray[np.int64]) -> bool:
         if self._how.direct != "auto":
             return self._how.direct
+        if not len(files):
+            return False
         if self._fits is None:
             self._fits = self.table.size_bytes() < _FITS * available_bytes()
         if self._fits:

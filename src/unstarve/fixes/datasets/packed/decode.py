@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from unstarve.fixes.datasets.packed.encode import Dims, dims_bytes
 from unstarve.fixes.datasets.packed.encode import checksum as checksum_of
 from unstarve.fixes.datasets.packed.format import leaf_alignment
-from unstarve.fixes.io.twins.source import MAX_TENSOR_BYTES
+from unstarve.fixes.io.formats import MAX_TENSOR_BYTES
 from unstarve.fixes.samples.packed_schema import Leaf, Tree, build, leaves_of
 
 Memory = NDArray[np.uint8]
