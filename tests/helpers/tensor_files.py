@@ -39,7 +39,10 @@ def same(a: Any, b: Any) -> bool:
             return False
         if a.layout != torch.strided:
             return a.layout == b.layout and torch.equal(a.to_dense(), b.to_dense())
-        content = [t.detach().resolve_conj().contiguous().reshape(-1).view(torch.uint8) for t in (a, b)]
+        plain = torch.contiguous_format  # also where a dimension of 1 has an odd stride
+        content = [
+            t.detach().resolve_conj().clone(memory_format=plain).reshape(-1).view(torch.uint8) for t in (a, b)
+        ]
         return torch.equal(*content)
     if isinstance(a, dict):
         return type(a) is type(b) and list(a) == list(b) and all(same(a[key], b[key]) for key in a)

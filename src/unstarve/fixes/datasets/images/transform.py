@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from unstarve.fixes.datasets.images.making import Image, Made, make_batch, make_
 from unstarve.fixes.datasets.images.reading import named, read_bytes
 from unstarve.fixes.datasets.images.recipe import RATIO, SCALE, Crop, recipe_of
 from unstarve.fixes.datasets.images.sample import ImageTensor
+
+FOLDERS = "torchvision.datasets.folder"
 
 
 class DecodeCrop:
@@ -66,8 +69,40 @@ class DecodeCrop:
         """Return images as one tensor, [n, 3, height, width]; what is random is drawn in their order."""
         return _whole(make_batch([_bytes_of(image) for image in images], self._recipe), images)
 
+    def batch_reader_for(self, dataset: Any) -> FolderBatches | None:
+        """Return what makes batches of an `ImageFolder(…, loader=str)` with this transform, without the GIL.
+
+        None for any other dataset.
+        """
+        if not is_plain_folder(dataset) or dataset.loader is not str or dataset.target_transform is not None:
+            return None
+        return FolderBatches(dataset.samples, self)
+
     def __repr__(self) -> str:
         return f"DecodeCrop({self._recipe})"
+
+
+class FolderBatches:
+    """The samples of a torchvision folder, made into whole batches by a `DecodeCrop`."""
+
+    releases_gil = True
+
+    def __init__(self, samples: Sequence[tuple[str, int]], transform: DecodeCrop) -> None:
+        self._samples = samples
+        self._transform = transform
+        self.draws = transform.draws
+
+    def read_batch(self, indices: Sequence[int]) -> Any:
+        """Return what default_collate would make of the samples."""
+        chosen = [self._samples[index] for index in indices]
+        images = self._transform.batch([path for path, _ in chosen])
+        return [images, torch.tensor([target for _, target in chosen])]
+
+
+def is_plain_folder(dataset: Any) -> bool:
+    """Return whether torchvision's own code makes the samples of this folder; imports no torchvision."""
+    folders = sys.modules.get(FOLDERS)
+    return folders is not None and type(dataset) in (folders.ImageFolder, folders.DatasetFolder)
 
 
 def _whole(made: Made, images: Sequence[Any]) -> torch.Tensor:
