@@ -11,7 +11,7 @@ from typing import Any
 from torch.utils.data import Subset
 
 from unstarve.errors import UsageError
-from unstarve.fixes.datasets.images.transform import FOLDERS, DecodeCrop, FolderBatches, is_plain_folder
+from unstarve.fixes.datasets.images.decode_crop import FOLDERS, DecodeCrop, FolderBatches, is_plain_folder
 
 
 def is_folder(dataset: Any) -> bool:
