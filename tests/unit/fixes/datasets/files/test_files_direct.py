@@ -10,9 +10,8 @@ import torch
 
 from tensor_files import save_numbered
 from unstarve import TensorFileDataset
-from unstarve.fixes.datasets.files import depth as depth_module
-from unstarve.fixes.datasets.files import tensors
-from unstarve.fixes.datasets.files.depth import DepthTrials
+from unstarve.fixes.datasets.files import tensor_reading
+from unstarve.fixes.datasets.files.tensor_reading import DepthTrials
 from unstarve.fixes.io.page_cache import evict, residency
 
 pytestmark = pytest.mark.usefixtures("readers")
@@ -34,7 +33,7 @@ def test_direct_reads_leave_nothing_in_the_page_cache(raw: bool, readers: str, t
         pytest.skip("this file system's pages cannot be dropped or counted")
     given = {"dtype": torch.float32, "shape": (50_000,)} if raw else {}
     dataset = TensorFileDataset(tmp_path, direct=True, **given)
-    assert dataset.explain() == "nothing was read yet"
+    assert dataset.explain() == "nothing has been read yet"
     batch = dataset.read_batch(range(4))
     if dataset.explain().startswith("through"):
         pytest.skip("this file system has no direct reads")
@@ -79,8 +78,8 @@ def test_auto_goes_past_the_cache_for_what_is_not_in_it_and_would_not_fit(
         dataset = TensorFileDataset(tmp_path, direct="auto", dtype=torch.float32, shape=(4, 5))
     else:
         dataset = TensorFileDataset(save_numbered(tmp_path), direct="auto")
-    monkeypatch.setattr(tensors, "available_bytes", lambda: room_bytes)
-    monkeypatch.setattr(tensors, "residency", lambda path: share)
+    monkeypatch.setattr(tensor_reading, "available_bytes", lambda: room_bytes)
+    monkeypatch.setattr(tensor_reading, "residency", lambda path: share)
     assert dataset.read_batch(range(10))[:, 0, 0].tolist() == list(range(10))
     outcome = dataset._files.last
     assert outcome is not None
@@ -100,9 +99,9 @@ def test_the_depth_is_what_was_fastest() -> None:
 
 def test_the_depth_stays_where_nothing_is_much_faster_or_nothing_can_be_told() -> None:
     trials = DepthTrials()
-    assert trials.depth_for(8) == depth_module.DEFAULT
+    assert trials.depth_for(8) == tensor_reading.DEFAULT_DEPTH
     trials.record(16, 8, 10**9, 1.0)
     for _ in range(12):
         depth = trials.depth_for(64)
         trials.record(depth, 64, 100 + depth // 16, 1.0)
-    assert trials.depth_for(64) == depth_module.DEFAULT
+    assert trials.depth_for(64) == tensor_reading.DEFAULT_DEPTH

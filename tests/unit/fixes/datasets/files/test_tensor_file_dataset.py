@@ -106,7 +106,7 @@ def test_what_workers_find_is_known_to_the_next_epoch(
     dataset = TensorFileDataset(save_numbered(tmp_path / "data", 6))
     loader = DataLoader(dataset, batch_size=3, num_workers=1, multiprocessing_context="fork")
     first = list(loader)
-    monkeypatch.setattr("unstarve.fixes.datasets.files.table.find_layouts", None)
+    monkeypatch.setattr("unstarve.fixes.datasets.files.layout_table.find_layouts", None)
     assert same(list(loader), first)
     assert same(dataset[5], torch.full((4, 5), 5.0))
 
@@ -304,7 +304,7 @@ def test_datasets_are_pickled_with_what_they_know(
     expected = dataset.read_batch(range(10))
     again = pickle.loads(pickle.dumps(dataset))
     if readers == "native":  # libraries know nothing about a file
-        monkeypatch.setattr("unstarve.fixes.datasets.files.table.find_layouts", None)
+        monkeypatch.setattr("unstarve.fixes.datasets.files.layout_table.find_layouts", None)
     assert same(again.read_batch(range(10)), expected)
 
 
