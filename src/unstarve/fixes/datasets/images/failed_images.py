@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from unstarve.image_failures import register_failure_counter
+from unstarve.marks import count_failed_images_with
 
 _live: weakref.WeakSet[FailedImages] = weakref.WeakSet()
 _deleted_count = [0]  # failures of datasets that no longer exist
@@ -48,4 +48,4 @@ def _keep_count(marks: torch.Tensor) -> None:
     _deleted_count[0] += int(marks.sum())
 
 
-register_failure_counter(lambda: _deleted_count[0] + sum(map(len, _live)))
+count_failed_images_with(lambda: _deleted_count[0] + sum(map(len, _live)))
