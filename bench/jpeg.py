@@ -71,16 +71,15 @@ def measured(kind: str, height: int, width: int, count: int) -> tuple[float, int
     """Microseconds of CPU per image, and a checksum of all pixels."""
     import torch
 
-    from unstarve.fixes.datasets.images.boxes import RandomBoxes, draw_cuts
-    from unstarve.fixes.datasets.images.codec import Finish, decode_cuts
-    from unstarve.fixes.datasets.images.recipe import RATIO, SCALE
+    from unstarve.fixes.datasets.images.crop_recipe import RATIO, SCALE, RandomBoxes, draw_cuts
+    from unstarve.fixes.datasets.images.image_codec import PixelValues, decode_cuts
 
     files = [jpeg(kind, height, width, seed) for seed in range(8)] * (count // 8)
     cuts = draw_cuts([(height, width)] * len(files), RandomBoxes(SCALE, RATIO), 0.5, torch.Generator())
     out = torch.empty((len(files), 3, SIDE, SIDE), dtype=torch.uint8)
-    decode_cuts(files[:8], cuts[:8], out[:8], Finish(), threads=1)
+    decode_cuts(files[:8], cuts[:8], out[:8], PixelValues(), threads=1)
     began = time.process_time()
-    errors = decode_cuts(files, cuts, out, Finish(), threads=1)
+    errors = decode_cuts(files, cuts, out, PixelValues(), threads=1)
     taken = time.process_time() - began
     assert not any(errors), errors
     return taken / len(files) * 1e6, zlib.crc32(out.numpy().tobytes())

@@ -145,7 +145,7 @@ def _images(folder: Path) -> Any:
         if not home.exists():
             home.mkdir(parents=True)
             Image.fromarray(_noise(i).numpy()).save(home / "image.jpg")
-    return unstarve.ImageFolderDataset(folder / "images", None, 16, flip=0, dtype=torch.uint8)
+    return unstarve.ImageFolderDataset(folder / "images", 16, None, flip=0, dtype=torch.uint8)
 
 
 def _noise(number: int) -> torch.Tensor:

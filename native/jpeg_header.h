@@ -10,7 +10,7 @@
 
 namespace unstarve {
 
-// Twice the number at which Pillow warns of a decompression bomb; fixes/datasets/images/pillow.py knows the same number.
+// Twice the number at which Pillow warns of a decompression bomb; fixes/datasets/images/pillow_decoder.py knows the same number.
 constexpr std::uint64_t max_pixels = 178'956'970;
 
 // Every block of 8×8 takes a bit at least, and with the oddest sampling eight blocks cover 32×32 pixels.

@@ -23,7 +23,7 @@ sys.path[:0] = sys.argv[1:]
 import numpy as np, torch
 from PIL import Image
 import unstarve
-from unstarve.fixes.datasets.images import codec
+from unstarve.fixes.datasets.images import image_codec
 from unstarve.native import why_not_native
 
 assert unstarve.__file__.startswith(sys.argv[1]), unstarve.__file__
@@ -32,8 +32,9 @@ pixels = np.arange(48 * 64 * 3, dtype=np.uint8).reshape(48, 64, 3)
 file = io.BytesIO()
 Image.fromarray(pixels).save(file, "JPEG", quality=95)
 out = torch.zeros(1, 3, 16, 16, dtype=torch.uint8)
-box = codec.Box(8, 8, 32, 32)
-failures = codec.decode_cuts([file.getvalue()], [codec.Cut(box)], out, codec.Finish(), threads=1)
+box = image_codec.Box(8, 8, 32, 32)
+cuts, values = [image_codec.Cut(box)], image_codec.PixelValues()
+failures = image_codec.decode_cuts([file.getvalue()], cuts, out, values, threads=1)
 assert failures == [None] and out.any(), failures
 libraries = {line.split()[-1] for line in open("/proc/self/maps") if "_native" in line or "libjpeg" in line}
 own = [path for path in libraries if "unstarve.libs" in path and "libjpeg" in path]

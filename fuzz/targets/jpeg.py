@@ -17,7 +17,7 @@ import unstarve
 from fuzz.changes import bytes_changed
 from sample_images import image, with_size
 from unstarve.errors import UnstarveError
-from unstarve.fixes.datasets.images import codec, pillow
+from unstarve.fixes.datasets.images import image_codec, pillow_decoder
 
 _SIDES = (0, 1, 7, 8, 9, 255, 4096, 16384, 65500, 65535)
 _MARKERS = (0xC0, 0xC1, 0xC2, 0xC3, 0xC4, 0xC9, 0xCC, 0xDA, 0xDB, 0xDD, 0xD9, 0xDC, 0xE1, 0xEE, 0x01, 0xD0)
@@ -92,10 +92,12 @@ def run(data: bytes, folder: Path) -> None:
         _error(unstarve.DecodeCrop(32, "random_resized"), data),
         _error(unstarve.DecodeCrop(32, None, dtype=torch.uint8, exif=False), data),
     ]
-    (size,) = codec.measure([data])
+    (size,) = image_codec.measure([data])
     if not isinstance(size, UnstarveError) and size[0] * size[1] <= _WHOLE_PIXELS:
-        errors.append(_error(codec.decode_whole, data))
-        _error(lambda data: pillow.decode(data, upright=True), data)  # may judge damage in another way
+        errors.append(_error(image_codec.decode_whole, data))
+        _error(
+            lambda data: pillow_decoder.decode(data, upright=True), data
+        )  # may judge damage in another way
     if error := next(filter(None, errors), None):
         raise error
 

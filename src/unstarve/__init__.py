@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from unstarve.fixes.datasets.files.tensor_file_dataset import TensorFileDataset as TensorFileDataset
     from unstarve.fixes.samples.gather import gather as gather
     from unstarve.fixes.datasets.images.image_folder_dataset import ImageFolderDataset as ImageFolderDataset
-    from unstarve.fixes.datasets.images.transform import DecodeCrop as DecodeCrop
+    from unstarve.fixes.datasets.images.decode_crop import DecodeCrop as DecodeCrop
     from unstarve.fixes.datasets.packed.packed_dataset import PackedDataset as PackedDataset
     from unstarve.fixes.datasets.packed.sampler import ChunkShuffleSampler as ChunkShuffleSampler
     from unstarve.fixes.datasets.packed.writer import PackedWriter as PackedWriter
@@ -112,7 +112,7 @@ _PUBLIC = {
     "unstarve.fixes.datasets.files.tensor_file_dataset": ("TensorFileDataset",),
     "unstarve.fixes.samples.gather": ("gather",),
     "unstarve.fixes.datasets.images.image_folder_dataset": ("ImageFolderDataset",),
-    "unstarve.fixes.datasets.images.transform": ("DecodeCrop",),
+    "unstarve.fixes.datasets.images.decode_crop": ("DecodeCrop",),
     "unstarve.fixes.datasets.packed.packed_dataset": ("PackedDataset",),
     "unstarve.fixes.datasets.packed.sampler": ("ChunkShuffleSampler",),
     "unstarve.fixes.datasets.packed.writer": ("PackedWriter",),

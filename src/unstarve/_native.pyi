@@ -57,7 +57,7 @@ def read_files(
 # Images. Memory is (address, bytes); `cuts` has a row for each: whole, top, left, height, width, flip, and
 # the height and width it is resized to with the top and left of the batch's part, or zeros;
 # `out` is memory, height, width, bytes of an item, channels_last, table of what becomes of each byte.
-# Twin: `fixes.datasets.images.pillow`.
+# Twin: `fixes.datasets.images.pillow_decoder`.
 _Memory = tuple[int, int]
 _Out = tuple[_Memory, int, int, int, bool, bytes, bytes]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import struct
 from collections import OrderedDict
 from pathlib import Path
@@ -38,7 +39,10 @@ def same(a: Any, b: Any) -> bool:
             return False
         if a.layout != torch.strided:
             return a.layout == b.layout and torch.equal(a.to_dense(), b.to_dense())
-        content = [t.detach().resolve_conj().contiguous().reshape(-1).view(torch.uint8) for t in (a, b)]
+        plain = torch.contiguous_format  # also where a dimension of 1 has an odd stride
+        content = [
+            t.detach().resolve_conj().clone(memory_format=plain).reshape(-1).view(torch.uint8) for t in (a, b)
+        ]
         return torch.equal(*content)
     if isinstance(a, dict):
         return type(a) is type(b) and list(a) == list(b) and all(same(a[key], b[key]) for key in a)
@@ -101,3 +105,24 @@ def save_numbered(folder: Path, count: int = 10) -> list[str]:
     for i, path in enumerate(paths):
         torch.save(torch.full((4, 5), float(i)), path)
     return paths
+
+
+def damaged_copies(original: bytes, rng: random.Random, count: int, interesting: int = 500) -> list[bytes]:
+    """Copies with a few bytes changed, removed or repeated, mostly at both ends, where the headers are."""
+    mutated = []
+    for _ in range(count):
+        data = bytearray(original)
+        for _ in range(rng.randint(1, 3)):
+            span = min(interesting, len(data))
+            at = rng.randrange(span) if rng.random() < 0.5 else len(data) - 1 - rng.randrange(span)
+            what = rng.random()
+            if what < 0.6:
+                data[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+            elif what < 0.8:
+                del data[at : at + rng.randint(1, 40)]
+            else:
+                data[at:at] = data[at : at + rng.randint(1, 40)]
+            if len(data) < 2:
+                break
+        mutated.append(bytes(data))
+    return mutated

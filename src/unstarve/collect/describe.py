@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from unstarve import marks
+
 _MOST_ITEMS = 64
 """Batches of more parts than this are not weighed: the walk would cost more than it tells."""
 
@@ -133,11 +135,11 @@ def loader_config(loader: Any) -> dict[str, Any]:
 
 
 def failed_images() -> int:
-    """How many images our own datasets could not decode and went on without; their process counts them."""
-    module = sys.modules.get("unstarve.fixes.datasets.images.failed")
-    if module is None or torch.utils.data.get_worker_info() is not None:
-        return 0
-    return int(module.failed_images())
+    """Images that unstarve's own datasets skipped because they could not decode them.
+
+    A training process counts for its workers, so that this is 0 in a worker.
+    """
+    return 0 if torch.utils.data.get_worker_info() is not None else marks.failed_images()
 
 
 def _engine(loader: Any) -> str | None:

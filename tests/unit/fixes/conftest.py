@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from unstarve.fixes.datasets.files import tensor_file_dataset
 from unstarve.fixes.io import formats, reading
 from unstarve.fixes.loader.engines import batches as batches_module
 from unstarve.fixes.samples import gather as gather_module
@@ -20,9 +21,9 @@ def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     return str(request.param)
 
 
-@pytest.fixture(params=[pytest.param("native", marks=needs_native), "twin"])
+@pytest.fixture(params=[pytest.param("native", marks=needs_native), "fallback"])
 def readers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "twin":
-        monkeypatch.setattr(reading, "native", lambda: None)
-        monkeypatch.setattr(formats, "native", lambda: None)
+    if request.param == "fallback":
+        for module in (reading, formats, tensor_file_dataset):
+            monkeypatch.setattr(module, "native", lambda: None)
     return str(request.param)

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstarve.errors import DataFileError
+from unstarve.fixes.io import python_reader
 from unstarve.fixes.io.regular_files import open_error
-from unstarve.fixes.io.twins import reader as twin
 from unstarve.native import native
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def read_plan(
     """
     block = b"" if names is None else names.block
     memory = [_memory_of(out) for out in outs]
-    reader = native() or twin
+    reader = native() or python_reader
     rows = np.ascontiguousarray(plan, np.int64)
     failures, *rest = reader.read_files(rows, block, memory, direct, depth, threads, uring)
     return Outcome([Failure(*failure) for failure in failures], *rest)

@@ -1,8 +1,9 @@
-"""No file makes its reader take more memory than the file is worth, in C++ or in Python."""
+"""No file makes its reader take more memory than the file is worth, natively or with the libraries."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,9 @@ from unstarve.fixes.io.formats import DAMAGED, LAYOUT, UNSUPPORTED
 from unstarve.native import native, why_not_native
 
 needs_native = pytest.mark.skipif(native() is None, reason=f"native formats: {why_not_native()}")
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/statm").exists(), reason="asks /proc how much memory is in use"
+)
 
 HOSTILE = {
     f"{name}{suffix}": make
@@ -24,53 +28,86 @@ HOSTILE = {
     for name, make in made.items()
 }
 
-# Looks into each file with so much more memory than it had before, and says what was found.
-LOOK = """
+# Allows this process so much more memory than it uses now, and reads the paths.
+LIMIT_MEMORY = """
 import json, resource, sys
 import numpy as np
+
+more_bytes, *paths = json.loads(sys.argv[1])
+
+def limit_memory():
+    with open("/proc/self/statm") as file:
+        used_bytes = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used_bytes + more_bytes,) * 2)
+"""
+
+FIND_LAYOUTS = """
 from unstarve.fixes.io import formats
 from unstarve.fixes.io.reading import Names
 
-room_bytes, is_twin, *paths = json.loads(sys.argv[1])
-if is_twin:
-    formats.native = lambda: None
-with open("/proc/self/statm") as file:
-    used_bytes = int(file.read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used_bytes + room_bytes,) * 2)
+limit_memory()
 answers = []
 for path in paths:
     names = Names([path])
     code = np.array([formats.format_of(path)], np.uint8)
     (answer,) = formats.find_layouts(names, names.starts, code, threads=1)
-    answers.append((answer.found, answer.error, answer.text, answer.columns))
+    answers.append((answer.found, answer.error))
+print(json.dumps(answers))
+"""
+
+READ_SAMPLES = """
+import safetensors.torch, unstarve
+from unstarve.errors import DataFileError
+
+limit_memory()
+answers = []
+for path in paths:
+    try:
+        unstarve.TensorFileDataset([path])[0]
+        answers.append("read")
+    except DataFileError as error:
+        answers.append(str(error))
 print(json.dumps(answers))
 """
 
 
-def look_in_little_memory(room_bytes: int, paths: list[Path], *, is_twin: bool) -> list[Any]:
-    question = json.dumps([room_bytes, is_twin, *map(str, paths)])
+def in_little_memory(
+    program: str, more_bytes: int, folder: Path, environment: dict[str, str]
+) -> dict[str, Any]:
+    """Run the program on every hostile file; return what it says of each."""
+    paths = [folder / name for name in HOSTILE]
+    for path in paths:
+        path.write_bytes(HOSTILE[path.name]())
+    question = json.dumps([more_bytes, *map(str, paths)])
     done = subprocess.run(
-        [sys.executable, "-c", LOOK, question], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", LIMIT_MEMORY + program, question],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env=os.environ | environment,
     )
     assert done.returncode == 0, done.stderr
-    answers: list[Any] = json.loads(done.stdout)
-    return answers
+    return dict(zip(HOSTILE, json.loads(done.stdout), strict=True))
 
 
 @needs_native
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="asks /proc how much memory is in use")
-def test_both_finders_say_the_same_of_a_hostile_file_in_little_memory(tmp_path: Path) -> None:
-    paths = [tmp_path / name for name in HOSTILE]
-    for path in paths:
-        path.write_bytes(HOSTILE[path.name]())
-    compiled, twin = (
-        dict(zip(HOSTILE, look_in_little_memory(128 << 20, paths, is_twin=is_twin), strict=True))
-        for is_twin in (False, True)
-    )
-    assert compiled == twin
-    kinds = {name: (found, error) for name, (found, error, *_) in compiled.items()}
+@needs_proc
+def test_layouts_of_hostile_files_are_looked_for_in_little_memory(tmp_path: Path) -> None:
+    found = in_little_memory(FIND_LAYOUTS, 128 << 20, tmp_path, {})
+    kinds = {name: tuple(answer) for name, answer in found.items()}
     assert kinds.pop("one key again.pt") == (LAYOUT, 0)
     assert set(kinds.values()) <= {(UNSUPPORTED, 0), (DAMAGED, 0)}, kinds
+
+
+@needs_proc
+@pytest.mark.parametrize("native_part", [pytest.param("1", marks=needs_native), "0"])
+def test_hostile_files_are_read_or_refused_in_proportionate_memory(native_part: str, tmp_path: Path) -> None:
+    said = in_little_memory(READ_SAMPLES, 400 << 20, tmp_path, {"UNSTARVE_NATIVE": native_part})
+    assert said.pop("one key again.pt") == "read"
+    for name, answer in said.items():
+        assert answer == "read" or name in answer
+        assert "memory" not in answer.lower(), answer
 
 
 @pytest.mark.usefixtures("readers")

@@ -1,4 +1,4 @@
-"""Each claim holds for the compiled reader and for its Python twin, through the page cache and past it."""
+"""Each claim holds for the native reader and for the one in Python, through the page cache and past it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from unstarve.native import native, why_not_native
 needs_native = pytest.mark.skipif(native() is None, reason=f"native reader: {why_not_native()}")
 
 
-@pytest.fixture(autouse=True, params=[pytest.param("native", marks=needs_native), "twin"])
+@pytest.fixture(autouse=True, params=[pytest.param("native", marks=needs_native), "python"])
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "twin":
+    if request.param == "python":
         monkeypatch.setattr(reading, "native", lambda: None)
     return str(request.param)
 

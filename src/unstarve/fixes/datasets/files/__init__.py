@@ -1,1 +1,1 @@
-"""Datasets of files with tensors in them, read natively."""
+"""A dataset of files that hold tensors."""

@@ -1,22 +1,23 @@
-"""A dataset of files with tensors in them, without torch.load: each batch is one native call.
+"""A dataset of files that hold tensors, read without torch.load: each batch is one native call.
 
     dataset = unstarve.TensorFileDataset("data/train", labels=labels)
     loader = unstarve.DataLoader(dataset, batch_size=64, shuffle=True)
 
-torch.load costs some 250 µs of Python per file and holds the GIL. Here, where the bytes of a tensor lie in a
-file is found once; from then on they are read straight into the batch.
+torch.load costs about 250 µs of Python per file and holds the GIL. Here the position of each tensor in its
+file is found once; from then on its bytes are read straight into the batch.
 """
 
 from __future__ import annotations
 
 import copy
+import glob
 import math
 import operator
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, SupportsIndex
+from typing import Any, Literal, SupportsIndex, TypeAlias
 
 import numpy as np
 import torch
@@ -24,38 +25,41 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, default_collate
 
 from unstarve.errors import DataFileError, UsageError
-from unstarve.fixes.datasets.files.listing import Paths, files_of
-from unstarve.fixes.datasets.files.table import LayoutTable
-from unstarve.fixes.datasets.files.tensors import How, TensorFiles
-from unstarve.fixes.io.formats import format_of
+from unstarve.fixes.datasets.files.layout_table import LayoutTable
+from unstarve.fixes.datasets.files.tensor_reading import ReadOptions, TensorFiles
+from unstarve.fixes.io.formats import MAX_TENSOR_BYTES, format_of
 from unstarve.fixes.io.reading import Names
 from unstarve.fixes.io.regular_files import open_regular
-from unstarve.fixes.io.twins.source import MAX_TENSOR_BYTES
 from unstarve.fixes.memory.buffers import empty_batch
 from unstarve.fixes.samples.built_batch import Batched
 from unstarve.fixes.samples.file_structure import FileStructure, tensor_structure
 from unstarve.fixes.samples.labels import Labels
+from unstarve.native import native
+
+Paths: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
 
 
 class TensorFileDataset(Dataset[Any]):
     """One sample per file: a tensor, or tensors and numbers in dicts, lists and tuples.
 
-    `paths` is a list of files, a glob pattern, or a folder, which is searched with all below it. Formats go
-    by the suffix: `.pt` and `.pth` as torch.save writes them, `.npy`, `.safetensors` (a dict of tensors).
-    With `dtype` and `shape` given, every file is nothing but that tensor's bytes.
+    `paths` is a list of files, a glob pattern, or a folder, which is searched recursively. The suffix tells
+    the format: `.pt` and `.pth` as written by torch.save, `.npy`, `.safetensors` (a dict of tensors). With
+    `dtype` and `shape`, every file is the raw bytes of one such tensor.
 
-    `labels`, one per file, makes samples `(sample, label)`. `transform` is called with each sample (not with
-    its label); it runs in Python, so loaders with it are faster with worker processes.
+    With `labels`, one per file, samples are `(sample, label)`. `transform` is called with each sample
+    (without its label); it runs in Python and holds the GIL, so worker processes are faster with it.
 
-    `direct=True` reads past the page cache, for datasets larger than memory: nothing else is pushed out of
-    it, and the CPU has a third of the work; for what is in the cache it is several times slower. "auto" (or
-    None) reads that way only what is not in memory of a dataset that does not fit there. `depth` is how many
-    direct reads are in flight, `threads` how many threads read; None chooses by measurement.
+    `direct=True` reads past the page cache, for datasets larger than memory: nothing is evicted from the
+    cache, and reading takes a third of the CPU time; but files that are in the cache are read several times
+    slower. "auto" (or None) does so only if the dataset does not fit into memory, and only for files that are
+    not cached. `depth` is the number of direct reads in flight, `threads` the number of threads that read;
+    None chooses by measurement.
 
-    A file that is missing, truncated or damaged raises an error that names it, for its batch alone. A file
-    that is written anew is noticed and looked into again. What is not understood natively (compressed
-    archives, transposed tensors, strings …) is loaded by torch.load(weights_only=True) or numpy.load.
-    Nothing in a file is ever executed.
+    A missing, truncated or damaged file raises an error that names it, in its own batch only. A file that is
+    rewritten is noticed and inspected again. Files that the native part does not understand (compressed
+    archives, transposed tensors, strings …) are loaded by torch.load(weights_only=True) or numpy.load; where
+    the native part is missing, all files are loaded by these and by safetensors. Nothing in a file is ever
+    executed.
     """
 
     def __init__(
@@ -71,32 +75,32 @@ class TensorFileDataset(Dataset[Any]):
         threads: int | None = None,
     ) -> None:
         given = _given_structure(dtype, shape)
-        how = _checked_how(direct, depth, threads)
-        files = files_of(paths, any_suffix=given is not None)
+        options = _checked_options(direct, depth, threads)
+        files = _files_of(paths, any_suffix=given is not None)
         formats = _formats_of(files, given)
         names = Names(files)
         self._labels = None if labels is None else Labels(labels, len(files))
-        self._files = TensorFiles(LayoutTable(names, formats, given, direct=how.direct is True), how)
+        self._files = TensorFiles(LayoutTable(names, formats, given, direct=options.direct is True), options)
         self._order: NDArray[np.int64] | None = None
         self.transform = transform
-        if how.direct is True:
-            _warn_where_refused(files[0])
+        if options.direct is True:
+            _warn_where_not_direct(files[0], given)
 
     def __len__(self) -> int:
         return len(self._files.table) if self._order is None else len(self._order)
 
     @property
     def paths(self) -> list[str]:
-        """The files, in the order of the samples; made anew for every call."""
+        """The files, in the order of the samples; a new list on every call."""
         return [self._files.table.path(int(i)) for i in self._positions(range(len(self)))]
 
     @property
     def releases_gil(self) -> bool:
-        """Whether `read_batch` leaves the GIL to others while it works: a transform would not."""
+        """Whether `read_batch` releases the GIL: not with a transform."""
         return self.transform is None
 
     def __getitem__(self, index: SupportsIndex | slice) -> Any:
-        """Return a sample, or for a slice a dataset of these files."""
+        """Return a sample; for a slice, a dataset of those files."""
         positions = self._positions(np.arange(len(self))[index] if isinstance(index, slice) else [index])
         if isinstance(index, slice):
             part = copy.copy(self)
@@ -105,9 +109,9 @@ class TensorFileDataset(Dataset[Any]):
         return self._samples(positions)[0]
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[Any]:
-        """Return the samples as a batch that torch's own collate takes as it is."""
+        """Return the samples as a batch that torch's own collate passes through."""
         positions = self._positions(indices)
-        whole = self._whole(positions)
+        whole = self._read_whole(positions)
         if whole is None:
             return self._samples(positions)
         values, structure = whole
@@ -122,18 +126,18 @@ class TensorFileDataset(Dataset[Any]):
     def read_batch(self, indices: Sequence[int]) -> Any:
         """Return what default_collate would make of the samples. Safe to call from several threads."""
         positions = self._positions(indices)
-        whole = self._whole(positions)
+        whole = self._read_whole(positions)
         if whole is None:
             return default_collate(self._samples(positions))
         values, structure = whole
         return self._with_labels(structure.batch(values), positions)
 
     def explain(self) -> str:
-        """Say how the last files were read."""
+        """Describe how the last files were read."""
         return self._files.explain()
 
-    def _whole(self, positions: NDArray[np.int64]) -> tuple[list[torch.Tensor], FileStructure] | None:
-        """Read a batch with a buffer per leaf; None where only single samples can be had."""
+    def _read_whole(self, positions: NDArray[np.int64]) -> tuple[list[torch.Tensor], FileStructure] | None:
+        """Read a batch into one buffer per leaf; None if samples have to be read one by one."""
         structure = self._files.table.structure
         if self.transform is not None or structure is None or not len(positions):
             return None
@@ -157,7 +161,7 @@ class TensorFileDataset(Dataset[Any]):
         if given.dtype.kind not in "iu" and len(given):
             given = np.array([operator.index(index) for index in indices])
         positions = given.astype(np.int64).reshape(-1)
-        if len(positions) and positions.view(np.uint64).max() < len(self):  # as almost always
+        if len(positions) and positions.view(np.uint64).max() < len(self):  # the usual case
             return positions if self._order is None else self._order[positions]
         bad = (positions < -len(self)) | (positions >= len(self))
         if bad.any():
@@ -168,24 +172,26 @@ class TensorFileDataset(Dataset[Any]):
 
 def _given_structure(dtype: torch.dtype | None, shape: Sequence[int] | None) -> FileStructure | None:
     if (dtype is None) != (shape is None):
-        raise UsageError("dtype and shape belong together: give both for raw files, or neither")
+        raise UsageError("dtype and shape go together: give both for raw files, or neither")
     if dtype is None or shape is None:
         return None
     sizes = tuple(operator.index(size) for size in shape)
     if any(size < 0 for size in sizes):
-        raise UsageError(f"shape must hold sizes of 0 or more, not {sizes}")
+        raise UsageError(f"shape must hold sizes >= 0, got {sizes}")
     if math.prod(filter(None, sizes)) * dtype.itemsize > MAX_TENSOR_BYTES:
-        raise UsageError(f"shape must describe a tensor that a file can hold, not {sizes}")
+        raise UsageError(f"shape must describe a tensor that fits into a file, got {sizes}")
     return tensor_structure(dtype, sizes)
 
 
-def _checked_how(direct: bool | Literal["auto"] | None, depth: int | None, threads: int | None) -> How:
+def _checked_options(
+    direct: bool | Literal["auto"] | None, depth: int | None, threads: int | None
+) -> ReadOptions:
     if direct not in (True, False, None, "auto"):
-        raise UsageError(f'direct must be True, False or "auto", not {direct!r}')
+        raise UsageError(f'direct must be True, False or "auto", got {direct!r}')
     for name, value in (("depth", depth), ("threads", threads)):
         if value is not None and value < 1:
-            raise UsageError(f"{name} must be 1 or more, or None to choose, not {value}")
-    return How("auto" if direct is None else direct, depth, threads)
+            raise UsageError(f"{name} must be >= 1, or None to choose, got {value}")
+    return ReadOptions("auto" if direct is None else direct, depth, threads)
 
 
 def _formats_of(files: Sequence[str], given: FileStructure | None) -> NDArray[np.uint8]:
@@ -194,18 +200,52 @@ def _formats_of(files: Sequence[str], given: FileStructure | None) -> NDArray[np
     formats = [format_of(path) for path in files]
     if None in formats:
         unknown = files[formats.index(None)]
-        raise UsageError(f"{unknown} is none of .pt, .npy, .safetensors: give dtype and shape for raw files")
+        raise UsageError(f"{unknown} is not .pt, .npy or .safetensors: give dtype and shape for raw files")
     return np.array(formats, np.uint8)
 
 
-def _warn_where_refused(path: str) -> None:
-    if not Path(path).is_file():
-        return  # said when it is read
+def _warn_where_not_direct(path: str, given: FileStructure | None) -> None:
+    if given is None and native() is None:
+        reason = "without the native part only raw files are read directly"
+    elif not Path(path).is_file() or _opens_directly(path):
+        return  # a file that is missing is reported when it is read
+    else:
+        reason = f"the file system of {path} has no direct reads"
+    warnings.warn(f"{reason}: files are read through the page cache", RuntimeWarning, stacklevel=3)
+
+
+def _opens_directly(path: str) -> bool:
     try:
         os.close(open_regular(path, getattr(os, "O_DIRECT", -1)))
     except (OSError, DataFileError, OverflowError):
-        warnings.warn(
-            f"the file system of {path} has no direct reads: files are read through the page cache",
-            RuntimeWarning,
-            stacklevel=3,
-        )
+        return False
+    return True
+
+
+def _files_of(paths: Paths, *, any_suffix: bool = False) -> list[str]:
+    """Return absolute paths: a list in its own order, a pattern or a folder sorted by name.
+
+    A folder is searched recursively for files with a known suffix, or for all files with `any_suffix`. Raises
+    UsageError if there are none, FileNotFoundError for a path that does not exist.
+    """
+    if isinstance(paths, str | os.PathLike):
+        found = _files_at(os.fspath(paths), any_suffix)
+        if not found:
+            kind = "files" if any_suffix else ".pt, .npy or .safetensors files"
+            raise UsageError(f"{paths} has no {kind}: give a folder, a pattern or a list of files")
+    else:
+        found = [os.fspath(path) for path in paths]
+        if not found:
+            raise UsageError("paths must name at least one file, got none")
+    return [os.path.abspath(path) for path in found]  # noqa: PTH100  # pathlib would take a second per million
+
+
+def _files_at(place: str, any_suffix: bool) -> list[str]:
+    if Path(place).is_dir():
+        below = (os.path.join(at, name) for at, _, names in os.walk(place) for name in names)  # noqa: PTH118  # as above
+        return sorted(path for path in below if any_suffix or format_of(path) is not None)
+    if Path(place).exists():
+        return [place]
+    if glob.has_magic(place):
+        return sorted(path for path in glob.glob(place, recursive=True) if Path(path).is_file())  # noqa: PTH207  # the pattern may be absolute
+    raise FileNotFoundError(f"no such file or folder: {place}")

@@ -7,7 +7,9 @@ loader = unstarve.DataLoader(dataset, batch_size=64, shuffle=True, num_workers=2
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -16,12 +18,17 @@ import torch
 from torch.utils.data import Dataset, Subset
 
 from unstarve.errors import ImageError, UsageError
-from unstarve.fixes.datasets.images.failed import Failed
-from unstarve.fixes.datasets.images.folder import look_through
-from unstarve.fixes.datasets.images.kept import KeptPixels, wishes_of
-from unstarve.fixes.datasets.images.making import Image, Made, make_batch, make_one
-from unstarve.fixes.datasets.images.reading import named, read_bytes
-from unstarve.fixes.datasets.images.recipe import RATIO, SCALE, Crop, recipe_of
+from unstarve.fixes.datasets.images.crop_recipe import RATIO, SCALE, Crop, recipe_of
+from unstarve.fixes.datasets.images.decoded_cache import DecodedCache, wishes_of
+from unstarve.fixes.datasets.images.failed_images import FailedImages
+from unstarve.fixes.datasets.images.image_batches import (
+    Image,
+    ImageBatch,
+    make_batch,
+    make_one,
+    read_bytes,
+    with_path,
+)
 from unstarve.fixes.datasets.images.torchvision_folder import arguments_of
 from unstarve.fixes.io.reading import Names
 from unstarve.fixes.memory.store.cache_placement import OverBudget
@@ -69,8 +76,8 @@ class ImageFolderDataset(Dataset[Any]):
     def __init__(
         self,
         root: str | Path,
-        crop: Crop = "random_resized",
         size: int | Sequence[int] = 224,
+        crop: Crop = "random_resized",
         *,
         scale: Sequence[float] = SCALE,
         ratio: Sequence[float] = RATIO,
@@ -96,17 +103,17 @@ class ImageFolderDataset(Dataset[Any]):
             crop, size, scale, ratio, flip, resize, mean, std, dtype, memory_format, exif=exif
         )
         wishes = None if cache is None else wishes_of(cache, budget, over_budget, cache_dir)
-        found = look_through(root, is_valid_file, allow_empty=allow_empty)
+        found = find_images(root, is_valid_file, allow_empty=allow_empty)
         self.root = root
         self.classes = found.classes
         self.class_to_idx = {name: number for number, name in enumerate(found.classes)}
         self.on_error = on_error
         self._names = Names(found.paths)
         self._labels = Labels(found.targets, len(found.paths))
-        self._failed = None if on_error == "raise" else Failed(len(found.paths))
+        self._failed = None if on_error == "raise" else FailedImages(len(found.paths))
         self._kept = None
         if wishes is not None and found.paths:
-            self._kept = KeptPixels(self._names, wishes, key, upright=exif)
+            self._kept = DecodedCache(self._names, wishes, key, upright=exif)
 
     @overload
     @classmethod
@@ -194,16 +201,16 @@ class ImageFolderDataset(Dataset[Any]):
         """Return the images at these positions as one tensor, and the positions of those that are in it."""
         return self._without_bad(make_batch([*map(self._image, positions)], self._recipe), positions)
 
-    def _without_bad(self, made: Made, positions: list[int]) -> tuple[torch.Tensor, list[int]]:
+    def _without_bad(self, made: ImageBatch, positions: list[int]) -> tuple[torch.Tensor, list[int]]:
         bad = {at: error for at, error in enumerate(made.errors) if error is not None}
         if not bad:
             return made.batch, positions
         first, error = next(iter(bad.items()))
         if self._failed is None:
-            raise named(error, self._path(positions[first])) from error
+            raise with_path(error, self._path(positions[first])) from error
         for at, error in bad.items():
-            instead = "zeros take its place" if self.on_error == "zeros" else "it is left out"
-            self._failed.note(positions[at], str(named(error, self._path(positions[at]))), instead)
+            consequence = "zeros replace it" if self.on_error == "zeros" else "it is left out"
+            self._failed.mark(positions[at], str(with_path(error, self._path(positions[at]))), consequence)
         if self.on_error == "zeros":
             made.batch[list(bad)] = 0
             return made.batch, positions
@@ -232,3 +239,53 @@ class ImageFolderDataset(Dataset[Any]):
         if not -count <= at < count:
             raise IndexError(f"index {at} is out of range for {count} images")
         return at % count
+
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+
+
+@dataclass(frozen=True)
+class ClassFolders:
+    """What was found: `targets` are numbers of classes, one for each of `paths`."""
+
+    classes: list[str]
+    paths: list[str]
+    targets: list[int]
+
+
+def find_images(
+    root: str | Path, is_valid_file: Callable[[str], bool] | None = None, *, allow_empty: bool = False
+) -> ClassFolders:
+    """Find classes and images. Paths begin with `root` as it was given.
+
+    Files count by their suffix, or as `is_valid_file` says of their path. Raises FileNotFoundError, as
+    torchvision does, where there is no class, or none of a class's files counts unless `allow_empty`.
+    """
+    root = os.path.expanduser(root)  # noqa: PTH111  # a Path would lose "./", which torchvision keeps
+    classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+    if not classes:
+        raise FileNotFoundError(f"Couldn't find any class folder in {root}.")
+    counts = is_valid_file or _has_suffix
+    paths: list[str] = []
+    targets: list[int] = []
+    empty = []
+    for number, name in enumerate(classes):
+        found = [path for path in _files_below(os.path.join(root, name)) if counts(path)]  # noqa: PTH118  # as above
+        paths += found
+        targets += [number] * len(found)
+        if not found:
+            empty.append(name)
+    if empty and not allow_empty:
+        supported = f"Supported extensions are: {', '.join(SUFFIXES)}" if is_valid_file is None else ""
+        raise FileNotFoundError(f"Found no valid file for the classes {', '.join(empty)}. {supported}")
+    return ClassFolders(classes, paths, targets)
+
+
+def _has_suffix(path: str) -> bool:
+    return path.lower().endswith(SUFFIXES)
+
+
+def _files_below(folder: str) -> list[str]:
+    """Folder by folder in the order of their paths, and by name in each."""
+    found = sorted(os.walk(folder, followlinks=True))
+    return [os.path.join(at, name) for at, _, names in found for name in sorted(names)]  # noqa: PTH118  # a million of them

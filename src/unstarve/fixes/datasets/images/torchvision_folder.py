@@ -6,50 +6,19 @@ Nothing here imports torchvision: a dataset of its kind has done so.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch.utils.data import Subset
 
 from unstarve.errors import UsageError
-from unstarve.fixes.datasets.images.transform import DecodeCrop
-
-_FOLDERS = "torchvision.datasets.folder"
-
-
-class FolderBatches:
-    """A torchvision folder whose transform is a `DecodeCrop`, with batches that are made at once."""
-
-    releases_gil = True
-
-    def __init__(self, samples: Sequence[tuple[str, int]], transform: DecodeCrop) -> None:
-        self._samples = samples
-        self._transform = transform
-        self.draws = transform.draws
-
-    def read_batch(self, indices: Sequence[int]) -> Any:
-        """Return what default_collate would make of the samples."""
-        chosen = [self._samples[index] for index in indices]
-        images = self._transform.batch([path for path, _ in chosen])
-        return [images, torch.tensor([target for _, target in chosen])]
-
-
-def batches_of(dataset: Any) -> FolderBatches | None:
-    """Return how to make batches of an `ImageFolder(…, loader=str, transform=DecodeCrop(…))`; else None."""
-    transform = getattr(dataset, "transform", None)
-    if not isinstance(transform, DecodeCrop) or not _is_plain_folder(dataset):
-        return None
-    if dataset.loader is not str or dataset.target_transform is not None:
-        return None
-    return FolderBatches(dataset.samples, transform)
+from unstarve.fixes.datasets.images.decode_crop import FOLDERS, DecodeCrop, FolderBatches, is_plain_folder
 
 
 def is_folder(dataset: Any) -> bool:
     """Whether it is torchvision's own `ImageFolder`, or a `Subset` of one."""
     if type(dataset) is Subset:
         return is_folder(dataset.dataset)
-    folders = sys.modules.get(_FOLDERS)
+    folders = sys.modules.get(FOLDERS)
     return folders is not None and type(dataset) is folders.ImageFolder
 
 
@@ -65,18 +34,12 @@ def stand_in_for(dataset: Any) -> Any:
     return FolderBatches(dataset.samples, DecodeCrop(**arguments))
 
 
-def _is_plain_folder(dataset: Any) -> bool:
-    """Whether its samples are made by torchvision's own code."""
-    folders = sys.modules.get(_FOLDERS)
-    return folders is not None and type(dataset) in (folders.ImageFolder, folders.DatasetFolder)
-
-
 def arguments_of(dataset: Any) -> dict[str, Any]:
     """Return the arguments that make `ImageFolderDataset` do what an `ImageFolder` with its transforms does.
 
     Raises UsageError that names what ours does not do.
     """
-    if not _is_plain_folder(dataset) or dataset.loader is not sys.modules[_FOLDERS].default_loader:
+    if not is_plain_folder(dataset) or dataset.loader is not sys.modules[FOLDERS].default_loader:
         raise UsageError("only a torchvision ImageFolder with its own loader can be taken over")
     if dataset.target_transform is not None:
         raise UsageError("its target_transform cannot be taken over: map targets in the training loop")

@@ -16,7 +16,7 @@ from unstarve.fixes.datasets.packed.encode import Dims, dims_bytes
 from unstarve.fixes.datasets.packed.encode import checksum as checksum_of
 from unstarve.fixes.datasets.packed.format import leaf_alignment
 from unstarve.fixes.datasets.packed.packed_schema import PackedLeaf, Schema
-from unstarve.fixes.io.twins.source import MAX_TENSOR_BYTES
+from unstarve.fixes.io.formats import MAX_TENSOR_BYTES
 
 Memory = NDArray[np.uint8]
 

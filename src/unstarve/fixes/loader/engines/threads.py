@@ -15,14 +15,13 @@ import math
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset, Subset, default_collate
 from torch.utils.data import dataloader as torch_loader
 from torch.utils.data._utils import pin_memory as torch_pin
 
-from unstarve.fixes.datasets.images.torchvision_folder import batches_of
 from unstarve.fixes.loader.engines.drawing import settled_batches
 from unstarve.fixes.loader.engines.epoch import WithoutDraw
 from unstarve.fixes.loader.engines.pace import MANY, THREADS, Pace
@@ -38,6 +37,14 @@ _paces: weakref.WeakKeyDictionary[DataLoader[Any], Pace] = weakref.WeakKeyDictio
 
 _memories: weakref.WeakKeyDictionary[Any, Recycled] = weakref.WeakKeyDictionary()
 """The batch memory of loaders: an epoch begins with what the one before has left."""
+
+
+@runtime_checkable
+class BatchingTransform(Protocol):
+    """A transform that can make whole batches for the dataset that it belongs to, as `DecodeCrop` can."""
+
+    def batch_reader_for(self, dataset: Any) -> Any:
+        """Return an object with the `read_batch` and `releases_gil` that the dataset lacks; None: cannot."""
 
 
 def plan(loader: DataLoader[Any]) -> Callable[[], Iterator[Any]] | str:
@@ -97,16 +104,24 @@ def reader_of(dataset: Any) -> Callable[[Any], Any] | None:
     if type(dataset) is Subset:
         inner = reader_of(dataset.dataset)
         return None if inner is None else functools.partial(_read_subset, inner, dataset.indices)
-    batched = batches_of(dataset) or dataset
-    read: Callable[[Any], Any] | None = getattr(batched, "read_batch", None)
-    return read if getattr(batched, "releases_gil", False) else None
+    reader = _batch_reader(dataset)
+    read: Callable[[Any], Any] | None = getattr(reader, "read_batch", None)
+    return read if getattr(reader, "releases_gil", False) else None
 
 
 def draws_of(dataset: Any) -> bool:
     """Whether making a batch draws random numbers (from `streams.generator_here`), also of a Subset."""
     if type(dataset) is Subset:
         return draws_of(dataset.dataset)
-    return getattr(batches_of(dataset) or dataset, "draws", False) is True
+    return getattr(_batch_reader(dataset), "draws", False) is True
+
+
+def _batch_reader(dataset: Any) -> Any:
+    """Return what makes the dataset's batches: its transform where that can, otherwise the dataset itself."""
+    transform = getattr(dataset, "transform", None)
+    if isinstance(transform, BatchingTransform):
+        return transform.batch_reader_for(dataset) or dataset
+    return dataset
 
 
 def _read_subset(read: Callable[[Any], Any], positions: Any, indices: Any) -> Any:

@@ -20,18 +20,14 @@ from typing import Any
 
 import torch
 
+from unstarve.cuda_driver import CudaDriverError, beside_graph_captures, call_driver, cuda_driver
 from unstarve.fixes.memory.unnamed_memory import Mapping, unmap
 
 _PORTABLE = 1
 _NO_TIMING = 2
-_RELAXED = 2
 _NOT_READY = 600
 
 Action = Callable[[], None]
-
-
-class _DriverError(RuntimeError):
-    """The CUDA driver would not do what it was asked."""
 
 
 class Fence:
@@ -51,10 +47,10 @@ class Fence:
         """Map shared memory and pin it; return whether that could be done."""
         mapping = Mapping(descriptor, size_bytes, self._unpin_later)
         try:
-            with self._inside(torch.cuda.current_device()), self._beside_captures():
+            with self._inside(torch.cuda.current_device()), beside_graph_captures(self._driver):
                 address, size = ctypes.c_void_p(mapping.address), ctypes.c_size_t(size_bytes)
                 self._call("cuMemHostRegister_v2", address, size, _PORTABLE)
-        except _DriverError:
+        except CudaDriverError:
             return mapping, False
         return mapping, True
 
@@ -95,7 +91,7 @@ class Fence:
 
     def _unpin(self, address: int, size_bytes: int) -> None:
         # Memory that could not be pinned is refused here, which is fine.
-        with contextlib.suppress(_DriverError), self._inside(torch.cuda.current_device()):
+        with contextlib.suppress(CudaDriverError), self._inside(torch.cuda.current_device()):
             self._call("cuMemHostUnregister", ctypes.c_void_p(address))
         unmap(address, size_bytes)
 
@@ -104,7 +100,7 @@ class Fence:
         try:
             used = [device for device in range(torch.cuda.device_count()) if self._is_in_use(device)]
             return [(device, self._mark(device)) for device in used]
-        except _DriverError:  # wait instead of knowing
+        except CudaDriverError:  # wait instead of knowing
             torch.cuda.synchronize()
             return []
 
@@ -141,20 +137,8 @@ class Fence:
         finally:
             self._call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
-    @contextlib.contextmanager
-    def _beside_captures(self) -> Iterator[None]:
-        """Another thread may capture a graph, which calls from this one would break."""
-        mode = ctypes.c_int(_RELAXED)
-        self._call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
-        try:
-            yield
-        finally:
-            self._call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
-
     def _call(self, name: str, *args: Any) -> None:
-        code = getattr(self._driver, name)(*args)
-        if code:
-            raise _DriverError(f"{name} failed with error {code} of the CUDA driver")
+        call_driver(self._driver, name, *args)
 
 
 def fence() -> Fence | None:
@@ -164,9 +148,5 @@ def fence() -> Fence | None:
 
 @functools.cache
 def _fence(pid: int) -> Fence | None:
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-        _ = driver.cuCtxRecordEvent
-    except (OSError, AttributeError):
-        return None
-    return Fence(driver)
+    driver = cuda_driver()
+    return Fence(driver) if hasattr(driver, "cuCtxRecordEvent") else None

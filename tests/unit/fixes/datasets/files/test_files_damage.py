@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from tensor_files import same, save_numbered, write_safetensors
+from tensor_files import damaged_copies, same, save_numbered, write_safetensors
 from unstarve import TensorFileDataset
 from unstarve.errors import DataFileError
 
@@ -68,24 +68,26 @@ def test_a_file_that_is_written_anew_is_looked_into_again(tmp_path: Path) -> Non
     assert dataset.read_batch([0, 1, 2])[:, 0, 0].tolist() == [0, 8, 9]
 
 
-def test_a_damaged_header_never_crashes(tmp_path: Path) -> None:
-    torch.save({"x": torch.arange(4.0), "y": 3}, tmp_path / "00.pt")
-    whole = (tmp_path / "00.pt").read_bytes()
-    rng = random.Random(1)
-    for i in range(1, 40):
-        data = bytearray(whole)
-        for _ in range(3):
-            data[rng.randrange(len(data))] = rng.randrange(256)
-        (tmp_path / f"{i:02}.pt").write_bytes(data)
+@pytest.mark.parametrize("suffix", [".pt", ".npy", ".safetensors"])
+def test_a_damaged_header_never_crashes(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"000{suffix}"
+    if suffix == ".pt":
+        torch.save({"x": torch.arange(4.0), "y": (3, torch.ones(2, 2).bfloat16())}, path)
+    elif suffix == ".npy":
+        np.save(path, np.ones((3, 4), np.float32))
+    else:
+        write_safetensors(path, {"x": torch.arange(4.0), "y": torch.ones(3, dtype=torch.uint8)})
+    for i, data in enumerate(damaged_copies(path.read_bytes(), random.Random(1), 150), start=1):
+        (tmp_path / f"{i:03}{suffix}").write_bytes(data)
     dataset = TensorFileDataset(tmp_path)
     read = 0
-    for i in range(40):
+    for i in range(len(dataset)):
         try:
             dataset[i]
             read += 1
         except (DataFileError, OSError) as error:
-            assert f"{i:02}.pt" in str(error)  # noqa: PT017  # some of the files may be read
-    assert read > 0
+            assert f"{i:03}{suffix}" in str(error)  # noqa: PT017  # some of the files may be read
+    assert 0 < read < len(dataset)
 
 
 def test_files_one_may_not_read_are_named(tmp_path: Path) -> None:
@@ -114,6 +116,7 @@ def make_device(path: Path) -> None:
 IRREGULAR = {"a FIFO": make_fifo, "a socket": make_socket, "a character device": make_device}
 
 
+@pytest.mark.filterwarnings("ignore:without the native part")
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")
 @pytest.mark.parametrize("known", [False, True], ids=["at first sight", "after it was read"])
 @pytest.mark.parametrize("direct", [False, True])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from unstarve.fixes.datasets.images import codec
+from unstarve.fixes.datasets.images import image_codec
 from unstarve.native import native
 
 
@@ -10,7 +10,7 @@ from unstarve.native import native
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run a test with the compiled decoder and with its Pillow twin."""
     if request.param == "twin":
-        monkeypatch.setattr(codec, "native", lambda: None)
+        monkeypatch.setattr(image_codec, "native", lambda: None)
     elif not hasattr(native(), "decode_cuts"):
         pytest.skip("built without libjpeg-turbo")
     return str(request.param)

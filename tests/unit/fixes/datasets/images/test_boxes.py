@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from torchvision_here import torchvision_here
-from unstarve.fixes.datasets.images.boxes import RandomBoxes, draw_cuts
+from unstarve.fixes.datasets.images.crop_recipe import RandomBoxes, draw_cuts
 
 SIZES = [(375, 500), (1, 1), (1, 900), (900, 3), (640, 480), (20, 21), (3, 2)] * 20
 

@@ -13,7 +13,7 @@ from unstarve.native import native
 SCRIPT = """
 import zlib
 from sample_images import image
-from unstarve.fixes.datasets.images.codec import decode_whole
+from unstarve.fixes.datasets.images.image_codec import decode_whole
 for mode in ("RGB", "L"):
     print(zlib.crc32(decode_whole(image(67, 101, mode=mode)).numpy().tobytes()))
 """

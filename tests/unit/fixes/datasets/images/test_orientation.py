@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 
 from hostile_images import exif, with_app1, xmp
 from sample_images import ORIENTATION, image
-from unstarve.fixes.datasets.images.codec import Cut, Finish, decode_cuts, decode_whole, measure
+from unstarve.fixes.datasets.images.image_codec import Cut, PixelValues, decode_cuts, decode_whole, measure
 
 # Files as libjpeg-turbo and our own decoder read them, with and without a density in front of the metadata,
 # which decides when Pillow reads EXIF.
@@ -104,7 +104,7 @@ class TestBoth:
         assert measure([file], upright=False) == [(20, 40)]
         assert_close(decode_whole(file, upright=False), stored)
         out = torch.zeros((1, 3, 20, 40), dtype=torch.uint8)
-        assert decode_cuts([file], [Cut()], out, Finish(), threads=1, upright=False) == [None]
+        assert decode_cuts([file], [Cut()], out, PixelValues(), threads=1, upright=False) == [None]
         assert_close(out[0], stored.permute(2, 0, 1))
 
     def test_damaged_exif_is_read_as_pillow_reads_it(self) -> None:

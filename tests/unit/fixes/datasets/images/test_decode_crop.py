@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 from pathlib import Path
 from typing import Any
@@ -129,3 +130,11 @@ def test_errors_name_what_they_can(paths: list[str]) -> None:
         transform(3)
     with pytest.raises(UsageError, match="size must be"):
         unstarve.DecodeCrop(-1)
+
+
+def test_arguments_have_the_order_of_the_dataset() -> None:
+    ours, the_datasets = (
+        inspect.signature(made).parameters for made in (unstarve.DecodeCrop, unstarve.ImageFolderDataset)
+    )
+    assert [the_datasets[name] for name in ours] == list(ours.values())  # kinds, defaults and types
+    assert list(the_datasets)[: len(ours) + 1] == ["root", *ours]

@@ -22,15 +22,16 @@ import torch
 from numpy.typing import NDArray
 
 from unstarve.errors import ImageError, UsageError
-from unstarve.fixes.datasets.images import pillow
-from unstarve.fixes.datasets.images.finish import CHANNELS, Finish
-from unstarve.fixes.datasets.images.pillow import NO_MEMORY, Box, Resized
+from unstarve.fixes.datasets.images import pillow_decoder
+from unstarve.fixes.datasets.images.pillow_decoder import NO_MEMORY, Box, Resized
 from unstarve.native import native
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+from dataclasses import dataclass
+from functools import lru_cache
 
-__all__ = ["Box", "Cut", "Finish", "Resized", "cut", "decode_cuts", "decode_whole", "measure"]
+__all__ = ["Box", "Cut", "PixelValues", "Resized", "cut", "decode_cuts", "decode_whole", "measure"]
 
 
 class Cut(NamedTuple):
@@ -69,7 +70,7 @@ def decode_cuts(
     images: Sequence[Buffer],
     cuts: Sequence[Cut],
     out: torch.Tensor,
-    finish: Finish,
+    finish: PixelValues,
     *,
     threads: int,
     upright: bool = True,
@@ -96,7 +97,7 @@ def decode_cuts(
 
     def cut_by_pillow(at: int) -> None:
         try:
-            pillow.decode_cut(images[at], *cuts[at], out[at], table, upright=upright)
+            pillow_decoder.decode_cut(images[at], *cuts[at], out[at], table, upright=upright)
         except ImageError as error:
             errors[at] = error
 
@@ -109,7 +110,7 @@ def decode_whole(image: Buffer, *, upright: bool = True) -> torch.Tensor:
     compiled = _compiled()
     size = None if compiled is None else compiled.measure_images([image], upright)[0]
     if compiled is None or size is None:
-        return pillow.decode(image, upright=upright)
+        return pillow_decoder.decode(image, upright=upright)
     if isinstance(size, str):
         raise ImageError(size)
     try:
@@ -123,7 +124,12 @@ def decode_whole(image: Buffer, *, upright: bool = True) -> torch.Tensor:
 
 
 def cut(
-    wholes: Sequence[torch.Tensor], cuts: Sequence[Cut], out: torch.Tensor, finish: Finish, *, threads: int
+    wholes: Sequence[torch.Tensor],
+    cuts: Sequence[Cut],
+    out: torch.Tensor,
+    finish: PixelValues,
+    *,
+    threads: int,
 ) -> list[ImageError | None]:
     """Do what `decode_cuts` does, from decoded pixels: contiguous uint8 [h, w, 3] on the CPU."""
     _check(len(wholes), cuts, out, threads)
@@ -140,7 +146,7 @@ def cut(
 
     def cut_by_pillow(at: int) -> None:
         try:
-            pillow.cut(wholes[at], *cuts[at], out[at], table)
+            pillow_decoder.cut(wholes[at], *cuts[at], out[at], table)
         except ImageError as error:
             errors[at] = error
 
@@ -163,7 +169,7 @@ def _rows(cuts: Sequence[Cut]) -> NDArray[np.int64]:
     return np.array(rows, np.int64).reshape(-1, 10)
 
 
-def _described(out: torch.Tensor, finish: Finish) -> tuple[Any, ...]:
+def _described(out: torch.Tensor, finish: PixelValues) -> tuple[Any, ...]:
     """Return what compiled code must know of a batch.
 
     Memory, height, width, an item's bytes, layout, table, and mean and std where these make the table.
@@ -175,7 +181,7 @@ def _described(out: torch.Tensor, finish: Finish) -> tuple[Any, ...]:
 
 def _measured_by_pillow(image: Buffer, upright: bool) -> tuple[int, int] | ImageError:
     try:
-        return pillow.measure(image, upright=upright)
+        return pillow_decoder.measure(image, upright=upright)
     except ImageError as error:
         return error
 
@@ -207,3 +213,72 @@ def _check_whole(whole: torch.Tensor) -> None:
         raise UsageError(f"pixels must be uint8 [h, w, 3] on the CPU, not {whole.dtype} {list(whole.shape)}")
     if not whole.is_contiguous():
         raise UsageError("pixels must be contiguous")
+
+
+DTYPES = (torch.uint8, torch.float32, torch.float16, torch.bfloat16)
+CHANNELS = 3
+
+
+@dataclass(frozen=True)
+class PixelValues:
+    """How 0–255 end up in the batch.
+
+    With neither mean nor std they stay as they are, whatever the batch's type. With one of them each value
+    becomes (value / 255 - mean) / std, where a missing mean is 0 and a missing std is 1. One number serves
+    all three channels.
+    """
+
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    @property
+    def is_scaling(self) -> bool:
+        """Whether values change at all."""
+        return self.mean is not None or self.std is not None
+
+    def scaling(self) -> torch.Tensor:
+        """Return mean and std of each channel, float32 [2, 3]."""
+        return torch.stack([_channels(self.mean, 0.0, "mean"), _channels(self.std, 1.0, "std")])
+
+    @lru_cache(maxsize=32)  # noqa: B019  # few and small; each is made for every image otherwise
+    def table(self, dtype: torch.dtype) -> torch.Tensor | None:
+        """Return what each channel makes of each byte, [3, 256] of `dtype`; None where bytes stay bytes.
+
+        A byte has 256 values, so that what torch makes of them is looked up: the same numbers to the last
+        bit, whoever decodes. All callers share it: it is not to be written to.
+        """
+        if dtype not in DTYPES:
+            raise UsageError(f"images are written as uint8, float32, float16 or bfloat16, not as {dtype}")
+        if not self.is_scaling:
+            values = torch.arange(256, dtype=torch.float32).expand(CHANNELS, 256)
+            return None if dtype == torch.uint8 else values.to(dtype).contiguous()
+        if dtype == torch.uint8:
+            raise UsageError("mean and std make fractions of bytes: choose a floating-point type, not uint8")
+        scaling = self.scaling()
+        mean, std = scaling[0], scaling[1]
+        if (std == 0).any():
+            raise UsageError("std is 0 in a channel, and nothing can be divided by it")
+        values = torch.arange(256, dtype=torch.float32).div(255)
+        return ((values - mean[:, None]) / std[:, None]).to(dtype).contiguous()
+
+    @lru_cache(maxsize=32)  # noqa: B019  # as above
+    def entries(self, dtype: torch.dtype) -> bytes:
+        """Return the table's memory as compiled code takes it: nothing where bytes stay bytes."""
+        table = self.table(dtype)
+        return b"" if table is None else _bytes_of(table)
+
+    @lru_cache(maxsize=32)  # noqa: B019  # as above
+    def factors(self, dtype: torch.dtype) -> bytes:
+        """Return `scaling` as compiled code takes it, where it may compute the table's values from that."""
+        return _bytes_of(self.scaling()) if dtype == torch.float32 and self.is_scaling else b""
+
+
+def _channels(numbers: tuple[float, ...] | None, default: float, name: str) -> torch.Tensor:
+    given = (default,) if numbers is None else tuple(numbers)
+    if len(given) not in (1, CHANNELS):
+        raise UsageError(f"{name} needs one number or one for each of 3 channels, not {len(given)}")
+    return torch.tensor(given, dtype=torch.float32).expand(CHANNELS)
+
+
+def _bytes_of(tensor: torch.Tensor) -> bytes:
+    return tensor.view(torch.uint8).numpy().tobytes()

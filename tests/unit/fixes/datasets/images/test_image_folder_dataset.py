@@ -65,7 +65,7 @@ def test_centers_are_torchvisions(root: Path) -> None:
     theirs = vision.datasets.ImageFolder(
         root, vision.transforms.Compose([*steps, vision.transforms.ToTensor(), normalize])
     )
-    ours = unstarve.ImageFolderDataset(root, "center", (SIZE, 31), resize=40, mean=MEAN, std=STD)
+    ours = unstarve.ImageFolderDataset(root, (SIZE, 31), "center", resize=40, mean=MEAN, std=STD)
     images = torch.stack([ours[at][0] for at in range(len(ours))])
     expected = torch.stack([theirs[at][0] for at in range(len(theirs))])
     assert (images - expected).abs().mean() < 1 / 255 / min(STD)
@@ -74,8 +74,8 @@ def test_centers_are_torchvisions(root: Path) -> None:
 
 def test_a_flipped_center_is_the_center_flipped(root: Path) -> None:
     options: dict[str, Any] = {"size": 21, "resize": 40, "dtype": torch.uint8}
-    plain = unstarve.ImageFolderDataset(root, "center", **options)
-    flipped = unstarve.ImageFolderDataset(root, "center", flip=1.0, **options)
+    plain = unstarve.ImageFolderDataset(root, crop="center", **options)
+    flipped = unstarve.ImageFolderDataset(root, crop="center", flip=1.0, **options)
     for at in range(len(plain)):
         assert torch.equal(flipped[at][0], plain[at][0].flip(-1))
 
@@ -108,11 +108,14 @@ def test_without_workers_what_is_random_is_drawn_in_the_training_loop(root: Path
     assert loader.engine == "stock"
     assert "own thread" in loader.explain()
     assert_same(epoch(loader), expected)
-    assert unstarve.DataLoader(unstarve.ImageFolderDataset(root, "center"), batch_size=2).engine == "threads"
+    assert (
+        unstarve.DataLoader(unstarve.ImageFolderDataset(root, crop="center"), batch_size=2).engine
+        == "threads"
+    )
 
 
 def test_single_samples_batches_and_parts_are_of_one_kind(root: Path) -> None:
-    dataset = unstarve.ImageFolderDataset(root, None, SIZE, dtype=torch.uint8)
+    dataset = unstarve.ImageFolderDataset(root, SIZE, None, dtype=torch.uint8)
     image, target = dataset[-1]
     assert (tuple(image.shape), image.dtype, target) == ((3, SIZE, SIZE), torch.uint8, 1)
     part = dataset[3:7]
@@ -128,9 +131,9 @@ def test_single_samples_batches_and_parts_are_of_one_kind(root: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_numbers_are_those_of_to_tensor_and_normalize(root: Path, dtype: torch.dtype) -> None:
-    bytes_ = unstarve.ImageFolderDataset(root, None, SIZE, dtype=torch.uint8)[0][0]
-    plain = unstarve.ImageFolderDataset(root, None, SIZE, dtype=dtype)[0][0]
-    finished = unstarve.ImageFolderDataset(root, None, SIZE, dtype=dtype, mean=MEAN, std=STD)[0][0]
+    bytes_ = unstarve.ImageFolderDataset(root, SIZE, None, dtype=torch.uint8)[0][0]
+    plain = unstarve.ImageFolderDataset(root, SIZE, None, dtype=dtype)[0][0]
+    finished = unstarve.ImageFolderDataset(root, SIZE, None, dtype=dtype, mean=MEAN, std=STD)[0][0]
     mean, std = torch.tensor(MEAN).view(3, 1, 1), torch.tensor(STD).view(3, 1, 1)
     torch.testing.assert_close(plain, (bytes_.float() / 255).to(dtype))
     torch.testing.assert_close(finished, ((bytes_.float() / 255 - mean) / std).to(dtype))
@@ -139,8 +142,8 @@ def test_numbers_are_those_of_to_tensor_and_normalize(root: Path, dtype: torch.d
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("cut", ["random_resized", "center"])
 def test_channels_last_holds_the_same_numbers(root: Path, cut: Any, workers: int) -> None:
-    first = unstarve.ImageFolderDataset(root, cut, SIZE)
-    last = unstarve.ImageFolderDataset(root, cut, SIZE, memory_format=torch.channels_last)
+    first = unstarve.ImageFolderDataset(root, SIZE, cut)
+    last = unstarve.ImageFolderDataset(root, SIZE, cut, memory_format=torch.channels_last)
     options: dict[str, Any] = {"batch_size": 4, "num_workers": workers}
     batches = epoch(unstarve.DataLoader(last, **options))
     assert_same(batches, epoch(unstarve.DataLoader(first, **options)))
@@ -176,14 +179,14 @@ def test_a_missing_file_is_an_error_whatever_on_error_says(tmp_path: Path) -> No
 def test_skipped_images_leave_shorter_batches_and_are_counted(
     tmp_path: Path, engine: str, cache: Any
 ) -> None:
-    whole = unstarve.ImageFolderDataset(make_folder(tmp_path), None, SIZE)
+    whole = unstarve.ImageFolderDataset(make_folder(tmp_path), SIZE, None)
     expected = [whole[at] for at in (0, 2, 3, 4)]
     samples = whole.samples
     break_image(samples[1][0])
     Path(samples[5][0]).write_bytes(b"")
     last = torch.channels_last
     dataset = unstarve.ImageFolderDataset(
-        tmp_path, None, SIZE, on_error="skip", cache=cache, memory_format=last
+        tmp_path, SIZE, None, on_error="skip", cache=cache, memory_format=last
     )
     loader = unstarve.DataLoader(Subset(dataset, range(6)), batch_size=3, num_workers=2, engine=engine)
     for _ in range(2):
@@ -204,9 +207,9 @@ def test_what_cannot_be_skipped_is_raised(tmp_path: Path) -> None:
 
 
 def test_zeros_take_the_place_of_broken_images(tmp_path: Path) -> None:
-    dataset = unstarve.ImageFolderDataset(make_folder(tmp_path), "center", SIZE, on_error="zeros")
+    dataset = unstarve.ImageFolderDataset(make_folder(tmp_path), SIZE, "center", on_error="zeros")
     break_image(dataset.samples[1][0])
-    with pytest.warns(RuntimeWarning, match="zeros take its place"):
+    with pytest.warns(RuntimeWarning, match="zeros replace it"):
         images, targets = dataset.read_batch([0, 1, 2])
     assert [bool(image.any()) for image in images] == [True, False, True]
     assert targets.tolist() == dataset.targets[:3]

@@ -1,4 +1,9 @@
-"""What the compiled reader does, in Python: one read after the other, the same results and failures."""
+"""Read byte ranges in plain Python: the fallback where the native reader is missing.
+
+No library reads ranges of many files into given memory, so this stays: one range after the other, with the
+results and the failures of the native reader. It can read past the page cache as well, because a packed
+dataset hands it descriptors that were opened with O_DIRECT, and those need aligned reads.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +19,14 @@ from numpy.typing import NDArray
 from unstarve.fixes.io.regular_files import open_or_errno
 
 _OPEN, _READ, _ENDED, _CHANGED = range(4)
-# Other systems may lack it: direct reads are refused there.
-O_DIRECT = getattr(os, "O_DIRECT", 0)
+_O_DIRECT = getattr(os, "O_DIRECT", 0)  # systems without it refuse direct reads
 _ALIGNMENT = 4096
 _PIECE_BYTES = 512 << 10
 
-Trouble = tuple[int, int, int]  # which, errno, bytes got
+_Trouble = tuple[int, int, int]  # kind, errno, bytes read
 
 
-class Refused(Exception):
+class _DirectRefusedError(Exception):
     """This file cannot be read past the page cache."""
 
 
@@ -35,7 +39,11 @@ def read_files(
     threads: int,
     uring: bool,
 ) -> tuple[list[tuple[int, int, int, int]], int, bool, bool]:
-    """Read each row of the plan into its buffer; failures, direct bytes, O_DIRECT refused, io_uring used."""
+    """Read each row of the plan into its buffer.
+
+    Returns the failures, the bytes read directly, whether O_DIRECT was refused, and whether io_uring was used
+    (never). `depth`, `threads` and `uring` are for the native reader; here they change nothing.
+    """
     rows: list[list[int]] = plan.tolist()
     buffers = [_view(address, size) for address, size in outs]
     for row in rows:
@@ -44,11 +52,11 @@ def read_files(
     direct_bytes = 0
     refused = False
     for at, row in enumerate(rows):
-        trouble: Trouble | None = None
+        trouble: _Trouble | None = None
         try:
             trouble, bytes_read = _read(row, names, buffers[row[4]], direct)
             direct_bytes += bytes_read
-        except Refused:
+        except _DirectRefusedError:
             refused = True
             trouble, _ = _read(row, names, buffers[row[4]], False)
         if trouble is not None:
@@ -72,39 +80,38 @@ def _view(address: int, size: int) -> memoryview:
     return memoryview((ctypes.c_ubyte * size).from_address(address)).cast("B")
 
 
-def _read(row: list[int], names: bytes, out: memoryview, direct: bool) -> tuple[Trouble | None, int]:
+def _read(row: list[int], names: bytes, out: memoryview, direct: bool) -> tuple[_Trouble | None, int]:
     """Return what went wrong, if anything, and the bytes read past the page cache."""
     name, fd, offset, length, _, to, size, mtime_ns = row
     if name < 0 and fd < 0:
         return (_OPEN, errno.EBADF, 0), 0
-    if direct and not O_DIRECT:
-        raise Refused
+    if direct and not _O_DIRECT:
+        raise _DirectRefusedError
     opened = None
     if name >= 0:
         try:
-            opened = fd = open_file(names[name : names.index(b"\0", name)], direct)
+            opened = fd = _open(names[name : names.index(b"\0", name)], direct)
         except OSError as error:
             return (_OPEN, error.errno or 0, 0), 0
     try:
         if direct and not _is_direct(fd):
-            raise Refused
-        if not _as_expected(fd, size, mtime_ns):
+            raise _DirectRefusedError
+        if not _is_unchanged(fd, size, mtime_ns):
             return (_CHANGED, 0, 0), 0
         if direct:
-            return read_directly(fd, offset, out[to : to + length])
-        return read_through_cache(fd, offset, out[to : to + length]), 0
+            return _read_directly(fd, offset, out[to : to + length])
+        return _read_through_cache(fd, offset, out[to : to + length]), 0
     finally:
         if opened is not None:
             os.close(opened)
 
 
-def open_file(path: bytes, direct: bool) -> int:
-    """Open a file for reading; raises Refused where it cannot be read past the page cache."""
+def _open(path: bytes, direct: bool) -> int:
     try:
-        return open_or_errno(path, O_DIRECT if direct else 0)
+        return open_or_errno(path, _O_DIRECT if direct else 0)
     except OSError as error:
         if direct and error.errno == errno.EINVAL:
-            raise Refused from error
+            raise _DirectRefusedError from error
         raise
 
 
@@ -112,18 +119,18 @@ def _is_direct(fd: int) -> bool:
     import fcntl  # here, because only systems with O_DIRECT come this far
 
     try:
-        return bool(fcntl.fcntl(fd, fcntl.F_GETFL) & O_DIRECT)
+        return bool(fcntl.fcntl(fd, fcntl.F_GETFL) & _O_DIRECT)
     except OSError:
-        return True  # not open: reading it will say so
+        return True  # not open: the read reports it
 
 
-def _as_expected(fd: int, size: int, mtime_ns: int) -> bool:
+def _is_unchanged(fd: int, size: int, mtime_ns: int) -> bool:
     if size < 0 and mtime_ns < 0:
         return True
     try:
         status = os.fstat(fd)
     except OSError:
-        return True  # reading it will say why
+        return True  # the read reports why
     return size in (-1, status.st_size) and mtime_ns in (-1, status.st_mtime_ns)
 
 
@@ -136,7 +143,7 @@ def _pread(fd: int, out: memoryview, offset: int) -> int:
     return len(data)
 
 
-def read_through_cache(fd: int, offset: int, out: memoryview) -> Trouble | None:
+def _read_through_cache(fd: int, offset: int, out: memoryview) -> _Trouble | None:
     """Fill `out` from the file; return what went wrong, if anything."""
     got = 0
     while got < len(out):
@@ -150,10 +157,10 @@ def read_through_cache(fd: int, offset: int, out: memoryview) -> Trouble | None:
     return None
 
 
-def read_directly(fd: int, offset: int, out: memoryview) -> tuple[Trouble | None, int]:
-    """Fill `out` past the page cache: aligned pieces into aligned memory, from there what is wanted.
+def _read_directly(fd: int, offset: int, out: memoryview) -> tuple[_Trouble | None, int]:
+    """Fill `out` past the page cache: read aligned pieces into aligned memory, then copy the wanted part.
 
-    Returns what went wrong, if anything, and the bytes read. Raises Refused where that is not possible.
+    Returns what went wrong, if anything, and the bytes read.
     """
     end = offset + len(out)
     at = offset - offset % _ALIGNMENT
@@ -165,7 +172,7 @@ def read_directly(fd: int, offset: int, out: memoryview) -> tuple[Trouble | None
                 got = _pread(fd, piece[:size], at)
             except OSError as error:
                 if error.errno == errno.EINVAL:
-                    raise Refused from error
+                    raise _DirectRefusedError from error
                 return (_READ, error.errno or 0, max(at - offset, 0)), bytes_read
             bytes_read += got
             first, last = max(at, offset), min(at + got, end)

@@ -1,4 +1,4 @@
-"""What is known about the files of a dataset: where their tensors lie, as of which size and time."""
+"""Where the tensors lie in each file of a dataset, and the size and time at which that was true."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from unstarve.fixes.samples.file_structure import FileStructure, structure_of
 
 Rows: TypeAlias = NDArray[np.int64]
 
-# Of a row. A size of -1: not looked into, or not of the common structure.
+# Columns of a row. A size of -1 means: not inspected yet, or not of the common structure.
 SIZE, MTIME, COLUMNS = range(3)
 
-_LOOKED_AT_FIRST = 8
+_INSPECTED_FIRST = 8
 _MAX_OTHERS = 100_000
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One file: its structure and row, or, with neither, the answer that says why there is none."""
+    """One file: its structure and row, or the answer that explains why there is no structure."""
 
     structure: FileStructure | None
     row: Rows
@@ -32,11 +32,12 @@ class Entry:
 
 
 class LayoutTable:
-    """Layouts of files by number, looked up when they are first needed. Threads may share it.
+    """The layouts of files, found when they are first needed. Threads may share it.
 
-    Files of the common structure (that of the first which can be read) have a row each in memory that forked
-    workers share, so that what one epoch's workers find is known to the next. What differs is kept per
-    process. A `given` structure is that of all files, which are nothing but one tensor's bytes.
+    The common structure is that of the first file that can be read. Files with this structure have a row each
+    in memory that forked workers share, so that layouts found in one epoch are known in the next. Other
+    layouts are kept per process. A `given` structure applies to all files, which are then the raw bytes of
+    one tensor.
     """
 
     def __init__(
@@ -73,19 +74,19 @@ class LayoutTable:
         return int(self._formats[index])
 
     def rows(self, indices: NDArray[np.int64]) -> Rows | None:
-        """Return a row per file; None where one of them is not of the common structure, or cannot be read."""
+        """Return a row per file; None if one has another structure or cannot be read."""
         rows = self._rows[indices]
         unknown = rows[:, SIZE] < 0
         if not unknown.any():
             return rows
-        self._look_into(indices[unknown])
+        self._inspect(indices[unknown])
         rows = self._rows[indices]
         return None if (rows[:, SIZE] < 0).any() else rows
 
     def entries(self, indices: NDArray[np.int64]) -> list[Entry]:
-        """Return what is known about each file, whatever its structure."""
+        """Return an entry per file, whatever its structure."""
         unknown = self._rows[indices, SIZE] < 0
-        answers = self._look_into(indices[unknown]) if unknown.any() else {}
+        answers = self._inspect(indices[unknown]) if unknown.any() else {}
         entries = []
         for index, row in zip(indices.tolist(), self._rows[indices], strict=True):
             answer = self._others.get(index) or answers.get(index)
@@ -99,7 +100,7 @@ class LayoutTable:
         return entries
 
     def forget(self, indices: NDArray[np.int64]) -> None:
-        """Look into these files again when they are next needed: they have changed."""
+        """Inspect these files again when they are next needed: they have changed."""
         if self.is_given:
             return
         self._rows[indices, SIZE] = -1
@@ -107,12 +108,12 @@ class LayoutTable:
             self._others.pop(index, None)
 
     def size_bytes(self) -> int:
-        """Return about how many bytes all files have, from those that were looked into."""
+        """Estimate the total size of all files from those that were inspected."""
         known = self._rows[self._rows[:, SIZE] >= 0, SIZE]
         return int(known.mean() * len(self)) if len(known) else 0
 
-    def _look_into(self, indices: NDArray[np.int64]) -> dict[int, Answer]:
-        """Look into those of the files about which nothing is known."""
+    def _inspect(self, indices: NDArray[np.int64]) -> dict[int, Answer]:
+        """Inspect those of the files about which nothing is known."""
         wanted = np.array(sorted({i for i in indices.tolist() if i not in self._others}), np.int64)
         answers = self._ask(wanted)
         if len(self._others) > _MAX_OTHERS:
@@ -122,9 +123,9 @@ class LayoutTable:
                 row = self._rows[index]
                 row[COLUMNS:] = answer.columns
                 row[MTIME] = answer.mtime_ns
-                row[SIZE] = answer.size_bytes  # last: a row counts once it has a size
+                row[SIZE] = answer.size_bytes  # last: a row is valid once it has a size
             elif answer.found in (LAYOUT, UNSUPPORTED):
-                self._others[index] = answer  # the rest may be there or whole the next time
+                self._others[index] = answer  # damaged and missing files may be fine next time
         return dict(zip(wanted.tolist(), answers, strict=True))
 
     def _ask(self, indices: NDArray[np.int64]) -> list[Answer]:
@@ -134,14 +135,14 @@ class LayoutTable:
         return find_layouts(self.names, starts, self._formats[indices], direct=self._direct)
 
     def _find_common(self) -> tuple[str, FileStructure | None]:
-        for answer in self._ask(np.arange(min(_LOOKED_AT_FIRST, len(self)))):
+        for answer in self._ask(np.arange(min(_INSPECTED_FIRST, len(self)))):
             if answer.found == LAYOUT and (found := structure_of(answer.text)) is not None:
                 return answer.text, found
         return "", None
 
     def _shared_rows(self) -> Rows:
         width = COLUMNS + (0 if self.structure is None else len(self.structure.leaves))
-        memory = mmap.mmap(-1, len(self) * width * 8)  # shared with children, and not limited by /dev/shm
+        memory = mmap.mmap(-1, len(self) * width * 8)  # shared with forked workers, not limited by /dev/shm
         rows = np.frombuffer(memory, np.int64).reshape(len(self), width)
         rows[:] = -1
         return rows

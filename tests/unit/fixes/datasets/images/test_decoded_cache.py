@@ -14,7 +14,7 @@ import unstarve
 from image_folders import break_image, make_folder
 from sample_images import image
 from unstarve.errors import CacheTooLargeError
-from unstarve.fixes.datasets.images import codec
+from unstarve.fixes.datasets.images import image_codec
 
 
 @pytest.fixture
@@ -26,13 +26,13 @@ def root(tmp_path: Path) -> Path:
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many images were decoded in this process, one entry each."""
     count: list[int] = []
-    decode = codec.decode_whole
+    decode = image_codec.decode_whole
 
     def counted(image: Any, *, upright: bool) -> torch.Tensor:
         count.append(1)
         return decode(image, upright=upright)
 
-    monkeypatch.setattr(codec, "decode_whole", counted)
+    monkeypatch.setattr(image_codec, "decode_whole", counted)
     return count
 
 
@@ -43,8 +43,8 @@ def epoch(loader: Any, seed: int = 2) -> torch.Tensor:
 
 @pytest.mark.parametrize("crop", ["random_resized", "center", None])
 def test_kept_images_are_cut_as_decoded_ones(root: Path, crop: Any) -> None:
-    plain = unstarve.ImageFolderDataset(root, crop, 24)
-    kept = unstarve.ImageFolderDataset(root, crop, 24, cache="ram")
+    plain = unstarve.ImageFolderDataset(root, 24, crop)
+    kept = unstarve.ImageFolderDataset(root, 24, crop, cache="ram")
     expected = epoch(DataLoader(plain, batch_size=4))
     for _ in range(2):
         assert (epoch(DataLoader(kept, batch_size=4)) - expected).abs().mean() < 1 / 255
@@ -118,7 +118,7 @@ def test_images_that_are_turned_and_as_stored_are_kept_apart(tmp_path: Path, key
     for _ in range(2):
         for exif in (True, False):
             kept = unstarve.ImageFolderDataset(
-                root, None, (40, 60), exif=exif, cache="disk", cache_dir=tmp_path / "kept", key=key
+                root, (40, 60), None, exif=exif, cache="disk", cache_dir=tmp_path / "kept", key=key
             )
             made.append(kept[0][0])
     turned, stored, *again = made

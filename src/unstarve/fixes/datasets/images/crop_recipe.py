@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import torch
 
 from unstarve.errors import UsageError
-from unstarve.fixes.datasets.images.boxes import RandomBoxes
-from unstarve.fixes.datasets.images.codec import Finish
+from unstarve.fixes.datasets.images.image_codec import Box, Cut, PixelValues, Resized
 from unstarve.fixes.memory.buffers import Allocator, Recycled, empty_batch
 
 Crop: TypeAlias = Literal["random_resized", "center"] | None
@@ -38,7 +39,7 @@ class Recipe:
     resized: int | None
     """The length that the shorter side is resized to before the middle is cut out; None: no center crop."""
     flip: float
-    finish: Finish
+    finish: PixelValues
     dtype: torch.dtype
     channels_last: bool
     upright: bool
@@ -123,15 +124,100 @@ def _resized(resize: int | None, height: int, width: int) -> int:
     return operator.index(resize)
 
 
-def _finish(mean: Any, std: Any, dtype: torch.dtype) -> Finish:
+def _finish(mean: Any, std: Any, dtype: torch.dtype) -> PixelValues:
     if (mean is None) != (std is None):
         raise UsageError("mean and std belong together: give both, or neither")
     if mean is None:  # bytes stay bytes, or become 0–1
-        return Finish() if dtype is torch.uint8 else Finish((0.0,) * _CHANNELS, (1.0,) * _CHANNELS)
+        return PixelValues() if dtype is torch.uint8 else PixelValues((0.0,) * _CHANNELS, (1.0,) * _CHANNELS)
     if dtype is torch.uint8:
         raise UsageError("mean and std need a dtype with fractions, such as torch.float32")
     if len(mean) != _CHANNELS or len(std) != _CHANNELS or min(std) <= 0:
         raise UsageError(
             f"mean and std must be {_CHANNELS} numbers each, those of std above 0, not {mean!r}, {std!r}"
         )
-    return Finish(tuple(map(float, mean)), tuple(map(float, std)))
+    return PixelValues(tuple(map(float, mean)), tuple(map(float, std)))
+
+
+_ATTEMPTS = 10
+
+
+@dataclass(frozen=True)
+class RandomBoxes:
+    """Boxes of a random area (`scale`: shares of the image's) and shape (`ratio`: width by height)."""
+
+    scale: tuple[float, float]
+    ratio: tuple[float, float]
+
+    @cached_property
+    def log_ratio(self) -> tuple[float, float]:
+        """As torchvision computes it: in single precision."""
+        low, high = torch.tensor(self.ratio).log().tolist()
+        return low, high
+
+
+def draw_cuts(
+    sizes: Iterable[tuple[int, int]],
+    boxes: RandomBoxes | None,
+    flip: float,
+    generator: torch.Generator | None = None,
+) -> list[Cut]:
+    """Draw for images of these (height, width), in their order; `flip` is a probability, 0 draws nothing.
+
+    `generator` is None for torch's own. Without `boxes` all of an image is taken.
+    """
+    if boxes is None and not flip:
+        return [Cut() for _ in sizes]
+    draw = _Draw(generator)
+    cuts = []
+    for height, width in sizes:
+        box = None if boxes is None else draw.box(height, width, boxes)
+        cuts.append(Cut(box, bool(flip) and draw.uniform(0.0, 1.0) < flip))
+    return cuts
+
+
+def middle_of(size: tuple[int, int], shorter: int, height: int, width: int) -> Resized:
+    """Return what torchvision's `Resize(shorter)` and `CenterCrop((height, width))` take of an image."""
+    tall, wide = size
+    if tall <= wide:
+        resized = shorter, int(shorter * wide / tall)
+    else:
+        resized = int(shorter * tall / wide), shorter
+    return Resized(*resized, round((resized[0] - height) / 2), round((resized[1] - width) / 2))
+
+
+class _Draw:
+    """torch's draws, one number at a time, without a new tensor for each."""
+
+    def __init__(self, generator: torch.Generator | None) -> None:
+        self._generator = generator
+        self._real = torch.empty(1)
+        self._whole = torch.empty(1, dtype=torch.int64)
+
+    def uniform(self, low: float, high: float) -> float:
+        return self._real.uniform_(low, high, generator=self._generator).item()
+
+    def exp_uniform(self, low: float, high: float) -> float:
+        return self._real.uniform_(low, high, generator=self._generator).exp_().item()
+
+    def below(self, end: int) -> int:
+        return int(self._whole.random_(0, end, generator=self._generator).item())
+
+    def box(self, height: int, width: int, boxes: RandomBoxes) -> Box:
+        for _ in range(_ATTEMPTS):
+            area = height * width * self.uniform(*boxes.scale)
+            shape = self.exp_uniform(*boxes.log_ratio)
+            wide, tall = round(math.sqrt(area * shape)), round(math.sqrt(area / shape))
+            if 0 < wide <= width and 0 < tall <= height:
+                top = self.below(height - tall + 1)
+                return Box(top, self.below(width - wide + 1), tall, wide)
+        return _central(height, width, boxes.ratio)
+
+
+def _central(height: int, width: int, ratio: tuple[float, float]) -> Box:
+    """Return the largest box in the middle whose shape is allowed, for when ten attempts did not fit."""
+    wide, tall = width, height
+    if width / height < min(ratio):
+        tall = round(width / min(ratio))
+    elif width / height > max(ratio):
+        wide = round(height * max(ratio))
+    return Box((height - tall) // 2, (width - wide) // 2, tall, wide)

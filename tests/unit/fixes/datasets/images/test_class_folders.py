@@ -10,7 +10,7 @@ import pytest
 import unstarve
 from image_folders import make_folder
 from torchvision_here import torchvision_here
-from unstarve.fixes.datasets.images.folder import look_through
+from unstarve.fixes.datasets.images.image_folder_dataset import find_images
 
 
 def odd_folder(root: Path) -> Path:
@@ -61,7 +61,7 @@ def test_the_same_errors(tmp_path: Path) -> None:
 def test_empty_classes_may_be_allowed(tmp_path: Path) -> None:
     make_folder(tmp_path, 4)
     (tmp_path / "000").mkdir()
-    found = look_through(tmp_path, allow_empty=True)
+    found = find_images(tmp_path, allow_empty=True)
     assert found.classes == ["0", "000", "1"]
     assert set(found.targets) == {0, 2}
 

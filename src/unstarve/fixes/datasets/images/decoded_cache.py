@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from unstarve.errors import ImageError, UsageError
-from unstarve.fixes.datasets.images import codec
-from unstarve.fixes.datasets.images.reading import read_bytes
+from unstarve.fixes.datasets.images import image_codec
+from unstarve.fixes.datasets.images.image_batches import read_bytes
 from unstarve.fixes.io.reading import Names
 from unstarve.fixes.memory.store.cache_placement import Budget, CacheOptions, OverBudget, budget_of
 from unstarve.fixes.memory.store.dataset_probe import Probe
@@ -30,7 +30,7 @@ _LAYOUT = Layout(Node(tuple, None, (0, 1, 2)), (describe(0), describe(0), RAW), 
 """Of a kept image: height, width, pixels."""
 
 
-class Decoded:
+class DecodedFiles:
     """The images in files as samples of a dataset that can be cached."""
 
     def __init__(self, names: Names, *, upright: bool) -> None:
@@ -46,12 +46,12 @@ class Decoded:
 
     def decode(self, index: int) -> torch.Tensor:
         """Return pixels, uint8 [h, w, 3]. Raises ImageError."""
-        return codec.decode_whole(self._file(index), upright=self._upright)
+        return image_codec.decode_whole(self._file(index), upright=self._upright)
 
     def decoded_bytes(self, index: int) -> int:
         """Return what the pixels will take, going by the header: 0 where that cannot be read."""
         try:
-            (size,) = codec.measure([self._file(index)], upright=self._upright)
+            (size,) = image_codec.measure([self._file(index)], upright=self._upright)
         except ImageError:
             return 0
         return 0 if isinstance(size, ImageError) else 3 * size[0] * size[1]
@@ -60,11 +60,11 @@ class Decoded:
         return read_bytes(self._names.at(int(self._names.starts[index])))
 
 
-class KeptPixels:
+class DecodedCache:
     """Pixels of the images in `names`, decoded when they are first asked for."""
 
     def __init__(self, names: Names, wishes: CacheOptions, key: str | None, *, upright: bool) -> None:
-        self._decoded = Decoded(names, upright=upright)
+        self._decoded = DecodedFiles(names, upright=upright)
         if key is not None and not upright:
             key += ", as stored"
         count = len(names.starts)
@@ -100,7 +100,7 @@ def wishes_of(
     return CacheOptions(budget_of(budget), over_budget, lazy=True, cache_dir=cache_dir)
 
 
-def _probe(decoded: Decoded, count: int) -> Probe:
+def _probe(decoded: DecodedFiles, count: int) -> Probe:
     """Look at a few images: they tell what all will take."""
     places = np.unique(np.linspace(0, count - 1, min(_PROBES, count)).astype(int)).tolist()
     sizes = {index: decoded.decoded_bytes(index) for index in places}

@@ -1,8 +1,10 @@
-"""Tensors in many files, read straight into the memory of a batch."""
+"""Read the tensors of many files straight into the memory of a batch."""
 
 from __future__ import annotations
 
 import functools
+import statistics
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,9 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from unstarve.errors import DataFileError
-from unstarve.fixes.datasets.files.depth import trials_of
-from unstarve.fixes.datasets.files.table import COLUMNS, MTIME, SIZE, Entry, LayoutTable, Rows
-from unstarve.fixes.datasets.files.whole import load_whole
+from unstarve.fixes.datasets.files.layout_table import COLUMNS, MTIME, SIZE, Entry, LayoutTable, Rows
+from unstarve.fixes.datasets.files.library_loading import load_file
 from unstarve.fixes.io import reading
 from unstarve.fixes.io.page_cache import residency
 from unstarve.fixes.io.reading import Failure, Outcome, Plan, blank_plan, read_plan
@@ -25,37 +26,47 @@ from unstarve.machine import available_bytes
 
 Allocate: TypeAlias = Callable[[Sequence[int], torch.dtype], torch.Tensor]
 
-_PROBED = 2  # files of a batch whose residency is asked
-_FITS = 0.8  # of the memory that files could have
+# Direct reads in flight.
+DEFAULT_DEPTH = 32
+_DEPTHS = (32, 16, 64)
+_TRIALS = 4  # per depth
+_WORTH_CHANGING = 1.1  # another depth must be this much faster than the default
+
+_PROBED = 2  # files per batch whose residency is checked
+_FITS = 0.8  # a dataset fits if it takes less than this share of the available memory
 
 
 @dataclass(frozen=True)
-class How:
-    """How to read. `direct` "auto": past the page cache for what is not in it and would not fit in anyway."""
+class ReadOptions:
+    """How to read files.
+
+    With `direct="auto"`, files that are not in the page cache are read past it if the dataset is too large
+    for it.
+    """
 
     direct: bool | Literal["auto"]
     depth: int | None
-    """Direct reads in flight; None: by measurement."""
+    """Direct reads in flight; None measures which number is fastest."""
     threads: int | None
-    """Threads that read; None: a few for what is in memory, more for what has to be waited for."""
+    """Threads that read; None takes a few for files in memory and more for files on storage."""
 
 
 class TensorFiles:
-    """Reads the files of a table, by number. Threads may share it."""
+    """Reads the files of a table, by index. Threads may share it."""
 
-    def __init__(self, table: LayoutTable, how: How) -> None:
+    def __init__(self, table: LayoutTable, options: ReadOptions) -> None:
         self.table = table
-        self._how = how
+        self._options = options
         self._fits: bool | None = None
         self._patterns: dict[int, Plan] = {}
         self.last: Outcome | None = None
-        """How the last reading went."""
+        """The outcome of the last read."""
 
     def batch(self, indices: NDArray[np.int64], allocate: Allocate) -> list[torch.Tensor] | None:
-        """Return for each leaf of the common structure what default_collate would make of the files' values.
+        """Return one tensor per leaf of the common structure, as default_collate would make it.
 
-        None: they are not all of this structure, or one cannot be looked into. Raises OSError or
-        DataFileError for a file that cannot be read.
+        None if a file has another structure or none that was found. Raises OSError or DataFileError for a
+        file that cannot be read.
         """
         structure = self.table.structure
         if structure is None:
@@ -73,7 +84,7 @@ class TensorFiles:
         return values
 
     def samples(self, indices: NDArray[np.int64]) -> list[Any]:
-        """Return the sample in each file, whatever its structure. Raises as `batch` does."""
+        """Return the sample in each file, whatever its structure. Raises like `batch`."""
         if not len(indices):
             return []
         for is_last in (False, True):
@@ -91,11 +102,11 @@ class TensorFiles:
         ]
 
     def explain(self) -> str:
-        """Say how the last files were read."""
+        """Describe how the last files were read."""
         if self.last is None:
-            return "nothing was read yet"
+            return "nothing has been read yet"
         if self.last.direct_bytes:
-            return f"past the page cache, {'by io_uring' if self.last.used_uring else 'by threads that wait'}"
+            return f"past the page cache, {'by io_uring' if self.last.used_uring else 'by blocking threads'}"
         refused = ": the file system has no direct reads" if self.last.direct_refused else ""
         return f"through the page cache{refused}"
 
@@ -107,7 +118,7 @@ class TensorFiles:
         return plan.reshape(-1, reading.COLUMNS)
 
     def _pattern(self, structure: FileStructure, count: int) -> Plan:
-        """What the plans of all batches of `count` files have in common; one or two sizes are remembered."""
+        """Return the part that all plans for `count` files share; it is cached for two values of `count`."""
         pattern = self._patterns.get(count)
         if pattern is None:
             if len(self._patterns) > 1:
@@ -116,7 +127,7 @@ class TensorFiles:
         return pattern
 
     def _sample_plan(self, entry: Entry, index: int, outs: list[torch.Tensor]) -> Plan:
-        """Plan to read one file into memory of its own, which is added to `outs`."""
+        """Plan the read of one file into new tensors, which are added to `outs`."""
         leaves = () if entry.structure is None else entry.structure.leaves
         tensors = [
             (leaf, column) for leaf, column in zip(leaves, entry.row[COLUMNS:], strict=False) if leaf.dtype
@@ -134,21 +145,24 @@ class TensorFiles:
 
     def _built(self, entry: Entry, index: int, tensors: Any) -> Any:
         if entry.structure is None:
-            assert entry.answer is not None, "a file without a structure has an answer that says why"
-            return load_whole(self.table.path(index), self.table.format(index), entry.answer)
+            assert entry.answer is not None, "a file without a structure has an answer with the reason"
+            return load_file(self.table.path(index), self.table.format(index), entry.answer)
         columns = zip(entry.structure.leaves, entry.row[COLUMNS:].tolist(), strict=True)
         return entry.structure.sample(
             [next(tensors) if leaf.dtype else number(leaf, column) for leaf, column in columns]
         )
 
     def _read(self, plan: Plan, outs: list[torch.Tensor], files: NDArray[np.int64], is_last: bool) -> bool:
-        """Read a plan whose rows belong to these files. False: look into those that have changed first."""
+        """Read a plan whose rows belong to these files.
+
+        False if some files have changed: they have to be inspected again first.
+        """
         direct = self._is_direct(files)
-        trials = trials_of(self._device) if direct and self._how.depth is None else None
-        depth = trials.depth_for(len(plan)) if trials else self._how.depth or 0
+        trials = trials_of(self._device) if direct and self._options.depth is None else None
+        depth = trials.depth_for(len(plan)) if trials else self._options.depth or 0
         start_s = time.perf_counter()
         outcome = read_plan(
-            plan, self.table.names, outs, direct=direct, depth=depth, threads=self._how.threads or 0
+            plan, self.table.names, outs, direct=direct, depth=depth, threads=self._options.threads or 0
         )
         if trials:
             trials.record(depth, len(plan), outcome.direct_bytes, time.perf_counter() - start_s)
@@ -170,8 +184,10 @@ class TensorFiles:
         return reading.error_of(failure, path, int(plan[failure.row, reading.LENGTH]))
 
     def _is_direct(self, files: NDArray[np.int64]) -> bool:
-        if self._how.direct != "auto":
-            return self._how.direct
+        if self._options.direct != "auto":
+            return self._options.direct
+        if not len(files):
+            return False
         if self._fits is None:
             self._fits = self.table.size_bytes() < _FITS * available_bytes()
         if self._fits:
@@ -188,7 +204,7 @@ class TensorFiles:
 
 
 def _batch_pattern(structure: FileStructure, count: int) -> Plan:
-    """Return what the plans of all batches of `count` files have in common: by file, then by tensor."""
+    """Return the part that all plans for `count` files share, indexed by file, then by tensor."""
     sizes = np.array([structure.leaves[at].row_bytes for at in structure.tensor_columns], np.int64)
     plan = blank_plan(count * len(sizes)).reshape(count, len(sizes), reading.COLUMNS)
     plan[:, :, reading.LENGTH] = sizes
@@ -198,8 +214,47 @@ def _batch_pattern(structure: FileStructure, count: int) -> Plan:
 
 
 def _batch_memory(structure: FileStructure, rows: Rows, allocate: Allocate) -> list[torch.Tensor]:
-    """Return memory for the tensors, and the numbers, of a batch."""
+    """Return a batch's numbers, and memory for its tensors."""
     return [
         allocate((len(rows), *leaf.shape), leaf.dtype) if leaf.dtype else numbers(leaf, rows[:, COLUMNS + at])
         for at, leaf in enumerate(structure.leaves)
     ]
+
+
+class DepthTrials:
+    """Finds how many direct reads in flight suit a device, on its first real batches. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rates: dict[int, list[float]] = {depth: [] for depth in _DEPTHS}
+        self._chosen: int | None = None
+
+    def depth_for(self, reads: int) -> int:
+        """Return the depth for a batch of `reads` reads: one on trial, or the chosen one."""
+        if self._chosen is not None:
+            return self._chosen
+        if reads < max(_DEPTHS):
+            return DEFAULT_DEPTH  # too few to tell the candidates apart
+        with self._lock:
+            return min(_DEPTHS, key=lambda depth: len(self._rates[depth]))
+
+    def record(self, depth: int, reads: int, size_bytes: int, wall_s: float) -> None:
+        """Record how long a batch took at a depth that `depth_for` returned."""
+        if self._chosen is not None or reads < max(_DEPTHS) or wall_s <= 0:
+            return
+        with self._lock:
+            self._rates[depth].append(size_bytes / wall_s)
+            if min(map(len, self._rates.values())) >= _TRIALS:
+                medians = {depth: statistics.median(rates) for depth, rates in self._rates.items()}
+                best = max(medians, key=lambda depth: medians[depth])
+                self._chosen = (
+                    best if medians[best] > _WORTH_CHANGING * medians[DEFAULT_DEPTH] else DEFAULT_DEPTH
+                )
+
+
+_devices: dict[int, DepthTrials] = {}
+
+
+def trials_of(device: int) -> DepthTrials:
+    """Return the trials of a device (`st_dev`), which last as long as the process."""
+    return _devices.setdefault(device, DepthTrials())

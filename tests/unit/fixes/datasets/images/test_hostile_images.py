@@ -18,9 +18,9 @@ import unstarve
 from hostile_images import bad_images, flat, many_scans, with_app1
 from sample_images import image
 from unstarve.errors import CacheTooLargeError, ImageError
-from unstarve.fixes.datasets.images import codec, kept, reading
-from unstarve.fixes.datasets.images.codec import Cut, Finish, decode_cuts, decode_whole, measure
-from unstarve.fixes.datasets.images.scans import check_scans, count_scans
+from unstarve.fixes.datasets.images import decoded_cache, image_batches, image_codec
+from unstarve.fixes.datasets.images.image_codec import Cut, PixelValues, decode_cuts, decode_whole, measure
+from unstarve.fixes.datasets.images.pillow_decoder import check_scans, count_scans
 
 BAD = bad_images()
 SIZE = 24
@@ -33,7 +33,7 @@ quiet = pytest.mark.filterwarnings(
 
 def decoded(file: bytes, side: int = SIZE, to: Cut | None = None) -> ImageError | None:
     out = torch.zeros((1, 3, side, side), dtype=torch.uint8)
-    (error,) = decode_cuts([file], [to or Cut()], out, Finish(), threads=1)
+    (error,) = decode_cuts([file], [to or Cut()], out, PixelValues(), threads=1)
     return error
 
 
@@ -108,7 +108,7 @@ class TestBoth:
     @pytest.mark.parametrize("cache", [None, "ram"])
     def test_they_are_left_out_or_zeroed(self, folder: Path, crop: Any, cache: Any) -> None:
         for on_error in ("skip", "zeros"):
-            dataset = unstarve.ImageFolderDataset(folder, crop, SIZE, on_error=on_error, cache=cache)
+            dataset = unstarve.ImageFolderDataset(folder, SIZE, crop, on_error=on_error, cache=cache)
             good = [at for at, (path, _) in enumerate(dataset.samples) if "good" in path]
             images, _ = dataset.read_batch(range(len(dataset)))
             assert len(images) == (len(good) if on_error == "skip" else len(dataset))
@@ -116,7 +116,7 @@ class TestBoth:
             assert dataset.failed == [path for path, _ in dataset.samples if "bad" in path]
 
     def test_an_error_names_the_file(self, folder: Path) -> None:
-        dataset = unstarve.ImageFolderDataset(folder, "center", SIZE)
+        dataset = unstarve.ImageFolderDataset(folder, SIZE, "center")
         for at, (path, _) in enumerate(dataset.samples):
             if "bad" in path:
                 for call in (lambda at=at: dataset[at], lambda path=path: unstarve.DecodeCrop(SIZE)(path)):
@@ -136,7 +136,7 @@ def failing(error: type[BaseException]) -> Any:
 @pytest.mark.parametrize("loader", [DataLoader, unstarve.DataLoader])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_training_goes_on_in_every_loader(folder: Path, loader: Any, workers: int) -> None:
-    dataset = unstarve.ImageFolderDataset(folder, "center", SIZE, on_error="skip")
+    dataset = unstarve.ImageFolderDataset(folder, SIZE, "center", on_error="skip")
     good = sum("good" in path for path, _ in dataset.samples)
     batches = list(loader(dataset, batch_size=6, num_workers=workers))
     assert sum(len(images) for images, _ in batches) == good
@@ -155,12 +155,12 @@ def test_ordinary_progressive_files_are_far_from_the_limit() -> None:
 def test_a_file_that_no_image_fills_is_not_read(folder: Path) -> None:
     path = folder / "class" / "00 good.jpg"
     with path.open("r+b") as file:
-        file.truncate(reading.MAX_FILE_BYTES + 1)  # a hole: it takes no room
+        file.truncate(image_batches.MAX_FILE_BYTES + 1)  # a hole: it takes no room
     with pytest.raises(ImageError, match=rf"^{path} cannot be decoded: the file has 2863311521 bytes; the"):
         unstarve.DecodeCrop(SIZE)(path)
     dataset = unstarve.ImageFolderDataset(folder, on_error="zeros")
     at = [name for name, _ in dataset.samples].index(str(path))
-    with pytest.warns(RuntimeWarning, match="zeros take its place"):
+    with pytest.warns(RuntimeWarning, match="zeros replace it"):
         assert not dataset[at][0].any()
 
 
@@ -185,14 +185,14 @@ def test_a_budget_is_checked_before_large_images_are_decoded(
     for number in range(20):
         (tmp_path / "class" / f"{number}.jpg").write_bytes(flat(100, 100))
     seen: list[int] = []
-    decode = codec.decode_whole
+    decode = image_codec.decode_whole
 
     def counted(file: Any, *, upright: bool) -> torch.Tensor:
         seen.append(1)
         return decode(file, upright=upright)
 
-    monkeypatch.setattr(codec, "decode_whole", counted)
-    monkeypatch.setattr(kept, "_PROBED_BYTES", 3 * 30_000)
+    monkeypatch.setattr(image_codec, "decode_whole", counted)
+    monkeypatch.setattr(decoded_cache, "_PROBED_BYTES", 3 * 30_000)
     with pytest.raises(CacheTooLargeError, match="20 samples"):
         unstarve.ImageFolderDataset(tmp_path, cache="ram", budget="300KB")
     assert len(seen) == 3
@@ -204,14 +204,14 @@ LIMITED = """
     import unstarve
     from hostile_images import flat, many_scans
     from unstarve.errors import ImageError
-    from unstarve.fixes.datasets.images import codec
+    from unstarve.fixes.datasets.images import image_codec
 
     torch.set_num_threads(1)
-    small = codec.decode_whole(flat(8, 8)), codec.decode_whole(flat(8, 8, "png"))
+    small = image_codec.decode_whole(flat(8, 8)), image_codec.decode_whole(flat(8, 8, "png"))
     strips = [flat(16, 65500), flat(65500, 16), flat(1, 65500), flat(1, 2**20, "png", "L")]
     giants = [flat(12000, 12000, "jpeg", "L"), flat(12000, 9000, "png", "1"), many_scans(12000, 12000, 20)]
     if sys.argv[1] == "twin":
-        codec.native = lambda: None
+        image_codec.native = lambda: None
     with open("/proc/self/statm") as file:
         taken = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (taken + (160 << 20),) * 2)
@@ -220,7 +220,7 @@ LIMITED = """
             unstarve.DecodeCrop(224, crop)(strip)
     for giant in giants:
         try:
-            codec.decode_whole(giant)
+            image_codec.decode_whole(giant)
         except ImageError:
             print("failed")
 """

@@ -15,14 +15,22 @@ from PIL import Image, ImageOps
 
 from sample_images import image, with_size
 from unstarve.errors import ImageError, MissingExtraError, UsageError
-from unstarve.fixes.datasets.images import codec
-from unstarve.fixes.datasets.images.codec import Box, Cut, Finish, cut, decode_cuts, decode_whole, measure
+from unstarve.fixes.datasets.images import image_codec
+from unstarve.fixes.datasets.images.image_codec import (
+    Box,
+    Cut,
+    PixelValues,
+    cut,
+    decode_cuts,
+    decode_whole,
+    measure,
+)
 from unstarve.native import native
 
 has_decoder = hasattr(native(), "decode_cuts")
 needs_decoder = pytest.mark.skipif(not has_decoder, reason="built without libjpeg-turbo")
 
-IMAGENET = Finish((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+IMAGENET = PixelValues((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 JPEGS: dict[str, bytes] = {
     "4:4:4": image(67, 101, subsampling=0, quality=90),
@@ -47,7 +55,7 @@ def cuts(
     images: list[bytes], boxes: list[Box | None], flip: bool = False, size: tuple[int, int] = (24, 31)
 ) -> torch.Tensor:
     out = torch.zeros((len(images), 3, *size), dtype=torch.uint8)
-    errors = decode_cuts(images, [Cut(box, flip) for box in boxes], out, Finish(), threads=2)
+    errors = decode_cuts(images, [Cut(box, flip) for box in boxes], out, PixelValues(), threads=2)
     assert errors == [None] * len(images)
     return out
 
@@ -104,7 +112,7 @@ class TestBoth:
         assert measure([file], upright=False) == [(40, 60)]
         assert_close(decode_whole(file, upright=False), stored)
         out = torch.zeros((1, 3, 40, 60), dtype=torch.uint8)
-        assert decode_cuts([file], [Cut()], out, Finish(), threads=1, upright=False) == [None]
+        assert decode_cuts([file], [Cut()], out, PixelValues(), threads=1, upright=False) == [None]
         assert_close(out[0], stored.permute(2, 0, 1))
 
     @pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 50), (50, 1), (3, 2), (17, 16), (2, 300)])
@@ -126,15 +134,17 @@ class TestBoth:
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
     @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
-    @pytest.mark.parametrize("finish", [Finish(), IMAGENET, Finish(mean=(0.5,)), Finish(std=(0.25,))])
+    @pytest.mark.parametrize(
+        "finish", [PixelValues(), IMAGENET, PixelValues(mean=(0.5,)), PixelValues(std=(0.25,))]
+    )
     def test_bytes_are_finished_as_torch_would(
-        self, dtype: torch.dtype, layout: torch.memory_format, finish: Finish
+        self, dtype: torch.dtype, layout: torch.memory_format, finish: PixelValues
     ) -> None:
         files = [ALL["4:2:0"], ALL["png"]]
         raw = cuts(files, [None, None], True).float()
         out = torch.empty((2, 3, 24, 31), dtype=dtype, memory_format=layout)
         assert decode_cuts(files, [Cut(None, True)] * 2, out, finish, threads=1) == [None, None]
-        if finish != Finish():
+        if finish != PixelValues():
             mean = torch.tensor(finish.mean or (0.0,)).view(-1, 1, 1)
             raw = (raw / 255 - mean) / torch.tensor(finish.std or (1.0,)).view(-1, 1, 1)
         torch.testing.assert_close(out, raw.to(dtype), rtol=0, atol=0)
@@ -145,7 +155,7 @@ class TestBoth:
         wholes = [decode_whole(file) for file in files]
         for layout in (torch.contiguous_format, torch.channels_last):
             out = torch.zeros((len(files), 3, 24, 31), dtype=torch.uint8).contiguous(memory_format=layout)
-            assert not any(cut(wholes, [Cut(box, True) for box in boxes], out, Finish(), threads=2))
+            assert not any(cut(wholes, [Cut(box, True) for box in boxes], out, PixelValues(), threads=2))
             assert torch.equal(out, cuts(files, boxes, True))
 
     @pytest.mark.parametrize(
@@ -161,7 +171,7 @@ class TestBoth:
         with mmap.mmap(-1, len(file)) as mapped:
             mapped.write(file)
             out = torch.zeros((1, 3, 24, 31), dtype=torch.uint8)
-            assert decode_cuts([mapped], [Cut()], out, Finish(), threads=1) == [None]
+            assert decode_cuts([mapped], [Cut()], out, PixelValues(), threads=1) == [None]
         assert torch.equal(out, cuts([file], [None]))
 
     def test_more_threads_than_images_and_none_at_all(self) -> None:
@@ -186,7 +196,7 @@ class TestBoth:
     def test_a_damaged_file_is_named_by_its_place_and_the_others_are_decoded(self, file: bytes) -> None:
         good = ALL["4:2:0"]
         out = torch.zeros((3, 3, 24, 31), dtype=torch.uint8)
-        errors = decode_cuts([good, file, good], [Cut(Box(0, 0, 1, 1))] * 3, out, Finish(), threads=2)
+        errors = decode_cuts([good, file, good], [Cut(Box(0, 0, 1, 1))] * 3, out, PixelValues(), threads=2)
         assert isinstance(errors[1], ImageError)
         assert str(errors[1])
         assert errors[0] is errors[2] is None
@@ -209,8 +219,8 @@ class TestBoth:
         out = torch.zeros((1, 3, 8, 8), dtype=torch.uint8)
         whole = decode_whole(ALL[kind])
         for (error,) in (
-            decode_cuts([ALL[kind]], [Cut(box)], out, Finish(), threads=1),
-            cut([whole], [Cut(box)], out, Finish(), threads=1),
+            decode_cuts([ALL[kind]], [Cut(box)], out, PixelValues(), threads=1),
+            cut([whole], [Cut(box)], out, PixelValues(), threads=1),
         ):
             assert str(error) == (
                 f"the box of {box.height}×{box.width} pixels at row {box.top}, column {box.left} "
@@ -220,24 +230,24 @@ class TestBoth:
     def test_calls_that_make_no_sense_are_refused(self) -> None:
         file, out = ALL["4:2:0"], torch.zeros((1, 3, 8, 8))
         for some, to, finish, threads in [
-            ([], out, Finish(), 1),
-            ([Cut()], out, Finish(), 0),
-            ([Cut()], out[0], Finish(), 1),
-            ([Cut()], torch.zeros((1, 4, 8, 8)), Finish(), 1),
-            ([Cut()], torch.zeros((2, 3, 8, 8)), Finish(), 1),
-            ([Cut()], torch.zeros((1, 3, 0, 8)), Finish(), 1),
-            ([Cut()], torch.zeros((1, 3, 8, 16))[..., ::2], Finish(), 1),
-            ([Cut()], out.double(), Finish(), 1),
+            ([], out, PixelValues(), 1),
+            ([Cut()], out, PixelValues(), 0),
+            ([Cut()], out[0], PixelValues(), 1),
+            ([Cut()], torch.zeros((1, 4, 8, 8)), PixelValues(), 1),
+            ([Cut()], torch.zeros((2, 3, 8, 8)), PixelValues(), 1),
+            ([Cut()], torch.zeros((1, 3, 0, 8)), PixelValues(), 1),
+            ([Cut()], torch.zeros((1, 3, 8, 16))[..., ::2], PixelValues(), 1),
+            ([Cut()], out.double(), PixelValues(), 1),
             ([Cut()], out.to(torch.uint8), IMAGENET, 1),
-            ([Cut()], out, Finish(mean=(0.5, 0.5)), 1),
-            ([Cut()], out, Finish(std=(0.5, 0.0, 0.5)), 1),
+            ([Cut()], out, PixelValues(mean=(0.5, 0.5)), 1),
+            ([Cut()], out, PixelValues(std=(0.5, 0.0, 0.5)), 1),
         ]:
             with pytest.raises(UsageError):
                 decode_cuts([file], some, to, finish, threads=threads)
         for whole in (torch.zeros(5, 5, 3), torch.zeros(3, 5, 5, dtype=torch.uint8),
                       torch.zeros(5, 10, 3, dtype=torch.uint8)[:, ::2]):  # fmt: skip
             with pytest.raises(UsageError):
-                cut([whole], [Cut()], out, Finish(), threads=1)
+                cut([whole], [Cut()], out, PixelValues(), threads=1)
 
 
 @needs_decoder
@@ -257,7 +267,7 @@ def test_the_decoders_agree_within_the_bound(monkeypatch: pytest.MonkeyPatch) ->
         None,
     ]
     compiled = cuts(files, boxes, size=(48, 48)), [decode_whole(file) for file in files]
-    monkeypatch.setattr(codec, "native", lambda: None)
+    monkeypatch.setattr(image_codec, "native", lambda: None)
     twin = cuts(files, boxes, size=(48, 48)), [decode_whole(file) for file in files]
     assert_close(compiled[0], twin[0])
     for one, other in zip(compiled[1], twin[1], strict=True):
@@ -265,7 +275,7 @@ def test_the_decoders_agree_within_the_bound(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_module_without_a_decoder_leaves_the_files_to_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec, "native", SimpleNamespace)
+    monkeypatch.setattr(image_codec, "native", SimpleNamespace)
     assert measure([ALL["4:2:0"]]) == [(67, 101)]
     assert decode_whole(ALL["4:2:0"]).shape == (67, 101, 3)
 

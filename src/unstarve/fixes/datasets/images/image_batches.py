@@ -6,17 +6,19 @@ needs no GIL and is shared out to threads.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
 
-from unstarve.errors import ImageError
-from unstarve.fixes.datasets.images import codec
-from unstarve.fixes.datasets.images.boxes import draw_cuts, middle_of
-from unstarve.fixes.datasets.images.codec import Cut
-from unstarve.fixes.datasets.images.recipe import Recipe
+from unstarve.errors import DataFileError, ImageError
+from unstarve.fixes.datasets.images import image_codec
+from unstarve.fixes.datasets.images.crop_recipe import Recipe, draw_cuts, middle_of
+from unstarve.fixes.datasets.images.image_codec import Cut
+from unstarve.fixes.datasets.images.pillow_decoder import MAX_PIXELS, NO_MEMORY
+from unstarve.fixes.io.regular_files import open_regular
 from unstarve.fixes.samples.random_streams import generator_here, threads_here
 
 Image: TypeAlias = bytes | torch.Tensor | ImageError
@@ -27,24 +29,24 @@ _NO_CUT = Cut()
 
 
 @dataclass(frozen=True)
-class Made:
+class ImageBatch:
     """`batch` is [n, 3, height, width]; an image that has an error left its place in it undefined."""
 
     batch: torch.Tensor
     errors: list[ImageError | None]
 
 
-def make_one(image: Image, recipe: Recipe) -> Made:
+def make_one(image: Image, recipe: Recipe) -> ImageBatch:
     """Do what `make_batch` does with a single image, whose tensor is not sent to anybody as it is."""
     return _make([image], recipe, recipe.empty_one())
 
 
-def make_batch(images: Sequence[Image], recipe: Recipe) -> Made:
+def make_batch(images: Sequence[Image], recipe: Recipe) -> ImageBatch:
     """Cut, resize, flip and finish images, all of one sort: encoded or decoded."""
     return _make(images, recipe, recipe.empty(len(images)))
 
 
-def _make(images: Sequence[Image], recipe: Recipe, batch: torch.Tensor) -> Made:
+def _make(images: Sequence[Image], recipe: Recipe, batch: torch.Tensor) -> ImageBatch:
     sizes = _sizes(images, recipe)
     good = [size for size in sizes if not isinstance(size, ImageError)]
     drawn = iter(draw_cuts(good, recipe.boxes, recipe.flip, generator_here()))
@@ -52,12 +54,12 @@ def _make(images: Sequence[Image], recipe: Recipe, batch: torch.Tensor) -> Made:
     errors = [size if isinstance(size, ImageError) else None for size in sizes]
     measured = [error or image for error, image in zip(errors, images, strict=True)]
     found = _cut_into(batch, measured, cuts, recipe)
-    return Made(batch, [first or second for first, second in zip(errors, found, strict=True)])
+    return ImageBatch(batch, [first or second for first, second in zip(errors, found, strict=True)])
 
 
 def _sizes(images: Sequence[Image], recipe: Recipe) -> list[tuple[int, int] | ImageError]:
     encoded = [image for image in images if isinstance(image, bytes)]
-    measured = iter(codec.measure(encoded, upright=recipe.upright))
+    measured = iter(image_codec.measure(encoded, upright=recipe.upright))
     return [next(measured) if isinstance(image, bytes) else _size(image) for image in images]
 
 
@@ -77,6 +79,34 @@ def _cut_into(
     threads = threads_here()
     if any(isinstance(image, torch.Tensor) for image in images):
         wholes = [image if isinstance(image, torch.Tensor) else _NOTHING for image in images]
-        return codec.cut(wholes, cuts, out, recipe.finish, threads=threads)
+        return image_codec.cut(wholes, cuts, out, recipe.finish, threads=threads)
     encoded = [image if isinstance(image, bytes) else b"" for image in images]
-    return codec.decode_cuts(encoded, cuts, out, recipe.finish, threads=threads, upright=recipe.upright)
+    return image_codec.decode_cuts(encoded, cuts, out, recipe.finish, threads=threads, upright=recipe.upright)
+
+
+# Of the largest image that is decoded, with four numbers of 32 bits for each pixel.
+MAX_FILE_BYTES = 16 * MAX_PIXELS
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """Return what is in a file.
+
+    Raises the system's own error, which names it; ImageError for a giant, and for a FIFO or a device.
+    """
+    try:
+        fd = open_regular(path)
+    except DataFileError as error:
+        raise ImageError("it is not a regular file") from error
+    with os.fdopen(fd, "rb", buffering=0) as file:
+        size = os.fstat(fd).st_size
+        if size > MAX_FILE_BYTES:
+            raise ImageError(f"the file has {size} bytes; the limit is {MAX_FILE_BYTES}")
+        try:
+            return file.readall()
+        except MemoryError as error:
+            raise ImageError(NO_MEMORY) from error
+
+
+def with_path(error: ImageError, path: str) -> ImageError:
+    """Return the error of the image in this file."""
+    return ImageError(f"{path} cannot be decoded: {error}")

@@ -1,1 +1,0 @@
-"""What the compiled parts do, in Python: the same results and the same errors, where no compiler was."""
