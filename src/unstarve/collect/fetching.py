@@ -20,7 +20,6 @@ from unstarve.collect.counters import own_counters
 from unstarve.collect.recorder import Recorder
 from unstarve.collect.tensors import count_tensors
 from unstarve.collect.training_helpers import TrainingHelpers
-from unstarve.collect.transforms import wrap_transforms
 from unstarve.collect.wait_rows import Work
 from unstarve.collect.worker_helpers import WorkerHelpers
 from unstarve.record import format as f
@@ -38,7 +37,16 @@ _FIRST_BATCHES = 4
 class Probe:
     """Times the fetches of one worker process, or of one loader in the training process."""
 
-    __slots__ = ("_batches", "_helpers", "_slowest_index", "_weighed", "owner", "slow_ns", "work")
+    __slots__ = (
+        "_batches",
+        "_helpers",
+        "_slowest_index",
+        "_weighed",
+        "owner",
+        "slow_ns",
+        "work",
+        "wrap_transforms",
+    )
 
     def __init__(self, owner: Recorder, loader: int, helpers: WorkerHelpers | None = None) -> None:
         self.owner = owner
@@ -49,6 +57,8 @@ class Probe:
         """What the slowest sample of this batch has taken so far; told by `note_sample`."""
         self._slowest_index: Any = _UNKNOWN
         self._batches = 0
+        self.wrap_transforms: Callable[[], None] | None = None
+        """Called in the first fetches: patches the transform containers that were imported meanwhile."""
         # Where a worker made a batch, what handing it over costs is measured.
         self._weighed = loader == f.NO_LOADER
         # What a training process's threads compute beside a fetch may be training itself.
@@ -68,7 +78,8 @@ class Probe:
         if self._batches < _FIRST_BATCHES:  # by then a dataset has imported what it uses
             self._batches += 1
             opens.install()
-            wrap_transforms()
+            if self.wrap_transforms is not None:
+                self.wrap_transforms()
         self.slow_ns = opens.count = 0
         opens.counting = True
         # Between two batches a worker reads no files; a training process may.
@@ -160,24 +171,16 @@ worker_probe: Probe | None = None
 """The probe of this process, if it is a worker."""
 
 
-def wrap_fetchers() -> None:
-    """Put a probe around torch's fetchers: a loader's own in the training process, a worker's in a worker."""
-    for cls in (stock._MapDatasetFetcher, stock._IterableDatasetFetcher):
-        if not hasattr(cls.fetch, "__wrapped__"):
-            _wrap(cls)
+def timed_fetch(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Wrap ``fetch`` of torch's fetchers: the probe of their loader or of this worker times it."""
 
-
-def _wrap(cls: Any) -> None:
-    original = cls.fetch
-
-    @functools.wraps(original)
     def fetch(self: Any, possibly_batched_index: Any) -> Any:
         probe: Probe | None = self.__dict__.get(PROBE, worker_probe)
         if probe is None or not probe.owner.active:
             return original(self, possibly_batched_index)
         return probe.fetch(original, self, possibly_batched_index)
 
-    cls.fetch = fetch
+    return fetch
 
 
 def _count(index: Any) -> int:

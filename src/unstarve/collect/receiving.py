@@ -6,7 +6,6 @@ queues of the program stay as they are.
 
 from __future__ import annotations
 
-import functools
 import struct
 import threading
 import time
@@ -14,8 +13,6 @@ import weakref
 from collections.abc import Callable
 from multiprocessing import queues
 from typing import Any
-
-from torch.utils.data._utils import pin_memory as stock_pin
 
 from unstarve.collect.recorder import Recorder
 from unstarve.native import native
@@ -101,13 +98,9 @@ def time_receiving(queue: Any, owner: Recorder, loader: int, *, pinned: bool) ->
     return receiving
 
 
-def wrap_pinning() -> None:
-    """Time torch's pin-memory thread."""
-    original: Any = stock_pin.pin_memory  # untyped in torch
-    if hasattr(original, "__wrapped__"):
-        return
+def timed_pinning(original: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """Wrap torch's ``pin_memory``: note when a batch that came out of the workers' queue is pinned."""
 
-    @functools.wraps(original)
     def pin_memory(data: Any, device: Any = None) -> Any:
         depth = getattr(_pinning, "depth", 0)
         if depth:
@@ -123,4 +116,4 @@ def wrap_pinning() -> None:
                 now = _clock()
                 pending[0].row(f.RECEIVED, now, (*pending[1], now))
 
-    stock_pin.pin_memory = pin_memory
+    return pin_memory

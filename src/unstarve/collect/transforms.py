@@ -5,7 +5,6 @@ The containers' classes are wrapped, never their instances: a user's transform s
 
 from __future__ import annotations
 
-import functools
 import sys
 import time
 from collections.abc import Callable
@@ -17,13 +16,18 @@ spent: dict[str, list[float]] = {}
 """Per transform, by class name: seconds and calls."""
 
 
-def wrap_transforms() -> None:
-    """Wrap the containers that this process has imported so far; calling it again looks for new ones."""
+Timed = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""Takes a method and returns one that times the transforms it calls."""
+
+
+def imported_containers() -> list[tuple[type, str, Timed]]:
+    """Containers that this process has imported so far: class, method, and the wrapper for that method."""
+    found = []
     for module_name, class_name, method, timed in _CONTAINERS:
         cls = getattr(sys.modules.get(module_name), class_name, None)
-        original = None if cls is None else vars(cls).get(method)
-        if original is not None and not hasattr(original, "__wrapped__"):
-            setattr(cls, method, functools.wraps(original)(timed(original)))
+        if isinstance(cls, type) and method in vars(cls):
+            found.append((cls, method, timed))
+    return found
 
 
 def _call(transform: Any, *args: Any, **kwargs: Any) -> Any:
@@ -78,7 +82,7 @@ def _single(original: Callable[..., Any]) -> Callable[..., Any]:
     return __call__
 
 
-_CONTAINERS: tuple[tuple[str, str, str, Callable[[Callable[..., Any]], Callable[..., Any]]], ...] = (
+_CONTAINERS: tuple[tuple[str, str, str, Timed], ...] = (
     ("torchvision.transforms.transforms", "Compose", "__call__", _compose),
     ("torchvision.transforms.v2._container", "Compose", "forward", _compose_v2),
     ("albumentations.core.transforms_interface", "BasicTransform", "__call__", _single),

@@ -16,7 +16,7 @@ from multiprocessing import queues
 from typing import Any
 
 from unstarve.collect import fetching
-from unstarve.collect.fetching import Probe, wrap_fetchers
+from unstarve.collect.fetching import Probe
 from unstarve.collect.recorder import Recorder, recorder
 from unstarve.collect.worker_helpers import WorkerHelpers
 from unstarve.record import format as f
@@ -24,8 +24,17 @@ from unstarve.record import format as f
 _clock = time.perf_counter_ns
 
 
-def run_worker(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run torch's worker loop with its queues looked at."""
+def run_worker(
+    original: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    wrap_fetchers: Callable[[], None],
+    wrap_transforms: Callable[[], None],
+) -> Any:
+    """Run torch's worker loop and watch its queues.
+
+    `wrap_fetchers` and `wrap_transforms` patch torch's fetchers and the transform containers in this process.
+    """
     owner: Recorder | None = None
     try:
         bound = inspect.signature(original).bind(*args, **kwargs)
@@ -35,6 +44,7 @@ def run_worker(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
             owner.watch_stack()
             helpers = WorkerHelpers()
             probe = Probe(owner, f.NO_LOADER, helpers)
+            probe.wrap_transforms = wrap_transforms
             bound.arguments["index_queue"] = _IndexQueue(bound.arguments["index_queue"], probe)
             bound.arguments["data_queue"] = _DataQueue(bound.arguments["data_queue"], probe, helpers)
             args, kwargs = bound.args, bound.kwargs

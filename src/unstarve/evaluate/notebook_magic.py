@@ -9,7 +9,7 @@ from typing import Any
 
 from unstarve.errors import UsageError
 from unstarve.evaluate.recording import Recording, recording
-from unstarve.launch.attach import attach
+from unstarve.launch.hooks import attach
 from unstarve.model import Diagnosis
 
 _VARIABLE = "_unstarve"

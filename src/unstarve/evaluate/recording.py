@@ -14,8 +14,8 @@ from unstarve import __version__
 from unstarve.api import diagnose
 from unstarve.collect.recorder import end_recording
 from unstarve.errors import UsageError
-from unstarve.launch.attach import attach
 from unstarve.launch.command import switched_on
+from unstarve.launch.hooks import attach
 from unstarve.model import Diagnosis
 from unstarve.model.launch_settings import LaunchSettings
 from unstarve.record.format import SUFFIX

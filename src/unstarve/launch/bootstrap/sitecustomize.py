@@ -53,7 +53,7 @@ def _attach() -> None:
             module = importlib.util.module_from_spec(spec)
             sys.modules["unstarve"] = module
             spec.loader.exec_module(module)
-        from unstarve.launch.attach import attach
+        from unstarve.launch.hooks import attach
 
         attach()
     except Exception as error:  # training must go on whatever is wrong with unstarve
