@@ -1,8 +1,8 @@
 """The training process's side of loading: when a batch was asked for, and when it came.
 
-A `Tap` sits on one iteration over one loader. `take` is called instead of the iterator's own ``__next__``;
-it reads the thread's counters before and after and adds one packed row. Whatever fails in here is noted in
-the report and never reaches training.
+A `Tap` sits on one iteration over one loader. ``tap.next_batch(tap, advance, source)`` is called instead of
+the iterator's own ``__next__``; it reads the thread's counters before and after and adds one packed row.
+Whatever fails in here is noted in the report and never reaches training.
 """
 
 from __future__ import annotations
@@ -33,9 +33,19 @@ _clock = time.perf_counter_ns
 
 
 class Tap:
-    """One epoch of one loader. `begin` to `ready` is ``iter()``; then `take` per batch."""
+    """One epoch of one loader: `begin` when ``iter()`` has returned, then `next_batch` for every batch."""
 
-    __slots__ = ("_counted", "_ideal", "_nested", "_recorder", "_scale", "probe", "receiving", "wait")
+    __slots__ = (
+        "_counted",
+        "_ideal",
+        "_nested",
+        "_recorder",
+        "_scale",
+        "next_batch",
+        "probe",
+        "receiving",
+        "wait",
+    )
 
     def __init__(self, owner: Recorder, number: int, batch_size: int | None, *, collated: bool) -> None:
         self._recorder = owner
@@ -48,9 +58,13 @@ class Tap:
         self.receiving: PythonReceiving | None = None
         """Times what comes out of the workers' queue; told which epoch that serves."""
         self.wait = Wait(owner.writer.ledger, f.BATCH, f.letters(f.BATCH))
-        """Its waits, one after the other. ``tap.wait.take(tap, …)`` is `take` at its fastest."""
+        """Its waits, one after the other."""
         self.wait.number = number
         self.wait.tensor_type = torch.Tensor
+        self.next_batch: Callable[[Tap, Callable[[Any], Any], Any], Any]
+        """`take` as a plain function of the tap. The compiled wait brings its own, which records ordinary
+        batches without any Python and calls `take` for the others."""
+        self.next_batch = getattr(self.wait, "take", Tap.take)
 
     def is_of(self, owner: Recorder) -> bool:
         """Whether it writes to this recording, and not to one that is over."""
@@ -137,7 +151,7 @@ class Tap:
             wait.done()
         return batch
 
-    # --- what `Wait.take` asks for, too -------------------------------------------------------------------
+    # --- also called by the compiled wait -------------------------------------------------------------------
 
     def weigh(self, batch: Any) -> tuple[int, int]:
         """Samples and bytes of a batch; −1 for what cannot be told."""
@@ -273,7 +287,7 @@ class _WatchedIterator:
         return self
 
     def __next__(self) -> Any:
-        return self._tap.wait.take(self._tap, next, self._iterator)
+        return self._tap.next_batch(self._tap, next, self._iterator)
 
 
 def watch(iterable: Iterable[T], name: str | None = None) -> Iterable[T]:

@@ -66,10 +66,6 @@ class PythonWait:
         self._begin_ns = 0
         self._at_ask = self._at_got = Moment(0, 0, _UNKNOWN)
 
-    def take(self, tap: Any, advance: Callable[[Any], Any], source: Any) -> Any:
-        """The next batch, as `Tap.take` gives it. The compiled one needs no tap when nothing is special."""
-        return tap.take(advance, source)
-
     def use(self, counters: PythonCounters, ident: int, thread: int) -> None:
         """From here on the thread `ident` iterates."""
         self._counters, self.ident, self.thread = counters, ident, thread

@@ -84,7 +84,7 @@ def recorded_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         tap = self.__dict__.get(TAP)
         if tap is None:
             return original(self)
-        return tap.wait.take(tap, original, self)
+        return tap.next_batch(tap, original, self)
 
     return __next__
 
