@@ -26,11 +26,11 @@ from unstarve.collect.device.stalls import device_clock
 from unstarve.collect.pulse import Pulse
 from unstarve.collect.rank import environment_rank, group_rank
 from unstarve.collect.sampling.stack_sampler import StackSampler
+from unstarve.collect.substitute import new_substitute
 from unstarve.collect.system import describe_system
 from unstarve.model.launch_settings import LaunchSettings
 from unstarve.record import format as f
 from unstarve.record.writer import Writer
-from unstarve.steer.replay.ideal_blocks import Ideal
 
 _DEVICE_AFTER_STEPS = 5
 """By then training has touched its device, and a run that is killed later still names it."""
@@ -50,7 +50,7 @@ class Recorder:
         self.pid = os.getpid()
         worker = worker_id is not None or torch.utils.data.get_worker_info() is not None
         # A worker makes batches: it must neither be ended nor be fed from memory.
-        self.ideal = None if worker or settings.ideal is None else Ideal(settings.ideal)
+        self.substitute = None if worker else new_substitute()
         self.limit_reached = False
         """Some loader has given as many batches as were to be recorded; see `ends_at`."""
         self._delivered: Counter[int] = Counter()
@@ -165,13 +165,13 @@ class Recorder:
         delivered = self._delivered[number]
         if delivered == _DEVICE_AFTER_STEPS:
             self._write_device()
-            self.writer.ledger.special = self._limit < sys.maxsize or self.ideal is not None
+            self.writer.ledger.special = self._limit < sys.maxsize or self.substitute is not None
         if delivered >= self._limit:
             self.limit_reached = True
 
     def ends_at(self, number: int) -> bool:
         """Whether this loader's next ask ends the recording: its last step is done, others' may not be."""
-        return self.ideal is not None or self._delivered[number] >= self._limit
+        return self.substitute is not None or self._delivered[number] >= self._limit
 
     def lose(self, message: str) -> None:
         """Something could not be recorded: say so in the report and go on."""

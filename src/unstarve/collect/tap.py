@@ -21,10 +21,10 @@ from unstarve.collect.ending import end_training
 from unstarve.collect.fetching import Probe
 from unstarve.collect.receiving import PythonReceiving
 from unstarve.collect.recorder import Recorder, recorder
+from unstarve.collect.substitute import Substitute
 from unstarve.collect.tensors import count_tensors
 from unstarve.collect.wait_rows import Wait
 from unstarve.record import format as f
-from unstarve.steer.replay.ideal_blocks import Ideal
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -37,10 +37,10 @@ class Tap:
 
     __slots__ = (
         "_counted",
-        "_ideal",
         "_nested",
         "_recorder",
         "_scale",
+        "_substitute",
         "next_batch",
         "probe",
         "receiving",
@@ -52,7 +52,7 @@ class Tap:
         self._scale = Scale(batch_size, collated=collated)
         self._nested = False
         self._counted = False
-        self._ideal: Ideal | None = None
+        self._substitute: Substitute | None = None
         self.probe: Probe | None = None
         """Times the fetches of this loader, when the training process makes its batches itself."""
         self.receiving: PythonReceiving | None = None
@@ -97,9 +97,9 @@ class Tap:
         wait.index = 0
         if not self._nested:
             self._waited(mark, f.BEGIN_WAIT, begin_ns, ready_ns)
-        if owner.ideal is not None and not self._nested:
-            owner.ideal.begin_epoch(self.number, loader)
-            self._ideal = owner.ideal
+        if owner.substitute is not None and not self._nested:
+            owner.substitute.begin_epoch(self.number, loader)
+            self._substitute = owner.substitute
         if self.receiving is not None:
             self.receiving.epoch = wait.epoch
         if self.probe is not None:
@@ -119,11 +119,11 @@ class Tap:
 
     def take(self, advance: Callable[[S], T], source: S) -> T:
         """The next batch, as ``advance(source)`` gives it."""
-        owner, ideal = self._recorder, self._ideal
+        owner, substitute = self._recorder, self._substitute
         if self.wait.busy or not owner.active:
             # A subclass calling its parent's __next__, a forked child, or a limit that was reached.
             return advance(source)
-        if (ideal is not None or owner.limit_reached) and self._is_over():
+        if (substitute is not None or owner.limit_reached) and self._is_over():
             return advance(source)
         # A signal may raise at any time, here as well: whatever comes, the next wait begins anew.
         wait = self.wait
@@ -133,7 +133,9 @@ class Tap:
             if not wait.busy:
                 return advance(source)
             ask = wait.ask()
-            batch = advance(source) if ideal is None else ideal.deliver(self.number, advance, source)
+            batch = (
+                advance(source) if substitute is None else substitute.deliver(self.number, advance, source)
+            )
             got = wait.got()
         except BaseException as error:
             if wait.busy:
@@ -191,10 +193,10 @@ class Tap:
 
     def _is_over(self) -> bool:
         """Whether a limit was reached at the end of the step before; training, too, may end with it."""
-        owner, ideal = self._recorder, self._ideal
-        if ideal is not None:
-            ideal.before(self.number)
-            owner.limit_reached |= ideal.done
+        owner, substitute = self._recorder, self._substitute
+        if substitute is not None:
+            substitute.before(self.number)
+            owner.limit_reached |= substitute.done
         if not owner.limit_reached or self._nested or not owner.ends_at(self.number):
             return False
         now = _clock()
@@ -223,8 +225,8 @@ class Tap:
         flags, block = f.NESTED if wait.nested else 0, 0
         if not wait.nested:
             owner.count_step(self.number)
-            if self._ideal is not None:
-                flags, block = self._ideal.label(self.number, batch)
+            if self._substitute is not None:
+                flags, block = self._substitute.label(self.number, batch)
         wait.record(wait.task(source), size, nbytes, flags, block)
         if got >= owner.writer.ledger.next_flush_ns:
             owner.flush(got)

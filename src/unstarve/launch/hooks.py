@@ -23,9 +23,10 @@ from torch.utils.data._utils import fetch as stock_fetch
 from torch.utils.data._utils import pin_memory as stock_pin
 from torch.utils.data._utils import worker as stock_worker
 
+from unstarve.collect.substitute import Substitute, set_substitute
 from unstarve.collect.torch_iterator import worker_pids
 from unstarve.launch import wrappers
-from unstarve.model.launch_settings import LaunchSettings
+from unstarve.model.launch_settings import IdealSettings, LaunchSettings
 from unstarve.steer.engine import use_engine
 from unstarve.steer.saved_settings import use_saved
 from unstarve.steer.tune_loaders import tune_loaders
@@ -63,6 +64,8 @@ def attach() -> None:
     if any(patch.name in _replaced for patch in PATCHES if patch.needed is not None):
         return
     settings = LaunchSettings.from_environment()
+    if settings is not None and settings.ideal is not None:
+        set_substitute(functools.partial(_ideal_blocks, settings.ideal))
     for patch in PATCHES:
         if patch.needed is not None and patch.needed(settings):
             patch.apply(settings)
@@ -70,8 +73,16 @@ def attach() -> None:
 
 def detach() -> None:
     """Undo all patches, the last one first: torch is as it was."""
+    set_substitute(None)
     for patch in reversed(PATCHES):
         patch.undo()
+
+
+def _ideal_blocks(settings: IdealSettings) -> Substitute:
+    """What `unstarve ideal` delivers instead of a loader's own batches."""
+    from unstarve.steer.replay.ideal_blocks import Ideal  # needs all of torch
+
+    return Ideal(settings)
 
 
 _ABSENT = object()
