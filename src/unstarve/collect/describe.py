@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from unstarve import marks
+
 _MOST_ITEMS = 64
 """Batches of more parts than this are not weighed: the walk would cost more than it tells."""
 
@@ -123,7 +125,7 @@ def loader_config(loader: Any) -> dict[str, Any]:
     engine = _engine(loader)
     if engine is not None:
         config["engine"] = engine
-    applied = getattr(loader, "__dict__", {}).get("_unstarve_applied")
+    applied = getattr(loader, "__dict__", {}).get(marks.APPLIED)
     if applied is not None:
         config["applied_entry"], config["applied"] = applied
     context = getattr(loader, "multiprocessing_context", None)
@@ -133,18 +135,18 @@ def loader_config(loader: Any) -> dict[str, Any]:
 
 
 def failed_images() -> int:
-    """How many images our own datasets could not decode and went on without; their process counts them."""
-    module = sys.modules.get("unstarve.fixes.datasets.images.failed")
-    if module is None or torch.utils.data.get_worker_info() is not None:
-        return 0
-    return int(module.failed_images())
+    """Images that unstarve's own datasets skipped because they could not decode them.
+
+    A training process counts for its workers, so that this is 0 in a worker.
+    """
+    return 0 if torch.utils.data.get_worker_info() is not None else marks.failed_images()
 
 
 def _engine(loader: Any) -> str | None:
-    """Which engine of unstarve runs it: its own loader's, or one from `unstarve run --engine`."""
-    if any(cls.__module__ == "unstarve.fixes.loader.data_loader" for cls in type(loader).__mro__):
+    """Which of unstarve's engines runs it: the loader's own choice, or that of `unstarve run --engine`."""
+    if isinstance(loader, marks.ChoosesEngine):
         return str(loader.engine)
-    found = getattr(loader, "__dict__", {}).get("_unstarve_engine")
+    found = getattr(loader, "__dict__", {}).get(marks.RUNS_ON)
     return found if isinstance(found, str) else None
 
 

@@ -15,6 +15,7 @@ from multiprocessing import queues
 from typing import Any
 
 from unstarve.collect.recorder import Recorder
+from unstarve.marks import PacksItself
 from unstarve.native import native
 from unstarve.record import format as f
 from unstarve.record.writer import PythonLedger
@@ -83,7 +84,7 @@ def time_receiving(queue: Any, owner: Recorder, loader: int, *, pinned: bool) ->
     way.
     """
     get, receive = type(queue).get, queue._recv_bytes
-    if get is not queues.Queue.get and not hasattr(type(queue), "when_packed"):
+    if get is not queues.Queue.get and not isinstance(queue, PacksItself):
         return None
 
     def keep(row: Row) -> None:

@@ -8,8 +8,6 @@ from typing import Any
 
 TAP = "_unstarve_tap"
 """Attribute of an iterator: the `Tap` that records it."""
-SITE = "_unstarve_site"
-"""Attribute of a loader: file and line of the call that created it."""
 
 _MAP_STYLE = 0
 """torch's ``_DatasetKind.Map``."""

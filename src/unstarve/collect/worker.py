@@ -19,6 +19,7 @@ from unstarve.collect import fetching
 from unstarve.collect.fetching import Probe
 from unstarve.collect.recorder import Recorder, recorder
 from unstarve.collect.worker_helpers import WorkerHelpers
+from unstarve.marks import PacksItself
 from unstarve.record import format as f
 
 _clock = time.perf_counter_ns
@@ -88,8 +89,7 @@ class _DataQueue:
         self._owner = probe.owner
         self._work = probe.work
         _time_pickling(self._sending, probe.owner, helpers)
-        # unstarve's own queue leaves its thread little to do
-        self._packs_itself = hasattr(queue, "when_packed")
+        self._packs_itself = isinstance(queue, PacksItself)
         if self._packs_itself:
             queue.when_packed = self._packed
 

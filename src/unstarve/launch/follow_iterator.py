@@ -13,7 +13,8 @@ from unstarve.collect.fetching import PROBE, Probe
 from unstarve.collect.receiving import time_receiving
 from unstarve.collect.recorder import Recorder, recorder
 from unstarve.collect.tap import Tap
-from unstarve.collect.torch_iterator import SITE, TAP, queue_gauge
+from unstarve.collect.torch_iterator import TAP, queue_gauge
+from unstarve.marks import SITE
 
 
 def ask_device() -> Mark | None:

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from unstarve.collect.call_site import call_site
-from unstarve.collect.torch_iterator import SITE, TAP, draws_samples
+from unstarve.collect.torch_iterator import TAP, draws_samples
+from unstarve.marks import SITE
 
 _epochs = threading.local()
 """``stack``: the iterators that this thread is creating or resetting; the last one is the innermost.

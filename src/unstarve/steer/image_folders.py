@@ -10,6 +10,8 @@ from typing import Any
 
 from torch.utils.data import dataloader as stock
 
+from unstarve.marks import RUNS_ON
+
 _WANTED = "_unstarve_images"
 """Attribute of a loader whose images unstarve reads."""
 
@@ -23,7 +25,6 @@ def read_images(loader: Any) -> None:
     from unstarve.fixes.datasets.images.torchvision_folder import stand_in_for
     from unstarve.fixes.loader.engines.choose import choose
     from unstarve.fixes.loader.engines.threads import STAND_IN
-    from unstarve.steer.install_engine import RUNS_ON
 
     loader.__dict__[STAND_IN] = stand_in_for(loader.dataset)
     choose(loader, "threads")

@@ -15,9 +15,7 @@ from torch.utils.data import DataLoader
 
 from unstarve.fixes.loader.engines.choose import Choice, check_name, choose
 from unstarve.fixes.loader.engines.stock import ORIGINAL
-
-RUNS_ON = "_unstarve_engine"
-"""Attribute of a loader: the engine of its last epoch, for who reports on it."""
+from unstarve.marks import RUNS_ON
 
 _torch_get_iterator = DataLoader._get_iterator
 

@@ -13,12 +13,10 @@ from typing import Any
 
 from torch.utils.data import dataloader as stock
 
+from unstarve.marks import APPLIED
 from unstarve.model.saved import IMAGES, NEED_WORKERS, SavedLoader, best_match
 from unstarve.steer.image_folders import read_images, use_images
 from unstarve.steer.loader_place import place_here
-
-APPLIED = "_unstarve_applied"
-"""Attribute of a loader: number of the entry and what it changed, in words, for who reports on it."""
 
 
 def use_saved(saved: Sequence[SavedLoader], failed: Callable[[str], object]) -> None:

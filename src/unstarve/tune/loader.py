@@ -10,10 +10,10 @@ from torch.utils.data import DataLoader
 from unstarve.errors import UsageError
 from unstarve.fixes.loader.engines import ring
 from unstarve.fixes.memory.store.budget import parse_bytes
+from unstarve.marks import SITE
 from unstarve.model import Tuning
 from unstarve.tune.explain import explain
 from unstarve.tune.round import Options
-from unstarve.tune.seen import SITE
 from unstarve.tune.tuner import Tuner
 
 TUNED = ("ring", "stock")

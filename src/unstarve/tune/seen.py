@@ -7,14 +7,12 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
+from unstarve.marks import SITE
 from unstarve.model import LoaderSettings
 from unstarve.tune.stream import Stream
 
 MOST_DEPTH = 8
 """Batches per worker that may be under way at most; a user's own setting may be higher."""
-
-SITE = "_unstarve_site"
-"""On a loader that `unstarve run` has seen being made: file and line."""
 
 
 class Seen:

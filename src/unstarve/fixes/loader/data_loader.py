@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from torch.utils.data import DataLoader as TorchDataLoader
 
 from unstarve.fixes.loader.engines.choose import Choice, check_name, choose
+from unstarve.marks import ChoosesEngine
 from unstarve.model import Tuning
 from unstarve.tune.explain import explain
 from unstarve.tune.loader import TUNED, tuner_for
@@ -15,7 +16,7 @@ from unstarve.tune.loader import TUNED, tuner_for
 T = TypeVar("T", covariant=True)
 
 
-class DataLoader(TorchDataLoader[T]):
+class DataLoader(TorchDataLoader[T], ChoosesEngine):
     """A `torch.utils.data.DataLoader` that picks the fastest way to give the same batches.
 
     It takes torch's arguments and gives torch's batches, in torch's order, drawing the same random numbers

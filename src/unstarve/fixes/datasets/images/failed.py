@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from unstarve.marks import count_failed_images_with
+
 _live: weakref.WeakSet[Failed] = weakref.WeakSet()
 _gone = [0]
 
@@ -45,3 +47,6 @@ def failed_images() -> int:
 
 def _remember(marks: torch.Tensor) -> None:
     _gone[0] += int(marks.sum())
+
+
+count_failed_images_with(failed_images)
