@@ -24,8 +24,8 @@ from unstarve.cli.json_output import check_json, write_json
 from unstarve.cli.overwriting import written_meanwhile
 from unstarve.cli.pages import write_page
 from unstarve.errors import CommandNotFoundError, RunExistsError, RunFileError
+from unstarve.launch.bootstrap_check import why_unseen
 from unstarve.launch.command import launch, resolve
-from unstarve.launch.unseen import why_unseen
 from unstarve.launch.written_files import Written, files_written_since
 from unstarve.model import SavedLoader
 from unstarve.model.launch_settings import IdealSettings, LaunchSettings

@@ -15,8 +15,8 @@ from rich.console import Console
 
 from unstarve import __version__
 from unstarve.analyze.tried import so_far
+from unstarve.launch.bootstrap_check import why_unseen
 from unstarve.launch.command import launch
-from unstarve.launch.unseen import why_unseen
 from unstarve.model.launch_settings import LaunchSettings, TuneSettings
 from unstarve.model.tune_run import TunedLoader, TunedProcess, TuneRun
 from unstarve.present.tuned import trial_line

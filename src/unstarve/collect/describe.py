@@ -13,6 +13,9 @@ from unstarve import marks
 _MOST_ITEMS = 64
 """Batches of more parts than this are not weighed: the walk would cost more than it tells."""
 
+_MOST_PARTS = 10_000
+"""Tensors are not counted to the end in a batch of more parts than this."""
+
 _CONFIG = (
     "batch_size",
     "num_workers",
@@ -113,6 +116,27 @@ def _walk(batch: Any, collated: bool) -> tuple[int, int]:
     if nbytes == 0:
         return (len(batch) if size < 0 and isinstance(batch, (list, tuple)) else size), -1
     return size, nbytes
+
+
+def count_tensors(batch: Any) -> int | None:
+    """Tensors in nested mappings, lists and tuples; None when there are too many parts to look at.
+
+    Each tensor travels from a worker as a message of its own.
+    """
+    count = seen = 0
+    pending = [batch]
+    while pending:
+        item = pending.pop()
+        seen += 1
+        if seen > _MOST_PARTS:
+            return None
+        if isinstance(item, torch.Tensor):
+            count += 1
+        elif isinstance(item, Mapping):
+            pending.extend(item.values())
+        elif isinstance(item, (list, tuple)):
+            pending.extend(item)
+    return count
 
 
 def loader_config(loader: Any) -> dict[str, Any]:

@@ -17,11 +17,10 @@ from torch.utils.data._utils import fetch as stock
 
 from unstarve.collect import file_opens as opens
 from unstarve.collect.counters import own_counters
+from unstarve.collect.describe import count_tensors
+from unstarve.collect.helper_threads import TrainingHelpers, WorkerHelpers
 from unstarve.collect.recorder import Recorder
-from unstarve.collect.tensors import count_tensors
-from unstarve.collect.training_helpers import TrainingHelpers
 from unstarve.collect.wait_rows import Work
-from unstarve.collect.worker_helpers import WorkerHelpers
 from unstarve.record import format as f
 
 PROBE = "_unstarve_probe"

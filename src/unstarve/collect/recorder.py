@@ -21,13 +21,12 @@ from unstarve.collect import file_opens as opens
 from unstarve.collect import transforms
 from unstarve.collect.call_site import call_site, call_source, short, variable_name
 from unstarve.collect.describe import failed_images, loader_config
-from unstarve.collect.device.cuda import cuda_in_use
+from unstarve.collect.device.gpu import cuda_in_use
 from unstarve.collect.device.stalls import device_clock
-from unstarve.collect.pulse import Pulse
-from unstarve.collect.rank import environment_rank, group_rank
+from unstarve.collect.host_facts import describe_system, environment_rank, group_rank
+from unstarve.collect.process_pulse import ProcessPulse
 from unstarve.collect.sampling.stack_sampler import StackSampler
 from unstarve.collect.substitute import new_substitute
-from unstarve.collect.system import describe_system
 from unstarve.model.launch_settings import LaunchSettings
 from unstarve.record import format as f
 from unstarve.record.writer import Writer
@@ -62,7 +61,7 @@ class Recorder:
         self._count = 0
         self._sampler: StackSampler | None = None
         self._watching = False
-        self._pulse = Pulse(training=not worker)
+        self._pulse = ProcessPulse(training=not worker)
         self._reports = 0
         """Of the stack sampler."""
         self._failed_before = failed_images()

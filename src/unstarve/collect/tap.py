@@ -15,14 +15,13 @@ from typing import Any, TypeVar
 import torch
 
 from unstarve.collect.counters import own_counters
-from unstarve.collect.describe import Scale
+from unstarve.collect.describe import Scale, count_tensors
 from unstarve.collect.device.wait_marks import Mark
-from unstarve.collect.ending import end_training
+from unstarve.collect.end_training import end_training
 from unstarve.collect.fetching import Probe
 from unstarve.collect.receiving import PythonReceiving
 from unstarve.collect.recorder import Recorder, recorder
 from unstarve.collect.substitute import Substitute
-from unstarve.collect.tensors import count_tensors
 from unstarve.collect.wait_rows import Wait
 from unstarve.record import format as f
 

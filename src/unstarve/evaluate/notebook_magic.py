@@ -8,7 +8,7 @@ import shlex
 from typing import Any
 
 from unstarve.errors import UsageError
-from unstarve.evaluate.recording import Recording, recording
+from unstarve.evaluate.record_block import Recording, recording
 from unstarve.launch.hooks import attach
 from unstarve.model import Diagnosis
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 
 from unstarve.errors import CommandNotFoundError, UsageError
-from unstarve.launch.unseen import put_mark
+from unstarve.launch.bootstrap_check import put_mark
 from unstarve.model.launch_settings import LaunchSettings
 
 _BOOTSTRAP = Path(__file__).parent / "bootstrap"

@@ -71,7 +71,7 @@ def recorded_worker(
     """
 
     def _worker_loop(*args: Any, **kwargs: Any) -> Any:
-        from unstarve.collect.worker import run_worker  # needs all of torch
+        from unstarve.collect.recorded_worker import run_worker  # needs all of torch
 
         return run_worker(original, args, kwargs, wrap_fetchers, wrap_transforms)
 

@@ -20,7 +20,7 @@ from torch.utils.data import dataloader as stock
 from torch.utils.data._utils import worker as stock_worker
 
 from unstarve.collect.call_site import short
-from unstarve.collect.ending import end_training
+from unstarve.collect.end_training import end_training
 from unstarve.model.launch_settings import LaunchSettings, TuneSettings
 from unstarve.model.tune_run import TunedProcess
 from unstarve.model.tuned import LoaderSettings

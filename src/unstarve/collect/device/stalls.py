@@ -29,8 +29,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-from unstarve.collect.device.cuda import any_capture_allowed, cuda_in_use, has_context
-from unstarve.collect.device.nvml import Gauge
+from unstarve.collect.device.gpu import Gauge, any_capture_allowed, cuda_in_use, has_context
 from unstarve.collect.device.wait_marks import (
     Events,
     Lane,

@@ -17,8 +17,8 @@ from typing import Any
 
 from unstarve.collect import fetching
 from unstarve.collect.fetching import Probe
+from unstarve.collect.helper_threads import WorkerHelpers
 from unstarve.collect.recorder import Recorder, recorder
-from unstarve.collect.worker_helpers import WorkerHelpers
 from unstarve.marks import PacksItself
 from unstarve.record import format as f
 

@@ -8,9 +8,8 @@ import pytest
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from unstarve.collect.fetching import Probe
+from unstarve.collect.helper_threads import TrainingHelpers, WorkerHelpers
 from unstarve.collect.recorder import Recorder
-from unstarve.collect.training_helpers import TrainingHelpers
-from unstarve.collect.worker_helpers import WorkerHelpers
 from unstarve.model import Process
 from unstarve.model.launch_settings import LaunchSettings
 from unstarve.record import format as f
