@@ -33,7 +33,7 @@ _MOST_INDEX = 2**63
 _FIRST_BATCHES = 4
 
 
-class Probe:
+class FetchProbe:
     """Times the fetches of one worker process, or of one loader in the training process."""
 
     __slots__ = (
@@ -137,7 +137,7 @@ class _StandIn:
 
     __slots__ = ("collate", "dataset", "timed_collate", "timed_dataset")
 
-    def __init__(self, fetcher: Any, probe: Probe) -> None:
+    def __init__(self, fetcher: Any, probe: FetchProbe) -> None:
         self.dataset = self.timed_dataset = fetcher.dataset
         self.collate = fetcher.collate_fn
         self.timed_collate = functools.partial(probe._collate, self.collate)
@@ -148,7 +148,7 @@ class _StandIn:
 class _TimedDataset:
     """Stands in for a map-style dataset inside a fetcher, to see which samples are slow."""
 
-    def __init__(self, dataset: Any, probe: Probe) -> None:
+    def __init__(self, dataset: Any, probe: FetchProbe) -> None:
         self.dataset = dataset
         self._probe = probe
         # What torch asks for in every fetch; a None counts as none.
@@ -166,7 +166,7 @@ class _TimedDataset:
         return getattr(self.dataset, name)
 
 
-worker_probe: Probe | None = None
+worker_probe: FetchProbe | None = None
 """The probe of this process, if it is a worker."""
 
 
@@ -174,7 +174,7 @@ def timed_fetch(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any
     """Wrap ``fetch`` of torch's fetchers: the probe of their loader or of this worker times it."""
 
     def fetch(self: Any, possibly_batched_index: Any) -> Any:
-        probe: Probe | None = self.__dict__.get(PROBE, worker_probe)
+        probe: FetchProbe | None = self.__dict__.get(PROBE, worker_probe)
         if probe is None or not probe.owner.active:
             return original(self, possibly_batched_index)
         return probe.fetch(original, self, possibly_batched_index)

@@ -16,7 +16,7 @@ from multiprocessing import queues
 from typing import Any
 
 from unstarve.collect import fetching
-from unstarve.collect.fetching import Probe
+from unstarve.collect.fetching import FetchProbe
 from unstarve.collect.helper_threads import WorkerHelpers
 from unstarve.collect.recorder import Recorder, recorder
 from unstarve.marks import PacksItself
@@ -44,7 +44,7 @@ def run_worker(
             wrap_fetchers()
             owner.watch_stack()
             helpers = WorkerHelpers()
-            probe = Probe(owner, f.NO_LOADER, helpers)
+            probe = FetchProbe(owner, f.NO_LOADER, helpers)
             probe.wrap_transforms = wrap_transforms
             bound.arguments["index_queue"] = _IndexQueue(bound.arguments["index_queue"], probe)
             bound.arguments["data_queue"] = _DataQueue(bound.arguments["data_queue"], probe, helpers)
@@ -62,7 +62,7 @@ def run_worker(
 class _IndexQueue:
     """What the worker loop reads its tasks from."""
 
-    def __init__(self, queue: Any, probe: Probe) -> None:
+    def __init__(self, queue: Any, probe: FetchProbe) -> None:
         self._queue = queue
         self._work = probe.work
 
@@ -82,7 +82,7 @@ class _IndexQueue:
 class _DataQueue:
     """Where the worker loop puts its batches; a thread of the queue pickles and sends them."""
 
-    def __init__(self, queue: Any, probe: Probe, helpers: WorkerHelpers) -> None:
+    def __init__(self, queue: Any, probe: FetchProbe, helpers: WorkerHelpers) -> None:
         self._queue = queue
         self._sending: dict[int, tuple[int, int, int]] = {}
         self._cpu_ns = 0

@@ -18,7 +18,7 @@ from unstarve.collect.counters import own_counters
 from unstarve.collect.describe import Scale, count_tensors
 from unstarve.collect.device.wait_marks import Mark
 from unstarve.collect.end_training import end_training
-from unstarve.collect.fetching import Probe
+from unstarve.collect.fetching import FetchProbe
 from unstarve.collect.receiving import PythonReceiving
 from unstarve.collect.recorder import Recorder, recorder
 from unstarve.collect.substitute import Substitute
@@ -52,7 +52,7 @@ class Tap:
         self._nested = False
         self._counted = False
         self._substitute: Substitute | None = None
-        self.probe: Probe | None = None
+        self.probe: FetchProbe | None = None
         """Times the fetches of this loader, when the training process makes its batches itself."""
         self.receiving: PythonReceiving | None = None
         """Times what comes out of the workers' queue; told which epoch that serves."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from unstarve.collect.call_site import call_site
 from unstarve.collect.device.wait_marks import Mark
-from unstarve.collect.fetching import PROBE, Probe
+from unstarve.collect.fetching import PROBE, FetchProbe
 from unstarve.collect.receiving import time_receiving
 from unstarve.collect.recorder import Recorder, recorder
 from unstarve.collect.tap import Tap
@@ -45,7 +45,7 @@ def _look_inside(iterator: Any, tap: Tap, owner: Recorder) -> None:
     wait = tap.wait
     fetcher = getattr(iterator, "_dataset_fetcher", None)
     if fetcher is not None:
-        tap.probe = fetcher.__dict__[PROBE] = Probe(owner, tap.number)
+        tap.probe = fetcher.__dict__[PROBE] = FetchProbe(owner, tap.number)
         wait.fetch_by(tap.probe.work)
         return
     queue = getattr(iterator, "_worker_result_queue", None)

@@ -24,7 +24,7 @@ _ENVIRONMENT = ("pyvenv.cfg", "conda-meta")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenFiles:
     """Files that have changed."""
 
     names: tuple[str, ...]
@@ -42,14 +42,14 @@ def files_written_since(
     but_not: Path | None = None,
     most_entries: int = _MOST_ENTRIES,
     clock: Callable[[], float] = time.monotonic,
-) -> Written:
+) -> WrittenFiles:
     """Search a folder and those below it, upper ones first, for files changed since `since_ns` (Unix time).
 
     Linked folders are searched, too. Hidden files and folders, environments, Python's caches, run files and
     the file `but_not` are left out. Nothing is raised.
     """
     search = _Search(since_ns, most_entries, clock() + _LONGEST_S, clock)
-    level = [_Folder(0, "", str(folder))]
+    level = [_SearchedFolder(0, "", str(folder))]
     while level:
         below = [found for one in level for found in search.look_into(one)]
         level = sorted(below)  # where not all can be searched, those that have just changed are
@@ -58,14 +58,14 @@ def files_written_since(
             search.found.pop(_key(but_not.stat()), None)
     largest = sorted(search.found.values(), key=lambda file: (-file.size, file.name))
     names = tuple(file.name for file in largest[:_MOST_NAMES])
-    return Written(names, len(largest), not search.is_over)
+    return WrittenFiles(names, len(largest), not search.is_over)
 
 
 def _key(about: os.stat_result) -> tuple[int, int]:
     return about.st_dev, about.st_ino
 
 
-class _Folder(NamedTuple):
+class _SearchedFolder(NamedTuple):
     minus_changed_ns: int
     prefix: str
     """Of the names of files in it."""
@@ -90,7 +90,7 @@ class _Search:
     is_over: bool = False
     """It took too long, or there were too many files."""
 
-    def look_into(self, folder: _Folder) -> Iterator[_Folder]:
+    def look_into(self, folder: _SearchedFolder) -> Iterator[_SearchedFolder]:
         """Note what has changed in a folder; those below it."""
         is_environment = any(Path(folder.path, mark).exists() for mark in _ENVIRONMENT)
         if self.is_over or (folder.prefix and is_environment):
@@ -107,7 +107,7 @@ class _Search:
         except OSError:  # the folder is gone, or not for us
             return
 
-    def _look_at(self, entry: os.DirEntry[str], name: str) -> Iterator[_Folder]:
+    def _look_at(self, entry: os.DirEntry[str], name: str) -> Iterator[_SearchedFolder]:
         try:
             about = entry.stat()
         except OSError:  # gone meanwhile, or a link that leads nowhere
@@ -115,7 +115,7 @@ class _Search:
         key = _key(about)
         if stat.S_ISDIR(about.st_mode) and key not in self.seen:
             self.seen.add(key)
-            yield _Folder(-about.st_mtime_ns, f"{name}/", entry.path)
+            yield _SearchedFolder(-about.st_mtime_ns, f"{name}/", entry.path)
         elif stat.S_ISREG(about.st_mode) and about.st_ctime_ns >= self.since_ns:
             file = _File(about.st_size, name)
             # A link does not hide the file's own name.
