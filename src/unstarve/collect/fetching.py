@@ -1,8 +1,8 @@
-"""Around every fetch: what getting the samples cost and what collating them cost, by the kernel's counters.
+"""What fetching and collating a batch cost, by the kernel's counters.
 
-Works the same in a worker process and, for ``num_workers=0``, in the training process. The fetcher object
-is torch's own and lives only where it fetches, so that wrapping its dataset and its collate function
-changes nothing that the user holds.
+It works the same in a worker process and, for ``num_workers=0``, in the training process. The fetcher is
+torch's own object and lives only in the process that fetches, so that replacing its dataset and its collate
+function during a fetch changes nothing that the user holds.
 """
 
 from __future__ import annotations
@@ -50,28 +50,28 @@ class FetchProbe:
     def __init__(self, owner: Recorder, loader: int, helpers: WorkerHelpers | None = None) -> None:
         self.owner = owner
         self.work = Work(owner.writer.ledger, f.WORK, f.letters(f.WORK))
-        """Which batch it is, and what it has cost so far."""
+        """The batch that is being made, and what it has cost so far."""
         self.work.loader = loader
         self.slow_ns = 0
-        """What the slowest sample of this batch has taken so far; told by `note_sample`."""
+        """Time of the slowest sample of this batch so far; set by `note_sample`."""
         self._slowest_index: Any = _UNKNOWN
         self._batches = 0
         self.wrap_transforms: Callable[[], None] | None = None
         """Called in the first fetches: patches the transform containers that were imported meanwhile."""
-        # Where a worker made a batch, what handing it over costs is measured.
+        # A batch from a worker need not be weighed: its hand-off is measured.
         self._weighed = loader == f.NO_LOADER
-        # What a training process's threads compute beside a fetch may be training itself.
+        # In a training process, other threads may be training rather than fetching.
         self._helpers = TrainingHelpers() if helpers is None else helpers
 
     def fetch(self, original: Callable[[Any, Any], Any], fetcher: Any, index: Any) -> Any:
         """Run torch's own fetch and record what it cost.
 
-        Dataset and collate function are stood in for during the fetch alone: whoever looks at the fetcher at
-        any other time (torchdata saves the dataset's state from there) finds what torch has put there.
+        Dataset and collate function are replaced during the fetch only: at any other time the fetcher holds
+        what torch has put there (torchdata saves the dataset's state from it).
         """
         dataset, collate = fetcher.dataset, fetcher.collate_fn
         counters, work, helpers = own_counters(), self.work, self._helpers
-        stand_in = fetcher.__dict__.get(_STAND_IN)  # kept there: the probe must not keep a dataset alive
+        stand_in = fetcher.__dict__.get(_STAND_IN)  # there: a probe must not keep a dataset alive
         if stand_in is None or stand_in.dataset is not dataset or stand_in.collate is not collate:
             stand_in = fetcher.__dict__[_STAND_IN] = _StandIn(fetcher, self)
         if self._batches < _FIRST_BATCHES:  # by then a dataset has imported what it uses
@@ -100,7 +100,7 @@ class FetchProbe:
                 self._record(done_ns, failed, index)
                 self._note_help(helpers.end(done_ns), done_ns)
             except Exception as error:  # a defect of ours must not hide the user's own exception
-                self.owner.lose(f"the work on batch {work.task}: {error!r}")
+                self.owner.lose(f"the work on batch {work.task} was not recorded: {error!r}")
 
     def _note_help(self, cpu_ns: int, done_ns: int) -> None:
         if cpu_ns:
@@ -112,17 +112,17 @@ class FetchProbe:
         return collate(data)
 
     def note_sample(self, index: Any, taken_ns: int) -> None:
-        """``dataset[index]`` was the slowest sample of this batch so far."""
+        """Note that ``dataset[index]`` was the slowest sample of this batch so far."""
         self.slow_ns = taken_ns
         self._slowest_index = index
 
     def _weigh(self, batch: Any) -> None:
-        """Count a batch's tensors, once: handing it over from a worker would cost so many messages."""
+        """Count the tensors of one batch: a worker would send each of them as a message."""
         self._weighed = True
         try:
             self.owner.writer.meta("batch", loader=self.work.loader, tensors=count_tensors(batch))
         except Exception as error:  # a defect of ours must not cost the user the batch
-            self.owner.lose(f"the tensors of a batch: {error!r}")
+            self.owner.lose(f"the tensors of a batch were not counted: {error!r}")
 
     def _record(self, done_ns: int, failed: int, index: Any) -> None:
         self.work.slow_ns = self.slow_ns
@@ -133,7 +133,7 @@ class FetchProbe:
 
 
 class _StandIn:
-    """What a fetcher works with during a fetch, instead of its own dataset and collate function."""
+    """What replaces a fetcher's dataset and collate function during a fetch."""
 
     __slots__ = ("collate", "dataset", "timed_collate", "timed_dataset")
 
@@ -146,12 +146,12 @@ class _StandIn:
 
 
 class _TimedDataset:
-    """Stands in for a map-style dataset inside a fetcher, to see which samples are slow."""
+    """Replaces a map-style dataset inside a fetcher, to time single samples."""
 
     def __init__(self, dataset: Any, probe: FetchProbe) -> None:
         self.dataset = dataset
         self._probe = probe
-        # What torch asks for in every fetch; a None counts as none.
+        # torch looks for it in every fetch, and takes None for absent.
         self.__getitems__ = getattr(dataset, "__getitems__", None)
 
     def __getitem__(self, index: Any) -> Any:
@@ -190,7 +190,7 @@ def _count(index: Any) -> int:
 
 
 def _number(index: Any) -> int:
-    """A sampler may give numpy's or torch's numbers; a key of any other kind is not told."""
+    """The index as an int, also if it is numpy's or torch's; −1 for any other kind of key."""
     try:
         number = operator.index(index)
     except TypeError:

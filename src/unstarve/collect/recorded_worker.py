@@ -1,8 +1,8 @@
-"""Inside a DataLoader worker process: when it was asked, what it did, when it handed the batch over.
+"""Inside a DataLoader worker process: when it got a task, what it did, when it sent the batch.
 
-torch's worker loop is left as it is; the two queues it is given are stood in for by objects that look at
-what passes. Started workers find their way here however they were started: a forked one inherits the
-wrapped loop, a spawned one runs unstarve's bootstrap like any Python process of the command.
+torch's worker loop stays as it is; its two queues are replaced by objects that watch what passes. Every
+worker gets here, however it was started: a forked one inherits the wrapped loop, a spawned one runs
+unstarve's bootstrap like any Python process of the command.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def run_worker(
             bound.arguments["data_queue"] = _DataQueue(bound.arguments["data_queue"], probe, helpers)
             args, kwargs = bound.args, bound.kwargs
             fetching.worker_probe = probe
-    except Exception as error:  # a worker that cannot be followed must still work
+    except Exception as error:  # a worker that cannot be recorded must still work
         print(f"unstarve: not recording worker {os.getpid()}: {error!r}", file=sys.stderr)
     try:
         return original(*args, **kwargs)
@@ -60,7 +60,7 @@ def run_worker(
 
 
 class _IndexQueue:
-    """What the worker loop reads its tasks from."""
+    """The queue from which the worker loop reads its tasks."""
 
     def __init__(self, queue: Any, probe: FetchProbe) -> None:
         self._queue = queue
@@ -80,7 +80,7 @@ class _IndexQueue:
 
 
 class _DataQueue:
-    """Where the worker loop puts its batches; a thread of the queue pickles and sends them."""
+    """The queue into which the worker loop puts its batches; a thread of the queue pickles and sends them."""
 
     def __init__(self, queue: Any, probe: FetchProbe, helpers: WorkerHelpers) -> None:
         self._queue = queue
@@ -112,10 +112,10 @@ class _DataQueue:
 
 
 def _time_pickling(sending: dict[int, tuple[int, int, int]], owner: Recorder, helpers: WorkerHelpers) -> None:
-    """Record how long the queue's thread takes to turn a batch into a message (shared memory included)."""
+    """Record how long the queue's thread takes to pickle a batch, shared memory included."""
     stock = queues._ForkingPickler  # type: ignore[attr-defined]  # the name multiprocessing.queues uses
 
-    class TimedPickler(stock):  # type: ignore[misc, valid-type]  # a subclass of what it stands in for
+    class TimedPickler(stock):  # type: ignore[misc, valid-type]  # a subclass of what it replaces
         @classmethod
         def dumps(cls, item: Any, protocol: int | None = None) -> Any:
             begin_ns, cpu_ns = _clock(), time.thread_time_ns()

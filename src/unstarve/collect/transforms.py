@@ -1,6 +1,6 @@
-"""Time single transforms where they sit in a known container; elsewhere the stack sampler names functions.
+"""Time single transforms in the containers of known libraries; elsewhere the stack sampler names functions.
 
-The containers' classes are wrapped, never their instances: a user's transform stays the object it was.
+The classes of the containers are wrapped, never their instances: a user's transform stays the object it was.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 _clock = time.perf_counter_ns
 
 spent: dict[str, list[float]] = {}
-"""Per transform, by class name: seconds and calls."""
+"""By class name of the transform: seconds and calls."""
 
 
 Timed = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -70,7 +70,7 @@ def _compose_v2(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _single(original: Callable[..., Any]) -> Callable[..., Any]:
-    """albumentations: every transform by itself, as its containers do more than call them."""
+    """albumentations: each transform itself, because its containers do more than call them."""
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         begin = _clock()

@@ -341,7 +341,7 @@ class DeviceClock:
         self._unread.clear()
         if self._errors == _MOST_ERRORS:
             self._off = True
-            self._lose(f"from here on it is not known how long the GPU waits: {error!r}")
+            self._lose(f"GPU stalls are not measured from here on: {error!r}")
 
 
 def device_clock(write: Callable[[int, int, Row], None], lose: Callable[[str], None]) -> DeviceClock | None:
