@@ -114,3 +114,94 @@ def test_every_broad_except_says_why() -> None:
             if broad and not reraises and "#" not in lines[node.lineno - 1]:
                 silent.append(f"{path.name}:{node.lineno}")
     assert silent == []
+
+
+def test_only_hooks_patches_torch() -> None:
+    found = {
+        str(path.relative_to(SOURCE)): patches
+        for path in sorted(SOURCE.rglob("*.py"))
+        if (patches := patches_of_torch(path.read_text()))
+    }
+    assert set(found) == {"launch/hooks.py"}, found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from torch.utils.data import DataLoader\nDataLoader.__iter__ = f",
+        "from torch.utils.data import dataloader as stock\nstock.DataLoader.__init__ = f",
+        "import torch\ntorch.utils.data.DataLoader.prefetch = 3",
+        "import torch\nsetattr(torch.utils.data, 'DataLoader', f)",
+        "from torch.utils import data\ncls: Any = data.DataLoader\ncls.workers = 1",
+        "from torch.utils import data\nfor cls in (data.A, data.B):\n    cls.workers = 1",
+        "from torch.utils import data\nwith patched(data):\n    del data.DataLoader.__iter__",
+        "def wrap(cls):\n    cls.fetch = f",
+        "def wrap(cls, name):\n    setattr(cls, name, f)",
+        "def wrap(anything):\n    anything.__next__ = f",
+    ],
+)
+def test_patches_of_torch_are_recognized(source: str) -> None:
+    assert patches_of_torch(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "self.fetch = f",
+        "setattr(self._loader, name, value)",
+        "import torch\nx = torch.zeros(3)\nx.grad = None",
+        "import queue\nqueue.limit = 3",
+    ],
+)
+def test_what_does_not_patch_torch_is_not_taken_for_it(source: str) -> None:
+    assert not patches_of_torch(source)
+
+
+def patches_of_torch(source: str) -> list[int]:
+    """Lines that assign to or delete an attribute of a class or module of torch, or of any class.
+
+    Names count as torch's when they are imported from there or stand for a part of such a name.
+    """
+    tree = ast.parse(source)
+    names: set[str] = {"cls"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
+            names |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            parts = [alias for alias in node.names if alias.name.split(".")[0] == "torch"]
+            names |= {alias.asname or "torch" for alias in parts}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and _is_of(node.value, names):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.AnnAssign) and node.value is not None and _is_of(node.value, names):
+            names |= {node.target.id} if isinstance(node.target, ast.Name) else set()
+        elif isinstance(node, ast.For) and isinstance(node.target, ast.Name):
+            items = node.iter.elts if isinstance(node.iter, ast.Tuple) else []
+            names |= {node.target.id} if any(_is_of(item, names) for item in items) else set()
+    return sorted(node.lineno for node in ast.walk(tree) if _patches(node, names))
+
+
+def _is_of(node: ast.expr, names: set[str]) -> bool:
+    """Whether it is one of these names, or an attribute of one."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id in names
+
+
+def _patches(node: ast.AST, names: set[str]) -> bool:
+    targets: list[ast.expr] = []
+    if isinstance(node, (ast.Assign, ast.Delete)):
+        targets = node.targets
+    elif isinstance(node, (ast.AnnAssign, ast.AugAssign)):
+        targets = [node.target]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+        return node.func.id in ("setattr", "delattr") and not _is_of(node.args[0], {"self"})
+    return any(
+        isinstance(target, ast.Attribute)
+        and not _is_of(target, {"self"})
+        and (_is_of(target.value, names) or target.attr in PATCHED_METHODS)
+        for target in targets
+    )
+
+
+PATCHED_METHODS = {"__init__", "__iter__", "__next__", "__init_subclass__", "__call__", "_get_iterator"}

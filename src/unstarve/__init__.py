@@ -55,8 +55,8 @@ if TYPE_CHECKING:
         DataLoaderProfiler as DataLoaderProfiler,
         EpochProfile as EpochProfile,
     )
-    from unstarve.evaluate.recording import Recording as Recording, recording as recording
     from unstarve.tune.autotune import DataLoader as DataLoader, autotune as autotune
+    from unstarve.evaluate.record_block import Recording as Recording, recording as recording
     from unstarve.fixes.datasets.cached.cached_dataset import CachedDataset as CachedDataset
     from unstarve.fixes.datasets.files.tensor_file_dataset import TensorFileDataset as TensorFileDataset
     from unstarve.fixes.samples.gather import gather as gather
@@ -106,7 +106,7 @@ _PUBLIC = {
     "unstarve.evaluate.monitor.metrics_server": ("MetricsServer", "serve_metrics"),
     "unstarve.evaluate.monitor.monitored_loader": ("MonitoredDataLoader",),
     "unstarve.evaluate.handbook.epoch_profiler": ("DataLoaderProfiler", "EpochProfile"),
-    "unstarve.evaluate.recording": ("Recording", "recording"),
+    "unstarve.evaluate.record_block": ("Recording", "recording"),
     "unstarve.tune.autotune": ("DataLoader", "autotune"),
     "unstarve.fixes.datasets.cached.cached_dataset": ("CachedDataset",),
     "unstarve.fixes.datasets.files.tensor_file_dataset": ("TensorFileDataset",),

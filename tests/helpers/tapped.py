@@ -49,7 +49,7 @@ class Loader:
 
 
 def take(tap: Tap, advance: Callable[[Any], Any], source: Any = None) -> Any:
-    return tap.wait.take(tap, advance, source)
+    return tap.next_batch(tap, advance, source)
 
 
 def warm_up(tap: Tap, batch: Any = None) -> None:

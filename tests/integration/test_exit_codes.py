@@ -38,10 +38,10 @@ def test_the_commands_end_is_passed_on(project, code: str, expected: int) -> Non
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["run", "missing.py"], "there is no file missing.py"),
-        (["run", "no-such-command"], "there is no command no-such-command"),
-        (["ideal", "missing.py"], "there is no file missing.py"),
-        (["run", "data"], "there is no command data"),
+        (["run", "missing.py"], "no file missing.py"),
+        (["run", "no-such-command"], "command not found: no-such-command"),
+        (["ideal", "missing.py"], "no file missing.py"),
+        (["run", "data"], "command not found: data"),
         (["run", "./plain"], "unstarve run python ./plain"),
     ],
 )

@@ -120,7 +120,7 @@ def test_a_scripts_own_module_called_unstarve_stays_its_own(project) -> None:
         (["python", "-I", "train.py"], "Python ran with -I, which ignores PYTHONPATH"),
         (["python", "-bE", "train.py"], "Python ran with -E, which ignores PYTHONPATH"),
         (["./isolated"], "Python ran with -I, which ignores PYTHONPATH"),
-        (["env", "-i", sys.executable, "train.py"], "got into no Python process of the command"),
+        (["env", "-i", sys.executable, "train.py"], "could not attach to any Python process of the command"),
         (["python", "train.py", "-I"], "No DataLoader was iterated"),
     ],
     ids=" ".join,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unstarve.launch.written_files import Written
+from unstarve.launch.written_files import WrittenFiles
 
 _MOST_SHOWN = 10
 _ELSEWHERE = "if they would overwrite good ones, choose another output folder"
@@ -20,7 +20,7 @@ FINISH_CAUTION = (
 )
 
 
-def written_meanwhile(written: Written) -> str | None:
+def written_meanwhile(written: WrittenFiles) -> str | None:
     """The files in a sentence; None if none were written."""
     if not written.names and written.complete:
         return None

@@ -24,9 +24,9 @@ from unstarve.cli.json_output import check_json, write_json
 from unstarve.cli.overwriting import written_meanwhile
 from unstarve.cli.pages import write_page
 from unstarve.errors import CommandNotFoundError, RunExistsError, RunFileError
+from unstarve.launch.bootstrap_check import why_unseen
 from unstarve.launch.command import launch, resolve
-from unstarve.launch.unseen import why_unseen
-from unstarve.launch.written_files import Written, files_written_since
+from unstarve.launch.written_files import WrittenFiles, files_written_since
 from unstarve.model import SavedLoader
 from unstarve.model.launch_settings import IdealSettings, LaunchSettings
 from unstarve.outputs import check_output, real_file
@@ -153,7 +153,7 @@ def leave(exit_code: int) -> NoReturn:
 
 
 def _show(
-    request: Request, run_path: Path, exit_code: int, console: Console, written: Written | None
+    request: Request, run_path: Path, exit_code: int, console: Console, written: WrittenFiles | None
 ) -> None:
     recorded = read_run(run_path)
     if recorded.live:  # its end could not be written, but here it is

@@ -24,8 +24,8 @@ from unstarve.cli.json_output import STDOUT, JsonTo, check_json, write_json
 from unstarve.cli.overwriting import FINISH_CAUTION, TUNE_CAUTION, written_meanwhile
 from unstarve.cli.recording import Command, leave
 from unstarve.errors import NotPatchableError, UnstarveError, UsageError
+from unstarve.launch.bootstrap_check import why_unseen
 from unstarve.launch.command import launch, resolve
-from unstarve.launch.unseen import why_unseen
 from unstarve.launch.written_files import files_written_since
 from unstarve.model import SavedLoader
 from unstarve.model.launch_settings import LaunchSettings, TuneSettings

@@ -45,7 +45,7 @@ class Moment(NamedTuple):
     """When its CPU time was read."""
 
 
-class Reading(NamedTuple):
+class CounterReading(NamedTuple):
     """Counters of one thread at one moment; −1 is unknown. Only differences of two readings mean anything."""
 
     wall_ns: int
@@ -103,7 +103,7 @@ class PythonCounters:
         self._files_waits = _UNKNOWN
         """… and how often the thread had waited by then."""
 
-    def read(self) -> Reading:
+    def read(self) -> CounterReading:
         """All counters now."""
         reading, waited_for_nothing = self._read_thread()
         if not waited_for_nothing or self._files_waits != reading.waits:
@@ -116,7 +116,7 @@ class PythonCounters:
         asked, storage, delay = self._files
         return reading._replace(asked_bytes=asked, storage_bytes=storage, delay_ns=delay)
 
-    def read_light(self, before: Reading) -> Reading:
+    def read_light(self, before: CounterReading) -> CounterReading:
         """The same without what is told for the process: that stays as it was `before`."""
         asked, storage, delay = before.asked_bytes, before.storage_bytes, before.delay_ns
         reading, _ = self._read_thread()
@@ -137,13 +137,13 @@ class PythonCounters:
         stand, _ = self._stand(_usage(), in_line=in_line)
         return stand._replace(wall_ns=wall)
 
-    def _read_thread(self) -> tuple[Reading, bool]:
+    def _read_thread(self) -> tuple[CounterReading, bool]:
         """What is told for the thread; whether it waited for nothing, a moment long."""
         usage = _usage()
         system_ns, faults, switches = round(usage.ru_stime * 1e9), usage.ru_majflt, usage.ru_nvcsw
         (_, cpu, queued, *when), waited_for_nothing = self._stand(usage, in_line=True)
         wall, files = time.perf_counter_ns(), (_UNKNOWN, _UNKNOWN)
-        reading = Reading(wall, cpu, system_ns, queued, *files, faults, switches, _UNKNOWN, *when)
+        reading = CounterReading(wall, cpu, system_ns, queued, *files, faults, switches, _UNKNOWN, *when)
         return reading, waited_for_nothing
 
     def _stand(self, usage: resource.struct_rusage, *, in_line: bool) -> tuple[Moment, bool]:

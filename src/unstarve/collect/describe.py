@@ -13,6 +13,9 @@ from unstarve import marks
 _MOST_ITEMS = 64
 """Batches of more parts than this are not weighed: the walk would cost more than it tells."""
 
+_MOST_PARTS = 10_000
+"""Tensors are not counted to the end in a batch of more parts than this."""
+
 _CONFIG = (
     "batch_size",
     "num_workers",
@@ -115,6 +118,27 @@ def _walk(batch: Any, collated: bool) -> tuple[int, int]:
     return size, nbytes
 
 
+def count_tensors(batch: Any) -> int | None:
+    """Tensors in nested mappings, lists and tuples; None when there are too many parts to look at.
+
+    Each tensor travels from a worker as a message of its own.
+    """
+    count = seen = 0
+    pending = [batch]
+    while pending:
+        item = pending.pop()
+        seen += 1
+        if seen > _MOST_PARTS:
+            return None
+        if isinstance(item, torch.Tensor):
+            count += 1
+        elif isinstance(item, Mapping):
+            pending.extend(item.values())
+        elif isinstance(item, (list, tuple)):
+            pending.extend(item)
+    return count
+
+
 def loader_config(loader: Any) -> dict[str, Any]:
     """The arguments of a DataLoader that matter for its speed, as plain data."""
     config = {name: value for name in _CONFIG if _plain(value := getattr(loader, name, None))}
@@ -125,7 +149,7 @@ def loader_config(loader: Any) -> dict[str, Any]:
     engine = _engine(loader)
     if engine is not None:
         config["engine"] = engine
-    applied = getattr(loader, "__dict__", {}).get("_unstarve_applied")
+    applied = getattr(loader, "__dict__", {}).get(marks.APPLIED)
     if applied is not None:
         config["applied_entry"], config["applied"] = applied
     context = getattr(loader, "multiprocessing_context", None)
@@ -143,10 +167,10 @@ def failed_images() -> int:
 
 
 def _engine(loader: Any) -> str | None:
-    """Which engine of unstarve runs it: its own loader's, or one from `unstarve run --engine`."""
-    if any(cls.__module__ == "unstarve.fixes.loader.data_loader" for cls in type(loader).__mro__):
+    """Which of unstarve's engines runs it: the loader's own choice, or that of `unstarve run --engine`."""
+    if isinstance(loader, marks.ChoosesEngine):
         return str(loader.engine)
-    found = getattr(loader, "__dict__", {}).get("_unstarve_engine")
+    found = getattr(loader, "__dict__", {}).get(marks.RUNS_ON)
     return found if isinstance(found, str) else None
 
 

@@ -1,8 +1,8 @@
-"""Around every fetch: what getting the samples cost and what collating them cost, by the kernel's counters.
+"""What fetching and collating a batch cost, by the kernel's counters.
 
-Works the same in a worker process and, for ``num_workers=0``, in the training process. The fetcher object
-is torch's own and lives only where it fetches, so that wrapping its dataset and its collate function
-changes nothing that the user holds.
+It works the same in a worker process and, for ``num_workers=0``, in the training process. The fetcher is
+torch's own object and lives only in the process that fetches, so that replacing its dataset and its collate
+function during a fetch changes nothing that the user holds.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ from torch.utils.data._utils import fetch as stock
 
 from unstarve.collect import file_opens as opens
 from unstarve.collect.counters import own_counters
+from unstarve.collect.describe import count_tensors
+from unstarve.collect.helper_threads import TrainingHelpers, WorkerHelpers
 from unstarve.collect.recorder import Recorder
-from unstarve.collect.tensors import count_tensors
-from unstarve.collect.training_helpers import TrainingHelpers
-from unstarve.collect.transforms import wrap_transforms
 from unstarve.collect.wait_rows import Work
-from unstarve.collect.worker_helpers import WorkerHelpers
 from unstarve.record import format as f
 
 PROBE = "_unstarve_probe"
@@ -35,40 +33,52 @@ _MOST_INDEX = 2**63
 _FIRST_BATCHES = 4
 
 
-class Probe:
+class FetchProbe:
     """Times the fetches of one worker process, or of one loader in the training process."""
 
-    __slots__ = ("_batches", "_helpers", "_slowest_index", "_weighed", "owner", "slow_ns", "work")
+    __slots__ = (
+        "_batches",
+        "_helpers",
+        "_slowest_index",
+        "_weighed",
+        "owner",
+        "slow_ns",
+        "work",
+        "wrap_transforms",
+    )
 
     def __init__(self, owner: Recorder, loader: int, helpers: WorkerHelpers | None = None) -> None:
         self.owner = owner
         self.work = Work(owner.writer.ledger, f.WORK, f.letters(f.WORK))
-        """Which batch it is, and what it has cost so far."""
+        """The batch that is being made, and what it has cost so far."""
         self.work.loader = loader
         self.slow_ns = 0
-        """What the slowest sample of this batch has taken so far; told by `note_sample`."""
+        """Time of the slowest sample of this batch so far; set by `note_sample`."""
         self._slowest_index: Any = _UNKNOWN
         self._batches = 0
-        # Where a worker made a batch, what handing it over costs is measured.
+        self.wrap_transforms: Callable[[], None] | None = None
+        """Called in the first fetches: patches the transform containers that were imported meanwhile."""
+        # A batch from a worker need not be weighed: its hand-off is measured.
         self._weighed = loader == f.NO_LOADER
-        # What a training process's threads compute beside a fetch may be training itself.
+        # In a training process, other threads may be training rather than fetching.
         self._helpers = TrainingHelpers() if helpers is None else helpers
 
     def fetch(self, original: Callable[[Any, Any], Any], fetcher: Any, index: Any) -> Any:
         """Run torch's own fetch and record what it cost.
 
-        Dataset and collate function are stood in for during the fetch alone: whoever looks at the fetcher at
-        any other time (torchdata saves the dataset's state from there) finds what torch has put there.
+        Dataset and collate function are replaced during the fetch only: at any other time the fetcher holds
+        what torch has put there (torchdata saves the dataset's state from it).
         """
         dataset, collate = fetcher.dataset, fetcher.collate_fn
         counters, work, helpers = own_counters(), self.work, self._helpers
-        stand_in = fetcher.__dict__.get(_STAND_IN)  # kept there: the probe must not keep a dataset alive
+        stand_in = fetcher.__dict__.get(_STAND_IN)  # there: a probe must not keep a dataset alive
         if stand_in is None or stand_in.dataset is not dataset or stand_in.collate is not collate:
             stand_in = fetcher.__dict__[_STAND_IN] = _StandIn(fetcher, self)
         if self._batches < _FIRST_BATCHES:  # by then a dataset has imported what it uses
             self._batches += 1
             opens.install()
-            wrap_transforms()
+            if self.wrap_transforms is not None:
+                self.wrap_transforms()
         self.slow_ns = opens.count = 0
         opens.counting = True
         # Between two batches a worker reads no files; a training process may.
@@ -90,7 +100,7 @@ class Probe:
                 self._record(done_ns, failed, index)
                 self._note_help(helpers.end(done_ns), done_ns)
             except Exception as error:  # a defect of ours must not hide the user's own exception
-                self.owner.lose(f"the work on batch {work.task}: {error!r}")
+                self.owner.lose(f"the work on batch {work.task} was not recorded: {error!r}")
 
     def _note_help(self, cpu_ns: int, done_ns: int) -> None:
         if cpu_ns:
@@ -102,17 +112,17 @@ class Probe:
         return collate(data)
 
     def note_sample(self, index: Any, taken_ns: int) -> None:
-        """``dataset[index]`` was the slowest sample of this batch so far."""
+        """Note that ``dataset[index]`` was the slowest sample of this batch so far."""
         self.slow_ns = taken_ns
         self._slowest_index = index
 
     def _weigh(self, batch: Any) -> None:
-        """Count a batch's tensors, once: handing it over from a worker would cost so many messages."""
+        """Count the tensors of one batch: a worker would send each of them as a message."""
         self._weighed = True
         try:
             self.owner.writer.meta("batch", loader=self.work.loader, tensors=count_tensors(batch))
         except Exception as error:  # a defect of ours must not cost the user the batch
-            self.owner.lose(f"the tensors of a batch: {error!r}")
+            self.owner.lose(f"the tensors of a batch were not counted: {error!r}")
 
     def _record(self, done_ns: int, failed: int, index: Any) -> None:
         self.work.slow_ns = self.slow_ns
@@ -123,11 +133,11 @@ class Probe:
 
 
 class _StandIn:
-    """What a fetcher works with during a fetch, instead of its own dataset and collate function."""
+    """What replaces a fetcher's dataset and collate function during a fetch."""
 
     __slots__ = ("collate", "dataset", "timed_collate", "timed_dataset")
 
-    def __init__(self, fetcher: Any, probe: Probe) -> None:
+    def __init__(self, fetcher: Any, probe: FetchProbe) -> None:
         self.dataset = self.timed_dataset = fetcher.dataset
         self.collate = fetcher.collate_fn
         self.timed_collate = functools.partial(probe._collate, self.collate)
@@ -136,12 +146,12 @@ class _StandIn:
 
 
 class _TimedDataset:
-    """Stands in for a map-style dataset inside a fetcher, to see which samples are slow."""
+    """Replaces a map-style dataset inside a fetcher, to time single samples."""
 
-    def __init__(self, dataset: Any, probe: Probe) -> None:
+    def __init__(self, dataset: Any, probe: FetchProbe) -> None:
         self.dataset = dataset
         self._probe = probe
-        # What torch asks for in every fetch; a None counts as none.
+        # torch looks for it in every fetch, and takes None for absent.
         self.__getitems__ = getattr(dataset, "__getitems__", None)
 
     def __getitem__(self, index: Any) -> Any:
@@ -156,28 +166,20 @@ class _TimedDataset:
         return getattr(self.dataset, name)
 
 
-worker_probe: Probe | None = None
+worker_probe: FetchProbe | None = None
 """The probe of this process, if it is a worker."""
 
 
-def wrap_fetchers() -> None:
-    """Put a probe around torch's fetchers: a loader's own in the training process, a worker's in a worker."""
-    for cls in (stock._MapDatasetFetcher, stock._IterableDatasetFetcher):
-        if not hasattr(cls.fetch, "__wrapped__"):
-            _wrap(cls)
+def timed_fetch(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Wrap ``fetch`` of torch's fetchers: the probe of their loader or of this worker times it."""
 
-
-def _wrap(cls: Any) -> None:
-    original = cls.fetch
-
-    @functools.wraps(original)
     def fetch(self: Any, possibly_batched_index: Any) -> Any:
-        probe: Probe | None = self.__dict__.get(PROBE, worker_probe)
+        probe: FetchProbe | None = self.__dict__.get(PROBE, worker_probe)
         if probe is None or not probe.owner.active:
             return original(self, possibly_batched_index)
         return probe.fetch(original, self, possibly_batched_index)
 
-    cls.fetch = fetch
+    return fetch
 
 
 def _count(index: Any) -> int:
@@ -188,7 +190,7 @@ def _count(index: Any) -> int:
 
 
 def _number(index: Any) -> int:
-    """A sampler may give numpy's or torch's numbers; a key of any other kind is not told."""
+    """The index as an int, also if it is numpy's or torch's; −1 for any other kind of key."""
     try:
         number = operator.index(index)
     except TypeError:

@@ -1,12 +1,11 @@
-"""The training process's side of the hand-off: when a worker's batch arrived, and what it took to unpack.
+"""The training process's side of the hand-off: when a worker's batch arrived, and how long unpacking took.
 
-The workers' result queue is looked at through two of its instance attributes; its class and the other
-queues of the program stay as they are.
+The workers' result queue is watched through two of its instance attributes; its class and the other queues of
+the program stay as they are.
 """
 
 from __future__ import annotations
 
-import functools
 import struct
 import threading
 import time
@@ -15,9 +14,8 @@ from collections.abc import Callable
 from multiprocessing import queues
 from typing import Any
 
-from torch.utils.data._utils import pin_memory as stock_pin
-
 from unstarve.collect.recorder import Recorder
+from unstarve.marks import PacksItself
 from unstarve.native import native
 from unstarve.record import format as f
 from unstarve.record.writer import PythonLedger
@@ -26,14 +24,14 @@ Row = tuple[int, ...]
 
 _clock = time.perf_counter_ns
 _pinning = threading.local()
-"""``pending``: what this pin thread has received and not yet pinned; ``depth`` of nested pin calls."""
+"""``pending``: the batch that this pin thread has received and not yet pinned; ``depth`` of nested calls."""
 
 
 class PythonReceiving:
-    """One queue that workers put their batches into: when each of them arrived, and when it was unpacked.
+    """The queue of one iterator's workers: when each batch arrived, and when it was unpacked.
 
-    `get` and `receive` stand in for the queue's own ``get`` and ``_recv_bytes``. Where a pin thread takes
-    batches out, `pending` is given the row as far as it is known. The twin of ``_native.Receiving``.
+    `get` and `receive` replace the queue's own ``get`` and ``_recv_bytes``. Where a pin thread reads the
+    queue, `pending` is called with the row as far as it is known. The twin of ``_native.Receiving``.
     """
 
     def __init__(
@@ -54,7 +52,7 @@ class PythonReceiving:
         self._arrived_ns = 0
         self.loader = 0
         self.epoch = 0
-        """The one that the queue serves at the moment: persistent workers keep their queue."""
+        """The epoch that the queue serves at the moment: persistent workers keep their queue."""
 
     def receive(self) -> Any:
         """The next message."""
@@ -82,17 +80,16 @@ Receiving: type[PythonReceiving] = PythonReceiving if _native is None else _nati
 def time_receiving(queue: Any, owner: Recorder, loader: int, *, pinned: bool) -> PythonReceiving | None:
     """Record every batch that is taken out of `queue`, in whichever thread that happens.
 
-    None where the queue is neither multiprocessing's nor unstarve's own: another one may be read in another
-    way.
+    None where the queue is neither multiprocessing's nor unstarve's: any other may be read in another way.
     """
     get, receive = type(queue).get, queue._recv_bytes
-    if get is not queues.Queue.get and not hasattr(type(queue), "when_packed"):
+    if get is not queues.Queue.get and not isinstance(queue, PacksItself):
         return None
 
     def keep(row: Row) -> None:
         _pinning.pending = (owner, row)
 
-    # No reference from the queue back to itself: it must go when its iterator goes.
+    # No reference from the queue to itself: it must be freed together with its iterator.
     queue_ref = weakref.ref(queue)
     ledger, layout = owner.writer.ledger, f.letters(f.RECEIVED)
     receiving = Receiving(ledger, f.RECEIVED, layout, queue_ref, get, receive, keep if pinned else None)
@@ -101,13 +98,9 @@ def time_receiving(queue: Any, owner: Recorder, loader: int, *, pinned: bool) ->
     return receiving
 
 
-def wrap_pinning() -> None:
-    """Time torch's pin-memory thread."""
-    original: Any = stock_pin.pin_memory  # untyped in torch
-    if hasattr(original, "__wrapped__"):
-        return
+def timed_pinning(original: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """Wrap torch's ``pin_memory``: note when a batch that came out of the workers' queue is pinned."""
 
-    @functools.wraps(original)
     def pin_memory(data: Any, device: Any = None) -> Any:
         depth = getattr(_pinning, "depth", 0)
         if depth:
@@ -123,4 +116,4 @@ def wrap_pinning() -> None:
                 now = _clock()
                 pending[0].row(f.RECEIVED, now, (*pending[1], now))
 
-    stock_pin.pin_memory = pin_memory
+    return pin_memory

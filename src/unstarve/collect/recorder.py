@@ -1,4 +1,4 @@
-"""One per process: owns the part file, numbers loaders and epochs, watches the limits."""
+"""One recorder per process: owns its part of the run file, numbers loaders and epochs, watches limits."""
 
 from __future__ import annotations
 
@@ -21,25 +21,24 @@ from unstarve.collect import file_opens as opens
 from unstarve.collect import transforms
 from unstarve.collect.call_site import call_site, call_source, short, variable_name
 from unstarve.collect.describe import failed_images, loader_config
-from unstarve.collect.device.cuda import cuda_in_use
+from unstarve.collect.device.gpu import cuda_in_use
 from unstarve.collect.device.stalls import device_clock
-from unstarve.collect.pulse import Pulse
-from unstarve.collect.rank import environment_rank, group_rank
+from unstarve.collect.host_facts import describe_system, environment_rank, group_rank
+from unstarve.collect.process_pulse import ProcessPulse
 from unstarve.collect.sampling.stack_sampler import StackSampler
-from unstarve.collect.system import describe_system
+from unstarve.collect.substitute import new_substitute
 from unstarve.model.launch_settings import LaunchSettings
 from unstarve.record import format as f
 from unstarve.record.writer import Writer
-from unstarve.steer.replay.ideal_blocks import Ideal
 
 _DEVICE_AFTER_STEPS = 5
-"""By then training has touched its device, and a run that is killed later still names it."""
+"""By then training has used its device, and a run that is killed later still names it."""
 
 _SYSTEM_EVERY = 4
-"""Reports of the stack sampler; looking around in /proc costs more than all the rest of one."""
+"""Reports of the stack sampler; reading /proc costs more than all the rest of a report."""
 
 _MOST_LOSSES = 5
-"""What cannot be recorded of one batch can mostly not be recorded of any other either."""
+"""What cannot be recorded for one batch can rarely be recorded for another."""
 
 
 class Recorder:
@@ -50,9 +49,9 @@ class Recorder:
         self.pid = os.getpid()
         worker = worker_id is not None or torch.utils.data.get_worker_info() is not None
         # A worker makes batches: it must neither be ended nor be fed from memory.
-        self.ideal = None if worker or settings.ideal is None else Ideal(settings.ideal)
+        self.substitute = None if worker else new_substitute()
         self.limit_reached = False
-        """Some loader has given as many batches as were to be recorded; see `ends_at`."""
+        """Some loader has delivered as many batches as were to be recorded; see `ends_at`."""
         self._delivered: Counter[int] = Counter()
         self._limit = sys.maxsize if worker else settings.steps or settings.stop_after or sys.maxsize
         self._losses = 0
@@ -62,7 +61,7 @@ class Recorder:
         self._count = 0
         self._sampler: StackSampler | None = None
         self._watching = False
-        self._pulse = Pulse(training=not worker)
+        self._pulse = ProcessPulse(training=not worker)
         self._reports = 0
         """Of the stack sampler."""
         self._failed_before = failed_images()
@@ -91,16 +90,16 @@ class Recorder:
             offset_ns=time.time_ns() - start_ns,
         )
         atexit.register(self.close)
-        # A process forked by multiprocessing leaves without its exit handlers, but not without these.
+        # A process forked by multiprocessing exits without exit handlers, but runs these.
         self._at_exit = Finalize(None, self.close, exitpriority=0)
 
     @property
     def active(self) -> bool:
-        """Whether anything is recorded; neither in a forked child nor after a limit was reached."""
+        """Whether anything is recorded: not in a forked child, and not after a limit was reached."""
         return self.writer.ledger.active
 
     def loader_number(self, loader: Any, kind: str, site: tuple[str, int] | None, name: str | None) -> int:
-        """The number of this loader; one made anew at the same place takes over its dead twin's."""
+        """The number of this loader. One created where a loader that is gone was created takes its number."""
         with self._lock:
             filename, line = site or call_site()
             where = f"{short(filename)}:{line}"
@@ -118,10 +117,10 @@ class Recorder:
             self._count += 1
             shown = name or variable_name(filename, line) or f"loader {number + 1}"
             self._names[shown, where] += 1
-            if self._names[shown, where] > 1:  # one line of a helper function makes several loaders
+            if self._names[shown, where] > 1:  # one line of a helper function creates several loaders
                 shown += f" #{self._names[shown, where]}"
             twins[number] = weakref.ref(loader)
-            # A call that was given other arguments than are written there would mislead.
+            # The source would mislead where the call was given other arguments than it says.
             source = None if "applied" in config else call_source(filename, line, kind)
             self.writer.meta(
                 "loader", id=number, name=shown, where=where, kind=kind, config=config, source=source
@@ -129,14 +128,14 @@ class Recorder:
             return number
 
     def next_epoch(self, number: int) -> int:
-        """Number of the epoch that begins now, from 0."""
+        """Number of the epoch that begins now, counted from 0."""
         with self._lock:
             epoch = self._epochs.get(number, -1) + 1
             self._epochs[number] = epoch
             return epoch
 
     def thread_number(self) -> int:
-        """0 for the main thread, a small number for any other."""
+        """0 for the main thread, a small number for every other thread."""
         ident = threading.get_ident()
         if ident == self._main_thread:
             return 0
@@ -146,41 +145,41 @@ class Recorder:
         """Record one row."""
         if self.active:
             self.writer.row(kind, now_ns, row)
-            self._keep_looking()
+            self._keep_sampling()
 
     def flush(self, now_ns: int) -> None:
-        """Write what was recorded so far."""
+        """Write out what was recorded so far."""
         if self.active:
             self.writer.flush(now_ns)
-            self._keep_looking()
+            self._keep_sampling()
 
-    def _keep_looking(self) -> None:
-        """A fork has stopped the stack sampler."""
+    def _keep_sampling(self) -> None:
+        """Resume the stack sampler after a fork, which stops it."""
         if self._sampler is not None and self._sampler.paused:
             self._sampler.resume()
 
     def count_step(self, number: int) -> None:
-        """A loader has delivered a top-level batch. Loaders iterated side by side share a step."""
+        """A loader has delivered a top-level batch. Loaders that are iterated side by side share a step."""
         self._delivered[number] += 1
         delivered = self._delivered[number]
         if delivered == _DEVICE_AFTER_STEPS:
             self._write_device()
-            self.writer.ledger.special = self._limit < sys.maxsize or self.ideal is not None
+            self.writer.ledger.special = self._limit < sys.maxsize or self.substitute is not None
         if delivered >= self._limit:
             self.limit_reached = True
 
     def ends_at(self, number: int) -> bool:
-        """Whether this loader's next ask ends the recording: its last step is done, others' may not be."""
-        return self.ideal is not None or self._delivered[number] >= self._limit
+        """Whether the recording ends when this loader is next asked: its last step is complete then."""
+        return self.substitute is not None or self._delivered[number] >= self._limit
 
     def lose(self, message: str) -> None:
-        """Something could not be recorded: say so in the report and go on."""
+        """Note in the report that something could not be recorded."""
         with self._lock:
             self._losses += 1
             if self._losses <= _MOST_LOSSES:
                 self.writer.meta("lost", message=message)
             elif self._losses == _MOST_LOSSES + 1:
-                self.writer.meta("lost", message="and more of that kind; the rest is not listed")
+                self.writer.meta("lost", message="further problems of this process are not listed")
 
     def stop(self, reason: str) -> None:
         """End the recording because a limit was reached."""
@@ -188,25 +187,25 @@ class Recorder:
         self.close()
 
     def watch_stack(self) -> None:
-        """Sample the stack of the calling thread from now on; once per process."""
+        """Sample the stack of the calling thread from now on; one thread per process."""
         with self._lock:
             if self._watching:
                 return
             self._watching = True
             try:
-                self._sampler = StackSampler(self._write_sampled, self.lose, self._look_on)
+                self._sampler = StackSampler(self._write_sampled, self.lose, self._on_sample)
             except (OSError, RuntimeError) as error:
-                self.lose(f"functions are not named: {error}")
+                self.lose(f"the stack sampler did not start, so the report names no functions: {error}")
 
-    def _look_on(self, now_ns: int, place: str | None, cpu_ns: int, queued_ns: int) -> None:
-        """By the stack sampler, beside training: what training need not do itself."""
+    def _on_sample(self, now_ns: int, place: str | None, cpu_ns: int, queued_ns: int) -> None:
+        """Called by the stack sampler's thread: work that training need not do itself."""
         if self.active:
             if self._pulse.due(now_ns):
                 row = self._pulse.row(now_ns, place, cpu_ns, queued_ns)
                 self.writer.row(f.PULSE, now_ns, row)
             if self.device is not None:
                 self.device.look_on(now_ns)
-            # torch ends persistent workers by a signal: what is not written by then is gone.
+            # torch ends persistent workers with a signal: what is not written by then is lost.
             if now_ns >= self.writer.ledger.next_flush_ns:
                 self.writer.flush(now_ns)
 
@@ -227,7 +226,7 @@ class Recorder:
     def close(self) -> None:
         """Write the end of the record. Safe to call twice; does nothing in a forked child."""
         if self._sampler is not None and os.getpid() == self.pid:
-            self._sampler.close()  # not under the lock: its thread may be waiting for that
+            self._sampler.close()  # not under the lock: its thread may be waiting for it
         with self._lock:
             if not self.active or os.getpid() != self.pid:
                 return
@@ -237,13 +236,13 @@ class Recorder:
             if self._reports:
                 self._write_system()
             if (failed := failed_images() - self._failed_before) > 0:
-                self.writer.meta("lost", message=f"{failed} image(s) could not be decoded")
+                self.writer.meta("lost", message=f"{failed} image{'s' * (failed > 1)} could not be decoded")
             self.writer.meta("end", end_ns=time.perf_counter_ns(), stopped=self._stopped)
             self.writer.ledger.active = False
             self.writer.close()
 
     def retire(self) -> None:
-        """The recording is over, but the process goes on: keep nothing that a later one would find."""
+        """End the recording of a process that goes on: leave nothing behind for a later recording."""
         self.close()
         atexit.unregister(self.close)
         self._at_exit.cancel()
@@ -251,7 +250,7 @@ class Recorder:
         opens.folders.clear()
 
     def abandon(self) -> None:
-        """In a forked child: the file belongs to the parent."""
+        """Stop in a forked child: the file belongs to its parent."""
         self.writer.ledger.active = False
         self.writer.abandon()
         atexit.unregister(self.close)
@@ -267,7 +266,7 @@ _failed = False
 
 
 def recorder(worker_id: int | None = None) -> Recorder | None:
-    """This process's recorder, made on first use; None when nothing is to be recorded here."""
+    """The recorder of this process, created on first use; None when this process is not to be recorded."""
     global _recorder, _failed
     if _recorder is not None or _failed:
         return _recorder
@@ -284,7 +283,7 @@ def recorder(worker_id: int | None = None) -> Recorder | None:
 
 
 def end_recording() -> None:
-    """End the recording of this process, which goes on; a later one starts from nothing."""
+    """End the recording of this process, which goes on; a later recording starts afresh."""
     global _recorder, _failed
     with _lock:
         owner, _recorder, _failed = _recorder, None, False

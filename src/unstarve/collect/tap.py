@@ -1,8 +1,8 @@
 """The training process's side of loading: when a batch was asked for, and when it came.
 
-A `Tap` sits on one iteration over one loader. `take` is called instead of the iterator's own ``__next__``;
-it reads the thread's counters before and after and adds one packed row. Whatever fails in here is noted in
-the report and never reaches training.
+A `Tap` sits on one iteration over one loader. ``tap.next_batch(tap, advance, source)`` is called instead of
+the iterator's own ``__next__``; it reads the thread's counters before and after and adds one packed row.
+Whatever fails in here is noted in the report and never reaches training.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from typing import Any, TypeVar
 import torch
 
 from unstarve.collect.counters import own_counters
-from unstarve.collect.describe import Scale
+from unstarve.collect.describe import Scale, count_tensors
 from unstarve.collect.device.wait_marks import Mark
-from unstarve.collect.ending import end_training
-from unstarve.collect.fetching import Probe
+from unstarve.collect.end_training import end_training
+from unstarve.collect.fetching import FetchProbe
 from unstarve.collect.receiving import PythonReceiving
 from unstarve.collect.recorder import Recorder, recorder
-from unstarve.collect.tensors import count_tensors
+from unstarve.collect.substitute import Substitute
 from unstarve.collect.wait_rows import Wait
 from unstarve.record import format as f
-from unstarve.steer.replay.ideal_blocks import Ideal
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -33,27 +32,41 @@ _clock = time.perf_counter_ns
 
 
 class Tap:
-    """One epoch of one loader. `begin` to `ready` is ``iter()``; then `take` per batch."""
+    """One epoch of one loader: `begin` when ``iter()`` has returned, then `next_batch` for every batch."""
 
-    __slots__ = ("_counted", "_ideal", "_nested", "_recorder", "_scale", "probe", "receiving", "wait")
+    __slots__ = (
+        "_counted",
+        "_nested",
+        "_recorder",
+        "_scale",
+        "_substitute",
+        "next_batch",
+        "probe",
+        "receiving",
+        "wait",
+    )
 
     def __init__(self, owner: Recorder, number: int, batch_size: int | None, *, collated: bool) -> None:
         self._recorder = owner
         self._scale = Scale(batch_size, collated=collated)
         self._nested = False
         self._counted = False
-        self._ideal: Ideal | None = None
-        self.probe: Probe | None = None
-        """Times the fetches of this loader, when the training process makes its batches itself."""
+        self._substitute: Substitute | None = None
+        self.probe: FetchProbe | None = None
+        """Times the fetches of this loader when the training process makes its batches itself."""
         self.receiving: PythonReceiving | None = None
-        """Times what comes out of the workers' queue; told which epoch that serves."""
+        """Times what comes out of the workers' queue; `begin` tells it the epoch."""
         self.wait = Wait(owner.writer.ledger, f.BATCH, f.letters(f.BATCH))
-        """Its waits, one after the other. ``tap.wait.take(tap, …)`` is `take` at its fastest."""
+        """Its waits, one after the other."""
         self.wait.number = number
         self.wait.tensor_type = torch.Tensor
+        self.next_batch: Callable[[Tap, Callable[[Any], Any], Any], Any]
+        """`take` as a plain function of the tap. The compiled wait brings its own, which records ordinary
+        batches without any Python and calls `take` for the others."""
+        self.next_batch = getattr(self.wait, "take", Tap.take)
 
     def is_of(self, owner: Recorder) -> bool:
-        """Whether it writes to this recording, and not to one that is over."""
+        """Whether it writes to this recording, rather than to an earlier one."""
         return self._recorder is owner
 
     @property
@@ -71,11 +84,11 @@ class Tap:
         inside: bool = False,
         mark: Mark | None = None,
     ) -> None:
-        """``iter(loader)`` has returned: a new epoch; `inside` when another's ``iter()`` called it.
+        """``iter(loader)`` has returned: an epoch begins.
 
-        `sampler_ns` is what the sampler took of it.
-
-        The loader itself is not kept: it owns the iterator that owns this, and must go when its user lets go.
+        `inside` says that the ``iter()`` of another loader called it; `sampler_ns` is the time it spent in
+        the sampler. The loader is not kept: it owns the iterator that owns this tap, and must be freed when
+        its user lets go of it.
         """
         owner, wait = self._recorder, self.wait
         self._nested = inside or own_counters().depth > 0
@@ -83,9 +96,9 @@ class Tap:
         wait.index = 0
         if not self._nested:
             self._waited(mark, f.BEGIN_WAIT, begin_ns, ready_ns)
-        if owner.ideal is not None and not self._nested:
-            owner.ideal.begin_epoch(self.number, loader)
-            self._ideal = owner.ideal
+        if owner.substitute is not None and not self._nested:
+            owner.substitute.begin_epoch(self.number, loader)
+            self._substitute = owner.substitute
         if self.receiving is not None:
             self.receiving.epoch = wait.epoch
         if self.probe is not None:
@@ -99,19 +112,19 @@ class Tap:
             owner.row(f.EPOCH_SAMPLER, ready_ns, (self.number, flags, wait.epoch, sampler_ns))
 
     def tell_crew(self, pids: list[int]) -> None:
-        """The worker processes of this epoch."""
+        """Record the worker processes of this epoch."""
         if pids:
             self._recorder.writer.meta("crew", loader=self.number, epoch=self.wait.epoch, pids=pids)
 
     def take(self, advance: Callable[[S], T], source: S) -> T:
         """The next batch, as ``advance(source)`` gives it."""
-        owner, ideal = self._recorder, self._ideal
+        owner, substitute = self._recorder, self._substitute
         if self.wait.busy or not owner.active:
             # A subclass calling its parent's __next__, a forked child, or a limit that was reached.
             return advance(source)
-        if (ideal is not None or owner.limit_reached) and self._is_over():
+        if (substitute is not None or owner.limit_reached) and self._is_over():
             return advance(source)
-        # A signal may raise at any time, here as well: whatever comes, the next wait begins anew.
+        # A signal handler may raise anywhere in here: the next wait must begin anew all the same.
         wait = self.wait
         mark = ask = None
         try:
@@ -119,7 +132,9 @@ class Tap:
             if not wait.busy:
                 return advance(source)
             ask = wait.ask()
-            batch = advance(source) if ideal is None else ideal.deliver(self.number, advance, source)
+            batch = (
+                advance(source) if substitute is None else substitute.deliver(self.number, advance, source)
+            )
             got = wait.got()
         except BaseException as error:
             if wait.busy:
@@ -137,28 +152,28 @@ class Tap:
             wait.done()
         return batch
 
-    # --- what `Wait.take` asks for, too -------------------------------------------------------------------
+    # --- also called by the compiled wait -------------------------------------------------------------------
 
     def weigh(self, batch: Any) -> tuple[int, int]:
-        """Samples and bytes of a batch; −1 for what cannot be told."""
+        """Samples and bytes of a batch; −1 for what is not known."""
         extent = self._scale.weigh(batch)
         self.wait.usual = self._scale.usual
-        if not self._counted and self.probe is None:  # what this process makes itself, its probe counts
+        if not self._counted and self.probe is None:  # a probe counts by itself
             self._counted = True
             self._recorder.writer.meta("batch", loader=self.number, tensors=count_tensors(batch))
         return extent
 
     def ask_device(self) -> Mark | None:
-        """A wait begins: its device's side begins, too."""
+        """A wait begins: mark it on the device; None without a device."""
         device = self._recorder.device
         return None if device is None else device.ask()
 
     def got_device(self, mark: Mark, ask: int, got: int) -> None:
-        """A wait has brought a batch."""
+        """A wait has ended with a batch: mark its end on the device."""
         self._waited(mark, f.BATCH_WAIT, ask, got)
 
     def ended(self, mark: Mark | None, ask: int, end: int, error: BaseException) -> None:
-        """A wait has brought an exception: the epoch is over."""
+        """A wait has ended with an exception: the epoch is over."""
         try:
             self._waited(mark, f.END_WAIT, ask, end)
         except Exception as failure:  # a defect of ours must not hide the user's own exception
@@ -166,21 +181,21 @@ class Tap:
         self._end(ask, end, "" if isinstance(error, StopIteration) else type(error).__name__)
 
     def not_recorded(self, error: Exception) -> None:
-        """Something of ours has failed."""
-        self._recorder.lose(f"batch {self.wait.index} of epoch {self.wait.epoch}: {error!r}")
+        """Note that recording this batch has failed."""
+        self._recorder.lose(f"batch {self.wait.index} of epoch {self.wait.epoch} was not recorded: {error!r}")
 
     def flush(self, now: int) -> None:
-        """It is time to write what was recorded."""
+        """Write out what was recorded so far."""
         self._recorder.flush(now)
 
     # --- the rest -----------------------------------------------------------------------------------------
 
     def _is_over(self) -> bool:
-        """Whether a limit was reached at the end of the step before; training, too, may end with it."""
-        owner, ideal = self._recorder, self._ideal
-        if ideal is not None:
-            ideal.before(self.number)
-            owner.limit_reached |= ideal.done
+        """Whether a limit was reached with the last step: the recording ends, and possibly training, too."""
+        owner, substitute = self._recorder, self._substitute
+        if substitute is not None:
+            substitute.before(self.number)
+            owner.limit_reached |= substitute.done
         if not owner.limit_reached or self._nested or not owner.ends_at(self.number):
             return False
         now = _clock()
@@ -209,14 +224,14 @@ class Tap:
         flags, block = f.NESTED if wait.nested else 0, 0
         if not wait.nested:
             owner.count_step(self.number)
-            if self._ideal is not None:
-                flags, block = self._ideal.label(self.number, batch)
+            if self._substitute is not None:
+                flags, block = self._substitute.label(self.number, batch)
         wait.record(wait.task(source), size, nbytes, flags, block)
         if got >= owner.writer.ledger.next_flush_ns:
             owner.flush(got)
 
     def _waited(self, mark: Mark | None, kind: int, ask: int, got: int) -> None:
-        """A wait is over: the device's side of it is timed, too."""
+        """A wait is over: let the device's clock time it, too."""
         owner, wait = self._recorder, self.wait
         if mark is not None and owner.device is not None:
             owner.device.got(mark, (self.number, kind, wait.epoch, wait.index), ask, got)
@@ -227,11 +242,11 @@ class Tap:
         try:
             self._recorder.row(f.EPOCH_END, end, (self.number, 0, epoch, ask, end, name))
         except Exception as failure:  # a defect of ours must not hide the user's own exception
-            self._recorder.lose(f"the end of epoch {epoch}: {failure!r}")
+            self._recorder.lose(f"the end of epoch {epoch} was not recorded: {failure!r}")
 
 
 class Watched:
-    """An iterable whose every iteration is recorded; anything else passes through to it."""
+    """An iterable whose iterations are recorded; everything else is passed on to it."""
 
     def __init__(self, iterable: Iterable[Any], name: str | None) -> None:
         self._iterable = iterable
@@ -247,7 +262,7 @@ class Watched:
         depth = counters.depth
         mark = owner.device.ask() if owner.device is not None and not depth else None
         begin = _clock()
-        counters.depth = depth + 1  # a DataLoader in here is nested: its waits are part of this one's
+        counters.depth = depth + 1  # a DataLoader in there is nested: its waits are part of this one's
         try:
             iterator = iter(self._iterable)
         finally:
@@ -273,13 +288,13 @@ class _WatchedIterator:
         return self
 
     def __next__(self) -> Any:
-        return self._tap.wait.take(self._tap, next, self._iterator)
+        return self._tap.next_batch(self._tap, next, self._iterator)
 
 
 def watch(iterable: Iterable[T], name: str | None = None) -> Iterable[T]:
     """Let `unstarve run` see a loader that is not a ``torch.utils.data.DataLoader``.
 
     Wrap what the training loop iterates: ``for batch in unstarve.watch(stream): …``. Outside of
-    `unstarve run` the iterable is handed out as it is and nothing is recorded.
+    `unstarve run` nothing is recorded and the iterable is iterated as it is.
     """
     return Watched(iterable, name)

@@ -6,6 +6,9 @@ import queue
 from collections.abc import Callable
 from typing import Any
 
+TAP = "_unstarve_tap"
+"""Attribute of an iterator: the `Tap` that records it."""
+
 _MAP_STYLE = 0
 """torch's ``_DatasetKind.Map``."""
 

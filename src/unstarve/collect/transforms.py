@@ -1,11 +1,10 @@
-"""Time single transforms where they sit in a known container; elsewhere the stack sampler names functions.
+"""Time single transforms in the containers of known libraries; elsewhere the stack sampler names functions.
 
-The containers' classes are wrapped, never their instances: a user's transform stays the object it was.
+The classes of the containers are wrapped, never their instances: a user's transform stays the object it was.
 """
 
 from __future__ import annotations
 
-import functools
 import sys
 import time
 from collections.abc import Callable
@@ -14,16 +13,21 @@ from typing import Any
 _clock = time.perf_counter_ns
 
 spent: dict[str, list[float]] = {}
-"""Per transform, by class name: seconds and calls."""
+"""By class name of the transform: seconds and calls."""
 
 
-def wrap_transforms() -> None:
-    """Wrap the containers that this process has imported so far; calling it again looks for new ones."""
+Timed = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""Takes a method and returns one that times the transforms it calls."""
+
+
+def imported_containers() -> list[tuple[type, str, Timed]]:
+    """Containers that this process has imported so far: class, method, and the wrapper for that method."""
+    found = []
     for module_name, class_name, method, timed in _CONTAINERS:
         cls = getattr(sys.modules.get(module_name), class_name, None)
-        original = None if cls is None else vars(cls).get(method)
-        if original is not None and not hasattr(original, "__wrapped__"):
-            setattr(cls, method, functools.wraps(original)(timed(original)))
+        if isinstance(cls, type) and method in vars(cls):
+            found.append((cls, method, timed))
+    return found
 
 
 def _call(transform: Any, *args: Any, **kwargs: Any) -> Any:
@@ -66,7 +70,7 @@ def _compose_v2(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _single(original: Callable[..., Any]) -> Callable[..., Any]:
-    """albumentations: every transform by itself, as its containers do more than call them."""
+    """albumentations: each transform itself, because its containers do more than call them."""
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         begin = _clock()
@@ -78,7 +82,7 @@ def _single(original: Callable[..., Any]) -> Callable[..., Any]:
     return __call__
 
 
-_CONTAINERS: tuple[tuple[str, str, str, Callable[[Callable[..., Any]], Callable[..., Any]]], ...] = (
+_CONTAINERS: tuple[tuple[str, str, str, Timed], ...] = (
     ("torchvision.transforms.transforms", "Compose", "__call__", _compose),
     ("torchvision.transforms.v2._container", "Compose", "forward", _compose_v2),
     ("albumentations.core.transforms_interface", "BasicTransform", "__call__", _single),

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
-from unstarve.collect.counters import Moment, PythonCounters, Reading
+from unstarve.collect.counters import CounterReading, Moment, PythonCounters
 from unstarve.native import native
 from unstarve.record.writer import PythonLedger
 
@@ -65,10 +65,6 @@ class PythonWait:
         self._ready = _UNKNOWN
         self._begin_ns = 0
         self._at_ask = self._at_got = Moment(0, 0, _UNKNOWN)
-
-    def take(self, tap: Any, advance: Callable[[Any], Any], source: Any) -> Any:
-        """The next batch, as `Tap.take` gives it. The compiled one needs no tap when nothing is special."""
-        return tap.take(advance, source)
 
     def use(self, counters: PythonCounters, ident: int, thread: int) -> None:
         """From here on the thread `ident` iterates."""
@@ -195,9 +191,9 @@ class PythonWork:
         """When the indices of this batch arrived here."""
         self.slow_ns = 0
         """What its slowest sample has taken."""
-        self._begin: Reading
-        self._collate: Reading | int | None = None
-        self._done: Reading | None = None
+        self._begin: CounterReading
+        self._collate: CounterReading | int | None = None
+        self._done: CounterReading | None = None
         self._was_short = False
 
     def begin(self, counters: PythonCounters, light: bool) -> None:
@@ -233,7 +229,11 @@ class PythonWork:
 
     def record(self, flags: int, samples: int, slow_index: int, opens: int) -> None:
         """Write the row. Raises ValueError when a number does not fit its field."""
-        begin, collate, done = self._begin, cast(Reading, self._collate), cast(Reading, self._done)
+        begin, collate, done = (
+            self._begin,
+            cast(CounterReading, self._collate),
+            cast(CounterReading, self._done),
+        )
         row = (
             self.loader,
             flags,
@@ -287,7 +287,7 @@ def _in_line_ns(earlier: Moment, later: Moment) -> int:
     return max(later.read_ns - earlier.read_ns - (later.cpu_ns - earlier.cpu_ns), 0)
 
 
-def _moment(reading: Reading) -> Moment:
+def _moment(reading: CounterReading) -> Moment:
     return Moment(reading.wall_ns, reading.cpu_ns, reading.queued_ns, reading.waits, reading.read_ns)
 
 

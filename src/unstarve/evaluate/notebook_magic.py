@@ -8,8 +8,8 @@ import shlex
 from typing import Any
 
 from unstarve.errors import UsageError
-from unstarve.evaluate.recording import Recording, recording
-from unstarve.launch.attach import attach
+from unstarve.evaluate.record_block import Recording, recording
+from unstarve.launch.hooks import attach
 from unstarve.model import Diagnosis
 
 _VARIABLE = "_unstarve"
@@ -17,12 +17,12 @@ _VARIABLE = "_unstarve"
 
 def load_ipython_extension(shell: Any) -> None:
     """Called by IPython's ``%load_ext unstarve``."""
-    attach()  # from here on it is seen where loaders are made, and a report can name them
+    attach()  # now, so that reports can name loaders that are created before a recorded cell
     shell.register_magic_function(lambda line, cell: _record(shell, line, cell), "cell", "unstarve")
 
 
 def _record(shell: Any, line: str, cell: str) -> None:
-    """Record the loaders that this cell iterates, then show what was found.
+    """Record the loaders that this cell iterates, then show the diagnosis.
 
     %%unstarve [-o RUN] [--quiet]
 
@@ -33,7 +33,7 @@ def _record(shell: Any, line: str, cell: str) -> None:
     try:
         with recording(options.output) as recorded:
             _run(shell, cell)
-    finally:  # a cell that was interrupted has a verdict, too
+    finally:  # an interrupted cell has a verdict, too
         if recorded is not None and recorded.done:
             shell.user_ns[_VARIABLE] = recorded.diagnosis
             if not options.quiet:
@@ -47,9 +47,9 @@ def _display(diagnosis: Diagnosis) -> None:
 
 
 def _run(shell: Any, cell: str) -> None:
-    """As the cell would run by itself: its last expression is shown, what it raises comes out of it."""
+    """Run the cell as IPython would: show its last expression, let its exceptions out."""
     source = shell.transform_cell(cell)
-    # The name under which tracebacks, and our report, find the cell's source.
+    # The file name by which tracebacks and reports find the cell's source.
     name = shell.compile.cache(source, shell.execution_count)
     tree = shell.transform_ast(shell.compile.ast_parse(source, filename=name))
     body = tree.body

@@ -1,1 +1,1 @@
-"""A command → a process that is watched: start it, attach to torch's loaders inside it, see what it left."""
+"""A command → a process that is watched: start it, attach to torch's loaders in it, find what it wrote."""

@@ -1,7 +1,7 @@
-"""Start any command with recording switched on in every Python process it starts.
+"""Start a command so that every Python process it starts records itself.
 
-The command stays in the foreground: it has the terminal, our standard streams and our process group.
-A Ctrl-C reaches it from the terminal itself; signals sent to unstarve alone are passed on.
+The command runs in the foreground, with the terminal, the standard streams and the process group of unstarve.
+A Ctrl-C reaches it from the terminal; signals sent to unstarve alone are forwarded.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ from pathlib import Path
 from types import FrameType
 
 from unstarve.errors import CommandNotFoundError, UsageError
-from unstarve.launch.unseen import put_mark
+from unstarve.launch.bootstrap_check import put_marker
 from unstarve.model.launch_settings import LaunchSettings
 
 _BOOTSTRAP = Path(__file__).parent / "bootstrap"
-_PASSED_ON = tuple(
+_FORWARDED = tuple(
     getattr(signal, name)
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
     if hasattr(signal, name)
 )
 _INTERRUPT_GRACE_S = 2.0
-"""A Ctrl-C usually reaches the command too; only when it seems not to have does ours follow.
+"""A Ctrl-C usually reaches the command, too. After this long it is forwarded if it seems not to have.
 
-Too short, and a training that is saving its weights is interrupted a second time."""
+Too short, and a training that is saving its weights is interrupted twice."""
 
 
 def resolve(command: Sequence[str]) -> list[str]:
-    """The argument vector to start: scripts and ``-m`` get this Python, anything else runs as it is.
+    """The argument vector to start: scripts and ``-m`` run with this Python, anything else as it is.
 
-    Raises `CommandNotFoundError` when there is nothing of that name.
+    Raises `CommandNotFoundError` when there is no such script or command.
     """
     if not command:
-        raise UsageError("no command given; write it last, as in: unstarve run train.py --epochs 3")
+        raise UsageError("no command given; put it last: unstarve run train.py --epochs 3")
     first = command[0]
     if first == "-m":
         if len(command) < 2:
-            raise UsageError("-m needs the name of a module, as in: unstarve run -m package.train")
+            raise UsageError("-m needs the name of a module: unstarve run -m package.train")
         return [sys.executable, *command]
     path = Path(first)
     if path.suffix == ".py" or (path.is_dir() and (path / "__main__.py").exists()):
         if not path.exists():
-            raise CommandNotFoundError(f"there is no file {first} in {Path.cwd()}")
+            raise CommandNotFoundError(f"no file {first} in {Path.cwd()}")
         return [sys.executable, *command]
     if shutil.which(first) is None:
         hint = f"; to run it with Python: unstarve run python {first}" if path.is_file() else ""
-        raise CommandNotFoundError(f"there is no command {first} that could be started{hint}")
+        raise CommandNotFoundError(f"command not found: {first}{hint}")
     return list(command)
 
 
@@ -65,30 +65,30 @@ def switched_on(settings: LaunchSettings) -> dict[str, str]:
 def launch(
     argv: Sequence[str], settings: LaunchSettings, interrupted: Callable[[], object] = lambda: None
 ) -> int:
-    """Run the command to its end; its exit code, or minus the signal that ended it.
+    """Run the command to its end; returns its exit code, or minus the number of the signal that ended it.
 
-    `interrupted` is called at once when Ctrl-C is pressed.
+    `interrupted` is called as soon as Ctrl-C is pressed.
     """
-    environment = {**os.environ, **switched_on(settings), **put_mark(Path(settings.parts))}
+    environment = {**os.environ, **switched_on(settings), **put_marker(Path(settings.parts))}
     pending: list[int] = []
 
-    def pass_on(number: int) -> None:
+    def forward(number: int) -> None:
         if number == signal.SIGINT:
             interrupted()
-        _pass_on(process, number)
+        _forward(process, number)
 
     with _handling(pending.append):
         try:
             process = subprocess.Popen(argv, env=environment)
         except OSError as error:
             raise CommandNotFoundError(f"cannot start {argv[0]}: {error.strerror or error}") from error
-        with _handling(pass_on):
-            for number in pending:  # came between the handlers and the command
-                pass_on(number)
+        with _handling(forward):
+            for number in pending:  # arrived before the command was started
+                forward(number)
             return process.wait()
 
 
-def _pass_on(process: subprocess.Popen[bytes], number: int) -> None:
+def _forward(process: subprocess.Popen[bytes], number: int) -> None:
     if process.poll() is not None:
         return
     if number == signal.SIGINT:
@@ -100,7 +100,7 @@ def _pass_on(process: subprocess.Popen[bytes], number: int) -> None:
 
 
 def _interrupt(process: subprocess.Popen[bytes]) -> None:
-    """The second half of a Ctrl-C that was sent to unstarve alone."""
+    """Forward a Ctrl-C that was sent to unstarve alone."""
     if process.poll() is None and not _is_foreground():
         process.send_signal(signal.SIGINT)
 
@@ -121,13 +121,13 @@ def _is_foreground() -> bool:
 
 @contextmanager
 def _handling(action: Callable[[int], object]) -> Iterator[None]:
-    """Send all passed-on signals to `action` for a while; ignored ones (nohup) stay ignored."""
+    """Call `action` for every forwarded signal inside the block; ignored signals (nohup) stay ignored."""
 
     def handler(number: int, _frame: FrameType | None) -> None:
         action(number)
 
-    heeded = [number for number in _PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]
-    previous = {number: signal.signal(number, handler) for number in heeded}
+    handled = [number for number in _FORWARDED if signal.getsignal(number) is not signal.SIG_IGN]
+    previous = {number: signal.signal(number, handler) for number in handled}
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
 """Which files a command has written: those below a folder that have changed since it was started.
 
-They are found by their times when the command has ended, whoever wrote them: ``torch.save`` and safetensors
-open files in native code, where no hook of Python's sees it. Changes by other programs count, too.
+They are found by their modification times after the command has ended, because ``torch.save`` and safetensors
+open files in native code, where no Python hook sees it. Changes by other programs count, too.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _ENVIRONMENT = ("pyvenv.cfg", "conda-meta")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenFiles:
     """Files that have changed."""
 
     names: tuple[str, ...]
-    """From the folder that was searched; the largest first, as weights are large; not more than 1000."""
+    """Relative to the searched folder; the largest first, because weights are large; at most 1000."""
     count: int
-    """Of all that were found."""
+    """Of all files found."""
     complete: bool
-    """All of the folder was searched; False where it has too many files for that."""
+    """The whole folder was searched; False where it has too many files for that."""
 
 
 def files_written_since(
@@ -42,33 +42,33 @@ def files_written_since(
     but_not: Path | None = None,
     most_entries: int = _MOST_ENTRIES,
     clock: Callable[[], float] = time.monotonic,
-) -> Written:
-    """Search a folder and those below it, upper ones first, for files changed since `since_ns` (Unix time).
+) -> WrittenFiles:
+    """Search a folder, breadth first, for files changed since `since_ns` (Unix time).
 
-    Linked folders are searched, too. Hidden files and folders, environments, Python's caches, run files and
-    the file `but_not` are left out. Nothing is raised.
+    Linked folders are searched, too. Hidden files and folders, Python environments and caches, run files and
+    the file `but_not` are left out. Never raises.
     """
     search = _Search(since_ns, most_entries, clock() + _LONGEST_S, clock)
-    level = [_Folder(0, "", str(folder))]
+    level = [_SearchedFolder(0, "", str(folder))]
     while level:
         below = [found for one in level for found in search.look_into(one)]
-        level = sorted(below)  # where not all can be searched, those that have just changed are
+        level = sorted(below)  # the most recently changed first: not all may be searched
     if but_not is not None:
         with contextlib.suppress(OSError):
             search.found.pop(_key(but_not.stat()), None)
     largest = sorted(search.found.values(), key=lambda file: (-file.size, file.name))
     names = tuple(file.name for file in largest[:_MOST_NAMES])
-    return Written(names, len(largest), not search.is_over)
+    return WrittenFiles(names, len(largest), not search.is_over)
 
 
 def _key(about: os.stat_result) -> tuple[int, int]:
     return about.st_dev, about.st_ino
 
 
-class _Folder(NamedTuple):
+class _SearchedFolder(NamedTuple):
     minus_changed_ns: int
     prefix: str
-    """Of the names of files in it."""
+    """In front of the names of its files."""
     path: str
 
 
@@ -86,12 +86,12 @@ class _Search:
     found: dict[tuple[int, int], _File] = field(default_factory=dict)
     """By device and inode: a file may have several names."""
     seen: set[tuple[int, int]] = field(default_factory=set)
-    """Folders: links may lead in a circle."""
+    """Folders: links may form a circle."""
     is_over: bool = False
-    """It took too long, or there were too many files."""
+    """The search took too long, or there were too many files."""
 
-    def look_into(self, folder: _Folder) -> Iterator[_Folder]:
-        """Note what has changed in a folder; those below it."""
+    def look_into(self, folder: _SearchedFolder) -> Iterator[_SearchedFolder]:
+        """Note which files of a folder have changed; yields the folders below it."""
         is_environment = any(Path(folder.path, mark).exists() for mark in _ENVIRONMENT)
         if self.is_over or (folder.prefix and is_environment):
             return
@@ -104,21 +104,21 @@ class _Search:
                         entry.name.startswith(".") or entry.name in _CACHES or entry.name.endswith(_OURS)
                     ):
                         yield from self._look_at(entry, f"{folder.prefix}{entry.name}")
-        except OSError:  # the folder is gone, or not for us
+        except OSError:  # the folder is gone, or not readable
             return
 
-    def _look_at(self, entry: os.DirEntry[str], name: str) -> Iterator[_Folder]:
+    def _look_at(self, entry: os.DirEntry[str], name: str) -> Iterator[_SearchedFolder]:
         try:
             about = entry.stat()
-        except OSError:  # gone meanwhile, or a link that leads nowhere
+        except OSError:  # gone meanwhile, or a broken link
             return
         key = _key(about)
         if stat.S_ISDIR(about.st_mode) and key not in self.seen:
             self.seen.add(key)
-            yield _Folder(-about.st_mtime_ns, f"{name}/", entry.path)
+            yield _SearchedFolder(-about.st_mtime_ns, f"{name}/", entry.path)
         elif stat.S_ISREG(about.st_mode) and about.st_ctime_ns >= self.since_ns:
             file = _File(about.st_size, name)
-            # A link does not hide the file's own name.
+            # The file's own name is preferred to that of a link.
             self.found[key] = self.found.get(key, file) if entry.is_symlink() else file
 
     def _is_enough(self) -> bool:

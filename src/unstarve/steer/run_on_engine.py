@@ -13,10 +13,8 @@ from typing import Any
 
 from torch.utils.data import dataloader as stock
 
+from unstarve.marks import RUNS_ON
 from unstarve.model.engines import ORIGINAL, Engine
-
-RUNS_ON = "_unstarve_engine"
-"""Attribute of a loader: the engine of its last epoch, for reports."""
 
 
 def iterate_on_engine(original: Callable[..., Any], engine: str) -> Callable[..., Any]:

@@ -22,11 +22,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 from unstarve.collect.call_site import call_source, calling_frame, variable_name
+from unstarve.marks import APPLIED, RUNS_ON
 from unstarve.model.saved import IMAGES, NEED_WORKERS, Place, SavedLoader, Span, best_match
-from unstarve.steer.run_on_engine import RUNS_ON
-
-APPLIED = "_unstarve_applied"
-"""Attribute of a loader: number of the entry and what it changed, in words, for reports."""
 
 _READS_IMAGES = "_unstarve_images"
 """Attribute of a loader whose images unstarve reads."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data._utils import worker as stock_worker
 
 from unstarve.collect.call_site import short
-from unstarve.collect.ending import end_training
+from unstarve.collect.end_training import end_training
 from unstarve.model.launch_settings import LaunchSettings, TuneSettings
 from unstarve.model.tune_run import TunedProcess
 from unstarve.model.tuning import LoaderSettings

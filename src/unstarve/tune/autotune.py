@@ -11,9 +11,9 @@ from unstarve.errors import UsageError
 from unstarve.fixes.loader.data_loader import EngineLoader
 from unstarve.fixes.loader.engines import ring
 from unstarve.fixes.memory.store.cache_placement import parse_bytes
+from unstarve.marks import SITE
 from unstarve.model import Tuning
 from unstarve.tune.explain import explain
-from unstarve.tune.index_stream import SITE
 from unstarve.tune.live_search import Options
 from unstarve.tune.tuner import Tuner
 

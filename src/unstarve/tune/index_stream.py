@@ -9,13 +9,11 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
+from unstarve.marks import SITE
 from unstarve.model import LoaderSettings
 
 MAX_DEPTH = 8
 """Most batches per worker that may be in flight, unless the user's own setting is higher."""
-
-SITE = "_unstarve_site"
-"""Attribute of a loader whose creation `unstarve run` has seen: file and line."""
 
 
 class IndexStream:

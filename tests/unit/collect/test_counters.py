@@ -12,7 +12,7 @@ import pytest
 
 from thread_switches import switches
 from unstarve.collect import counters
-from unstarve.collect.counters import PythonCounters, Reading, open_counters, own_counters
+from unstarve.collect.counters import CounterReading, PythonCounters, open_counters, own_counters
 from unstarve.native import native, why_not_native
 
 needs_proc = pytest.mark.skipif(not Path(counters.SCHEDSTAT).exists(), reason="no /proc here")
@@ -32,8 +32,8 @@ def reading(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         pytest.skip(why_not_native() or "")
 
 
-def read(own: PythonCounters) -> Reading:
-    return Reading(*own.read())
+def read(own: PythonCounters) -> CounterReading:
+    return CounterReading(*own.read())
 
 
 def spin(cpu_ns: int) -> None:

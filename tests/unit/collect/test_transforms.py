@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from unstarve.collect import transforms
+from unstarve.launch.hooks import TRANSFORMS
 
 
 class Compose:
@@ -61,8 +62,9 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         setattr(module, name, cls)
         monkeypatch.setitem(sys.modules, path, module)
     monkeypatch.setattr(transforms, "spent", {})
-    transforms.wrap_transforms()
-    return
+    TRANSFORMS.apply(None)
+    yield
+    TRANSFORMS.undo()
 
 
 def test_each_transform_of_a_compose_is_timed_by_name() -> None:
@@ -83,7 +85,7 @@ def test_albumentations_transforms_are_timed_one_by_one() -> None:
 
 
 def test_wrapping_twice_times_once() -> None:
-    transforms.wrap_transforms()
+    TRANSFORMS.apply(None)
     Compose([AddOne()])(1)
     assert transforms.spent["AddOne"][1] == 1
 

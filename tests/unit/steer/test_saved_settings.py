@@ -16,8 +16,7 @@ from torchvision_here import torchvision_here
 from unstarve.collect.describe import loader_config
 from unstarve.fixes.loader.engines.threads import Threads
 from unstarve.model import Place, SavedLoader
-from unstarve.steer.patches import apply_saved
-from unstarve.steer.saved_settings import digest, place_here
+from unstarve.steer.saved_settings import create_with_saved, digest, iterate_with_images, place_here
 
 # torch warns of more workers than the machine has cores.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -26,12 +25,13 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 @pytest.fixture
 def apply(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """Save settings for this file's loaders; the problems that come up."""
-    monkeypatch.setattr(stock.DataLoader, "__init__", stock.DataLoader.__init__)
-    monkeypatch.setattr(stock.DataLoader, "__iter__", stock.DataLoader.__iter__)
+    monkeypatch.setattr(stock.DataLoader, "__iter__", iterate_with_images(stock.DataLoader.__iter__))
+    original = stock.DataLoader.__init__
 
     def apply(*saved: SavedLoader) -> list[str]:
         problems: list[str] = []
-        apply_saved(saved, problems.append)
+        wrapper = create_with_saved(original, saved, problems.append)
+        monkeypatch.setattr(stock.DataLoader, "__init__", wrapper)
         return problems
 
     return apply

@@ -29,14 +29,13 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-from unstarve.collect.device.cuda import any_capture_allowed, cuda_in_use, has_context
-from unstarve.collect.device.nvml import Gauge
+from unstarve.collect.device.gpu import Gauge, any_capture_allowed, cuda_in_use, has_context
 from unstarve.collect.device.wait_marks import (
     Events,
-    Lane,
     Mark,
-    Plan,
+    MarkingPlan,
     StreamKey,
+    StreamLane,
     Waited,
     What,
     recycle,
@@ -86,7 +85,7 @@ class DeviceClock:
         self._main_thread = threading.main_thread().ident
         self._thread = self._main_thread
         """The thread that trains: the main one, or the first in which an optimizer was seen at work."""
-        self._plan: Plan | None = None
+        self._plan: MarkingPlan | None = None
         self._unread: deque[Waited] = deque()
         self._idle_lately = False
         """The last wait that was read began on an idle device."""
@@ -239,7 +238,7 @@ class DeviceClock:
         except Exception as error:  # see `ask`
             self._fail(error)
 
-    def _recorded(self, plan: Plan) -> Events:
+    def _recorded(self, plan: MarkingPlan) -> Events:
         """An event on each lane, now."""
         events = []
         for _, stream, free in plan.lanes:
@@ -248,14 +247,14 @@ class DeviceClock:
             events.append(event)
         return events
 
-    def _found(self, idle: Plan | None) -> None:
+    def _found(self, idle: MarkingPlan | None) -> None:
         """After a look: what was taken for stall since the last one was stall, or is not known."""
         self._idle_looks = 0 if idle is None else self._idle_looks + 1
         if idle is not None:
             self._unread.extend(((idle, []), [], *waited) for waited in self._assumed)
         self._assumed.clear()
 
-    def _is_idle(self, plan: Plan) -> bool:
+    def _is_idle(self, plan: MarkingPlan) -> bool:
         with any_capture_allowed():
             self._idle_lately = all(self._is_done(lane.stream) for lane in plan.lanes)
         return self._idle_lately
@@ -317,7 +316,7 @@ class DeviceClock:
             return (current,)
         return tuple(device for device in range(torch.cuda.device_count()) if has_context(device))[:1]
 
-    def _make_plan(self) -> Plan:
+    def _make_plan(self) -> MarkingPlan:
         self._planned = self._asks
         for stream, seen in list(self._stepped.items()):
             if self._asks - seen > _FORGET_AFTER:
@@ -331,8 +330,8 @@ class DeviceClock:
                 # `next()` is called on a side stream: a prefetcher's, most likely, and training is elsewhere.
                 used[0, key[1], key[2]] = None
             used.update((stream, None) for stream in self._stepped if stream[1] == key[1])
-            lanes += [Lane(key[1], _stream(each), self._free.setdefault(key[1], [])) for each in used]
-        return Plan(tuple(lanes), current, None if self._trained else torch.cuda.current_device())
+            lanes += [StreamLane(key[1], _stream(each), self._free.setdefault(key[1], [])) for each in used]
+        return MarkingPlan(tuple(lanes), current, None if self._trained else torch.cuda.current_device())
 
     def _fail(self, error: Exception) -> None:
         self._errors += 1
@@ -342,7 +341,7 @@ class DeviceClock:
         self._unread.clear()
         if self._errors == _MOST_ERRORS:
             self._off = True
-            self._lose(f"from here on it is not known how long the GPU waits: {error!r}")
+            self._lose(f"GPU stalls are not measured from here on: {error!r}")
 
 
 def device_clock(write: Callable[[int, int, Row], None], lose: Callable[[str], None]) -> DeviceClock | None:
@@ -350,7 +349,7 @@ def device_clock(write: Callable[[int, int, Row], None], lose: Callable[[str], N
     return DeviceClock(write, lose) if torch.backends.cuda.is_built() else None  # type: ignore[no-untyped-call]  # torch does not type it
 
 
-def _has_moved(plan: Plan) -> bool:
+def _has_moved(plan: MarkingPlan) -> bool:
     """Whether training works elsewhere than when the plan was made."""
     for key in plan.current:
         if torch._C._cuda_getCurrentStream(key[1]) != key:

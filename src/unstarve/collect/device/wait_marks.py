@@ -13,7 +13,7 @@ StreamKey = tuple[int, int, int]
 """Id, device, kind of device: what torch calls a stream by."""
 
 
-class Lane(NamedTuple):
+class StreamLane(NamedTuple):
     """A stream to mark waits on."""
 
     device: int
@@ -22,10 +22,10 @@ class Lane(NamedTuple):
     """Events of the device that can be used again."""
 
 
-class Plan(NamedTuple):
+class MarkingPlan(NamedTuple):
     """Where waits are marked, as long as training stays where it is."""
 
-    lanes: tuple[Lane, ...]
+    lanes: tuple[StreamLane, ...]
     current: tuple[StreamKey, ...]
     """Each device's current stream."""
     current_device: int | None
@@ -34,7 +34,7 @@ class Plan(NamedTuple):
 
 Events = list[torch.cuda.Event]
 """One on each lane; none where the device was idle when the wait began."""
-Mark = tuple[Plan, Events]
+Mark = tuple[MarkingPlan, Events]
 """A wait that has begun."""
 Waited = tuple[Mark, Events, What, int, int]
 """A wait that is over but whose events may not have fired: its mark and the events at its end, what it was,

@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from unstarve.collect.device.cuda import cuda_in_use
-from unstarve.collect.device.nvml import Gauge
+from unstarve.collect.device.gpu import Gauge, cuda_in_use
 from unstarve.evaluate.evaluator.epoch_log import EpochLog, document, now_ns
 from unstarve.evaluate.evaluator.log_file import NEVER_NS, LogFile
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from unstarve.collect.device.cuda import cuda_in_use
-from unstarve.collect.rank import environment_rank, group_rank
+from unstarve.collect.device.gpu import cuda_in_use
+from unstarve.collect.host_facts import environment_rank, group_rank
 from unstarve.evaluate.evaluator.log_file import replace_text
 from unstarve.evaluate.monitor.meter import Totals, all_totals
 from unstarve.model import Cause, Metric

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from unstarve.collect.device.cuda import cuda_in_use
+from unstarve.collect.device.gpu import cuda_in_use
 from unstarve.model import RegimeChange, Window
 from unstarve.present.units import duration, rate, share
 

@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 from torch.utils.data import DataLoader as TorchDataLoader
 
 from unstarve.fixes.loader.engines.choose import Choice, check_name, choose
+from unstarve.marks import ChoosesEngine
 
 T = TypeVar("T", covariant=True)
 
 
-class EngineLoader(TorchDataLoader[T]):
+class EngineLoader(TorchDataLoader[T], ChoosesEngine):
     """`unstarve.DataLoader` without `autotune`; its docstring explains the arguments and the engines."""
 
     def __init__(self, *args: Any, engine: str = "auto", copy: bool = False, **kwargs: Any) -> None:

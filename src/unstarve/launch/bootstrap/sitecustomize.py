@@ -1,9 +1,9 @@
 """First code of every Python process that `unstarve run` starts; found through PYTHONPATH.
 
-It makes itself invisible (off ``sys.path``, the user's own ``sitecustomize`` runs as usual), then waits:
-once the process imports ``torch.utils.data.dataloader``, and not before, unstarve attaches to it. A
-process that never does pays nothing. unstarve is loaded from where the launcher runs it, so that a
-command with a Python environment of its own needs no unstarve in it.
+It takes itself off ``sys.path`` and runs the user's own ``sitecustomize``. Then it waits: unstarve attaches
+when the process imports ``torch.utils.data.dataloader``, and a process that never does pays nothing. unstarve
+is loaded from where the launcher runs it, so that a command in another Python environment does not need
+unstarve installed there.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _PACKAGE = os.path.dirname(os.path.dirname(_HERE))
 
 
-def _be_seen() -> None:
-    """Take away the mark by which the launcher knows that nobody came here."""
-    mark = os.environ.get("UNSTARVE_UNSEEN", "")
-    if mark.endswith(".unseen"):
-        with contextlib.suppress(OSError):  # another process of the command was here before
-            os.unlink(mark)
+def _delete_marker() -> None:
+    """Show the launcher that the bootstrap has run; see ``launch/bootstrap_check.py``."""
+    marker = os.environ.get("UNSTARVE_UNSEEN", "")
+    if marker.endswith(".unseen"):
+        with contextlib.suppress(OSError):  # another process of the command was first
+            os.unlink(marker)
 
 
-def _run_the_users_own() -> None:
-    """Import the sitecustomize that ours stands in front of."""
+def _run_users_sitecustomize() -> None:
+    """Import the ``sitecustomize`` that this one hides."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
     ours = sys.modules.pop("sitecustomize", None)
     try:
@@ -53,15 +53,15 @@ def _attach() -> None:
             module = importlib.util.module_from_spec(spec)
             sys.modules["unstarve"] = module
             spec.loader.exec_module(module)
-        from unstarve.launch.attach import attach
+        from unstarve.launch.hooks import attach
 
         attach()
-    except Exception as error:  # training must go on whatever is wrong with unstarve
+    except Exception as error:  # training must go on, whatever is wrong with unstarve
         print(f"unstarve: not recording process {os.getpid()}: {error!r}", file=sys.stderr)
 
 
 class _AfterImport:
-    """Import hook that steps aside at once and calls `_attach` when the target has been executed."""
+    """Import hook that removes itself and calls `_attach` once the target module has been executed."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -81,6 +81,6 @@ class _AfterImport:
         return spec
 
 
-_be_seen()
+_delete_marker()
 sys.meta_path.insert(0, _AfterImport())
-_run_the_users_own()
+_run_users_sitecustomize()

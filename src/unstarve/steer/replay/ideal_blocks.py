@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeVar, cast
 
 import torch
 
-from unstarve.collect.device.cuda import cuda_in_use
+from unstarve.collect.device.gpu import cuda_in_use
 from unstarve.model.launch_settings import IdealSettings
 from unstarve.record import format as f
 from unstarve.steer.replay.replayed_batches import BatchCache

@@ -73,7 +73,7 @@ def test_making_a_batch_is_told_by_the_fetch_further_out() -> None:
 
     owner = Owner()
     fetcher = torch.utils.data._utils.fetch._MapDatasetFetcher(Squares(), True, list, False)
-    probe = fetching.Probe(owner, NO_LOADER)  # type: ignore[arg-type]  # all that a probe asks of a recorder
+    probe = fetching.FetchProbe(owner, NO_LOADER)  # type: ignore[arg-type]  # all that a probe asks of a recorder
     original = getattr(type(fetcher).fetch, "__wrapped__", type(fetcher).fetch)
     (found,) = probe.fetch(original, fetcher, [3])
     assert found is not None
@@ -183,7 +183,7 @@ def test_a_machine_without_thread_clocks_has_no_sampler(monkeypatch: pytest.Monk
         sampler_for()
 
 
-class Probe:
+class FetchProbe:
     """Something that looks at its caller's frame where it is used, as the sampler does."""
 
     def __matmul__(self, other: object) -> bool:
@@ -194,7 +194,7 @@ class Probe:
 
 
 def test_an_expression_on_tensors_is_told_by_its_names() -> None:
-    weights, offset, probe = torch.ones(2), 3, Probe()
+    weights, offset, probe = torch.ones(2), 3, FetchProbe()
     about_tensors = probe @ weights  # not inside of an assert, which pytest rewrites
     about_numbers = probe + offset
     assert (about_tensors, about_numbers) == (True, False)
@@ -205,7 +205,7 @@ def test_looking_at_variables_keeps_nothing_alive() -> None:
         pass
 
     def step() -> tuple[bool, bool]:  # no assert in here: pytest would have it look at its own variables
-        weights, probe, large = torch.ones(2), Probe(), Large()
+        weights, probe, large = torch.ones(2), FetchProbe(), Large()
         gone = weakref.ref(large)
         told = probe @ weights
         del large
@@ -216,7 +216,7 @@ def test_looking_at_variables_keeps_nothing_alive() -> None:
 
 def test_a_functions_own_look_at_its_variables_stays_as_it_was() -> None:
     def step() -> list[str]:
-        weights, probe = torch.ones(2), Probe()
+        weights, probe = torch.ones(2), FetchProbe()
         mine = locals()
         before = list(mine)
         told = probe @ weights

@@ -20,6 +20,7 @@ from unstarve.fixes.loader.ring.bell import Bell
 from unstarve.fixes.loader.ring.inbox import Inbox
 from unstarve.fixes.loader.ring.outbox import TAG, Outbox
 from unstarve.fixes.loader.ring.packing import pickled
+from unstarve.marks import PacksItself
 
 if TYPE_CHECKING:
     Queue = queues.Queue[Any]
@@ -31,15 +32,13 @@ _MOST_BYTES = select.PIPE_BUF - _HEADER_BYTES
 """Up to this size a message is written whole or not at all, whatever happens to the writer."""
 
 
-class RingQueue(Queue):
+class RingQueue(Queue, PacksItself):
     """Both ways between the training process and a worker."""
 
     inbox: Inbox | None = None
     """Where messages of workers are opened; in the training process."""
     outbox: Outbox | None = None
     """What batches are sent with; in a worker."""
-    when_packed: Callable[[Any], None] | None = None
-    """Told of every item that is packed and about to be sent: for who takes the time."""
 
     # multiprocessing's own, without types in its stubs.
     _closed: bool

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from unstarve.collect import system
-from unstarve.collect.system import (
+from unstarve.collect import host_facts as system
+from unstarve.collect.host_facts import (
     cpu_usage,
     describe_system,
     filesystems,

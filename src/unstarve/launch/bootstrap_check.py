@@ -1,7 +1,8 @@
-"""Did unstarve get into the command at all, and if not, why?
+"""Did unstarve's bootstrap run in the command at all, and if not, why?
 
-The bootstrap takes a mark away as the first thing it does: that works on a full disk, too. A mark that is
-still there tells a command whose Python never loaded the bootstrap from one that iterated no loader.
+The launcher leaves a marker file, and the bootstrap begins by deleting it, which works on a full disk, too.
+A marker that is still there means that no Python of the command ran the bootstrap; otherwise the command
+merely iterated no loader.
 """
 
 from __future__ import annotations
@@ -24,34 +25,34 @@ _WHY = {
 _SHEBANG_BYTES = 256
 
 
-def put_mark(parts: Path) -> dict[str, str]:
-    """Leave the mark; the environment in which the bootstrap finds it."""
-    mark = parts / _NAME
+def put_marker(parts: Path) -> dict[str, str]:
+    """Create the marker; returns the environment variables by which the bootstrap finds it."""
+    marker = parts / _NAME
     try:
-        mark.touch()
-    except OSError:  # no room for it: then it is not missed, either
+        marker.touch()
+    except OSError:  # disk full: then nothing is checked
         return {}
-    return {VARIABLE: str(mark)}
+    return {VARIABLE: str(marker)}
 
 
 def why_unseen(parts: Path, argv: Sequence[str]) -> str | None:
-    """Why no Python of the command was seen, in a sentence; None when one was."""
+    """Why no Python of the command ran the bootstrap, in a sentence; None when one did."""
     if not (parts / _NAME).exists() or any(parts.glob(f"*{PART_SUFFIX}")):
         return None
     flag = _isolating_flag([*_shebang(argv[0]), *argv])
     if flag is not None:
         return (
-            f"Python ran with -{flag}, which {_WHY[flag]}, so unstarve could not get into it; "
+            f"Python ran with -{flag}, which {_WHY[flag]}, so unstarve could not attach to it; "
             f"run it without -{flag}"
         )
     return (
-        "unstarve got into no Python process of the command; python -I, -E and -S, an emptied environment "
-        "(env -i, sudo), a container and another machine keep it out"
+        "unstarve could not attach to any Python process of the command; python -I, -E or -S, an empty "
+        "environment (env -i, sudo), a container or another machine would explain it"
     )
 
 
 def _shebang(command: str) -> list[str]:
-    """``#!/usr/bin/python3 -I`` as words; none where the command is no script."""
+    """The words of ``#!/usr/bin/python3 -I``; none where the command is not a script."""
     path = shutil.which(command)
     try:
         with Path(path or command).open("rb") as file:
@@ -62,7 +63,7 @@ def _shebang(command: str) -> list[str]:
 
 
 def _isolating_flag(words: Sequence[str]) -> str | None:
-    """The first option of the first Python among the words that keeps the bootstrap out."""
+    """The first option of a Python among the words that keeps the bootstrap from running."""
     for place, word in enumerate(words):
         if _PYTHON.fullmatch(Path(word).name):
             found = next((letter for letter in _options(words[place + 1 :]) if letter in _WHY), None)
@@ -72,7 +73,7 @@ def _isolating_flag(words: Sequence[str]) -> str | None:
 
 
 def _options(words: Sequence[str]) -> Iterator[str]:
-    """Python's own options as letters, up to its script.
+    """Python's own options as letters, up to the script.
 
     >>> list(_options(["-bI", "-W", "error", "-Xdev", "train.py", "-E"]))
     ['b', 'I', 'W', 'X']
@@ -87,7 +88,7 @@ def _options(words: Sequence[str]) -> Iterator[str]:
             yield letter
             if letter in "cm":
                 return
-            if letter in "WX":  # takes what is left of the word, or the next one
+            if letter in "WX":  # takes the rest of the word, or the next one
                 if place == len(word):
                     next(following, None)
                 break

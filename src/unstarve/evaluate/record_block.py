@@ -1,4 +1,4 @@
-"""Record this very process for a while: what `unstarve run` does to a command, for a notebook's cell."""
+"""Record a block of code in this process, as `unstarve run` records a command: for notebooks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from unstarve import __version__
 from unstarve.api import diagnose
 from unstarve.collect.recorder import end_recording
 from unstarve.errors import UsageError
-from unstarve.launch.attach import attach
 from unstarve.launch.command import switched_on
+from unstarve.launch.hooks import attach
 from unstarve.model import Diagnosis
 from unstarve.model.launch_settings import LaunchSettings
 from unstarve.record.format import SUFFIX
@@ -24,7 +24,7 @@ from unstarve.record.reader import read_run
 
 
 class Recording:
-    """A block of code that is or was recorded; `diagnosis` says what it means once the block has ended."""
+    """A block of code that is being recorded; `diagnosis` is there once the block has ended."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -32,19 +32,19 @@ class Recording:
 
     @property
     def diagnosis(self) -> Diagnosis:
-        """What was found; a notebook shows it when it is a cell's last expression."""
+        """The diagnosis of the block; a notebook shows it as a cell's last expression."""
         if self._diagnosis is None:
-            raise UsageError("the recording has not ended yet; ask for its diagnosis after the with-block")
+            raise UsageError("the recording is still running; read its diagnosis after the with-block")
         return self._diagnosis
 
     @property
     def done(self) -> bool:
-        """There is a diagnosis."""
+        """Whether there is a diagnosis."""
         return self._diagnosis is not None
 
     def conclude(self, exit_code: int) -> None:
         """The block has ended."""
-        finish(self._path, exit_code)  # what it could not do, the run itself tells
+        finish(self._path, exit_code)  # the run itself reports what could not be done
         self._diagnosis = diagnose(read_run(self._path))
 
 
@@ -56,12 +56,13 @@ def recording(output: str | os.PathLike[str] | None = None) -> Iterator[Recordin
             train(model, loader)
         print(recorded.diagnosis.verdict.headline)
 
-    `output` keeps the run file (a name that is taken is a `RunExistsError`); otherwise it is gone when the
-    block ends. Batches, their order and exceptions are as without it. Worker processes that were started
-    before are not looked into. One recording at a time, and none inside `unstarve run`: a `UsageError`.
+    `output` names the run file to keep (`RunExistsError` if it exists); without it the run file is deleted
+    when the block ends. Batches, their order and exceptions stay the same. Worker processes that were started
+    before the block are not recorded. A recording inside another one, or inside `unstarve run`, raises
+    `UsageError`.
     """
     if LaunchSettings.from_environment() is not None:
-        raise UsageError("this process is being recorded already; only one recording at a time is possible")
+        raise UsageError("this process is already being recorded; only one recording can run at a time")
     folder = None if output is not None else Path(tempfile.mkdtemp(prefix="unstarve-"))
     path = Path(output) if output is not None else Path(folder or ".") / f"cell{SUFFIX}"
     try:
@@ -74,7 +75,7 @@ def recording(output: str | os.PathLike[str] | None = None) -> Iterator[Recordin
                 yield recorded
         except BaseException:  # also Ctrl-C: the recording ends with the block
             end_recording()
-            with suppress(Exception):  # the user's own exception is the one to be seen
+            with suppress(Exception):  # the user's own exception is the one to raise
                 recorded.conclude(exit_code=1)
             raise
         end_recording()
@@ -87,7 +88,7 @@ def recording(output: str | os.PathLike[str] | None = None) -> Iterator[Recordin
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set them, and put back what was there."""
+    """Set environment variables inside the block, and restore them after it."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from unstarve.collect import file_opens as opens
-from unstarve.collect.pulse import Pulse, resident, shared_memory, storage_bytes
+from unstarve.collect.process_pulse import ProcessPulse, resident, shared_memory, storage_bytes
 from unstarve.record import format as f
 
 
 def test_it_is_due_once_a_second_at_most() -> None:
-    pulse = Pulse(training=True)
+    pulse = ProcessPulse(training=True)
     due = [at_ms for at_ms in range(0, 3000, 100) if pulse.due(10**12 + at_ms * 10**6)]
     assert due == [0, 1000, 2000]
 
@@ -42,8 +42,8 @@ def test_what_cannot_be_read_is_unknown(tmp_path: Path, content: str | None) -> 
 
 
 def test_a_row_has_the_fields_of_the_format_and_workers_leave_the_machines_memory_out(tmp_path: Path) -> None:
-    training = Pulse(training=True).row(5, "step", 6, -1)
-    worker = Pulse(training=False).row(5, None, 6, 7)
+    training = ProcessPulse(training=True).row(5, "step", 6, -1)
+    worker = ProcessPulse(training=False).row(5, None, 6, 7)
     assert len(f.PULSE_ROW.pack(*training)) == len(f.PULSE_ROW.pack(*worker)) == f.PULSE_ROW.size
     assert (f.PULSE_DOING[training[0] - 1], f.PULSE_DOING[worker[0] - 1]) == ("step", "wait")
     assert training[2:5] == (5, 6, -1)
@@ -55,5 +55,5 @@ def test_looking_does_not_count_as_a_file_of_the_dataset(monkeypatch: pytest.Mon
     opens.install()
     monkeypatch.setattr(opens, "count", 0)
     monkeypatch.setattr(opens, "counting", True)
-    Pulse(training=True).row(5, "fetch", 6, 7)
+    ProcessPulse(training=True).row(5, "fetch", 6, 7)
     assert opens.count == 0

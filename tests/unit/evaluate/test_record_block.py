@@ -100,7 +100,7 @@ def test_one_at_a_time_and_no_diagnosis_before_the_end() -> None:
     with unstarve.recording() as recorded:
         with pytest.raises(UsageError, match="already"), unstarve.recording():
             pass
-        with pytest.raises(UsageError, match="not ended"):
+        with pytest.raises(UsageError, match="still running"):
             _ = recorded.diagnosis
         list(numbered())
     assert steps(recorded.diagnosis) == [6]

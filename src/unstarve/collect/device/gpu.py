@@ -1,25 +1,66 @@
-"""NVIDIA's management library, straight from the driver: how busy a GPU is, and how full.
+"""An NVIDIA GPU as seen from outside of training: is CUDA in use, how busy and how full is the GPU.
 
-The driver itself keeps a record of the GPU's utilization, several times a second; reading it now and then
-gives all of it, no matter when training finds time to look. It is about the whole GPU: other processes on
-it count too. Where a number is not to be had (another vendor, a container without the library, a slice of
-a GPU) it is −1.
+Nothing here ever creates a CUDA context. Load and memory come from the driver's management library (NVML).
+The driver itself records the utilization several times a second, so that reading it now and then gives all of
+it, no matter when training finds time. It is about the whole GPU: other processes count, too. A number that
+cannot be had (another vendor, a container without the library, a slice of a GPU) is −1.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 _UNKNOWN = -1
+_RELAXED = 2
+"""CUDA's ``cudaStreamCaptureModeRelaxed``."""
 _NO_ATTACH = 2
 """Initialize without touching the GPUs, which takes seconds where there are many."""
 _GPU_UTILIZATION = 1
 _MOST_SAMPLES = 1024
+
+
+def cuda_in_use() -> bool:
+    """Whether this process has initialized CUDA already."""
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]  # torch does not type it
+
+
+def has_context(device: int) -> bool:
+    """Whether this process works with this device already; one that it only could work with has none."""
+    asked = getattr(torch._C, "_cuda_hasPrimaryContext", None)
+    return asked is not None and bool(asked(device))
+
+
+@contextlib.contextmanager
+def any_capture_allowed() -> Iterator[None]:
+    """Inside, looking at events does not break a CUDA graph that some thread captures meanwhile.
+
+    By default CUDA forbids that to all threads of a process, and ends the capture with an error.
+    """
+    exchange = _capture_mode_exchange()
+    if exchange is None:
+        yield
+        return
+    mode = ctypes.c_int(_RELAXED)
+    exchange(ctypes.byref(mode))  # swaps: `mode` now holds what was set before
+    try:
+        yield
+    finally:
+        exchange(ctypes.byref(mode))
+
+
+@functools.cache
+def _capture_mode_exchange() -> Any | None:
+    try:
+        return ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
+    except (OSError, AttributeError):  # not NVIDIA's
+        return None
 
 
 class _Memory(ctypes.Structure):

@@ -1,8 +1,8 @@
-"""Inside a DataLoader worker process: when it was asked, what it did, when it handed the batch over.
+"""Inside a DataLoader worker process: when it got a task, what it did, when it sent the batch.
 
-torch's worker loop is left as it is; the two queues it is given are stood in for by objects that look at
-what passes. Started workers find their way here however they were started: a forked one inherits the
-wrapped loop, a spawned one runs unstarve's bootstrap like any Python process of the command.
+torch's worker loop stays as it is; its two queues are replaced by objects that watch what passes. Every
+worker gets here, however it was started: a forked one inherits the wrapped loop, a spawned one runs
+unstarve's bootstrap like any Python process of the command.
 """
 
 from __future__ import annotations
@@ -16,16 +16,26 @@ from multiprocessing import queues
 from typing import Any
 
 from unstarve.collect import fetching
-from unstarve.collect.fetching import Probe, wrap_fetchers
+from unstarve.collect.fetching import FetchProbe
+from unstarve.collect.helper_threads import WorkerHelpers
 from unstarve.collect.recorder import Recorder, recorder
-from unstarve.collect.worker_helpers import WorkerHelpers
+from unstarve.marks import PacksItself
 from unstarve.record import format as f
 
 _clock = time.perf_counter_ns
 
 
-def run_worker(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run torch's worker loop with its queues looked at."""
+def run_worker(
+    original: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    wrap_fetchers: Callable[[], None],
+    wrap_transforms: Callable[[], None],
+) -> Any:
+    """Run torch's worker loop and watch its queues.
+
+    `wrap_fetchers` and `wrap_transforms` patch torch's fetchers and the transform containers in this process.
+    """
     owner: Recorder | None = None
     try:
         bound = inspect.signature(original).bind(*args, **kwargs)
@@ -34,12 +44,13 @@ def run_worker(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
             wrap_fetchers()
             owner.watch_stack()
             helpers = WorkerHelpers()
-            probe = Probe(owner, f.NO_LOADER, helpers)
+            probe = FetchProbe(owner, f.NO_LOADER, helpers)
+            probe.wrap_transforms = wrap_transforms
             bound.arguments["index_queue"] = _IndexQueue(bound.arguments["index_queue"], probe)
             bound.arguments["data_queue"] = _DataQueue(bound.arguments["data_queue"], probe, helpers)
             args, kwargs = bound.args, bound.kwargs
             fetching.worker_probe = probe
-    except Exception as error:  # a worker that cannot be followed must still work
+    except Exception as error:  # a worker that cannot be recorded must still work
         print(f"unstarve: not recording worker {os.getpid()}: {error!r}", file=sys.stderr)
     try:
         return original(*args, **kwargs)
@@ -49,9 +60,9 @@ def run_worker(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
 
 
 class _IndexQueue:
-    """What the worker loop reads its tasks from."""
+    """The queue from which the worker loop reads its tasks."""
 
-    def __init__(self, queue: Any, probe: Probe) -> None:
+    def __init__(self, queue: Any, probe: FetchProbe) -> None:
         self._queue = queue
         self._work = probe.work
 
@@ -69,17 +80,16 @@ class _IndexQueue:
 
 
 class _DataQueue:
-    """Where the worker loop puts its batches; a thread of the queue pickles and sends them."""
+    """The queue into which the worker loop puts its batches; a thread of the queue pickles and sends them."""
 
-    def __init__(self, queue: Any, probe: Probe, helpers: WorkerHelpers) -> None:
+    def __init__(self, queue: Any, probe: FetchProbe, helpers: WorkerHelpers) -> None:
         self._queue = queue
         self._sending: dict[int, tuple[int, int, int]] = {}
         self._cpu_ns = 0
         self._owner = probe.owner
         self._work = probe.work
         _time_pickling(self._sending, probe.owner, helpers)
-        # unstarve's own queue leaves its thread little to do
-        self._packs_itself = hasattr(queue, "when_packed")
+        self._packs_itself = isinstance(queue, PacksItself)
         if self._packs_itself:
             queue.when_packed = self._packed
 
@@ -102,10 +112,10 @@ class _DataQueue:
 
 
 def _time_pickling(sending: dict[int, tuple[int, int, int]], owner: Recorder, helpers: WorkerHelpers) -> None:
-    """Record how long the queue's thread takes to turn a batch into a message (shared memory included)."""
+    """Record how long the queue's thread takes to pickle a batch, shared memory included."""
     stock = queues._ForkingPickler  # type: ignore[attr-defined]  # the name multiprocessing.queues uses
 
-    class TimedPickler(stock):  # type: ignore[misc, valid-type]  # a subclass of what it stands in for
+    class TimedPickler(stock):  # type: ignore[misc, valid-type]  # a subclass of what it replaces
         @classmethod
         def dumps(cls, item: Any, protocol: int | None = None) -> Any:
             begin_ns, cpu_ns = _clock(), time.thread_time_ns()

@@ -22,7 +22,7 @@ _SHM = "/dev/shm"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-class Pulse:
+class ProcessPulse:
     """Says when the next look is due, and what a process looks like then."""
 
     def __init__(self, *, training: bool) -> None:

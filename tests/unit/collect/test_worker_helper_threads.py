@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
-from unstarve.collect.fetching import Probe
+from unstarve.collect.fetching import FetchProbe
+from unstarve.collect.helper_threads import TrainingHelpers, WorkerHelpers
 from unstarve.collect.recorder import Recorder
-from unstarve.collect.training_helpers import TrainingHelpers
-from unstarve.collect.worker_helpers import WorkerHelpers
 from unstarve.model import Process
 from unstarve.model.launch_settings import LaunchSettings
 from unstarve.record import format as f
@@ -100,7 +99,7 @@ def made(folder: Path, loader: int, helpers: WorkerHelpers | None) -> Process:
     owner = recorder(folder)
     fetcher = _MapDatasetFetcher([1, 2, 3], True, list, False)
     fetch = getattr(_MapDatasetFetcher.fetch, "__wrapped__", _MapDatasetFetcher.fetch)
-    assert Probe(owner, loader, helpers).fetch(fetch, fetcher, [0, 1, 2]) == [1, 2, 3]
+    assert FetchProbe(owner, loader, helpers).fetch(fetch, fetcher, [0, 1, 2]) == [1, 2, 3]
     owner.close()
     assert finish(folder / "a.unstarve", 0) is None
     (process,) = read_run(folder / "a.unstarve").processes

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from unstarve.collect import training_helpers
-from unstarve.collect.training_helpers import Census, TrainingHelpers, foreign_ns, look
+from unstarve.collect import helper_threads as training_helpers
+from unstarve.collect.helper_threads import Census, TrainingHelpers, foreign_ns, look
 
 MS = 1_000_000
 OWN = 1

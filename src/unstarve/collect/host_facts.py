@@ -1,4 +1,4 @@
-"""What a process can find out about the machine it runs on: its load, file systems, missing counters."""
+"""What a process can find out about itself and its machine: rank, load, file systems, missing counters."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from unstarve.collect.counters import counts_delay
 from unstarve.machine import cgroup_quota_cores, cgroup_throttled, usable_cores
@@ -88,3 +90,15 @@ def filesystems(folders: Counter[str]) -> Counter[str]:
         inside = [kind for point, kind in mounts if f"{folder}/".startswith(f"{point.rstrip('/')}/")]
         kinds[inside[0] if inside else "unknown"] += count
     return kinds
+
+
+def environment_rank() -> int | None:
+    """Rank of this process as its launcher (torchrun, accelerate, …) has set it; None when there is none."""
+    rank = os.environ.get("RANK", "")
+    return int(rank) if rank.isdigit() else None
+
+
+def group_rank() -> int | None:
+    """Rank of this process in its process group; None when there is no group yet."""
+    distributed = torch.distributed
+    return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else None

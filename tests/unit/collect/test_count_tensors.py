@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from unstarve.collect.tensors import count_tensors
+from unstarve.collect.describe import count_tensors
 
 T = torch.zeros(2)
 

@@ -1,8 +1,9 @@
-"""What a training process's other threads compute for a fetch: a dataset may have a pool of its own.
+"""CPU time that other threads spend on a fetch: a dataset may have a pool of threads.
 
-In a worker all of them work for the batch. Here some may be training itself: threads of torch that spin after
-a step, a checkpoint that is compressed beside it. So, now and then, every thread's CPU clock is read at the
-end of one fetch and around the next: who is about as busy between fetches as in them does not work for them.
+In a worker all threads work for its batches, except the one that sends them. In a training process some may
+be training: threads of torch that spin after a step, a checkpoint that is compressed meanwhile. There, now
+and then, the CPU clock of every thread is read at the end of one fetch and around the next one: a thread that
+is about as busy between fetches as during them does not work for them.
 """
 
 from __future__ import annotations
@@ -14,15 +15,50 @@ from threading import get_native_id
 from typing import NamedTuple
 
 _MUCH_NS = 1_000_000
-"""Shorter fetches are not asked about, and less than this is not told."""
-_ASK_ON = 16
+"""In a training process: shorter fetches are not looked at, and less help than this is not reported."""
+_WATCHED_AFTER_LONG = 16
 """Fetches that are still watched after a long one."""
-_LOOK_EVERY = 16
-"""Of the fetches that other threads compute beside; at first more often."""
+_CENSUS_EVERY = 16
+"""Fetches with help from other threads; at first more often."""
 _WINDING_DOWN_NS = 100_000
-"""A thread may run this long after what it did for a fetch."""
+"""A thread may run this long after its work for a fetch."""
 _ABOUT = 0.5
 _TASKS = "/proc/self/task"
+
+_WORKER_EVERY_NS = 5_000_000
+_WORKER_MUCH = 0.1
+"""Share of the time that other threads of a worker must compute to be reported."""
+
+
+class WorkerHelpers:
+    """CPU time of a worker's other threads, without what it takes to send its batches."""
+
+    def __init__(self) -> None:
+        self.sending = False
+        """A thread of the worker's queue is sending a batch at the moment."""
+        self.sent_cpu_ns = 0
+        """What sending has cost so far, without the batch that is being sent."""
+        self._asked_ns = 0
+        self._spent_ns = 0
+        self._busy = False
+
+    def begin(self) -> None:
+        """A fetch begins. Nothing to do: all that other threads compute is for some fetch."""
+
+    def end(self, now_ns: int) -> int:
+        """A fetch is over: what other threads computed since the last reading; 0 where that is little.
+
+        The CPU clock of a process is not cheap: it is read now and then while they are idle, and always while
+        they are busy.
+        """
+        since_ns = now_ns - self._asked_ns
+        if self.sending or (since_ns < _WORKER_EVERY_NS and not self._busy):
+            return 0
+        spent_ns = others_ns() - self.sent_cpu_ns
+        computed_ns = spent_ns - self._spent_ns
+        self._busy = self._asked_ns > 0 and computed_ns > _WORKER_MUCH * since_ns
+        self._asked_ns, self._spent_ns = now_ns, spent_ns
+        return computed_ns if self._busy else 0
 
 
 class Census(NamedTuple):
@@ -34,7 +70,7 @@ class Census(NamedTuple):
 
 
 def look() -> Census | None:
-    """All threads now; None where the system does not tell."""
+    """All threads now; None where /proc does not list them."""
     try:
         threads = [int(name) for name in os.listdir(_TASKS)]  # noqa: PTH208 - a Path each would cost more
     except OSError:
@@ -45,7 +81,7 @@ def look() -> Census | None:
             cpu_ns[thread] = time.clock_gettime_ns(_cpu_clock(thread))
         except OSError:  # it has ended
             continue
-    # Where /proc is another namespace's, its numbers are other threads'.
+    # In another PID namespace's /proc the numbers belong to other threads.
     return Census(time.perf_counter_ns(), cpu_ns) if get_native_id() in cpu_ns else None
 
 
@@ -55,9 +91,9 @@ def _cpu_clock(thread: int) -> int:
 
 
 def foreign_ns(after_last: Census, before: Census, after: Census, own: int) -> int:
-    """What other threads than `own` that do not work for fetches have computed during one.
+    """CPU time during a fetch of threads that do not work for fetches; `own` is the thread that fetches.
 
-    A thread that is gone by its end was there for its sake alone.
+    A thread that has ended by the end of the fetch worked for it.
     """
     fetched_ns = max(after.wall_ns - before.wall_ns, 1)
     between_ns = max(before.wall_ns - after_last.wall_ns, 1)
@@ -71,7 +107,7 @@ def foreign_ns(after_last: Census, before: Census, after: Census, own: int) -> i
 
 
 class TrainingHelpers:
-    """Asked before and after every fetch that a training process does itself."""
+    """CPU time of other threads for the fetches that a training process does itself."""
 
     def __init__(self, look: Callable[[], Census | None] = look) -> None:
         self._look = look
@@ -80,8 +116,8 @@ class TrainingHelpers:
         self._after_last: Census | None = None
         self._before: Census | None = None
         self._foreign = self._last_found = 1.0
-        """The share of what others compute that is not for the fetch: the larger one of the last two looks,
-        and all of it until then."""
+        """Share of the other threads' CPU time that is not for the fetch: the larger one of the last two
+        censuses, and 1 until then."""
 
     def begin(self) -> None:
         """A fetch begins."""
@@ -91,22 +127,22 @@ class TrainingHelpers:
         self._begin_ns = time.perf_counter_ns()
 
     def end(self, now_ns: int) -> int:
-        """The fetch is over: nanoseconds that other threads have computed for it; 0 if that is not much."""
+        """The fetch is over: nanoseconds that other threads computed for it; 0 if that is little."""
         if now_ns - self._begin_ns < _MUCH_NS:
             if self._left:
                 self._left -= 1
                 self._after_last = None
             return 0
-        was_asked, self._left = self._left > 0, _ASK_ON
+        was_asked, self._left = self._left > 0, _WATCHED_AFTER_LONG
         helped_ns = others_ns() - self._others_ns if was_asked else 0
         if helped_ns < _MUCH_NS:
             self._after_last = None
             return 0
-        self._look_around(helped_ns)
+        self._take_census(helped_ns)
         told_ns = round(helped_ns * (1 - self._foreign))
         return told_ns if told_ns >= _MUCH_NS else 0
 
-    def _look_around(self, helped_ns: int) -> None:
+    def _take_census(self, helped_ns: int) -> None:
         self._until_look -= 1
         if self._before is not None and self._after_last is not None:
             after = self._look()
@@ -116,7 +152,7 @@ class TrainingHelpers:
                 self._foreign, self._last_found = max(found, self._last_found), found
             self._after_last = None
             self._looks += 1
-            self._until_look = min(self._looks, _LOOK_EVERY)
+            self._until_look = min(self._looks, _CENSUS_EVERY)
         elif self._until_look <= 0:
             self._after_last = self._look()
 

@@ -1,0 +1,382 @@
+"""The only file that patches torch: every patch, in the order in which they are applied.
+
+`attach` is called as soon as torch's loader module has been imported, which is before torch itself is
+complete. Whatever needs all of torch is therefore imported here when the first loader is iterated.
+
+Samplers, datasets, batches and random state are left alone. Two things are watched through attributes of
+single objects instead of a patch: the result queue of an iterator's workers (`collect.receiving`) and an
+iterator that delivers out of order (`launch.follow_iterator`). A worker process also replaces the pickler of
+its own ``multiprocessing.queues`` (`collect.worker`).
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from torch.utils.data import dataloader as stock
+from torch.utils.data._utils import fetch as stock_fetch
+from torch.utils.data._utils import pin_memory as stock_pin
+from torch.utils.data._utils import worker as stock_worker
+
+from unstarve.collect.substitute import Substitute, set_substitute
+from unstarve.collect.torch_iterator import worker_pids
+from unstarve.launch import wrappers
+from unstarve.model.launch_settings import IdealSettings, LaunchSettings
+from unstarve.model.saved import IMAGES
+from unstarve.steer.run_on_engine import iterate_on_engine
+from unstarve.steer.saved_settings import create_with_saved, iterate_with_images
+from unstarve.steer.tune_loaders import start_tuning
+
+Settings = LaunchSettings | None
+"""None in a notebook that is attached but not recording."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """One change to torch. Applying it again patches only what has been imported or defined since."""
+
+    name: str
+    wraps: tuple[str, ...]
+    """Full names of what it replaces."""
+    why: str
+    apply: Callable[[Settings], None]
+    needed: Callable[[Settings], bool] | None
+    """Whether `attach` applies it; None for a patch that waits until a loader is iterated."""
+
+    def undo(self) -> None:
+        """Put back everything that this patch has replaced."""
+        for owner_ref, attribute, before in reversed(_replaced.pop(self.name, [])):
+            owner = owner_ref()
+            if owner is None:
+                continue
+            if before is _ABSENT:
+                delattr(owner, attribute)
+            else:
+                setattr(owner, attribute, before)
+
+
+def attach() -> None:
+    """Apply the patches that this launch needs, in order; calling it again changes nothing."""
+    if any(patch.name in _replaced for patch in PATCHES if patch.needed is not None):
+        return
+    settings = LaunchSettings.from_environment()
+    if settings is not None and settings.ideal is not None:
+        set_substitute(functools.partial(_ideal_blocks, settings.ideal))
+    for patch in PATCHES:
+        if patch.needed is not None and patch.needed(settings):
+            patch.apply(settings)
+
+
+def detach() -> None:
+    """Undo all patches, the last one first: torch is as it was."""
+    set_substitute(None)
+    for patch in reversed(PATCHES):
+        patch.undo()
+
+
+def _ideal_blocks(settings: IdealSettings) -> Substitute:
+    """What `unstarve ideal` delivers instead of a loader's own batches."""
+    from unstarve.steer.replay.ideal_blocks import Ideal  # needs all of torch
+
+    return Ideal(settings)
+
+
+_ABSENT = object()
+"""Stands for an attribute that a class inherits, or that did not exist."""
+
+_replaced: dict[str, list[tuple[weakref.ref[Any], str, Any]]] = {}
+"""By patch, in order: the class or module, the attribute, and its value before."""
+
+
+_wrappers: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+"""Functions of ours that stand in for torch's, with the patch that made each."""
+
+
+def _remember(name: str, owner: Any, attribute: str) -> None:
+    before = vars(owner).get(attribute, _ABSENT)
+    _replaced.setdefault(name, []).append((weakref.ref(owner), attribute, before))
+
+
+def _replace(name: str, owner: Any, attribute: str, wrap: Callable[[Any], Any]) -> None:
+    """Put ``wrap(original)`` in place of an attribute, once for each patch."""
+    original = getattr(owner, attribute)
+    if _wrappers.get(original) != name:
+        wrapper = functools.wraps(original)(wrap(original))
+        _wrappers[wrapper] = name
+        _remember(name, owner, attribute)
+        setattr(owner, attribute, wrapper)
+
+
+# --- recording: as soon as torch's loader module is there -----------------------------------------------
+
+
+def _apply_creation(_settings: Settings) -> None:
+    _replace("creation", stock.DataLoader, "__init__", wrappers.noting_call_site)
+
+
+def _apply_sampler(_settings: Settings) -> None:
+    _replace("sampler", stock._BaseDataLoaderIter, "_next_index", wrappers.timed_index)
+
+
+def _apply_worker_loop(_settings: Settings) -> None:
+    _replace("worker loop", stock_worker, "_worker_loop", _recorded_worker)
+
+
+def _recorded_worker(original: Callable[..., Any]) -> Callable[..., Any]:
+    return wrappers.recorded_worker(original, _wrap_fetchers, _wrap_transforms)
+
+
+def _apply_iterators(_settings: Settings) -> None:
+    base = stock._BaseDataLoaderIter
+    for cls in (base, *_subclasses(base)):
+        _wrap_iterator(cls)
+
+
+def _apply_later_iterators(_settings: Settings) -> None:
+    base: Any = stock._BaseDataLoaderIter
+
+    def init_subclass(cls: Any, /, **kwargs: Any) -> None:
+        super(base, cls).__init_subclass__(**kwargs)
+        _wrap_iterator(cls)
+
+    if "later iterators" not in _replaced:
+        _remember("later iterators", base, "__init_subclass__")
+        base.__init_subclass__ = classmethod(init_subclass)
+
+
+def _subclasses(cls: type[Any]) -> Iterable[type[Any]]:
+    return [found for child in cls.__subclasses__() for found in (child, *_subclasses(child))]
+
+
+def _wrap_iterator(cls: Any) -> None:
+    own = vars(cls)
+    starts_sampler = cls is stock._BaseDataLoaderIter
+    for method in ("__init__", "_reset"):
+        if method in own:
+            _replace(
+                "iterators",
+                cls,
+                method,
+                lambda original: wrappers.epoch_beginning(original, _begin_epoch, starts_sampler),
+            )
+    if "__next__" in own:
+        _replace("iterators", cls, "__next__", wrappers.recorded_next)
+    home: Any = sys.modules[cls.__module__]
+    if hasattr(home, "_worker_loop"):  # torchdata has its own loop, imported by name
+        defined_in: Any = sys.modules[home._worker_loop.__module__]
+        _replace("worker loop", defined_in, "_worker_loop", _recorded_worker)
+        if home._worker_loop is not defined_in._worker_loop:
+            _remember("worker loop", home, "_worker_loop")
+            home._worker_loop = defined_in._worker_loop
+
+
+def _begin_epoch(iterator: Any, loader: Any, epoch: wrappers.EpochStart) -> None:
+    from unstarve.launch import follow_iterator  # needs all of torch
+
+    tap = follow_iterator.tap_on(iterator, loader)
+    if tap is None:
+        return
+    if tap.probe is not None:
+        tap.probe.wrap_transforms = _wrap_transforms
+        _wrap_fetchers()
+    elif tap.wait.seen_inside:
+        PINNING.apply(None)
+    tap.begin(
+        loader,
+        epoch.begin_ns,
+        epoch.ready_ns,
+        sampler_ns=epoch.sampler_ns,
+        inside=epoch.is_nested,
+        mark=epoch.mark,
+    )
+    tap.tell_crew(worker_pids(iterator))
+
+
+# --- recording: once a loader is iterated -----------------------------------------------------------------
+
+
+def _apply_fetchers(_settings: Settings) -> None:
+    from unstarve.collect.fetching import timed_fetch  # needs all of torch
+
+    for cls in (stock_fetch._MapDatasetFetcher, stock_fetch._IterableDatasetFetcher):
+        _replace("fetchers", cls, "fetch", timed_fetch)
+
+
+def _apply_pinning(_settings: Settings) -> None:
+    from unstarve.collect.receiving import timed_pinning  # needs all of torch
+
+    _replace("pinning", stock_pin, "pin_memory", timed_pinning)
+
+
+def _apply_transforms(_settings: Settings) -> None:
+    from unstarve.collect.transforms import imported_containers
+
+    for cls, method, timed in imported_containers():
+        _replace("transforms", cls, method, timed)
+
+
+def _wrap_fetchers() -> None:
+    FETCHERS.apply(None)
+
+
+def _wrap_transforms() -> None:
+    TRANSFORMS.apply(None)
+
+
+# --- what unstarve changes on request -------------------------------------------------------------------
+
+
+def _apply_tuning(settings: Settings) -> None:
+    assert settings is not None
+    assert settings.tune is not None
+    tuning = start_tuning(settings, settings.tune)
+    _replace("tuning", stock.DataLoader, "__init__", tuning.creation)
+    _replace("tuning", stock.DataLoader, "__iter__", tuning.iteration)
+
+
+def _apply_saved(settings: Settings) -> None:
+    assert settings is not None
+    saved = settings.saved
+    if any(one.settings.get(IMAGES) for one in saved):
+        _replace("saved settings", stock.DataLoader, "__iter__", iterate_with_images)
+    _replace(
+        "saved settings",
+        stock.DataLoader,
+        "__init__",
+        lambda original: create_with_saved(original, saved, wrappers.lose),
+    )
+
+
+def _apply_engine(settings: Settings) -> None:
+    assert settings is not None
+    engine = settings.engine
+    assert engine is not None
+    _replace("engine", stock.DataLoader, "__iter__", lambda original: iterate_on_engine(original, engine))
+
+
+# --- the list -------------------------------------------------------------------------------------------
+
+
+def _tunes(settings: Settings) -> bool:
+    return settings is not None and settings.tune is not None
+
+
+def _records(settings: Settings) -> bool:
+    return not _tunes(settings)
+
+
+def _has_saved(settings: Settings) -> bool:
+    return settings is not None and settings.tune is None and bool(settings.saved)
+
+
+def _has_engine(settings: Settings) -> bool:
+    return settings is not None and settings.tune is None and settings.engine is not None
+
+
+_DATA = "torch.utils.data"
+_ITERATORS = tuple(
+    f"{_DATA}.dataloader.{name}"
+    for name in ("_BaseDataLoaderIter", "_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
+)
+
+FETCHERS = Patch(
+    "fetchers",
+    (
+        f"{_DATA}._utils.fetch._MapDatasetFetcher.fetch",
+        f"{_DATA}._utils.fetch._IterableDatasetFetcher.fetch",
+    ),
+    "reads the kernel's counters around fetching and collating a batch",
+    _apply_fetchers,
+    None,
+)
+PINNING = Patch(
+    "pinning",
+    (f"{_DATA}._utils.pin_memory.pin_memory",),
+    "times the pin-memory thread",
+    _apply_pinning,
+    None,
+)
+TRANSFORMS = Patch(
+    "transforms",
+    (
+        "torchvision.transforms.transforms.Compose.__call__",
+        "torchvision.transforms.v2._container.Compose.forward",
+        "albumentations.core.transforms_interface.BasicTransform.__call__",
+    ),
+    "times each transform by name, in the libraries that the script has imported",
+    _apply_transforms,
+    None,
+)
+
+PATCHES = (
+    Patch(
+        "tuning",
+        (f"{_DATA}.DataLoader.__init__", f"{_DATA}.DataLoader.__iter__"),
+        "`unstarve tune`: loaders try other settings while training runs; nothing is recorded then",
+        _apply_tuning,
+        _tunes,
+    ),
+    Patch(
+        "creation",
+        (f"{_DATA}.DataLoader.__init__",),
+        "notes where the script creates a loader, for its name in the report",
+        _apply_creation,
+        _records,
+    ),
+    Patch(
+        "sampler",
+        (f"{_ITERATORS[0]}._next_index",),
+        "times the sampler",
+        _apply_sampler,
+        _records,
+    ),
+    Patch(
+        "worker loop",
+        (f"{_DATA}._utils.worker._worker_loop",),
+        "lets every worker process record itself, however it was started",
+        _apply_worker_loop,
+        _records,
+    ),
+    Patch(
+        "iterators",
+        (
+            *(f"{name}.__init__" for name in _ITERATORS),
+            f"{_ITERATORS[0]}._reset",
+            f"{_ITERATORS[2]}._reset",
+            f"{_ITERATORS[0]}.__next__",
+        ),
+        "notes when an epoch begins and times every wait for a batch",
+        _apply_iterators,
+        _records,
+    ),
+    Patch(
+        "later iterators",
+        (f"{_ITERATORS[0]}.__init_subclass__",),
+        "wraps iterator classes that are defined later, such as torchdata's",
+        _apply_later_iterators,
+        _records,
+    ),
+    Patch(
+        "saved settings",
+        (f"{_DATA}.DataLoader.__init__", f"{_DATA}.DataLoader.__iter__"),
+        "`unstarve run --with`: a loader gets the settings that were saved for it; outside of `creation`, "
+        "because it may call the original twice",
+        _apply_saved,
+        _has_saved,
+    ),
+    Patch(
+        "engine",
+        (f"{_DATA}.DataLoader.__iter__",),
+        "`unstarve run --engine`: torch's loaders run on one of unstarve's engines",
+        _apply_engine,
+        _has_engine,
+    ),
+    FETCHERS,
+    PINNING,
+    TRANSFORMS,
+)
