@@ -34,10 +34,10 @@ from unstarve.tune.autotune import AutotunedLoader
 from unstarve.tune.crews import StockCrew, make_crew
 from unstarve.tune.live_search import WARM_UP
 from unstarve.tune.memory_fit import MemoryGauge
-from unstarve.tune.step_window import Pace
+from unstarve.tune.step_window import WindowPace
 from unstarve.tune.tuner import ChangeWatch
 
-HASTY = Pace(min_steps=1, min_s=0.0, max_s=0.0)
+HASTY = WindowPace(min_steps=1, min_s=0.0, max_s=0.0)
 
 # Cores are few where tests run: torch warns about the user's own settings, as it does without us.
 pytestmark = [
