@@ -22,8 +22,8 @@ from unstarve.model import LoaderSettings
 from unstarve.predict.demand import BatchDemand
 from unstarve.predict.simulate import LoaderSetup, WorkerStart, simulate
 from unstarve.tune.live_search import WARM_UP
-from unstarve.tune.search import Bounds, Conclusion, Machine, Search
-from unstarve.tune.step_window import Pace, Window, WindowCollector
+from unstarve.tune.search import Bounds, Search, SearchResult, WorkerLimits
+from unstarve.tune.step_window import StepWindow, WindowCollector, WindowPace
 
 CORES = 2
 ALL_SETTINGS = 1 + 16 * 8
@@ -120,14 +120,16 @@ class Weather:
 class Result:
     """What tuning came to in one scene, in one weather."""
 
-    found: Conclusion
+    found: SearchResult
     of_the_best: float
     of_own: float
     seconds: float
     tried: tuple[LoaderSettings, ...]
 
 
-def window(scene: Scene, settings: LoaderSettings, weather: Weather, pace: Pace, *, anew: bool) -> Window:
+def window(
+    scene: Scene, settings: LoaderSettings, weather: Weather, pace: WindowPace, *, anew: bool
+) -> StepWindow:
     """Measure a setting as a round does: its start and what fills the pipeline are left out."""
     here, collector = course(scene, settings), WindowCollector(settings, pace)
     if anew:
@@ -151,15 +153,18 @@ def _steps(here: Course, weather: Weather, *, anew: bool) -> Iterator[tuple[floa
         n += 1
 
 
-def tune(scene: Scene, weather: Weather, pace: Pace | None = None) -> Result:
-    asking = Search(scene.own, scene.own, Bounds(Machine(CORES, 16))).run()
+def tune(scene: Scene, weather: Weather, pace: WindowPace | None = None) -> Result:
+    asking = Search(scene.own, scene.own, Bounds(WorkerLimits(CORES, 16))).run()
     wanted, last = next(asking), None
     tried: list[LoaderSettings] = []
     while True:
         anew = last is None or last.num_workers != wanted.num_workers
         tried.append(wanted)
         try:
-            last, wanted = wanted, asking.send(window(scene, wanted, weather, pace or Pace(), anew=anew))
+            last, wanted = (
+                wanted,
+                asking.send(window(scene, wanted, weather, pace or WindowPace(), anew=anew)),
+            )
         except StopIteration as stop:
             found = stop.value
             break

@@ -65,7 +65,7 @@ def start_tuning(settings: LaunchSettings, tune: TuneSettings) -> ScriptTuning:
 
 
 @dataclass
-class _Entry:
+class _TuningEntry:
     """What belongs to one loader; kept apart from it, because scripts may pickle and copy their loaders."""
 
     tracked: TrackedLoader
@@ -76,13 +76,16 @@ class _Entries:
     """Entries by loader, for as long as the loader lives."""
 
     def __init__(self) -> None:
-        self._entries: dict[int, tuple[weakref.ref[Any], _Entry]] = {}
+        self._entries: dict[int, tuple[weakref.ref[Any], _TuningEntry]] = {}
 
     def add(self, loader: Any, tracked: TrackedLoader) -> None:
         key = id(loader)
-        self._entries[key] = weakref.ref(loader, lambda _: self._entries.pop(key, None)), _Entry(tracked)
+        self._entries[key] = (
+            weakref.ref(loader, lambda _: self._entries.pop(key, None)),
+            _TuningEntry(tracked),
+        )
 
-    def of(self, loader: Any) -> _Entry | None:
+    def of(self, loader: Any) -> _TuningEntry | None:
         found = self._entries.get(id(loader))
         return None if found is None or found[0]() is not loader else found[1]
 
@@ -139,7 +142,7 @@ def _length(loader: Any) -> int | None:
         return None
 
 
-def _tuner(loader: Any, session: TuningSession, entry: _Entry) -> Tuner | None:
+def _tuner(loader: Any, session: TuningSession, entry: _TuningEntry) -> Tuner | None:
     """An epoch begins: return the loader's tuner, or None if it is left alone."""
     import torch
 

@@ -12,8 +12,8 @@ import psutil
 from unstarve.model import LoaderSettings, Trial, Tuning
 from unstarve.tune.index_stream import IndexStream
 from unstarve.tune.memory_fit import MemoryFit, free_memory, is_on_accelerator
-from unstarve.tune.search import Bounds, Conclusion, Machine, Search
-from unstarve.tune.step_window import CpuClock, Pace, Window, WindowCollector
+from unstarve.tune.search import Bounds, Search, SearchResult, WorkerLimits
+from unstarve.tune.step_window import CpuClock, StepWindow, WindowCollector, WindowPace
 from unstarve.tune.tunability import Tunability
 
 _MIN_CPU_STEPS = 5
@@ -37,17 +37,17 @@ class Options:
     budget_s: float | None = None
     budget_steps: int | None = None
     on_change: Callable[[Tuning], None] | None = None
-    pace: Pace = field(default_factory=Pace)
+    pace: WindowPace = field(default_factory=WindowPace)
 
 
 class LiveSearch:
-    """`wanted` is the setting to measure now or next; once `conclusion` is set, the search is over."""
+    """`wanted` is the setting to measure now or next; once `result` is set, the search is over."""
 
     def __init__(
         self,
         own: LoaderSettings,
         present: LoaderSettings,
-        machine: Machine,
+        limits: WorkerLimits,
         tunability: Tunability,
         options: Options,
         proven: set[tuple[bool, int]],
@@ -62,7 +62,7 @@ class LiveSearch:
         self._memory: MemoryFit | None = None
         """Known from the first batch on; until then every setting fits."""
         bounds = Bounds(
-            machine,
+            limits,
             fits=lambda settings: self._memory is None or self._memory.fits(settings),
             workers=tunability.workers,
             no_workers=tunability.no_workers,
@@ -72,7 +72,7 @@ class LiveSearch:
         self._search = Search(own, present, bounds)
         self._steps = self._search.run()
         self.wanted = next(self._steps)
-        self.conclusion: Conclusion | None = None
+        self.result: SearchResult | None = None
         self.trials: list[Trial] = []
         self.spent_steps, self.spent_s = 0, 0.0
         self._collector = WindowCollector(self.wanted, options.pace)
@@ -129,7 +129,7 @@ class LiveSearch:
         self._collector.interrupt()
 
     def add(self, asked: float, got: float, batch: Any, stream: IndexStream) -> bool:
-        """A batch was delivered. True if that completes a window: `wanted` or `conclusion` has changed."""
+        """A batch was delivered. True if that completes a window: `wanted` or `result` has changed."""
         collector = self._collector
         if self._tunability.between_epochs and collector is not self._began_with:
             return False  # `wanted` takes effect with the next epoch
@@ -147,13 +147,13 @@ class LiveSearch:
         self._complete(self._with_costs(window))
         return True
 
-    def conclude(self, conclusion: Conclusion | None = None) -> None:
-        """End the search: with `conclusion`, or with what is known so far."""
-        self.conclusion = conclusion or self._search.conclude()
+    def conclude(self, result: SearchResult | None = None) -> None:
+        """End the search: with `result`, or with what is known so far."""
+        self.result = result or self._search.conclude()
 
     # --- when a window is complete ---
 
-    def _complete(self, window: Window) -> None:
+    def _complete(self, window: StepWindow) -> None:
         self.spent_steps += self._collector.spent_steps
         self.spent_s += self._collector.spent_s
         if self._pids and self._memory is not None:
@@ -166,7 +166,7 @@ class LiveSearch:
         else:
             self._collector = WindowCollector(self.wanted, self._options.pace)
 
-    def _with_costs(self, window: Window) -> Window:
+    def _with_costs(self, window: StepWindow) -> StepWindow:
         count = window.settings.num_workers
         if self._length:
             window = replace(window, start_s=self._starts.get(window.settings.makers, 0.0) / self._length)
@@ -184,11 +184,11 @@ class LiveSearch:
         self._memory = memory.with_batch(batch)
         if self._own.num_workers == 0 and is_on_accelerator(batch):
             reason = "the dataset makes its samples on a device, which workers cannot do"
-            self.conclude(Conclusion(self._own, None, reason))
-        return self.conclusion is not None
+            self.conclude(SearchResult(self._own, None, reason))
+        return self.result is not None
 
 
-def _trial(window: Window, samples: float, memory: MemoryFit | None) -> Trial:
+def _trial(window: StepWindow, samples: float, memory: MemoryFit | None) -> Trial:
     """A window of batches with `samples` samples each, as it is reported."""
     period_s = max(window.period_s, 1e-9)
     error_s = min(window.error_s, _MAX_ERROR * period_s)

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Generator, Sequence
 
 from unstarve.model import Change, LoaderSettings
-from unstarve.tune.step_window import Window, price_of, t95
+from unstarve.tune.step_window import StepWindow, price_of, t95
 
 WORTH = 1.02
 """A gain below this is not worth a change."""
@@ -38,7 +38,7 @@ _MAX_ERROR = 2.0
 """Widest interval to report, as a logarithm."""
 
 
-def compared(before: Sequence[Window], after: Sequence[Window]) -> Change:
+def compared(before: Sequence[StepWindow], after: Sequence[StepWindow]) -> Change:
     """How much faster steps are in `after`, pair by pair; `shown` if that is more than noise."""
     pairs = list(zip(before, after, strict=True))
     logs = [math.log(max(old.period_s, 1e-9) / max(new.period_s, 1e-9)) for old, new in pairs]
@@ -54,7 +54,7 @@ def compared(before: Sequence[Window], after: Sequence[Window]) -> Change:
     return Change(math.exp(mean), low, high, shown=low > 1 or high < 1)
 
 
-def _error(window: Window) -> float:
+def _error(window: StepWindow) -> float:
     return min(window.error_s / max(window.period_s, 1e-9), _MAX_ERROR)
 
 
@@ -69,13 +69,13 @@ class Race:
     def __init__(self, own: LoaderSettings, others: Sequence[LoaderSettings]) -> None:
         self._own = own
         self._runners = [*others, own]
-        self._rounds: list[dict[LoaderSettings, Window]] = []
+        self._rounds: list[dict[LoaderSettings, StepWindow]] = []
 
-    def run(self) -> Generator[LoaderSettings, Window, None]:
+    def run(self) -> Generator[LoaderSettings, StepWindow, None]:
         """Yield settings to measure until it is decided; back and forth, which evens out a drift."""
         while not self._is_decided():
             forward = len(self._rounds) % 2 == 0
-            turn: dict[LoaderSettings, Window] = {}
+            turn: dict[LoaderSettings, StepWindow] = {}
             for settings in self._runners if forward else self._runners[::-1]:
                 turn[settings] = yield settings
             self._rounds.append(turn)

@@ -1,7 +1,7 @@
 """Search over loader settings: choose the next one to try, decide when to stop, conclude.
 
-A search yields one setting after another and is sent a `Window` measured under each. It knows no clock, no
-process and no loader. The user's own settings stay unless another is faster by more than the noise.
+A search yields one setting after another and is sent a `StepWindow` measured under each. It knows no clock,
+no process and no loader. The user's own settings stay unless another is faster by more than the noise.
 
 Where to look follows from the windows. Waiting for storage or network needs no core, so it scales with the
 number of workers; CPU work scales with the cores. The CPU time spent meanwhile tells them apart.
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from unstarve.model import Change, LoaderSettings
 from unstarve.tune.race import AS_GOOD, WORTH, Race, compared, is_worth_it
-from unstarve.tune.step_window import Window, price_of
+from unstarve.tune.step_window import StepWindow, price_of
 
 _CONTENT = 0.03
 """A share of waiting below this is not worth a search."""
@@ -36,12 +36,12 @@ _NEAR = 0.92
 """A setting that reaches this share of the best speed in one window may be the best."""
 _FINALISTS = 2
 
-SearchSteps = Generator[LoaderSettings, Window, None]
+SearchSteps = Generator[LoaderSettings, StepWindow, None]
 """Yields settings to measure and is sent a window for each."""
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class WorkerLimits:
     """What limits the number of workers."""
 
     cores: float
@@ -52,7 +52,7 @@ class Machine:
 class Bounds:
     """Which settings a search may ask for."""
 
-    machine: Machine
+    limits: WorkerLimits
     fits: Callable[[LoaderSettings], bool] = lambda settings: True
     """Whether there is memory for a setting."""
     workers: bool = True
@@ -66,7 +66,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Conclusion:
+class SearchResult:
     """The settings to use, and why."""
 
     chosen: LoaderSettings
@@ -83,15 +83,15 @@ class Search:
         self._bounds = bounds
         self._images = present.images
         """Whether the settings tried now read images with unstarve."""
-        self._windows: dict[LoaderSettings, list[Window]] = {}
+        self._windows: dict[LoaderSettings, list[StepWindow]] = {}
         self._content: LoaderSettings | None = None
         """Settings under which training hardly waits, if there are any."""
         self._race: Race | None = None
 
-    def run(self) -> Generator[LoaderSettings, Window, Conclusion]:
+    def run(self) -> Generator[LoaderSettings, StepWindow, SearchResult]:
         """Yield settings to measure, one at a time, and return the conclusion. Send a window for each."""
         first = yield from self._try(self._present)
-        if is_content(first, self._bounds.machine):
+        if is_content(first, self._bounds.limits):
             self._content = self._present
             yield from self._try_to_go_back()
         else:
@@ -117,26 +117,26 @@ class Search:
         as_good = [one for one in self._windows if fastest / self._period_s(one) >= AS_GOOD]
         return min(as_good, key=lambda one: (one.num_workers, one.prefetch_factor or 0))
 
-    def conclude(self) -> Conclusion:
+    def conclude(self) -> SearchResult:
         """Choose settings: the user's own unless others were shown to be faster."""
         own, best = self.own, self.best_so_far if self._windows else self.own
         if self._content is not None:
             waits = f"{self._windows[self._content][-1].wait_share:.0%}"
-            return Conclusion(
+            return SearchResult(
                 self._content, self._gain(self._content), f"training waits for data {waits} of its time"
             )
         gain = self._gain(best)
         if gain is None and best != own:
-            return Conclusion(own, None, "too little was measured to tell")
+            return SearchResult(own, None, "too little was measured to tell")
         if gain is None or gain.ratio < WORTH:
-            return Conclusion(own, None, "no faster setting was found")
+            return SearchResult(own, None, "no faster setting was found")
         if is_worth_it(gain):
-            return Conclusion(best, gain, f"{gain.ratio:.2f}× as fast as your own settings")
-        return Conclusion(own, gain, "the gain of other settings is within the noise")
+            return SearchResult(best, gain, f"{gain.ratio:.2f}× as fast as your own settings")
+        return SearchResult(own, gain, "the gain of other settings is within the noise")
 
     # --- what to try ---
 
-    def _try(self, settings: LoaderSettings) -> Generator[LoaderSettings, Window, Window]:
+    def _try(self, settings: LoaderSettings) -> Generator[LoaderSettings, StepWindow, StepWindow]:
         window = yield settings
         self._windows.setdefault(settings, []).append(window)
         return window
@@ -145,16 +145,16 @@ class Search:
         """The choice of an earlier search may no longer be needed, for example once a cache is warm."""
         if self._present != self.own:
             window = yield from self._try(self.own)
-            if is_content(window, self._bounds.machine):
+            if is_content(window, self._bounds.limits):
                 self._content = self.own
 
-    def _try_workers(self, here: Window) -> SearchSteps:
+    def _try_workers(self, here: StepWindow) -> SearchSteps:
         """Jump to the number of workers that the last window points to, then look around the best."""
-        machine = self._bounds.machine
+        limits = self._bounds.limits
         for _ in range(_JUMPS):
-            if is_optimal(here, machine):
+            if is_optimal(here, limits):
                 break
-            aimed = int(machine.cores) if is_crowded(here, machine) else workers_needed(here, machine)
+            aimed = int(limits.cores) if is_crowded(here, limits) else workers_needed(here, limits)
             settings = self._settings(aimed)
             if settings is None or self._has_tried(settings.num_workers):
                 break
@@ -179,10 +179,10 @@ class Search:
     def _try_images(self) -> SearchSteps:
         """Let unstarve read the images, with a thread per core or per worker; then look around."""
         best = self._windows[self.best][-1]
-        if is_content(best, self._bounds.machine):
+        if is_content(best, self._bounds.limits):
             return
         self._images = True
-        cores = max(int(self._bounds.machine.cores), 1)
+        cores = max(int(self._bounds.limits.cores), 1)
         for count in (cores, max(cores, best.settings.num_workers)):
             settings = self._settings(count)
             if settings is not None and settings not in self._windows:
@@ -196,7 +196,7 @@ class Search:
         for change in (_more, _fewer):
             for _ in range(_REFINEMENTS):
                 best = self._windows[self.best][-1]
-                if change is _more and is_optimal(best, self._bounds.machine):
+                if change is _more and is_optimal(best, self._bounds.limits):
                     break
                 settings = self._settings(change(best.settings.num_workers))
                 if settings is None or self._has_tried(settings.num_workers):
@@ -247,7 +247,7 @@ class Search:
             return None
         if count <= 0:
             return LoaderSettings(0) if bounds.no_workers or self.own.num_workers == 0 else None
-        count = min(count, bounds.machine.max_workers)
+        count = min(count, bounds.limits.max_workers)
         if not bounds.several_workers and self.own.num_workers <= 1:
             count = 1
         depth = self._present.prefetch_factor or _DEFAULT_DEPTH
@@ -285,41 +285,41 @@ def _fewer(count: int) -> int:
 # --- reading a window ---
 
 
-def fastest_possible_s(window: Window, machine: Machine) -> float:
+def fastest_possible_s(window: StepWindow, limits: WorkerLimits) -> float:
     """The shortest time per step that more workers could lead to: training alone, or all cores busy."""
-    return max(window.step_s, (window.cpu_s or 0.0) / machine.cores)
+    return max(window.step_s, (window.cpu_s or 0.0) / limits.cores)
 
 
-def workers_needed(window: Window, machine: Machine) -> int:
+def workers_needed(window: StepWindow, limits: WorkerLimits) -> int:
     """How many workers it would take if each did as well as those that were measured."""
     count = window.settings.num_workers
     busy_s = window.wait_s if count == 0 else count * window.period_s
-    goal_s = max(fastest_possible_s(window, machine), 1e-6)
-    return min(max(math.ceil(busy_s / goal_s - 0.05), 1), machine.max_workers)
+    goal_s = max(fastest_possible_s(window, limits), 1e-6)
+    return min(max(math.ceil(busy_s / goal_s - 0.05), 1), limits.max_workers)
 
 
-def is_content(window: Window, machine: Machine) -> bool:
+def is_content(window: StepWindow, limits: WorkerLimits) -> bool:
     """Whether training hardly waits, and workers do not take its cores either."""
     return (
         window.wait_share < _CONTENT
         and window.start_s < _CONTENT * window.period_s
-        and not is_crowded(window, machine)
+        and not is_crowded(window, limits)
     )
 
 
-def is_crowded(window: Window, machine: Machine) -> bool:
+def is_crowded(window: StepWindow, limits: WorkerLimits) -> bool:
     """Whether there are more workers than cores, and no core to spare."""
     busy = (window.cpu_s or 0.0) / max(window.period_s, 1e-9)
-    return window.settings.num_workers > machine.cores and busy > _CROWDED * machine.cores
+    return window.settings.num_workers > limits.cores and busy > _CROWDED * limits.cores
 
 
-def is_optimal(window: Window, machine: Machine) -> bool:
+def is_optimal(window: StepWindow, limits: WorkerLimits) -> bool:
     """Whether no number of workers could be much faster."""
-    goal_s = fastest_possible_s(window, machine)
-    return window.period_s <= (1 + _CONTENT) * goal_s and not is_crowded(window, machine)
+    goal_s = fastest_possible_s(window, limits)
+    return window.period_s <= (1 + _CONTENT) * goal_s and not is_crowded(window, limits)
 
 
-def may_drop_workers(window: Window, best_s: float) -> bool:
+def may_drop_workers(window: StepWindow, best_s: float) -> bool:
     """Whether making batches one after another, without workers, could beat `best_s` per step."""
     count, workers_s = window.settings.num_workers, window.workers_cpu_s
     if count == 0:

@@ -26,7 +26,7 @@ _IMAGE_PRICE = 1.05
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class WindowPace:
     """How long to measure."""
 
     min_steps: int = 12
@@ -38,7 +38,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class StepWindow:
     """A measured stretch of steps; times are seconds per step."""
 
     settings: LoaderSettings
@@ -125,7 +125,7 @@ class CpuClock:
 class WindowCollector:
     """Collects one window, batch by batch; batches that fill the pipeline are left out."""
 
-    def __init__(self, settings: LoaderSettings, pace: Pace) -> None:
+    def __init__(self, settings: LoaderSettings, pace: WindowPace) -> None:
         self.settings = settings
         self._pace = pace
         self._cycle = max(settings.num_workers, 1)
@@ -159,7 +159,7 @@ class WindowCollector:
         """The step under way does not count: an exception was raised, or an epoch ended."""
         self._last = None
 
-    def add(self, asked: float, got: float) -> Window | None:
+    def add(self, asked: float, got: float) -> StepWindow | None:
         """Add a batch, asked for and received at these seconds; return the window when it is complete."""
         last, self._last = self._last, got
         self.spent_steps += 1
@@ -177,7 +177,7 @@ class WindowCollector:
         self._seconds += got - last
         return self._window() if self._is_long_enough() else None
 
-    def add_epoch(self, steps: int, seconds: float) -> Window | None:
+    def add_epoch(self, steps: int, seconds: float) -> StepWindow | None:
         """Add an epoch too short to measure step by step, including its start; three make a window."""
         if steps:
             self._epochs.append((steps, seconds))
@@ -185,7 +185,7 @@ class WindowCollector:
             return None
         blocks = tuple(seconds / steps for steps, seconds in self._epochs)
         loop_s = self._loop_s / self._loop_steps if self._loop_steps else 0.0
-        return Window(
+        return StepWindow(
             self.settings,
             steps=sum(steps for steps, _ in self._epochs),
             seconds=sum(seconds for _, seconds in self._epochs),
@@ -203,8 +203,8 @@ class WindowCollector:
         blocks = self._blocks()
         return self._seconds >= pace.max_s or half_width(blocks) <= pace.error * statistics.fmean(blocks)
 
-    def _window(self) -> Window:
-        return Window(
+    def _window(self) -> StepWindow:
+        return StepWindow(
             self.settings, len(self._waits), self._seconds, self._blocks(), statistics.fmean(self._waits)
         )
 

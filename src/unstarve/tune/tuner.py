@@ -14,7 +14,7 @@ from unstarve.tune.crews import Crew
 from unstarve.tune.index_stream import IndexStream, Seeds, begin_stream
 from unstarve.tune.live_search import LiveSearch, Options
 from unstarve.tune.memory_fit import MemoryGauge, smaller
-from unstarve.tune.search import Conclusion, Machine
+from unstarve.tune.search import SearchResult, WorkerLimits
 from unstarve.tune.tunability import tunability_of
 from unstarve.tune.tuned_epoch import TunedIterator
 
@@ -56,7 +56,7 @@ class Tuner:
         self.where: str | None = None
         self._options = options
         self._tunability = tunability_of(loader, deterministic=options.deterministic, images=options.images)
-        self._machine = this_machine(options.max_workers)
+        self._limits = worker_limits(options.max_workers)
         self._memory = MemoryGauge()
         self._crews: Crews = {}
         # The finalizer keeps the crews alive when the garbage collector finds the tuner in a cycle: it would
@@ -64,7 +64,7 @@ class Tuner:
         weakref.finalize(self, _close_all, self._crews).atexit = False
         self._seeds: Seeds | None = None
         self._live: LiveSearch | None = None
-        self._conclusion: Conclusion | None = None
+        self._result: SearchResult | None = None
         self._suspect = False
         self._trials: list[Trial] = []
         self._searches, self._spent_steps, self._spent_s = 0, 0, 0.0
@@ -89,9 +89,9 @@ class Tuner:
     def tuning(self) -> Tuning:
         """What was tried and found so far."""
         now = self._live
-        found = self._conclusion if self.why_not is None else Conclusion(self.own, None, self.why_not)
+        found = self._result if self.why_not is None else SearchResult(self.own, None, self.why_not)
         if found is None or now is not None:
-            shown = Conclusion(self.settings if now is None else now.best, None, "still measuring")
+            shown = SearchResult(self.settings if now is None else now.best, None, "still measuring")
         else:
             shown = found
         return Tuning(
@@ -120,7 +120,7 @@ class Tuner:
         self._seeds = seeds if persistent else None
         self.ticket += 1
         self._last_got = None
-        if self._conclusion is None and self._live is None:
+        if self._result is None and self._live is None:
             self._search()
         if self._live is not None:
             self._live.begin_epoch(None if persistent else _length(loader), loader.batch_size)
@@ -166,17 +166,17 @@ class Tuner:
         If reading images failed, the user's dataset reads them from now on, and the search starts over.
         """
         if settings.images:
-            self._settle(Conclusion(self.own, None, reason), notify=False)
+            self._settle(SearchResult(self.own, None, reason), notify=False)
             self._tunability = self._tunability.without_images(reason)
             self._search()
             return
-        self._settle(Conclusion(self.own, None, reason))
+        self._settle(SearchResult(self.own, None, reason))
         self._suspect = at_work
 
     def give_up(self, error: Exception) -> None:
         """Stop tuning because of a defect in it; training goes on."""
         self._settle(
-            Conclusion(self.settings, None, f"tuning stopped because of an internal error: {error!r}"),
+            SearchResult(self.settings, None, f"tuning stopped because of an internal error: {error!r}"),
             notify=False,
         )
         self.ticket = -1
@@ -199,7 +199,7 @@ class Tuner:
         self._live = LiveSearch(
             self.own,
             self.settings,
-            self._machine,
+            self._limits,
             self._tunability,
             self._options,
             self.proven,
@@ -216,29 +216,29 @@ class Tuner:
 
     def _continue(self, now: LiveSearch) -> None:
         """A setting was measured: try the next one, or end the search."""
-        if now.conclusion is None and self._is_spent(now):
+        if now.result is None and self._is_spent(now):
             now.conclude()
-        if now.conclusion is None and self._memory.is_short():
-            now.conclude(Conclusion(smaller(now.wanted, self.own), None, "memory is running out"))
-        if now.conclusion is None:
+        if now.result is None and self._memory.is_short():
+            now.conclude(SearchResult(smaller(now.wanted, self.own), None, "memory is running out"))
+        if now.result is None:
             self.settings = now.wanted
             self._notify()
         else:
-            self._settle(now.conclusion)
+            self._settle(now.result)
 
     def _is_spent(self, now: LiveSearch) -> bool:
         budget_s, budget_steps = self._options.budget_s, self._options.budget_steps
         spent = budget_s is not None and self._spent_s + now.spent_s >= budget_s
         return spent or (budget_steps is not None and self._spent_steps + now.spent_steps >= budget_steps)
 
-    def _settle(self, conclusion: Conclusion, *, notify: bool = True) -> None:
+    def _settle(self, result: SearchResult, *, notify: bool = True) -> None:
         now, self._live = self._live, None
         if now is not None:
             self._trials += now.trials
             self._spent_steps += now.spent_steps
             self._spent_s += now.spent_s
-        self._conclusion = conclusion
-        self.settings = conclusion.chosen
+        self._result = result
+        self.settings = result.chosen
         self._last_got = None
         self._watch.settle()
         if notify:
@@ -248,7 +248,7 @@ class Tuner:
         """After a stretch of steps with settled tuning: check memory, and whether to search again."""
         self._suspect = False
         if self._memory.is_short() and self.settings != smaller(self.settings, self.own):
-            self._settle(Conclusion(smaller(self.settings, self.own), None, "memory is running out"))
+            self._settle(SearchResult(smaller(self.settings, self.own), None, "memory is running out"))
             return None if self._tunability.between_epochs else self.settings
         if (
             self._watch.has_changed()
@@ -275,10 +275,10 @@ def _close_all(crews: Crews) -> None:
         crews.popitem()[1].close()
 
 
-def this_machine(max_workers: int | None = None) -> Machine:
-    """What this process may use."""
+def worker_limits(max_workers: int | None = None) -> WorkerLimits:
+    """The cores that this process may use, and the most workers to try."""
     cores = share_of_cores()
-    return Machine(cores, max_workers or max(_MAX_WORKERS, int(cores)))
+    return WorkerLimits(cores, max_workers or max(_MAX_WORKERS, int(cores)))
 
 
 class ChangeWatch:

@@ -13,7 +13,7 @@ import pytest
 
 from unstarve.model import LoaderSettings
 from unstarve.tune import live_search
-from unstarve.tune.search import Conclusion
+from unstarve.tune.search import SearchResult
 
 
 class Scripted:
@@ -25,8 +25,8 @@ class Scripted:
     def run(self) -> Any:
         raise NotImplementedError
 
-    def conclude(self) -> Conclusion:
-        return Conclusion(self.best_so_far, None, "scripted")
+    def conclude(self) -> SearchResult:
+        return SearchResult(self.best_so_far, None, "scripted")
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import gc
 import hashlib
 import itertools
 import os
+import pickle
 import random
 import re
 import weakref
@@ -34,10 +35,10 @@ from unstarve.tune.autotune import AutotunedLoader
 from unstarve.tune.crews import StockCrew, make_crew
 from unstarve.tune.live_search import WARM_UP
 from unstarve.tune.memory_fit import MemoryGauge
-from unstarve.tune.step_window import Pace
+from unstarve.tune.step_window import WindowPace
 from unstarve.tune.tuner import ChangeWatch
 
-HASTY = Pace(min_steps=1, min_s=0.0, max_s=0.0)
+HASTY = WindowPace(min_steps=1, min_s=0.0, max_s=0.0)
 
 # Cores are few where tests run: torch warns about the user's own settings, as it does without us.
 pytestmark = [
@@ -389,3 +390,21 @@ def test_what_makes_no_sense_is_refused() -> None:
         unstarve.autotune(loader, memory_bytes="much")
     with pytest.raises(UsageError, match=r"arguments of unstarve\.autotune"):
         unstarve.DataLoader(Squares(), autotune={"workers": 3})
+
+
+class Mine(unstarve.DataLoader[Any]):
+    """A user's own subclass."""
+
+
+def test_a_subclass_and_a_pickled_copy_are_loaders_of_ours() -> None:
+    loader = Mine(Squares(8), batch_size=4, autotune={"pace": HASTY, "max_workers": 1})
+    assert unstarve.DataLoader.__name__ == "DataLoader"
+    assert isinstance(loader, unstarve.DataLoader)
+    assert isinstance(loader, DataLoader)
+    assert [index for batch in loader for index in indices(batch)] == list(range(8))
+    assert loader.tuning is not None
+    plain = unstarve.DataLoader(torch.arange(10), batch_size=2, copy=True)
+    copied = pickle.loads(pickle.dumps(plain))
+    assert type(copied) is unstarve.DataLoader
+    assert (copied.engine, copied.tuning) == (plain.engine, None)
+    assert_same(list(copied), list(plain))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unstarve.tune.tuner import ChangeWatch, this_machine
+from unstarve.tune.tuner import ChangeWatch, worker_limits
 
 
 def is_noticed(watch: ChangeWatch, wait_s: float, seconds: float, step_s: float = 0.05) -> bool:
@@ -62,7 +62,7 @@ def test_searches_become_rarer_on_a_machine_that_changes_all_the_time() -> None:
 
 def test_the_ranks_of_a_node_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    alone = this_machine().cores
+    alone = worker_limits().cores
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1000")
-    assert this_machine().cores == 1.0 <= alone
-    assert this_machine(5).max_workers == 5
+    assert worker_limits().cores == 1.0 <= alone
+    assert worker_limits(5).max_workers == 5

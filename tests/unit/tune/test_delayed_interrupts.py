@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from sample_datasets import Counted
 from unstarve.tune.autotune import AutotunedLoader
-from unstarve.tune.step_window import Pace
+from unstarve.tune.step_window import WindowPace
 from unstarve.tune.tuned_epoch import delay_interrupts
 
 _CONTEXT = multiprocessing.get_context("fork")
@@ -108,7 +108,7 @@ def test_an_ignored_interrupt_stays_ignored() -> None:
 def test_training_may_go_on_after_it(script: Any) -> None:
     script((1, 2), (2, 1), (0, None))
     loader = DataLoader(Counted(60), batch_size=2)
-    batches = iter(AutotunedLoader(loader, {"pace": Pace(min_steps=1, min_s=0.0, max_s=0.0)}))
+    batches = iter(AutotunedLoader(loader, {"pace": WindowPace(min_steps=1, min_s=0.0, max_s=0.0)}))
     _at_fork.append(_press)  # as the first worker is started
     indices, interrupts = [], 0
     while True:

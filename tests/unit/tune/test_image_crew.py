@@ -20,11 +20,11 @@ from unstarve.model import LoaderSettings
 from unstarve.tune import live_search
 from unstarve.tune.autotune import AutotunedLoader
 from unstarve.tune.crews import ImageCrew
-from unstarve.tune.search import Conclusion
-from unstarve.tune.step_window import Pace, Window, WindowCollector
+from unstarve.tune.search import SearchResult
+from unstarve.tune.step_window import StepWindow, WindowCollector, WindowPace
 
 COUNT = 40
-HASTY = Pace(min_steps=1, min_s=0.0, max_s=0.0)
+HASTY = WindowPace(min_steps=1, min_s=0.0, max_s=0.0)
 OWN = LoaderSettings(1, 2)
 
 # Cores are few where tests run: torch warns about the user's own settings, as it does without us.
@@ -61,8 +61,8 @@ def use_script(monkeypatch: pytest.MonkeyPatch, *asked: LoaderSettings) -> None:
             for settings in itertools.cycle(asked):
                 _ = yield settings
 
-        def conclude(self) -> Conclusion:
-            return Conclusion(asked[0], None, "scripted")
+        def conclude(self) -> SearchResult:
+            return SearchResult(asked[0], None, "scripted")
 
     monkeypatch.setattr(live_search, "Search", Scripted)
 
@@ -72,12 +72,12 @@ class Planned(WindowCollector):
 
     image_s: ClassVar[float]
 
-    def add(self, asked: float, got: float) -> Window | None:
+    def add(self, asked: float, got: float) -> StepWindow | None:
         super().add(asked, got)
         period = self.image_s if self.settings.images else 0.03
-        return Window(self.settings, 20, 20 * period, (period,) * 8, 0.9 * period)
+        return StepWindow(self.settings, 20, 20 * period, (period,) * 8, 0.9 * period)
 
-    def add_epoch(self, steps: int, seconds: float) -> Window | None:
+    def add_epoch(self, steps: int, seconds: float) -> StepWindow | None:
         return None
 
 

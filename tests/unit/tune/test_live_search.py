@@ -5,13 +5,13 @@ from __future__ import annotations
 from unstarve.model import LoaderSettings
 from unstarve.tune.index_stream import IndexStream
 from unstarve.tune.live_search import WARM_UP, LiveSearch, Options
-from unstarve.tune.search import Machine
+from unstarve.tune.search import WorkerLimits
 from unstarve.tune.tunability import Tunability
 
 
 def test_what_the_training_process_does_once_is_not_measured_where_it_has_no_workers() -> None:
     own = LoaderSettings(0)
-    measured = LiveSearch(own, own, Machine(2, 16), Tunability(), Options(), set(), uses_ring=False)
+    measured = LiveSearch(own, own, WorkerLimits(2, 16), Tunability(), Options(), set(), uses_ring=False)
     measured.start_crew(own, (), 0, 0.0)
     now, complete, batches = 0.0, False, 0
     while not complete:

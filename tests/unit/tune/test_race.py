@@ -10,16 +10,16 @@ import pytest
 
 from unstarve.model import LoaderSettings
 from unstarve.tune.race import Race, compared, is_worth_it
-from unstarve.tune.step_window import Window
+from unstarve.tune.step_window import StepWindow
 
 OWN, FOUR, EIGHT = LoaderSettings(2, 2), LoaderSettings(4, 2), LoaderSettings(8, 2)
 
 
-def window(settings: LoaderSettings, *block_s: float) -> Window:
-    return Window(settings, 10, 1.0, block_s, wait_s=0.0)
+def window(settings: LoaderSettings, *block_s: float) -> StepWindow:
+    return StepWindow(settings, 10, 1.0, block_s, wait_s=0.0)
 
 
-def steady(period_s: float) -> Window:
+def steady(period_s: float) -> StepWindow:
     return window(OWN, *(period_s * (1 + 0.01 * (-1) ** n) for n in range(8)))
 
 

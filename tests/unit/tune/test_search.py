@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from unstarve.model import LoaderSettings
-from unstarve.tune.search import Bounds, Conclusion, Machine, Search, may_drop_workers
-from unstarve.tune.step_window import Window
+from unstarve.tune.search import Bounds, Search, SearchResult, WorkerLimits, may_drop_workers
+from unstarve.tune.step_window import StepWindow
 
-TWO_CORES = Machine(cores=2, max_workers=16)
+TWO_CORES = WorkerLimits(cores=2, max_workers=16)
 
 
 @dataclass
@@ -36,14 +36,14 @@ class Training:
     seed: int = 0
     tried: list[LoaderSettings] = field(default_factory=list)
 
-    def window(self, settings: LoaderSettings) -> Window:
+    def window(self, settings: LoaderSettings) -> StepWindow:
         self.tried.append(settings)
         period, wait, workers_cpu = self._steps(settings)
         random.seed(f"{self.seed} {len(self.tried)}")
         drift = random.gauss(1, self.noise)
         blocks = tuple(period * drift * random.gauss(1, self.noise / 2) for _ in range(8))
         main_cpu = self.step_s + (self.cpu_s if settings.num_workers == 0 else self.handoff_s)
-        return Window(settings, 80, 80 * period, blocks, wait, main_cpu + workers_cpu, workers_cpu)
+        return StepWindow(settings, 80, 80 * period, blocks, wait, main_cpu + workers_cpu, workers_cpu)
 
     def _steps(self, settings: LoaderSettings) -> tuple[float, float, float]:
         count = settings.num_workers
@@ -64,7 +64,7 @@ class Training:
 
 def search(
     training: Training, own: LoaderSettings, present: LoaderSettings | None = None, **bounds: object
-) -> Conclusion:
+) -> SearchResult:
     asking = Search(own, present or own, Bounds(TWO_CORES, **bounds)).run()  # type: ignore[arg-type]
     wanted = next(asking)
     while True:
@@ -169,16 +169,22 @@ def test_workers_stay_where_may_drop_workers_the_work() -> None:
 
 
 def test_without_workers_is_tried_on_a_busy_machine_too_where_that_costs_little() -> None:
-    slow = Window(LoaderSettings(4, 2), 80, 0.12, (0.0015, 0.0015), 0.001, cpu_s=0.0009, workers_cpu_s=0.0005)
+    slow = StepWindow(
+        LoaderSettings(4, 2), 80, 0.12, (0.0015, 0.0015), 0.001, cpu_s=0.0009, workers_cpu_s=0.0005
+    )
     assert may_drop_workers(slow, slow.period_s)  # each worker waits 6 ms for a core that others have
-    far = Window(LoaderSettings(2, 2), 80, 12.8, (0.16, 0.16), 0.158, cpu_s=0.0009, workers_cpu_s=0.0005)
+    far = StepWindow(LoaderSettings(2, 2), 80, 12.8, (0.16, 0.16), 0.158, cpu_s=0.0009, workers_cpu_s=0.0005)
     assert not may_drop_workers(far, best_s=0.02)
 
 
 def test_without_workers_is_tried_where_most_of_their_cpu_time_may_be_handing_over() -> None:
-    large = Window(LoaderSettings(2, 2), 80, 0.54, (0.0068, 0.0068), 0.004, cpu_s=0.0129, workers_cpu_s=0.012)
+    large = StepWindow(
+        LoaderSettings(2, 2), 80, 0.54, (0.0068, 0.0068), 0.004, cpu_s=0.0129, workers_cpu_s=0.012
+    )
     assert may_drop_workers(large, large.period_s)
-    known_to_be_slow = Window(LoaderSettings(2, 2), 80, 16.0, (0.2, 0.2), 0.15, cpu_s=0.4, workers_cpu_s=0.39)
+    known_to_be_slow = StepWindow(
+        LoaderSettings(2, 2), 80, 16.0, (0.2, 0.2), 0.15, cpu_s=0.4, workers_cpu_s=0.39
+    )
     assert not may_drop_workers(known_to_be_slow, best_s=0.06)
 
 
@@ -186,7 +192,7 @@ def test_without_workers_is_tried_where_most_of_their_cpu_time_may_be_handing_ov
 def test_where_cpu_time_is_not_known_none_is_tried_if_a_trial_costs_little(
     period_s: float, *, tried: bool
 ) -> None:
-    short_epochs = Window(LoaderSettings(2, 2), 80, 80 * period_s, (period_s, period_s), period_s / 2)
+    short_epochs = StepWindow(LoaderSettings(2, 2), 80, 80 * period_s, (period_s, period_s), period_s / 2)
     assert may_drop_workers(short_epochs, period_s) == tried
 
 
@@ -195,7 +201,7 @@ class SlowAtFirst(Training):
 
     slow_blocks = 2
 
-    def window(self, settings: LoaderSettings) -> Window:
+    def window(self, settings: LoaderSettings) -> StepWindow:
         window = super().window(settings)
         if settings.num_workers == 0 and self.tried.count(settings) == 1:
             slow = (0.1,) * self.slow_blocks
