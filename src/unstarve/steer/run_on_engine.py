@@ -36,7 +36,7 @@ def iterate_on_engine(original: Callable[..., Any], engine: str) -> Callable[...
         self.__dict__[RUNS_ON] = chosen.engine
         return chosen.iterate()
 
-    setattr(__iter__, ORIGINAL, original)
+    vars(__iter__)[ORIGINAL] = original
     return __iter__
 
 

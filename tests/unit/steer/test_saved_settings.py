@@ -26,11 +26,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def apply(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """Save settings for this file's loaders; the problems that come up."""
     monkeypatch.setattr(stock.DataLoader, "__iter__", iterate_with_images(stock.DataLoader.__iter__))
-    original = stock.DataLoader.__init__
 
     def apply(*saved: SavedLoader) -> list[str]:
         problems: list[str] = []
-        wrapper = create_with_saved(original, saved, problems.append)
+        wrapper = create_with_saved(stock.DataLoader.__init__, saved, problems.append)
         monkeypatch.setattr(stock.DataLoader, "__init__", wrapper)
         return problems
 
