@@ -121,6 +121,6 @@ def wrap_pinning() -> None:
             if pending is not None:
                 _pinning.pending = None
                 now = _clock()
-                pending[0].row(f.RECEIVED, now, (*pending[1], now))
+                pending[0].row(f.RECEIVED, now, f.ReceivedRow._make((*pending[1], now)))
 
     stock_pin.pin_memory = pin_memory

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -123,7 +122,7 @@ class Recent:
             self._take_meta(payload)
         elif kind in _KEPT:
             if kind == f.BATCH:
-                rows = struct.Struct(f"<HH{row_size - 4}x").iter_unpack(payload)
+                rows = f.columns(kind, row_size, "loader", "flags").iter_unpack(payload)
                 self.delivered.update(loader for loader, flags in rows if not flags & f.NESTED)
             packed = self._packed.setdefault(kind, deque())
             packed.append((row_size, payload))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from unstarve.model import Crew, Loader, Process, Sampled, TransformTime, Work
@@ -132,11 +133,15 @@ class Stream:
         return epochs
 
     def _works(self) -> tuple[Work, ...]:
+        helped: Iterator[f.HelpedRow] = unpacked(f.HELPED, self.packed.pop(f.HELPED, ()))
         helped_ns = {
-            (None if loader == f.NO_LOADER else loader, iteration, task): min(cpu_ns, LATEST_NS)
-            for task, iteration, cpu_ns, loader in unpacked(f.HELPED, self.packed.pop(f.HELPED, ()))
+            (None if row.loader == f.NO_LOADER else row.loader, row.iteration, row.task): row.cpu_ns
+            for row in helped
         }
         works: tuple[Work, ...] = self._events(f.WORK)
         if not helped_ns:
             return works
-        return tuple(w._replace(helped_ns=helped_ns.get((w.loader, w.iteration, w.task), 0)) for w in works)
+        return tuple(
+            w._replace(helped_ns=min(helped_ns.get((w.loader, w.iteration, w.task), 0), LATEST_NS))
+            for w in works
+        )

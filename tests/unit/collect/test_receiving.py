@@ -26,7 +26,9 @@ def owner() -> Any:
 
 
 def received(owner: Any) -> list[tuple[int, ...]]:
-    return [row for _, rows in owner.writer.ledger.take() for row in f.RECEIVED_ROW.iter_unpack(rows)]
+    return [
+        row for _, rows in owner.writer.ledger.take() for row in f.ROW_KINDS[f.RECEIVED].iter_unpack(rows)
+    ]
 
 
 def test_a_batch_is_noted_by_its_task_and_epoch(owner: Any) -> None:

@@ -53,7 +53,7 @@ def test_a_file_of_version_1_reads_as_the_same_run_does_today(tmp_path: Path) ->
 @pytest.mark.parametrize(("at", "value"), [(4, 99), (8, f.SENT), (10, 200), (12, 112)])
 def test_a_damaged_header_gives_its_payload_to_nobody_else(tmp_path: Path, at: int, value: int) -> None:
     data = bytearray(write_run(tmp_path / "a.unstarve", slow_loading_run(30)).read_bytes())
-    place = data.index(struct.pack("<HH", f.BATCH, f.BATCH_ROW.size)) - 8
+    place = data.index(struct.pack("<HH", f.BATCH, f.ROW_KINDS[f.BATCH].size)) - 8
     struct.pack_into("<H", data, place + at, value)
     run = read_run(write(tmp_path / "b.unstarve", bytes(data)))
     assert run.damaged
@@ -78,9 +78,9 @@ def test_what_cannot_be_a_header_is_not_hashed(tmp_path: Path, hashed: list[int]
     fields = [
         (f.META, 8, 100),
         (f.META, 0, f.MOST_META_BYTES + 1),
-        (f.BATCH, f.BATCH_ROW.size - 1, f.BATCH_ROW.size - 1),
-        (f.BATCH, f.BATCH_ROW.size, f.BATCH_ROW.size + 1),
-        (f.BATCH, f.BATCH_ROW.size, 0),
+        (f.BATCH, f.ROW_KINDS[f.BATCH].size - 1, f.ROW_KINDS[f.BATCH].size - 1),
+        (f.BATCH, f.ROW_KINDS[f.BATCH].size, f.ROW_KINDS[f.BATCH].size + 1),
+        (f.BATCH, f.ROW_KINDS[f.BATCH].size, 0),
         (f.MOST_KINDS, 8, 8),
         (999, 1, f.MOST_BYTES + 1),
     ]
@@ -118,10 +118,10 @@ def test_rows_that_are_too_many_for_a_chunk_become_several(
     monkeypatch.setattr(f, "MOST_BYTES", 1000)
     writer = Writer(tmp_path / "p.part")
     for at in range(100):
-        writer.ledger.append(f.SENT, f.SENT_ROW.pack(at, 0, at, at, at, 0))
+        writer.ledger.append(f.SENT, f.ROW_KINDS[f.SENT].pack(at, 0, at, at, at, 0))
     writer.close()
     found = [c for c in chunks_of((tmp_path / "p.part").read_bytes()) if c.kind == f.SENT]
-    assert [len(c.payload) // f.SENT_ROW.size for c in found] == [25, 25, 25, 25]
+    assert [len(c.payload) // f.ROW_KINDS[f.SENT].size for c in found] == [25, 25, 25, 25]
 
 
 def test_what_is_too_large_to_say_is_told_as_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,7 @@ def test_only_what_is_new_is_read_and_nothing_is_lost(run: Path, monkeypatch: py
     assert read == []
     deliver(writer, 3, 5)
     assert positions(follower.read()) == [0, 1, 2, 3, 4]
-    assert read == [f.CHUNK.size + 2 * f.BATCH_ROW.size]
+    assert read == [f.CHUNK.size + 2 * f.ROW_KINDS[f.BATCH].size]
     writer.close()
 
 

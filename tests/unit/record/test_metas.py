@@ -102,9 +102,9 @@ def test_records_that_make_no_sense_are_counted_and_the_rest_is_read(tmp_path: P
     path = write_run(tmp_path / "a.unstarve", slow_loading_run(30))
     chunks = chunks_of(path.read_bytes())
     place, rows = next((i, c) for i, c in enumerate(chunks) if c.kind == f.BATCH and len(c.payload) > 1000)
-    backward = list(f.BATCH_ROW.unpack_from(rows.payload))
+    backward = list(f.ROW_KINDS[f.BATCH].unpack_from(rows.payload))
     backward[7], backward[8] = backward[8] + 1, backward[7]
-    payload = f.BATCH_ROW.pack(*backward) + rows.payload[f.BATCH_ROW.size :]
+    payload = f.ROW_KINDS[f.BATCH].pack(*backward) + rows.payload[f.ROW_KINDS[f.BATCH].size :]
     chunks[place] = rows._replace(payload=payload)
     chunks.insert(place, Chunk(rows.stream, f.META, 0, b'{"meta": "end", "end_ns": "noon"}'))
     path.write_bytes(run_of_chunks(chunks))

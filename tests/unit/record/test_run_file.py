@@ -167,7 +167,7 @@ def test_rows_with_fields_of_a_later_version_are_read(run: Path) -> None:
     record(run, 0)
     part = parts_folder(run) / "p.part"
     stream = f.CHUNK.unpack_from(part.read_bytes(), f.HEADER.size)[1]
-    row = f.BATCH_ROW.pack(0, 0, 0, 4, 0, 1, 1, 5, 6, 0, 0, *INSIDE)
+    row = f.ROW_KINDS[f.BATCH].pack(0, 0, 0, 4, 0, 1, 1, 5, 6, 0, 0, *INSIDE)
     longer = (row + b"new!") * 2
     with part.open("ab") as file:
         file.write(chunk(stream, f.BATCH, longer, len(row) + 4))
