@@ -21,7 +21,7 @@ from unstarve.errors import LogError, RunFileError, UnstarveError
 from unstarve.model import Comparison, Diagnosis, Live, LoadLog, Phase, Run, RunState, WhatIf
 from unstarve.predict.forecast import REPORTED_WORKERS, WORKERS, Predictor, foresee, what_if
 from unstarve.record.follow import Follower
-from unstarve.record.reader import read_run
+from unstarve.record.run_reader import read_run
 
 __all__ = [
     "compare",

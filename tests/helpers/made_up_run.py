@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from unstarve.record import format as f
-from unstarve.record.launcher import claim, finish, parts_folder
+from unstarve.record.run_file import claim, finish, parts_folder
 from unstarve.record.writer import Writer
 
 MS = 1_000_000

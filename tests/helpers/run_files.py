@@ -10,7 +10,7 @@ from fake_work import MS, work_of
 from fakes import FakeTraining, run_of
 from unstarve.model import Crew, Loader, Phase, Process, Received, Run, Sent, Work
 from unstarve.record import format as f
-from unstarve.record.launcher import claim, finish, parts_folder
+from unstarve.record.run_file import claim, finish, parts_folder
 from unstarve.record.writer import Writer
 
 _ROWS_AT_ONCE = 25

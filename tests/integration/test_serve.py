@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from clocked_runs import write_run
-from unstarve.record.launcher import discard
+from unstarve.record.run_file import discard
 
 UNSTARVE = Path(sys.executable).with_name("unstarve")
 LONGEST_S = 120

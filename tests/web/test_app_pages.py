@@ -15,7 +15,7 @@ import pytest
 
 from clocked_runs import write_run
 from hostile_names import hostile_run
-from unstarve.record.launcher import finish
+from unstarve.record.run_file import finish
 from web_client import served
 
 LONGEST_S = 60

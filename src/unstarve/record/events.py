@@ -1,4 +1,4 @@
-"""Rows → events: rows that make no sense are dropped and counted, the rest are sorted by time."""
+"""Rows → events: invalid rows are dropped and counted, the rest are sorted by time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def unpacked(kind: int, packed: Iterable[Packed]) -> Iterator[Any]:
 
 
 def events_of(kind: int, packed: Iterable[Packed]) -> tuple[list[Any], int]:
-    """The events in the rows of a kind, in the order of time, and the number of rows that make no sense."""
+    """The events in the rows of a kind, in the order of time, and the number of invalid rows."""
     event_of = EVENT_OF[kind]
     found = [event_of(row) for row in unpacked(kind, packed)]
     events = [event for event in found if event is not None]
@@ -180,7 +180,7 @@ EVENT_OF: dict[int, Callable[[Any], Any]] = {
     f.GAUGE: _reading,
     f.PULSE: _pulse,
 }
-"""Row → event, or None when the row makes no sense. An epoch takes two rows or three: see `epochs_of`."""
+"""Row → event, or None when the row is invalid. An epoch takes two rows or three: see `epochs_of`."""
 _WHEN = {f.BATCH: attrgetter("got_ns"), f.WORK: attrgetter("done_ns"), f.PULSE: attrgetter("at_ns")}
 """Events that analysis needs in the order of time."""
 
@@ -195,22 +195,19 @@ def epochs_of(
     ends: Sequence[f.EpochEndRow],
     sampled: Iterable[f.EpochSamplerRow] = (),
 ) -> tuple[tuple[Epoch, ...], int]:
-    """The epochs, and the number of rows that make no sense.
-
-    An epoch that ends before it begins makes no sense, nor does one that begins twice.
-    """
+    """The epochs, and the number of invalid rows: an epoch cannot end before it begins, nor begin twice."""
     sampler_ns = {(row.loader, row.epoch): row.sampler_ns for row in sampled}
     ended = {(row.loader, row.epoch): row for row in reversed(ends)}  # the first end counts
     epochs: dict[tuple[int, int], Epoch] = {}
-    nonsense = 0
+    invalid = 0
     for row in begins:
         key = row.loader, row.epoch
         if key in epochs or not row.begin_ns <= row.ready_ns <= LATEST_NS:
-            nonsense += 1
+            invalid += 1
             continue
         end = ended.get(key)
         if end is not None and not row.begin_ns <= end.ask_ns <= end.end_ns <= LATEST_NS:
-            nonsense, end = nonsense + 1, None
+            invalid, end = invalid + 1, None
         epochs[key] = Epoch(
             loader=row.loader,
             epoch=row.epoch,
@@ -223,4 +220,4 @@ def epochs_of(
             error=None if end is None else end.error.rstrip(b"\0").decode(errors="replace") or None,
             sampler_ns=min(sampler_ns.get(key, 0), row.ready_ns - row.begin_ns),
         )
-    return tuple(epochs.values()), nonsense
+    return tuple(epochs.values()), invalid

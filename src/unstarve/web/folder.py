@@ -11,8 +11,7 @@ from pathlib import Path
 
 from unstarve.errors import NoSuchRunError, RunExistsError, RunFileError, UsageError
 from unstarve.record.format import SUFFIX
-from unstarve.record.launcher import parts_folder
-from unstarve.record.reader import is_live
+from unstarve.record.run_file import is_live, parts_folder
 
 _PLAIN = frozenset((string.ascii_letters + string.digits + "._-").encode())
 _MOST_NAME_BYTES = 200

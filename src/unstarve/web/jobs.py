@@ -12,7 +12,7 @@ from unstarve.analyze.diagnose import diagnose as analyze
 from unstarve.errors import RunFileError, UnstarveError
 from unstarve.model import Live, Run
 from unstarve.present.html import comparison_page, report_page
-from unstarve.record.reader import read_run
+from unstarve.record.run_reader import read_run
 from unstarve.web.private import private, without_folders
 
 RUNNING = "running"

@@ -15,14 +15,14 @@ from unstarve.collect import receiving
 from unstarve.collect.receiving import time_receiving
 from unstarve.collect.torch_iterator import queue_gauge
 from unstarve.record import format as f
-from unstarve.record import ledger as ledgers
+from unstarve.record import writer
 
 pytestmark = pytest.mark.usefixtures("variant")
 
 
 @pytest.fixture
 def owner() -> Any:
-    return SimpleNamespace(writer=SimpleNamespace(ledger=ledgers.Ledger()))
+    return SimpleNamespace(writer=SimpleNamespace(ledger=writer.Ledger()))
 
 
 def received(owner: Any) -> list[tuple[int, ...]]:

@@ -14,7 +14,7 @@ import pytest
 from unstarve.collect import counters, receiving
 from unstarve.collect import wait_rows as waits
 from unstarve.record import format as f
-from unstarve.record import ledger as ledgers
+from unstarve.record import writer
 from unstarve.record.events import unpacked
 
 pytestmark = pytest.mark.usefixtures("variant")
@@ -45,7 +45,7 @@ def proc(tmp_path: Path) -> FakeProc:
 
 @pytest.fixture
 def ledger() -> Any:
-    return ledgers.Ledger()
+    return writer.Ledger()
 
 
 def rows(ledger: Any) -> list[Any]:

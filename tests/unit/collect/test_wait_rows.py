@@ -18,15 +18,15 @@ from unstarve.collect import wait_rows as waits
 from unstarve.collect.counters import PythonCounters
 from unstarve.collect.wait_rows import PythonWait, PythonWork
 from unstarve.record import format as f
-from unstarve.record import ledger as ledgers
-from unstarve.record.ledger import PythonLedger
+from unstarve.record import writer
+from unstarve.record.writer import PythonLedger
 
 pytestmark = pytest.mark.usefixtures("variant")
 
 
 @pytest.fixture
 def ledger() -> PythonLedger:
-    return ledgers.Ledger()
+    return writer.Ledger()
 
 
 @pytest.fixture

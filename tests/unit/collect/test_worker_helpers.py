@@ -14,8 +14,8 @@ from unstarve.collect.worker_helpers import WorkerHelpers
 from unstarve.model import Process
 from unstarve.model.launch_settings import LaunchSettings
 from unstarve.record import format as f
-from unstarve.record.launcher import claim, finish, parts_folder
-from unstarve.record.reader import read_run
+from unstarve.record.run_file import claim, finish, parts_folder
+from unstarve.record.run_reader import read_run
 
 MS = 1_000_000
 

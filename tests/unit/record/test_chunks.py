@@ -12,11 +12,12 @@ import pytest
 
 from hostile_runs import chunks_of, nested_headers, streams_of_one_row
 from run_files import slow_loading_run, write_run
-from unstarve.record import chunks, reader, recent
+from unstarve.record import chunks, follow
 from unstarve.record import format as f
+from unstarve.record import run_reader as reader
 from unstarve.record.chunks import Scan, chunk
 from unstarve.record.follow import Follower
-from unstarve.record.reader import read_run
+from unstarve.record.run_reader import read_run
 from unstarve.record.writer import Writer, reserve_chunk
 
 VERSION_1 = Path(__file__).parents[2] / "data" / "version_1.unstarve.gz"
@@ -94,7 +95,7 @@ def test_what_cannot_be_a_header_is_not_hashed(tmp_path: Path, hashed: list[int]
 def test_a_file_of_many_streams_keeps_no_more_than_a_run_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "MOST_STREAMS", 100)
+    monkeypatch.setattr(reader, "_MOST_STREAMS", 100)
     path = write(tmp_path / "a.unstarve", streams_of_one_row(36 * 300))
     kept: dict[int, object] = {}
     assert reader._scan(path, path.read_bytes(), kept) == 200 * 36  # type: ignore[arg-type]  # of any values
@@ -104,7 +105,7 @@ def test_a_file_of_many_streams_keeps_no_more_than_a_run_has(
 
 def test_a_damaged_end_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scans: list[int] = []
-    monkeypatch.setattr(recent, "Scan", lambda data, version: scans.append(len(data)) or Scan(data, version))
+    monkeypatch.setattr(follow, "Scan", lambda data, version: scans.append(len(data)) or Scan(data, version))
     path = write(tmp_path / "a.unstarve", nested_headers(1 << 16))
     follower = Follower(path)
     for _ in range(3):

@@ -12,11 +12,11 @@ import pytest
 
 from unstarve.errors import NotARunError, RunFileError
 from unstarve.model import Doing, Tail
+from unstarve.record import follow
 from unstarve.record import format as f
-from unstarve.record import recent
 from unstarve.record.chunks import Scan
 from unstarve.record.follow import Follower, newest_running
-from unstarve.record.launcher import claim, discard, finish, parts_folder
+from unstarve.record.run_file import claim, discard, finish, parts_folder
 from unstarve.record.writer import Writer, meta_chunk
 
 INSIDE = (7, 3, 10, 20, -1, 30, 40)
@@ -58,7 +58,7 @@ def test_only_what_is_new_is_read_and_nothing_is_lost(run: Path, monkeypatch: py
     deliver(writer, 0, 3)
     assert positions(follower.read()) == [0, 1, 2]
     read: list[int] = []
-    monkeypatch.setattr(recent, "Scan", lambda data, version: read.append(len(data)) or Scan(data, version))
+    monkeypatch.setattr(follow, "Scan", lambda data, version: read.append(len(data)) or Scan(data, version))
     assert positions(follower.read()) == [0, 1, 2]
     assert read == []
     deliver(writer, 3, 5)
@@ -102,7 +102,7 @@ def test_damage_is_passed_over_as_soon_as_a_whole_chunk_follows(run: Path) -> No
 def test_of_many_rows_the_newest_are_kept_and_all_are_counted(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recent, "_READ_BYTES", 4096)  # many bites, some smaller than a chunk
+    monkeypatch.setattr(follow, "_READ_BYTES", 4096)  # many bites, some smaller than a chunk
     writer = writer_of(run)
     for first in range(0, 2000, 100):
         deliver(writer, first, first + 100)
@@ -110,8 +110,8 @@ def test_of_many_rows_the_newest_are_kept_and_all_are_counted(
     deliver(writer, 2007, 2012, loader=1, flags=f.NESTED)
     tail = Follower(run).read()
     assert tail.delivered[socket.gethostname(), os.getpid()] == {0: 2000, 1: 7}
-    assert len(positions(tail)) == recent._MOST_ROWS
-    assert positions(tail)[:-12] == list(range(2000 - (recent._MOST_ROWS - 12), 2000))
+    assert len(positions(tail)) == follow._MOST_ROWS
+    assert positions(tail)[:-12] == list(range(2000 - (follow._MOST_ROWS - 12), 2000))
     writer.close()
 
 
@@ -208,14 +208,14 @@ def test_what_is_not_a_run_is_refused_by_name(tmp_path: Path, run: Path) -> None
     follower = Follower(run)
     follower.read()
     discard(run)
-    with pytest.raises(RunFileError, match="taken away"):
+    with pytest.raises(RunFileError, match="was removed"):
         follower.read()
 
 
 def test_the_newest_of_the_running_runs_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert newest_running(tmp_path) is None
     for number, name in enumerate(("first", "second", "ended")):
-        monkeypatch.setattr("unstarve.record.launcher.time.time", lambda at=number: time.time_ns() / 1e9 + at)
+        monkeypatch.setattr("unstarve.record.run_file.time.time", lambda at=number: time.time_ns() / 1e9 + at)
         claim(tmp_path / f"{name}.unstarve", ["train.py"], "run")
     monkeypatch.undo()
     finish(tmp_path / "ended.unstarve", 0)

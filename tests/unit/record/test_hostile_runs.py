@@ -11,7 +11,7 @@ from hostile_runs import look_at, mutate, write_rich_run
 from unstarve import api
 from unstarve.api import reading
 from unstarve.errors import RunFileError
-from unstarve.record.reader import read_run
+from unstarve.record.run_reader import read_run
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from unstarve.errors import RunFileError
 from unstarve.record import format as f
 from unstarve.record.chunks import Chunk
 from unstarve.record.metas import meta_of
-from unstarve.record.reader import read_run
+from unstarve.record.run_reader import read_run
 from unstarve.record.writer import meta_chunk
 
 PROCESS = {
@@ -110,12 +110,12 @@ def test_records_that_make_no_sense_are_counted_and_the_rest_is_read(tmp_path: P
     path.write_bytes(run_of_chunks(chunks))
     run = read_run(path)
     assert run.damaged
-    assert run.lost == ("2 records of a.unstarve make no sense and were skipped",)
+    assert run.lost == ("2 records of a.unstarve are invalid and were skipped",)
     assert len(run.processes[0].batches) == 29
 
 
 def test_a_file_in_which_nothing_makes_sense_is_no_run(tmp_path: Path) -> None:
     path = tmp_path / "a.unstarve"
     path.write_bytes(f.header() + meta_chunk(0, "launch", {"command": 7}) + meta_chunk(1, "process", {}))
-    with pytest.raises(RunFileError, match=r"nothing in .*a\.unstarve makes sense"):
+    with pytest.raises(RunFileError, match=r"a\.unstarve holds no valid record"):
         read_run(path)

@@ -18,8 +18,8 @@ from unstarve.model import Phase, Run
 from unstarve.record import format as f
 from unstarve.record.chunks import chunk
 from unstarve.record.follow import Follower
-from unstarve.record.launcher import claim, discard, finish, parts_folder
-from unstarve.record.reader import read_run
+from unstarve.record.run_file import claim, discard, finish, parts_folder
+from unstarve.record.run_reader import read_run
 from unstarve.record.writer import Writer
 
 PROCESS = {

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from clocked_runs import write_run
-from unstarve.record.launcher import discard, finish
+from unstarve.record.run_file import discard, finish
 from unstarve.web import live
 from unstarve.web.folder import open_folder
 from web_client import TestClient, desk_of_threads

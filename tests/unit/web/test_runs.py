@@ -16,7 +16,7 @@ import pytest
 from clocked_runs import write_run
 from unstarve.errors import NoSuchRunError
 from unstarve.record import format as f
-from unstarve.record.launcher import discard, parts_folder
+from unstarve.record.run_file import discard, parts_folder
 from unstarve.record.writer import meta_chunk
 from unstarve.web.desk import Desk, JobLimits
 from unstarve.web.folder import open_folder

@@ -10,7 +10,7 @@ import pytest
 
 from clocked_runs import write_run
 from unstarve.record import format as f
-from unstarve.record.launcher import parts_folder
+from unstarve.record.run_file import parts_folder
 from unstarve.record.writer import meta_chunk
 from unstarve.web import upload
 from web_client import TestClient, listed

@@ -21,7 +21,7 @@ from unstarve.collect.sampling.line_expression import works_on_torch
 from unstarve.collect.sampling.stack_sampler import Key, StackSampler, _place
 from unstarve.record import format as f
 from unstarve.record.format import NO_LOADER
-from unstarve.record.ledger import Ledger
+from unstarve.record.writer import Ledger
 
 needs_clocks = pytest.mark.skipif(
     not hasattr(time, "pthread_getcpuclockid"), reason="no CPU clock of threads"
