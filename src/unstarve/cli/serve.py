@@ -72,9 +72,9 @@ def serve(
     Nothing is sent anywhere; nothing but the folder's run files can be seen.
     """
     try:
-        from unstarve.web.desk import JobLimits
         from unstarve.web.guard import Access
-        from unstarve.web.server import Wishes, address_of
+        from unstarve.web.job_pool import JobLimits
+        from unstarve.web.server import ServeOptions, address_of
         from unstarve.web.server import serve as serve_folder
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "unstarve":
@@ -99,4 +99,6 @@ def serve(
         raise UsageError(f"--no-token and a token ({TOKEN_VARIABLE} or --token) exclude each other")
     memory_bytes = None if max_memory is None else int(max_memory * 10**9)
     jobs = JobLimits(max_time, memory_bytes)
-    serve_folder(Wishes(folder, host, port, token, not no_token, max_upload * 1_000_000, jobs), announce)
+    serve_folder(
+        ServeOptions(folder, host, port, token, not no_token, max_upload * 1_000_000, jobs), announce
+    )

@@ -18,8 +18,8 @@ from unstarve.errors import NoSuchRunError
 from unstarve.record import format as f
 from unstarve.record.run_file import discard, parts_folder
 from unstarve.record.writer import meta_chunk
-from unstarve.web.desk import Desk, JobLimits
-from unstarve.web.folder import open_folder
+from unstarve.web.job_pool import JobLimits, JobPool
+from unstarve.web.run_folder import open_folder
 from web_client import LONGEST_S, TestClient, in_thread, listed
 
 HOSTILE = '<img src=x onerror="broken()">&amp;\u2028.unstarve'
@@ -125,7 +125,7 @@ def test_the_list_answers_at_once_and_fills_in(client_for: Callable[..., TestCli
         assert await asyncio.to_thread(go.wait, LONGEST_S)
         return await in_thread(job, *args)
 
-    client = client_for(desk=Desk(JobLimits(background=2), do_when_told))
+    client = client_for(jobs=JobPool(JobLimits(background=2), do_when_told))
     for number in range(200):
         (folder / f"{number}.unstarve").write_bytes(b"x")
     write_run(folder / "good.unstarve")
@@ -145,7 +145,7 @@ def test_a_run_is_worked_out_once_and_again_when_it_has_changed(
         done.append(path.name)
         return await in_thread(job, path)
 
-    client = client_for(desk=Desk(JobLimits(background=1), do_and_count))
+    client = client_for(jobs=JobPool(JobLimits(background=1), do_and_count))
     path = write_run(folder / "a.unstarve")
     assert listed(client)["a.unstarve"]["summary"]["state"] == "starved"
     listed(client)

@@ -11,7 +11,7 @@ import pytest
 from unstarve.cli import main
 from unstarve.errors import UsageError
 from unstarve.web.guard import Access
-from unstarve.web.server import Wishes, serve
+from unstarve.web.server import ServeOptions, serve
 
 
 def never(access: Access) -> None:
@@ -28,16 +28,16 @@ def test_a_port_that_is_taken_is_said_in_one_sentence(
     assert left.value.code == 2
     said = capsys.readouterr().err
     assert said == (
-        f"unstarve: cannot serve on 127.0.0.1:{port}: another program has that port; "
-        "take another with --port, or any with --port 0\n"
+        f"unstarve: cannot serve on 127.0.0.1:{port}: another program uses that port; "
+        "choose another with --port (0: any free one)\n"
     )
 
 
 def test_a_host_that_is_not_ours_and_a_folder_that_is_none_are_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="192\\.0\\.2\\.1"):  # reserved for examples
-        serve(Wishes(tmp_path, host="192.0.2.1", port=0), never)
+        serve(ServeOptions(tmp_path, host="192.0.2.1", port=0), never)
     with pytest.raises(UsageError, match="not a folder"):
-        serve(Wishes(tmp_path / "none"), never)
+        serve(ServeOptions(tmp_path / "none"), never)
 
 
 def test_without_the_extra_its_name_is_said(
@@ -56,7 +56,7 @@ def test_without_the_extra_its_name_is_said(
 )
 def test_a_token_that_can_be_guessed_or_not_be_sent_is_refused(tmp_path: Path, token: str) -> None:
     with pytest.raises(UsageError, match="16 to 200 letters"):
-        serve(Wishes(tmp_path, port=0, token=token), never)
+        serve(ServeOptions(tmp_path, port=0, token=token), never)
 
 
 def test_no_token_only_where_nobody_else_reaches_it(
