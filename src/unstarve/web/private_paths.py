@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from unstarve.model.texts import each_text
+from unstarve.model.nouns import each_text
 
 _PART = r"[^/\s\"'`:;,()<>\[\]{}|=]+"
 _PATH = re.compile(rf"(?:file://|(?<![\w.~/]))/(?:{_PART}/)+(?:{_PART})?")
