@@ -23,8 +23,6 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar, TypeVarTuple
 
-import psutil
-
 from unstarve.errors import (
     JobError,
     JobMemoryError,
@@ -33,6 +31,7 @@ from unstarve.errors import (
     StoppedError,
     UnstarveError,
 )
+from unstarve.machine import available_bytes, usable_cores
 from unstarve.words import size
 
 _MOST_BACKGROUND = 4
@@ -47,7 +46,7 @@ Runner = Callable[..., Awaitable[Any]]
 
 
 def _background() -> int:
-    return max(1, min(_MOST_BACKGROUND, (os.cpu_count() or 2) - 1))
+    return max(1, min(_MOST_BACKGROUND, usable_cores() - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class JobLimits:
     waiting: int = 32
     """Most jobs waiting for their turn; any more are refused."""
     background: int = _background()
-    """Most jobs for the list of runs at a time; two more can run for pages that somebody waits for."""
+    """Most jobs for the list of runs at a time; two more can run for open pages."""
 
     @property
     def at_once(self) -> int:
@@ -69,7 +68,7 @@ class JobLimits:
 
     def allowance(self) -> Allowance:
         """The limits of one job on this machine."""
-        share = psutil.virtual_memory().available // self.at_once
+        share = available_bytes() // self.at_once
         return Allowance(self.seconds, self.memory_bytes or max(share, LEAST_MEMORY_BYTES))
 
 

@@ -37,7 +37,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """The run files that lie directly in a folder."""
+    """The run files directly in a folder."""
 
     path: Path
 
