@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from unstarve.web.guard import Access
+from unstarve.web.guard import ServerAccess
 from unstarve.web.job_pool import JobLimits, JobPool
 from unstarve.web.run_folder import open_folder
 from unstarve.web.server import server_of
@@ -51,7 +51,7 @@ def served(folder: Path, jobs: JobPool | None = None, token: str | None = None) 
     """The port at which a folder is served, from a thread of this process."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        access = Access("127.0.0.1", port, token=token)
+        access = ServerAccess("127.0.0.1", port, token=token)
         server = server_of(build_app(open_folder(folder), access, Limits(1_000_000), jobs or threaded_jobs()))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()

@@ -72,7 +72,7 @@ def serve(
     Nothing is sent anywhere, and only the run files of the folder can be seen.
     """
     try:
-        from unstarve.web.guard import Access
+        from unstarve.web.guard import ServerAccess
         from unstarve.web.job_pool import JobLimits
         from unstarve.web.server import ServeOptions, address_of
         from unstarve.web.server import serve as serve_folder
@@ -81,7 +81,7 @@ def serve(
             raise
         raise MissingExtraError("serving needs Starlette and uvicorn: pip install 'unstarve[web]'") from None
 
-    def announce(access: Access) -> None:
+    def announce(access: ServerAccess) -> None:
         where = printable(str(folder.resolve()))
         typer.echo(f"unstarve: serving the runs of {where} at {address_of(access)} (Ctrl-C to stop)")
         if access.token is None:

@@ -22,7 +22,7 @@ from unstarve.record.chunks import Chunk, Scan, check_header
 from unstarve.record.events import Packed, epochs_of, events_of, unpacked
 from unstarve.record.metas import meta_of
 from unstarve.record.run_file import launch_of, launcher_alive, parts_folder, result_of, run_of_parts
-from unstarve.record.run_reader import Stream
+from unstarve.record.run_reader import ProcessStream
 
 WINDOW_S = 5.0
 """How far back a follower keeps events."""
@@ -218,7 +218,7 @@ class RecentEvents:
         self.delivered: Counter[int] = Counter()
         """Batches per loader since the process began, without nested ones."""
         self.launch: dict[str, Any] | None = None
-        self._stream = Stream()
+        self._stream = ProcessStream()
         self._crews: dict[int, Crew] = {}
         """The newest of each loader: every epoch may have its own."""
         self._who: Process | None = None

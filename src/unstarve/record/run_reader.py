@@ -26,7 +26,7 @@ def read_run(path: Path) -> Run:
 
     Raises `RunFileError` when there is nothing to read; damage inside the file ends up in `Run.lost`.
     """
-    streams: dict[int, Stream] = {}
+    streams: dict[int, ProcessStream] = {}
     lost: list[str] = []
     run_file, *parts = _files(path)
     skipped = _scan(run_file, _content(run_file), streams)
@@ -93,14 +93,14 @@ def _content(path: Path) -> bytes:
         raise RunFileError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _scan(path: Path, data: bytes, streams: dict[int, Stream]) -> int:
+def _scan(path: Path, data: bytes, streams: dict[int, ProcessStream]) -> int:
     """Read one file's chunks into `streams`; return the number of bytes skipped."""
     scan = Scan(data, check_header(path, data), f.HEADER.size)
     skipped = 0
     for chunk in scan:
         stream = streams.get(chunk.stream)
         if stream is None and len(streams) < _MOST_STREAMS:
-            stream = streams[chunk.stream] = Stream()
+            stream = streams[chunk.stream] = ProcessStream()
         if stream is None:
             skipped += f.CHUNK.size + len(chunk.payload)
         else:
@@ -108,11 +108,11 @@ def _scan(path: Path, data: bytes, streams: dict[int, Stream]) -> int:
     return skipped + scan.damaged + len(data) - scan.at
 
 
-def _of_launcher(streams: dict[int, Stream], name: str) -> dict[str, Any] | None:
+def _of_launcher(streams: dict[int, ProcessStream], name: str) -> dict[str, Any] | None:
     return next((stream.newest[name] for stream in streams.values() if name in stream.newest), None)
 
 
-def _lost_by_unknown(streams: dict[int, Stream]) -> Iterator[str]:
+def _lost_by_unknown(streams: dict[int, ProcessStream]) -> Iterator[str]:
     """The losses of processes whose ``process`` META is missing."""
     unknown = [s for s in streams.values() if not s.newest.keys() & {"process", "launch", "result"}]
     if any(stream.packed or stream.loaders for stream in unknown):
@@ -121,7 +121,7 @@ def _lost_by_unknown(streams: dict[int, Stream]) -> Iterator[str]:
         yield from stream.lost
 
 
-class Stream:
+class ProcessStream:
     """What one process wrote, collected chunk by chunk."""
 
     __slots__ = ("crews", "invalid", "loaders", "lost", "newest", "packed", "tensors", "usage_before")

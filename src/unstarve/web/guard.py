@@ -39,7 +39,7 @@ _HEADERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ServerAccess:
     """Where the server listens and which token it requires."""
 
     address: str
@@ -86,7 +86,7 @@ class Access:
 class Guard:
     """Refuses forbidden requests and adds the security headers to every answer."""
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+    def __init__(self, app: ASGIApp, access: ServerAccess) -> None:
         self._app = app
         self._access = access
 

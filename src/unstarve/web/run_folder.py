@@ -22,7 +22,7 @@ Stamp = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RunEntry:
     """One run file of the folder."""
 
     id: str
@@ -41,7 +41,7 @@ class RunFolder:
 
     path: Path
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[RunEntry]:
         """All runs, the newest first. Raises `RunFileError` when the folder cannot be read."""
         try:
             with os.scandir(self.path) as found:
@@ -51,7 +51,7 @@ class RunFolder:
         entries = [entry for name in names if (entry := _entry(self.path / name)) is not None]
         return sorted(entries, key=lambda entry: (entry.stamp, entry.id), reverse=True)
 
-    def find(self, run_id: str) -> Entry:
+    def find(self, run_id: str) -> RunEntry:
         """The run with this id. Raises `NoSuchRunError`."""
         for entry in self.entries():
             if entry.id == run_id:
@@ -70,7 +70,7 @@ class RunFolder:
         except OSError as error:
             raise RunFileError(f"cannot delete {entry.name}: {error.strerror or error}") from error
 
-    def place(self, file: Path, name: str) -> Entry:
+    def place(self, file: Path, name: str) -> RunEntry:
         """Rename a file of this folder to `name` or the next free ``NAME-2``: nothing is ever replaced."""
         for candidate in _numbered(name):
             path = self.path / candidate
@@ -125,7 +125,7 @@ def _is_run_name(name: str) -> bool:
     return name.endswith(SUFFIX) and not name.startswith(".")
 
 
-def _entry(path: Path) -> Entry | None:
+def _entry(path: Path) -> RunEntry | None:
     """None if it has just been removed."""
     try:
         own = path.stat()
@@ -136,7 +136,7 @@ def _entry(path: Path) -> Entry | None:
     files = [own, *(inside or ())]
     stamp = (max(f.st_mtime_ns for f in files), sum(f.st_size for f in files), len(files), own.st_ino)
     name = os.fsencode(path.name).decode("utf-8", "replace")
-    return Entry(run_id(path.name), name, path, stamp, has_parts=inside is not None)
+    return RunEntry(run_id(path.name), name, path, stamp, has_parts=inside is not None)
 
 
 def _numbered(name: str) -> Iterator[str]:

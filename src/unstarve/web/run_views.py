@@ -20,7 +20,7 @@ from unstarve.present.json import live as live_json
 from unstarve.web.job_pool import JobPool
 from unstarve.web.jobs import RUNNING, UNREADABLE, Summary, last_look, running, summarize
 from unstarve.web.private_paths import private, without_folders
-from unstarve.web.run_folder import Entry, Stamp
+from unstarve.web.run_folder import RunEntry, Stamp
 
 EVERY_S = 1.0
 MOST_VIEWS = 32
@@ -28,10 +28,10 @@ MOST_VIEWS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RunLine:
     """A run and its summary."""
 
-    entry: Entry
+    entry: RunEntry
     summary: Summary | None
     """None: being computed for the first time."""
     is_stale: bool
@@ -48,7 +48,7 @@ class RunList:
         self._followed: dict[str, Iterator[Live]] = {}
         self._background = asyncio.Semaphore(jobs.limits.background)
 
-    def lines(self, entries: Sequence[Entry]) -> list[Line]:
+    def lines(self, entries: Sequence[RunEntry]) -> list[RunLine]:
         """One line for each run of the folder, without waiting for any."""
         present = {entry.id: entry for entry in entries}
         self._known = {known: found for known, found in self._known.items() if known in present}
@@ -62,7 +62,7 @@ class RunList:
         for task in self._computing.values():
             task.cancel()
 
-    def _line(self, entry: Entry) -> Line:
+    def _line(self, entry: RunEntry) -> RunLine:
         stamp, summary = self._known.get(entry.id, (None, None))
         # A run that is killed leaves its files unchanged, so running ones are always checked again.
         is_stale = stamp != entry.stamp or (summary is not None and summary.state == RUNNING)
@@ -70,9 +70,9 @@ class RunList:
             task = asyncio.get_running_loop().create_task(self._compute(entry))
             self._computing[entry.id] = task
             task.add_done_callback(lambda _: self._computing.pop(entry.id, None))
-        return Line(entry, summary, is_stale)
+        return RunLine(entry, summary, is_stale)
 
-    async def _compute(self, entry: Entry) -> None:
+    async def _compute(self, entry: RunEntry) -> None:
         try:
             self._known[entry.id] = (entry.stamp, await self._summary(entry))
         except (StoppedError, ServerBusyError):  # not the run's fault; the next request tries again
@@ -83,7 +83,7 @@ class RunList:
                 Summary(UNREADABLE, without_folders(str(error), [entry.path])),
             )
 
-    async def _summary(self, entry: Entry) -> Summary:
+    async def _summary(self, entry: RunEntry) -> Summary:
         if entry.has_parts:
             now = await asyncio.to_thread(self._look, entry)
             if now is not None:
@@ -91,7 +91,7 @@ class RunList:
         async with self._background:
             return await self._jobs.do(summarize, entry.path)
 
-    def _look(self, entry: Entry) -> Live | None:
+    def _look(self, entry: RunEntry) -> Live | None:
         """The run as it is now, reading only what is new; None if it is not running."""
         snapshots = self._followed.setdefault(entry.id, api.follow(entry.path))
         try:
@@ -112,7 +112,7 @@ class LiveViews:
         self._jobs = jobs
         self._open = 0
 
-    async def events(self, entry: Entry) -> AsyncIterator[bytes]:
+    async def events(self, entry: RunEntry) -> AsyncIterator[bytes]:
         """A run's events until it ends or the client disconnects."""
         if self._open >= MOST_VIEWS:
             yield _event("problem", {"error": f"{MOST_VIEWS} live views are already open; close one"})
@@ -130,7 +130,7 @@ class LiveViews:
         finally:
             self._open -= 1
 
-    async def _snapshots(self, entry: Entry) -> AsyncIterator[Live]:
+    async def _snapshots(self, entry: RunEntry) -> AsyncIterator[Live]:
         if not entry.has_parts:  # not being recorded: a finished file, which may come from anywhere
             yield await self._jobs.do(last_look, entry.path)
             return
@@ -144,7 +144,7 @@ class LiveViews:
                 await asyncio.wait_for(self._closing.wait(), EVERY_S)
 
 
-def _problem(sentence: str, entry: Entry) -> bytes:
+def _problem(sentence: str, entry: RunEntry) -> bytes:
     return _event("problem", {"error": without_folders(sentence, [entry.path])})
 
 

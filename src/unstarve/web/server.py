@@ -15,7 +15,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from unstarve.errors import UsageError
-from unstarve.web.guard import Access
+from unstarve.web.guard import ServerAccess
 from unstarve.web.job_pool import JobLimits
 from unstarve.web.run_folder import open_folder
 from unstarve.web.web_app import Limits, build_app
@@ -43,7 +43,7 @@ class ServeOptions:
     jobs: JobLimits = field(default_factory=JobLimits)
 
 
-def serve(options: ServeOptions, announce: Callable[[Access], None]) -> None:
+def serve(options: ServeOptions, announce: Callable[[ServerAccess], None]) -> None:
     """Serve until Ctrl-C; `announce` is called once connections are accepted.
 
     Raises `UsageError` when the folder cannot be read, the port is taken or the token is invalid.
@@ -63,8 +63,8 @@ def serve(options: ServeOptions, announce: Callable[[Access], None]) -> None:
             return  # the usual way to end it
 
 
-def _access(options: ServeOptions, address: str, port: int) -> Access:
-    access = Access(address, port, options.host, options.token or secrets.token_urlsafe(32))
+def _access(options: ServeOptions, address: str, port: int) -> ServerAccess:
+    access = ServerAccess(address, port, options.host, options.token or secrets.token_urlsafe(32))
     if options.needs_token:
         return access
     if not access.is_local:
@@ -72,7 +72,7 @@ def _access(options: ServeOptions, address: str, port: int) -> Access:
     return replace(access, token=None)
 
 
-def address_of(access: Access) -> str:
+def address_of(access: ServerAccess) -> str:
     """The URL to open in a browser."""
     host = access.name
     if host in ("0.0.0.0", "::"):  # all addresses of this machine
@@ -94,10 +94,10 @@ def server_of(app: Starlette) -> uvicorn.Server:
         server_header=False,
         timeout_graceful_shutdown=_PATIENCE_S,
     )
-    return _Server(config)
+    return _WebServer(config)
 
 
-class _Server(uvicorn.Server):
+class _WebServer(uvicorn.Server):
     """Ends live views and jobs before it waits for answers in progress."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

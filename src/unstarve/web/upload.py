@@ -14,14 +14,14 @@ from unstarve.errors import NoRoomError, RunFileError, UploadTooLargeError
 from unstarve.web.job_pool import JobPool
 from unstarve.web.jobs import check
 from unstarve.web.responses import while_connected
-from unstarve.web.run_folder import Entry, RunFolder, upload_name
+from unstarve.web.run_folder import RunEntry, RunFolder, upload_name
 from unstarve.words import size
 
 RESERVE_BYTES = 100_000_000
 """Disk space left free for a training that writes there."""
 
 
-async def take_upload(request: Request, folder: RunFolder, jobs: JobPool, limit_bytes: int) -> Entry:
+async def take_upload(request: Request, folder: RunFolder, jobs: JobPool, limit_bytes: int) -> RunEntry:
     """Store the request's body as a run of the folder.
 
     Raises `UploadTooLargeError`, `NoRoomError`, `UsageError` for an invalid name, `RunFileError` if it is not

@@ -29,13 +29,13 @@ from unstarve.errors import (
     UploadTooLargeError,
     UsageError,
 )
-from unstarve.web.guard import Access, Guard
+from unstarve.web.guard import Guard, ServerAccess
 from unstarve.web.job_pool import JobLimits, JobPool
 from unstarve.web.jobs import comparison_html, report_html
 from unstarve.web.private_paths import without_folders
 from unstarve.web.responses import as_json, ready_page, refusal, shell, while_connected
 from unstarve.web.run_folder import RunFolder
-from unstarve.web.run_views import Line, LiveViews, RunList
+from unstarve.web.run_views import LiveViews, RunLine, RunList
 from unstarve.web.upload import take_upload
 
 _ASSETS = {"app.js": "text/javascript; charset=utf-8", "app.css": "text/css; charset=utf-8"}
@@ -78,7 +78,9 @@ class WebApp:
         self.jobs.close()
 
 
-def build_app(folder: RunFolder, access: Access, limits: Limits, jobs: JobPool | None = None) -> Starlette:
+def build_app(
+    folder: RunFolder, access: ServerAccess, limits: Limits, jobs: JobPool | None = None
+) -> Starlette:
     """The app for a folder of runs; `jobs` is closed with it."""
 
     @contextlib.asynccontextmanager
@@ -141,7 +143,7 @@ async def _list(request: Request) -> Response:
     )
 
 
-def _plain(line: Line) -> dict[str, Any]:
+def _plain(line: RunLine) -> dict[str, Any]:
     summary = None if line.summary is None else asdict(line.summary)
     return {"id": line.entry.id, "name": line.entry.name, "stale": line.is_stale, "summary": summary}
 

@@ -55,29 +55,29 @@ USAGE = {"at_ns": 1, "process_cpu_s": 1.0, "machine_cpu_s": None, "machine_cores
         b'{"meta": "system", "cores": 1e999}',
     ],
 )
-def test_what_makes_no_sense_is_refused(payload: bytes) -> None:
+def test_an_invalid_meta_is_refused(payload: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - nobody sees its message
         meta_of(payload)
 
 
 @pytest.mark.parametrize("name", PROCESS)
-def test_a_process_says_all_of_who_it_is(name: str) -> None:
+def test_every_field_of_a_process_is_required(name: str) -> None:
     assert meta_of(json.dumps({"meta": "process"} | PROCESS).encode()) == {"meta": "process"} | PROCESS
     for value in ([], 2**70, -(2**70), float("nan")):
         with pytest.raises(ValueError):  # noqa: PT011 - nobody sees its message
             meta_of(json.dumps({"meta": "process"} | PROCESS | {name: value}).encode())
 
 
-def test_what_a_later_version_says_is_passed_over() -> None:
+def test_a_meta_of_a_later_version_is_ignored() -> None:
     assert meta_of(b'{"meta": "weather", "sky": [[]]}') is None
     assert meta_of(b'{"meta": "lost", "message": "x", "because": {}}') == {"meta": "lost", "message": "x"}
 
 
-def test_names_that_are_no_unicode_are_kept_as_far_as_they_are() -> None:
+def test_invalid_unicode_in_names_is_replaced() -> None:
     assert meta_of(b'{"meta": "lost", "message": "a\\udcffb"}') == {"meta": "lost", "message": "a?b"}
 
 
-def test_arguments_of_a_loader_that_cannot_be_are_left_out() -> None:
+def test_invalid_loader_arguments_are_left_out() -> None:
     said: dict[str, Any] = {
         "num_workers": 10**9,
         "prefetch_factor": 0,
@@ -98,7 +98,7 @@ def test_arguments_of_a_loader_that_cannot_be_are_left_out() -> None:
     assert meta["config"] == {"timeout": "inf", "drop_last": True, "dataset": "D", "in_order": None}
 
 
-def test_records_that_make_no_sense_are_counted_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_invalid_records_are_counted_and_the_rest_is_read(tmp_path: Path) -> None:
     path = write_run(tmp_path / "a.unstarve", slow_loading_run(30))
     chunks = chunks_of(path.read_bytes())
     place, rows = next((i, c) for i, c in enumerate(chunks) if c.kind == f.BATCH and len(c.payload) > 1000)
@@ -114,7 +114,7 @@ def test_records_that_make_no_sense_are_counted_and_the_rest_is_read(tmp_path: P
     assert len(run.processes[0].batches) == 29
 
 
-def test_a_file_in_which_nothing_makes_sense_is_no_run(tmp_path: Path) -> None:
+def test_a_file_without_a_valid_record_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.unstarve"
     path.write_bytes(f.header() + meta_chunk(0, "launch", {"command": 7}) + meta_chunk(1, "process", {}))
     with pytest.raises(RunFileError, match=r"a\.unstarve holds no valid record"):

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from unstarve.web.guard import Access
+from unstarve.web.guard import ServerAccess
 from unstarve.web.job_pool import JobPool
 from unstarve.web.run_folder import open_folder
 from unstarve.web.web_app import Limits, build_app
 from web_client import TestClient, threaded_jobs
 
-LOCAL = Access("127.0.0.1", 5000)
+LOCAL = ServerAccess("127.0.0.1", 5000)
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def client_for(folder: Path) -> Iterator[Callable[..., TestClient]]:
     opened: list[TestClient] = []
 
     def make(
-        access: Access = LOCAL, upload_bytes: int = 1_000_000, jobs: JobPool | None = None
+        access: ServerAccess = LOCAL, upload_bytes: int = 1_000_000, jobs: JobPool | None = None
     ) -> TestClient:
         app = build_app(open_folder(folder), access, Limits(upload_bytes), jobs or threaded_jobs())
         client = TestClient(app, base_url="http://127.0.0.1:5000", follow_redirects=False)

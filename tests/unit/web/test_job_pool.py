@@ -67,7 +67,7 @@ def is_gone(process: psutil.Process) -> bool:
         (int, ("x",), JobError, "cannot be analysed: ValueError"),
     ],
 )
-def test_a_job_that_takes_too_much_or_breaks_is_refused_and_the_next_one_is_done(
+def test_a_job_that_exceeds_its_memory_or_crashes_is_refused_and_the_next_one_runs(
     job: Callable[..., Any], args: tuple[Any, ...], error: type[Exception], said: str
 ) -> None:
     async def work(jobs: JobPool) -> int:
@@ -86,7 +86,7 @@ def test_a_job_that_takes_too_long_is_ended() -> None:
     with_jobs(work, JobLimits(1, background=1))
 
 
-def test_a_job_ends_when_the_last_of_those_who_want_it_leaves(tmp_path: Path) -> None:
+def test_a_job_ends_when_the_last_one_waiting_for_it_leaves(tmp_path: Path) -> None:
     async def work(jobs: JobPool) -> psutil.Process:
         one, other = (asyncio.ensure_future(jobs.do(_never_end, tmp_path / "told")) for _ in range(2))
         process = await process_of(tmp_path / "told")
@@ -102,14 +102,14 @@ def test_a_job_ends_when_the_last_of_those_who_want_it_leaves(tmp_path: Path) ->
     with_jobs(work)
 
 
-def test_the_same_job_is_done_once_for_all_who_want_it() -> None:
+def test_the_same_job_runs_once_for_all_who_wait_for_it() -> None:
     async def work(jobs: JobPool) -> set[int]:
         return set(await asyncio.gather(*(jobs.do(os.getpid) for _ in range(5))))
 
     assert len(with_jobs(work)) == 1
 
 
-def test_a_job_given_up_is_begun_anew_for_the_next_who_wants_it() -> None:
+def test_an_abandoned_job_is_started_again_for_the_next_request() -> None:
     begun: list[int] = []
 
     async def begin(job: Callable[..., Any], *args: Any) -> Any:
@@ -129,7 +129,7 @@ def test_a_job_given_up_is_begun_anew_for_the_next_who_wants_it() -> None:
     assert asyncio.run(work()) == 7
 
 
-def test_only_so_many_run_and_only_so_many_wait() -> None:
+def test_running_and_waiting_jobs_are_limited() -> None:
     limits = JobLimits(background=1, waiting=2)
     running, most = [0], [0]
 
@@ -156,7 +156,7 @@ def test_only_so_many_run_and_only_so_many_wait() -> None:
     assert most == [limits.at_once]
 
 
-def test_who_waits_too_long_for_a_turn_is_told_so() -> None:
+def test_a_job_that_waits_too_long_for_its_turn_is_refused() -> None:
     async def never(job: Callable[..., Any], *args: Any) -> Any:
         await asyncio.Event().wait()
 
@@ -173,7 +173,7 @@ def test_who_waits_too_long_for_a_turn_is_told_so() -> None:
     asyncio.run(work())
 
 
-def test_closing_ends_jobs_that_would_go_on(tmp_path: Path) -> None:
+def test_closing_ends_running_jobs(tmp_path: Path) -> None:
     async def work(jobs: JobPool) -> psutil.Process:
         endless = asyncio.ensure_future(jobs.do(_never_end, tmp_path / "told"))
         process = await process_of(tmp_path / "told")

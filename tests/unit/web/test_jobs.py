@@ -25,7 +25,7 @@ from web_client import TestClient, listed
     ("error", "status"),
     [(JobTimeoutError, 504), (JobMemoryError, 422), (JobError, 422), (ServerBusyError, 503)],
 )
-def test_a_job_that_failed_is_one_sentence_with_a_fitting_status(
+def test_a_failed_job_is_one_sentence_with_a_fitting_status(
     client_for: Callable[..., TestClient], folder: Path, error: type[Exception], status: int
 ) -> None:
     async def fail(job: Callable[..., Any], *args: Any) -> Any:
@@ -67,7 +67,7 @@ def told(page: str) -> str:
     return zlib.decompress(base64.b64decode(packed[1]), -zlib.MAX_WBITS).decode()
 
 
-def test_no_answer_holds_a_folder_of_this_machine(client: TestClient, folder: Path) -> None:
+def test_no_answer_reveals_a_folder_of_this_machine(client: TestClient, folder: Path) -> None:
     secret = "/home/secret/project"
     run = slow_loading_run(20, applied=f"{secret}/settings.toml")
     command = (f"{secret}/.venv/bin/python", f"{secret}/train.py", f"--data={secret}/images")

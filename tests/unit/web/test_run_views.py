@@ -29,9 +29,7 @@ async def first(events: AsyncIterator[bytes]) -> bytes:
     return b""
 
 
-def test_a_run_is_told_while_it_is_recorded_and_then_its_end(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_live_view_follows_a_run_to_its_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_views, "EVERY_S", 0.001)
     path = write_run(folder / "now.unstarve", steps=30, end=False)
     entry = open_folder(folder).find("now.unstarve")
@@ -68,7 +66,7 @@ def test_all_views_end_when_the_server_does(folder: Path) -> None:
     discard(path)
 
 
-def test_more_views_than_there_is_room_for_are_told_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_live_views_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_views, "MOST_VIEWS", 1)
     path = write_run(folder / "now.unstarve", end=False)
     entry = open_folder(folder).find("now.unstarve")
@@ -84,7 +82,9 @@ def test_more_views_than_there_is_room_for_are_told_so(folder: Path, monkeypatch
     discard(path)
 
 
-def test_what_cannot_be_followed_says_why_and_the_server_goes_on(client: TestClient, folder: Path) -> None:
+def test_a_run_that_cannot_be_followed_says_why_and_the_server_goes_on(
+    client: TestClient, folder: Path
+) -> None:
     (folder / "bad.unstarve").write_bytes(b"something else" * 9)
     ((name, said),) = told(client.get("/api/runs/bad.unstarve/live").content)
     assert name == "problem"

@@ -42,7 +42,7 @@ def ask(port: int, request: bytes) -> socket.socket:
     return connection
 
 
-def test_a_page_is_given_up_when_nobody_waits_for_it_any_more_and_others_are_answered(folder: Path) -> None:
+def test_a_page_is_abandoned_when_its_client_leaves_and_others_are_answered(folder: Path) -> None:
     write_run(folder / "slow.unstarve")
     write_run(folder / "done.unstarve")
     doer = Endless()

@@ -103,7 +103,7 @@ def test_an_id_is_never_a_path(client: TestClient, folder: Path, run_id: str) ->
     assert all(path.exists() for path in outside)
 
 
-def test_a_report_and_a_comparison_lead_back_and_may_run_only_their_own_script(
+def test_reports_and_comparisons_link_back_and_may_run_only_their_own_script(
     client: TestClient, folder: Path
 ) -> None:
     write_run(folder / "a.unstarve")
@@ -136,7 +136,7 @@ def test_the_list_answers_at_once_and_fills_in(client_for: Callable[..., TestCli
     assert listed(client)["good.unstarve"]["summary"]["state"] == "starved"
 
 
-def test_a_run_is_worked_out_once_and_again_when_it_has_changed(
+def test_a_run_is_analysed_once_and_again_when_it_changes(
     client_for: Callable[..., TestClient], folder: Path
 ) -> None:
     done: list[str] = []
@@ -169,7 +169,7 @@ def test_a_run_that_is_being_recorded_is_running_and_stays(client: TestClient, f
     discard(path)
 
 
-def test_deleting_takes_what_a_killed_recording_left(client: TestClient, folder: Path) -> None:
+def test_deleting_removes_what_a_killed_recording_left(client: TestClient, folder: Path) -> None:
     path = write_run(folder / "dead.unstarve", end=False)
     path.write_bytes(f.header() + meta_chunk(0, "launch", {"command": [], "kind": "run", "started_at": 1.0}))
     assert parts_folder(path).exists()
@@ -178,7 +178,7 @@ def test_deleting_takes_what_a_killed_recording_left(client: TestClient, folder:
     assert client.delete("/api/runs/dead.unstarve").status_code == 404
 
 
-def test_what_is_not_there_is_said_to_people_and_to_programs(client: TestClient) -> None:
+def test_a_missing_page_is_reported_to_people_and_to_programs(client: TestClient) -> None:
     for address in ("/run/none", "/nothing", "/compare"):
         assert "<h1>" in client.get(address).text
     assert client.get("/api/none").json() == {"error": "there is nothing at this address"}
