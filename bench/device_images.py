@@ -35,7 +35,7 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler
 import unstarve
 from unstarve.benchmark.images import save_image
 from unstarve.benchmark.installed import torchvision
-from unstarve.record.reader import read_run
+from unstarve.record.run_reader import read_run
 
 SIZE = 224
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

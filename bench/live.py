@@ -23,7 +23,7 @@ import pexpect
 import psutil
 
 from unstarve.record import format as f
-from unstarve.record.launcher import claim, discard, parts_folder
+from unstarve.record.run_file import claim, discard, parts_folder
 from unstarve.record.writer import Writer
 
 MS = 1_000_000

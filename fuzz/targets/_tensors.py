@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import unstarve
-from tensor_files import same
+from same_batches import same
 from unstarve.errors import UnstarveError
 from unstarve.fixes.datasets.files.library_loading import load_file
 from unstarve.fixes.io.formats import LAYOUT, UNSUPPORTED, Answer, find_layouts, format_of

@@ -14,10 +14,10 @@ from urllib.parse import unquote
 
 from fuzz.changes import bytes_changed
 from fuzz.targets import run_file
-from unstarve.web.app import Limits, build_app
-from unstarve.web.folder import open_folder
-from unstarve.web.guard import Access
-from web_client import desk_of_threads
+from unstarve.web.guard import ServerAccess
+from unstarve.web.run_folder import open_folder
+from unstarve.web.web_app import Limits, build_app
+from web_client import threaded_jobs
 
 _TOKEN = "the-token"  # of a server that lives as long as this process
 _SECRET = b"a file that nobody serves"
@@ -112,12 +112,12 @@ class _Server:
         self.fill()
         self.loop = asyncio.new_event_loop()
         self.apps = [
-            self.loop.run_until_complete(self._started(Access("127.0.0.1", 5000))),
-            self.loop.run_until_complete(self._started(Access("0.0.0.0", 5000, "box", _TOKEN))),
+            self.loop.run_until_complete(self._started(ServerAccess("127.0.0.1", 5000))),
+            self.loop.run_until_complete(self._started(ServerAccess("0.0.0.0", 5000, "box", _TOKEN))),
         ]
 
-    async def _started(self, access: Access) -> Any:
-        app = build_app(open_folder(self.runs), access, Limits(_UPLOAD_BYTES), desk_of_threads())
+    async def _started(self, access: ServerAccess) -> Any:
+        app = build_app(open_folder(self.runs), access, Limits(_UPLOAD_BYTES), threaded_jobs())
         await app.router.lifespan_context(app).__aenter__()
         return app
 

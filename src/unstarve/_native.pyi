@@ -72,7 +72,7 @@ def decode_cuts(
 def measure_images(images: list[Any], upright: bool) -> list[tuple[int, int] | str | None]: ...
 def decode_whole(images: list[Any], height: int, width: int, out: _Memory, upright: bool) -> str | None: ...
 
-# Twins: `record.ledger.PythonLedger`, `collect.counters.PythonCounters`, `collect.waits.PythonWait` and
+# Twins: `record.writer.PythonLedger`, `collect.counters.PythonCounters`, `collect.waits.PythonWait` and
 # `PythonWork`, `collect.receiving.PythonReceiving`.
 Ledger: Any
 Counters: Any

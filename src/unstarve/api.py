@@ -29,7 +29,7 @@ from unstarve.predict.forecast import (
     what_if,
 )
 from unstarve.record.follow import Follower
-from unstarve.record.reader import read_run
+from unstarve.record.run_reader import read_run
 
 __all__ = [
     "compare",

@@ -1,29 +1,29 @@
-"""What can go wrong, as a tree. The command line turns each branch into an exit code.
+"""The exceptions that unstarve raises, as a tree. The command line turns each branch into an exit code.
 
     UnstarveError               exit 2
-    ├── UsageError              the caller asked for something that makes no sense
+    ├── UsageError              invalid arguments
     │   ├── OutputError         a file that the user named cannot be written
-    │   └── UploadTooLargeError a file is larger than the server takes
+    │   └── UploadTooLargeError a file is larger than the server accepts
     ├── RunFileError            a run file cannot be used
     │   ├── NotARunError        not written by unstarve
     │   ├── NewerFormatError    written by a newer unstarve
     │   ├── NoSuchRunError      no run of this name is listed
     │   ├── RunExistsError      the name is taken, by a finished run or one being recorded
-    │   ├── NoRoomError         the disk has no room for it
-    │   └── JobError            the server could not analyse it: its process ended
+    │   ├── NoRoomError         the disk is full
+    │   └── JobError            the server could not analyse it: the process died
     │       ├── JobTimeoutError it took too long
-    │       └── JobMemoryError  it took too much memory
+    │       └── JobMemoryError  it needed too much memory
     ├── LogError                a loader log cannot be read
     ├── SettingsFileError       a file of loader settings cannot be used
     ├── CacheError              a dataset cannot be cached
-    │   └── CacheTooLargeError  it takes more than may be used
-    ├── DataFileError           a file of a dataset is truncated, damaged or not what it was
-    │   └── ImageError          an image cannot be decoded; whoever knows its file adds the name
+    │   └── CacheTooLargeError  it needs more memory or disk than it may use
+    ├── DataFileError           a file of a dataset is truncated, damaged or has changed
+    │   └── ImageError          an image cannot be decoded; callers that know the file add its name
     ├── NotPatchableError       the source cannot be changed as asked
-    ├── NotPredictableError     what a run would be like otherwise cannot be told from it
+    ├── NotPredictableError     a run cannot be modelled, so nothing can be forecast
     ├── MissingExtraError       an optional package is needed
-    ├── ServerBusyError         the server has too much to do already
-    ├── StoppedError            exit 130: from the keyboard; what was done is kept
+    ├── ServerBusyError         the server is busy
+    ├── StoppedError            exit 130: stopped with Ctrl-C; finished work is kept
     └── CommandNotFoundError    exit 3: the user's command could not be started
 
 Messages say what was wrong, where, and what to do, in one sentence.
@@ -33,21 +33,21 @@ from __future__ import annotations
 
 
 class UnstarveError(Exception):
-    """Base of everything unstarve raises on purpose."""
+    """Base of all exceptions that unstarve raises on purpose."""
 
     exit_code = 2
 
 
 class UsageError(UnstarveError, ValueError):
-    """The caller asked for something that makes no sense."""
+    """An argument or a combination of arguments is invalid."""
 
 
 class OutputError(UsageError, OSError):
-    """A file that the user named cannot be written; what was there is as it was."""
+    """A file that the user named cannot be written; the old one is unchanged."""
 
 
 class UploadTooLargeError(UsageError):
-    """A file is larger than the server takes."""
+    """A file is larger than the server accepts."""
 
 
 class RunFileError(UnstarveError):
@@ -71,19 +71,19 @@ class RunExistsError(RunFileError):
 
 
 class NoRoomError(RunFileError):
-    """The disk has no room for a run file."""
+    """The disk is too full for a run file."""
 
 
 class JobError(RunFileError):
-    """The process that analysed a run for the server ended before it was done."""
+    """The process that analysed a run for the server died."""
 
 
 class JobTimeoutError(JobError):
-    """Analysing a run for the server took longer than it may."""
+    """Analysing a run for the server took too long."""
 
 
 class JobMemoryError(JobError):
-    """Analysing a run for the server took more memory than it may."""
+    """Analysing a run for the server needed too much memory."""
 
 
 class LogError(UnstarveError):
@@ -91,7 +91,7 @@ class LogError(UnstarveError):
 
 
 class SettingsFileError(UnstarveError):
-    """A file of loader settings (``--with``, ``--save``) cannot be read or means nothing."""
+    """A file of loader settings (``--with``, ``--save``) cannot be read or is invalid."""
 
 
 class CacheError(UnstarveError):
@@ -99,35 +99,35 @@ class CacheError(UnstarveError):
 
 
 class CacheTooLargeError(CacheError):
-    """A dataset takes more memory or disk than may be used."""
+    """A dataset needs more memory or disk than it may use."""
 
 
 class DataFileError(UnstarveError, ValueError):
-    """A file of a dataset is truncated, damaged, or has changed since it was looked at."""
+    """A file of a dataset is truncated, damaged, or has changed since it was opened."""
 
 
 class ImageError(DataFileError):
-    """An image is truncated, damaged, too large or of no known kind; the message does not name the file."""
+    """An image is truncated, damaged, too large or of unknown format; the message does not name the file."""
 
 
 class NotPredictableError(UnstarveError):
-    """What a run would be like otherwise cannot be told from it."""
+    """A run cannot be modelled; the message gives the reason."""
 
 
 class NotPatchableError(UnstarveError):
-    """The user's source cannot be changed as asked; the message says precisely why."""
+    """The user's source cannot be changed as asked; the message says why."""
 
 
 class MissingExtraError(UnstarveError, ImportError):
-    """An optional package is needed for what was asked."""
+    """An optional package is needed and not installed."""
 
 
 class ServerBusyError(UnstarveError):
-    """The server has too much to do already."""
+    """The server is busy; try again later."""
 
 
 class StoppedError(UnstarveError):
-    """Work was stopped from the keyboard; the message says what is kept and how to go on."""
+    """Stopped with Ctrl-C; the message says what is kept and how to continue."""
 
     exit_code = 130
 

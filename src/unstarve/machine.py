@@ -1,4 +1,4 @@
-"""Cores and memory that a process may use: of the machine, or of the container that it runs in."""
+"""The cores and memory that a process may use, of the machine or of its container."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def share_of_cores() -> float:
-    """What this process may use, divided among the ranks of a node; 1 at least."""
+    """The cores this process may use, divided among the ranks of the node; at least 1."""
     cores, quota = float(usable_cores()), cgroup_quota_cores()
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1") or 1)
     return max((cores if quota is None else min(cores, quota)) / max(ranks, 1), 1.0)
@@ -24,9 +24,9 @@ def usable_cores() -> int:
 
 
 def cgroup_quota_cores(root: Path = _CGROUPS) -> float | None:
-    """Cores' worth of CPU time that the tightest cgroup allows; None for no limit.
+    """The CPU quota of the tightest cgroup, in cores; None for no limit.
 
-    Version 2 says ``cpu.max``: "200000 100000" (or "max 100000"); version 1 says it in two files.
+    Version 2 has ``cpu.max``: "200000 100000" (or "max 100000"); version 1 has two files.
     """
     limits = []
     for folder in _cgroup_folders(root, "cpu"):
@@ -44,7 +44,7 @@ def cgroup_quota_cores(root: Path = _CGROUPS) -> float | None:
 
 
 def cgroup_throttled(root: Path = _CGROUPS) -> int | None:
-    """How often the cgroup's quota has stopped its processes; None where nobody counts."""
+    """How often the cgroup's quota has stopped its processes; None where that is not counted."""
     for folder in _cgroup_folders(root, "cpu"):
         try:
             words = (folder / "cpu.stat").read_text().split()
@@ -56,32 +56,32 @@ def cgroup_throttled(root: Path = _CGROUPS) -> int | None:
 
 
 def available_bytes(root: Path = _CGROUPS) -> int:
-    """Memory that can be taken without swapping or being killed."""
-    import psutil  # here, because a watched training asks for cores alone
+    """Memory that can be allocated without swapping or being killed."""
+    import psutil  # here: a watched training only asks for cores, and psutil is slow to import
 
     return min([psutil.virtual_memory().available, *_left_in_cgroups(root)])
 
 
 def _left_in_cgroups(root: Path) -> Iterator[int]:
-    """What each level allows beyond what is in use; version 1 names its files differently."""
+    """Limit minus usage of each cgroup level; version 1 has other file names."""
     for folder in _cgroup_folders(root, "memory"):
         for limit, used in (("max", "current"), ("limit_in_bytes", "usage_in_bytes")):
             try:
                 most = int((folder / f"memory.{limit}").read_text())
                 now = int((folder / f"memory.{used}").read_text())
                 yield max(0, most - now + _reclaimable(folder))
-            except (OSError, ValueError):  # no limit ("max"), or not shown to us
+            except (OSError, ValueError):  # no limit ("max"), or not readable
                 continue
 
 
 def _reclaimable(folder: Path) -> int:
-    """Page cache that the kernel drops before it kills anybody."""
+    """Page cache that the kernel drops before it kills a process."""
     found = re.search(r"^(?:total_)?inactive_file (\d+)$", (folder / "memory.stat").read_text(), re.MULTILINE)
     return int(found[1]) if found else 0
 
 
 def _cgroup_folders(root: Path, controller: str) -> list[Path]:
-    """Where this process's limits may stand, the innermost first."""
+    """The cgroup folders of this process, the innermost first."""
     folders = []
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()

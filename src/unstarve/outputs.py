@@ -1,7 +1,7 @@
-"""Write the files that a user has named: each whole or not at all, and never in the place of a device.
+"""Write the files that a user names: each completely or not at all, and never replacing a device.
 
-A regular file is written beside itself and then renamed, so that a failure or a Ctrl-C leaves the old one;
-its mode, its owner and links to it stay. A character device, a pipe or ``/dev/stdout`` is opened and written.
+A regular file is written next to the old one and then renamed, so a failure or Ctrl-C leaves the old one;
+its mode, owner and links stay. A character device, a pipe or ``/dev/stdout`` is opened and written.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _COPY_BYTES = 8 << 20
 
 
 def write_output(path: Path, content: str | bytes, *, sync: bool = True) -> None:
-    """Write `content`, text as UTF-8. Raises `OutputError`, and leaves what was there.
+    """Write `content`, text as UTF-8. Raises `OutputError` and leaves the old file.
 
-    Without `sync` it does not wait for the storage: for a file that is written again and again.
+    Without `sync` it does not wait for the storage: for a file that is written repeatedly.
     """
     data = content.encode() if isinstance(content, str) else content
     with _errors_about(path):
@@ -34,9 +34,9 @@ def write_output(path: Path, content: str | bytes, *, sync: bool = True) -> None
 
 
 def put_in_place(finished: Path, path: Path) -> None:
-    """Give a `finished` file, which is on the storage already, the name `path`.
+    """Rename a `finished` file, which is already on the storage, to `path`.
 
-    `finished` is gone afterwards. Raises `OutputError`, and leaves it and what was there.
+    Raises `OutputError` and leaves both files as they were.
     """
     with _errors_about(path):
         target = _target(path)
@@ -47,7 +47,7 @@ def put_in_place(finished: Path, path: Path) -> None:
                 _sync_folder(target.path.parent)
                 return
         except OSError as error:
-            if error.errno != errno.EXDEV:  # a link may lead to another file system
+            if error.errno != errno.EXDEV:  # a link may point to another file system
                 raise
         with finished.open("rb") as source:
             _write(target, iter(lambda: source.read(_COPY_BYTES), b""), sync=True)
@@ -55,47 +55,47 @@ def put_in_place(finished: Path, path: Path) -> None:
 
 
 def check_output(path: Path | None) -> None:
-    """Raise `OutputError` where it is known now that `path` cannot be written; None is nothing to write."""
+    """Raise `OutputError` if it is already clear that `path` cannot be written; None means no output."""
     if path is not None:
         with _errors_about(path):
             _target(path)
 
 
 def real_file(path: Path) -> Path:
-    """The file that a link leads to, whether or not it exists; any other path as it is."""
+    """The file that a link points to, whether or not it exists; any other path unchanged."""
     return _followed(path) if path.is_symlink() else path
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What a path stands for, links followed."""
+    """The file behind a path, with links followed."""
 
     path: Path
     before: os.stat_result | None
-    """Of what is there now."""
+    """Of the file that exists now; None if there is none."""
     is_special: bool
-    """It is opened and written, and never replaced."""
+    """A device or pipe: it is opened and written, never replaced."""
 
 
 def _target(path: Path) -> _Target:
     real = _followed(path)
     before = _stat(real)
     if before is not None and stat.S_ISDIR(before.st_mode):
-        raise OutputError(f"cannot write {path}: it is a folder; give the name of a file")
+        raise OutputError(f"cannot write {path}: it is a folder; name a file")
     if before is not None and stat.S_ISBLK(before.st_mode):
-        raise OutputError(f"cannot write {path}: it is a disk; give the name of a file")
+        raise OutputError(f"cannot write {path}: it is a disk; name a file")
     special = before is not None and (not stat.S_ISREG(before.st_mode) or _is_descriptor(real))
     if not special and not real.parent.is_dir():
         raise OutputError(f"cannot write {path}: there is no folder {real.parent}")
     if before is not None and not _is_own_descriptor(real) and not os.access(real, os.W_OK):
-        raise OutputError(f"cannot write {path}: it is read-only for you")
+        raise OutputError(f"cannot write {path}: you have no write permission")
     if not special and not os.access(real.parent, os.W_OK):
-        raise OutputError(f"cannot write {path}: the folder {real.parent} is read-only for you")
+        raise OutputError(f"cannot write {path}: you have no write permission for the folder {real.parent}")
     return _Target(real, before, special)
 
 
 def _followed(path: Path) -> Path:
-    """Without links, one after the other: a link of ``/proc/PID/fd`` is an open file and stays one."""
+    """Resolve links one by one, but not those of ``/proc/PID/fd``, which are open files."""
     for _ in range(_MOST_LINKS):
         path = path.parent.resolve() / path.name if path.name not in ("", "..") else path.resolve()
         if _is_descriptor(path) or not path.is_symlink():
@@ -120,9 +120,9 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 def _opened(path: Path) -> int:
-    """A descriptor to write to what is there.
+    """A descriptor for an existing device or pipe.
 
-    One of our own is written where it stands: opened again, it would begin at the start of the file.
+    Our own descriptors are duplicated: opened again, they would begin at the start of the file.
     """
     if _is_own_descriptor(path):
         sys.stdout.flush()
@@ -136,7 +136,7 @@ def _write(target: _Target, pieces: Iterable[bytes], *, sync: bool) -> None:
             file.writelines(pieces)
         return
     new = target.path.with_name(f".unstarve-{secrets.token_hex(8)}.tmp")
-    # Where the old file is kept from others, the new one must be from its first moment.
+    # If the old file is private, the new one must be so from its first moment.
     mode = 0o666 if target.before is None else 0o600
     try:
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
@@ -155,7 +155,7 @@ def _write(target: _Target, pieces: Iterable[bytes], *, sync: bool) -> None:
 
 
 def _keep_mode(new: Path, target: _Target) -> None:
-    """The owner, where that is permitted, and the mode of the file that is to be replaced."""
+    """Copy the owner, if permitted, and the mode of the file that is about to be replaced."""
     if target.before is None:
         return
     for owner, group in ((-1, target.before.st_gid), (target.before.st_uid, -1)):
@@ -166,7 +166,7 @@ def _keep_mode(new: Path, target: _Target) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename survive a power cut, where the file system can."""
+    """Make a rename survive a power failure, if the file system can."""
     with contextlib.suppress(OSError):
         fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
         try:

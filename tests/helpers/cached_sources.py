@@ -76,25 +76,3 @@ ONLY_SAMPLES: dict[str, Callable[[int], Any]] = {
 MADE = {**COLLATED, **ONLY_SAMPLES}
 
 X, Y = torch.linspace(-1, 1, 18).reshape(6, 3), torch.arange(6)
-
-
-def assert_same(mine: Any, theirs: Any) -> None:
-    """Equal in value, and in type all the way down."""
-    assert type(mine) is type(theirs)
-    if isinstance(theirs, torch.Tensor):
-        assert (mine.dtype, mine.shape, mine.layout) == (theirs.dtype, theirs.shape, theirs.layout)
-        dense = (mine.to_dense(), theirs.to_dense())
-        assert torch.equal(*(each.float() if each.dtype.itemsize == 1 else each for each in dense))
-    elif isinstance(theirs, np.ndarray):
-        assert mine.dtype == theirs.dtype
-        np.testing.assert_array_equal(mine, theirs)
-    elif isinstance(theirs, dict):
-        assert list(mine) == list(theirs)
-        for key in theirs:
-            assert_same(mine[key], theirs[key])
-    elif isinstance(theirs, (tuple, list)):
-        assert len(mine) == len(theirs)
-        for one, other in zip(mine, theirs, strict=True):
-            assert_same(one, other)
-    else:
-        assert mine == theirs

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from unstarve.record import format as f
-from unstarve.record.launcher import claim, finish, parts_folder
+from unstarve.record.run_file import claim, finish, parts_folder
 from unstarve.record.writer import Writer
 
 MS = 1_000_000
@@ -30,15 +30,34 @@ def write_run(
     writer = Writer(parts_folder(path) / "7.part")
     writer.meta("process", **_PROCESS, **_CLOCK)
     writer.meta("loader", **_LOADER, config={"num_workers": 0})
-    writer.row(f.EPOCH_BEGIN, 0, (0, 0, 0, 0, MS, MS))
+    writer.row(f.EPOCH_BEGIN, 0, f.EpochBeginRow(0, 0, 0, 0, begin_ns=MS, ready_ns=MS))
     now = 2 * MS
     for step in range(steps):
         got = now + wait_ms * MS
-        inside = (-1, -1, 0, wait_ms * MS, 0, step_ms * MS, 0)
-        writer.row(f.BATCH, now, (0, 0, 0, step, 0, 8, 64, now, got, 0, 0, *inside))
+        row = f.BatchRow(
+            loader=0,
+            flags=0,
+            epoch=0,
+            position=step,
+            thread=0,
+            size=8,
+            nbytes=64,
+            ask_ns=now,
+            got_ns=got,
+            own_ns=0,
+            block=0,
+            task=-1,
+            ready=-1,
+            sampler_ns=0,
+            wait_cpu_ns=wait_ms * MS,
+            wait_queued_ns=0,
+            step_cpu_ns=step_ms * MS,
+            step_queued_ns=0,
+        )
+        writer.row(f.BATCH, now, row)
         now = got + step_ms * MS
     if end:
-        writer.row(f.EPOCH_END, now, (0, 0, 0, now, now, b""))
+        writer.row(f.EPOCH_END, now, f.EpochEndRow(0, 0, 0, ask_ns=now, end_ns=now, error=b""))
         writer.meta("end", end_ns=now, stopped=None)
     writer.close()
     if end:

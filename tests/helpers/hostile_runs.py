@@ -61,7 +61,7 @@ def run_of_chunks(chunks: list[Chunk]) -> bytes:
 
 def nested_headers(size: int, version: int = f.VERSION) -> bytes:
     """Headers of chunks, each of which claims all that follows."""
-    step, row = 64, f.PULSE_ROW.size
+    step, row = 64, f.ROW_KINDS[f.PULSE].size
     count = size // step
     lengths = (max(left * step - f.CHUNK.size, row) // row * row for left in range(count, 0, -1))
     chunks = (f.CHUNK.pack(f.SYNC, 0, f.PULSE, row, length, 1).ljust(step, b"\0") for length in lengths)
@@ -70,7 +70,7 @@ def nested_headers(size: int, version: int = f.VERSION) -> bytes:
 
 def streams_of_one_row(size: int, version: int = f.VERSION) -> bytes:
     """Each chunk is another process's, and as small as can be."""
-    row = f.EPOCH_SAMPLER_ROW.pack(0, 0, 0, 0)
+    row = f.ROW_KINDS[f.EPOCH_SAMPLER].pack(0, 0, 0, 0)
     pieces = [f.HEADER.pack(f.MAGIC, version, 0, 0)]
     for stream in range(size // (f.CHUNK.size + len(row))):
         head = f.CHUNK_HEAD.pack(stream, f.EPOCH_SAMPLER, len(row), len(row))

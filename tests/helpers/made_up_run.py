@@ -8,11 +8,67 @@ from pathlib import Path
 from typing import Any
 
 from unstarve.record import format as f
-from unstarve.record.launcher import claim, finish, parts_folder
+from unstarve.record.run_file import claim, finish, parts_folder
 from unstarve.record.writer import Writer
 
 MS = 1_000_000
-_INSIDE = (1000, 2000, -1, 3000, -1)
+_BATCH = f.BatchRow(
+    loader=0,
+    flags=0,
+    epoch=0,
+    position=0,
+    thread=0,
+    size=32,
+    nbytes=-1,
+    ask_ns=0,
+    got_ns=0,
+    own_ns=9,
+    block=0,
+    task=0,
+    ready=1,
+    sampler_ns=1000,
+    wait_cpu_ns=2000,
+    wait_queued_ns=-1,
+    step_cpu_ns=3000,
+    step_queued_ns=-1,
+)
+_WORK = f.WorkRow(
+    loader=f.NO_LOADER,
+    flags=0,
+    iteration=0,
+    task=0,
+    samples=32,
+    received_ns=0,
+    begin_ns=0,
+    collate_ns=0,
+    done_ns=0,
+    cpu_ns=10 * MS,
+    system_ns=0,
+    queued_ns=0,
+    asked_bytes=0,
+    storage_bytes=0,
+    delay_ns=-1,
+    major_faults=0,
+    switches=5,
+    collate_cpu_ns=MS,
+    collate_system_ns=0,
+    collate_queued_ns=0,
+    slow_index=17,
+    slow_ns=MS,
+    opens=32,
+)
+_PULSE = f.PulseRow(
+    doing=1,
+    flags=0,
+    at_ns=0,
+    cpu_ns=0,
+    queued_ns=0,
+    storage_bytes=0,
+    rss_bytes=0,
+    shared_bytes=0,
+    shm_bytes=-1,
+    shm_total_bytes=-1,
+)
 
 
 class MadeUpRun:
@@ -27,7 +83,7 @@ class MadeUpRun:
         self._main.meta("loader", id=0, name=name, where="train.py:3", kind="DataLoader", config=config)
         self._workers = [self._writer(f"{n}.part", worker=True, pid=n) for n in range(1, workers + 1)]
         self._main.meta("crew", loader=0, epoch=0, pids=list(range(1, workers + 1)))
-        self._main.row(f.EPOCH_BEGIN, 0, (0, 0, 0, 0, self._start_ns, self._start_ns))
+        self._main.row(f.EPOCH_BEGIN, 0, f.EpochBeginRow(0, 0, 0, 0, self._start_ns, self._start_ns))
 
     def _writer(self, name: str, **who: Any) -> Writer:
         writer = Writer(parts_folder(self.path) / name)
@@ -41,13 +97,13 @@ class MadeUpRun:
         end_ns = time.perf_counter_ns()
         for number in range(count):
             got = end_ns - (count - 1 - number) * every_ms * MS
-            row = (0, 0, 0, self._steps, 0, 32, -1, got - wait_ms * MS, got, 9, 0, self._steps, 1, *_INSIDE)
+            step = self._steps
+            row = _BATCH._replace(position=step, task=step, ask_ns=got - wait_ms * MS, got_ns=got)
             self._main.row(f.BATCH, 0, row)
             if self._workers:
                 begin, done = got - 50 * MS, got - 5 * MS
-                costs = (10 * MS, 0, 0, 0, 0, -1, 0, 5, MS, 0, 0, 17, MS, 32)
-                work = (f.NO_LOADER, 0, 0, self._steps, 32, begin, begin, done - MS, done, *costs)
-                self._workers[self._steps % len(self._workers)].row(f.WORK, 0, work)
+                times = {"received_ns": begin, "begin_ns": begin, "collate_ns": done - MS, "done_ns": done}
+                self._workers[step % len(self._workers)].row(f.WORK, 0, _WORK._replace(task=step, **times))
             self._steps += 1
         self._flush()
 
@@ -55,9 +111,10 @@ class MadeUpRun:
         """One of each process; the workers do nothing."""
         now = time.perf_counter_ns()
         code = 1 + f.PULSE_DOING.index(doing)
-        self._main.row(f.PULSE, 0, (code, 0, now, 0, 0, 0, rss, 0, 3 * 10**6, 10**9))
+        shm = {"shm_bytes": 3 * 10**6, "shm_total_bytes": 10**9}
+        self._main.row(f.PULSE, 0, _PULSE._replace(doing=code, at_ns=now, rss_bytes=rss, **shm))
         for worker in self._workers:
-            worker.row(f.PULSE, 0, (1, 0, now, 0, 0, 0, rss // 4, 0, -1, -1))
+            worker.row(f.PULSE, 0, _PULSE._replace(at_ns=now, rss_bytes=rss // 4))
         self._flush()
 
     def _flush(self) -> None:

@@ -1,4 +1,4 @@
-"""Samples of every kind that can be packed, and a strict comparison."""
+"""Samples of every kind that can be packed."""
 
 from __future__ import annotations
 
@@ -6,26 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-
-
-def same(a: Any, b: Any) -> bool:
-    """Equal in structure, Python types, dtypes, shapes and bits."""
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, torch.Tensor):
-        return a.dtype == b.dtype and a.shape == b.shape and _bits(a).equal(_bits(b))
-    if isinstance(a, np.ndarray | np.generic):
-        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-    if isinstance(a, dict):
-        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, tuple | list):
-        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
-    return bool(a == b or (a != a and b != b))
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.resolve_conj().contiguous().view(-1).view(torch.uint8)
-
 
 TORCH_TYPES = [
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.float16,

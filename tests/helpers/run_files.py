@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fake_work import MS, work_of
 from fakes import FakeTraining, run_of
-from unstarve.model import Batch, Crew, Loader, Phase, Process, Received, Run, Sent, Work
+from unstarve.model import Crew, Loader, Phase, Process, Received, Run, Sent, Work
 from unstarve.record import format as f
-from unstarve.record.launcher import claim, finish, parts_folder
+from unstarve.record.run_file import claim, finish, parts_folder
 from unstarve.record.writer import Writer
 
 _ROWS_AT_ONCE = 25
@@ -97,39 +97,32 @@ def _write_rows(writer: Writer, process: Process) -> None:
     now_ns = process.end_ns or 0
     for epoch in process.epochs:
         flags = f.NESTED * epoch.nested
-        begin = (epoch.loader, flags, epoch.epoch, epoch.thread, epoch.begin_ns, epoch.ready_ns)
-        writer.row(f.EPOCH_BEGIN, now_ns, begin)
+        writer.row(f.EPOCH_BEGIN, now_ns, _row(f.EpochBeginRow, epoch, flags=flags))
         if epoch.sampler_ns:
-            writer.row(f.EPOCH_SAMPLER, now_ns, (epoch.loader, flags, epoch.epoch, epoch.sampler_ns))
+            writer.row(f.EPOCH_SAMPLER, now_ns, _row(f.EpochSamplerRow, epoch, flags=flags))
         if epoch.end_ns is not None:
             error = (epoch.error or "").encode()
-            end = (epoch.loader, flags, epoch.epoch, epoch.last_ask_ns, epoch.end_ns, error)
+            end = _row(f.EpochEndRow, epoch, flags=flags, ask_ns=epoch.last_ask_ns, error=error)
             writer.row(f.EPOCH_END, now_ns, end)
     for number, batch in enumerate(process.batches):
-        writer.row(f.BATCH, now_ns, _batch_row(batch))
+        flags = f.NESTED * batch.nested | f.SETTLING * batch.settling
+        flags |= f.REPLAY * (batch.phase is Phase.REPLAY)
+        writer.row(f.BATCH, now_ns, _row(f.BatchRow, batch, flags=flags))
         if number % _ROWS_AT_ONCE == 0:
             writer.flush(now_ns)
     for work in process.works:
-        writer.row(f.WORK, now_ns, _work_row(work))
+        loader = f.NO_LOADER if work.loader is None else work.loader
+        writer.row(f.WORK, now_ns, _row(f.WorkRow, work, loader=loader, flags=f.FAILED * work.failed))
         if work.helped_ns:
-            loader = f.NO_LOADER if work.loader is None else work.loader
-            writer.row(f.HELPED, now_ns, (work.task, work.iteration, work.helped_ns, loader))
+            helped = f.HelpedRow(work.task, work.iteration, cpu_ns=work.helped_ns, loader=loader)
+            writer.row(f.HELPED, now_ns, helped)
     for sent in process.sents:
-        writer.row(f.SENT, now_ns, tuple(sent))
-    for loader, *receipt in process.receipts:
-        writer.row(f.RECEIVED, now_ns, (loader, 0, *receipt))
+        writer.row(f.SENT, now_ns, _row(f.SentRow, sent))
+    for receipt in process.receipts:
+        writer.row(f.RECEIVED, now_ns, _row(f.ReceivedRow, receipt, flags=0))
 
 
-def _batch_row(batch: Batch) -> tuple[Any, ...]:
-    loader, epoch, position, ask, got, size, nbytes, nested, thread, own, phase, block, settling, *inside = (
-        batch
-    )
-    flags = f.NESTED * nested | f.REPLAY * (phase is Phase.REPLAY) | f.SETTLING * settling
-    row = (loader, flags, epoch, position, thread, size, nbytes, ask, got, own, block, *inside)
-    return tuple(-1 if value is None else value for value in row)
-
-
-def _work_row(work: Work) -> tuple[Any, ...]:
-    loader, *rest, failed, _ = work
-    number = f.NO_LOADER if loader is None else loader
-    return (number, f.FAILED * failed, *(-1 if value is None else value for value in rest))
+def _row(kind: type[NamedTuple], event: Any, **fields: int | bytes) -> NamedTuple:
+    """The row of an event: the given fields, and the event's own for the others."""
+    row = {name: fields[name] if name in fields else getattr(event, name) for name in kind._fields}
+    return kind(**{name: -1 if value is None else value for name, value in row.items()})

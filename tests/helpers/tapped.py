@@ -12,8 +12,8 @@ from unstarve.collect.recorder import Recorder
 from unstarve.collect.tap import Tap
 from unstarve.model import Process
 from unstarve.model.launch_settings import LaunchSettings
-from unstarve.record.launcher import claim, finish, parts_folder
-from unstarve.record.reader import read_run
+from unstarve.record.run_file import claim, finish, parts_folder
+from unstarve.record.run_reader import read_run
 
 ORDINARY = 6
 """Batches from which on nothing is special any more."""

@@ -32,25 +32,6 @@ def write_safetensors(path: Path, tensors: dict[str, torch.Tensor], metadata: bo
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def same(a: Any, b: Any) -> bool:
-    """Whether two samples or batches agree in types, shapes and every bit."""
-    if isinstance(a, torch.Tensor):
-        if not isinstance(b, torch.Tensor) or a.dtype != b.dtype or a.shape != b.shape:
-            return False
-        if a.layout != torch.strided:
-            return a.layout == b.layout and torch.equal(a.to_dense(), b.to_dense())
-        plain = torch.contiguous_format  # also where a dimension of 1 has an odd stride
-        content = [
-            t.detach().resolve_conj().clone(memory_format=plain).reshape(-1).view(torch.uint8) for t in (a, b)
-        ]
-        return torch.equal(*content)
-    if isinstance(a, dict):
-        return type(a) is type(b) and list(a) == list(b) and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple):
-        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
-    return type(a) is type(b) and bool(a == b)
-
-
 # What torch.save can be given and the finder understands.
 PLAIN: dict[str, Any] = {
     "tensor": torch.arange(12.0).reshape(3, 4),

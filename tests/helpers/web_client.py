@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from unstarve.web.app import Limits, build_app
-from unstarve.web.desk import Desk, JobLimits
-from unstarve.web.folder import open_folder
-from unstarve.web.guard import Access
+from unstarve.web.guard import ServerAccess
+from unstarve.web.job_pool import JobLimits, JobPool
+from unstarve.web.run_folder import open_folder
 from unstarve.web.server import server_of
+from unstarve.web.web_app import Limits, build_app
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # newer ones wish for another HTTP library
@@ -30,9 +30,9 @@ async def in_thread(job: Callable[..., Any], *args: Any) -> Any:
     return await asyncio.to_thread(job, *args)
 
 
-def desk_of_threads() -> Desk:
+def threaded_jobs() -> JobPool:
     """Does one job for the list at a time; to be made inside of an event loop."""
-    return Desk(JobLimits(background=1), in_thread)
+    return JobPool(JobLimits(background=1), in_thread)
 
 
 def listed(client: TestClient) -> dict[str, Any]:
@@ -47,14 +47,12 @@ def listed(client: TestClient) -> dict[str, Any]:
 
 
 @contextmanager
-def served(folder: Path, desk: Desk | None = None, token: str | None = None) -> Iterator[int]:
+def served(folder: Path, jobs: JobPool | None = None, token: str | None = None) -> Iterator[int]:
     """The port at which a folder is served, from a thread of this process."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        access = Access("127.0.0.1", port, token=token)
-        server = server_of(
-            build_app(open_folder(folder), access, Limits(1_000_000), desk or desk_of_threads())
-        )
+        access = ServerAccess("127.0.0.1", port, token=token)
+        server = server_of(build_app(open_folder(folder), access, Limits(1_000_000), jobs or threaded_jobs()))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         deadline = time.monotonic() + LONGEST_S

@@ -16,7 +16,7 @@ from hostile_names import EVERYTHING, MARKUP, STEERING, hostile_run, unsafe
 from unstarve.api import compare, diagnose, load_run, whatif
 from unstarve.cli import main
 from unstarve.model import Diagnosis
-from unstarve.model.texts import each_text
+from unstarve.model.nouns import each_text
 from unstarve.present.notebook import html_of, text_of
 from unstarve.present.terminal import print_report
 

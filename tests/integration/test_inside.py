@@ -80,7 +80,7 @@ import json, os, sys, time
 from pathlib import Path
 import torch
 from torch.utils.data import DataLoader, Dataset
-from unstarve.record.reader import read_run
+from unstarve.record.run_reader import read_run
 
 class Slow(Dataset):
     def __len__(self):

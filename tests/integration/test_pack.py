@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from packed_samples import same
+from same_batches import same
 from unstarve import PackedDataset
 from unstarve.cli import main
 

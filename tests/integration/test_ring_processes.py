@@ -20,6 +20,7 @@ import torch
 from torch.utils.data import DataLoader as TorchLoader
 from torch.utils.data import Dataset, IterableDataset, default_collate, get_worker_info
 
+from same_batches import same
 from unstarve import DataLoader
 from unstarve.fixes.memory.buffers import empty_batch
 from unstarve.fixes.samples.built_batch import Batched
@@ -65,16 +66,6 @@ class NoiseStream(IterableDataset[Any]):
         info = get_worker_info()
         assert info is not None
         return (self.samples[i] for i in range(info.id, self.samples.count, info.num_workers))
-
-
-def same(a: Any, b: Any) -> bool:
-    if isinstance(a, torch.Tensor):
-        return type(a) is type(b) and a.dtype == b.dtype and a.stride() == b.stride() and torch.equal(a, b)
-    if isinstance(a, dict):
-        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, (list, tuple)):
-        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
-    return type(a) is type(b) and bool(a == b)
 
 
 def batches(make: Callable[..., Any], dataset: Any, **options: Any) -> list[Any]:

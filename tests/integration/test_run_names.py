@@ -31,7 +31,7 @@ def test_a_finished_run_is_replaced_only_by_force(project) -> None:
     assert project.record("train.py")["run"]["steps"] == 6
     refused = project.unstarve("run", "-o", "run.unstarve", "train.py")
     assert refused.returncode == 2
-    assert "exists already" in refused.stderr
+    assert "already exists" in refused.stderr
     project.write("train.py", "from data import *\nfor b in DataLoader(Numbers(9)): pass")
     assert project.unstarve("run", "--force", "-o", "run.unstarve", "train.py").returncode == 0
     assert project.report()["run"]["steps"] == 9
@@ -45,7 +45,7 @@ def test_two_runs_at_once_never_share_a_name(project) -> None:
     for force in ([], ["--force"]):
         second = project.unstarve("run", *force, "-o", "run.unstarve", "train.py", "4")
         assert second.returncode == 2
-        assert "is being recorded by another unstarve right now" in second.stderr
+        assert "is being recorded right now by another unstarve" in second.stderr
     assert project.report()["run"]["live"]
     assert "still recording" in project.unstarve("report", "run.unstarve").stdout
     (project.folder / "go").touch()

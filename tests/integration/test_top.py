@@ -19,7 +19,7 @@ import pytest
 import unstarve
 from made_up_run import MadeUpRun
 from unstarve.model import Live, RunState
-from unstarve.record.launcher import discard
+from unstarve.record.run_file import discard
 
 UNSTARVE = Path(sys.executable).with_name("unstarve")
 LONGEST_S = 120

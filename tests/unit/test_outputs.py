@@ -221,7 +221,9 @@ def test_what_cannot_be_written_is_one_sentence(tmp_path: Path, check: Callable[
     check_output(tmp_path / "page")
 
 
-@pytest.mark.parametrize(("closed", "why"), [("page", "it is read-only"), ("", "the folder .* is read-only")])
+@pytest.mark.parametrize(
+    ("closed", "why"), [("page", "you have no write permission"), ("", "no write permission for the folder")]
+)
 def test_a_read_only_file_or_folder_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: str, why: str
 ) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from clocked_runs import write_run
 from hostile_names import hostile_run
-from unstarve.record.launcher import finish
+from unstarve.record.run_file import finish
 from web_client import served
 
 LONGEST_S = 60
@@ -189,7 +189,7 @@ def test_the_token_opens_the_door_from_the_terminal_and_from_a_page_elsewhere(
     with served(folder, token="t" * 20) as port:
         address = f"http://127.0.0.1:{port}"
         page.goto(address)
-        assert "open the address with the token" in page.inner_text("#refusal")
+        assert "open the URL with the token" in page.inner_text("#refusal")
         page.goto(f"{address}/?token={'t' * 20}")
         page.wait_for_selector("tbody tr:nth-child(2)")
         assert page.url == f"{address}/"

@@ -35,8 +35,8 @@ from unstarve.present.html import report_page
 from unstarve.present.screen import screen
 from unstarve.present.terminal import print_report
 from unstarve.record.format import SUFFIX
-from unstarve.record.launcher import claim, discard, finish, parts_folder
-from unstarve.record.reader import read_run
+from unstarve.record.run_file import claim, discard, finish, parts_folder
+from unstarve.record.run_reader import read_run
 from unstarve.record.settings_file import read_saved, shown_place
 from unstarve.words import printable
 

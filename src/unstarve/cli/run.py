@@ -18,7 +18,7 @@ from unstarve.cli.recording import (
     record_and_show,
 )
 from unstarve.errors import UsageError
-from unstarve.model.engines import Engine
+from unstarve.model.engine_names import Engine
 
 
 def run(

@@ -105,7 +105,8 @@ class FetchProbe:
     def _note_help(self, cpu_ns: int, done_ns: int) -> None:
         if cpu_ns:
             work = self.work
-            self.owner.row(f.HELPED, done_ns, (work.task, work.iteration, cpu_ns, work.loader))
+            row = f.HelpedRow(work.task, work.iteration, cpu_ns=cpu_ns, loader=work.loader)
+            self.owner.row(f.HELPED, done_ns, row)
 
     def _collate(self, collate: Callable[[Any], Any], data: Any) -> Any:
         self.work.collate(own_counters())

@@ -36,12 +36,24 @@ class ProcessPulse:
         self._next_ns = now_ns + _EVERY_NS
         return True
 
-    def row(self, now_ns: int, place: str | None, cpu_ns: int, queued_ns: int) -> tuple[int, ...]:
-        """A row of `f.PULSE`; `place` is what the watched thread was found doing, None when it waits."""
+    def row(self, now_ns: int, place: str | None, cpu_ns: int, queued_ns: int) -> f.PulseRow:
+        """The row to write; `place` is what the watched thread was found doing, None when it waits."""
         doing = 1 + f.PULSE_DOING.index(place or "wait")
         # All processes of a machine see the same /dev/shm: the one that trains tells.
-        shm = shared_memory() if self._training else (_UNKNOWN, _UNKNOWN)
-        return (doing, 0, now_ns, cpu_ns, queued_ns, storage_bytes(), *resident(), *shm)
+        shm_bytes, shm_total_bytes = shared_memory() if self._training else (_UNKNOWN, _UNKNOWN)
+        rss_bytes, shared_bytes = resident()
+        return f.PulseRow(
+            doing=doing,
+            flags=0,
+            at_ns=now_ns,
+            cpu_ns=cpu_ns,
+            queued_ns=queued_ns,
+            storage_bytes=storage_bytes(),
+            rss_bytes=rss_bytes,
+            shared_bytes=shared_bytes,
+            shm_bytes=shm_bytes,
+            shm_total_bytes=shm_total_bytes,
+        )
 
 
 def resident(statm: bytes = _STATM) -> tuple[int, int]:

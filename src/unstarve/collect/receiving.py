@@ -114,6 +114,6 @@ def timed_pinning(original: Callable[[Any, Any], Any]) -> Callable[..., Any]:
             if pending is not None:
                 _pinning.pending = None
                 now = _clock()
-                pending[0].row(f.RECEIVED, now, (*pending[1], now))
+                pending[0].row(f.RECEIVED, now, f.ReceivedRow._make((*pending[1], now)))
 
     return pin_memory

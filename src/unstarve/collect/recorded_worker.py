@@ -105,7 +105,7 @@ class _DataQueue:
         task = self._sending.pop(id(item), None)
         if task is not None:
             end_ns, spent_ns = _clock(), time.thread_time_ns() - self._cpu_ns
-            self._owner.row(f.SENT, end_ns, (*task, task[2], end_ns, spent_ns))
+            self._owner.row(f.SENT, end_ns, f.SentRow(*task, task[2], end_ns, spent_ns))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._queue, name)
@@ -129,7 +129,7 @@ def _time_pickling(sending: dict[int, tuple[int, int, int]], owner: Recorder, he
             task = sending.pop(id(item), None)
             if task is not None:
                 end_ns = _clock()
-                owner.row(f.SENT, end_ns, (*task, begin_ns, end_ns, spent_ns))
+                owner.row(f.SENT, end_ns, f.SentRow(*task, begin_ns, end_ns, spent_ns))
             return message
 
     queues._ForkingPickler = TimedPickler  # type: ignore[attr-defined]  # in this worker process alone

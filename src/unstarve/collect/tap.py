@@ -107,9 +107,11 @@ class Tap:
         thread = owner.thread_number()
         if thread == 0 and not self._nested:
             owner.watch_stack()
-        owner.row(f.EPOCH_BEGIN, ready_ns, (self.number, flags, wait.epoch, thread, begin_ns, ready_ns))
+        begun = f.EpochBeginRow(self.number, flags, wait.epoch, thread, begin_ns=begin_ns, ready_ns=ready_ns)
+        owner.row(f.EPOCH_BEGIN, ready_ns, begun)
         if sampler_ns:
-            owner.row(f.EPOCH_SAMPLER, ready_ns, (self.number, flags, wait.epoch, sampler_ns))
+            sampled = f.EpochSamplerRow(self.number, flags, wait.epoch, sampler_ns=sampler_ns)
+            owner.row(f.EPOCH_SAMPLER, ready_ns, sampled)
 
     def tell_crew(self, pids: list[int]) -> None:
         """Record the worker processes of this epoch."""
@@ -240,7 +242,8 @@ class Tap:
     def _end(self, ask: int, end: int, error: str) -> None:
         epoch, name = self.wait.epoch, error.encode()[:32]
         try:
-            self._recorder.row(f.EPOCH_END, end, (self.number, 0, epoch, ask, end, name))
+            row = f.EpochEndRow(self.number, 0, epoch, ask_ns=ask, end_ns=end, error=name)
+            self._recorder.row(f.EPOCH_END, end, row)
         except Exception as failure:  # a defect of ours must not hide the user's own exception
             self._recorder.lose(f"the end of epoch {epoch} was not recorded: {failure!r}")
 

@@ -19,8 +19,8 @@ from unstarve.launch.hooks import attach
 from unstarve.model import Diagnosis
 from unstarve.model.launch_settings import LaunchSettings
 from unstarve.record.format import SUFFIX
-from unstarve.record.launcher import claim, discard, finish, parts_folder
-from unstarve.record.reader import read_run
+from unstarve.record.run_file import claim, discard, finish, parts_folder
+from unstarve.record.run_reader import read_run
 
 
 class Recording:

@@ -8,7 +8,7 @@ per machine; all named ``…_s`` and ``…_ms`` are durations; a ``share`` lies 
 
 from __future__ import annotations
 
-from unstarve.model.benched import Bar, Benchmark, Checked, Extra, Kind, Part, Promise, Way
+from unstarve.model.bench_results import Bar, Benchmark, Checked, Extra, Kind, Part, Promise, Way
 from unstarve.model.causes import Cause, Phase, State
 from unstarve.model.compared import Change, Comparison, Gate, LoadComparison, LoadLog, Row
 from unstarve.model.concluded import (
@@ -26,8 +26,7 @@ from unstarve.model.concluded import (
     Throughput,
     Verdict,
 )
-from unstarve.model.device import GpuSummary, Reading, Stall
-from unstarve.model.live import Live, LoaderNow, MemoryNow, RunState, Tail, TrainerNow, WorkerNow
+from unstarve.model.live_run import Live, LoaderNow, MemoryNow, RunState, Tail, TrainerNow, WorkerNow
 from unstarve.model.loader_diagnosis import (
     LoaderArguments,
     LoaderDiagnosis,
@@ -37,26 +36,27 @@ from unstarve.model.loader_diagnosis import (
     Tried,
     WorkerSearch,
 )
-from unstarve.model.memory import MemoryLine, MemorySummary
-from unstarve.model.metrics import Metric, MetricKind
-from unstarve.model.monitored import RegimeChange, Window
-from unstarve.model.pulse import Pulse
+from unstarve.model.monitoring import Metric, MetricKind, RegimeChange, Window
+from unstarve.model.nouns import Shown
 from unstarve.model.recorded import (
     Batch,
     Crew,
     Epoch,
     Loader,
     Process,
+    Pulse,
+    Reading,
     Received,
     Run,
     Sampled,
     Sent,
+    Stall,
     TransformTime,
     Work,
 )
+from unstarve.model.resources import GpuSummary, MemoryLine, MemorySummary
 from unstarve.model.saved import Place, SavedLoader, Span
 from unstarve.model.series import Series, StepPoint
-from unstarve.model.shown import Shown
 from unstarve.model.tuning import LoaderSettings, Trial, Tuning
 from unstarve.model.views import BatchStory, Doing, EpochBorder, Histogram, Lane, LaneKind, LaneSpan, Views
 from unstarve.model.whatif import Forecast, Forecaster, Scenario, Setting, WhatIf

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from unstarve.model.concluded import Diagnosis
-from unstarve.model.shown import Shown
+from unstarve.model.nouns import Shown
 
 
 @dataclass(frozen=True, slots=True)

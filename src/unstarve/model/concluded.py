@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unstarve.model.causes import Cause, State
-from unstarve.model.device import GpuSummary
-from unstarve.model.memory import MemorySummary
-from unstarve.model.shown import Shown
+from unstarve.model.nouns import Shown
+from unstarve.model.resources import GpuSummary, MemorySummary
 from unstarve.model.views import Lane
 from unstarve.model.whatif import Forecaster, WhatIf
 

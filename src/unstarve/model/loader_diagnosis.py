@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from unstarve.model.shown import Shown
+from unstarve.model.nouns import Shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What was recorded: events of the processes of one run."""
+"""What was recorded: the events of the processes of one run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from unstarve.model.causes import Phase
-from unstarve.model.device import Reading, Stall
-from unstarve.model.pulse import Pulse
+from unstarve.model.views import Doing
 
 STOPPED_EARLY = "recording stopped early"
-"""How the loss begins that a process tells when it could write no more."""
+"""How the loss message of a process begins that could not write any more."""
 
 
 class Batch(NamedTuple):
@@ -35,25 +34,26 @@ class Batch(NamedTuple):
     thread: int
     """0 for the main thread; any other thread has its own number."""
     own_ns: int
-    """unstarve's own time for the batch before this one in the same process."""
+    """Time unstarve itself spent on the batch before this one in the same process."""
     phase: Phase = Phase.REAL
     block: int = 0
     """`unstarve ideal` only: number of the block of equal phase, from 1."""
     settling: bool = False
-    """`unstarve ideal` only: the block has just begun; the step tells nothing about either phase."""
+    """`unstarve ideal` only: the block has just begun, so the step says nothing about either phase."""
     task: int | None = None
     """torch's number of the batch inside its epoch: what workers know it by."""
     ready: int | None = None
-    """Batches that lay ready when this one was asked for."""
+    """Batches that were ready when this one was asked for."""
     sampler_ns: int = 0
-    """Spent in the sampler inside this wait."""
+    """Spent in the sampler during this wait."""
     wait_cpu_ns: int = 0
-    """CPU time of the training thread inside this wait."""
+    """CPU time of the training thread during this wait."""
     wait_queued_ns: int | None = None
-    """Of the wait, the training thread was runnable but had no CPU."""
+    """Part of the wait in which the training thread was runnable but had no CPU."""
     step_cpu_ns: int = 0
     """CPU time of the training thread between the batch before and this wait."""
     step_queued_ns: int | None = None
+    """Part of that step in which the training thread was runnable but had no CPU."""
 
     @property
     def wait_ns(self) -> int:
@@ -63,47 +63,47 @@ class Batch(NamedTuple):
 class Work(NamedTuple):
     """Making one batch, in a worker or, without workers, in the training process.
 
-    The counters are the fetching thread's; bytes are those of its process. While a thread keeps its core they
-    are not read: bytes may be told with a later batch.
+    The counters are those of the fetching thread; bytes are those of its process. They are not read while the
+    thread keeps its core, so bytes may appear with a later batch.
     """
 
     loader: int | None
     """None in a worker, which does not know it."""
     iteration: int
-    """How often the loader had started over, as this process saw it."""
+    """How often the loader has started over, as this process sees it."""
     task: int
     samples: int
     received_ns: int
-    """The indices arrived."""
+    """When the indices arrived."""
     begin_ns: int
-    """Fetching began …"""
+    """When fetching began."""
     collate_ns: int
-    """… collating began …"""
+    """When collating began."""
     done_ns: int
-    """… and was done."""
+    """When the batch was done."""
     cpu_ns: int
-    """Of fetching: on a CPU."""
+    """CPU time of fetching."""
     system_ns: int
-    """Of `cpu_ns`: inside the kernel."""
+    """Part of `cpu_ns` spent in the kernel."""
     queued_ns: int | None
-    """Of fetching: runnable, but without a CPU."""
+    """Part of fetching in which the thread was runnable but had no CPU."""
     asked_bytes: int | None
     storage_bytes: int | None
     delay_ns: int | None
-    """Of fetching: waiting for block I/O; None where the kernel does not count it."""
+    """Part of fetching spent waiting for block I/O; None where the kernel does not count it."""
     major_faults: int
     switches: int
     collate_cpu_ns: int
     collate_system_ns: int
     collate_queued_ns: int | None
     slow_index: int | None
-    """The slowest sample of the batch."""
+    """Index of the slowest sample of the batch."""
     slow_ns: int
     opens: int
     """Files opened by Python code while fetching."""
     failed: bool
     helped_ns: int = 0
-    """What other threads of its process computed for it meanwhile: a pool's, say."""
+    """CPU time that other threads of its process, such as a pool, spent on it."""
 
 
 class Sent(NamedTuple):
@@ -112,7 +112,7 @@ class Sent(NamedTuple):
     task: int
     iteration: int
     put_ns: int
-    """The worker put it into the queue."""
+    """When the worker put it into the queue."""
     begin_ns: int
     end_ns: int
     cpu_ns: int
@@ -125,11 +125,11 @@ class Received(NamedTuple):
     epoch: int
     task: int
     arrived_ns: int
-    """The message was there …"""
+    """When the message was there."""
     ready_ns: int
-    """… and had been turned into tensors."""
+    """When it was unpickled into tensors."""
     pinned_ns: int
-    """… and into pinned memory, by the pin thread; equal to `ready_ns` without one."""
+    """When the pin thread had copied it to pinned memory; equal to `ready_ns` without one."""
 
 
 class Crew(NamedTuple):
@@ -151,16 +151,71 @@ class Sampled(NamedTuple):
     """First line of the function."""
     on_cpu: bool
     torch: bool
-    """Inside of torch, or handling tensors."""
+    """Inside torch, or handling tensors."""
     seconds: float
 
 
 class TransformTime(NamedTuple):
-    """What a transform in a known container (torchvision, albumentations) has taken in one process."""
+    """Time spent in a transform of a known container (torchvision, albumentations) in one process."""
 
     name: str
     seconds: float
     calls: int
+
+
+class Stall(NamedTuple):
+    """One wait of the training thread as one device saw it."""
+
+    loader: int
+    epoch: int
+    position: int
+    device: int
+    """torch's number of the device inside the process."""
+    ask_ns: int
+    got_ns: int
+    stall_ns: int
+    """The part of the wait in which the device had nothing to do."""
+
+    @property
+    def wait_ns(self) -> int:
+        return self.got_ns - self.ask_ns
+
+
+class Reading(NamedTuple):
+    """One entry of the driver's own record of a device; it includes the work of other processes."""
+
+    device: int
+    at_ns: int
+    utilization: float | None
+    """Share of the time since the previous entry in which any kernel ran."""
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+    shared: bool
+    """Other processes use the device, too."""
+
+
+class Pulse(NamedTuple):
+    """One look at a process, about once a second: what its watched thread does, what it has used, its memory.
+
+    Counters only grow: the difference of two looks is what happened between them.
+    """
+
+    at_ns: int
+    doing: Doing | None
+    """In training ``wait`` or ``step``; in a worker ``wait`` (for indices), ``fetch`` or ``collate``."""
+    cpu_ns: int | None
+    """CPU time of the watched thread."""
+    queued_ns: int | None
+    """Time in which it was runnable but had no CPU."""
+    storage_bytes: int | None
+    """Bytes the process has read from storage."""
+    rss_bytes: int | None
+    """Resident memory; a forked worker's includes what it still shares with its parent."""
+    shared_bytes: int | None
+    """Part of that which is file mappings and shared memory."""
+    shm_bytes: int | None
+    """Bytes in use in the machine's /dev/shm, by anyone; reported by training processes only."""
+    shm_total_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +236,7 @@ class Epoch:
     error: str | None = None
     """Type of the exception that ended the epoch, if one did."""
     sampler_ns: int = 0
-    """What of ``iter(loader)`` the sampler took: torch fills the workers' queues in there."""
+    """Part of ``iter(loader)`` spent in the sampler: torch fills the workers' queues there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +251,11 @@ class Loader:
     kind: str
     """Class name."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments that matter for speed: ``num_workers``, ``batch_size``, …"""
+    """The arguments that matter for speed: ``num_workers``, ``batch_size``, …"""
     source: str | None = None
     """The call that made it, as the user wrote it; None where it could not be found."""
     tensors: int | None = None
-    """In a batch of a loader without workers; None with workers, and where they are too many to count."""
+    """Number of tensors in a batch; None with workers, or if there are too many to count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +281,7 @@ class Process:
     stopped: str | None
     """``steps`` or ``stop-after`` when a limit ended the recording."""
     lost: tuple[str, ...]
-    """What unstarve failed to record here, in sentences."""
+    """What unstarve failed to record here, one sentence each."""
     works: tuple[Work, ...] = ()
     sents: tuple[Sent, ...] = ()
     receipts: tuple[Received, ...] = ()
@@ -238,7 +293,7 @@ class Process:
     stalls: tuple[Stall, ...] = ()
     readings: tuple[Reading, ...] = ()
     pulses: tuple[Pulse, ...] = ()
-    """In the order of time; none where nothing could be sampled, or of a run from before there were any."""
+    """In the order of time; empty where nothing could be sampled, and in old runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,15 +303,15 @@ class Run:
     path: str
     command: tuple[str, ...]
     kind: str
-    """``run`` or ``ideal``: what was asked of the command."""
+    """``run`` or ``ideal``: the verb that recorded it."""
     started_at: float
     """Seconds since 1970."""
     processes: tuple[Process, ...]
     exit_code: int | None
-    """The command's exit code; None when unstarve did not live to see it."""
+    """The command's exit code; None if unstarve ended before the command did."""
     live: bool
-    """unstarve is recording right now."""
+    """It is being recorded right now."""
     lost: tuple[str, ...]
-    """What could not be read or recorded, in sentences."""
+    """What could not be read or recorded, one sentence each."""
     damaged: bool = False
-    """Of the file, something could not be read or made no sense."""
+    """Part of the file could not be read or was invalid."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from unstarve.model.shown import Shown
+from unstarve.model.nouns import Shown
 
 Stage = str
 """``cpu``, ``disk``, ``remote``, ``collate``, ``handoff``, ``pin``, ``sampler`` or ``start``."""

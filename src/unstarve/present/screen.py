@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from rich.console import Console
 
-from unstarve.model.texts import each_text
+from unstarve.model.nouns import each_text
 from unstarve.words import printable
 
 _MANY_LINES = ("code", "source")

@@ -1,18 +1,20 @@
-"""Bytes of a run file ⇄ chunks, in a time that grows with the bytes alone, whatever they are."""
+"""Bytes of a run file ⇄ chunks. Scanning takes time linear in the number of bytes, whatever they are."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
+from unstarve.errors import NewerFormatError, NotARunError
 from unstarve.record import format as f
 
 _HASHED_IN_VAIN = 2
-"""Times the size of the file that may be hashed for chunks that turn out to be none: headers of chunks may be
-nested in each other on purpose."""
+"""How many times the size of the file may be hashed for chunks that turn out to be none: a hostile file may
+nest the headers of chunks in each other."""
 _FREE_BYTES = 1 << 20
-"""The same for any file, however small."""
+"""Bytes that may be hashed in vain in any file, however small."""
 
 
 class Chunk(NamedTuple):
@@ -25,22 +27,22 @@ class Chunk(NamedTuple):
 
 
 def chunk(stream: int, kind: int, payload: bytes, row_size: int = 0) -> bytes:
-    """One framed chunk. Raises ValueError when no reader would take it for one."""
+    """One framed chunk. Raises ValueError when a reader would not accept it."""
     if not _plausible(kind, row_size, len(payload)):
-        raise ValueError(f"{len(payload)} bytes make no chunk of kind {kind}")
+        raise ValueError(f"cannot frame {len(payload)} bytes as a chunk of kind {kind}")
     head = f.CHUNK_HEAD.pack(stream, kind, row_size, len(payload))
     crc = zlib.crc32(payload, zlib.crc32(head))
     return f.CHUNK.pack(f.SYNC, stream, kind, row_size, len(payload), crc) + payload
 
 
 class Scan:
-    """Iterates over the whole chunks in the bytes of a file; damage between them is passed over."""
+    """Iterates over the whole chunks in the bytes of a file and skips damage between them."""
 
     def __init__(self, data: bytes, version: int, at: int = 0) -> None:
         self.at = at
         """Where the last whole chunk ends."""
         self.damaged = 0
-        """Bytes that were passed over before it."""
+        """Bytes skipped before it."""
         self._data = data
         self._view = memoryview(data)
         self._version = version
@@ -58,7 +60,7 @@ class Scan:
             yield found
 
     def whole_at(self, at: int) -> Chunk | None:
-        """The whole chunk that begins there; None where none does."""
+        """The whole chunk that begins there, or None."""
         if at + f.CHUNK.size > len(self._data):
             return None
         sync, stream, kind, row_size, length, crc = f.CHUNK.unpack_from(self._data, at)
@@ -72,16 +74,29 @@ class Scan:
         return Chunk(stream, kind, row_size, bytes(payload))
 
     def _hashed_before(self, at: int) -> int:
-        """The CRC of what is covered of the header."""
+        """The CRC of the part of the header that it covers."""
         head = at + len(f.SYNC)
         return 0 if self._version == 1 else zlib.crc32(self._view[head : head + f.CHUNK_HEAD.size])
 
 
 def _plausible(kind: int, row_size: int, length: int) -> bool:
-    """Whether a chunk may have such a header."""
+    """Whether a chunk may have this header."""
     if kind == f.META:
         return row_size == 0 and 0 < length <= f.MOST_META_BYTES
     known = f.ROW_KINDS.get(kind)
     if known is None:
         return kind < f.MOST_KINDS and 0 < length <= f.MOST_BYTES
     return row_size >= known.size and 0 < length <= f.MOST_BYTES and length % row_size == 0
+
+
+def check_header(path: Path, data: bytes) -> int:
+    """The format version of a file. Raises `NotARunError` or `NewerFormatError` if it cannot be read."""
+    if len(data) < f.HEADER.size or not data.startswith(f.MAGIC):
+        raise NotARunError(f"{path} is not an unstarve run file")
+    version: int = f.HEADER.unpack_from(data)[1]
+    if version > f.VERSION:
+        raise NewerFormatError(
+            f"{path} was written by a newer unstarve (format {version}, this one reads up to {f.VERSION}); "
+            "upgrade with: pip install -U unstarve"
+        )
+    return version

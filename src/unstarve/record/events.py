@@ -1,4 +1,4 @@
-"""Rows → events, checked: each of them makes sense by itself, and they are in the order of time."""
+"""Rows → events: invalid rows are dropped and counted, the rest are sorted by time."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from unstarve.model import Batch, Doing, Epoch, Phase, Pulse, Reading, Received,
 from unstarve.record import format as f
 from unstarve.record.metas import LATEST_NS, MOST_BYTES
 
-Row = tuple[Any, ...]
 Packed = tuple[int, bytes]
 """Row size, and rows of that size."""
 
 
-def unpacked(kind: int, packed: Iterable[Packed]) -> Iterator[Row]:
-    """The rows of a kind; what a later version appended to them is left out."""
-    layout = f.ROW_KINDS[kind]
+def unpacked(kind: int, packed: Iterable[Packed]) -> Iterator[Any]:
+    """The rows of a kind, as `format.ROWS` declares them, without fields that a later version appended."""
+    layout, row = f.ROW_KINDS[kind], f.ROWS[kind]
     for row_size, payload in packed:
-        yield from struct.Struct(f"{layout.format}{row_size - layout.size}x").iter_unpack(payload)
+        known = struct.Struct(f"{layout.format}{row_size - layout.size}x")
+        yield from map(row._make, known.iter_unpack(payload))
 
 
 def events_of(kind: int, packed: Iterable[Packed]) -> tuple[list[Any], int]:
-    """What the rows of a kind say, in the order of time, and how many of them make no sense."""
+    """The events in the rows of a kind, in the order of time, and the number of invalid rows."""
     event_of = EVENT_OF[kind]
     found = [event_of(row) for row in unpacked(kind, packed)]
     events = [event for event in found if event is not None]
@@ -33,112 +33,145 @@ def events_of(kind: int, packed: Iterable[Packed]) -> tuple[list[Any], int]:
     return events, len(found) - len(events)
 
 
-def _batch(row: Row) -> Batch | None:
-    loader, flags, epoch, index, thread, size, nbytes, ask, got, own_ns, block, *inside = row
-    task, ready, sampler_ns, wait_cpu_ns, wait_queued_ns, step_cpu_ns, step_queued_ns = inside
-    if not ask <= got <= LATEST_NS or nbytes > MOST_BYTES:
+def _batch(row: f.BatchRow) -> Batch | None:
+    if not row.ask_ns <= row.got_ns <= LATEST_NS or row.nbytes > MOST_BYTES:
         return None
-    if max(sampler_ns, wait_cpu_ns, wait_queued_ns, step_cpu_ns, step_queued_ns) > LATEST_NS:
+    waited_ns = max(row.sampler_ns, row.wait_cpu_ns, row.wait_queued_ns)
+    if max(waited_ns, row.step_cpu_ns, row.step_queued_ns) > LATEST_NS:
         return None
     return Batch(
-        loader,
-        epoch,
-        index,
-        ask,
-        got,
-        _known(size),
-        _known(nbytes),
-        bool(flags & f.NESTED),
-        thread,
-        own_ns,
-        Phase.REPLAY if flags & f.REPLAY else Phase.REAL,
-        block,
-        bool(flags & f.SETTLING),
-        _known(task),
-        _known(ready),
-        sampler_ns,
-        wait_cpu_ns,
-        _known(wait_queued_ns),
-        step_cpu_ns,
-        _known(step_queued_ns),
+        loader=row.loader,
+        epoch=row.epoch,
+        position=row.position,
+        ask_ns=row.ask_ns,
+        got_ns=row.got_ns,
+        size=_known(row.size),
+        nbytes=_known(row.nbytes),
+        nested=bool(row.flags & f.NESTED),
+        thread=row.thread,
+        own_ns=row.own_ns,
+        phase=Phase.REPLAY if row.flags & f.REPLAY else Phase.REAL,
+        block=row.block,
+        settling=bool(row.flags & f.SETTLING),
+        task=_known(row.task),
+        ready=_known(row.ready),
+        sampler_ns=row.sampler_ns,
+        wait_cpu_ns=row.wait_cpu_ns,
+        wait_queued_ns=_known(row.wait_queued_ns),
+        step_cpu_ns=row.step_cpu_ns,
+        step_queued_ns=_known(row.step_queued_ns),
     )
 
 
-def _work(row: Row) -> Work | None:
-    loader, flags, iteration, task, samples, *rest = row
-    received, begin, collate, done, cpu, system, queued, asked, storage, delay, faults, switches, *rest = rest
-    collate_cpu, collate_system, collate_queued, slow_index, slow_ns, opens = rest
-    if not received <= begin <= collate <= done <= LATEST_NS or max(asked, storage) > MOST_BYTES:
+def _work(row: f.WorkRow) -> Work | None:
+    if not row.received_ns <= row.begin_ns <= row.collate_ns <= row.done_ns <= LATEST_NS:
         return None
-    collating = max(collate_cpu, collate_system, collate_queued)
-    if max(cpu, system, queued, delay, faults, switches, slow_ns, collating) > LATEST_NS:
+    fetching = max(row.cpu_ns, row.system_ns, row.queued_ns, row.delay_ns, row.major_faults, row.switches)
+    collating = max(row.collate_cpu_ns, row.collate_system_ns, row.collate_queued_ns)
+    if max(fetching, collating, row.slow_ns) > LATEST_NS:
+        return None
+    if max(row.asked_bytes, row.storage_bytes) > MOST_BYTES:
         return None
     return Work(
-        None if loader == f.NO_LOADER else loader,
-        iteration,
-        task,
-        samples,
-        received,
-        begin,
-        collate,
-        done,
-        max(cpu, 0),
-        max(system, 0),
-        _known(queued),
-        _known(asked),
-        _known(storage),
-        _known(delay),
-        max(faults, 0),
-        max(switches, 0),
-        max(collate_cpu, 0),
-        max(collate_system, 0),
-        _known(collate_queued),
-        _known(slow_index),
-        max(slow_ns, 0),
-        opens,
-        bool(flags & f.FAILED),
+        loader=None if row.loader == f.NO_LOADER else row.loader,
+        iteration=row.iteration,
+        task=row.task,
+        samples=row.samples,
+        received_ns=row.received_ns,
+        begin_ns=row.begin_ns,
+        collate_ns=row.collate_ns,
+        done_ns=row.done_ns,
+        cpu_ns=max(row.cpu_ns, 0),
+        system_ns=max(row.system_ns, 0),
+        queued_ns=_known(row.queued_ns),
+        asked_bytes=_known(row.asked_bytes),
+        storage_bytes=_known(row.storage_bytes),
+        delay_ns=_known(row.delay_ns),
+        major_faults=max(row.major_faults, 0),
+        switches=max(row.switches, 0),
+        collate_cpu_ns=max(row.collate_cpu_ns, 0),
+        collate_system_ns=max(row.collate_system_ns, 0),
+        collate_queued_ns=_known(row.collate_queued_ns),
+        slow_index=_known(row.slow_index),
+        slow_ns=max(row.slow_ns, 0),
+        opens=row.opens,
+        failed=bool(row.flags & f.FAILED),
     )
 
 
-def _sent(row: Row) -> Sent | None:
-    task, iteration, put, begin, end, cpu = row
-    if not put <= begin <= end <= LATEST_NS or cpu > LATEST_NS:
+def _sent(row: f.SentRow) -> Sent | None:
+    if not row.put_ns <= row.begin_ns <= row.end_ns <= LATEST_NS or row.cpu_ns > LATEST_NS:
         return None
-    return Sent(task, iteration, put, begin, end, max(cpu, 0))
+    return Sent(
+        task=row.task,
+        iteration=row.iteration,
+        put_ns=row.put_ns,
+        begin_ns=row.begin_ns,
+        end_ns=row.end_ns,
+        cpu_ns=max(row.cpu_ns, 0),
+    )
 
 
-def _received(row: Row) -> Received | None:
-    loader, _, epoch, task, arrived, ready, pinned = row
-    if not arrived <= ready <= pinned <= LATEST_NS:
+def _received(row: f.ReceivedRow) -> Received | None:
+    if not row.arrived_ns <= row.ready_ns <= row.pinned_ns <= LATEST_NS:
         return None
-    return Received(loader, epoch, task, arrived, ready, pinned)
+    return Received(
+        loader=row.loader,
+        epoch=row.epoch,
+        task=row.task,
+        arrived_ns=row.arrived_ns,
+        ready_ns=row.ready_ns,
+        pinned_ns=row.pinned_ns,
+    )
 
 
-def _stall(row: Row) -> Stall | None:
-    loader, _, epoch, position, device, _, ask, got, stall_ns = row
-    if not ask <= got <= LATEST_NS or stall_ns > got:
+def _stall(row: f.StallRow) -> Stall | None:
+    if not row.ask_ns <= row.got_ns <= LATEST_NS or row.stall_ns > row.got_ns:
         return None
-    return Stall(loader, epoch, position, device, ask, got, stall_ns)
+    return Stall(
+        loader=row.loader,
+        epoch=row.epoch,
+        position=row.position,
+        device=row.device,
+        ask_ns=row.ask_ns,
+        got_ns=row.got_ns,
+        stall_ns=row.stall_ns,
+    )
 
 
-def _reading(row: Row) -> Reading | None:
-    device, flags, at, percent, used, total = row
-    if at > LATEST_NS or percent > 100 or max(used, total) > MOST_BYTES:
+def _reading(row: f.GaugeRow) -> Reading | None:
+    if row.at_ns > LATEST_NS or row.percent > 100 or max(row.used_bytes, row.total_bytes) > MOST_BYTES:
         return None
-    utilization = None if percent < 0 else percent / 100
-    return Reading(device, at, utilization, _known(used), _known(total), bool(flags & f.SHARED))
+    return Reading(
+        device=row.device,
+        at_ns=row.at_ns,
+        utilization=None if row.percent < 0 else row.percent / 100,
+        memory_used_bytes=_known(row.used_bytes),
+        memory_total_bytes=_known(row.total_bytes),
+        shared=bool(row.flags & f.SHARED),
+    )
 
 
-def _pulse(row: Row) -> Pulse | None:
-    doing, _, at, cpu_ns, queued_ns, *sizes = row
-    if max(at, cpu_ns, queued_ns) > LATEST_NS or max(sizes) > MOST_BYTES:
+def _pulse(row: f.PulseRow) -> Pulse | None:
+    memory_bytes = max(row.rss_bytes, row.shared_bytes, row.shm_bytes, row.shm_total_bytes)
+    if max(row.at_ns, row.cpu_ns, row.queued_ns) > LATEST_NS:
         return None
-    known = 0 < doing <= len(f.PULSE_DOING)
-    what = Doing(f.PULSE_DOING[doing - 1]) if known else None
-    return Pulse(at, what, _known(cpu_ns), _known(queued_ns), *map(_known, sizes))
+    if max(row.storage_bytes, memory_bytes) > MOST_BYTES:
+        return None
+    return Pulse(
+        at_ns=row.at_ns,
+        doing=Doing(f.PULSE_DOING[row.doing - 1]) if 0 < row.doing <= len(f.PULSE_DOING) else None,
+        cpu_ns=_known(row.cpu_ns),
+        queued_ns=_known(row.queued_ns),
+        storage_bytes=_known(row.storage_bytes),
+        rss_bytes=_known(row.rss_bytes),
+        shared_bytes=_known(row.shared_bytes),
+        shm_bytes=_known(row.shm_bytes),
+        shm_total_bytes=_known(row.shm_total_bytes),
+    )
 
 
-EVENT_OF: dict[int, Callable[[Row], Any]] = {
+EVENT_OF: dict[int, Callable[[Any], Any]] = {
     f.BATCH: _batch,
     f.WORK: _work,
     f.SENT: _sent,
@@ -147,9 +180,9 @@ EVENT_OF: dict[int, Callable[[Row], Any]] = {
     f.GAUGE: _reading,
     f.PULSE: _pulse,
 }
-"""What a row of each kind says, None when it makes no sense; those of epochs take two, see `epochs_of`."""
+"""Row → event, or None when the row is invalid. An epoch takes two rows or three: see `epochs_of`."""
 _WHEN = {f.BATCH: attrgetter("got_ns"), f.WORK: attrgetter("done_ns"), f.PULSE: attrgetter("at_ns")}
-"""Analysis goes through these from one to the next."""
+"""Events that analysis needs in the order of time."""
 
 
 def _known(value: int) -> int | None:
@@ -158,34 +191,33 @@ def _known(value: int) -> int | None:
 
 
 def epochs_of(
-    begins: Iterable[Row], ends: Sequence[Row], sampled: Iterable[Row] = ()
+    begins: Iterable[f.EpochBeginRow],
+    ends: Sequence[f.EpochEndRow],
+    sampled: Iterable[f.EpochSamplerRow] = (),
 ) -> tuple[tuple[Epoch, ...], int]:
-    """Epochs from the rows of their begins and ends and of what the sampler took at their begin.
-
-    Beside them, how many rows make no sense: an epoch that ends before it begins, one that begins twice.
-    """
-    sampler_ns = {(row[0], row[2]): row[3] for row in sampled}
-    ended = {(row[0], row[2]): row for row in reversed(ends)}  # the first end counts
+    """The epochs, and the number of invalid rows: an epoch cannot end before it begins, nor begin twice."""
+    sampler_ns = {(row.loader, row.epoch): row.sampler_ns for row in sampled}
+    ended = {(row.loader, row.epoch): row for row in reversed(ends)}  # the first end counts
     epochs: dict[tuple[int, int], Epoch] = {}
-    nonsense = 0
-    for loader, flags, epoch, thread, begin, ready in begins:
-        key = loader, epoch
-        if key in epochs or not begin <= ready <= LATEST_NS:
-            nonsense += 1
+    invalid = 0
+    for row in begins:
+        key = row.loader, row.epoch
+        if key in epochs or not row.begin_ns <= row.ready_ns <= LATEST_NS:
+            invalid += 1
             continue
         end = ended.get(key)
-        if end is not None and not begin <= end[3] <= end[4] <= LATEST_NS:
-            nonsense, end = nonsense + 1, None
+        if end is not None and not row.begin_ns <= end.ask_ns <= end.end_ns <= LATEST_NS:
+            invalid, end = invalid + 1, None
         epochs[key] = Epoch(
-            loader,
-            epoch,
-            begin,
-            ready,
-            thread,
-            bool(flags & f.NESTED),
-            None if end is None else end[3],
-            None if end is None else end[4],
-            None if end is None else end[5].rstrip(b"\0").decode(errors="replace") or None,
-            min(sampler_ns.get(key, 0), ready - begin),
+            loader=row.loader,
+            epoch=row.epoch,
+            begin_ns=row.begin_ns,
+            ready_ns=row.ready_ns,
+            thread=row.thread,
+            nested=bool(row.flags & f.NESTED),
+            last_ask_ns=None if end is None else end.ask_ns,
+            end_ns=None if end is None else end.end_ns,
+            error=None if end is None else end.error.rstrip(b"\0").decode(errors="replace") or None,
+            sampler_ns=min(sampler_ns.get(key, 0), row.ready_ns - row.begin_ns),
         )
-    return tuple(epochs.values()), nonsense
+    return tuple(epochs.values()), invalid

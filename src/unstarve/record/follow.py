@@ -9,36 +9,62 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from unstarve.errors import RunFileError
-from unstarve.model import Run, Tail
+from unstarve.model import Crew, Process, Run, Tail
 from unstarve.record import format as f
-from unstarve.record.ends import launch_of, launcher_alive, result_of
-from unstarve.record.recent import GrowingFile, Recent
+from unstarve.record.chunks import Chunk, Scan, check_header
+from unstarve.record.events import Packed, epochs_of, events_of, unpacked
+from unstarve.record.metas import meta_of
+from unstarve.record.run_file import launch_of, launcher_alive, parts_folder, result_of, run_of_parts
+from unstarve.record.run_reader import ProcessStream
 
 WINDOW_S = 5.0
+"""How far back a follower keeps events."""
 _MOST_PROCESSES = 1 << 14
-"""More that live at one time are not looked at."""
+"""Processes alive at one time; any more are ignored."""
 _SILENT_S = 10.0
-"""Who has written nothing for so long may be gone; who wrote later is not."""
+"""A process that has written nothing for this long may be gone."""
+_MOST_ROWS = 300
+"""Rows kept of each kind and process: enough for the last seconds, or the last moment of very fast steps."""
+_MOST_WORK = 100
+"""Rows kept of a worker's kinds; there are many workers."""
+_READ_BYTES = 1 << 22
+_LARGEST_CHUNK = f.CHUNK.size + f.MOST_BYTES
+_FIELDS = {
+    f.BATCH: "batches",
+    f.WORK: "works",
+    f.SENT: "sents",
+    f.STALL: "stalls",
+    f.GAUGE: "readings",
+    f.PULSE: "pulses",
+}
+"""The field of `Process` for the events of each kind. A live view does not need the other kinds."""
+_KEPT = {
+    kind: _MOST_WORK if kind in (f.WORK, f.SENT) else _MOST_ROWS
+    for kind in (*_FIELDS, f.EPOCH_BEGIN, f.EPOCH_END)
+}
 
 
 class Follower:
-    """Follows one run. Raises `RunFileError` when there is none, or it cannot be read."""
+    """Follows one run. Raises `RunFileError` if it does not exist or cannot be read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._files: dict[Path, GrowingFile] = {path: GrowingFile(path)}
-        self._recents: dict[int, Recent] = {}
-        self._parts = path.with_name(path.name + f.PARTS_SUFFIX)
+        self._recent: dict[int, RecentEvents] = {}
+        self._parts = parts_folder(path)
         self._listed_ns = -1
         self._identity: tuple[int, int, int] | None = None
         self._result: dict[str, Any] | None = None
         self._host = socket.gethostname()
         self._written_s: float | None = None
-        """When anything was written last, in seconds since 1970."""
+        """Time of the last write to any file, in seconds since 1970."""
 
     def read(self) -> Tail:
         """The run as it is now."""
@@ -47,19 +73,19 @@ class Follower:
             self._look_for_parts()
             for file in list(self._files.values()):
                 self._read_new(file)
-            self._forget_the_gone()
+            self._forget_ended_workers()
         return self._tail()
 
     def _look_for_result(self) -> None:
-        """The run file grows once only: when the launcher folds the parts into it."""
+        """The run file grows only once: when the launcher folds the parts into it."""
         try:
             stat = self.path.stat()
         except OSError as error:
             if self._identity is not None:
-                raise RunFileError(f"{self.path} was taken away while it was being looked at") from error
-            reason = "there is none" if isinstance(error, FileNotFoundError) else error.strerror or error
+                raise RunFileError(f"{self.path} was removed while it was being read") from error
+            reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror or error
             raise RunFileError(f"cannot read {self.path}: {reason}") from error
-        # A result that is written into reserved space changes no size.
+        # A result that is written into the reserved space does not change the size.
         identity = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
         if identity != self._identity:
             known_before, self._identity = self._identity is not None, identity
@@ -74,45 +100,45 @@ class Follower:
             if changed_ns != self._listed_ns:
                 for path in sorted(self._parts.glob(f"*{f.PART_SUFFIX}")):
                     self._files.setdefault(path, GrowingFile(path))
-                # One second: a part made within the clock's grain of this listing must be found by the next.
+                # One second: a part created within the clock's resolution must be found by the next listing.
                 self._listed_ns = changed_ns if time.time_ns() - changed_ns > 10**9 else -1
         except OSError:
-            return  # folded just now, or never there
+            return  # just folded, or it never existed
 
     def _read_new(self, file: GrowingFile) -> None:
         if file.ended:
             return
         for chunk in file.read():
-            recent = self._recents.get(chunk.stream)
-            if recent is None and len(self._recents) < _MOST_PROCESSES:
-                recent = self._recents[chunk.stream] = Recent(file)
+            recent = self._recent.get(chunk.stream)
+            if recent is None and len(self._recent) < _MOST_PROCESSES:
+                recent = self._recent[chunk.stream] = RecentEvents(file)
             if recent is not None:
-                recent.take(chunk)
+                recent.add(chunk)
         self._written_s = max(self._written_s or 0.0, file.written_s)
 
-    def _forget_the_gone(self) -> None:
-        """Workers that ended, and those whose end nobody saw: epochs would add more and more of them."""
+    def _forget_ended_workers(self) -> None:
+        """Workers that ended or vanished; every epoch may start new ones."""
         now_ns = time.perf_counter_ns()
-        for stream, recent in list(self._recents.items()):
+        for stream, recent in list(self._recent.items()):
             who = recent.who
             if who is None or not who.worker or who.host != self._host:
                 continue
             ended = who.end_ns is not None and who.end_ns < now_ns - WINDOW_S * 1e9
             silent = recent.file.written_s < time.time() - _SILENT_S
             if ended or (silent and not _exists(who.pid)):
-                del self._recents[stream]
+                del self._recent[stream]
                 recent.file.ended = recent.file.path != self.path
 
     def _tail(self) -> Tail:
-        launch = next((r.launch for r in self._recents.values() if r.launch is not None), None)
-        processes = [p for r in self._recents.values() if (p := r.process()) is not None]
+        launch = next((r.launch for r in self._recent.values() if r.launch is not None), None)
+        processes = [p for r in self._recent.values() if (p := r.process()) is not None]
         delivered = {
             (p.host, p.pid): dict(r.delivered)
-            for r in self._recents.values()
+            for r in self._recent.values()
             if (p := r.who) is not None and r.delivered
         }
         silent_s = None if self._written_s is None else max(0.0, time.time() - self._written_s)
-        # Who started it may be on another machine, or be gone while training goes on and writes.
+        # The launcher may be on another machine, or be gone while training goes on and writes.
         writes = silent_s is not None and silent_s < _SILENT_S
         return Tail(
             run=Run(
@@ -131,21 +157,150 @@ class Follower:
         )
 
 
+@dataclass
+class GrowingFile:
+    """A run file or part, and how far it has been read."""
+
+    path: Path
+    ended: bool = False
+    """Nothing more is read from it."""
+    written_s: float = 0.0
+    """Time of the last write, in seconds since 1970."""
+    _at: int = 0
+    _size: int = 0
+    """At the last reading."""
+    _version: int = f.VERSION
+
+    def read(self) -> Iterator[Chunk]:
+        """The whole chunks added since the last call."""
+        try:
+            stat = self.path.stat()
+            self.written_s = stat.st_mtime
+            if stat.st_size != self._size:
+                self._size = stat.st_size
+                yield from self._read_on()
+        except FileNotFoundError:  # just folded
+            return
+        except OSError as error:
+            raise RunFileError(f"cannot read {self.path}: {error.strerror or error}") from error
+
+    def _read_on(self) -> Iterator[Chunk]:
+        """Bytes that are no chunk are damage if a whole chunk follows, else they are still being written."""
+        with self.path.open("rb") as file:
+            if self._at == 0:
+                head = file.read(f.HEADER.size)
+                if len(head) < f.HEADER.size:
+                    return
+                self._version = check_header(self.path, head)
+                self._at = f.HEADER.size
+            span = _READ_BYTES
+            while True:
+                file.seek(self._at)
+                data = file.read(span)
+                scan = Scan(data, self._version)
+                yield from scan
+                self._at += scan.at
+                if len(data) < span:
+                    return
+                if scan.at:
+                    span = _READ_BYTES
+                elif span < 2 * _LARGEST_CHUNK:
+                    span *= 2
+                else:  # a chunk that begins in the first half would be whole
+                    self._at += _LARGEST_CHUNK
+
+
+class RecentEvents:
+    """The newest events of one process."""
+
+    def __init__(self, file: GrowingFile) -> None:
+        self.file = file
+        self.delivered: Counter[int] = Counter()
+        """Batches per loader since the process began, without nested ones."""
+        self.launch: dict[str, Any] | None = None
+        self._stream = ProcessStream()
+        self._crews: dict[int, Crew] = {}
+        """The newest of each loader: every epoch may have its own."""
+        self._who: Process | None = None
+        self._packed: dict[int, deque[Packed]] = {}
+        """Rows added since the last `process`."""
+        self._events: dict[int, deque[Any]] = {}
+
+    @property
+    def who(self) -> Process | None:
+        """The process without its events; None until it has identified itself."""
+        if self._who is None:
+            who = self._stream.process()
+            self._who = None if who is None else replace(who, crews=tuple(self._crews.values()))
+        return self._who
+
+    def add(self, chunk: Chunk) -> None:
+        """Add one chunk; kinds that only a later version knows are ignored."""
+        kind, row_size, payload = chunk.kind, chunk.row_size, chunk.payload
+        if kind == f.META:
+            self._add_meta(payload)
+        elif kind in _KEPT:
+            if kind == f.BATCH:
+                rows = f.columns(kind, row_size, "loader", "flags").iter_unpack(payload)
+                self.delivered.update(loader for loader, flags in rows if not flags & f.NESTED)
+            packed = self._packed.setdefault(kind, deque())
+            packed.append((row_size, payload))
+            # The oldest are dropped unread once the newer ones suffice.
+            while len(packed) > _KEPT[kind]:
+                packed.popleft()
+
+    def process(self) -> Process | None:
+        """The process with its newest events; None until it has identified itself."""
+        if self.who is None:
+            return None
+        self._unpack()
+        begins, ends = (tuple(self._events.get(kind, ())) for kind in (f.EPOCH_BEGIN, f.EPOCH_END))
+        events: dict[str, Any] = {name: tuple(self._events.get(kind, ())) for kind, name in _FIELDS.items()}
+        return replace(self.who, epochs=epochs_of(begins, ends)[0], **events)
+
+    def _add_meta(self, payload: bytes) -> None:
+        try:
+            meta = meta_of(payload)
+        except ValueError:
+            return
+        if meta is None or meta["meta"] == "result":
+            return
+        if meta["meta"] == "launch":
+            self.launch = meta
+            return
+        if meta["meta"] == "crew":
+            self._crews[meta["loader"]] = Crew(meta["loader"], meta["epoch"], tuple(meta["pids"]))
+        else:
+            self._stream.add_meta(meta)
+        self._who = None
+
+    def _unpack(self) -> None:
+        for kind, packed in self._packed.items():
+            needed, first = _KEPT[kind], len(packed)
+            while needed > 0 and first > 0:
+                first -= 1
+                needed -= len(packed[first][1]) // packed[first][0]
+            newest = list(packed)[first:]
+            kept = self._events.setdefault(kind, deque(maxlen=_KEPT[kind]))
+            kept.extend(events_of(kind, newest)[0] if kind in _FIELDS else unpacked(kind, newest))
+        self._packed = {}
+
+
 def _exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # somebody else's, but there
+        pass  # it exists, but belongs to another user
     return True
 
 
 def newest_running(folder: Path) -> Path | None:
-    """The run in a folder that was started last of those being recorded now."""
+    """The run in a folder that started last, of those being recorded now."""
     running = []
     for parts in folder.glob(f"*{f.SUFFIX}{f.PARTS_SUFFIX}"):
-        path = parts.with_name(parts.name.removesuffix(f.PARTS_SUFFIX))
+        path = run_of_parts(parts)
         launch = launch_of(path)
         if launch is not None and launcher_alive(launch):
             running.append((launch["started_at"], path))

@@ -1,52 +1,54 @@
 """Layout of a run file, version 2.
 
-While a command runs, ``NAME.unstarve`` holds only what the launcher knows; every training process
-appends to a file of its own in ``NAME.unstarve.parts/``. When the command ends, the launcher folds the
-parts into ``NAME.unstarve`` and removes the folder. Both kinds of file have the same layout, so a run
-whose launcher was killed reads just as well::
+While a command runs, ``NAME.unstarve`` holds only what the launcher knows, and every training process
+appends to its own file in ``NAME.unstarve.parts/``. When the command ends, the launcher folds the parts
+into ``NAME.unstarve`` and removes the folder. Both kinds of file have the same layout, so a run whose
+launcher was killed can be read just as well::
 
     file    header chunk*
     header  8 s  magic  b"UNSTARVE"
             u16  version
             u16  reserved, 0
             u32  reserved, 0
-    chunk   4 s  sync   b"\\xf5us\\n": where a reader finds its feet again behind damage
-            u32  stream: which process wrote it; chunks of several may follow each other in any order
-            u16  kind: META or one of ROW_KINDS
+    chunk   4 s  sync   b"\\xf5us\\n": lets a reader find the next chunk after damage
+            u32  stream: identifies the process that wrote it; chunks of several may come in any order
+            u16  kind: META or a key of ROWS
             u16  row size in bytes; 0 for META
             u32  payload length in bytes, at least 1
             u32  CRC-32 of stream, kind, row size, length and payload
             payload
 
-A META payload is one UTF-8 JSON object with a key ``meta`` that names what it is:
+A META payload is one UTF-8 JSON object whose key ``meta`` says what it describes:
 
     launch   command, kind, started_at, pid, host                      (by the launcher, first)
-    result   exit_code, error; folded: false where the parts stayed    (by the launcher, last)
+    result   exit_code, error; folded: false if the parts remain       (by the launcher, last)
     process  pid, host, rank, worker, versions, start_ns, offset_ns    (first of a process)
     loader   id, name, where, kind, config, source
-    batch    loader, tensors: in its first batch
+    batch    loader, tensors: the number of tensors in its first batch
     crew     loader, epoch, pids: the workers of an epoch
-    sampled  found, cpu_s: what the stack sampler has seen so far      (again and again: the last one counts)
-    system   cores, quota, …: what the process knows of its machine    (the same)
-    transforms  spent: name, seconds, calls of single transforms       (the same)
+    sampled  found, cpu_s: what the stack sampler has seen so far      (repeated: the last one counts)
+    system   cores, quota, …: what the process knows of its machine    (repeated: the last one counts)
+    transforms  spent: name, seconds, calls of single transforms       (repeated: the last one counts)
     device   name, rank                                                (when training has begun, at its end)
     lost     message: something could not be recorded
     end      end_ns, stopped                                           (last of a process)
-    reserve  padding: room to write ``lost`` or ``result`` when the disk is full
+    reserve  padding: space for ``lost`` or ``result`` when the disk is full
 
-A row payload is a whole number of fixed-size rows. A later version may append fields to a row: readers
-go by the row size in the chunk and ignore what they do not know. Everything is little-endian.
+A row payload is a whole number of fixed-size rows, all of the kind that the chunk names. The classes below
+declare each kind once: the order, type, unit and meaning of its fields. A later version may append fields to
+a row: readers go by the row size in the chunk and ignore the fields they do not know. Everything is
+little-endian.
 
 A chunk is never larger than `MOST_BYTES`, a META no larger than `MOST_META_BYTES`: a reader that looks for
-the next chunk behind damage passes over anything else without hashing it.
+the next chunk after damage skips anything else without hashing it.
 
-Version 1, which is still read, is the same but for the CRC: it covers the payload alone, so that a damaged
-header could give a payload to another process or kind.
+Version 1, which is still read, differs only in the CRC: it covers the payload alone, so a damaged header
+could assign a payload to the wrong process or kind.
 """
 
-from __future__ import annotations
-
+# Annotations are evaluated here (no `from __future__ import annotations`): the layouts are made from them.
 import struct
+from typing import Annotated, NamedTuple
 
 MAGIC = b"UNSTARVE"
 VERSION = 2
@@ -57,15 +59,269 @@ PART_SUFFIX = ".part"
 HEADER = struct.Struct("<8sHHI")
 CHUNK = struct.Struct("<4sIHHII")
 CHUNK_HEAD = struct.Struct("<IHHI")
-"""Of a chunk: what stands between the sync mark and the CRC."""
+"""The part of a chunk's header between the sync mark and the CRC."""
 SYNC = b"\xf5us\n"
 
 MOST_BYTES = 1 << 24
 MOST_META_BYTES = 1 << 22
 MOST_KINDS = 1 << 12
-"""Kinds are smaller than this, those of later versions too."""
+"""All kinds are smaller than this, those of later versions too."""
+RESERVE_BYTES = 4096
+"""Size of the ``reserve`` chunk's payload."""
 
 META = 1
+
+NESTED = 1
+"""Flag: asked for while another loader's ``next()`` was running in the same thread."""
+REPLAY = 2
+"""Flag: `unstarve ideal` handed out a cached batch."""
+SETTLING = 4
+"""Flag: `unstarve ideal` has just changed phase, so the step says nothing about either."""
+FAILED = 8
+"""Flag: making the batch raised an exception."""
+SHARED = 16
+"""Flag: other processes use the device, too."""
+
+NO_LOADER = 0xFFFF
+"""The `loader` of a worker's rows: a worker does not know the number; readers find it by the worker's pid."""
+
+BATCH_WAIT = 0
+BEGIN_WAIT = 1
+END_WAIT = 2
+"""Kinds of wait: ``next()`` that returned a batch, ``iter()``, ``next()`` that returned none."""
+
+PULSE_DOING = ("wait", "fetch", "collate", "step")
+"""What a `PulseRow` can say the watched thread was doing, numbered from 1; a worker waits for indices."""
+
+# The types of fields. In a signed field, -1 means unknown.
+U16 = Annotated[int, "H"]
+U32 = Annotated[int, "I"]
+I32 = Annotated[int, "i"]
+U64 = Annotated[int, "Q"]
+I64 = Annotated[int, "q"]
+Text32 = Annotated[bytes, "32s"]
+"""UTF-8, cut to fit, padded with NUL."""
+
+
+class BatchRow(NamedTuple):
+    """The training process received a batch. Written for every step."""
+
+    loader: U16
+    """Number of the loader inside its process."""
+    flags: U16
+    """`NESTED`, `REPLAY`, `SETTLING`."""
+    epoch: U32
+    position: U32
+    """Inside the epoch, from 0."""
+    thread: U32
+    """0 for the main thread; any other thread has its own number."""
+    size: I32
+    """Samples in the batch."""
+    nbytes: I64
+    """Bytes of its tensors and arrays."""
+    ask_ns: U64
+    """When ``next()`` was called."""
+    got_ns: U64
+    """When it returned."""
+    own_ns: U32
+    """Time unstarve itself spent since the batch before."""
+    block: U32
+    """`unstarve ideal` only: number of the block of equal phase, from 1."""
+    task: I32
+    """torch's number of the batch inside its epoch."""
+    ready: I32
+    """Batches that were ready when this one was asked for."""
+    sampler_ns: U64
+    """Spent in the sampler during the wait."""
+    wait_cpu_ns: U64
+    """CPU time of the training thread during the wait."""
+    wait_queued_ns: I64
+    """Part of the wait in which the training thread was runnable but had no CPU."""
+    step_cpu_ns: U64
+    """CPU time of the training thread between the batch before and this wait."""
+    step_queued_ns: I64
+    """Part of that step in which the training thread was runnable but had no CPU."""
+
+
+class EpochBeginRow(NamedTuple):
+    """``iter(loader)`` returned."""
+
+    loader: U16
+    flags: U16
+    """`NESTED`."""
+    epoch: U32
+    thread: U32
+    begin_ns: U64
+    """When ``iter()`` was called."""
+    ready_ns: U64
+    """When it returned."""
+
+
+class EpochSamplerRow(NamedTuple):
+    """The sampler ran inside ``iter(loader)``. Left out if it did not."""
+
+    loader: U16
+    flags: U16
+    """`NESTED`."""
+    epoch: U32
+    sampler_ns: U64
+    """Spent in the sampler between `begin_ns` and `ready_ns` of the epoch."""
+
+
+class EpochEndRow(NamedTuple):
+    """``next()`` returned no batch: the loader was exhausted or raised."""
+
+    loader: U16
+    flags: U16
+    epoch: U32
+    ask_ns: U64
+    """When that ``next()`` was called."""
+    end_ns: U64
+    """When it raised."""
+    error: Text32
+    """Type of the exception; empty if the loader was exhausted."""
+
+
+class StallRow(NamedTuple):
+    """The device's side of one wait. Written some steps later, when the device has got that far."""
+
+    loader: U16
+    wait: U16
+    """`BATCH_WAIT`, `BEGIN_WAIT` or `END_WAIT`."""
+    epoch: U32
+    position: U32
+    device: U16
+    flags: U16
+    ask_ns: U64
+    got_ns: U64
+    stall_ns: U64
+    """Part of the wait in which the device had nothing to do."""
+
+
+class GaugeRow(NamedTuple):
+    """What the driver says about a device."""
+
+    device: U16
+    flags: U16
+    """`SHARED`."""
+    at_ns: U64
+    percent: I32
+    """Utilization since the row before."""
+    used_bytes: I64
+    """Device memory in use."""
+    total_bytes: I64
+    """Device memory in all."""
+
+
+class PulseRow(NamedTuple):
+    """What a process was doing. About one per second and process."""
+
+    doing: U16
+    """0 unknown, else the place in `PULSE_DOING`, from 1."""
+    flags: U16
+    at_ns: U64
+    cpu_ns: I64
+    """CPU time of the watched thread since it began."""
+    queued_ns: I64
+    """Time since it began in which the watched thread was runnable but had no CPU."""
+    storage_bytes: I64
+    """Bytes the process has read from storage."""
+    rss_bytes: I64
+    """Resident memory of the process."""
+    shared_bytes: I64
+    """Part of `rss_bytes` that is shared memory or files."""
+    shm_bytes: I64
+    """Bytes in use in the machine's /dev/shm; told by training processes only."""
+    shm_total_bytes: I64
+    """Size of /dev/shm."""
+
+
+class WorkRow(NamedTuple):
+    """A batch was made, by a worker or by the training process itself.
+
+    The counters up to `switches` are those of fetching.
+    """
+
+    loader: U16
+    """`NO_LOADER` in a worker."""
+    flags: U16
+    """`FAILED`."""
+    iteration: U32
+    """How often the loader has started over, as this process sees it."""
+    task: U32
+    samples: U32
+    received_ns: U64
+    """When the indices arrived."""
+    begin_ns: U64
+    """When fetching began."""
+    collate_ns: U64
+    """When collating began; equal to `done_ns` without it."""
+    done_ns: U64
+    cpu_ns: I64
+    system_ns: I64
+    """Part of `cpu_ns` spent in the kernel."""
+    queued_ns: I64
+    """Runnable but without a CPU."""
+    asked_bytes: I64
+    """Bytes asked for by ``read`` calls of the process."""
+    storage_bytes: I64
+    """Bytes the process read from storage."""
+    delay_ns: I64
+    """Waiting for block I/O."""
+    major_faults: I64
+    switches: I64
+    """How often the thread left its core."""
+    collate_cpu_ns: I64
+    collate_system_ns: I64
+    collate_queued_ns: I64
+    slow_index: I64
+    """Index of the slowest sample."""
+    slow_ns: I64
+    """Time the slowest sample took."""
+    opens: U32
+    """Files opened by Python code while fetching."""
+
+
+class SentRow(NamedTuple):
+    """A worker turned a finished batch into a message."""
+
+    task: U32
+    iteration: U32
+    put_ns: U64
+    """When the worker put the batch into its queue."""
+    begin_ns: U64
+    """When pickling began."""
+    end_ns: U64
+    """When pickling was done."""
+    cpu_ns: I64
+    """CPU time of pickling."""
+
+
+class ReceivedRow(NamedTuple):
+    """The training process took a batch out of the workers' queue."""
+
+    loader: U16
+    flags: U16
+    epoch: U32
+    task: U32
+    arrived_ns: U64
+    """When the message was there."""
+    ready_ns: U64
+    """When it was unpickled."""
+    pinned_ns: U64
+    """When it was in pinned memory; equal to `ready_ns` without a pin thread."""
+
+
+class HelpedRow(NamedTuple):
+    """Other threads of the process computed while a batch was made. Written only where it is much."""
+
+    task: U32
+    iteration: U32
+    cpu_ns: U64
+    """CPU time of those threads, without the one that sends batches."""
+    loader: U16
+
+
 BATCH = 2
 EPOCH_BEGIN = 3
 EPOCH_END = 4
@@ -73,80 +329,44 @@ STALL = 5
 GAUGE = 6
 PULSE = 7
 EPOCH_SAMPLER = 8
-
 WORK = 10
 SENT = 11
 RECEIVED = 12
 HELPED = 13
 
-BATCH_ROW = struct.Struct("<HHIIIiqQQIIiiQQqQq")
-"""loader, flags, epoch, index, thread, size, bytes, ask, got, own_ns, block,
-task, ready, sampler_ns, wait_cpu_ns, wait_queued_ns, step_cpu_ns, step_queued_ns; −1 is unknown."""
-EPOCH_BEGIN_ROW = struct.Struct("<HHIIQQ")
-"""loader, flags, epoch, thread, begin, ready."""
-EPOCH_SAMPLER_ROW = struct.Struct("<HHIQ")
-"""loader, flags, epoch, sampler_ns: what the sampler took of the time from begin to ready, if any."""
-EPOCH_END_ROW = struct.Struct("<HHIQQ32s")
-"""loader, flags, epoch, last ask, end, type of the exception that ended it (UTF-8, cut, NUL-padded)."""
-STALL_ROW = struct.Struct("<HHIIHHQQQ")
-"""loader, kind of wait, epoch, index, device, flags, ask, got, stall_ns: the part of the wait in which the
-device had nothing to do. Written some steps later, when the device has come that far."""
-GAUGE_ROW = struct.Struct("<HHQiqq")
-"""device, flags, at, utilization since the row before (percent), memory used, memory of the device (bytes);
-−1 is unknown."""
-PULSE_ROW = struct.Struct("<HHQqqqqqqq")
-"""doing (0 unknown, then as in `PULSE_DOING`), flags, at; of the watched thread since it began: cpu_ns,
-queued_ns; of the process: bytes read from storage, resident bytes, of these shared ones; of the machine's
-/dev/shm: bytes in use, bytes in all; −1 is unknown. About one a second and process."""
-WORK_ROW = struct.Struct("<HHIIIQQQQqqqqqqqqqqqqqI")
-"""loader, flags, iteration, task, samples, received, begin, collate, done; of fetching: cpu_ns, system_ns,
-queued_ns, asked_bytes, storage_bytes, delay_ns, major_faults, switches; of collating: cpu_ns, system_ns,
-queued_ns; slow_index, slow_ns, opens; −1 is unknown."""
-SENT_ROW = struct.Struct("<IIQQQq")
-"""task, iteration, put, begin, end, cpu_ns."""
-RECEIVED_ROW = struct.Struct("<HHIIQQQ")
-"""loader, flags, epoch, task, arrived, ready, pinned."""
-HELPED_ROW = struct.Struct("<IIQH")
-"""task, iteration, cpu_ns, loader: what other threads of the process computed for that batch while it was
-made. Only where it is much; what sends batches is not counted."""
-
-ROW_KINDS = {
-    BATCH: BATCH_ROW,
-    EPOCH_BEGIN: EPOCH_BEGIN_ROW,
-    EPOCH_SAMPLER: EPOCH_SAMPLER_ROW,
-    EPOCH_END: EPOCH_END_ROW,
-    STALL: STALL_ROW,
-    GAUGE: GAUGE_ROW,
-    PULSE: PULSE_ROW,
-    WORK: WORK_ROW,
-    SENT: SENT_ROW,
-    RECEIVED: RECEIVED_ROW,
-    HELPED: HELPED_ROW,
+ROWS: dict[int, type[NamedTuple]] = {
+    BATCH: BatchRow,
+    EPOCH_BEGIN: EpochBeginRow,
+    EPOCH_END: EpochEndRow,
+    STALL: StallRow,
+    GAUGE: GaugeRow,
+    PULSE: PulseRow,
+    EPOCH_SAMPLER: EpochSamplerRow,
+    WORK: WorkRow,
+    SENT: SentRow,
+    RECEIVED: ReceivedRow,
+    HELPED: HelpedRow,
 }
-
-NESTED = 1
-REPLAY = 2
-SETTLING = 4
-FAILED = 8
-SHARED = 16
-NO_LOADER = 0xFFFF
-"""A worker does not know its loader's number; the training process tells it by the worker's pid."""
-
-BATCH_WAIT = 0
-BEGIN_WAIT = 1
-END_WAIT = 2
-"""Kinds of wait: ``next()`` that gave a batch, ``iter()``, ``next()`` that gave none."""
-
-PULSE_DOING = ("wait", "fetch", "collate", "step")
-"""What the watched thread was found doing, counted from 1. A worker waits for indices to fetch."""
-
-RESERVE_BYTES = 4096
-"""Size of the ``reserve`` chunk's payload."""
+"""The declaration of each kind of row."""
 
 
 def letters(kind: int) -> str:
-    """The fields of a kind of row, one letter each."""
-    return ROW_KINDS[kind].format.removeprefix("<")
+    """The types of a row's fields in the notation of `struct`."""
+    return "".join(declared.__metadata__[0] for declared in ROWS[kind].__annotations__.values())
+
+
+ROW_KINDS = {kind: struct.Struct(f"<{letters(kind)}") for kind in ROWS}
+"""The layout of each kind of row."""
+
+
+def columns(kind: int, row_size: int, *names: str) -> struct.Struct:
+    """A layout that reads only the named fields, in the order of the row, from rows of `row_size` bytes."""
+    known = ROWS[kind].__annotations__.items()
+    read = [
+        declared.__metadata__[0] if name in names else f"{struct.calcsize('<' + declared.__metadata__[0])}x"
+        for name, declared in known
+    ]
+    return struct.Struct(f"<{''.join(read)}{row_size - ROW_KINDS[kind].size}x")
 
 
 def header() -> bytes:

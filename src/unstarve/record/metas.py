@@ -1,6 +1,6 @@
-"""META payload → what it says, checked: types, ranges, finite numbers.
+"""META payload → its fields, checked: types, ranges, finite numbers.
 
-A run file may come from anywhere, so that nothing in it is believed to be what unstarve would have written.
+A run file may come from anywhere, so nothing in it is assumed to be written by unstarve.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 LATEST_NS = 1 << 62
-"""No moment and no duration is larger: 146 years."""
+"""No time stamp and no duration is larger: 146 years."""
 MOST_BYTES = 1 << 45
-"""No process has or reads more."""
+"""No process holds or reads more bytes."""
 _LONGEST_S = 1e9
 _LAST_MOMENT_S = 1 << 37
 _MOST_NUMBER = 1 << 31
 _FEWEST_CORES = 1e-3
 _MOST_CREW = 1024
 _MOST_ITEMS = 10_000
-"""Of a list, and entries of a mapping."""
+"""Length of a list, entries of a mapping."""
 
 Check = Callable[[Any], Any]
-"""Returns what was said, cleaned; raises ValueError when it makes no sense."""
+"""Returns the value, cleaned; raises ValueError when it is invalid."""
 
 
 def meta_of(payload: bytes) -> dict[str, Any] | None:
-    """What a META says; None for a kind that is not known here. Raises ValueError when it makes no sense."""
+    """The fields of a META; None for an unknown kind. Raises ValueError when it is invalid."""
     try:
         said = json.loads(payload)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not isinstance(said, dict):
-        raise ValueError("no JSON object")
+        raise ValueError("not a JSON object")
     fields = _FIELDS.get(_text(said.get("meta")))
     if fields is None:
         return None
@@ -43,20 +43,20 @@ def meta_of(payload: bytes) -> dict[str, Any] | None:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError("no text")
-    return value.encode("utf-8", "replace").decode()  # what is no Unicode, as in some names of files
+        raise ValueError("not a text")
+    return value.encode("utf-8", "replace").decode()  # file names need not be valid Unicode
 
 
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise ValueError("neither true nor false")
+        raise ValueError("not true or false")
     return value
 
 
 def _whole(least: int, most: int) -> Check:
     def check(value: Any) -> int:
         if type(value) is not int or not least <= value <= most:
-            raise ValueError("no such number")
+            raise ValueError("not a number in range")
         return value
 
     return check
@@ -64,9 +64,9 @@ def _whole(least: int, most: int) -> Check:
 
 def _number(least: float, most: float) -> Check:
     def check(value: Any) -> float:
-        # Not a NaN, either: that is not between two numbers.
+        # A NaN fails as well: it is not between two numbers.
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
-            raise ValueError("no such number")
+            raise ValueError("not a number in range")
         return value
 
     return check
@@ -79,7 +79,7 @@ def _optional(check: Check) -> Check:
 def _list_of(check: Check, most: int = _MOST_ITEMS) -> Check:
     def check_all(value: Any) -> list[Any]:
         if not isinstance(value, list) or len(value) > most:
-            raise ValueError("no such list")
+            raise ValueError("not a list, or too long")
         return [check(one) for one in value]
 
     return check_all
@@ -88,7 +88,7 @@ def _list_of(check: Check, most: int = _MOST_ITEMS) -> Check:
 def _row_of(*checks: Check) -> Check:
     def check_each(value: Any) -> list[Any]:
         if not isinstance(value, list) or len(value) != len(checks):
-            raise ValueError("no such row")
+            raise ValueError("not a row of this length")
         return [check(one) for check, one in zip(checks, value, strict=True)]
 
     return check_each
@@ -97,7 +97,7 @@ def _row_of(*checks: Check) -> Check:
 def _mapping_of(check: Check) -> Check:
     def check_all(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict) or len(value) > _MOST_ITEMS:
-            raise ValueError("no such mapping")
+            raise ValueError("not a mapping, or too large")
         return {_text(name): check(one) for name, one in value.items()}
 
     return check_all
@@ -106,16 +106,16 @@ def _mapping_of(check: Check) -> Check:
 def _object_of(checks: Mapping[str, Check]) -> Check:
     def check_each(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise ValueError("no object")
+            raise ValueError("not an object")
         return {name: check(value.get(name)) for name, check in checks.items()}
 
     return check_each
 
 
 def _config(value: Any) -> dict[str, Any]:
-    """Arguments of a loader, which may be of any class: what cannot be meant by a name is left out."""
+    """Arguments of a loader, which may be of any class: invalid ones are left out."""
     if not isinstance(value, dict) or len(value) > _MOST_ITEMS:
-        raise ValueError("no arguments")
+        raise ValueError("not a mapping of arguments")
     config = {}
     for name, one in value.items():
         try:

@@ -14,7 +14,7 @@ from typing import Any
 from torch.utils.data import dataloader as stock
 
 from unstarve.marks import RUNS_ON
-from unstarve.model.engines import ORIGINAL, Engine
+from unstarve.model.engine_names import ORIGINAL, Engine
 
 
 def iterate_on_engine(original: Callable[..., Any], engine: str) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""What is worked out for a run. Runs in other processes: arguments and results are sent there and back."""
+"""The jobs of the server: summaries and pages of runs. They run in other processes."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from unstarve.analyze.diagnose import analyze_run
 from unstarve.errors import RunFileError, UnstarveError
 from unstarve.model import Live, Run
 from unstarve.present.html import comparison_page, report_page
-from unstarve.record.reader import read_run
-from unstarve.web.private import private, without_folders
+from unstarve.record.run_reader import read_run
+from unstarve.web.private_paths import private, without_folders
 
 RUNNING = "running"
 UNREADABLE = "unreadable"
 HOME = "/"
-_MOST_LETTERS = 300
+_MOST_CHARACTERS = 300
 _LAST_TIME_S = 1e11  # in the year 5138
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A run's line in the list; what is not known is None."""
+    """A run's line in the list; None is unknown."""
 
     state: str
     """A verdict's state, `RUNNING` or `UNREADABLE`."""
@@ -38,17 +38,17 @@ class Summary:
     steps_per_s: float | None = None
     samples_per_s: float | None = None
     headroom: float | None = None
-    """How many times as fast if data were free."""
+    """How many times as fast training would be if loading were free."""
     cut_short: bool = False
 
 
 def summarize(path: Path) -> Summary:
-    """A run's line in the list; a run that cannot be read has one, too."""
+    """A run's line in the list, even if the run cannot be read."""
     try:
         return _summary(read_run(path))
     except MemoryError:
         raise
-    except Exception as error:  # whatever is wrong with one run, the others are listed
+    except Exception as error:  # a bad run must not hide the others
         return Summary(UNREADABLE, _short(str(_cannot_show(error, path))))
 
 
@@ -67,7 +67,7 @@ def running(now: Live) -> Summary:
 
 
 def report_html(path: Path) -> str:
-    """The report's page. Raises `RunFileError` when the run cannot be shown."""
+    """The page of a report. Raises `RunFileError` when the run cannot be shown."""
     try:
         run = read_run(path)
         return report_page(private(api.diagnose(run), [path]), api.views_of(run), home=HOME)
@@ -78,30 +78,30 @@ def report_html(path: Path) -> str:
 
 
 def comparison_html(a: Path, b: Path) -> str:
-    """Two runs' page. Raises `RunFileError` when they cannot be compared."""
+    """The page that compares two runs. Raises `RunFileError` when they cannot be compared."""
     try:
         views = [api.views_of(read_run(path)) for path in (a, b)]
         return comparison_page(private(api.compare(a, b), [a, b]), views[0], views[1], home=HOME)
     except MemoryError:
         raise
-    except Exception as error:  # the same
+    except Exception as error:  # as above
         raise _cannot_show(error, a, b) from None
 
 
 def last_look(path: Path) -> Live:
-    """A run that is not being recorded, as its live view shows it. Raises `RunFileError`."""
+    """The live view of a run that is not being recorded. Raises `RunFileError`."""
     return next(api.follow(path))
 
 
 def check(path: Path) -> str | None:
-    """What is wrong with a file that somebody wants to add; None when it is a run."""
+    """What is wrong with an uploaded file; None if it is a run."""
     try:
         read_run(path)
     except MemoryError:
         raise
     except RunFileError as error:
         return without_folders(str(error), [path])
-    except Exception as error:  # whole chunks with anything at all in them
+    except Exception as error:  # valid chunks may hold anything
         return without_folders(f"the file is damaged: {error!r}", [path])
     return None
 
@@ -128,8 +128,8 @@ def _words(command: Sequence[object]) -> str:
 
 
 def _short(text: str) -> str:
-    """A list of many runs has no room for a name that never ends."""
-    return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}…"
+    """Cut to what fits into a list."""
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
 
 
 def _finite(value: float | None) -> float | None:
@@ -137,12 +137,12 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _time(said: object) -> float | None:
-    """When a run began, if that can be: a damaged one may say anything."""
-    return said if isinstance(said, float) and 0 < said < _LAST_TIME_S else None
+def _time(value: object) -> float | None:
+    """When a run began; None if it is implausible, as in a damaged file."""
+    return value if isinstance(value, float) and 0 < value < _LAST_TIME_S else None
 
 
 def _cannot_show(error: Exception, *files: Path) -> RunFileError:
     is_ours = isinstance(error, UnstarveError)
-    said = str(error) if is_ours else f"this run cannot be analysed: {error!r}"
-    return RunFileError(without_folders(said, files))
+    sentence = str(error) if is_ours else f"this run cannot be analysed: {error!r}"
+    return RunFileError(without_folders(sentence, files))

@@ -11,7 +11,7 @@ import pytest
 
 from run_files import slow_loading_run, write_run
 from unstarve.cli import main
-from unstarve.record.launcher import claim, finish
+from unstarve.record.run_file import claim, finish
 
 WRITERS = {
     "page": ["report", "run.unstarve", "--html"],

@@ -12,7 +12,7 @@ from unstarve.collect import counters, fetching, receiving
 from unstarve.collect import tap as loader
 from unstarve.collect import wait_rows as waits
 from unstarve.native import native, why_not_native
-from unstarve.record import ledger, writer
+from unstarve.record import writer
 
 
 @pytest.fixture(params=["native", "twin"])
@@ -23,8 +23,7 @@ def variant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if request.param == "twin":
         monkeypatch.setattr(counters, "Counters", counters.PythonCounters)
         for module, name, twin in (
-            (ledger, "Ledger", ledger.PythonLedger),
-            (writer, "Ledger", ledger.PythonLedger),
+            (writer, "Ledger", writer.PythonLedger),
             (waits, "Wait", waits.PythonWait),
             (loader, "Wait", waits.PythonWait),
             (waits, "Work", waits.PythonWork),

@@ -44,7 +44,8 @@ def test_what_cannot_be_read_is_unknown(tmp_path: Path, content: str | None) -> 
 def test_a_row_has_the_fields_of_the_format_and_workers_leave_the_machines_memory_out(tmp_path: Path) -> None:
     training = ProcessPulse(training=True).row(5, "step", 6, -1)
     worker = ProcessPulse(training=False).row(5, None, 6, 7)
-    assert len(f.PULSE_ROW.pack(*training)) == len(f.PULSE_ROW.pack(*worker)) == f.PULSE_ROW.size
+    layout = f.ROW_KINDS[f.PULSE]
+    assert len(layout.pack(*training)) == len(layout.pack(*worker)) == layout.size
     assert (f.PULSE_DOING[training[0] - 1], f.PULSE_DOING[worker[0] - 1]) == ("step", "wait")
     assert training[2:5] == (5, 6, -1)
     assert worker[-2:] == (-1, -1)

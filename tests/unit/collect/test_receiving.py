@@ -15,18 +15,20 @@ from unstarve.collect import receiving
 from unstarve.collect.receiving import time_receiving
 from unstarve.collect.torch_iterator import queue_gauge
 from unstarve.record import format as f
-from unstarve.record import ledger as ledgers
+from unstarve.record import writer
 
 pytestmark = pytest.mark.usefixtures("variant")
 
 
 @pytest.fixture
 def owner() -> Any:
-    return SimpleNamespace(writer=SimpleNamespace(ledger=ledgers.Ledger()))
+    return SimpleNamespace(writer=SimpleNamespace(ledger=writer.Ledger()))
 
 
 def received(owner: Any) -> list[tuple[int, ...]]:
-    return [row for _, rows in owner.writer.ledger.take() for row in f.RECEIVED_ROW.iter_unpack(rows)]
+    return [
+        row for _, rows in owner.writer.ledger.take() for row in f.ROW_KINDS[f.RECEIVED].iter_unpack(rows)
+    ]
 
 
 def test_a_batch_is_noted_by_its_task_and_epoch(owner: Any) -> None:

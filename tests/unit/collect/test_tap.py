@@ -13,7 +13,7 @@ import torch
 from tapped import ORDINARY, Recording, take, warm_up
 from unstarve.collect.device.stalls import DeviceClock
 from unstarve.record import format as f
-from unstarve.record.reader import read_run
+from unstarve.record.run_reader import read_run
 
 pytestmark = pytest.mark.usefixtures("variant")
 

@@ -18,21 +18,15 @@ from unstarve.collect import wait_rows as waits
 from unstarve.collect.counters import PythonCounters
 from unstarve.collect.wait_rows import PythonWait, PythonWork
 from unstarve.record import format as f
-from unstarve.record import ledger as ledgers
-from unstarve.record.ledger import PythonLedger
-
-BATCH = """loader flags epoch index thread size nbytes ask got own_ns block task ready sampler_ns wait_cpu_ns
-    wait_queued_ns step_cpu_ns step_queued_ns"""
-WORK = """loader flags iteration task samples received begin collate done cpu_ns system_ns queued_ns asked
-    storage delay faults switches collate_cpu_ns collate_system_ns collate_queued_ns slow_index slow_ns
-    opens"""
+from unstarve.record import writer
+from unstarve.record.writer import PythonLedger
 
 pytestmark = pytest.mark.usefixtures("variant")
 
 
 @pytest.fixture
 def ledger() -> PythonLedger:
-    return ledgers.Ledger()
+    return writer.Ledger()
 
 
 @pytest.fixture
@@ -56,7 +50,7 @@ def work_on(ledger: PythonLedger) -> PythonWork:
 def rows(ledger: PythonLedger) -> list[dict[str, Any]]:
     found = []
     for kind, packed in ledger.take():
-        names = {f.BATCH: BATCH, f.WORK: WORK}[kind].split()
+        names = f.ROWS[kind]._fields
         found += [dict(zip(names, row, strict=True)) for row in f.ROW_KINDS[kind].iter_unpack(packed)]
     return found
 
@@ -91,12 +85,12 @@ def test_a_wait_and_the_step_before_it_are_told_apart(ledger: PythonLedger, own:
         "loader": 3,
         "flags": f.REPLAY,
         "epoch": 5,
-        "index": 1,
+        "position": 1,
         "thread": 2,
         "size": 4,
         "nbytes": 64,
-        "ask": ask,
-        "got": got,
+        "ask_ns": ask,
+        "got_ns": got,
         "block": 2,
         "task": 9,
         "ready": -1,
@@ -216,9 +210,16 @@ def test_fetching_and_collating_are_told_apart(ledger: PythonLedger, own: Python
     work.slow_ns = 12
     work.record(f.FAILED, 8, 11, 1)
     (row,) = rows(ledger)
-    told = {name: row[name] for name in ("loader", "flags", "iteration", "task", "samples", "received")}
-    assert told == {"loader": 3, "flags": f.FAILED, "iteration": 5, "task": 7, "samples": 8, "received": 17}
-    assert row["begin"] <= row["collate"] <= row["done"] == done
+    told = {name: row[name] for name in ("loader", "flags", "iteration", "task", "samples", "received_ns")}
+    assert told == {
+        "loader": 3,
+        "flags": f.FAILED,
+        "iteration": 5,
+        "task": 7,
+        "samples": 8,
+        "received_ns": 17,
+    }
+    assert row["begin_ns"] <= row["collate_ns"] <= row["done_ns"] == done
     assert (row["slow_index"], row["slow_ns"], row["opens"]) == (11, 12, 1)
     assert row["cpu_ns"] >= 20_000_000
     assert 500_000 <= row["collate_cpu_ns"] < 20_000_000
@@ -232,10 +233,10 @@ def test_a_fetch_that_never_collates_is_all_fetch(ledger: PythonLedger, own: Pyt
     work.done(own)
     work.record(0, 8, -1, 0)
     (row,) = rows(ledger)
-    assert row["collate"] == row["done"]
+    assert row["collate_ns"] == row["done_ns"]
     assert row["collate_cpu_ns"] == 0
     assert row["cpu_ns"] >= 1_000_000
-    assert row["received"] == row["begin"]
+    assert row["received_ns"] == row["begin_ns"]
 
 
 def test_a_short_collate_behind_a_short_one_is_timed_and_taken_for_cpu(
@@ -251,7 +252,7 @@ def test_a_short_collate_behind_a_short_one_is_timed_and_taken_for_cpu(
         work.record(0, 8, -1, 0)
     found = rows(ledger)
     for only_timed in found[1:3]:
-        assert 0 <= only_timed["collate_cpu_ns"] <= only_timed["done"] - only_timed["collate"]
+        assert 0 <= only_timed["collate_cpu_ns"] <= only_timed["done_ns"] - only_timed["collate_ns"]
         assert only_timed["cpu_ns"] >= 0
     assert all(row["collate_cpu_ns"] >= 2_000_000 for row in found[2:])
 
@@ -284,7 +285,7 @@ def test_a_worker_reads_no_files_between_two_batches_a_training_process_may(
             break
         assert time.monotonic() < deadline
     fetch(0.001)
-    assert [row["asked"] for row in rows(ledger)][-2:] == told
+    assert [row["asked_bytes"] for row in rows(ledger)][-2:] == told
 
 
 def test_a_number_that_does_not_fit_is_an_error_and_costs_one_row(
@@ -297,7 +298,7 @@ def test_a_number_that_does_not_fit_is_an_error_and_costs_one_row(
     with pytest.raises(ValueError, match="does not fit its field"):
         one_wait(wait, flags=-1)
     one_wait(wait)
-    assert [row["index"] for row in rows(ledger)] == [0, 3]
+    assert [row["position"] for row in rows(ledger)] == [0, 3]
     work = work_on(ledger)
     work.begin(own, True), work.done(own)
     with pytest.raises(ValueError, match="does not fit its field"):

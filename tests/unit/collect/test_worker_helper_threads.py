@@ -13,8 +13,8 @@ from unstarve.collect.recorder import Recorder
 from unstarve.model import Process
 from unstarve.model.launch_settings import LaunchSettings
 from unstarve.record import format as f
-from unstarve.record.launcher import claim, finish, parts_folder
-from unstarve.record.reader import read_run
+from unstarve.record.run_file import claim, finish, parts_folder
+from unstarve.record.run_reader import read_run
 
 MS = 1_000_000
 

@@ -12,11 +12,11 @@ import pytest
 
 from unstarve.errors import NotARunError, RunFileError
 from unstarve.model import Doing, Tail
+from unstarve.record import follow
 from unstarve.record import format as f
-from unstarve.record import recent
 from unstarve.record.chunks import Scan
 from unstarve.record.follow import Follower, newest_running
-from unstarve.record.launcher import claim, discard, finish, parts_folder
+from unstarve.record.run_file import claim, discard, finish, parts_folder
 from unstarve.record.writer import Writer, meta_chunk
 
 INSIDE = (7, 3, 10, 20, -1, 30, 40)
@@ -51,23 +51,23 @@ def positions(tail: Tail) -> list[int]:
     return [batch.position for process in tail.run.processes for batch in process.batches]
 
 
-def test_only_what_is_new_is_read_and_nothing_is_lost(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_new_bytes_are_read_and_nothing_is_lost(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = writer_of(run)
     follower = Follower(run)
     assert positions(follower.read()) == []
     deliver(writer, 0, 3)
     assert positions(follower.read()) == [0, 1, 2]
     read: list[int] = []
-    monkeypatch.setattr(recent, "Scan", lambda data, version: read.append(len(data)) or Scan(data, version))
+    monkeypatch.setattr(follow, "Scan", lambda data, version: read.append(len(data)) or Scan(data, version))
     assert positions(follower.read()) == [0, 1, 2]
     assert read == []
     deliver(writer, 3, 5)
     assert positions(follower.read()) == [0, 1, 2, 3, 4]
-    assert read == [f.CHUNK.size + 2 * f.BATCH_ROW.size]
+    assert read == [f.CHUNK.size + 2 * f.ROW_KINDS[f.BATCH].size]
     writer.close()
 
 
-def test_a_chunk_that_is_half_written_waits_for_its_other_half(run: Path) -> None:
+def test_a_half_written_chunk_is_read_once_it_is_whole(run: Path) -> None:
     writer = writer_of(run)
     deliver(writer, 0, 1)
     part = parts_folder(run) / "p.part"
@@ -83,7 +83,7 @@ def test_a_chunk_that_is_half_written_waits_for_its_other_half(run: Path) -> Non
     assert positions(follower.read()) == [0, 1]
 
 
-def test_damage_is_passed_over_as_soon_as_a_whole_chunk_follows(run: Path) -> None:
+def test_damage_is_skipped_once_a_whole_chunk_follows(run: Path) -> None:
     writer = writer_of(run)
     follower = Follower(run)
     follower.read()
@@ -99,10 +99,8 @@ def test_damage_is_passed_over_as_soon_as_a_whole_chunk_follows(run: Path) -> No
     assert positions(follower.read()) == [1]
 
 
-def test_of_many_rows_the_newest_are_kept_and_all_are_counted(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recent, "_READ_BYTES", 4096)  # many bites, some smaller than a chunk
+def test_the_newest_rows_are_kept_and_all_are_counted(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "_READ_BYTES", 4096)  # many bites, some smaller than a chunk
     writer = writer_of(run)
     for first in range(0, 2000, 100):
         deliver(writer, first, first + 100)
@@ -110,12 +108,12 @@ def test_of_many_rows_the_newest_are_kept_and_all_are_counted(
     deliver(writer, 2007, 2012, loader=1, flags=f.NESTED)
     tail = Follower(run).read()
     assert tail.delivered[socket.gethostname(), os.getpid()] == {0: 2000, 1: 7}
-    assert len(positions(tail)) == recent._MOST_ROWS
-    assert positions(tail)[:-12] == list(range(2000 - (recent._MOST_ROWS - 12), 2000))
+    assert len(positions(tail)) == follow._MOST_ROWS
+    assert positions(tail)[:-12] == list(range(2000 - (follow._MOST_ROWS - 12), 2000))
     writer.close()
 
 
-def test_a_process_that_comes_later_is_found(run: Path) -> None:
+def test_a_process_that_starts_later_is_found(run: Path) -> None:
     writer = writer_of(run)
     deliver(writer, 0, 1)
     follower = Follower(run)
@@ -140,7 +138,7 @@ def test_the_newest_crew_counts_and_all_loaders_are_kept(run: Path) -> None:
     writer.close()
 
 
-def test_workers_that_are_gone_are_forgotten(run: Path) -> None:
+def test_ended_workers_are_forgotten(run: Path) -> None:
     ended = writer_of(run, "a.part", worker=True)
     ended.meta("end", end_ns=1, stopped=None)
     ended.close()
@@ -156,7 +154,7 @@ def test_workers_that_are_gone_are_forgotten(run: Path) -> None:
     busy.close()
 
 
-def test_a_pulse_comes_back_with_what_is_not_known(run: Path) -> None:
+def test_a_pulse_comes_back_with_its_unknown_fields(run: Path) -> None:
     writer = writer_of(run)
     writer.row(f.PULSE, 0, (2, 0, 5, 6, -1, 7, 8, 9, -1, -1))
     writer.row(f.PULSE, 0, (99, 0, 6, 6, 1, 7, 8, 9, 10, 11))
@@ -189,7 +187,7 @@ def test_a_finished_run_reads_like_one_that_runs(run: Path) -> None:
     assert (tail.run.live, tail.run.exit_code, positions(tail)) == (False, 0, [0, 1, 2])
 
 
-def test_a_run_whose_launcher_is_gone_and_that_writes_no_more_has_died(tmp_path: Path) -> None:
+def test_a_silent_run_whose_launcher_is_gone_has_died(tmp_path: Path) -> None:
     path = tmp_path / "dead.unstarve"
     launch = {"command": ["x"], "kind": "run", "started_at": 0.0, "pid": 2**22 + 1}
     path.write_bytes(f.header() + meta_chunk(0, "launch", launch | {"host": socket.gethostname()}))
@@ -198,7 +196,7 @@ def test_a_run_whose_launcher_is_gone_and_that_writes_no_more_has_died(tmp_path:
     assert newest_running(tmp_path) is None
 
 
-def test_what_is_not_a_run_is_refused_by_name(tmp_path: Path, run: Path) -> None:
+def test_a_file_that_is_not_a_run_is_refused_by_name(tmp_path: Path, run: Path) -> None:
     with pytest.raises(RunFileError, match=r"none\.unstarve"):
         Follower(tmp_path / "none.unstarve").read()
     foreign = tmp_path / "foreign.unstarve"
@@ -208,14 +206,14 @@ def test_what_is_not_a_run_is_refused_by_name(tmp_path: Path, run: Path) -> None
     follower = Follower(run)
     follower.read()
     discard(run)
-    with pytest.raises(RunFileError, match="taken away"):
+    with pytest.raises(RunFileError, match="was removed"):
         follower.read()
 
 
-def test_the_newest_of_the_running_runs_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_running_run_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert newest_running(tmp_path) is None
     for number, name in enumerate(("first", "second", "ended")):
-        monkeypatch.setattr("unstarve.record.launcher.time.time", lambda at=number: time.time_ns() / 1e9 + at)
+        monkeypatch.setattr("unstarve.record.run_file.time.time", lambda at=number: time.time_ns() / 1e9 + at)
         claim(tmp_path / f"{name}.unstarve", ["train.py"], "run")
     monkeypatch.undo()
     finish(tmp_path / "ended.unstarve", 0)

@@ -11,7 +11,7 @@ from hostile_runs import look_at, mutate, write_rich_run
 from unstarve import api
 from unstarve.api import reading
 from unstarve.errors import RunFileError
-from unstarve.record.reader import read_run
+from unstarve.record.run_reader import read_run
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +31,13 @@ def test_the_seeds_have_everything_and_no_damage(seeds: list[Path]) -> None:
 
 
 @pytest.mark.parametrize("number", range(16))
-def test_a_mutated_run_ends_in_a_report_or_a_sentence(seeds: list[Path], tmp_path: Path, number: int) -> None:
+def test_a_mutated_run_gives_a_report_or_a_sentence(seeds: list[Path], tmp_path: Path, number: int) -> None:
     path = tmp_path / "mutated.unstarve"
     path.write_bytes(mutate(seeds[number % 2].read_bytes(), random.Random(number)))
     look_at(path, seeds[0])
 
 
-def test_what_breaks_on_a_damaged_file_is_a_sentence_and_on_a_whole_one_a_defect(
+def test_a_failure_is_a_sentence_for_a_damaged_file_and_a_defect_for_a_whole_one(
     seeds: list[Path], tmp_path: Path
 ) -> None:
     whole = api.load_run(seeds[0])

@@ -14,7 +14,7 @@ from unstarve.errors import RunFileError
 from unstarve.record import format as f
 from unstarve.record.chunks import Chunk
 from unstarve.record.metas import meta_of
-from unstarve.record.reader import read_run
+from unstarve.record.run_reader import read_run
 from unstarve.record.writer import meta_chunk
 
 PROCESS = {
@@ -55,29 +55,29 @@ USAGE = {"at_ns": 1, "process_cpu_s": 1.0, "machine_cpu_s": None, "machine_cores
         b'{"meta": "system", "cores": 1e999}',
     ],
 )
-def test_what_makes_no_sense_is_refused(payload: bytes) -> None:
+def test_an_invalid_meta_is_refused(payload: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - nobody sees its message
         meta_of(payload)
 
 
 @pytest.mark.parametrize("name", PROCESS)
-def test_a_process_says_all_of_who_it_is(name: str) -> None:
+def test_every_field_of_a_process_is_required(name: str) -> None:
     assert meta_of(json.dumps({"meta": "process"} | PROCESS).encode()) == {"meta": "process"} | PROCESS
     for value in ([], 2**70, -(2**70), float("nan")):
         with pytest.raises(ValueError):  # noqa: PT011 - nobody sees its message
             meta_of(json.dumps({"meta": "process"} | PROCESS | {name: value}).encode())
 
 
-def test_what_a_later_version_says_is_passed_over() -> None:
+def test_a_meta_of_a_later_version_is_ignored() -> None:
     assert meta_of(b'{"meta": "weather", "sky": [[]]}') is None
     assert meta_of(b'{"meta": "lost", "message": "x", "because": {}}') == {"meta": "lost", "message": "x"}
 
 
-def test_names_that_are_no_unicode_are_kept_as_far_as_they_are() -> None:
+def test_invalid_unicode_in_names_is_replaced() -> None:
     assert meta_of(b'{"meta": "lost", "message": "a\\udcffb"}') == {"meta": "lost", "message": "a?b"}
 
 
-def test_arguments_of_a_loader_that_cannot_be_are_left_out() -> None:
+def test_invalid_loader_arguments_are_left_out() -> None:
     said: dict[str, Any] = {
         "num_workers": 10**9,
         "prefetch_factor": 0,
@@ -98,24 +98,24 @@ def test_arguments_of_a_loader_that_cannot_be_are_left_out() -> None:
     assert meta["config"] == {"timeout": "inf", "drop_last": True, "dataset": "D", "in_order": None}
 
 
-def test_records_that_make_no_sense_are_counted_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_invalid_records_are_counted_and_the_rest_is_read(tmp_path: Path) -> None:
     path = write_run(tmp_path / "a.unstarve", slow_loading_run(30))
     chunks = chunks_of(path.read_bytes())
     place, rows = next((i, c) for i, c in enumerate(chunks) if c.kind == f.BATCH and len(c.payload) > 1000)
-    backward = list(f.BATCH_ROW.unpack_from(rows.payload))
+    backward = list(f.ROW_KINDS[f.BATCH].unpack_from(rows.payload))
     backward[7], backward[8] = backward[8] + 1, backward[7]
-    payload = f.BATCH_ROW.pack(*backward) + rows.payload[f.BATCH_ROW.size :]
+    payload = f.ROW_KINDS[f.BATCH].pack(*backward) + rows.payload[f.ROW_KINDS[f.BATCH].size :]
     chunks[place] = rows._replace(payload=payload)
     chunks.insert(place, Chunk(rows.stream, f.META, 0, b'{"meta": "end", "end_ns": "noon"}'))
     path.write_bytes(run_of_chunks(chunks))
     run = read_run(path)
     assert run.damaged
-    assert run.lost == ("2 records of a.unstarve make no sense and were skipped",)
+    assert run.lost == ("2 records of a.unstarve are invalid and were skipped",)
     assert len(run.processes[0].batches) == 29
 
 
-def test_a_file_in_which_nothing_makes_sense_is_no_run(tmp_path: Path) -> None:
+def test_a_file_without_a_valid_record_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.unstarve"
     path.write_bytes(f.header() + meta_chunk(0, "launch", {"command": 7}) + meta_chunk(1, "process", {}))
-    with pytest.raises(RunFileError, match=r"nothing in .*a\.unstarve makes sense"):
+    with pytest.raises(RunFileError, match=r"a\.unstarve holds no valid record"):
         read_run(path)

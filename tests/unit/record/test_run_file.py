@@ -18,8 +18,8 @@ from unstarve.model import Phase, Run
 from unstarve.record import format as f
 from unstarve.record.chunks import chunk
 from unstarve.record.follow import Follower
-from unstarve.record.launcher import claim, discard, finish, parts_folder
-from unstarve.record.reader import read_run
+from unstarve.record.run_file import claim, discard, finish, parts_folder
+from unstarve.record.run_reader import read_run
 from unstarve.record.writer import Writer
 
 PROCESS = {
@@ -82,7 +82,7 @@ def test_everything_recorded_comes_back(run: Path) -> None:
     assert epoch.error == "KeyError"
 
 
-def test_the_first_use_of_the_machine_and_the_last_come_back_and_the_tensors_of_a_batch(run: Path) -> None:
+def test_first_and_last_machine_usage_and_tensor_counts_come_back(run: Path) -> None:
     writer = Writer(parts_folder(run) / "p.part")
     writer.meta("process", **PROCESS)
     writer.meta("loader", id=0, name="train", where="train.py:3", kind="DataLoader", config=CONFIG)
@@ -104,7 +104,7 @@ def test_a_finished_run_is_one_file(run: Path) -> None:
     assert list(run.parent.iterdir()) == [run]
 
 
-def test_a_run_being_recorded_reads_from_its_parts_and_is_live(run: Path) -> None:
+def test_a_run_being_recorded_is_read_from_its_parts_and_is_live(run: Path) -> None:
     record(run, 3, end=False)
     back = read_run(run)
     assert back.live
@@ -123,7 +123,7 @@ def test_rows_of_slow_steps_are_on_disk_at_once(run: Path) -> None:
     writer.close()
 
 
-def test_a_truncated_file_gives_all_that_was_whole(run: Path) -> None:
+def test_a_truncated_file_gives_all_whole_chunks(run: Path) -> None:
     record(run, 50, name="a.part")
     record(run, 50, name="b.part")
     finish(run, 0)
@@ -136,7 +136,7 @@ def test_a_truncated_file_gives_all_that_was_whole(run: Path) -> None:
     assert back.exit_code is None
 
 
-def test_damage_in_the_middle_costs_only_what_was_hit(run: Path) -> None:
+def test_damage_in_the_middle_costs_only_the_damaged_chunks(run: Path) -> None:
     record(run, 50)
     finish(run, 0)
     data = bytearray(run.read_bytes())
@@ -167,7 +167,7 @@ def test_rows_with_fields_of_a_later_version_are_read(run: Path) -> None:
     record(run, 0)
     part = parts_folder(run) / "p.part"
     stream = f.CHUNK.unpack_from(part.read_bytes(), f.HEADER.size)[1]
-    row = f.BATCH_ROW.pack(0, 0, 0, 4, 0, 1, 1, 5, 6, 0, 0, *INSIDE)
+    row = f.ROW_KINDS[f.BATCH].pack(0, 0, 0, 4, 0, 1, 1, 5, 6, 0, 0, *INSIDE)
     longer = (row + b"new!") * 2
     with part.open("ab") as file:
         file.write(chunk(stream, f.BATCH, longer, len(row) + 4))
@@ -177,7 +177,7 @@ def test_rows_with_fields_of_a_later_version_are_read(run: Path) -> None:
     assert back.lost == ()
 
 
-def test_a_full_disk_ends_the_recording_and_says_so(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_ends_the_recording_and_is_reported(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(run, 3, end=False)
     writer = Writer(parts_folder(run) / "q.part")
     writer.meta("process", **PROCESS)
@@ -200,12 +200,12 @@ def test_a_full_disk_ends_the_recording_and_says_so(run: Path, monkeypatch: pyte
     assert lost == ["recording stopped early: No space left on device"]
 
 
-def test_a_process_that_could_not_write_a_byte_is_told(run: Path) -> None:
+def test_a_process_that_could_not_write_anything_is_reported(run: Path) -> None:
     (parts_folder(run) / "p.part").touch()
     assert any("could not write" in message for message in read_run(run).lost)
 
 
-def test_a_name_in_use_is_not_taken(run: Path) -> None:
+def test_a_name_in_use_is_refused(run: Path) -> None:
     with pytest.raises(RunExistsError, match="being recorded"):
         claim(run, ["train.py"], "run", force=True)
     finish(run, 0)
@@ -276,14 +276,14 @@ def test_discard_leaves_nothing(run: Path) -> None:
     assert list(run.parent.iterdir()) == []
 
 
-def test_what_a_workers_other_threads_computed_comes_back(tmp_path: Path) -> None:
+def test_the_cpu_time_of_a_workers_other_threads_comes_back(tmp_path: Path) -> None:
     works = (work_of(0, 0, cpu_ms=1), work_of(1, 5, blocked_ms=9, helped_ms=8), work_of(1, 20, iteration=1))
     worker = dataclasses.replace(FakeTraining().process(), worker=True, works=works)
     (back,) = read_run(write_run(tmp_path / "helped.unstarve", run_of(worker))).processes
     assert back.works == works
 
 
-def test_help_is_told_apart_by_loader(tmp_path: Path) -> None:
+def test_the_cpu_time_of_helping_threads_is_kept_per_loader(tmp_path: Path) -> None:
     works = (
         work_of(0, 0, loader=0, helped_ms=8),
         work_of(0, 5, loader=1),

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from unstarve.web.app import Limits, build_app
-from unstarve.web.desk import Desk
-from unstarve.web.folder import open_folder
-from unstarve.web.guard import Access
-from web_client import TestClient, desk_of_threads
+from unstarve.web.guard import ServerAccess
+from unstarve.web.job_pool import JobPool
+from unstarve.web.run_folder import open_folder
+from unstarve.web.web_app import Limits, build_app
+from web_client import TestClient, threaded_jobs
 
-LOCAL = Access("127.0.0.1", 5000)
+LOCAL = ServerAccess("127.0.0.1", 5000)
 
 
 @pytest.fixture
@@ -29,8 +29,10 @@ def client_for(folder: Path) -> Iterator[Callable[..., TestClient]]:
     """A browser's side of the app, for whoever may come in."""
     opened: list[TestClient] = []
 
-    def make(access: Access = LOCAL, upload_bytes: int = 1_000_000, desk: Desk | None = None) -> TestClient:
-        app = build_app(open_folder(folder), access, Limits(upload_bytes), desk or desk_of_threads())
+    def make(
+        access: ServerAccess = LOCAL, upload_bytes: int = 1_000_000, jobs: JobPool | None = None
+    ) -> TestClient:
+        app = build_app(open_folder(folder), access, Limits(upload_bytes), jobs or threaded_jobs())
         client = TestClient(app, base_url="http://127.0.0.1:5000", follow_redirects=False)
         client.__enter__()
         opened.append(client)

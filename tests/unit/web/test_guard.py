@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from clocked_runs import write_run
-from unstarve.web.guard import Access
+from unstarve.web.guard import ServerAccess
 from unstarve.web.server import address_of
 from web_client import TestClient
 
-WIDE = Access("0.0.0.0", 5000, "0.0.0.0", token="right")
+WIDE = ServerAccess("0.0.0.0", 5000, "0.0.0.0", token="right")
 COOKIE = "unstarve-5000"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:5000", "localhost:8080", "localhost", "[::1]:5000", "127.9.9.9"])
-def test_names_of_this_machine_are_answered(client: TestClient, host: str) -> None:
+def test_host_names_of_this_machine_are_accepted(client: TestClient, host: str) -> None:
     assert client.get("/", headers={"host": host}).status_code == 200
 
 
@@ -26,16 +26,16 @@ def test_names_of_this_machine_are_answered(client: TestClient, host: str) -> No
     ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "", "[", "a@localhost.x",
      "2130706433.evil"],
 )  # fmt: skip
-def test_a_foreign_name_that_points_here_is_refused(client: TestClient, host: str) -> None:
+def test_a_foreign_host_name_that_resolves_here_is_refused(client: TestClient, host: str) -> None:
     answer = client.get("/api/runs", headers={"host": host})
     assert answer.status_code == 400
     assert "runs" not in answer.json()
 
 
-def test_beyond_loopback_addresses_and_the_own_name_are_answered_and_others_not() -> None:
-    assert Access("127.0.1.1", 5000, "gpu17").knows("gpu17:5000")
-    assert not Access("127.0.1.1", 5000, "gpu17").knows("gpu17.evil.example:5000")
-    access = Access("0.0.0.0", 5000, "gpu17", token="t")
+def test_beyond_loopback_only_addresses_and_the_own_name_are_accepted() -> None:
+    assert ServerAccess("127.0.1.1", 5000, "gpu17").knows("gpu17:5000")
+    assert not ServerAccess("127.0.1.1", 5000, "gpu17").knows("gpu17.evil.example:5000")
+    access = ServerAccess("0.0.0.0", 5000, "gpu17", token="t")
     assert all(
         access.knows(host) for host in ("10.0.0.5:5000", "gpu17", "gpu17.lab.example:5000", "localhost")
     )
@@ -65,14 +65,14 @@ def test_our_own_page_and_a_program_can_write(client: TestClient, folder: Path) 
     assert client.delete("/api/runs/b.unstarve").status_code == 204
 
 
-def test_another_sites_page_may_lead_here_but_not_read(client: TestClient) -> None:
+def test_another_sites_page_may_link_here_but_not_read(client: TestClient) -> None:
     link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
     assert client.get("/", headers=link).status_code == 200
     embed = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}
     assert client.get("/api/runs", headers=embed).status_code == 403
 
 
-def test_every_answer_carries_the_strict_headers(client: TestClient) -> None:
+def test_every_answer_has_the_security_headers(client: TestClient) -> None:
     for address in ("/", "/app.js", "/api/runs", "/nothing", "/run/none"):
         headers = client.get(address).headers
         assert "default-src 'none'" in headers["content-security-policy"]
@@ -83,7 +83,7 @@ def test_every_answer_carries_the_strict_headers(client: TestClient) -> None:
     assert client.get("/api/runs", headers={"host": "evil.example"}).headers["x-frame-options"] == "DENY"
 
 
-def test_without_the_token_nothing_is_told(client_for: Callable[..., TestClient], folder: Path) -> None:
+def test_without_the_token_nothing_is_revealed(client_for: Callable[..., TestClient], folder: Path) -> None:
     client = client_for(WIDE)
     write_run(folder / "secret.unstarve")
     for address in (
@@ -104,7 +104,7 @@ def test_without_the_token_nothing_is_told(client_for: Callable[..., TestClient]
     assert client.delete("/api/runs/secret.unstarve?token=right").status_code == 401
 
 
-def test_the_token_is_asked_once_and_leaves_the_address(client_for: Callable[..., TestClient]) -> None:
+def test_the_token_is_needed_once_and_leaves_the_address(client_for: Callable[..., TestClient]) -> None:
     client = client_for(WIDE)
     first = client.get("/compare?a=1&token=right&b=2")
     assert first.status_code == 303
@@ -121,7 +121,7 @@ def test_the_token_is_asked_once_and_leaves_the_address(client_for: Callable[...
 LINK = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
 
 
-def test_a_link_elsewhere_leads_on_from_a_page_of_ours_which_a_browser_sends_the_cookie_for(
+def test_a_link_from_elsewhere_is_redirected_by_our_own_page_so_that_the_cookie_is_sent(
     client_for: Callable[..., TestClient],
 ) -> None:
     client = client_for(WIDE)
@@ -139,7 +139,7 @@ def test_a_link_elsewhere_leads_on_from_a_page_of_ours_which_a_browser_sends_the
     assert "refresh" not in again.text
 
 
-def test_a_program_brings_the_token_in_a_header(client_for: Callable[..., TestClient]) -> None:
+def test_a_program_sends_the_token_in_a_header(client_for: Callable[..., TestClient]) -> None:
     client = client_for(WIDE)
     assert client.get("/api/runs", headers={"authorization": "Bearer right"}).status_code == 200
     for wrong in ("Bearer wrong", "Basic right", "right", "Bearer", b"Bearer \xff"):
@@ -149,7 +149,7 @@ def test_a_program_brings_the_token_in_a_header(client_for: Callable[..., TestCl
 @pytest.mark.parametrize(
     "path", ["//evil.example/x", "/\\evil.example", "/%5cevil.example", "///evil.example"]
 )
-def test_the_way_on_from_the_token_never_leads_elsewhere(
+def test_the_redirect_after_the_token_never_leaves_the_server(
     client_for: Callable[..., TestClient], path: str
 ) -> None:
     location = client_for(WIDE).get(f"http://127.0.0.1:5000{path}?token=right").headers["location"]
@@ -157,8 +157,8 @@ def test_the_way_on_from_the_token_never_leads_elsewhere(
     assert not location.startswith(("//", "/\\"))
 
 
-def test_the_printed_address_holds_the_token_only_where_there_is_one() -> None:
-    assert address_of(Access("127.0.0.1", 5000, "127.0.0.1")) == "http://127.0.0.1:5000/"
-    assert address_of(Access("::1", 80, "::1", "t")) == "http://[::1]:80/?token=t"
-    assert address_of(Access("10.0.0.5", 5000, "gpu17", "t")) == "http://gpu17:5000/?token=t"
+def test_the_printed_url_holds_the_token_if_there_is_one() -> None:
+    assert address_of(ServerAccess("127.0.0.1", 5000, "127.0.0.1")) == "http://127.0.0.1:5000/"
+    assert address_of(ServerAccess("::1", 80, "::1", "t")) == "http://[::1]:80/?token=t"
+    assert address_of(ServerAccess("10.0.0.5", 5000, "gpu17", "t")) == "http://gpu17:5000/?token=t"
     assert "0.0.0.0" not in address_of(WIDE)

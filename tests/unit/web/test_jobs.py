@@ -16,8 +16,8 @@ from clocked_runs import write_run
 from run_files import slow_loading_run
 from run_files import write_run as write_made_up
 from unstarve.errors import JobError, JobMemoryError, JobTimeoutError, ServerBusyError
-from unstarve.web.desk import Desk, JobLimits
-from unstarve.web.private import without_folders
+from unstarve.web.job_pool import JobLimits, JobPool
+from unstarve.web.private_paths import without_folders
 from web_client import TestClient, listed
 
 
@@ -25,14 +25,14 @@ from web_client import TestClient, listed
     ("error", "status"),
     [(JobTimeoutError, 504), (JobMemoryError, 422), (JobError, 422), (ServerBusyError, 503)],
 )
-def test_a_job_that_failed_is_one_sentence_with_a_fitting_status(
+def test_a_failed_job_is_one_sentence_with_a_fitting_status(
     client_for: Callable[..., TestClient], folder: Path, error: type[Exception], status: int
 ) -> None:
     async def fail(job: Callable[..., Any], *args: Any) -> Any:
         raise error(f"it failed at {args[0]}")
 
     run = write_run(folder / "a.unstarve").read_bytes()
-    client = client_for(desk=Desk(JobLimits(background=1), fail))
+    client = client_for(jobs=JobPool(JobLimits(background=1), fail))
     for address in ("/run/a.unstarve", "/compare?a=a.unstarve&b=a.unstarve"):
         page = client.get(address)
         assert page.status_code == status
@@ -53,7 +53,7 @@ def test_a_run_that_takes_too_long_for_the_list_says_so_there(
         raise ServerBusyError("later") if len(asked) == 1 else JobTimeoutError("it took too long")
 
     write_run(folder / "a.unstarve")
-    client = client_for(desk=Desk(JobLimits(background=1), fail))
+    client = client_for(jobs=JobPool(JobLimits(background=1), fail))
     summary = listed(client)["a.unstarve"]["summary"]
     assert (summary["state"], summary["headline"]) == ("unreadable", "it took too long")
     listed(client)
@@ -67,7 +67,7 @@ def told(page: str) -> str:
     return zlib.decompress(base64.b64decode(packed[1]), -zlib.MAX_WBITS).decode()
 
 
-def test_no_answer_holds_a_folder_of_this_machine(client: TestClient, folder: Path) -> None:
+def test_no_answer_reveals_a_folder_of_this_machine(client: TestClient, folder: Path) -> None:
     secret = "/home/secret/project"
     run = slow_loading_run(20, applied=f"{secret}/settings.toml")
     command = (f"{secret}/.venv/bin/python", f"{secret}/train.py", f"--data={secret}/images")

@@ -10,7 +10,7 @@ import pytest
 
 from clocked_runs import write_run
 from unstarve.record import format as f
-from unstarve.record.launcher import parts_folder
+from unstarve.record.run_file import parts_folder
 from unstarve.record.writer import meta_chunk
 from unstarve.web import upload
 from web_client import TestClient, listed
@@ -48,7 +48,7 @@ def test_nothing_is_ever_replaced(client: TestClient, folder: Path, run: bytes) 
      "a\\b.unstarve", "a\n.unstarve", "a\x00.unstarve", "a\u202e.unstarve", "x" * 300 + ".unstarve",
      "a.unstarve.parts"],
 )  # fmt: skip
-def test_a_name_that_cannot_be_is_refused(client: TestClient, folder: Path, run: bytes, name: str) -> None:
+def test_an_invalid_name_is_refused(client: TestClient, folder: Path, run: bytes, name: str) -> None:
     answer = client.put("/api/runs", params={"name": name}, content=run)
     assert answer.status_code == 400
     assert "name" in answer.json()["error"]
@@ -56,7 +56,7 @@ def test_a_name_that_cannot_be_is_refused(client: TestClient, folder: Path, run:
     assert names(folder.parent) == ["elsewhere.unstarve", "runs"]
 
 
-def test_what_is_no_run_is_refused_and_leaves_nothing(client: TestClient, folder: Path) -> None:
+def test_a_file_that_is_not_a_run_is_refused_and_leaves_nothing(client: TestClient, folder: Path) -> None:
     broken = f.header() + meta_chunk(0, "launch", {"kind": 1}) + meta_chunk(0, "process", {})
     for content in (b"", b"hello", b"UNSTARVE", f.HEADER.pack(f.MAGIC, 99, 0, 0), broken):
         answer = client.put("/api/runs?name=a.unstarve", content=content)
@@ -83,7 +83,7 @@ def test_more_than_the_limit_is_refused_announced_or_not(
     assert client_for(upload_bytes=len(run)).put("/api/runs?name=a.unstarve", content=run).status_code == 201
 
 
-def test_a_folder_that_cannot_be_written_is_said(
+def test_a_folder_that_cannot_be_written_is_reported(
     client: TestClient, run: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(self: Path, mode: str = "r") -> None:
@@ -95,7 +95,7 @@ def test_a_folder_that_cannot_be_written_is_said(
     assert "the disk is full" in answer.json()["error"]
 
 
-def test_more_than_the_disk_has_room_for_is_refused(
+def test_an_upload_larger_than_the_free_disk_is_refused(
     client: TestClient, folder: Path, run: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upload, "RESERVE_BYTES", shutil.disk_usage(folder).total)

@@ -197,7 +197,8 @@ class DeviceClock:
                     mark, got, what, ask_ns, got_ns = unread.popleft()
                     stalls = stalls_of(mark, got, got_ns - ask_ns, self._elapsed_ms)
                     for device, stall_ns in stalls:
-                        self._write(f.STALL, now_ns, (*what, device, 0, ask_ns, got_ns, stall_ns))
+                        row = f.StallRow(*what, device, 0, ask_ns=ask_ns, got_ns=got_ns, stall_ns=stall_ns)
+                        self._write(f.STALL, now_ns, row)
                     if got:
                         all_ns = (got_ns - ask_ns) * _ALL
                         self._idle_lately = all(stall_ns >= all_ns for _, stall_ns in stalls)
@@ -219,7 +220,8 @@ class DeviceClock:
             if gauge is not None:
                 memory, flags = gauge.memory(), f.SHARED if gauge.shared() else 0
                 for at_ns, percent in gauge.utilization() or [(now_ns + offset_ns, -1)]:
-                    self._write(f.GAUGE, now_ns, (device, flags, at_ns - offset_ns, percent, *memory))
+                    row = f.GaugeRow(device, flags, at_ns - offset_ns, percent, *memory)
+                    self._write(f.GAUGE, now_ns, row)
 
     def take_own_ns(self) -> int:
         """What the optimizers' hook has cost training since the last call."""

@@ -11,8 +11,8 @@ from unstarve.analyze.step_series import most_changed, series_of
 from unstarve.collect.recorder import recorder
 from unstarve.evaluate.monitor.regime import Shift
 from unstarve.model import Cause
-from unstarve.record.launcher import run_of_parts
-from unstarve.record.reader import read_run
+from unstarve.record.run_file import run_of_parts
+from unstarve.record.run_reader import read_run
 
 _MOST_BYTES = 64_000_000
 """A record larger than this takes seconds to read, and training would have to wait for it."""

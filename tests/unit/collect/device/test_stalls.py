@@ -233,7 +233,7 @@ def test_a_row_tells_which_batch_was_waited_for(training: Training, device: Fake
     begin = device.now - 8 * MS
     training.stalls_ms()
     assert training.rows == [(1, f.BATCH_WAIT, 2, 3, 0, 0, begin, begin + 8 * MS, 8 * MS)]
-    assert f.STALL_ROW.pack(*training.rows[0])
+    assert f.ROW_KINDS[f.STALL].pack(*training.rows[0])
 
 
 def test_nothing_is_written_before_the_device_has_come_that_far(

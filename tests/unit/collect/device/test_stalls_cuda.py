@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from unstarve.collect.device.stalls import DeviceClock
 from unstarve.record import format as f
-from unstarve.record.reader import read_run
+from unstarve.record.run_reader import read_run
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

@@ -21,7 +21,7 @@ from unstarve.collect.sampling.line_expression import works_on_torch
 from unstarve.collect.sampling.stack_sampler import Key, StackSampler, _place
 from unstarve.record import format as f
 from unstarve.record.format import NO_LOADER
-from unstarve.record.ledger import Ledger
+from unstarve.record.writer import Ledger
 
 needs_clocks = pytest.mark.skipif(
     not hasattr(time, "pthread_getcpuclockid"), reason="no CPU clock of threads"
@@ -80,7 +80,7 @@ def test_making_a_batch_is_told_by_the_fetch_further_out() -> None:
     assert (found[0], found[4]) == ("fetch", False)
     assert found[1].endswith("Squares.__getitem__")
     ((kind, rows),) = owner.ledger.take()
-    assert (kind, len(rows)) == (f.WORK, f.WORK_ROW.size)
+    assert (kind, len(rows)) == (f.WORK, f.ROW_KINDS[f.WORK].size)
 
 
 def test_waiting_for_others_is_neither() -> None:

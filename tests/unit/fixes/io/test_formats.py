@@ -18,7 +18,8 @@ import pytest
 import torch
 
 from hostile_files import archive, npy, safetensors, tensor
-from tensor_files import LEFT_TO_TORCH, PLAIN, damaged_copies, same, write_safetensors
+from same_batches import same
+from tensor_files import LEFT_TO_TORCH, PLAIN, damaged_copies, write_safetensors
 from unstarve.errors import DataFileError
 from unstarve.fixes.io import formats
 from unstarve.fixes.io.formats import DAMAGED, LAYOUT, NO_FILE, UNSUPPORTED, Answer, error_of, find_layouts

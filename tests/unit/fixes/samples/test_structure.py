@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import default_collate
 
 import unstarve
-from packed_samples import same
+from same_batches import same
 from unstarve.fixes.samples.dtypes import ELEMENT_TYPES, torch_type, torch_types_by_numpy
 from unstarve.fixes.samples.file_structure import structure_of
 from unstarve.fixes.samples.structure import Structure, collated, nodes_of, tree_of, values_like

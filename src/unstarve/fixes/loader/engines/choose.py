@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from unstarve.model.engines import ENGINES
+from unstarve.model.engine_names import ENGINES
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from unstarve.fixes.loader.engines.epoch import InMemoryIter
-from unstarve.model.engines import ORIGINAL
+from unstarve.model.engine_names import ORIGINAL
 
 
 def plan(loader: DataLoader[Any]) -> Callable[[], Iterator[Any]]:

@@ -19,7 +19,8 @@ from torch.utils.data import (
     default_collate,
 )
 
-from cached_sources import COLLATED, Source, X, assert_same, image
+from cached_sources import COLLATED, Source, X, image
+from same_batches import assert_same
 from unstarve import CachedDataset
 
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 
-from cached_sources import Point, Source, X, Y, assert_same
+from cached_sources import Point, Source, X, Y
+from same_batches import assert_same
 from unstarve import CachedDataset
 from unstarve.errors import CacheError, UsageError
 from unstarve.fixes.memory.store import sample_layout as rows_module

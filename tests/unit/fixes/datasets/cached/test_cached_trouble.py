@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from cached_sources import COLLATED, MADE, Source, X, assert_same, image
+from cached_sources import COLLATED, MADE, Source, X, image
+from same_batches import assert_same
 from unstarve import CachedDataset
 from unstarve.errors import CacheError, CacheTooLargeError
 

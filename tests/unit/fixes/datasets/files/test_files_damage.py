@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from tensor_files import damaged_copies, same, save_numbered, write_safetensors
+from same_batches import same
+from tensor_files import damaged_copies, save_numbered, write_safetensors
 from unstarve import TensorFileDataset
 from unstarve.errors import DataFileError
 

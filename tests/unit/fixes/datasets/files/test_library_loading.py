@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from hostile_files import archive, npy, safetensors, tensor
-from tensor_files import same, write_safetensors
+from same_batches import same
+from tensor_files import write_safetensors
 from unstarve import TensorFileDataset
 from unstarve.errors import DataFileError, MissingExtraError
 from unstarve.fixes.datasets.files.library_loading import load_file

@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, default_collate
 
-from tensor_files import LEFT_TO_TORCH, PLAIN, same, save_numbered, write_safetensors
+from same_batches import same
+from tensor_files import LEFT_TO_TORCH, PLAIN, save_numbered, write_safetensors
 from unstarve import TensorFileDataset
 from unstarve.errors import DataFileError, UsageError
 from unstarve.fixes.samples.built_batch import Batched

@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, default_collate
 
-from packed_samples import images, mixed, ragged, same
+from packed_samples import images, mixed, ragged
+from same_batches import same
 from unstarve import ChunkShuffleSampler, PackedDataset, PackedWriter
 from unstarve.errors import DataFileError, UsageError
 from unstarve.fixes.datasets.packed import ahead

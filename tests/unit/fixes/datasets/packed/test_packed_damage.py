@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from packed_samples import images, mixed, ragged, same
+from packed_samples import images, mixed, ragged
+from same_batches import same
 from unstarve import PackedDataset, PackedWriter
 from unstarve.errors import DataFileError
 from unstarve.fixes.datasets.packed.format import FOOTER, MAGIC, Footer

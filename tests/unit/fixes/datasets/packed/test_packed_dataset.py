@@ -16,7 +16,8 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, default_collate
 
-from packed_samples import images, mixed, ragged, same
+from packed_samples import images, mixed, ragged
+from same_batches import same
 from unstarve import PackedDataset, PackedWriter
 from unstarve.errors import DataFileError, UsageError
 from unstarve.fixes.datasets.packed import access as access_module

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from packed_samples import NUMPY_TYPES, ONE_OF_EACH, TORCH_TYPES, images, mixed, ragged, same
+from packed_samples import NUMPY_TYPES, ONE_OF_EACH, TORCH_TYPES, images, mixed, ragged
+from same_batches import same
 from unstarve import PackedDataset, PackedWriter
 from unstarve.errors import UsageError
 from unstarve.fixes.datasets.packed.file import PackedFile

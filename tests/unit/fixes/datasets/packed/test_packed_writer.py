@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from packed_samples import images, mixed, ragged, same
+from packed_samples import images, mixed, ragged
+from same_batches import same
 from unstarve import PackedDataset, PackedWriter
 from unstarve.errors import UsageError
 from unstarve.fixes.datasets.packed import streams

@@ -28,7 +28,7 @@ from torch.utils.data import (
 )
 
 import unstarve
-from tensor_files import same
+from same_batches import same
 from unstarve.fixes.loader.engines import threads
 from unstarve.fixes.loader.engines.pace import THREADS
 from unstarve.fixes.loader.engines.reading_ahead import ReadingAhead

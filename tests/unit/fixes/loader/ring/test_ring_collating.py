@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import default_collate
 from torch.utils.data._utils import collate
 
+from same_batches import assert_same
 from unstarve.fixes.loader.ring.collating import Collate
 
 Pair = collections.namedtuple("Pair", "x y")
@@ -63,22 +64,6 @@ SAMPLES: dict[str, Callable[[int], Any]] = {
     "more keys later": lambda i: {"x": row(i), **{f"only {n}": row(n) for n in range(i)}},
     "numbers": lambda i: i,
 }
-
-
-def assert_same(a: Any, b: Any) -> None:
-    assert type(a) is type(b)
-    if isinstance(a, torch.Tensor):
-        assert (a.dtype, a.stride(), a.requires_grad) == (b.dtype, b.stride(), b.requires_grad)
-        assert torch.equal(a, b)
-    elif isinstance(a, dict):
-        assert list(a) == list(b)
-        assert_same(list(a.values()), list(b.values()))
-    elif isinstance(a, (list, tuple)):
-        assert len(a) == len(b)
-        for one, other in zip(a, b, strict=True):
-            assert_same(one, other)
-    else:
-        assert a == b
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import default_collate
 from torch.utils.data._utils import collate
 
+from same_batches import assert_same
 from unstarve.fixes.loader.ring.collating import Collate
 from unstarve.fixes.loader.ring.forms import Filled, Forms
 from unstarve.fixes.loader.ring.inbox import Inbox
@@ -82,22 +83,6 @@ OTHERS: dict[str, Callable[[int], Any]] = {
 
 def samples_of(make: Callable[[int], Any], number: int, count: int = SAMPLES) -> list[Any]:
     return [make(SAMPLES * number + i) for i in range(count)]
-
-
-def assert_same(a: Any, b: Any) -> None:
-    assert type(a) is type(b)
-    if isinstance(a, torch.Tensor):
-        assert (a.dtype, a.shape, a.stride()) == (b.dtype, b.shape, b.stride())
-        assert torch.equal(a, b)
-    elif isinstance(a, dict):
-        assert list(a) == list(b)
-        assert_same(list(a.values()), list(b.values()))
-    elif isinstance(a, (list, tuple)):
-        assert len(a) == len(b)
-        for one, other in zip(a, b, strict=True):
-            assert_same(one, other)
-    else:
-        assert a == b
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence
 
+from same_batches import assert_same
 from unstarve.fixes.loader.ring.packing import COPIED_BYTES, Packed, Unfit, pack, unpack
 
 LARGE = COPIED_BYTES  # float32 elements: well above what is copied
@@ -61,36 +62,6 @@ class Box:
         return Box, (self.value.clone(),)
 
 
-def bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous().flatten().view(torch.uint8)
-
-
-def assert_same(a: Any, b: Any) -> None:
-    assert type(a) is type(b)
-    if isinstance(a, torch.Tensor):
-        assert (a.dtype, a.shape, a.stride()) == (b.dtype, b.shape, b.stride())
-        assert a.is_contiguous() == b.is_contiguous()
-        assert a.requires_grad == b.requires_grad
-        assert torch.equal(bits(a), bits(b))
-        assert not a._is_view()
-    elif isinstance(a, np.ndarray):
-        assert (a.dtype, a.shape, a.strides) == (b.dtype, b.shape, b.strides)
-        assert a.flags.writeable == b.flags.writeable
-        assert a.tobytes() == b.tobytes()
-    elif isinstance(a, dict):
-        assert list(a) == list(b)
-        for key in a:
-            assert_same(a[key], b[key])
-    elif isinstance(a, (list, tuple)):
-        assert len(a) == len(b)
-        for one, other in zip(a, b, strict=True):
-            assert_same(one, other)
-    elif hasattr(a, "__dict__"):
-        assert_same(vars(a), vars(b))
-    else:
-        assert a == b
-
-
 TYPES = [
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32),
     *(torch.uint64, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64),
@@ -103,7 +74,7 @@ TYPES = [
 def test_every_type_and_size(dtype: torch.dtype, count: int) -> None:
     noise = torch.randint(0, 2, (count * dtype.itemsize,), dtype=torch.uint8)
     item = noise.view(dtype) if count else torch.empty(0, dtype=dtype)
-    assert_same(through_slot(item), item)
+    assert_same(through_slot(item), item, own=True)
 
 
 def large(*shape: int) -> torch.Tensor:
@@ -129,7 +100,7 @@ TENSORS: dict[str, Callable[[], torch.Tensor]] = {
 
 @pytest.mark.parametrize("name", TENSORS)
 def test_a_tensor_keeps_values_and_strides(name: str) -> None:
-    assert_same(through_slot(TENSORS[name]()), through_torch(TENSORS[name]()))
+    assert_same(through_slot(TENSORS[name]()), through_torch(TENSORS[name]()), own=True)
 
 
 def test_a_received_tensor_is_saved_with_its_own_bytes_alone() -> None:
@@ -191,7 +162,7 @@ TREES: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("name", TREES)
 def test_trees(name: str) -> None:
-    assert_same(through_slot(TREES[name]()), TREES[name]())
+    assert_same(through_slot(TREES[name]()), TREES[name](), own=True)
 
 
 def test_the_same_object_twice_is_one_object() -> None:
@@ -220,15 +191,15 @@ def test_tensors_that_share_memory_still_do(name: str, size: int) -> None:
 
     tensors = OVERLAPS[name](large(4, size))
     expected, got = through_torch(tensors), through_slot(tensors)
-    assert_same(got, expected)
-    assert_same(changed(got), changed(expected))
+    assert_same(got, expected, own=True)
+    assert_same(changed(got), changed(expected), own=True)
 
 
 def test_parts_of_one_storage_that_do_not_overlap_are_sent_alone() -> None:
     first, second = large(2, LARGE)
     packed = pack([first, second])
     assert [region.size_bytes for region in packed.regions] == [4 * LARGE] * 2
-    assert_same(opened(packed), [first.clone(), second.clone()])
+    assert_same(opened(packed), [first.clone(), second.clone()], own=True)
 
 
 class Labelled(torch.Tensor):

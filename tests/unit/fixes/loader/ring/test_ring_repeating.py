@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from same_batches import assert_same
 from unstarve.fixes.loader.ring import repeating
 from unstarve.fixes.loader.ring.inbox import Inbox
 from unstarve.fixes.loader.ring.outbox import HANDLE, WHOLE, Outbox
@@ -38,21 +39,6 @@ TREES: dict[str, Callable[[float], Any]] = {
     "odd strides": lambda v: filled(v, 2, 1, 3, 3).to(memory_format=torch.channels_last),
     "usual strides": lambda v: filled(v, 2, 1, 3, 3),
 }
-
-
-def assert_same(a: Any, b: Any) -> None:
-    assert type(a) is type(b)
-    if isinstance(a, torch.Tensor):
-        assert (a.dtype, a.shape, a.stride()) == (b.dtype, b.shape, b.stride())
-        assert torch.equal(a, b)
-        assert not a._is_view()
-    elif isinstance(a, dict):
-        assert list(a) == list(b)
-        assert_same(list(a.values()), list(b.values()))
-    else:
-        assert len(a) == len(b)
-        for one, other in zip(a, b, strict=True):
-            assert_same(one, other)
 
 
 @pytest.mark.parametrize("name", TREES)
@@ -97,7 +83,7 @@ def test_what_arrives_is_what_was_sent_however_kinds_alternate(line: Line) -> No
         known += line.known
         kept.append((make(task), batch))
         for expected, received in kept[-4:]:
-            assert_same(received, expected)
+            assert_same(received, expected, own=True)
         kept = kept[-3:]
     assert known == 4 * len(TREES)
 

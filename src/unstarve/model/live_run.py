@@ -1,4 +1,4 @@
-"""A run that is being recorded, as it looks now."""
+"""A run as it looks while it is being recorded."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from unstarve.model.views import Doing
 
 
 class RunState(StrEnum):
-    """How far a recording is."""
+    """The state of a recording."""
 
     RUNNING = "running"
     FINISHED = "finished"
     DIED = "died"
-    """unstarve was ended before the command was: nobody will write more."""
+    """unstarve ended before the command did: nothing more will be written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The last seconds of a run's events, and what had to be counted from its beginning."""
+    """The last seconds of a run's events, and counts since its beginning."""
 
     run: Run
-    """Its processes hold recent events only; workers that are gone are left out."""
+    """Its processes hold only recent events; ended workers are left out."""
     delivered: Mapping[tuple[str, int], Mapping[int, int]]
-    """Per training process (host, pid) and loader: batches so far, nested ones not counted."""
+    """Batches so far per training process (host, pid) and loader, without nested ones."""
     window_s: float
-    """At most so much of the past is in there."""
+    """How far back the events reach at most."""
     silent_s: float | None
-    """Since anything was written; None when nothing was."""
+    """Seconds since the last write; None if nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +39,19 @@ class WorkerNow:
     """What one worker process does. Shares are of the last seconds."""
 
     place: int
-    """In its loader's crew, from 0."""
+    """Number among its loader's workers, from 0."""
     pid: int
     doing: Doing | None
-    """What it mostly did in the last second: ``fetch``, ``collate``, ``send``; ``wait``: nothing to do.
+    """What it mostly did in the last second: ``fetch``, ``collate``, ``send``, or ``wait`` for work.
 
-    None when nothing was heard of it."""
+    None if it has reported nothing."""
     since_s: float | None
-    """For how long already; None when it does several things a second."""
+    """How long it has been doing that; None if it changes several times a second."""
     waits_for: Cause | None
-    """What making batches takes it most: ``cpu``, ``disk``, ``remote``, ``contention``, …"""
+    """Main cause of the time it takes to make batches: ``cpu``, ``disk``, ``remote``, ``contention``, …"""
     busy_share: float | None
     parts: Mapping[Cause, float]
-    """Share of its time per cause; what is missing to 1, it had nothing to do."""
+    """Share of its time per cause; the rest up to 1 it was idle."""
     batches_per_s: float | None
     rss_bytes: int | None
 
@@ -65,7 +65,7 @@ class LoaderNow:
     where: str
     epoch: int | None
     position: int | None
-    """Inside the epoch, of its newest batch, from 0."""
+    """Position of its newest batch inside the epoch, from 0."""
     steps: int
     """Batches so far."""
     steps_per_s: float | None
@@ -73,24 +73,24 @@ class LoaderNow:
     wait_share: float | None
     """Share of the training thread's time spent waiting for this loader."""
     queue_depth: float | None
-    """Batches that lay ready when one was asked for, on average."""
+    """Mean number of batches ready when one was asked for."""
     queue_room: int | None
-    """Most that the workers prefetch."""
+    """Most batches that the workers prefetch."""
     parts: Mapping[Cause, float]
-    """What making its batches takes; the shares sum to 1, or there are none."""
+    """Share per cause of the time to make its batches; they sum to 1, or there are none."""
     workers: tuple[WorkerNow, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryNow:
-    """Memory of a training and its workers; a sum leaves out what is not known."""
+    """Memory of a training and its workers; sums leave out unknown parts."""
 
     main_bytes: int | None = None
     """Resident memory of the training processes."""
     workers_bytes: int | None = None
-    """Resident memory of the workers together; pages that they share are counted in each."""
+    """Resident memory of all workers; shared pages are counted in each."""
     shm_bytes: int | None = None
-    """In use in /dev/shm, by anybody on the machine (or in the container)."""
+    """In use in /dev/shm, by anyone on the machine (or in the container)."""
     shm_total_bytes: int | None = None
 
 
@@ -103,11 +103,11 @@ class TrainerNow:
     pid: int
     device: str
     doing: Doing | None
-    """``wait`` or ``step``, whichever took more of the last seconds, or lasts now."""
+    """``wait`` or ``step``: the current one if it lasts, else the one that took more of the last seconds."""
     since_s: float | None
-    """For how long already, when that is longer than a moment."""
+    """How long it has been doing that, if longer than a moment."""
     main: int
-    """Place in `loaders` of the one that trains now."""
+    """Index in `loaders` of the one in use now."""
     wait_share: float | None
     stall_share: float | None
     loaders: tuple[LoaderNow, ...]
@@ -115,13 +115,13 @@ class TrainerNow:
 
     @property
     def loader(self) -> LoaderNow:
-        """The one that trains now."""
+        """The loader in use now."""
         return self.loaders[self.main]
 
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A run now. Numbers are about the last seconds; None, also when too little was seen of them."""
+    """A run now. Numbers are about the last seconds; None also if there is too little data."""
 
     path: str
     command: tuple[str, ...]
@@ -140,11 +140,11 @@ class Live:
     wait_share: float | None
     stall_share: float | None
     queue_depth: float | None
-    """Of the loader that trains now, in the rank that waits the most; as are the shares."""
+    """Of the loader in use, in the rank that waits the most; so are the shares."""
     memory: MemoryNow
     silent_s: float | None = None
-    """Since the processes wrote anything: a second or so is usual."""
+    """Seconds since the last write; about one is usual."""
     looks: State | None = None
-    """What a verdict on the last seconds alone would be; never inconclusive, but None."""
+    """The verdict's state for the last seconds alone; None instead of inconclusive."""
     trainers: tuple[TrainerNow, ...] = field(default_factory=tuple)
-    """By rank; none until the first batch was delivered."""
+    """By rank; empty until the first batch is delivered."""

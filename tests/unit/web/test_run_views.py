@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from clocked_runs import write_run
-from unstarve.record.launcher import discard, finish
-from unstarve.web import live
-from unstarve.web.folder import open_folder
-from web_client import TestClient, desk_of_threads
+from unstarve.record.run_file import discard, finish
+from unstarve.web import run_views
+from unstarve.web.run_folder import open_folder
+from web_client import TestClient, threaded_jobs
 
 
 def told(stream: bytes) -> list[tuple[str, Any]]:
@@ -29,15 +29,13 @@ async def first(events: AsyncIterator[bytes]) -> bytes:
     return b""
 
 
-def test_a_run_is_told_while_it_is_recorded_and_then_its_end(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(live, "EVERY_S", 0.001)
+def test_a_live_view_follows_a_run_to_its_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_views, "EVERY_S", 0.001)
     path = write_run(folder / "now.unstarve", steps=30, end=False)
     entry = open_folder(folder).find("now.unstarve")
 
     async def watch() -> bytes:
-        views, heard = live.LiveViews(asyncio.Event(), desk_of_threads()), b""
+        views, heard = run_views.LiveViews(asyncio.Event(), threaded_jobs()), b""
         async for event in views.events(entry):
             heard += event
             if heard.count(b"event: now") == 2:
@@ -58,7 +56,7 @@ def test_all_views_end_when_the_server_does(folder: Path) -> None:
 
     async def watch() -> list[bytes]:
         closing = asyncio.Event()
-        views, heard = live.LiveViews(closing, desk_of_threads()), []
+        views, heard = run_views.LiveViews(closing, threaded_jobs()), []
         async for event in views.events(entry):  # would go on for as long as the run does
             heard.append(event)
             closing.set()
@@ -68,13 +66,13 @@ def test_all_views_end_when_the_server_does(folder: Path) -> None:
     discard(path)
 
 
-def test_more_views_than_there_is_room_for_are_told_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "MOST_VIEWS", 1)
+def test_too_many_live_views_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_views, "MOST_VIEWS", 1)
     path = write_run(folder / "now.unstarve", end=False)
     entry = open_folder(folder).find("now.unstarve")
 
     async def watch() -> list[str]:
-        views = live.LiveViews(asyncio.Event(), desk_of_threads())
+        views = run_views.LiveViews(asyncio.Event(), threaded_jobs())
         one = views.events(entry)
         names = [told(await first(one))[0][0], told(await first(views.events(entry)))[0][0]]
         await one.aclose()  # type: ignore[attr-defined]
@@ -84,7 +82,9 @@ def test_more_views_than_there_is_room_for_are_told_so(folder: Path, monkeypatch
     discard(path)
 
 
-def test_what_cannot_be_followed_says_why_and_the_server_goes_on(client: TestClient, folder: Path) -> None:
+def test_a_run_that_cannot_be_followed_says_why_and_the_server_goes_on(
+    client: TestClient, folder: Path
+) -> None:
     (folder / "bad.unstarve").write_bytes(b"something else" * 9)
     ((name, said),) = told(client.get("/api/runs/bad.unstarve/live").content)
     assert name == "problem"

@@ -6,7 +6,7 @@ from fakes import simple_run
 from unstarve.analyze.diagnose import analyze_run
 from unstarve.model import Diagnosis, Lane, LaneKind, Verdict
 from unstarve.model.causes import Cause, State
-from unstarve.model.texts import each_text
+from unstarve.model.nouns import each_text
 
 
 def test_every_text_is_changed_wherever_it_lies_and_nothing_else() -> None:

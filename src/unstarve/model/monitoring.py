@@ -1,15 +1,17 @@
-"""What is seen of a loader while training goes on: stretches of steps, and when they become different."""
+"""What a monitor sees while training goes on: windows of steps, changes between them, metrics to export."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 
 from unstarve.model.causes import Cause
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Some steps in a row; all times are means per step unless the name says otherwise."""
+    """Consecutive steps; times are means per step unless the name says otherwise."""
 
     first_step: int
     """From 1: the first batch that the loader delivered."""
@@ -20,7 +22,7 @@ class Window:
     wait_p95_s: float
     step_s: float
     samples: int | None
-    """In all of them; None where the size of a batch is not known."""
+    """In the whole window; None if the batch size is unknown."""
 
     @property
     def steps(self) -> int:
@@ -42,7 +44,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class RegimeChange:
-    """Waiting for data has become another matter, and has stayed so for a while."""
+    """The wait for data has changed and stayed changed for a while."""
 
     loader: str
     since_step: int
@@ -55,7 +57,7 @@ class RegimeChange:
     """Of the step."""
     after_wait_share: float
     cause: Cause | None = None
-    """What the difference is spent on; None unless this process is being recorded."""
+    """Where the difference is spent; None unless this process is being recorded."""
 
     @property
     def grew(self) -> bool:
@@ -63,7 +65,7 @@ class RegimeChange:
 
     @property
     def ratio(self) -> float:
-        """The wait after over the wait before; infinite where there was none."""
+        """The wait after divided by the wait before; infinite if that was 0."""
         return self.after_wait_ms / self.before_wait_ms if self.before_wait_ms > 0 else float("inf")
 
     def __str__(self) -> str:
@@ -76,3 +78,23 @@ class RegimeChange:
             f"{self.before_wait_ms:.1f} to {self.after_wait_ms:.1f} ms a step "
             f"({self.before_wait_share:.0%} to {self.after_wait_share:.0%} of the time){because}"
         )
+
+
+class MetricKind(StrEnum):
+    """How a number changes."""
+
+    COUNTER = "counter"
+    """Only grows; starts over with the process."""
+    GAUGE = "gauge"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One number, named by Prometheus' convention: the unit is in the name, counters end in ``_total``."""
+
+    name: str
+    kind: MetricKind
+    help: str
+    """What it counts, in one sentence."""
+    value: float
+    labels: Mapping[str, str] = field(default_factory=dict)

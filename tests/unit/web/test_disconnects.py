@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from clocked_runs import write_run
-from unstarve.web.desk import Desk, JobLimits
+from unstarve.web.job_pool import JobLimits, JobPool
 from web_client import LONGEST_S, in_thread, served
 
 
@@ -42,12 +42,12 @@ def ask(port: int, request: bytes) -> socket.socket:
     return connection
 
 
-def test_a_page_is_given_up_when_nobody_waits_for_it_any_more_and_others_are_answered(folder: Path) -> None:
+def test_a_page_is_abandoned_when_its_client_leaves_and_others_are_answered(folder: Path) -> None:
     write_run(folder / "slow.unstarve")
     write_run(folder / "done.unstarve")
     doer = Endless()
     request = b"GET /run/slow.unstarve HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    with served(folder, Desk(JobLimits(background=1), doer)) as port:
+    with served(folder, JobPool(JobLimits(background=1), doer)) as port:
         first, second = ask(port, request), ask(port, request)
         assert doer.begun.wait(LONGEST_S)
         page = httpx.get(f"http://127.0.0.1:{port}/run/done.unstarve", trust_env=False, timeout=LONGEST_S)

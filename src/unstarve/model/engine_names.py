@@ -1,4 +1,4 @@
-"""The ways to run a loader, by name."""
+"""Names of the engines that can run a loader."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Engine(StrEnum):
-    """What ``engine=`` and ``--engine`` take; ``auto`` is the first of the others that can run a loader."""
+    """Values of ``engine=`` and ``--engine``; ``auto`` is the first of the others that can run a loader."""
 
     AUTO = "auto"
     VIEWS = "views"

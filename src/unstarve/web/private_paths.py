@@ -1,7 +1,7 @@
-"""Texts without the folders of this machine: whoever may see a run need not see where it lies.
+"""Hide the folders of this machine: who may see a run need not see where it is stored.
 
-A path becomes its last part, ``/home/me/project/train.py:41`` is shown as ``…/train.py:41``; inside Python's
-own folders it begins at the package. The user's code stays as it was written: it is there to be copied.
+A path is cut to its last part: ``/home/me/project/train.py:41`` becomes ``…/train.py:41``. Inside Python's
+own folders it begins at the package. The user's code stays as it was written, since it is there to be copied.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from unstarve.model.texts import each_text
+from unstarve.model.nouns import each_text
 
 _PART = r"[^/\s\"'`:;,()<>\[\]{}|=]+"
 _PATH = re.compile(rf"(?:file://|(?<![\w.~/]))/(?:{_PART}/)+(?:{_PART})?")
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def without_folders(text: str, files: Iterable[Path] = ()) -> str:
-    """The text with every absolute path cut short; `files` are known by their names alone.
+    """The text with every absolute path cut short; `files` are replaced by their names.
 
     >>> without_folders("cannot read /home/me/runs/a.txt: no such file")
     'cannot read …/a.txt: no such file'
@@ -34,7 +34,7 @@ def without_folders(text: str, files: Iterable[Path] = ()) -> str:
 
 
 def private(noun: T, files: Iterable[Path] = ()) -> T:
-    """The same noun without the folders of this machine."""
+    """A copy of a noun in which all texts hide the folders of this machine."""
     known = tuple(files)
     return each_text(noun, lambda text, field: text if field in _CODE else without_folders(text, known))
 

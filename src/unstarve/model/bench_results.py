@@ -1,4 +1,4 @@
-"""What a benchmark measured: ways to load the same data, side by side."""
+"""Results of a benchmark: several ways to load the same data, side by side."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What a way to load is measured for."""
+    """Why a way to load is measured."""
 
     STOCK = "stock"
-    """torch's own loader: what all others are compared with."""
+    """torch's own loader: the baseline."""
     OURS = "ours"
     PEER = "peer"
     """Another project, where it is installed."""
     LIMIT = "limit"
-    """The one step that cannot be left out, alone."""
+    """The one unavoidable step, alone."""
 
 
 class Promise(StrEnum):
-    """What a bar is about."""
+    """What a bar promises."""
 
     SPEEDUP = "speedup"
-    """At least so many times as fast as stock."""
+    """At least this many times as fast as stock."""
     OVER_LIMIT = "over_limit"
     """At most this share slower than the part's limit."""
     EXTRA_BYTES = "extra_bytes"
-    """At most so much memory besides the data."""
+    """At most this much memory beyond the data."""
     CACHED_SHARE = "cached_share"
     """At most this share of the files in the page cache afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What a way must reach."""
+    """The least that a way must reach."""
 
     promise: Promise
     limit: float
@@ -47,21 +47,21 @@ class Checked:
     bar: Bar
     measured: float | None
     met: bool | None
-    """None where it was not measured, or at a size that the bar is not for."""
+    """None if it was not measured, or the bar does not apply to this size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """Memory when it was highest in an epoch, as proportional set size (PSS): what is shared counts once."""
+    """Peak memory of an epoch as proportional set size (PSS): shared memory counts once."""
 
     before_bytes: int
-    """Of the training process with the data in it, before there was a loader."""
+    """The training process with the data loaded, before the loader was created."""
     main_bytes: int
     workers_bytes: int
 
     @property
     def besides_data_bytes(self) -> int:
-        """What loading took, in all processes together."""
+        """What loading added, in all processes together."""
         return max(0, self.main_bytes + self.workers_bytes - self.before_bytes)
 
 
@@ -72,7 +72,7 @@ class Way:
     name: str
     kind: Kind
     missing: str | None = None
-    """Why it was not measured; all below is then empty or None."""
+    """Why it was not measured; the fields below are then empty or None."""
     batch_s: tuple[float, ...] = ()
     """Seconds per batch, one entry per seed."""
     mean_s: float | None = None
@@ -81,13 +81,13 @@ class Way:
     speedup: float | None = None
     """Median over the seeds of stock's time over this way's, both measured in the same round."""
     engine: str | None = None
-    """What an unstarve loader chose."""
+    """The engine that an unstarve loader chose."""
     extra: Extra | None = None
     cached_share: float | None = None
     """Share of the files that the page cache held after reading them past it."""
     checked: tuple[Checked, ...] = ()
     cpu_s: float | None = None
-    """CPU seconds per batch, of all processes; None where it was not asked for."""
+    """CPU seconds per batch, of all processes; None if not requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +99,12 @@ class Part:
     title: str
     ways: tuple[Way, ...]
     batch_samples: int | None = None
-    """Samples in a batch, where ways are told by samples per second."""
+    """Samples in a batch, if results are given in samples per second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """All that was measured in one go."""
+    """All results of one benchmark."""
 
     parts: tuple[Part, ...]
     seeds: tuple[int, ...]

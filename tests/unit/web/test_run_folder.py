@@ -16,10 +16,10 @@ import pytest
 from clocked_runs import write_run
 from unstarve.errors import NoSuchRunError
 from unstarve.record import format as f
-from unstarve.record.launcher import discard, parts_folder
+from unstarve.record.run_file import discard, parts_folder
 from unstarve.record.writer import meta_chunk
-from unstarve.web.desk import Desk, JobLimits
-from unstarve.web.folder import open_folder
+from unstarve.web.job_pool import JobLimits, JobPool
+from unstarve.web.run_folder import open_folder
 from web_client import LONGEST_S, TestClient, in_thread, listed
 
 HOSTILE = '<img src=x onerror="broken()">&amp;\u2028.unstarve'
@@ -103,7 +103,7 @@ def test_an_id_is_never_a_path(client: TestClient, folder: Path, run_id: str) ->
     assert all(path.exists() for path in outside)
 
 
-def test_a_report_and_a_comparison_lead_back_and_may_run_only_their_own_script(
+def test_reports_and_comparisons_link_back_and_may_run_only_their_own_script(
     client: TestClient, folder: Path
 ) -> None:
     write_run(folder / "a.unstarve")
@@ -125,7 +125,7 @@ def test_the_list_answers_at_once_and_fills_in(client_for: Callable[..., TestCli
         assert await asyncio.to_thread(go.wait, LONGEST_S)
         return await in_thread(job, *args)
 
-    client = client_for(desk=Desk(JobLimits(background=2), do_when_told))
+    client = client_for(jobs=JobPool(JobLimits(background=2), do_when_told))
     for number in range(200):
         (folder / f"{number}.unstarve").write_bytes(b"x")
     write_run(folder / "good.unstarve")
@@ -136,7 +136,7 @@ def test_the_list_answers_at_once_and_fills_in(client_for: Callable[..., TestCli
     assert listed(client)["good.unstarve"]["summary"]["state"] == "starved"
 
 
-def test_a_run_is_worked_out_once_and_again_when_it_has_changed(
+def test_a_run_is_analysed_once_and_again_when_it_changes(
     client_for: Callable[..., TestClient], folder: Path
 ) -> None:
     done: list[str] = []
@@ -145,7 +145,7 @@ def test_a_run_is_worked_out_once_and_again_when_it_has_changed(
         done.append(path.name)
         return await in_thread(job, path)
 
-    client = client_for(desk=Desk(JobLimits(background=1), do_and_count))
+    client = client_for(jobs=JobPool(JobLimits(background=1), do_and_count))
     path = write_run(folder / "a.unstarve")
     assert listed(client)["a.unstarve"]["summary"]["state"] == "starved"
     listed(client)
@@ -169,7 +169,7 @@ def test_a_run_that_is_being_recorded_is_running_and_stays(client: TestClient, f
     discard(path)
 
 
-def test_deleting_takes_what_a_killed_recording_left(client: TestClient, folder: Path) -> None:
+def test_deleting_removes_what_a_killed_recording_left(client: TestClient, folder: Path) -> None:
     path = write_run(folder / "dead.unstarve", end=False)
     path.write_bytes(f.header() + meta_chunk(0, "launch", {"command": [], "kind": "run", "started_at": 1.0}))
     assert parts_folder(path).exists()
@@ -178,7 +178,7 @@ def test_deleting_takes_what_a_killed_recording_left(client: TestClient, folder:
     assert client.delete("/api/runs/dead.unstarve").status_code == 404
 
 
-def test_what_is_not_there_is_said_to_people_and_to_programs(client: TestClient) -> None:
+def test_a_missing_page_is_reported_to_people_and_to_programs(client: TestClient) -> None:
     for address in ("/run/none", "/nothing", "/compare"):
         assert "<h1>" in client.get(address).text
     assert client.get("/api/none").json() == {"error": "there is nothing at this address"}

@@ -1,4 +1,4 @@
-"""Addresses and what answers them."""
+"""The app: its addresses and their handlers."""
 
 from __future__ import annotations
 
@@ -29,15 +29,13 @@ from unstarve.errors import (
     UploadTooLargeError,
     UsageError,
 )
-from unstarve.web.connected import while_connected
-from unstarve.web.desk import Desk, JobLimits
-from unstarve.web.folder import RunFolder
-from unstarve.web.guard import Access, Guard
+from unstarve.web.guard import Guard, ServerAccess
+from unstarve.web.job_pool import JobLimits, JobPool
 from unstarve.web.jobs import comparison_html, report_html
-from unstarve.web.live import LiveViews
-from unstarve.web.pages import as_json, ready_page, refusal, shell
-from unstarve.web.private import without_folders
-from unstarve.web.shelf import Line, Shelf
+from unstarve.web.private_paths import without_folders
+from unstarve.web.responses import as_json, ready_page, refusal, shell, while_connected
+from unstarve.web.run_folder import RunFolder
+from unstarve.web.run_views import LiveViews, RunLine, RunList
 from unstarve.web.upload import take_upload
 
 _ASSETS = {"app.js": "text/javascript; charset=utf-8", "app.css": "text/css; charset=utf-8"}
@@ -51,41 +49,43 @@ _STATUS: tuple[tuple[type[UnstarveError], int], ...] = (
     (JobTimeoutError, 504),
     (NoRoomError, 507),
 )
-"""The first that fits; other errors of ours are about what a run holds: 422."""
+"""The first match counts; our other errors are about the content of a run: 422."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the app takes."""
+    """What the app accepts."""
 
     upload_bytes: int
     jobs: JobLimits = field(default_factory=JobLimits)
 
 
 class WebApp:
-    """The state behind the addresses. Made inside the event loop that serves it."""
+    """The state shared by the handlers. Created inside the event loop that serves it."""
 
-    def __init__(self, folder: RunFolder, desk: Desk, limits: Limits) -> None:
+    def __init__(self, folder: RunFolder, jobs: JobPool, limits: Limits) -> None:
         self.folder = folder
-        self.desk = desk
+        self.jobs = jobs
         self.limits = limits
-        self.shelf = Shelf(desk)
+        self.runs = RunList(jobs)
         self.closing = asyncio.Event()
-        self.live = LiveViews(self.closing, desk)
+        self.live = LiveViews(self.closing, jobs)
 
     def close(self) -> None:
-        """Let go of everything that a request may be waiting for; may be called again."""
+        """End everything that a request may be waiting for. May be called twice."""
         self.closing.set()
-        self.shelf.close()
-        self.desk.close()
+        self.runs.close()
+        self.jobs.close()
 
 
-def build_app(folder: RunFolder, access: Access, limits: Limits, desk: Desk | None = None) -> Starlette:
-    """The app for a folder of runs; `desk` is closed with it."""
+def build_app(
+    folder: RunFolder, access: ServerAccess, limits: Limits, jobs: JobPool | None = None
+) -> Starlette:
+    """The app for a folder of runs; `jobs` is closed with it."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        app.state.web = WebApp(folder, desk or Desk(limits.jobs), limits)
+        app.state.web = WebApp(folder, jobs or JobPool(limits.jobs), limits)
         try:
             yield
         finally:
@@ -115,7 +115,7 @@ def build_app(folder: RunFolder, access: Access, limits: Limits, desk: Desk | No
 
 
 def web(request: Request) -> WebApp:
-    """What stands behind the addresses."""
+    """The state shared by the handlers."""
     found = request.app.state.web
     assert isinstance(found, WebApp)
     return found
@@ -133,7 +133,7 @@ async def _asset(request: Request) -> Response:
 
 async def _list(request: Request) -> Response:
     app = web(request)
-    lines = app.shelf.lines(await asyncio.to_thread(app.folder.entries))  # the folder may be far away
+    lines = app.runs.lines(await asyncio.to_thread(app.folder.entries))  # the folder may be on a slow network
     return as_json(
         {
             "folder": str(app.folder.path.name or app.folder.path),
@@ -143,7 +143,7 @@ async def _list(request: Request) -> Response:
     )
 
 
-def _plain(line: Line) -> dict[str, Any]:
+def _plain(line: RunLine) -> dict[str, Any]:
     summary = None if line.summary is None else asdict(line.summary)
     return {"id": line.entry.id, "name": line.entry.name, "stale": line.is_stale, "summary": summary}
 
@@ -151,19 +151,19 @@ def _plain(line: Line) -> dict[str, Any]:
 async def _report(request: Request) -> Response:
     app = web(request)
     entry = await asyncio.to_thread(app.folder.find, request.path_params["id"])
-    return ready_page(await while_connected(request, app.desk.do(report_html, entry.path)))
+    return ready_page(await while_connected(request, app.jobs.do(report_html, entry.path)))
 
 
 async def _comparison(request: Request) -> Response:
     app = web(request)
     asked = [request.query_params.get(side, "") for side in ("a", "b")]
     a, b = [await asyncio.to_thread(app.folder.find, run_id) for run_id in asked]
-    return ready_page(await while_connected(request, app.desk.do(comparison_html, a.path, b.path)))
+    return ready_page(await while_connected(request, app.jobs.do(comparison_html, a.path, b.path)))
 
 
 async def _upload(request: Request) -> Response:
     app = web(request)
-    entry = await take_upload(request, app.folder, app.desk, app.limits.upload_bytes)
+    entry = await take_upload(request, app.folder, app.jobs, app.limits.upload_bytes)
     return as_json({"id": entry.id, "name": entry.name}, 201)
 
 
@@ -184,16 +184,16 @@ async def _ours(request: Request, error: Exception) -> Response:
 
 
 async def _left(request: Request, error: Exception) -> Response:
-    return Response(status_code=400)  # nobody is there to read it
+    return Response(status_code=400)  # the client is gone
 
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    sentences = {404: "there is nothing at this address", 405: "this address does not take such a request"}
+    sentences = {404: "there is nothing at this address", 405: "this address does not accept this method"}
     return refusal(request, error.status_code, sentences.get(error.status_code, error.detail))
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
     print(f"unstarve: {request.method} {request.scope['path']!r} failed:", file=sys.stderr)
     traceback.print_exception(error)
-    return refusal(request, 500, "the server failed at this; its terminal says why")
+    return refusal(request, 500, "the server failed to answer this; its terminal says why")

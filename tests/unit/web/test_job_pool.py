@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from unstarve.errors import JobError, JobMemoryError, JobTimeoutError, ServerBusyError, StoppedError
-from unstarve.web.desk import LEAST_MEMORY_BYTES, Desk, JobLimits
+from unstarve.web.job_pool import LEAST_MEMORY_BYTES, JobLimits, JobPool
 
 LONGEST_S = 60
 
@@ -33,15 +33,15 @@ def _never_end(told: Path) -> None:
     time.sleep(10 * LONGEST_S)
 
 
-def at_a_desk(work: Callable[[Desk], Awaitable[Any]], limits: JobLimits | None = None) -> Any:
-    """What comes of the work, at a desk with processes."""
+def with_jobs(work: Callable[[JobPool], Awaitable[Any]], limits: JobLimits | None = None) -> Any:
+    """What comes of the work, by a pool with processes."""
 
     async def run() -> Any:
-        desk = Desk(limits or JobLimits(background=1))
+        jobs = JobPool(limits or JobLimits(background=1))
         try:
-            return await work(desk)
+            return await work(jobs)
         finally:
-            desk.close()
+            jobs.close()
 
     return asyncio.run(run())
 
@@ -67,28 +67,28 @@ def is_gone(process: psutil.Process) -> bool:
         (int, ("x",), JobError, "cannot be analysed: ValueError"),
     ],
 )
-def test_a_job_that_takes_too_much_or_breaks_is_refused_and_the_next_one_is_done(
+def test_a_job_that_exceeds_its_memory_or_crashes_is_refused_and_the_next_one_runs(
     job: Callable[..., Any], args: tuple[Any, ...], error: type[Exception], said: str
 ) -> None:
-    async def work(desk: Desk) -> int:
+    async def work(jobs: JobPool) -> int:
         with pytest.raises(error, match=said):
-            await desk.do(job, *args)
-        return await desk.do(int, "7")
+            await jobs.do(job, *args)
+        return await jobs.do(int, "7")
 
-    assert at_a_desk(work, JobLimits(LONGEST_S, LEAST_MEMORY_BYTES, background=1)) == 7
+    assert with_jobs(work, JobLimits(LONGEST_S, LEAST_MEMORY_BYTES, background=1)) == 7
 
 
 def test_a_job_that_takes_too_long_is_ended() -> None:
-    async def work(desk: Desk) -> None:
+    async def work(jobs: JobPool) -> None:
         with pytest.raises(JobTimeoutError, match="longer than 1 s"):
-            await desk.do(time.sleep, 10 * LONGEST_S)
+            await jobs.do(time.sleep, 10 * LONGEST_S)
 
-    at_a_desk(work, JobLimits(1, background=1))
+    with_jobs(work, JobLimits(1, background=1))
 
 
-def test_a_job_ends_when_the_last_of_those_who_want_it_leaves(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> psutil.Process:
-        one, other = (asyncio.ensure_future(desk.do(_never_end, tmp_path / "told")) for _ in range(2))
+def test_a_job_ends_when_the_last_one_waiting_for_it_leaves(tmp_path: Path) -> None:
+    async def work(jobs: JobPool) -> psutil.Process:
+        one, other = (asyncio.ensure_future(jobs.do(_never_end, tmp_path / "told")) for _ in range(2))
         process = await process_of(tmp_path / "told")
         one.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -99,17 +99,17 @@ def test_a_job_ends_when_the_last_of_those_who_want_it_leaves(tmp_path: Path) ->
         assert await asyncio.to_thread(is_gone, process)
         return process
 
-    at_a_desk(work)
+    with_jobs(work)
 
 
-def test_the_same_job_is_done_once_for_all_who_want_it() -> None:
-    async def work(desk: Desk) -> set[int]:
-        return set(await asyncio.gather(*(desk.do(os.getpid) for _ in range(5))))
+def test_the_same_job_runs_once_for_all_who_wait_for_it() -> None:
+    async def work(jobs: JobPool) -> set[int]:
+        return set(await asyncio.gather(*(jobs.do(os.getpid) for _ in range(5))))
 
-    assert len(at_a_desk(work)) == 1
+    assert len(with_jobs(work)) == 1
 
 
-def test_a_job_given_up_is_begun_anew_for_the_next_who_wants_it() -> None:
+def test_an_abandoned_job_is_started_again_for_the_next_request() -> None:
     begun: list[int] = []
 
     async def begin(job: Callable[..., Any], *args: Any) -> Any:
@@ -119,17 +119,17 @@ def test_a_job_given_up_is_begun_anew_for_the_next_who_wants_it() -> None:
         return job(*args)
 
     async def work() -> int:
-        desk = Desk(JobLimits(background=1), begin)
-        first = asyncio.ensure_future(desk.do(int, "7"))
+        jobs = JobPool(JobLimits(background=1), begin)
+        first = asyncio.ensure_future(jobs.do(int, "7"))
         await asyncio.sleep(0)
         first.cancel()
         await asyncio.sleep(0)
-        return await desk.do(int, "7")
+        return await jobs.do(int, "7")
 
     assert asyncio.run(work()) == 7
 
 
-def test_only_so_many_run_and_only_so_many_wait() -> None:
+def test_running_and_waiting_jobs_are_limited() -> None:
     limits = JobLimits(background=1, waiting=2)
     running, most = [0], [0]
 
@@ -143,12 +143,12 @@ def test_only_so_many_run_and_only_so_many_wait() -> None:
             running[0] -= 1
             return job(*args)
 
-        desk = Desk(limits, begin)
-        asked = [asyncio.ensure_future(desk.do(int, str(n))) for n in range(limits.at_once + 2)]
+        jobs = JobPool(limits, begin)
+        asked = [asyncio.ensure_future(jobs.do(int, str(n))) for n in range(limits.at_once + 2)]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         with pytest.raises(ServerBusyError):
-            await desk.do(int, "99")
+            await jobs.do(int, "99")
         go.set()
         return await asyncio.gather(*asked)
 
@@ -156,32 +156,32 @@ def test_only_so_many_run_and_only_so_many_wait() -> None:
     assert most == [limits.at_once]
 
 
-def test_who_waits_too_long_for_a_turn_is_told_so() -> None:
+def test_a_job_that_waits_too_long_for_its_turn_is_refused() -> None:
     async def never(job: Callable[..., Any], *args: Any) -> Any:
         await asyncio.Event().wait()
 
     async def work() -> None:
-        desk = Desk(JobLimits(0.05, background=1), never)
-        asked = [asyncio.ensure_future(desk.do(int, str(n))) for n in range(desk.limits.at_once)]
+        jobs = JobPool(JobLimits(0.05, background=1), never)
+        asked = [asyncio.ensure_future(jobs.do(int, str(n))) for n in range(jobs.limits.at_once)]
         await asyncio.sleep(0)
         with pytest.raises(ServerBusyError, match="busy"):
-            await desk.do(int, "99")
+            await jobs.do(int, "99")
         assert not any(one.done() for one in asked)
-        desk.close()
+        jobs.close()
         await asyncio.gather(*asked, return_exceptions=True)
 
     asyncio.run(work())
 
 
-def test_closing_ends_jobs_that_would_go_on(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> psutil.Process:
-        endless = asyncio.ensure_future(desk.do(_never_end, tmp_path / "told"))
+def test_closing_ends_running_jobs(tmp_path: Path) -> None:
+    async def work(jobs: JobPool) -> psutil.Process:
+        endless = asyncio.ensure_future(jobs.do(_never_end, tmp_path / "told"))
         process = await process_of(tmp_path / "told")
-        desk.close()
+        jobs.close()
         with pytest.raises(StoppedError):
             await asyncio.wait_for(endless, LONGEST_S)
         with pytest.raises(StoppedError):
-            await desk.do(int, "7")
+            await jobs.do(int, "7")
         return process
 
-    assert is_gone(at_a_desk(work))
+    assert is_gone(with_jobs(work))
