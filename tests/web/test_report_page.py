@@ -17,7 +17,7 @@ from unstarve.present import page_data
 from unstarve.present.html import report_page
 
 SECTIONS = ["verdict", "advice", "budget", "timeline", "over-time", "distribution", "functions",
-            "slow-samples", "memory", "loaders", "environment"]  # fmt: skip
+            "slow-samples", "whatif", "memory", "loaders", "environment"]  # fmt: skip
 MEMORY_LINES = (
     MemoryLine("training", (0.0, 1.0, 2.0), (10**9, 2 * 10**9, 10**9)),
     MemoryLine("workers", (1.0, 2.0), (5 * 10**8, 7 * 10**8)),
@@ -70,7 +70,7 @@ def test_hostile_names_stay_text(opened: Any, tmp_path: Path) -> None:
 def test_memory_is_drawn_with_its_peaks_and_without_what_is_not_known(opened: Any, tmp_path: Path) -> None:
     page = opened.show(written(tmp_path))
     assert page.query_selector("#memory canvas") is not None
-    assert "training 2.00 GB, workers together 700 MB." in page.inner_text("#memory .note")
+    assert "training 2.0 GB, workers together 700 MB." in page.inner_text("#memory .note")
     assert "shm" not in page.inner_text("#memory")
     labels = page.eval_on_selector_all("#memory .u-label", "found => found.map(one => one.textContent)")
     assert labels == ["at", "training", "workers"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from unstarve.analyze.timeline import Timeline
 from unstarve.model import Cause, Demand, Doing, GpuSummary
-from unstarve.words import ms, size, workers
+from unstarve.words import duration, percent, size, times, workers
 
 _WORTH_TELLING = 0.05
 _WORTH_TELLING_APART = 0.2
@@ -35,9 +35,11 @@ def evidence(
 def _device(gpu: GpuSummary | None) -> list[str]:
     if gpu is None or gpu.stall_share is None:
         return ["waits are the host's: the accelerator may still have had queued work during them"]
-    lines = [f"by its own clock the GPU starved for {gpu.stall_share:.0%} of the time"]
+    lines = [f"by its own clock the GPU starved for {percent(gpu.stall_share)} of the time"]
     if gpu.host_late_share is not None and gpu.host_late_share >= _WORTH_TELLING:
-        lines.append(f"it was idle for another {gpu.host_late_share:.0%}: the host gave it work too late")
+        lines.append(
+            f"it was idle for another {percent(gpu.host_late_share)}: the host gave it work too late"
+        )
     return lines
 
 
@@ -45,7 +47,7 @@ def walk(waits: bool, share: float | None, step_s: float | None, demand: Demand 
     """The questions people ask in turn, with this run's answers."""
     if share is None:
         return ()
-    lines = [f"Does training wait?  {'yes' if waits else 'no'}: {share:.0%} of the time"]
+    lines = [f"Does training wait?  {'yes' if waits else 'no'}: {percent(share)} of the time"]
     if demand is None or step_s is None:
         return tuple(lines)
     batch_s = demand.fetch_s + demand.collate_s + demand.handoff_s + demand.pin_s + demand.sampler_s
@@ -53,8 +55,9 @@ def walk(waits: bool, share: float | None, step_s: float | None, demand: Demand 
     pace_s = (batch_s - demand.sampler_s) / max(demand.workers, 1) + demand.sampler_s
     makers = workers(demand.workers)
     lines.append(
-        f"Is loading slow?     a batch takes {ms(batch_s)} to make, with {makers} one every {ms(pace_s)}; "
-        f"a step takes {ms(step_s)}"
+        f"Is loading slow?     a batch takes {duration(batch_s)} to make, with {makers} one every "
+        f"{duration(pace_s)}; "
+        f"a step takes {duration(step_s)}"
     )
     stages = {
         "on CPU": demand.cpu_s,
@@ -67,7 +70,7 @@ def walk(waits: bool, share: float | None, step_s: float | None, demand: Demand 
         "sampler": demand.sampler_s,
     }
     large = sorted(((s, name) for name, s in stages.items() if s > _WORTH_TELLING * batch_s), reverse=True)
-    lines.append("Which stage?         " + ", ".join(f"{name} {ms(s)}" for s, name in large))
+    lines.append("Which stage?         " + ", ".join(f"{name} {duration(s)}" for s, name in large))
     return tuple(lines)
 
 
@@ -78,8 +81,8 @@ def _steps(timelines: Sequence[Timeline]) -> list[str]:
     mean_step_s = sum(step.seconds for step in steps) / len(steps)
     mean_wait_s = sum(step.wait_s for step in steps) / len(steps)
     return [
-        f"{len(steps)} measured steps took {ms(mean_step_s)} on average, "
-        f"{ms(mean_wait_s)} of it waiting for the next batch"
+        f"{len(steps)} measured steps took {duration(mean_step_s)} on average, "
+        f"{duration(mean_wait_s)} of it waiting for the next batch"
     ]
 
 
@@ -90,7 +93,8 @@ def _starts(timelines: Sequence[Timeline]) -> list[str]:
     if not wall_s or start_s / wall_s < _WORTH_TELLING:
         return []
     return [
-        f"starting loaders and waiting for first batches took {start_s:.1f} s ({start_s / wall_s:.0%} of all)"
+        f"starting loaders and waiting for first batches took {duration(start_s)} "
+        f"({percent(start_s / wall_s)} of all)"
     ]
 
 
@@ -103,7 +107,7 @@ def _fetching(demand: Demand) -> str:
         if demand.workers
         else "the training process"
     )
-    return f"{who} spent {{share:.0%}} of the fetching time {{how}}"
+    return f"{who} spent {{share}} of the fetching time {{how}}"
 
 
 def _share(part_s: float, demand: Demand) -> float:
@@ -112,12 +116,14 @@ def _share(part_s: float, demand: Demand) -> float:
 
 def _cpu(demand: Demand) -> str:
     per_sample = demand.cpu_s / demand.samples if demand.samples else demand.cpu_s
-    said = _fetching(demand).format(share=_share(demand.cpu_s, demand), how="on a CPU")
-    return f"{said}: {ms(per_sample)} for each sample"
+    said = _fetching(demand).format(share=percent(_share(demand.cpu_s, demand)), how="on a CPU")
+    return f"{said}: {duration(per_sample)} for each sample"
 
 
 def _remote(demand: Demand) -> str:
-    said = _fetching(demand).format(share=_share(demand.remote_s, demand), how="blocked outside the CPU")
+    said = _fetching(demand).format(
+        share=percent(_share(demand.remote_s, demand)), how="blocked outside the CPU"
+    )
     return (
         said
         if demand.storage_bytes is None
@@ -126,7 +132,7 @@ def _remote(demand: Demand) -> str:
 
 
 def _disk(demand: Demand) -> str:
-    said = _fetching(demand).format(share=_share(demand.disk_s, demand), how="on storage")
+    said = _fetching(demand).format(share=percent(_share(demand.disk_s, demand)), how="on storage")
     return (
         said
         if demand.storage_bytes is None
@@ -136,44 +142,45 @@ def _disk(demand: Demand) -> str:
 
 def _contention(demand: Demand) -> str:
     return _fetching(demand).format(
-        share=_share(demand.queued_s, demand), how="runnable, but without a core to run on"
+        share=percent(_share(demand.queued_s, demand)), how="runnable, but without a core to run on"
     )
 
 
 def _missed_cores(waits: Mapping[Cause, float]) -> str:
     """Of a whole wait: batches are also collated, sent and received by somebody who needs a core."""
     share = waits.get(Cause.CONTENTION, 0.0) / sum(waits.values())
-    return f"for {share:.0%} of the waiting, what had to run next was ready to run and had no core"
+    return f"for {percent(share)} of the waiting, what had to run next was ready to run and had no core"
 
 
 def _collate(demand: Demand) -> str:
-    return f"collating a batch takes {ms(demand.collate_s)} of CPU, fetching its samples {ms(demand.fetch_s)}"
+    return (
+        f"collating a batch takes {duration(demand.collate_s)} of CPU, fetching its samples "
+        f"{duration(demand.fetch_s)}"
+    )
 
 
 def _handoff(demand: Demand) -> str:
     return (
-        f"handing a finished batch over takes {ms(demand.handoff_s)}, "
-        f"making it {ms(demand.fetch_s + demand.collate_s)}"
+        f"handing a finished batch over takes {duration(demand.handoff_s)}, "
+        f"making it {duration(demand.fetch_s + demand.collate_s)}"
     )
 
 
 def _sampler(demand: Demand) -> str:
-    return f"the sampler takes {ms(demand.sampler_s)} of the training process's time a batch, on average"
+    return (
+        f"the sampler takes {duration(demand.sampler_s)} of the training process's time a batch, on average"
+    )
 
 
 def _order(demand: Demand) -> str:
     return (
-        f"the slowest batches take {_times(demand.tail)} the typical one; "
+        f"the slowest batches take {times(demand.tail)} as long as the typical one; "
         "finished batches had to wait for them while workers stood idle"
     )
 
 
-def _times(ratio: float) -> str:
-    return f"{ratio:.1f} times" if ratio < 100 else "more than 100 times"
-
-
 def _pin(demand: Demand) -> str:
-    return f"pinning a batch takes {ms(demand.pin_s)}"
+    return f"pinning a batch takes {duration(demand.pin_s)}"
 
 
 _BY_CAUSE: dict[Cause, Callable[[Demand], str]] = {

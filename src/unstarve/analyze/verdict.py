@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from unstarve.analyze.evidence import evidence
 from unstarve.analyze.timeline import Timeline
 from unstarve.model import Cause, Demand, GpuSummary, Headroom, Run, State, Verdict
+from unstarve.words import percent, times
 
 _SECOND = 0.25
 """Share of the waiting from which on a second cause is named."""
@@ -128,14 +129,14 @@ def _what_is_missing(run: Run, timelines: list[Timeline], thresholds: Thresholds
 
 def _headline(state: State, cause: Cause, findings: Findings) -> str:
     share, headroom = findings.stall_share or 0.0, findings.headroom
-    percent = f"{share:.0%}" if share >= 0.095 else f"{share:.1%}"
+    waits = percent(share)
     if state is State.FED:
-        sentence = f"Training is fed: it waits for data {percent} of the time."
+        sentence = f"Training is fed: it waits for data {waits} of the time."
         if cause is Cause.HOST:
             sentence += " The loop's own Python takes longer than computing."
     else:
         why = _WHY.get(cause)
-        sentence = f"Training waits for data {percent} of the time" + (f", mostly {why}." if why else ".")
+        sentence = f"Training waits for data {waits} of the time" + (f", mostly {why}." if why else ".")
     if headroom is not None and headroom.method == "replay":
         return f"{sentence} {_measured_gain(headroom, state)}"
     if headroom is None or state is State.FED:
@@ -144,10 +145,8 @@ def _headline(state: State, cause: Cause, findings: Findings) -> str:
 
 
 def _times(speedup: float) -> str:
-    """``about 2.4×``; past a hundredfold the digits mean nothing."""
-    if speedup > 100:
-        return "more than 100×"
-    return f"about {speedup:.0f}×" if speedup >= 10 else f"about {speedup:.2g}×"
+    """``about 2.4×``."""
+    return times(speedup) if speedup > 100 else f"about {times(speedup)}"
 
 
 def _measured_gain(headroom: Headroom, state: State) -> str:
@@ -156,5 +155,5 @@ def _measured_gain(headroom: Headroom, state: State) -> str:
     if headroom.high < _NO_GAIN or headroom.speedup < _NO_GAIN - 0.02 or (varies and state is State.FED):
         return "There is nothing to gain from faster loading (measured)."
     if not varies:
-        return f"With data for free it runs {headroom.speedup:.2f}× as fast (measured)."
+        return f"With data for free it runs {times(headroom.speedup, 2)} as fast (measured)."
     return "The steps vary too much to tell what faster loading would gain; measure longer with --pairs."

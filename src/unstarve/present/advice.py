@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unstarve.model import Advice, Diagnosis, Gain
-from unstarve.present.units import times
+from unstarve.words import times_interval
 
 _MOST_ADVICE = 3
 """Further advice is left to the JSON."""
@@ -51,11 +51,5 @@ def _piece(one: Advice) -> Group:
 
 
 def _gain(gain: Gain) -> str:
-    if gain.predicted > 100:
-        return times(gain.predicted)
-    low, high = (times(value, _digits(gain)) for value in (gain.low, gain.high))
-    return f"≈ {times(gain.predicted, _digits(gain))} ({low.rstrip('×')}–{high.rstrip('×')})"
-
-
-def _digits(gain: Gain) -> int:
-    return 1 if gain.predicted >= 1.2 else 2
+    digits = 1 if gain.predicted >= 1.2 else 2
+    return f"≈ {times_interval(gain.predicted, gain.low, gain.high, digits)}"

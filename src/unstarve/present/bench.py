@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from unstarve.model import Benchmark, Checked, Kind, Part, Promise, Way
-from unstarve.words import size
+from unstarve.words import duration, percent, rate, size, times
 
-_UNITS = ((1.0, "s"), (1e3, "ms"), (1e6, "µs"), (1e9, "ns"))
 _STYLES = {Kind.STOCK: "default", Kind.OURS: "bold", Kind.PEER: "cyan", Kind.LIMIT: "bright_black"}
 
 
@@ -77,12 +78,12 @@ def _cells(way: Way, mean_s: float, batch_samples: int | None) -> tuple[Text, Te
     engine = "" if way.engine in (None, "stock") else f"/{way.engine}"
     if batch_samples is None:
         speed, cost = (
-            _spread(mean_s, way.deviation_s),
+            duration(mean_s, way.deviation_s),
             size(way.extra.besides_data_bytes) if way.extra else "",
         )
     else:
-        speed = f"{batch_samples / mean_s:,.0f}"
-        cost = "" if way.cpu_s is None else _spread(way.cpu_s / batch_samples, None)
+        speed = rate(batch_samples / mean_s)
+        cost = "" if way.cpu_s is None else duration(way.cpu_s / batch_samples)
     return (
         Text(way.name, _STYLES[way.kind]) + Text(engine, "default"),
         Text(speed),
@@ -104,9 +105,9 @@ def _promise(one: Checked) -> str:
     limit = one.bar.limit
     return {
         Promise.SPEEDUP: f"≥{limit:g}×",
-        Promise.OVER_LIMIT: f"gap≤{limit:.0%}",
+        Promise.OVER_LIMIT: f"gap≤{percent(limit)}",
         Promise.EXTRA_BYTES: f"≤{size(limit)}",
-        Promise.CACHED_SHARE: f"cache≤{limit:.0%}",
+        Promise.CACHED_SHARE: f"cache≤{percent(limit)}",
     }[one.bar.promise]
 
 
@@ -114,20 +115,12 @@ def _measured(one: Checked) -> str:
     value = one.measured or 0.0
     return {
         Promise.SPEEDUP: _factor(value),
-        Promise.OVER_LIMIT: f"{value:.0%}",
+        Promise.OVER_LIMIT: percent(value),
         Promise.EXTRA_BYTES: size(value),
-        Promise.CACHED_SHARE: f"{value:.0%}",
+        Promise.CACHED_SHARE: percent(value),
     }[one.bar.promise]
 
 
-def _spread(mean_s: float, deviation_s: float | None) -> str:
-    """``182 ± 6 µs``, in the unit that the mean is best told in."""
-    factor, unit = next(((f, u) for f, u in _UNITS if mean_s * f >= 1), _UNITS[-1])
-    mean = mean_s * factor
-    digits = 0 if mean >= 100 else 1 if mean >= 10 else 2
-    deviation = "" if deviation_s is None else f" ± {deviation_s * factor:.{digits}f}"
-    return f"{mean:.{digits}f}{deviation} {unit}"
-
-
 def _factor(value: float) -> str:
-    return f"{value:.0f}×" if value >= 100 else f"{value:.1f}×" if value >= 10 else f"{value:.2f}×"
+    """Measured, so that a factor above a hundred means what it says."""
+    return times(value, 2, most=math.inf)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from unstarve.errors import MissingExtraError, UsageError
 from unstarve.model import Benchmark, Kind, Promise, Way
 from unstarve.present.figure_file import check_figure_name, save_figure
 from unstarve.present.plot_panels import FAINT, INK, MUTED
+from unstarve.words import times
 
 _COLOURS = {Kind.OURS: "#2a6fdb", Kind.PEER: "#c98a1b", Kind.LIMIT: "#9aa3ad"}
 _ROW_INCHES = 0.27
@@ -51,7 +53,7 @@ def _draw(axes: Any, rows: list[tuple[str, Way]]) -> None:
         bars = [one.bar.limit for one in way.checked if one.bar.promise is Promise.SPEEDUP]
         for limit in bars:
             axes.plot([limit] * 2, [at - 0.42, at + 0.42], color=INK, linewidth=1.6)
-        label = f"{speedup:.3g}×"
+        label = times(speedup, 2, most=math.inf)
         axes.text(max([speedup, *bars]) * 1.05, at, label, va="center", fontsize=8)
     axes.set_xscale("log")
     axes.set_xlim(left=0.5)

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unstarve.model import Doing, Lane, LaneKind
-from unstarve.present.units import duration
+from unstarve.words import duration
 
 _WIDEST = 60
 _BESIDE = 20

@@ -18,11 +18,10 @@ from unstarve.model import (
     TrainerNow,
     Verdict,
 )
-from unstarve.present.live_workers import WorkerOrder, bar, clock, worker_lines
+from unstarve.present.live_workers import WorkerOrder, bar, worker_lines
 from unstarve.present.screen import for_screen
 from unstarve.present.terminal import COLOURS
-from unstarve.present.units import rate, share
-from unstarve.words import size, workers
+from unstarve.words import clock, percent, rate, size, workers
 
 _LABEL = 12
 _BAR = 20
@@ -130,9 +129,9 @@ def _waiting(live: Live, trainer: TrainerNow, look: Look, width: int) -> Text:
         return _labelled("waiting", "not known yet")
     colour = COLOURS[live.looks] if live.looks is not None else "default"
     line = _labelled("waiting", "").append(bar(trainer.wait_share, _BAR), colour)
-    line.append(f" {share(trainer.wait_share)}", f"bold {colour}")
+    line.append(f" {percent(trainer.wait_share)}", f"bold {colour}")
     if trainer.device != "cpu":
-        stall = "not known" if trainer.stall_share is None else share(trainer.stall_share)
+        stall = "not known" if trainer.stall_share is None else percent(trainer.stall_share)
         line.append(f", device starved {stall}")
     if trainer.since_s is not None and trainer.doing is not None:
         doing = "waiting" if trainer.doing is Doing.WAIT else "in one step"
@@ -183,7 +182,7 @@ def _loader_line(trainer: TrainerNow, loader: LoaderNow, live: Live, look: Look)
 
 def _parts(parts: Mapping[Cause, float]) -> str:
     largest = sorted(parts.items(), key=lambda part: -part[1])[:3]
-    return ", ".join(f"{cause.value} {share(value)}" for cause, value in largest if value >= _SMALLEST_PART)
+    return ", ".join(f"{cause.value} {percent(value)}" for cause, value in largest if value >= _SMALLEST_PART)
 
 
 def _nothing_yet(live: Live) -> Text:

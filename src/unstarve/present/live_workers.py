@@ -8,8 +8,7 @@ from enum import StrEnum
 from rich.text import Text
 
 from unstarve.model import Doing, WorkerNow
-from unstarve.present.units import rate, share
-from unstarve.words import size
+from unstarve.words import clock, percent, rate, size
 
 _DIM = "bright_black"
 _DOES = {
@@ -57,7 +56,7 @@ def _worker(worker: WorkerNow, *, wide: bool) -> Text:
         str(worker.place),
         str(worker.pid) if wide else "",
         does,
-        (bar(busy, _BAR) if wide else "") + f"{share(busy):>6}",
+        (bar(busy, _BAR) if wide else "") + f"{percent(busy):>6}",
         "–" if worker.waits_for is None else worker.waits_for.value,
         "–" if worker.batches_per_s is None else rate(worker.batches_per_s),
         "–" if worker.rss_bytes is None else size(worker.rss_bytes),
@@ -74,11 +73,3 @@ def bar(value: float, width: int) -> str:
     """A share as a bar of so many characters."""
     filled = round(max(0.0, min(value, 1.0)) * width)
     return "█" * filled + "░" * (width - filled)
-
-
-def clock(seconds: float) -> str:
-    """``4.2 s``, ``3:07``, ``2:03:07``."""
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}:{rest:02}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02}:{rest:02}"

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 
 from unstarve.model import Advice, Diagnosis, State
-from unstarve.present.units import times
-from unstarve.words import printable
+from unstarve.words import duration, percent, printable, rate, times_interval
 
 _MARKS = {State.STARVED: "🔴", State.TIGHT: "🟡", State.FED: "🟢", State.INCONCLUSIVE: "⚪"}
 _SMALLEST_SHARE = 0.005
@@ -26,9 +25,9 @@ def _lines(d: Diagnosis) -> Iterator[str]:
     yield from _numbers(d)
     budget = [share for share in d.budget if share.share >= _SMALLEST_SHARE]
     if budget:
-        yield "| where the time went | share | seconds |"
+        yield "| where the time went | share | time |"
         yield "|---|--:|--:|"
-        yield from (f"| {s.cause} | {s.share:.1%} | {s.seconds:.2f} |" for s in budget)
+        yield from (f"| {s.cause} | {percent(s.share)} | {duration(s.seconds)} |" for s in budget)
         yield ""
     for number, advice in enumerate(d.advice, 1):
         yield from _advice(number, advice)
@@ -39,16 +38,16 @@ def _numbers(d: Diagnosis) -> Iterator[str]:
     yield "| | |"
     yield "|---|--:|"
     if d.wait_share is not None:
-        yield f"| waiting for data | {d.wait_share:.1%} |"
+        yield f"| waiting for data | {percent(d.wait_share)} |"
     if d.gpu is not None and d.stall_share is not None:
-        yield f"| device starved | {d.stall_share:.1%} |"
+        yield f"| device starved | {percent(d.stall_share)} |"
     if d.headroom is not None:
         h = d.headroom
-        yield f"| if data were free ({h.method}) | {times(h.speedup, 2)} ({h.low:.2f}–{h.high:.2f}) |"
+        yield f"| if data were free ({h.method}) | {times_interval(h.speedup, h.low, h.high, 2)} |"
     if d.throughput.samples_per_s is not None:
-        yield f"| samples a second | {d.throughput.samples_per_s:,.1f} |"
+        yield f"| samples a second | {rate(d.throughput.samples_per_s)} |"
     if d.throughput.steps_per_s is not None:
-        yield f"| steps a second | {d.throughput.steps_per_s:,.2f} |"
+        yield f"| steps a second | {rate(d.throughput.steps_per_s)} |"
     yield f"| command | {_code(' '.join(d.command))} |"
     yield ""
 
@@ -57,7 +56,7 @@ def _advice(number: int, advice: Advice) -> Iterator[str]:
     gain = advice.speedup
     told = ""
     if gain is not None:
-        told = f" — ≈ {times(gain.predicted, 2)} ({gain.low:.2f}–{gain.high:.2f}) predicted"
+        told = f" — ≈ {times_interval(gain.predicted, gain.low, gain.high, 2)} predicted"
     yield f"**{number}. {_text(advice.title)}**{told}"
     yield ""
     yield _text(advice.why)

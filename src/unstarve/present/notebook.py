@@ -24,9 +24,9 @@ from unstarve.model import (
 from unstarve.present import fragments as html
 from unstarve.present.quick import called, in_order, print_loader_diagnosis, print_search, value_of
 from unstarve.present.terminal import print_comparison, print_report
-from unstarve.present.units import rate, share, times
 from unstarve.present.whatif import headline as whatif_headline
 from unstarve.present.whatif import print_whatif
+from unstarve.words import duration, percent, rate, times, times_interval
 
 _COLOURS = {
     State.STARVED: html.RED,
@@ -115,23 +115,25 @@ def _diagnosis(d: Diagnosis) -> Iterator[str]:
     if budget:
         yield html.title("where the time went")
         yield html.bars(
-            ((s.cause, s.share, f"{s.share:.1%}  {s.seconds:.2f} s") for s in budget),
+            ((s.cause, s.share, f"{percent(s.share)}  {duration(s.seconds)}") for s in budget),
             _COLOURS[d.verdict.state],
         )
     for number, advice in enumerate(d.advice[:_MOST_ADVICE], start=1):
         yield from _advice(number, advice)
     yield from (html.small(f"⚠ {message}") for message in d.lost)
-    facts = [f"{d.wall_s:.1f} s", f"{d.steps} steps ({d.warmup_steps} warm-up)", d.device]
+    facts = [duration(d.wall_s), f"{d.steps} steps ({d.warmup_steps} warm-up)", d.device]
     if d.throughput.samples_per_s is not None:
         facts.append(f"{rate(d.throughput.samples_per_s)} samples/s")
     if d.overhead.us_per_step is not None and d.overhead.share is not None:
-        facts.append(f"unstarve cost {d.overhead.us_per_step:.1f} µs a step ({d.overhead.share:.2%})")
+        facts.append(
+            f"unstarve cost {duration(d.overhead.us_per_step / 1e6)} a step ({percent(d.overhead.share)})"
+        )
     yield html.small(" · ".join(facts))
 
 
 def _advice(number: int, advice: Advice) -> Iterator[str]:
     gain = advice.speedup
-    told = "" if gain is None else f" — ≈ {times(gain.predicted)} ({gain.low:.2g}–{gain.high:.2g}) predicted"
+    told = "" if gain is None else f" — ≈ {times_interval(gain.predicted, gain.low, gain.high)} predicted"
     yield html.title(f"{number}. {advice.title}{told}")
     yield html.sentence(advice.why[:1].upper() + advice.why[1:] + ".")
     if advice.code:
@@ -156,7 +158,9 @@ def _row(row: Row) -> tuple[str, str, str]:
     def shown(value: float | None) -> str:
         if value is None:
             return "–"
-        return f"{value:.1%}" if row.unit == "%" else f"{rate(value)} {row.unit}"
+        if row.unit == "ms":
+            return duration(value / 1e3)
+        return percent(value) if row.unit == "%" else f"{rate(value)} {row.unit}"
 
     return row.metric.replace("_", " "), shown(row.a), shown(row.b)
 
@@ -174,8 +178,8 @@ def _whatif(result: WhatIf) -> Iterator[str]:
                 "–" if setting.prefetch is None else str(setting.prefetch),
                 "–" if setting.batch_size is None else str(setting.batch_size),
                 rate(per_s),
-                share(one.wait_share),
-                f"{times(one.speedup, 2)} ({one.speedup_low:.2f}–{one.speedup_high:.2f})",
+                percent(one.wait_share),
+                times_interval(one.speedup, one.speedup_low, one.speedup_high, 2),
                 ", ".join(name for name, holds in marks.items() if holds),
             )
         )
@@ -205,7 +209,7 @@ def _loader(result: LoaderDiagnosis) -> Iterator[str]:
             yield _rates(in_order(tried), name)
     if result.functions:
         yield html.title("functions of a sample")
-        yield html.bars((called(one), one.share, share(one.share)) for one in result.functions)
+        yield html.bars((called(one), one.share, percent(one.share)) for one in result.functions)
     yield html.title("recommended")
     yield html.code(result.code)
     yield from (html.small(note) for note in result.notes)

@@ -20,7 +20,7 @@ from unstarve.present.plot_panels import (
     draw_throughput,
     share_rows,
 )
-from unstarve.present.units import duration
+from unstarve.words import duration
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

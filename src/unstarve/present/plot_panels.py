@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstarve.model import LoadComparison, LoadLog
-from unstarve.present.units import duration, rate, share
+from unstarve.words import duration, percent, rate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ ShareRow = tuple[str, float, str]
 """Name, share and colour."""
 
 _MOST_POINTS = 1000
-"""A longer series is drawn as its median, in a band that holds the middle 80 % of the batches around."""
+"""A longer series is drawn as its median, in a band that holds the middle 80% of the batches around."""
 _BANDS = 300
 _MOST_MARKERS = 60
 _FAR_APART = 12
@@ -48,10 +48,10 @@ def draw_load_times(axes: Axes, real: LoadLog, ideal: LoadLog) -> None:
         label = f"{name}  {duration(median_s)}"
         axes.text(right, 1.035, label, color=colour, fontweight="bold", ha="right", transform=axes.transAxes)
         right -= 0.022 + 0.0165 * len(label)
-    axes.yaxis.set_major_formatter(lambda seconds, _: duration(seconds) if seconds > 0 else "0")
+    axes.yaxis.set_major_formatter(lambda seconds, _: duration(seconds, tick=True) if seconds > 0 else "0")
     axes.xaxis.set_major_formatter(lambda batch, _: f"{batch:,.0f}" if batch == int(batch) else "")
     thinned = max(len(times_s) for times_s, _, _ in series) > _MOST_POINTS
-    axes.set_xlabel("batch (line: median, band: middle 80 %)" if thinned else "batch")
+    axes.set_xlabel("batch (line: median, band: middle 80%)" if thinned else "batch")
     axes.margins(x=0.015)
     axes.grid(axis="y")
     axes.spines["left"].set_visible(False)
@@ -78,7 +78,7 @@ def draw_shares(axes: Axes, rows: list[ShareRow]) -> None:
         axes.text(0, 0.9, "not known: no step times in the logs", color=MUTED, transform=axes.transAxes)
         return
     names, values, colours = (list(column) for column in zip(*rows, strict=True))
-    _draw_bars(axes, names, values, colours, [share(value) for value in values], full=1.0, track=True)
+    _draw_bars(axes, names, values, colours, [percent(value) for value in values], full=1.0, track=True)
 
 
 def share_rows(real: LoadLog, ideal: LoadLog, comparison: LoadComparison) -> list[ShareRow]:

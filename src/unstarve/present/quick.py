@@ -14,7 +14,7 @@ from rich.text import Text
 
 from unstarve.model import LoaderDiagnosis, ProfiledFunction, Tried, WorkerSearch
 from unstarve.present.screen import for_screen
-from unstarve.present.units import rate, share
+from unstarve.words import interval, percent, rate
 
 _BAR_WIDTH = 24
 
@@ -81,7 +81,7 @@ def _table(tried: Sequence[Tried], name: str, chosen: int | None = None) -> Tabl
         value = value_of(one, name)
         filled = round(one.rate / best * _BAR_WIDTH)
         bar = Text("█" * filled, "blue") + Text("░" * (_BAR_WIDTH - filled), "bright_black")
-        between = f"({rate(one.low)}–{rate(one.high)})" if len(one.rates) > 1 else "(once)"
+        between = interval(one.low, one.high, 2) if len(one.rates) > 1 else "(once)"
         mark = Text("recommended" if chosen is not None and value == chosen else "", "bold")
         table.add_row(Text(str(value), justify="right"), bar, f"{rate(one.rate)} samples/s", between, mark)
     return table
@@ -90,7 +90,7 @@ def _table(tried: Sequence[Tried], name: str, chosen: int | None = None) -> Tabl
 def _functions(functions: Sequence[ProfiledFunction]) -> Table:
     table = Table.grid(padding=(0, 2))
     for one in functions:
-        table.add_row(Text(share(one.share), justify="right"), Text(called(one), overflow="fold"))
+        table.add_row(Text(percent(one.share), justify="right"), Text(called(one), overflow="fold"))
     return table
 
 

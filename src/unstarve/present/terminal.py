@@ -15,7 +15,7 @@ from unstarve.model import Comparison, Diagnosis, LoaderSummary, Row, Share, Spr
 from unstarve.present.advice import advice, walk
 from unstarve.present.lanes import lanes
 from unstarve.present.screen import for_screen
-from unstarve.present.units import times
+from unstarve.words import duration, percent, points, rate, times, times_interval
 
 COLOURS = {State.STARVED: "red", State.TIGHT: "yellow", State.FED: "green", State.INCONCLUSIVE: "cyan"}
 _BAR_WIDTH = 24
@@ -88,18 +88,15 @@ def _numbers(d: Diagnosis) -> Table | None:
         return None
     table = Table.grid(padding=(0, 2))
     if d.wait_share is not None:
-        table.add_row("waiting for data", f"{d.wait_share:.1%} of the time")
+        table.add_row("waiting for data", f"{percent(d.wait_share)} of the time")
     if d.headroom is not None:
         how = "measured by replay" if d.headroom.method == "replay" else "estimated from the waits"
         h = d.headroom
-        between = f"{h.low:.2f}–{h.high:.2f}, " if h.high <= 100 else ""
-        table.add_row("if data were free", f"{times(h.speedup, 2)}  ({between}{how})")
+        table.add_row("if data were free", f"{times_interval(h.speedup, h.low, h.high, 2)}, {how}")
     if d.throughput.steps_per_s is not None:
         samples = d.throughput.samples_per_s
-        per_s = f"{_number(d.throughput.steps_per_s)} steps/s"
-        table.add_row(
-            "throughput", per_s + (f", {_number(samples)} samples/s" if samples is not None else "")
-        )
+        per_s = f"{rate(d.throughput.steps_per_s)} steps/s"
+        table.add_row("throughput", per_s + (f", {rate(samples)} samples/s" if samples is not None else ""))
     for label, spread in (("step", d.step_ms), ("wait", d.wait_ms)):
         if spread is not None:
             table.add_row(label, _spread(spread))
@@ -116,7 +113,7 @@ def _budget(shares: tuple[Share, ...], width: int) -> Group | None:
             continue
         filled = round(share.share * longest)
         bar = Text("█" * filled, "blue") + Text("░" * (longest - filled), "bright_black")
-        table.add_row(share.cause, bar, f"{share.share:6.1%}", f"{share.seconds:.2f} s")
+        table.add_row(share.cause, bar, Text(percent(share.share), justify="right"), duration(share.seconds))
     return Group(Text("\nwhere the time went", "bold"), table)
 
 
@@ -137,7 +134,7 @@ def _loaders(loaders: tuple[LoaderSummary, ...], width: int) -> Table | None:
             ("–", "–") if loader.wait_ms is None else (_ms(loader.wait_ms.p50), _ms(loader.wait_ms.p95))
         )
         workers, batch = (str(loader.config.get(key, "–")) for key in ("num_workers", "batch_size"))
-        start = f"{loader.startup_s:.2f} s"
+        start = duration(loader.startup_s)
         cells = (workers, batch, str(loader.epochs), str(loader.steps), p50, p95, start)
         told = dict(zip(_COLUMNS, map(Text, cells), strict=True))
         table.add_row(shown, *(told[name] for name in shown_columns))
@@ -149,22 +146,24 @@ def _loaders(loaders: tuple[LoaderSummary, ...], width: int) -> Table | None:
 def _footer(d: Diagnosis) -> Text:
     status = "still recording" if d.live else "cut short" if d.cut_short else f"exit code {d.exit_code}"
     parts = [
-        f"{d.wall_s:.1f} s, {d.steps} steps ({d.warmup_steps} warm-up)",
+        f"{duration(d.wall_s)}, {d.steps} steps ({d.warmup_steps} warm-up)",
         d.device if d.ranks <= 1 else f"{d.ranks} × {d.device}",
         status,
     ]
     if d.overhead.us_per_step is not None and d.overhead.share is not None:
-        parts.append(f"unstarve cost {d.overhead.us_per_step:.1f} µs a step ({d.overhead.share:.2%})")
+        parts.append(
+            f"unstarve cost {duration(d.overhead.us_per_step / 1e6)} a step ({percent(d.overhead.share)})"
+        )
     return Text(" · ".join(parts), "bright_black")
 
 
 def _comparison_cells(row: Row) -> tuple[str, str, str, str]:
     if row.unit == "%":
-        change = "" if row.a is None or row.b is None else f"{(row.b - row.a) * 100:+.1f} points"
-        a, b = ("–" if v is None else f"{v:.1%}" for v in (row.a, row.b))
+        change = "" if row.a is None or row.b is None else points(row.b - row.a)
+        a, b = ("–" if v is None else percent(v) for v in (row.a, row.b))
         return row.metric.replace("_", " "), a, b, change
-    change = "" if row.a is None or row.b is None or not row.a else f"{row.b / row.a:.2f}×"
-    a, b = ("–" if v is None else f"{_number(v)} {row.unit}" for v in (row.a, row.b))
+    change = "" if row.a is None or row.b is None or not row.a else times(row.b / row.a, 2)
+    a, b = ("–" if v is None else _with_unit(v, row.unit) for v in (row.a, row.b))
     return row.metric.replace("_", " "), a, b, change
 
 
@@ -177,11 +176,8 @@ def _spread(spread: Spread) -> str:
 
 
 def _ms(value: float) -> str:
-    return f"{_number(value)} ms"
+    return duration(value / 1e3)
 
 
-def _number(value: float) -> str:
-    """Three significant digits where they matter, never an exponent."""
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 0.1 else f"{value:.3f}"
+def _with_unit(value: float, unit: str) -> str:
+    return _ms(value) if unit == "ms" else f"{rate(value)} {unit}"

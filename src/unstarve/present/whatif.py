@@ -14,8 +14,7 @@ from rich.text import Text
 
 from unstarve.model import Forecast, WhatIf
 from unstarve.present.screen import for_screen
-from unstarve.present.units import rate, share, times
-from unstarve.words import workers
+from unstarve.words import interval, percent, rate, times, workers
 
 SCHEMA = "unstarve.whatif/1"
 _MARK_WIDTH = len("recorded,")
@@ -69,9 +68,9 @@ def headline(result: WhatIf) -> str:
             now = _named(recorded, result)
             return f"With {_named(enough, result)} training would run as fast as with the recorded {now}."
         return f"The recorded setting, {_named(recorded, result)}, is about as good as any of these."
-    between = f"{enough.speedup_low:.2g}–{enough.speedup_high:.2g}"
+    between = interval(enough.speedup_low, enough.speedup_high)
     return (
-        f"With {_named(enough, result)} training would run {times(enough.speedup)} as fast ({between}) "
+        f"With {_named(enough, result)} training would run {times(enough.speedup)} as fast {between} "
         f"as with {_named(recorded, result)}."
     )
 
@@ -106,18 +105,10 @@ def _table(result: WhatIf) -> Table:
         cells = [str(one.setting.workers)]
         cells += ["–" if prefetch is None else str(prefetch)] if deep else []
         cells += ["–" if size is None else str(size)] if sized else []
-        between = f"{_short(low)}–{_short(high)}"
-        cells += [_short(per_s), between, share(one.wait_share), times(one.speedup, 2)]
+        between = f"{rate(low, short=True)}–{rate(high, short=True)}"
+        cells += [rate(per_s, short=True), between, percent(one.wait_share), times(one.speedup, 2)]
         table.add_row(*cells, Text(_marks(one), "bold"))
     return table
-
-
-def _short(per_s: float) -> str:
-    """``430``, ``12.5k``: eighty columns are few."""
-    for factor, unit in ((1e6, "M"), (1e3, "k")):
-        if per_s >= 10 * factor:
-            return f"{rate(per_s / factor)}{unit}"
-    return rate(per_s)
 
 
 def _marks(one: Forecast) -> str:

@@ -11,8 +11,8 @@ from unstarve.model import Forecast, WhatIf
 from unstarve.present.figure_file import check_figure_name, save_figure
 from unstarve.present.plot import STYLE
 from unstarve.present.plot_panels import FAINT, IDEAL, INK, MUTED, REAL
-from unstarve.present.units import rate
 from unstarve.present.whatif import headline
+from unstarve.words import rate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

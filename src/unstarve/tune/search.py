@@ -22,6 +22,7 @@ from unstarve.tune.aim import (
 from unstarve.tune.machine import Machine
 from unstarve.tune.race import AS_GOOD, WORTH, Race, compared, is_worth_it
 from unstarve.tune.window import Window, price_of
+from unstarve.words import percent, times
 
 _DEPTH = 2
 """torch's own default."""
@@ -108,7 +109,7 @@ class Search:
         """Say which settings to use: the user's own unless others were shown to be faster."""
         own, best = self.own, self.best_so_far if self._windows else self.own
         if self._content is not None:
-            waits = f"{self._windows[self._content][-1].wait_share:.0%}"
+            waits = percent(self._windows[self._content][-1].wait_share)
             return Found(
                 self._content, self._gain(self._content), f"training waits for data {waits} of its time"
             )
@@ -118,7 +119,7 @@ class Search:
         if gain is None or gain.ratio < WORTH:
             return Found(own, None, "nothing that was tried is faster")
         if is_worth_it(gain):
-            return Found(best, gain, f"{gain.ratio:.2f}× as fast as your own settings")
+            return Found(best, gain, f"{times(gain.ratio, 2)} as fast as your own settings")
         return Found(own, gain, "what is gained elsewhere is within the noise")
 
     # --- what is tried ---

@@ -16,7 +16,7 @@ def shown(**changes: object) -> str:
 def test_the_verdict_comes_first_and_the_budget_is_a_table() -> None:
     lines = shown().splitlines()
     assert lines[0].startswith("### 🔴 starved: ")
-    assert "| where the time went | share | seconds |" in lines
+    assert "| where the time went | share | time |" in lines
 
 
 def test_names_from_the_data_cannot_break_out() -> None:

@@ -12,7 +12,7 @@ from unstarve.model import LoadComparison, LoadLog
 from unstarve.present.plot import comparison_figure
 
 KNOWN = LoadComparison(
-    headline="Training waits 58 % of the time; 2.4× faster if data were free",
+    headline="Training waits 58% of the time; 2.4× faster if data were free",
     speedup=2.4,
     lost_share=0.58,
     real_wait_share=0.6,
@@ -37,7 +37,7 @@ def output(tmp_path: Path) -> Path:
 def test_the_figure_says_what_was_found(output: Path) -> None:
     real, ideal = log(30, 0.09, gpu=0.31), log(30, 0.00001, gpu=0.93)
     text = comparison_figure(real, ideal, KNOWN, output).read_text()
-    for said in (KNOWN.headline, "420", "1,008", "samples/s", "58 %", "31 %", "93 %", "lost to data"):
+    for said in (KNOWN.headline, "420", "1,008", "samples/s", "58%", "31%", "93%", "lost to data"):
         assert said in text
 
 
@@ -67,7 +67,7 @@ def test_extreme_times_can_be_drawn(output: Path, load_s: float) -> None:
 
 def test_an_outlier_does_not_flatten_the_rest(output: Path) -> None:
     slow = LoadLog("x", "log", (9.0,) + (0.01,) * 99, (), ())
-    assert "slowest 9 s" in comparison_figure(slow, log(100, 0.005), KNOWN, output).read_text()
+    assert "slowest 9.00 s" in comparison_figure(slow, log(100, 0.005), KNOWN, output).read_text()
 
 
 def test_png_is_written_by_suffix(tmp_path: Path) -> None:

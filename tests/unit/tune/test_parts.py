@@ -199,7 +199,7 @@ def test_what_is_no_tuning_is_refused() -> None:
 
 def test_a_tuning_in_words() -> None:
     assert explain(TUNING).splitlines() == [
-        "8 workers, 1 batch ahead each, instead of no worker: 4.20× as fast as yours (3.90–4.50×)",
+        "8 workers, 1 batch ahead each, instead of no worker: 4.20× as fast as yours (3.90–4.50)",
         "  no worker: 320 samples/s (300–345), waiting 91%",
         "  a note",
     ]

@@ -1,5 +1,5 @@
 import { el, section, swatch, table } from "../dom";
-import { bytes, duration, number, percent } from "../format";
+import { bytes, count, duration, percent, rate } from "../format";
 import { badge } from "./columns";
 import { history } from "./history";
 
@@ -96,12 +96,12 @@ class Picture {
 function figures(now: Live, loader: Loader | undefined): HTMLElement[] {
   const found: HTMLElement[] = [];
   const add = (value: string, label: string): number => found.push(el("div", { class: "figure" }, el("b", {}, value), el("span", {}, label)));
-  if (now.wait_share !== null) add(percent(now.wait_share, 0), "of the time waiting for data");
-  if (now.stall_share !== null && now.stall_share !== now.wait_share) add(percent(now.stall_share, 0), "device starved");
-  if (now.samples_per_s !== null) add(number(now.samples_per_s), "samples a second");
-  if (now.steps_per_s !== null) add(number(now.steps_per_s), "steps a second");
-  add(now.steps.toLocaleString("en"), "steps so far");
-  if (now.queue_depth !== null) add(`${now.queue_depth.toFixed(1)}${loader?.queue_room ? ` of ${loader.queue_room}` : ""}`, "batches ready");
+  if (now.wait_share !== null) add(percent(now.wait_share), "of the time waiting for data");
+  if (now.stall_share !== null && now.stall_share !== now.wait_share) add(percent(now.stall_share), "device starved");
+  if (now.samples_per_s !== null) add(rate(now.samples_per_s), "samples a second");
+  if (now.steps_per_s !== null) add(rate(now.steps_per_s), "steps a second");
+  add(count(now.steps), "steps so far");
+  if (now.queue_depth !== null) add(`${rate(now.queue_depth)}${loader?.queue_room ? ` of ${loader.queue_room}` : ""}`, "batches ready");
   add(duration(now.elapsed_s), "since the start");
   const { main_bytes: main, workers_bytes: workers, shm_bytes: shm } = now.memory;
   if (main !== null) add(bytes(main), "memory of training");
@@ -114,14 +114,14 @@ function ranks(trainers: Trainer[]): HTMLElement {
   return table(["rank", "does", "waits", "starved", "loader", "steps/s", "steps"], trainers.map((one) => {
     const loader = one.loaders[one.main];
     return [one.rank ?? "–", doing(one.doing, one.since_s), share(one.wait_share), share(one.stall_share), loader?.name ?? "–",
-      rate(loader?.steps_per_s ?? null), loader?.steps ?? 0];
+      perSecond(loader?.steps_per_s ?? null), loader?.steps ?? 0];
   }), [2, 3, 5, 6]);
 }
 
 function workers(all: Worker[]): HTMLElement {
   return table(["", "does", "spends its time on", "busy", "batches/s", "memory"], all.map((one) => [
     one.place, doing(one.doing, one.since_s), one.waits_for === null ? "–" : [swatch(one.waits_for), one.waits_for],
-    share(one.busy_share), rate(one.batches_per_s), one.rss_bytes === null ? "–" : bytes(one.rss_bytes),
+    share(one.busy_share), perSecond(one.batches_per_s), one.rss_bytes === null ? "–" : bytes(one.rss_bytes),
   ]), [3, 4, 5]);
 }
 
@@ -130,8 +130,8 @@ function doing(what: string | null, since: number | null): string {
   return `${DOING[what] ?? what}${since === null ? "" : `, for ${duration(since)}`}`;
 }
 
-const share = (value: number | null): string => (value === null ? "–" : percent(value, 0));
-const rate = (value: number | null): string => (value === null ? "–" : number(value));
+const share = (value: number | null): string => (value === null ? "–" : percent(value));
+const perSecond = (value: number | null): string => (value === null ? "–" : rate(value));
 
 function quiet(now: Live): string {
   if (now.state !== "running" || now.trainers.length === 0) return now.state === "running" ? "No batch was delivered yet." : "";

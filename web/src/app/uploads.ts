@@ -20,7 +20,7 @@ async function sendAll(files: File[], tell: Tell, most: number, progress: Tell):
   for (const file of files) {
     try {
       if (file.size > most) throw new Error(`${bytes(file.size)} is more than the ${bytes(most)} that this server takes`);
-      const { name } = await upload(file, (share) => progress(`${file.name}: ${percent(share, 0)}`));
+      const { name } = await upload(file, (share) => progress(`${file.name}: ${percent(share)}`));
       said.push(`Added: ${name}`);
     } catch (error) {
       said.push(`Not added: ${file.name}: ${error instanceof Error ? error.message : String(error)}`);

@@ -1,6 +1,6 @@
 import type { Views } from "../data";
 import { el, swatch } from "../dom";
-import { duration } from "../format";
+import { duration, percent } from "../format";
 
 /** One batch in words: how long it was waited for, why, who made it. */
 export function story(views: Views, at: number): HTMLElement {
@@ -10,7 +10,7 @@ export function story(views: Views, at: number): HTMLElement {
   const causes: HTMLElement[] = [];
   for (let i = 0; i + 1 < pairs.length; i += 2) {
     const cause = views.causes[pairs[i] ?? 0] ?? "unknown";
-    causes.push(el("span", { class: "part" }, swatch(cause), `${cause} ${pairs[i + 1]} %`));
+    causes.push(el("span", { class: "part" }, swatch(cause), `${cause} ${percent((pairs[i + 1] ?? 0) / 100)}`));
   }
   const facts = [
     worker >= 0 ? `made by worker ${worker}` : null,

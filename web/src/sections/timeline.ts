@@ -2,7 +2,7 @@
 // thousand spans pan smoothly: what is narrower than a pixel is summed up per pixel.
 import type { Lane, Views } from "../data";
 import { causeColour, colour, el, section } from "../dom";
-import { duration } from "../format";
+import { count, tick } from "../format";
 import { onTheme } from "../theme";
 import { story } from "./story";
 
@@ -25,7 +25,7 @@ export function timeline(views: Views): HTMLElement {
     button("+", "zoom in (+)", () => drawing.zoom(0.5)));
   const { first, last, of } = views.shown;
   const part = last - first < of
-    ? el("p", { class: "note" }, `Shows batches ${first.toLocaleString("en")} to ${last.toLocaleString("en")} of ${of.toLocaleString("en")}.`) : null;
+    ? el("p", { class: "note" }, `Shows batches ${count(first)} to ${count(last)} of ${count(of)}.`) : null;
   return section("timeline", "Who did what when", tools, el("div", { class: "lanes" }, canvas), legend(views), told, part);
 }
 
@@ -290,12 +290,6 @@ function lowerBound(sorted: ArrayLike<number>, value: number): number {
     if ((sorted[middle] ?? 0) < value) low = middle + 1; else high = middle;
   }
   return low;
-}
-
-function tick(at: number, step: number): string {
-  if (step >= 1) return `${Math.round(at)} s`;
-  if (step >= 1e-3) return at >= 1 ? `${at.toFixed(3)} s` : `${Math.round(at * 1e3)} ms`;
-  return duration(at);
 }
 
 function shortened(pen: CanvasRenderingContext2D, text: string, width: number): string {

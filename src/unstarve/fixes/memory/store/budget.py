@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from unstarve.errors import UsageError
 from unstarve.machine import available_bytes
+from unstarve.words import percent
 
 DEFAULT_SHARE = 0.5
 """Of the memory that is free when the cache is made: the model, its batches and the workers need the rest."""
@@ -28,7 +29,7 @@ def budget_of(wish: str | int | None) -> Budget:
     """Read what the user wrote: bytes, a text such as "8GB" or "512 MiB", or None for a safe share."""
     if wish is None:
         return Budget(
-            int(available_bytes() * DEFAULT_SHARE), f"{DEFAULT_SHARE:.0%} of the memory that is free"
+            int(available_bytes() * DEFAULT_SHARE), f"{percent(DEFAULT_SHARE)} of the memory that is free"
         )
     return Budget(parse_bytes(wish), "budget=")
 

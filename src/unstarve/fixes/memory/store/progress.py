@@ -6,6 +6,8 @@ import sys
 import time
 from typing import TextIO
 
+from unstarve.words import clock, percent
+
 _REPAINT_S = 0.2
 
 
@@ -31,9 +33,9 @@ class Progress:
             self._begin_count = count
         done = count - self._begin_count
         left = (self._total - count) * (self._painted_s - self._begin_s) / done if done else None
-        rest = "" if left is None else f", {left:.0f} s left"
+        rest = "" if left is None else f", {clock(left)} left"
         self._stream.write(
-            f"\r\x1b[K{self._what}: {count:,} of {self._total:,} ({count / self._total:.0%}){rest}"
+            f"\r\x1b[K{self._what}: {count:,} of {self._total:,} ({percent(count / self._total)}){rest}"
         )
         self._stream.flush()
 
