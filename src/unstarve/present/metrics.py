@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from unstarve.model import Cause, Diagnosis, Metric, MetricKind, Series
 
 _HELP = {
-    "unstarve_wait_seconds_total": "Time that training spent waiting for data, by what it was spent on.",
+    "unstarve_wait_seconds_total": "Time training spent waiting for data, by cause.",
     "unstarve_step_seconds_total": "Time of all training steps, waiting included.",
     "unstarve_batches_total": "Batches delivered.",
     "unstarve_samples_total": "Samples delivered.",
-    "unstarve_wait_ratio": "Share of the time that training waits for data, 0 to 1.",
-    "unstarve_stall_ratio": "Share of the time that the device is idle because data is late, 0 to 1.",
-    "unstarve_regime_changes_total": "How often waiting for data became another matter.",
-    "unstarve_time_seconds_total": "Where the run's time went, all of it.",
+    "unstarve_wait_ratio": "Share of the time training waits for data, 0 to 1.",
+    "unstarve_stall_ratio": "Share of the time the device is idle because data is late, 0 to 1.",
+    "unstarve_regime_changes_total": "Lasting changes of the wait for data: how many.",
+    "unstarve_time_seconds_total": "Where the time of the run went, by cause.",
     "unstarve_headroom_ratio": "How many times as fast training would be if data were free.",
     "unstarve_samples_per_second": "Throughput of all ranks together.",
-    "unstarve_run_info": "What was concluded about the run.",
+    "unstarve_run_info": "The verdict on the run.",
 }
 
 
