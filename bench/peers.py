@@ -17,7 +17,7 @@ from unstarve.benchmark.parts import PARTS
 from unstarve.benchmark.plan import QUICK, Plan, Sizes
 from unstarve.benchmark.run import run
 from unstarve.cli.bench import Shown
-from unstarve.present.bench import print_summary
+from unstarve.present.terminal.bench_table import print_summary
 
 PACKAGES = (
     "unstarve", "tensordict", "webdataset", "litdata", "spdl", "ffcv", "nvidia-dali-cuda130",

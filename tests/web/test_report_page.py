@@ -13,8 +13,8 @@ from large_run import large_run
 from unstarve.analyze.views import views_of
 from unstarve.api import diagnose
 from unstarve.model import Advice, FunctionCost, Gain, MemoryLine, MemorySummary, SlowSample
-from unstarve.present import page_data
-from unstarve.present.html import report_page
+from unstarve.present.page import html_page
+from unstarve.present.page.html_page import report_page
 
 SECTIONS = ["verdict", "advice", "budget", "timeline", "over-time", "distribution", "functions",
             "slow-samples", "whatif", "memory", "loaders", "environment"]  # fmt: skip
@@ -149,7 +149,7 @@ def test_ten_thousand_steps_and_eight_workers_stay_below_a_megabyte(opened: Any,
 def test_of_a_very_long_run_a_stretch_is_shown_and_said(
     opened: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_data, "_MOST_BATCHES", 100)
+    monkeypatch.setattr(html_page, "_MOST_BATCHES", 100)
     page = opened.show(written(tmp_path))
     assert "Shows batches 100 to 200 of 300" in page.inner_text("#timeline")
     assert opened.complaints == []

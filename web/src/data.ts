@@ -1,4 +1,4 @@
-// What Python put into the page: the report (schema unstarve.report/1) and the columns of present/page_data.py.
+// What Python put into the page: the report (schema unstarve.report/1) and the columns of present/page/page_data.py.
 
 export interface Spread { mean: number; p50: number; p95: number; max: number }
 export interface Interval { predicted: number; low: number; high: number }

@@ -14,8 +14,9 @@ from unstarve.cli.json_output import STDOUT, JsonTo, check_json, write_json
 from unstarve.errors import UsageError
 from unstarve.model import Part
 from unstarve.outputs import check_output
-from unstarve.present import bench_json
-from unstarve.present.bench import print_part, print_summary
+from unstarve.present.exports import report_json
+from unstarve.present.exports.figures import check_figure_name, speedup_figure
+from unstarve.present.terminal.bench_table import print_part, print_summary
 
 if TYPE_CHECKING:
     from unstarve.benchmark.plan import Plan, Sizes
@@ -70,6 +71,7 @@ def bench(
 
     plan = _plan(part, multi_seed, seeds, batch_size, dataset_size, quick, folder)
     check_json(json_to)
+    check_figure_name(plot)
     check_output(plot)
     alone = json_to == STDOUT
     with Shown(Console(), Console(stderr=True), tables=not alone) as shown:
@@ -77,10 +79,8 @@ def bench(
     if not alone:
         print_summary(result, Console())
     if json_to is not None:
-        write_json(json_to, bench_json.bench(result))
+        write_json(json_to, report_json.bench(result))
     if plot is not None:
-        from unstarve.present.bench_plot import speedup_figure
-
         speedup_figure(result, plot)
     if result.interrupted:
         raise typer.Exit(130)

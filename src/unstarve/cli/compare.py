@@ -10,10 +10,10 @@ import typer
 from unstarve import api
 from unstarve.cli.json_output import JsonTo, write_json
 from unstarve.cli.pages import write_page
-from unstarve.present import json as json_view
-from unstarve.present.html import comparison_page
-from unstarve.present.screen import screen
-from unstarve.present.terminal import print_comparison
+from unstarve.present.exports import report_json as json_view
+from unstarve.present.page.html_page import comparison_page
+from unstarve.present.terminal.report_card import print_comparison
+from unstarve.present.terminal.screen import screen
 
 
 def compare(

@@ -16,8 +16,8 @@ from unstarve.cli.recording import Request, leave, record
 from unstarve.errors import MissingExtraError
 from unstarve.model import Diagnosis
 from unstarve.model.launch_settings import IdealSettings
-from unstarve.present.screen import screen
-from unstarve.present.terminal import print_comparison, print_report
+from unstarve.present.terminal.report_card import print_comparison, print_report
+from unstarve.present.terminal.screen import screen
 from unstarve.words import printable
 
 _EPOCHS = 4

@@ -13,7 +13,7 @@ from unstarve.cli.json_output import JsonTo, check_json, write_json
 from unstarve.cli.progress import progress
 from unstarve.errors import StoppedError, UsageError
 from unstarve.machine import usable_cores
-from unstarve.present.screen import screen
+from unstarve.present.terminal.screen import screen
 from unstarve.words import duration, printable, size
 
 _MOST_JOBS = 8

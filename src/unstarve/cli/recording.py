@@ -30,10 +30,10 @@ from unstarve.launch.written_files import Written, files_written_since
 from unstarve.model import SavedLoader
 from unstarve.model.launch_settings import IdealSettings, LaunchSettings
 from unstarve.outputs import check_output, real_file
-from unstarve.present import json as json_view
-from unstarve.present.html import report_page
-from unstarve.present.screen import screen
-from unstarve.present.terminal import print_report
+from unstarve.present.exports import report_json as json_view
+from unstarve.present.page.html_page import report_page
+from unstarve.present.terminal.report_card import print_report
+from unstarve.present.terminal.screen import screen
 from unstarve.record.format import SUFFIX
 from unstarve.record.launcher import claim, discard, finish, parts_folder
 from unstarve.record.reader import read_run

@@ -13,13 +13,12 @@ from unstarve.cli.json_output import STDOUT, JsonTo, write_json
 from unstarve.cli.pages import write_page
 from unstarve.errors import UsageError
 from unstarve.model import Diagnosis, Series
-from unstarve.present import json as json_view
-from unstarve.present.html import report_page
-from unstarve.present.markdown import markdown
-from unstarve.present.metrics import report_metrics
-from unstarve.present.prometheus import exposition
-from unstarve.present.screen import screen
-from unstarve.present.terminal import print_report
+from unstarve.present.exports import report_json as json_view
+from unstarve.present.exports.markdown import markdown
+from unstarve.present.exports.prometheus import exposition, report_metrics
+from unstarve.present.page.html_page import report_page
+from unstarve.present.terminal.report_card import print_report
+from unstarve.present.terminal.screen import screen
 from unstarve.words import printable
 
 
@@ -65,7 +64,7 @@ def report(
 
 
 def _write_events(folder: Path, diagnosis: Diagnosis, series: Sequence[Series]) -> None:
-    from unstarve.present.tensorboard import write_events  # tensorboard is an extra
+    from unstarve.present.exports.tensorboard import write_events  # tensorboard is an extra
 
     count = write_events(folder, diagnosis, series)
     where = printable(str(folder))

@@ -21,10 +21,9 @@ from unstarve.cli.json_output import JsonTo, write_json
 from unstarve.cli.keys import SUSPEND, Keys, listening
 from unstarve.errors import RunFileError, UnstarveError
 from unstarve.model import Live, RunState, Verdict
-from unstarve.present import json as json_view
-from unstarve.present.live import Look, live_view, pages, verdict_line
-from unstarve.present.live_workers import WorkerOrder
-from unstarve.present.screen import screen
+from unstarve.present.exports import report_json as json_view
+from unstarve.present.terminal.live_view import Look, WorkerOrder, live_view, pages, verdict_line
+from unstarve.present.terminal.screen import screen
 from unstarve.record.follow import Follower, newest_running
 
 _MOST_HISTORY = 64

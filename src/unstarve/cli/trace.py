@@ -11,7 +11,7 @@ import typer
 from unstarve.api import diagnose, load_run, reading, views_of
 from unstarve.cli.pages import write_page
 from unstarve.errors import UsageError
-from unstarve.present.perfetto import trace as as_trace
+from unstarve.present.exports.perfetto import trace as as_trace
 
 
 def trace(

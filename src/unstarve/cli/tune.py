@@ -25,7 +25,7 @@ from unstarve.model import SavedLoader
 from unstarve.model.launch_settings import TuneSettings
 from unstarve.model.tune_run import TuneRun
 from unstarve.outputs import check_output
-from unstarve.present.screen import screen
+from unstarve.present.terminal.screen import screen
 from unstarve.present.tuned import headline, print_tuning
 from unstarve.record.saved import write_saved
 from unstarve.words import printable

@@ -11,8 +11,10 @@ from unstarve import api
 from unstarve.cli.json_output import JsonTo, write_json
 from unstarve.errors import UsageError
 from unstarve.outputs import check_output
-from unstarve.present.screen import screen
-from unstarve.present.whatif import SCHEMA, plain, print_whatif
+from unstarve.present.exports import report_json
+from unstarve.present.exports.figures import check_figure_name, whatif_figure
+from unstarve.present.terminal.screen import screen
+from unstarve.present.terminal.whatif_table import print_whatif
 
 _MOST_WORKERS = 256
 
@@ -39,6 +41,7 @@ def whatif(
     The recorded batches are played through a model of the loader, on this many cores, beside the recorded
     steps. Needs no torch.
     """
+    check_figure_name(plot)
     check_output(plot)
     result = api.whatif(
         run,
@@ -47,11 +50,9 @@ def whatif(
         _numbers("--batch-size", batch_size, least=1, most=10**9),
     )
     if plot is not None:
-        from unstarve.present.whatif_plot import whatif_figure
-
         whatif_figure(result, plot)
     if json_to is not None:
-        write_json(json_to, {"schema": SCHEMA, "run": str(run)} | (plain(result) or {}))
+        write_json(json_to, report_json.whatif(result, str(run)))
     else:
         print_whatif(result, screen())
 

@@ -29,4 +29,4 @@ class Shown:
 
 
 def _presenter() -> Any:
-    return import_module("unstarve.present.notebook")
+    return import_module("unstarve.present.page.notebook")

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from unstarve.model import LoaderSettings, Trial
 from unstarve.model.tune_run import Tried, TunedLoader, TuneRun
-from unstarve.present.screen import for_screen
+from unstarve.present.terminal.screen import for_screen
 from unstarve.words import duration, interval, percent, printable, rate, size, times
 
 _WIDE = 78

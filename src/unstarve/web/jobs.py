@@ -11,7 +11,7 @@ from unstarve import api
 from unstarve.analyze.diagnose import diagnose as analyze
 from unstarve.errors import RunFileError, UnstarveError
 from unstarve.model import Live, Run
-from unstarve.present.html import comparison_page, report_page
+from unstarve.present.page.html_page import comparison_page, report_page
 from unstarve.record.reader import read_run
 from unstarve.web.private import private, without_folders
 

@@ -11,7 +11,7 @@ from typing import Any
 from unstarve import api
 from unstarve.errors import UnstarveError
 from unstarve.model import Live, RunState
-from unstarve.present.json import live as live_json
+from unstarve.present.exports.report_json import live as live_json
 from unstarve.web.desk import Desk
 from unstarve.web.folder import Entry
 from unstarve.web.jobs import last_look

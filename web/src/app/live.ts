@@ -3,7 +3,7 @@ import { bytes, count, duration, percent, rate } from "../format";
 import { badge } from "./columns";
 import { history } from "./history";
 
-// As present/json.py writes it (schema unstarve.live/1); every number is about the last seconds.
+// As present/exports/report_json.py writes it (schema unstarve.live/1); every number is about the last seconds.
 interface Worker {
   place: number; pid: number; doing: string | null; since_s: number | null; waits_for: string | null;
   busy_share: number | null; parts: Record<string, number>; batches_per_s: number | null; rss_bytes: number | null;

@@ -11,8 +11,7 @@ from unstarve.collect.rank import environment_rank, group_rank
 from unstarve.evaluate.evaluator.log_file import replace_text
 from unstarve.evaluate.monitor.meter import Totals, all_totals
 from unstarve.model import Cause, Metric
-from unstarve.present.metrics import counter, gauge, labels_of
-from unstarve.present.prometheus import exposition
+from unstarve.present.exports.prometheus import counter, exposition, gauge, labels_of
 
 
 def current_metrics() -> tuple[Metric, ...]:

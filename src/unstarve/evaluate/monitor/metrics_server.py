@@ -13,7 +13,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from unstarve.errors import UsageError
 from unstarve.evaluate.monitor.current_metrics import current_metrics
-from unstarve.present.prometheus import registry_of
+from unstarve.present.exports.prometheus import registry_of
 
 _SLOWEST_REQUEST_S = 10.0
 

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from unstarve.errors import UsageError
 from unstarve.model import Bar, Benchmark, Checked, Extra, Kind, Part, Promise, Way
-from unstarve.present.bench import print_part, print_summary
-from unstarve.present.bench_json import bench
-from unstarve.present.bench_plot import speedup_figure
+from unstarve.present.exports.figures import speedup_figure
+from unstarve.present.exports.report_json import bench
+from unstarve.present.terminal.bench_table import print_part, print_summary
 
 PART = Part(
     "a",

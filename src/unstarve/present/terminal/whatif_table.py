@@ -1,9 +1,8 @@
-"""Predicted throughput: as a table of 80 columns, and as plain data."""
+"""Predicted throughput as a table of 80 columns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -13,41 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from unstarve.model import Forecast, WhatIf
-from unstarve.present.screen import for_screen
+from unstarve.present.terminal.screen import for_screen
 from unstarve.words import interval, percent, rate, times, workers
 
-SCHEMA = "unstarve.whatif/1"
 _MARK_WIDTH = len("recorded,")
 _WORTH = 1.03
 """Less than this is no reason to change anything."""
-
-
-def plain(result: WhatIf | None) -> dict[str, Any] | None:
-    """For JSON; what is not known is null."""
-    if result is None:
-        return None
-    return {
-        "loader": result.loader,
-        "notes": list(result.notes),
-        "curve": [_point(one) for one in result.curve],
-    }
-
-
-def _point(one: Forecast) -> dict[str, Any]:
-    return {
-        "workers": one.setting.workers,
-        "prefetch": one.setting.prefetch,
-        "batch_size": one.setting.batch_size,
-        "steps_per_s": one.steps_per_s,
-        "low": one.low,
-        "high": one.high,
-        "samples_per_s": one.samples_per_s,
-        "wait_share": one.wait_share,
-        "speedup": {"predicted": one.speedup, "low": one.speedup_low, "high": one.speedup_high},
-        "recorded": one.recorded,
-        "best": one.best,
-        "enough": one.enough,
-    }
 
 
 def print_whatif(result: WhatIf, console: Console) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from unstarve.errors import MissingExtraError, UsageError
 from unstarve.model import LoadComparison, LoadLog
-from unstarve.present.plot import comparison_figure
+from unstarve.present.exports.comparison_figure import comparison_figure
 
 KNOWN = LoadComparison(
     headline="Training waits 58% of the time; 2.4× faster if data were free",

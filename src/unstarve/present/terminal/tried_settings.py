@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unstarve.model import LoaderDiagnosis, ProfiledFunction, Tried, WorkerSearch
-from unstarve.present.screen import for_screen
+from unstarve.present.terminal.screen import for_screen
 from unstarve.words import interval, percent, rate
 
 _BAR_WIDTH = 24

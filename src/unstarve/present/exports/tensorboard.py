@@ -10,7 +10,7 @@ from typing import Any
 
 from unstarve.errors import MissingExtraError, UsageError
 from unstarve.model import Diagnosis, Series, StepPoint
-from unstarve.present.markdown import markdown
+from unstarve.present.exports.markdown import markdown
 
 _SUFFIX = ".unstarve"
 """Of the event files that are ours."""

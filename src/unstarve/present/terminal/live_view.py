@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import PurePath
 
 from rich.text import Text
@@ -17,10 +18,10 @@ from unstarve.model import (
     RunState,
     TrainerNow,
     Verdict,
+    WorkerNow,
 )
-from unstarve.present.live_workers import WorkerOrder, bar, worker_lines
-from unstarve.present.screen import for_screen
-from unstarve.present.terminal import COLOURS
+from unstarve.present.terminal.report_card import COLOURS
+from unstarve.present.terminal.screen import for_screen
 from unstarve.words import clock, percent, rate, size, workers
 
 _LABEL = 12
@@ -41,6 +42,25 @@ _MEANS = (
     "busy: share of its time that a worker makes batches, and what takes most of it: cpu, disk,",
     "remote (network, a lock, a sleep), contention (no core was free), collate, handoff",
 )
+
+
+_DOES = {
+    Doing.FETCH: "fetching",
+    Doing.COLLATE: "collating",
+    Doing.SEND: "sending",
+    Doing.WAIT: "nothing to do",
+}
+_WORKER_BAR = 8
+_WIDE = 76
+"""Columns of a terminal that a worker's pid and a bar for it fit into."""
+
+
+class WorkerOrder(StrEnum):
+    """Which workers are shown first."""
+
+    PLACE = "by number"
+    BUSIEST = "busiest first"
+    NONE = "hidden"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +96,7 @@ def live_view(live: Live, look: Look, width: int, height: int) -> Text:
         lines = head + _numbers(live, trainer, loader, look, width)
         lines += [Text(), _loader_line(trainer, loader, live, look)]
         room = height - len(lines) - 3
-        lines += worker_lines(loader.workers, look.order, room, width)
+        lines += _worker_lines(loader.workers, look.order, room, width)
     if look.keys:
         lines = [
             *lines[: height - 2],
@@ -116,7 +136,7 @@ def _numbers(live: Live, trainer: TrainerNow, loader: LoaderNow, look: Look, wid
     lines = [_waiting(live, trainer, look, width), _throughput(live, trainer, loader)]
     if loader.queue_depth is not None:
         room = loader.queue_room
-        drawn = "" if not room else bar(loader.queue_depth / room, min(room, _BAR)) + " "
+        drawn = "" if not room else _bar(loader.queue_depth / room, min(room, _BAR)) + " "
         of_room = "" if room is None else f" of {room}"
         lines.append(_labelled("queue", f"{drawn}{loader.queue_depth:.1f}{of_room} batches ready"))
     if memory := _memory(live.memory if look.page is None else trainer.memory):
@@ -128,7 +148,7 @@ def _waiting(live: Live, trainer: TrainerNow, look: Look, width: int) -> Text:
     if trainer.wait_share is None:
         return _labelled("waiting", "not known yet")
     colour = COLOURS[live.looks] if live.looks is not None else "default"
-    line = _labelled("waiting", "").append(bar(trainer.wait_share, _BAR), colour)
+    line = _labelled("waiting", "").append(_bar(trainer.wait_share, _BAR), colour)
     line.append(f" {percent(trainer.wait_share)}", f"bold {colour}")
     if trainer.device != "cpu":
         stall = "not known" if trainer.stall_share is None else percent(trainer.stall_share)
@@ -203,3 +223,48 @@ def _labelled(label: str, text: str) -> Text:
 def _sparkline(values: Sequence[float | None]) -> str:
     top = len(_LEVELS) - 1
     return "".join(" " if v is None else _LEVELS[round(max(0.0, min(v, 1.0)) * top)] for v in values)
+
+
+def _worker_lines(crew: Sequence[WorkerNow], order: WorkerOrder, room: int, width: int) -> list[Text]:
+    """A line each, under a heading; at most `room` lines in all."""
+    if order is WorkerOrder.NONE or not crew or room < 2:
+        return []
+    shown = list(crew)
+    if order is WorkerOrder.BUSIEST:
+        shown.sort(key=lambda worker: -(worker.busy_share or 0.0))
+    wide = width >= _WIDE
+    busy = "busy".ljust(_WORKER_BAR + 6) if wide else "  busy"
+    heading = _line("#", "pid" if wide else "", "does", busy, "mostly", "per s", "memory")
+    most = room - 1 if len(shown) < room else room - 2
+    lines = [Text(heading, _DIM), *(_worker(worker, wide=wide) for worker in shown[:most])]
+    if len(shown) > most:
+        lines.append(Text(f"and {len(shown) - most} more ({order.value})", _DIM))
+    return lines
+
+
+def _worker(worker: WorkerNow, *, wide: bool) -> Text:
+    does = "no word of it" if worker.doing is None else _DOES.get(worker.doing, worker.doing.value)
+    if worker.since_s is not None:
+        does += f" {clock(worker.since_s)}"
+    busy = worker.busy_share or 0.0
+    line = _line(
+        str(worker.place),
+        str(worker.pid) if wide else "",
+        does,
+        (_bar(busy, _WORKER_BAR) if wide else "") + f"{percent(busy):>6}",
+        "–" if worker.waits_for is None else worker.waits_for.value,
+        "–" if worker.batches_per_s is None else rate(worker.batches_per_s),
+        "–" if worker.rss_bytes is None else size(worker.rss_bytes),
+    )
+    return Text(line, _DIM if worker.doing in (None, Doing.WAIT) else "default")
+
+
+def _line(place: str, pid: str, does: str, busy: str, mostly: str, per_s: str, memory: str) -> str:
+    who = f"{place:<4}{pid:<9}" if pid else f"{place:<4}"
+    return f"{who}{does:<21} {busy}  {mostly:<11}{per_s:>6} {memory:>8}"
+
+
+def _bar(value: float, width: int) -> str:
+    """A share as a bar of so many characters."""
+    filled = round(max(0.0, min(value, 1.0)) * width)
+    return "█" * filled + "░" * (width - filled)

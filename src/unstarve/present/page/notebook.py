@@ -21,11 +21,17 @@ from unstarve.model import (
     WhatIf,
     WorkerSearch,
 )
-from unstarve.present import fragments as html
-from unstarve.present.quick import called, in_order, print_loader_diagnosis, print_search, value_of
-from unstarve.present.terminal import print_comparison, print_report
-from unstarve.present.whatif import headline as whatif_headline
-from unstarve.present.whatif import print_whatif
+from unstarve.present.page import html_fragments as html
+from unstarve.present.terminal.report_card import print_comparison, print_report
+from unstarve.present.terminal.tried_settings import (
+    called,
+    in_order,
+    print_loader_diagnosis,
+    print_search,
+    value_of,
+)
+from unstarve.present.terminal.whatif_table import headline as whatif_headline
+from unstarve.present.terminal.whatif_table import print_whatif
 from unstarve.words import duration, percent, rate, times, times_interval
 
 _COLOURS = {

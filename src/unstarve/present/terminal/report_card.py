@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePath
 
 from rich import box
@@ -11,10 +12,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from unstarve.model import Comparison, Diagnosis, LoaderSummary, Row, Share, Spread, State
-from unstarve.present.advice import advice, walk
-from unstarve.present.lanes import lanes
-from unstarve.present.screen import for_screen
+from unstarve.model import Advice, Comparison, Diagnosis, Gain, LoaderSummary, Row, Share, Spread, State
+from unstarve.present.terminal.lanes import lanes
+from unstarve.present.terminal.screen import for_screen
 from unstarve.words import duration, percent, points, rate, times, times_interval
 
 COLOURS = {State.STARVED: "red", State.TIGHT: "yellow", State.FED: "green", State.INCONCLUSIVE: "cyan"}
@@ -29,6 +29,8 @@ _WIDE = 78
 _MOST_LOADERS = 8
 _SMALLEST_SHARE = 0.001
 """Causes that took less than this are left to the JSON."""
+_MOST_ADVICE = 3
+"""Further advice is left to the JSON."""
 
 
 def print_report(diagnosis: Diagnosis, console: Console) -> None:
@@ -40,7 +42,7 @@ def print_report(diagnosis: Diagnosis, console: Console) -> None:
         lanes(diagnosis.typical, console.width),
         _loaders(diagnosis.loaders, console.width),
     )
-    for part in (numbers, budget, drawn, loaders, walk(diagnosis), advice(diagnosis)):
+    for part in (numbers, budget, drawn, loaders, _walk(diagnosis), _advice(diagnosis)):
         if part is not None:
             console.print(Padding(part, (0, 1)))
     if diagnosis.advice:
@@ -141,6 +143,45 @@ def _loaders(loaders: tuple[LoaderSummary, ...], width: int) -> Table | None:
     if len(loaders) > _MOST_LOADERS:
         table.add_row(Text(f"and {len(loaders) - _MOST_LOADERS} more: see --json", "bright_black"))
     return table
+
+
+def _walk(d: Diagnosis) -> Group | None:
+    """Question and answer, line by line; the last one leads over to the advice."""
+    if not d.walk:
+        return None
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for line in d.walk:
+        question, answer = [*re.split(r"(?<=\?)\s+", line, maxsplit=1), ""][:2]
+        table.add_row(Text(question), Text(answer))
+    if d.advice:
+        table.add_row("What to change?", Text(d.advice[0].title, "bold"))
+    return Group(Text("\nstep by step", "bold"), table)
+
+
+def _advice(d: Diagnosis) -> Group | None:
+    """The best few pieces of advice, each with its gain, its reason and what to write."""
+    if not d.advice:
+        return None
+    table = Table.grid(padding=(0, 1))
+    for number, one in enumerate(d.advice[:_MOST_ADVICE], start=1):
+        table.add_row(f"{number}.", _piece(one))
+    return Group(Text("\nadvice", "bold"), table)
+
+
+def _piece(one: Advice) -> Group:
+    lines: list[RenderableType] = [Text(one.title, "bold")]
+    if one.speedup is not None:
+        lines.append(Text(f"{_gain(one.speedup)} predicted", "green"))
+    lines.append(Text(one.why[:1].upper() + one.why[1:] + ".", overflow="fold"))
+    lines.append(Padding(Text(one.code, "cyan", overflow="fold"), (0, 0, 0, 2)))
+    return Group(*lines)
+
+
+def _gain(gain: Gain) -> str:
+    digits = 1 if gain.predicted >= 1.2 else 2
+    return f"≈ {times_interval(gain.predicted, gain.low, gain.high, digits)}"
 
 
 def _footer(d: Diagnosis) -> Text:

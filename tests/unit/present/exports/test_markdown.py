@@ -5,7 +5,7 @@ import dataclasses
 from large_run import large_run
 from unstarve.api import diagnose
 from unstarve.model import Advice, Diagnosis, Gain
-from unstarve.present.markdown import markdown
+from unstarve.present.exports.markdown import markdown
 
 
 def shown(**changes: object) -> str:

@@ -15,7 +15,7 @@ from large_run import large_run
 from unstarve.analyze.views import views_of
 from unstarve.api import diagnose
 from unstarve.model import MemoryLine, MemorySummary
-from unstarve.present.perfetto import trace
+from unstarve.present.exports.perfetto import trace
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,8 @@ from unstarve.model import (
     Verdict,
     WorkerNow,
 )
-from unstarve.present import json as json_view
-from unstarve.present.live import Look, live_view, verdict_line
-from unstarve.present.live_workers import WorkerOrder
+from unstarve.present.exports import report_json as json_view
+from unstarve.present.terminal.live_view import Look, WorkerOrder, live_view, verdict_line
 
 MEMORY = MemoryNow(2_000_000_000, 724_000_000, 300_000, 64_000_000_000)
 

@@ -16,8 +16,8 @@ from unstarve.advise.rules import advise
 from unstarve.analyze.compare import compare
 from unstarve.analyze.diagnose import diagnose
 from unstarve.model import Cause, Diagnosis, FunctionCost, Run
-from unstarve.present import json as json_view
-from unstarve.present.terminal import print_comparison, print_report
+from unstarve.present.exports import report_json as json_view
+from unstarve.present.terminal.report_card import print_comparison, print_report
 
 
 def text_of(run: Run, width: int = 80) -> str:

@@ -19,7 +19,7 @@ from unstarve.cli import report as report_verb
 from unstarve.cli.app import app
 from unstarve.errors import MissingExtraError, UsageError
 from unstarve.model import Run
-from unstarve.present.tensorboard import write_events
+from unstarve.present.exports.tensorboard import write_events
 
 
 def write(folder: Path, run: Run) -> int:

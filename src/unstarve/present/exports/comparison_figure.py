@@ -1,25 +1,29 @@
-"""The panels of the comparison figure; each draws into the axes it is given."""
+"""Real training against replayed training, as one figure."""
 
 from __future__ import annotations
 
+import contextlib
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unstarve.model import LoadComparison, LoadLog
+from unstarve.present.exports.figures import IDEAL, INK, MUTED, REAL, figure_file
 from unstarve.words import duration, percent, rate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-# Okabe and Ito's pair: told apart in every kind of colour blindness, and in grey.
-REAL, IDEAL = "#D55E00", "#0072B2"
-INK, MUTED, FAINT = "#222222", "#6E6E6E", "#E4E4E4"
-REAL_NAME, IDEAL_NAME = "real", "free data"
+_LEFT = 0.075
+_FITS_AT_17 = 66
+"""Characters of a headline that the figure is wide enough for; a longer one is set smaller."""
+_REAL_NAME, _IDEAL_NAME = "real", "free data"
 
-ShareRow = tuple[str, float, str]
+_ShareRow = tuple[str, float, str]
 """Name, share and colour."""
 
 _MOST_POINTS = 1000
@@ -32,9 +36,52 @@ _OFF_SCALE = 4
 """On a linear scale, a batch this many times slower than nearly all would flatten the rest."""
 
 
-def draw_load_times(axes: Axes, real: LoadLog, ideal: LoadLog) -> None:
+def comparison_figure(
+    real: LoadLog,
+    ideal: LoadLog,
+    comparison: LoadComparison,
+    output: Path,
+    *,
+    title: str | None = None,
+) -> Path:
+    """Draw both logs to `output` and return it; a missing folder is made. Errors as in `figure_file`."""
+    with figure_file(output, figsize=(11, 5.8)) as figure:
+        _draw(figure, real, ideal, comparison, title)
+        with contextlib.suppress(OSError):  # where it cannot be made, writing says what is missing
+            output.parent.mkdir(parents=True, exist_ok=True)
+    return output
+
+
+def _draw(
+    figure: Figure, real: LoadLog, ideal: LoadLog, comparison: LoadComparison, title: str | None
+) -> None:
+    lines = [comparison.headline, _subtitle(real, ideal)] if title is None else [title, comparison.headline]
+    size = min(17.0, 17.0 * _FITS_AT_17 / len(lines[0])) if lines[0] else 17.0
+    figure.text(_LEFT, 0.93, lines[0], fontsize=size, fontweight="bold", va="center", parse_math=False)
+    figure.text(_LEFT, 0.868, lines[1], fontsize=10.5, color=MUTED, va="center", parse_math=False)
+    columns = figure.add_gridspec(
+        1, 2, left=_LEFT, right=0.975, bottom=0.11, top=0.76, width_ratios=(1.7, 1), wspace=0.38
+    )
+    rows = _share_rows(real, ideal, comparison)
+    # As high as they have bars, so that all bars are of one thickness.
+    right = columns[1].subgridspec(2, 1, height_ratios=(2, max(len(rows), 3)), hspace=0.42)
+    _draw_load_times(figure.add_subplot(columns[0]), real, ideal)
+    _draw_throughput(figure.add_subplot(right[0]), real, ideal, comparison)
+    _draw_shares(figure.add_subplot(right[1]), rows)
+
+
+def _subtitle(real: LoadLog, ideal: LoadLog) -> str:
+    return f"{_REAL_NAME}: {_batches(real)}   ·   {_IDEAL_NAME}: {_batches(ideal)}"
+
+
+def _batches(log: LoadLog) -> str:
+    count = f"{len(log.load_s):,} batches"
+    return f"{count}, {duration(sum(log.step_s) / len(log.step_s))} a step" if log.step_s else count
+
+
+def _draw_load_times(axes: Axes, real: LoadLog, ideal: LoadLog) -> None:
     """Both series of load times over the batches."""
-    series = [(np.array(real.load_s), REAL, REAL_NAME), (np.array(ideal.load_s), IDEAL, IDEAL_NAME)]
+    series = [(np.array(real.load_s), REAL, _REAL_NAME), (np.array(ideal.load_s), IDEAL, _IDEAL_NAME)]
     axes.set_title("Time to get each batch")
     for times_s, colour, _ in reversed(series):
         _draw_series(axes, np.maximum(times_s, 1e-8), colour)
@@ -57,7 +104,7 @@ def draw_load_times(axes: Axes, real: LoadLog, ideal: LoadLog) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def draw_throughput(axes: Axes, real: LoadLog, ideal: LoadLog, comparison: LoadComparison) -> None:
+def _draw_throughput(axes: Axes, real: LoadLog, ideal: LoadLog, comparison: LoadComparison) -> None:
     """Two bars; where the logs know no steps, the mean load times instead."""
     if comparison.real_per_s is not None and comparison.ideal_per_s is not None:
         axes.set_title(f"Throughput, {comparison.unit}/s")
@@ -67,10 +114,10 @@ def draw_throughput(axes: Axes, real: LoadLog, ideal: LoadLog, comparison: LoadC
         axes.set_title("Mean time to get a batch")
         values = [float(np.mean(real.load_s)), float(np.mean(ideal.load_s))]
         labels = [duration(value) for value in values]
-    _draw_bars(axes, [REAL_NAME, IDEAL_NAME], values, [REAL, IDEAL], labels, full=max(values))
+    _draw_bars(axes, [_REAL_NAME, _IDEAL_NAME], values, [REAL, IDEAL], labels, full=max(values))
 
 
-def draw_shares(axes: Axes, rows: list[ShareRow]) -> None:
+def _draw_shares(axes: Axes, rows: list[_ShareRow]) -> None:
     """What part of the time is lost to data, is spent waiting, and keeps the GPU busy."""
     axes.set_title("Share of time")
     if not rows:
@@ -81,14 +128,14 @@ def draw_shares(axes: Axes, rows: list[ShareRow]) -> None:
     _draw_bars(axes, names, values, colours, [percent(value) for value in values], full=1.0, track=True)
 
 
-def share_rows(real: LoadLog, ideal: LoadLog, comparison: LoadComparison) -> list[ShareRow]:
+def _share_rows(real: LoadLog, ideal: LoadLog, comparison: LoadComparison) -> list[_ShareRow]:
     """The known ones among the shares worth showing."""
     rows = [
         ("lost to data", comparison.lost_share, REAL),
-        (f"waiting, {REAL_NAME}", comparison.real_wait_share, REAL),
-        (f"waiting, {IDEAL_NAME}", comparison.ideal_wait_share, IDEAL),
-        (f"GPU busy, {REAL_NAME}", real.gpu_busy_share, REAL),
-        (f"GPU busy, {IDEAL_NAME}", ideal.gpu_busy_share, IDEAL),
+        (f"waiting, {_REAL_NAME}", comparison.real_wait_share, REAL),
+        (f"waiting, {_IDEAL_NAME}", comparison.ideal_wait_share, IDEAL),
+        (f"GPU busy, {_REAL_NAME}", real.gpu_busy_share, REAL),
+        (f"GPU busy, {_IDEAL_NAME}", ideal.gpu_busy_share, IDEAL),
     ]
     return [(name, value, colour) for name, value, colour in rows if value is not None]
 

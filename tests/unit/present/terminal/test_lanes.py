@@ -9,7 +9,7 @@ from rich.console import Console
 from large_run import large_run
 from unstarve.api import diagnose
 from unstarve.model import Doing, Lane, LaneKind, LaneSpan
-from unstarve.present.lanes import lanes
+from unstarve.present.terminal.lanes import lanes
 
 
 def drawn(*shown: Lane, width: int = 80) -> list[str]:

@@ -16,8 +16,7 @@ from unstarve.api import diagnose, series_of
 from unstarve.cli import report as report_verb
 from unstarve.cli.app import app
 from unstarve.model import Metric, MetricKind, Run
-from unstarve.present.metrics import report_metrics
-from unstarve.present.prometheus import exposition
+from unstarve.present.exports.prometheus import exposition, report_metrics
 
 HOSTILE = 'a"b\\n\\"}\n# HELP evil\n{x="1"} 9\r\u2028<script>\udcff\\'
 

@@ -15,9 +15,9 @@ from large_run import large_run
 from unstarve.analyze.compare import compare
 from unstarve.api import diagnose
 from unstarve.model import Advice, Comparison, Diagnosis, Gain, Gate, State, WhatIf
-from unstarve.present import json as json_view
-from unstarve.present.markdown import markdown
-from unstarve.present.notebook import html_of, text_of
+from unstarve.present.exports import report_json as json_view
+from unstarve.present.exports.markdown import markdown
+from unstarve.present.page.notebook import html_of, text_of
 
 HOSTILE = "</div></pre><script>alert(1)</script><img src=x onerror=alert(1)>\"'&\udcff"
 

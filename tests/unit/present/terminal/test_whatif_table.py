@@ -14,8 +14,9 @@ from unstarve.errors import UsageError
 from unstarve.model import WhatIf
 from unstarve.predict.forecast import predictor_of, what_if
 from unstarve.predict.parts import Work
-from unstarve.present.whatif import headline, plain, print_whatif
-from unstarve.present.whatif_plot import whatif_figure
+from unstarve.present.exports import report_json
+from unstarve.present.exports.figures import whatif_figure
+from unstarve.present.terminal.whatif_table import headline, print_whatif
 
 LATENCY = Work(blocked_s=0.08, cpu_s=0.0005, take_s=0.0005, step_delay_s=0.01)
 
@@ -63,13 +64,13 @@ def test_the_headline_names_what_is_enough(result: WhatIf) -> None:
 
 
 def test_the_json_block_has_a_curve_with_low_and_high(result: WhatIf) -> None:
-    block = json.loads(json.dumps(plain(result)))
+    block = json.loads(json.dumps(report_json.whatif(result, "run.unstarve")))
     assert [point["workers"] for point in block["curve"]] == [0, 2, 16]
     for point in block["curve"]:
         assert point["low"] <= point["steps_per_s"] <= point["high"]
         assert set(point["speedup"]) == {"predicted", "low", "high"}
     assert [point["recorded"] for point in block["curve"]] == [False, True, False]
-    assert plain(None) is None
+    assert (block["schema"], block["run"]) == ("unstarve.whatif/1", "run.unstarve")
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
