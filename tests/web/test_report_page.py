@@ -51,6 +51,15 @@ def test_everything_is_there_and_the_answer_comes_first(opened: Any, tmp_path: P
     assert opened.complaints == []
 
 
+def test_a_legend_has_no_empty_fields(opened: Any, tmp_path: Path) -> None:
+    page = opened.show(written(tmp_path))
+    assert page.inner_text("#over-time .u-legend") == "waitstep (with its wait)"
+    page.hover("#over-time .u-over")
+    shown = page.inner_text("#over-time .u-legend")
+    assert shown.startswith("at")
+    assert "ms" in shown
+
+
 def test_no_request_leaves_the_page(opened: Any, tmp_path: Path) -> None:
     file = written(tmp_path)
     opened.show(file)

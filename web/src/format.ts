@@ -48,7 +48,10 @@ export function duration(seconds: number): string {
   return `${figure(value, 2)} ${unit}`;
 }
 
-/** For the ticks of an axis, which are round: `20 ms`. Ticks that are less than a second apart keep their milliseconds. */
+/** A number at the tick of an axis, without zeros behind the point: `20`. */
+export const round = (value: number): string => Number(value.toPrecision(4)).toLocaleString("en");
+
+/** A time at the tick of an axis, which is round: `20 ms`. Ticks that are less than a second apart keep their milliseconds. */
 export function tick(seconds: number, apart = Infinity): string {
   if (seconds === 0) return "0 s";
   if (apart < 1 && seconds >= 1) return `${seconds.toFixed(apart < 1e-3 ? 6 : 3)} s`;

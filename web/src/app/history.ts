@@ -1,6 +1,6 @@
 import uPlot from "uplot";
 import { colour, el, section } from "../dom";
-import { duration, percent, rate, tick } from "../format";
+import { duration, percent, rate, round, tick } from "../format";
 import { axis, legendHooks, value } from "../plot";
 import { onTheme } from "../theme";
 
@@ -37,7 +37,7 @@ function options(width: number): uPlot.Options {
   return {
     width, height: 220, cursor: { drag: { x: false, y: false } },
     scales: { x: { time: false }, share: { range: [0, 1] }, rate: { range: (_, __, most) => [0, (most || 1) * 1.1] } },
-    axes: [axis(tick, { size: 34 }), axis(percent, { scale: "share", size: 54 }), axis(rate, { scale: "rate", side: 1, size: 60, grid: { show: false } })],
+    axes: [axis(tick, { size: 34 }), axis(percent, { scale: "share", size: 54 }), axis(round, { scale: "rate", side: 1, size: 60, grid: { show: false } })],
     series: [
       { label: "at", value: value(duration) },
       { label: "waiting", scale: "share", stroke: colour("wait"), width: 1.5, points: { show: false }, value: value(percent) },

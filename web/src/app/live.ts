@@ -23,12 +23,12 @@ interface Live {
   memory: { main_bytes: number | null; workers_bytes: number | null; shm_bytes: number | null; shm_total_bytes: number | null };
 }
 
-const DOING: Record<string, string> = { fetch: "fetching", collate: "building the batch", send: "handing over", wait: "waiting", step: "in the step" };
+const DOING: Record<string, string> = { fetch: "fetching", collate: "building the batch", send: "handing off", wait: "waiting", step: "in the step" };
 
 /** One run while it is recorded. The connection is closed while nobody looks. */
 export function liveView(id: string): HTMLElement {
   const status = el("p", { class: "note", role: "status", id: "status" }, "connecting …");
-  const picture = new Picture(id);
+  const panel = new LivePanel(id);
   const past = history();
   let source: EventSource | null = null;
   let ended = false;
@@ -40,7 +40,7 @@ export function liveView(id: string): HTMLElement {
     source = new EventSource(`/api/runs/${id}/live`);
     source.addEventListener("now", (event) => {
       const now = JSON.parse(event.data as string) as Live;
-      picture.show(now);
+      panel.show(now);
       past.add({ at: now.elapsed_s, wait: now.wait_share, rate: now.samples_per_s ?? now.steps_per_s });
       status.textContent = quiet(now);
     });
@@ -50,11 +50,11 @@ export function liveView(id: string): HTMLElement {
   };
   document.addEventListener("visibilitychange", () => { if (document.hidden) stop(); else start(); });
   start();
-  return el("div", { id: "live" }, picture.card, picture.details, past.element, status);
+  return el("div", { id: "live" }, panel.card, panel.details, past.element, status);
 }
 
 /** What is drawn anew every second holds nothing that a reader may stand on; what does is kept. */
-class Picture {
+class LivePanel {
   private state = el("div");
   private title = el("h1");
   private numbers = el("div", { class: "figures" });

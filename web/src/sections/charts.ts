@@ -1,7 +1,7 @@
 import uPlot from "uplot";
 import type { Histogram, Report, Views, WhatifPoint } from "../data";
 import { colour, el, section } from "../dom";
-import { bytes, count, duration, interval, rate, tick } from "../format";
+import { bytes, count, duration, interval, rate, round, tick } from "../format";
 import { axis, legendHooks, value } from "../plot";
 import { onTheme } from "../theme";
 
@@ -62,22 +62,25 @@ function shade(plot: uPlot, views: Views): void {
 
 export function distribution(views: Views): HTMLElement | null {
   const charts = [histogram("wait", views.wait_ms, "wait"), histogram("step", views.step_ms, "cause-compute")].filter((one) => one !== null);
-  return charts.length === 0 ? null : section("distribution", "How long batches and steps take", el("div", { class: "pair" }, ...charts));
+  return charts.length === 0 ? null : section("distribution", "How long batches and steps take", el("div", { class: "pair" }, ...charts),
+    el("p", { class: "note" }, "Logarithmic scale. A bar that stands apart holds the few that are far off."));
 }
 
 function histogram(name: string, found: Histogram | null, look: string): HTMLElement | null {
   if (!found) return null;
   const most = Math.max(...found.counts, 1);
+  const factor = (at: number): number => (found.edges_ms[at + 1] ?? 1) / (found.edges_ms[at] ?? 1);
+  const usual = factor(Math.floor(found.counts.length / 2));
   const bars = found.counts.map((batches, at) => {
     const span = `${duration((found.edges_ms[at] ?? 0) / 1e3)} – ${duration((found.edges_ms[at + 1] ?? 0) / 1e3)}`;
-    const bar = el("span", { title: `${span}: ${count(batches)}` });
+    const bar = el("span", { title: `${span}: ${count(batches)}`, class: factor(at) > usual ** 1.5 ? "far" : undefined });
     bar.style.height = `${batches === 0 ? 0 : Math.max((batches / most) * 100, 2)}%`;
     bar.style.background = `var(--${look})`;
     return bar;
   });
   const first = duration((found.edges_ms[0] ?? 0) / 1e3), last = duration((found.edges_ms.at(-1) ?? 0) / 1e3);
   return el("figure", { class: "histogram" },
-    el("figcaption", {}, `${name}, ${count(found.counts.reduce((a, b) => a + b, 0))} of them`),
+    el("figcaption", {}, `${count(found.counts.reduce((a, b) => a + b, 0))} ${name}s`),
     el("div", { class: "bars", role: "img", "aria-label": `distribution of ${name} times from ${first} to ${last}` }, ...bars),
     el("div", { class: "ends" }, el("span", {}, first), el("span", {}, last)));
 }
@@ -93,7 +96,7 @@ export function whatif(report: Report): HTMLElement | null {
     data: [points.map((p) => p.workers), points.map((p) => p.high), points.map((p) => p.low), points.map((p) => p.steps_per_s)],
     options: {
       width, height: 240, scales: { x: { time: false }, y: { range: (_, __, max) => [0, max * 1.1] } },
-      axes: [axis((workers) => (Number.isInteger(workers) ? `${workers}` : ""), { size: 34 }), axis((per_s) => `${rate(per_s)}/s`, { size: 64 })],
+      axes: [axis((workers) => (Number.isInteger(workers) ? `${workers}` : ""), { size: 34 }), axis((per_s) => `${round(per_s)}/s`, { size: 64 })],
       series: [
         { label: "workers", value: value((workers) => `${workers}`) },
         { label: "high", stroke: "transparent", points: { show: false } }, { label: "low", stroke: "transparent", points: { show: false } },

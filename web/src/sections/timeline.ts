@@ -35,7 +35,7 @@ const LOOK: Record<string, string> = {
 };
 const WORDS: Record<string, string> = {
   step: "step", wait: "waiting for data", start: "starting", fetch: "getting samples", collate: "building the batch",
-  send: "handing over", pin: "pinning", stall: "device starved", between: "between epochs",
+  send: "handing off", pin: "pinning", stall: "device starved", between: "between epochs",
 };
 
 function legend(views: Views): HTMLElement {

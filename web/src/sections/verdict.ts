@@ -39,7 +39,7 @@ function one(item: Advice): HTMLElement {
       el("h3", {}, item.title),
       item.speedup && el("span", { class: "gain", title: "predicted speed-up and its interval" },
         times(item.speedup.predicted), el("small", {}, within(item.speedup.predicted, item.speedup)))),
-    el("p", {}, item.why),
+    el("p", {}, `${item.why.charAt(0).toUpperCase()}${item.why.slice(1)}.`),
     item.code !== "" && code(item.code));
 }
 

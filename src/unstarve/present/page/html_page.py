@@ -206,7 +206,7 @@ def _histogram(histogram: Histogram | None) -> dict[str, Any] | None:
     if histogram is None:
         return None
     return {
-        "edges_ms": [float(f"{edge:.4g}") for edge in histogram.edges_ms],
+        "edges_ms": [float(f"{edge:.6g}") for edge in histogram.edges_ms],
         "counts": list(histogram.counts),
     }
 
