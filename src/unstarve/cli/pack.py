@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from unstarve.cli.json_output import JsonTo, check_json, write_json
+from unstarve.cli.output_files import JsonTo, check_json, write_json
 from unstarve.cli.progress import progress
 from unstarve.errors import StoppedError, UsageError
 from unstarve.machine import usable_cores

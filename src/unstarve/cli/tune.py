@@ -14,7 +14,7 @@ from rich.console import Console
 from unstarve.advise.patch.files import check_extra, write_patches
 from unstarve.advise.patch.plan import patches_for
 from unstarve.analyze.tried import tried
-from unstarve.cli.json_output import STDOUT, JsonTo, check_json, write_json
+from unstarve.cli.output_files import STDOUT, JsonTo, check_json, write_json
 from unstarve.cli.overwriting import FINISH_CAUTION, TUNE_CAUTION, written_meanwhile
 from unstarve.cli.recording import Command, leave
 from unstarve.cli.tuning import tune_command

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from unstarve import api
-from unstarve.cli.json_output import JsonTo, write_json
+from unstarve.cli.output_files import JsonTo, write_json
 from unstarve.errors import UsageError
 from unstarve.outputs import check_output
 from unstarve.present.exports import report_json
@@ -22,7 +22,7 @@ _MOST_WORKERS = 256
 def whatif(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run file, finished or still being recorded.")],
     workers: Annotated[
-        str, typer.Option("--workers", metavar="N,N,…", help="Numbers of workers.")
+        str, typer.Option("--workers", metavar="N,N,…", help="Worker counts.")
     ] = "0,1,2,4,8,16",
     prefetch: Annotated[
         str,
@@ -33,13 +33,13 @@ def whatif(
     ] = "",
     json_to: JsonTo = None,
     plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Also draw the curve, as .png or .svg.")
+        Path | None, typer.Option("--plot", metavar="FILE", help="Also draw the curve as .png or .svg.")
     ] = None,
 ) -> None:
     """Predict how fast training would be with other loader settings, without running it.
 
-    The recorded batches are played through a model of the loader, on this many cores, beside the recorded
-    steps. Needs no torch.
+    The recorded batches run through a model of the loader and its cores, next to the recorded steps. Needs no
+    torch.
     """
     check_figure_name(plot)
     check_output(plot)
@@ -61,5 +61,7 @@ def _numbers(option: str, text: str, *, least: int, most: int) -> list[int]:
     """``"0,1,2"`` as numbers."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not all(word.isdigit() and least <= int(word) <= most for word in words):
-        raise UsageError(f"{option} takes whole numbers from {least} to {most}, like 1,2,4, and not {text!r}")
+        raise UsageError(
+            f"{option} must be whole numbers from {least} to {most}, such as 1,2,4, got {text!r}"
+        )
     return [int(word) for word in words]

@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 _LEFT = 0.075
 _FITS_AT_17 = 66
-"""Characters of a headline that the figure is wide enough for; a longer one is set smaller."""
+"""Characters of a headline that fit at 17 points; a longer one gets a smaller font."""
 _REAL_NAME, _IDEAL_NAME = "real", "free data"
 
 _ShareRow = tuple[str, float, str]
 """Name, share and colour."""
 
 _MOST_POINTS = 1000
-"""A longer series is drawn as its median, in a band that holds the middle 80% of the batches around."""
+"""A longer series is drawn as its median and a band with the middle 80%."""
 _BANDS = 300
 _MOST_MARKERS = 60
 _FAR_APART = 12
-"""Ratio of the medians from which the lower series would lie on the axis of a linear scale."""
+"""Ratio of the medians from which the scale is logarithmic: the lower series would lie on the axis."""
 _OFF_SCALE = 4
 """On a linear scale, a batch this many times slower than nearly all would flatten the rest."""
 
@@ -80,7 +80,7 @@ def _batches(log: LoadLog) -> str:
 
 
 def _draw_load_times(axes: Axes, real: LoadLog, ideal: LoadLog) -> None:
-    """Both series of load times over the batches."""
+    """Load times over batches, both series."""
     series = [(np.array(real.load_s), REAL, _REAL_NAME), (np.array(ideal.load_s), IDEAL, _IDEAL_NAME)]
     axes.set_title("Time to get each batch")
     for times_s, colour, _ in reversed(series):
@@ -105,7 +105,7 @@ def _draw_load_times(axes: Axes, real: LoadLog, ideal: LoadLog) -> None:
 
 
 def _draw_throughput(axes: Axes, real: LoadLog, ideal: LoadLog, comparison: LoadComparison) -> None:
-    """Two bars; where the logs know no steps, the mean load times instead."""
+    """Throughput as two bars; the mean load times if the logs have no steps."""
     if comparison.real_per_s is not None and comparison.ideal_per_s is not None:
         axes.set_title(f"Throughput, {comparison.unit}/s")
         values = [comparison.real_per_s, comparison.ideal_per_s]
@@ -118,18 +118,18 @@ def _draw_throughput(axes: Axes, real: LoadLog, ideal: LoadLog, comparison: Load
 
 
 def _draw_shares(axes: Axes, rows: list[_ShareRow]) -> None:
-    """What part of the time is lost to data, is spent waiting, and keeps the GPU busy."""
+    """Shares of the time: lost to data, waiting, GPU busy."""
     axes.set_title("Share of time")
     if not rows:
         axes.set_axis_off()
-        axes.text(0, 0.9, "not known: no step times in the logs", color=MUTED, transform=axes.transAxes)
+        axes.text(0, 0.9, "unknown: the logs have no step times", color=MUTED, transform=axes.transAxes)
         return
     names, values, colours = (list(column) for column in zip(*rows, strict=True))
     _draw_bars(axes, names, values, colours, [percent(value) for value in values], full=1.0, track=True)
 
 
 def _share_rows(real: LoadLog, ideal: LoadLog, comparison: LoadComparison) -> list[_ShareRow]:
-    """The known ones among the shares worth showing."""
+    """The shares that are known."""
     rows = [
         ("lost to data", comparison.lost_share, REAL),
         (f"waiting, {_REAL_NAME}", comparison.real_wait_share, REAL),
@@ -172,7 +172,7 @@ def _draw_bars(
     full: float,
     track: bool = False,
 ) -> None:
-    """Horizontal bars, the first on top, each with its number behind it; a `track` shows what is full."""
+    """Horizontal bars, first on top, each followed by its number; `track` draws the full length behind."""
     rows = range(len(values))
     if track:
         axes.barh(rows, [full] * len(values), color="#F3F3F3", height=0.62)

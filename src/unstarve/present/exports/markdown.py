@@ -1,4 +1,4 @@
-"""The report as Markdown: for a pull request, an issue, a job's summary."""
+"""The report as Markdown, for a pull request, an issue or a job summary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SMALLEST_SHARE = 0.005
 
 
 def markdown(diagnosis: Diagnosis) -> str:
-    """The verdict, its evidence, the budget and the advice; names from the data cannot break out of it."""
+    """The verdict, its evidence, the budget and the advice. Names from the data cannot inject Markdown."""
     return "\n".join(_lines(diagnosis)) + "\n"
 
 
@@ -71,7 +71,7 @@ def _advice(number: int, advice: Advice) -> Iterator[str]:
 
 
 def _text(words: str) -> str:
-    """What Markdown and HTML would take for their own, escaped; one line."""
+    """One line with the characters escaped that mean something in Markdown or HTML."""
     flat = " ".join(printable(words).split())
     return re.sub(r"([\\`*_\[\]<>|#&~$])", r"\\\1", flat)
 

@@ -1,7 +1,7 @@
-"""`Views` → a trace in the Trace Event Format, as ui.perfetto.dev and chrome://tracing open it.
+"""`Views` → a trace in the Trace Event Format, for ui.perfetto.dev and chrome://tracing.
 
-One track per lane; the queue's depth and memory as counters; an arrow from where a worker began a batch to
-the step that used it. Times are microseconds, as the format wants them.
+One track per lane; queue depth and memory as counters; an arrow from a worker's fetch of a batch to the step
+that used it. Times are in microseconds, as the format requires.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _PROCESS = 1
 
 
 def trace(diagnosis: Diagnosis, views: Views | None) -> dict[str, Any]:
-    """The trace as one JSON object; a run without batches gives an empty one."""
+    """The trace as a JSON object; a run without batches gives an empty one."""
     events = [] if views is None else list(_events(diagnosis, views))
     return {
         "traceEvents": events,
@@ -71,7 +71,7 @@ def _told(story: BatchStory) -> dict[str, Any]:
 
 
 def _arrows(lane: Lane, track: int) -> Iterator[dict[str, Any]]:
-    """An arrow binds to the span around its time: it starts in the fetch and ends where the step begins."""
+    """Arrows bind to the span at their time: they start in the fetch and end where the step begins."""
     if lane.kind is LaneKind.WORKER:
         for span in lane.spans:
             if span.doing is Doing.FETCH and span.batch is not None:

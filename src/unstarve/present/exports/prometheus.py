@@ -42,12 +42,12 @@ def gauge(name: str, value: float, labels: Mapping[str, str]) -> Metric:
 
 
 def labels_of(loader: str, rank: int | None) -> dict[str, str]:
-    """A training that is not distributed is rank 0."""
+    """Labels of a loader's metrics; a training that is not distributed is rank 0."""
     return {"rank": str(rank or 0), "loader": loader}
 
 
 def report_metrics(diagnosis: Diagnosis, series: Sequence[Series]) -> tuple[Metric, ...]:
-    """What a run says, with its last values; what is not known is left out."""
+    """The totals of a run; unknown values are left out."""
     return (*_of_run(diagnosis), *(metric for one in series for metric in _of_series(one)))
 
 

@@ -63,7 +63,7 @@ def report(diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def comparison(result: Comparison) -> dict[str, Any]:
-    """Both reports, the rows and the gates."""
+    """Both reports, the compared numbers and the gates."""
     return {
         "schema": COMPARISON_SCHEMA,
         "headline": result.headline,

@@ -13,15 +13,15 @@ from unstarve.model import Diagnosis, Series, StepPoint
 from unstarve.present.exports.markdown import markdown
 
 _SUFFIX = ".unstarve"
-"""Of the event files that are ours."""
+"""Marks the event files as ours."""
 
 
 def write_events(folder: Path, diagnosis: Diagnosis, series: Sequence[Series]) -> int:
-    """Write event files into `folder`, of several ranks into one subfolder each; how many events.
+    """Write event files into `folder`, several ranks into a subfolder each. Return the number of events.
 
-    The main loader's scalars are ``data/wait_ms``, ``data/stall_share``, ``data/throughput`` and so on, any
-    other's ``data/NAME/wait_ms``; the verdict lies beside them as text. Steps count from 1 over all epochs.
-    What an earlier call wrote there is replaced.
+    The scalars of the main loader are ``data/wait_ms``, ``data/stall_share``, ``data/throughput`` and so on,
+    those of others ``data/NAME/wait_ms``; the verdict is added as text. Steps count from 1 over all epochs.
+    Event files of an earlier call are replaced.
     """
     ranks = sorted({one.rank for one in series}, key=lambda rank: rank or 0)
     written = 0
@@ -52,13 +52,13 @@ def _write(folder: Path, diagnosis: Diagnosis, series: Sequence[Series], *, told
             writer.add_event(_event(at_s, diagnosis.steps, [text]))
     finally:
         writer.close()
-    for file in earlier:  # two copies of a run in one folder would be drawn as one zigzag line
+    for file in earlier:  # TensorBoard would draw two copies of a run as one zigzag line
         file.unlink(missing_ok=True)
     return written
 
 
 def scalars(point: StepPoint) -> Iterator[tuple[str, float]]:
-    """What is known of one step."""
+    """The known scalars of one step."""
     yield "wait_ms", point.wait_s * 1e3
     known = {
         "step_ms": None if point.step_s is None else point.step_s * 1e3,
@@ -85,7 +85,7 @@ def _scalar(tag: str, value: float) -> Any:
 
 
 def _text(tag: str, text: str) -> Any:
-    """What TensorBoard's text page shows, Markdown and all."""
+    """A text summary, which TensorBoard renders as Markdown."""
     summaries = _tensorboard("compat.proto.summary_pb2")
     tensor = _tensorboard("compat.proto.tensor_pb2").TensorProto(
         dtype="DT_STRING", string_val=[text.encode("utf-8", "replace")]

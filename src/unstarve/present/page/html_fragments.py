@@ -1,7 +1,7 @@
-"""Small pieces of HTML for a notebook's cell: no script, no style sheet, everything from outside escaped.
+"""Pieces of HTML for a notebook cell: no script, no style sheet, all data escaped.
 
-Colours are the notebook's own, thinned where something is to stand back, so that the same piece reads well on
-a light page and on a dark one.
+Text has the notebook's own colour, at lower opacity where it matters less, so it reads well on light and dark
+pages.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ _SHADE = "rgba(127,127,127,.12)"
 _FAINT = "opacity:.7"
 _TABLE = "border-collapse:collapse;margin:.4em 0;font:inherit;color:inherit;white-space:nowrap"
 GREEN, YELLOW, RED, BLUE = "#1a7f37", "#9a6700", "#cf222e", "#3572b0"
-"""Dark enough for white letters, light enough to be seen on black."""
+"""Dark enough for white text, light enough to be seen on black."""
 
 
 def text(words: str) -> str:
-    """Words as they are, whatever they contain."""
+    """Escaped text on one line."""
     return html.escape(" ".join(printable(words).split()))
 
 
 def box(parts: Iterable[str]) -> str:
-    """All of one result."""
+    """The frame around one result."""
     frame = f"max-width:46em;border:{_BORDER};border-radius:6px;padding:.7em 1em"
     style = f"{frame};line-height:1.45;color:inherit;overflow-x:auto"
     return f'<div style="{style}">{"".join(parts)}</div>'
 
 
 def headline(words: str, badge: str | None = None, colour: str = BLUE) -> str:
-    """What a person is told first."""
+    """The main sentence, after an optional badge."""
     mark = ""
     if badge is not None:
         style = f"background:{colour};color:#fff;border-radius:4px;padding:.1em .5em;margin-right:.6em"
@@ -41,13 +41,13 @@ def headline(words: str, badge: str | None = None, colour: str = BLUE) -> str:
 
 
 def lines(sentences: Iterable[str]) -> str:
-    """Sentences under each other."""
+    """A list of sentences."""
     items = "".join(f"<li>{text(sentence)}</li>" for sentence in sentences)
     return f'<ul style="margin:.3em 0 .6em;padding-left:1.3em">{items}</ul>' if items else ""
 
 
 def bars(rows: Iterable[tuple[str, float, str]], colour: str = BLUE) -> str:
-    """Name, share from 0 to 1 and what to write beside it, per row."""
+    """A bar per row: name, share from 0 to 1, label."""
     cells = "".join(
         f'<tr style="background:none"><td style="text-align:left;padding:0 .8em 0 0">{text(name)}</td>'
         f'<td style="width:14em;padding:0"><div style="background:{_SHADE};border-radius:2px">'
@@ -59,7 +59,7 @@ def bars(rows: Iterable[tuple[str, float, str]], colour: str = BLUE) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, bold: Iterable[int] = ()) -> str:
-    """Numbers in columns, the first of which is words; `bold` rows stand out."""
+    """A table; the first column is text, the others numbers. Rows in `bold` are shaded."""
     strong = set(bold)
     cell = "padding:.15em .8em;border:none"
     heads = "".join(
@@ -79,7 +79,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, bold: Iterable[
 
 
 def code(source: str) -> str:
-    """What to write, as it is to be written."""
+    """A block of code."""
     style = (
         f"background:{_SHADE};border-radius:4px;padding:.5em .8em;margin:.3em 0;overflow-x:auto;color:inherit"
     )
@@ -87,7 +87,7 @@ def code(source: str) -> str:
 
 
 def title(words: str) -> str:
-    """What the next part is about."""
+    """A heading."""
     return f'<div style="font-weight:bold;margin-top:.7em">{text(words)}</div>'
 
 
@@ -97,5 +97,5 @@ def sentence(words: str) -> str:
 
 
 def small(words: str) -> str:
-    """For those who want to know."""
+    """A note in small, faint text."""
     return f'<div style="font-size:.9em;{_FAINT};margin-top:.5em">{text(words)}</div>'

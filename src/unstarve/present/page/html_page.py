@@ -1,8 +1,8 @@
-"""One page that holds everything it needs: no network, no server, safe against what names contain.
+"""Reports as self-contained HTML pages: no network, no server, safe whatever names contain.
 
-The data lies in the page as compressed text that only JSON.parse ever reads; the page puts it on the screen
-as text nodes. A content security policy with the hashes of our own script and style stands behind that: a
-name that broke out could run nothing and reach nobody.
+The data is compressed text in the page that only JSON.parse reads; the script shows it as text nodes. As a
+second defence, a content security policy allows only our own script and style, by hash: a name that broke
+out could run nothing and reach nobody.
 
 `Views` travel as columns of small integers, so that a page of ten thousand steps stays small: times are
 microseconds, and each column of times holds differences to the row before, which compress well. The page
@@ -58,14 +58,14 @@ _PAGE = """<!doctype html>
 _MOST_BATCHES = 20_000
 _MOST_SPANS = 150_000
 _SMALLEST_PART = 0.02
-"""Of a wait: causes below this are left out of a batch's story."""
+"""Smaller parts of a wait are left out."""
 
 _DOINGS = tuple(Doing)
 _CAUSES = tuple(Cause)
 
 
 def report_page(diagnosis: Diagnosis, views: Views | None, home: str | None = None) -> str:
-    """The report of one run as one HTML file; `home` is an address that its head leads back to."""
+    """The report of one run as an HTML page; `home` is the address its header links to."""
     title = f"{diagnosis.verdict.state}: {diagnosis.verdict.headline}"
     return page(title, {"page": "report", "home": home, **_one(diagnosis, views)})
 
@@ -73,7 +73,7 @@ def report_page(diagnosis: Diagnosis, views: Views | None, home: str | None = No
 def comparison_page(
     result: Comparison, views_a: Views | None, views_b: Views | None, home: str | None = None
 ) -> str:
-    """Two runs side by side as one HTML file; `home` as above."""
+    """Two runs side by side as an HTML page; `home` as in `report_page`."""
     data = {
         "page": "comparison",
         "home": home,
@@ -85,7 +85,7 @@ def comparison_page(
 
 
 def page(title: str, data: Mapping[str, Any]) -> str:
-    """Any data that the page's script knows how to show."""
+    """A page with any data that its script can show."""
     script, style = _asset("page.js"), _asset("page.css")
     return _PAGE.format(
         policy=policy(), title=html.escape(title), style=style, script=script, data=packed(data)
@@ -93,7 +93,7 @@ def page(title: str, data: Mapping[str, Any]) -> str:
 
 
 def policy() -> str:
-    """The content security policy of every page: what is in it may run, and nothing else."""
+    """The content security policy of every page: its own script and style, and nothing else."""
     script, style = _asset("page.js"), _asset("page.css")
     return (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
@@ -102,7 +102,7 @@ def policy() -> str:
 
 
 def packed(data: Mapping[str, Any]) -> str:
-    """JSON, compressed, in letters that mean nothing to HTML."""
+    """Compressed JSON as base64, which needs no escaping in HTML."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     compressor = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     compressed = compressor.compress(text.encode("utf-8", "replace")) + compressor.flush()
@@ -123,7 +123,7 @@ def _hash(text: str) -> str:
 
 
 def columns(views: Views) -> dict[str, Any]:
-    """All of a small run; of a large one a stretch in the middle, and `shown` says which."""
+    """All of a small run; of a large one a stretch in the middle, given by `shown`."""
     first, last = _shown(views)
     batches = views.batches[first:last]
     begin_s = 0.0 if first == 0 else batches[0].ask_s
@@ -186,7 +186,7 @@ def _batches(stories: Sequence[BatchStory], loaders: Sequence[str]) -> dict[str,
 
 
 def _parts(story: BatchStory) -> list[int]:
-    """Pairs of a cause's number and its percent of the wait, the largest first."""
+    """Pairs of a cause's index and its percentage of the wait, largest first."""
     wait_s = sum(story.causes.values())
     parts = sorted(story.causes.items(), key=lambda part: -part[1])
     shares = [(cause, seconds / wait_s) for cause, seconds in parts if wait_s]

@@ -1,4 +1,4 @@
-"""Results as a notebook shows them: a small piece of HTML, and the terminal's text for the prompt."""
+"""Results in a notebook: HTML for Jupyter, the terminal's text for the IPython prompt."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ _WIDTH = 80
 
 @singledispatch
 def html_of(result: Any) -> str:
-    """A result as self-contained HTML without script; names from the data stay text."""
-    raise TypeError(f"there is no HTML for a {type(result).__name__}")
+    """A result as self-contained HTML without script; names from the data are escaped."""
+    raise TypeError(f"no HTML view for {type(result).__name__}")
 
 
 @singledispatch
 def text_of(result: Any) -> str:
     """A result as the command line prints it, without colour."""
-    raise TypeError(f"there is no text for a {type(result).__name__}")
+    raise TypeError(f"no text view for {type(result).__name__}")
 
 
 @html_of.register
@@ -108,7 +108,7 @@ def _(result: WhatIf) -> str:
 
 
 def printed(show: Callable[[Console], None]) -> str:
-    """What `show` prints, as text of 80 columns."""
+    """What `show` prints on a console of 80 columns."""
     target = io.StringIO()
     show(Console(file=target, width=_WIDTH, color_system=None, force_terminal=False, force_jupyter=False))
     return "\n".join(line.rstrip() for line in target.getvalue().rstrip().split("\n"))

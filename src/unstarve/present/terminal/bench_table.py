@@ -1,4 +1,4 @@
-"""A benchmark for a person: one table per part, 80 columns wide, plain in a pipe."""
+"""A benchmark in the terminal: one table per part, 80 columns wide."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STYLES = {Kind.STOCK: "default", Kind.OURS: "bold", Kind.PEER: "cyan", Kind.LIM
 
 
 def print_part(part: Part, console: Console) -> None:
-    """The ways of one part, one per line."""
+    """Print one part: a line for each way to load."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     title = part.name if part.letter == part.name else f"{part.letter} · {part.name}"
     console.print(Text(f"{title}: {part.title}", "bold"), soft_wrap=True)
@@ -24,7 +24,7 @@ def print_part(part: Part, console: Console) -> None:
     table.add_column("per batch" if each is None else "samples/s", justify="right", width=14)
     table.add_column("speed-up", justify="right", width=8)
     table.add_column("memory" if each is None else "CPU", justify="right", width=7)
-    table.add_column("bar", width=15)
+    table.add_column("target", width=15)
     for way in part.ways:
         if way.mean_s is not None:
             table.add_row(*_cells(way, way.mean_s, each))
@@ -35,7 +35,7 @@ def print_part(part: Part, console: Console) -> None:
 
 
 def print_summary(result: Benchmark, console: Console) -> None:
-    """What the bars say, and what the numbers mean."""
+    """Print how many targets were met, and what the numbers mean."""
     checked = [
         one for part in result.parts for way in part.ways for one in way.checked if one.met is not None
     ]
@@ -49,24 +49,24 @@ def print_summary(result: Benchmark, console: Console) -> None:
     rounds = len(result.seeds)
     seeds = f"{rounds} seeds" if len(set(result.seeds)) > 1 else f"{rounds} × seed {result.seeds[0]}"
     lines = [
-        f"per batch: mean ± standard deviation over {seeds}; speed-up: median over the rounds, against stock "
-        "in the same round; memory: besides the data, training process and workers together"
+        f"per batch: mean ± standard deviation over {seeds}; speed-up: median over rounds, against torch in "
+        "the same round; memory: of training process and workers, without the data"
     ]
     if any(part.batch_samples for part in result.parts):
-        lines.append("CPU: time per sample, of the training process and its workers together")
+        lines.append("CPU: time per sample, training process and workers together")
     if checked:
-        lines.append(f"{len(checked) - len(missed)} of {len(checked)} bars met")
+        lines.append(f"{len(checked) - len(missed)} of {len(checked)} targets met")
     elif any(way.checked for part in result.parts for way in part.ways):
-        lines.append("bars are for the default sizes, and were not judged")
+        lines.append("targets apply to the default sizes and were not checked")
     lines += [f"missed: {line}" for line in missed]
     if result.interrupted:
-        lines.append("stopped from the keyboard: not everything was measured")
+        lines.append("interrupted: not everything was measured")
     for line in lines:
         console.print(line, markup=False, highlight=False)
 
 
 def _left_out(ways: tuple[Way, ...]) -> dict[str, list[str]]:
-    """Reason → names of the ways that were not measured for it."""
+    """Reason → names of the ways it kept from being measured."""
     reasons: dict[str, list[str]] = {}
     for way in ways:
         if way.missing is not None:
@@ -122,5 +122,5 @@ def _measured(one: Checked) -> str:
 
 
 def _factor(value: float) -> str:
-    """Measured, so that a factor above a hundred means what it says."""
+    """Measured, so a ratio above a hundred is meant."""
     return times(value, 2, most=math.inf)

@@ -1,4 +1,4 @@
-"""A few typical steps in letters: one line each for training, its workers and its device."""
+"""A few typical steps drawn in characters: a line each for training, workers and device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unstarve.words import duration
 
 _WIDEST = 60
 _BESIDE = 20
-"""Columns of a lane's name and of the margins."""
+"""Columns taken by a lane's name and the margins."""
 _MOST_WORKERS = 8
 
 _LOOKS = {
@@ -38,7 +38,7 @@ _KEYS = (
 
 
 def lanes(shown: Sequence[Lane], width: int) -> Group | None:
-    """The lanes, or None where there is nothing to draw or no room for it."""
+    """The lanes; None if there is nothing to draw or no room."""
     columns = min(_WIDEST, width - _BESIDE)
     main = [lane.spans[-1].end_s for lane in shown if lane.kind is LaneKind.MAIN and lane.spans]
     end_s = max(main, default=0.0)
@@ -58,7 +58,7 @@ def lanes(shown: Sequence[Lane], width: int) -> Group | None:
 
 
 def _line(lane: Lane, end_s: float, columns: int) -> Text:
-    """Each column shows what took most of its time."""
+    """One character per column: what took most of its time."""
     per_column = end_s / columns
     spent: list[dict[Doing, float]] = [{} for _ in range(columns)]
     for span in lane.spans:

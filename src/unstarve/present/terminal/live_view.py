@@ -1,4 +1,4 @@
-"""`Live` → the view that `unstarve top` draws: lines that fit the screen, cheap to make every second."""
+"""The view that `unstarve top` draws: lines that fit the screen, cheap to make every second."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 _DIM = "bright_black"
 _SMALLEST_PART = 0.005
 _KEYS = (
-    ("q", "quit; the training goes on"),
+    ("q", "quit; training continues"),
     ("p, space", "pause, resume"),
-    ("w", "workers: by number, busiest first, none"),
-    ("tab, → ←", "the next and the previous loader or rank"),
+    ("w", "workers: by number, busiest first, hidden"),
+    ("tab, → ←", "next or previous loader or rank"),
     ("?, h", "this help"),
 )
 _MEANS = (
-    "waiting: training stands still in next(loader)",
-    "queue: batches that lie ready when one is asked for; empty means that workers are too slow",
-    "busy: share of its time that a worker makes batches, and what takes most of it: cpu, disk,",
+    "waiting: training is blocked in next(loader)",
+    "queue: batches ready when training asks for one; if it is empty, workers are too slow",
+    "busy: share of its time a worker makes batches, and what takes most of it: cpu, disk,",
     "remote (network, a lock, a sleep), contention (no core was free), collate, handoff",
 )
 
@@ -52,11 +52,11 @@ _DOES = {
 }
 _WORKER_BAR = 8
 _WIDE = 76
-"""Columns of a terminal that a worker's pid and a bar for it fit into."""
+"""Columns from which there is room for a worker's pid and bar."""
 
 
 class WorkerOrder(StrEnum):
-    """Which workers are shown first."""
+    """The order of the workers, if they are shown."""
 
     PLACE = "by number"
     BUSIEST = "busiest first"
@@ -65,26 +65,26 @@ class WorkerOrder(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the one who looks has chosen to see."""
+    """What the user has chosen to see."""
 
     page: int | None = None
-    """Which loader of which rank, counted through; None: the one that trains, where waiting is longest."""
+    """Index into `pages`; None: the training loader of the rank that waits most."""
     order: WorkerOrder = WorkerOrder.PLACE
     helps: bool = False
     paused: bool = False
     history: Sequence[float | None] = field(default_factory=tuple)
-    """Wait shares of the looks before, the newest last."""
+    """Wait shares of earlier updates, newest last."""
     keys: bool = False
-    """Whether there is a keyboard that listens."""
+    """Whether key presses are read."""
 
 
 def pages(live: Live) -> list[tuple[TrainerNow, LoaderNow]]:
-    """What can be looked at one by one."""
+    """All loaders of all ranks, one per page."""
     return [(trainer, loader) for trainer in live.trainers for loader in trainer.loaders]
 
 
 def live_view(live: Live, look: Look, width: int, height: int) -> Text:
-    """All of it as lines of at most `width` columns, at most `height` of them."""
+    """The whole view: at most `height` lines of at most `width` columns."""
     live = for_screen(live)
     head = [_title(live, look), Text()]
     if look.helps:
@@ -109,7 +109,7 @@ def live_view(live: Live, look: Look, width: int, height: int) -> Text:
 
 
 def verdict_line(state: RunState, exit_code: int | None, verdict: Verdict | None) -> Text:
-    """How a run ended, and what it was like."""
+    """How a run ended, and its verdict."""
     ended = "the run died" if state is RunState.DIED else f"the run has ended, exit code {exit_code}"
     if verdict is None:
         return Text(ended)
@@ -196,7 +196,7 @@ def _loader_line(trainer: TrainerNow, loader: LoaderNow, live: Live, look: Look)
         line.append(f"  {at + 1}/{count}", _DIM)
     line.append(f"  {workers(len(loader.workers))}")
     if loader.parts:
-        line.append(f"; batches take {_parts(loader.parts)}", "default")
+        line.append(f"; time per batch: {_parts(loader.parts)}", "default")
     return line
 
 
@@ -207,8 +207,8 @@ def _parts(parts: Mapping[Cause, float]) -> str:
 
 def _nothing_yet(live: Live) -> Text:
     if live.state is RunState.RUNNING:
-        return Text("no batch was delivered yet: the command starts up, or makes its first batch")
-    return Text("no batch was delivered")
+        return Text("no batch yet: the command is starting, or making its first batch")
+    return Text("the run had no batch")
 
 
 def _help() -> list[Text]:
@@ -226,7 +226,7 @@ def _sparkline(values: Sequence[float | None]) -> str:
 
 
 def _worker_lines(crew: Sequence[WorkerNow], order: WorkerOrder, room: int, width: int) -> list[Text]:
-    """A line each, under a heading; at most `room` lines in all."""
+    """A line per worker under a heading; at most `room` lines in all."""
     if order is WorkerOrder.NONE or not crew or room < 2:
         return []
     shown = list(crew)
@@ -234,7 +234,7 @@ def _worker_lines(crew: Sequence[WorkerNow], order: WorkerOrder, room: int, widt
         shown.sort(key=lambda worker: -(worker.busy_share or 0.0))
     wide = width >= _WIDE
     busy = "busy".ljust(_WORKER_BAR + 6) if wide else "  busy"
-    heading = _line("#", "pid" if wide else "", "does", busy, "mostly", "per s", "memory")
+    heading = _line("#", "pid" if wide else "", "doing", busy, "mostly", "per s", "memory")
     most = room - 1 if len(shown) < room else room - 2
     lines = [Text(heading, _DIM), *(_worker(worker, wide=wide) for worker in shown[:most])]
     if len(shown) > most:
@@ -243,7 +243,7 @@ def _worker_lines(crew: Sequence[WorkerNow], order: WorkerOrder, room: int, widt
 
 
 def _worker(worker: WorkerNow, *, wide: bool) -> Text:
-    does = "no word of it" if worker.doing is None else _DOES.get(worker.doing, worker.doing.value)
+    does = "unknown" if worker.doing is None else _DOES.get(worker.doing, worker.doing.value)
     if worker.since_s is not None:
         does += f" {clock(worker.since_s)}"
     busy = worker.busy_share or 0.0
@@ -265,6 +265,6 @@ def _line(place: str, pid: str, does: str, busy: str, mostly: str, per_s: str, m
 
 
 def _bar(value: float, width: int) -> str:
-    """A share as a bar of so many characters."""
+    """A share as a bar of `width` characters."""
     filled = round(max(0.0, min(value, 1.0)) * width)
     return "█" * filled + "░" * (width - filled)

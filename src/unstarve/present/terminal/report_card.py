@@ -1,4 +1,4 @@
-"""The verdict card: state and headline first, then the numbers behind them. Fits 80 columns."""
+"""The report of a run and of a comparison: the verdict first, then the numbers and the advice."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ COLOURS = {State.STARVED: "red", State.TIGHT: "yellow", State.FED: "green", Stat
 _BAR_WIDTH = 24
 _SHORTEST_BAR = 6
 _BESIDE_BAR = 34
-"""Columns of a cause's name and numbers."""
+"""Columns taken by a cause's name and numbers."""
 _COLUMNS = ("workers", "batch", "epochs", "steps", "wait p50", "p95", "start")
 _NARROW_COLUMNS = ("workers", "wait p50")
 _WIDE = 78
-"""Columns of a terminal that all of a loader's fit into."""
+"""Width from which all columns of the loader table fit."""
 _MOST_LOADERS = 8
 _SMALLEST_SHARE = 0.001
-"""Causes that took less than this are left to the JSON."""
+"""Smaller shares are only in the JSON."""
 _MOST_ADVICE = 3
-"""Further advice is left to the JSON."""
+"""The rest is only in the JSON."""
 
 
 def print_report(diagnosis: Diagnosis, console: Console) -> None:
-    """The whole report of one run."""
+    """Print the report of one run."""
     diagnosis = for_screen(diagnosis)
     console.print(_card(diagnosis))
     numbers, budget = _numbers(diagnosis), _budget(diagnosis.budget, console.width)
@@ -57,7 +57,7 @@ def print_report(diagnosis: Diagnosis, console: Console) -> None:
 
 
 def print_comparison(result: Comparison, console: Console) -> None:
-    """Two runs side by side, then the gates."""
+    """Print two runs side by side, then the gates."""
     result = for_screen(result)
     colour = "cyan"
     if result.change is not None and result.change.shown:
@@ -92,7 +92,7 @@ def _numbers(d: Diagnosis) -> Table | None:
     if d.wait_share is not None:
         table.add_row("waiting for data", f"{percent(d.wait_share)} of the time")
     if d.headroom is not None:
-        how = "measured by replay" if d.headroom.method == "replay" else "estimated from the waits"
+        how = "measured by replay" if d.headroom.method == "replay" else "estimated from waits"
         h = d.headroom
         table.add_row("if data were free", f"{times_interval(h.speedup, h.low, h.high, 2)}, {how}")
     if d.throughput.steps_per_s is not None:
@@ -146,7 +146,7 @@ def _loaders(loaders: tuple[LoaderSummary, ...], width: int) -> Table | None:
 
 
 def _walk(d: Diagnosis) -> Group | None:
-    """Question and answer, line by line; the last one leads over to the advice."""
+    """Questions and answers, one per line; the last one leads to the advice."""
     if not d.walk:
         return None
     table = Table.grid(padding=(0, 2))
@@ -161,7 +161,7 @@ def _walk(d: Diagnosis) -> Group | None:
 
 
 def _advice(d: Diagnosis) -> Group | None:
-    """The best few pieces of advice, each with its gain, its reason and what to write."""
+    """The best advice, each with its gain, reason and code."""
     if not d.advice:
         return None
     table = Table.grid(padding=(0, 1))

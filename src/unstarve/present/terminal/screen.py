@@ -1,4 +1,4 @@
-"""What stands between a name and a terminal: whatever a run holds, it is shown as text."""
+"""Safe printing: names and texts from a run cannot steer the terminal."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 
 def screen(*, stderr: bool = False) -> Console:
-    """A console to which brackets and colons in a text are brackets and colons."""
+    """A console that prints text as it is: no markup, no emoji codes."""
     return Console(stderr=stderr, markup=False, emoji=False)
 
 
 def for_screen(noun: T) -> T:
-    """The same noun with every text in it safe to print; what prints a noun begins with this."""
+    """The same object with every text in it safe to print. Everything that prints one starts with this."""
     return each_text(noun, _shown)
 
 

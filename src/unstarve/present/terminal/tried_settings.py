@@ -1,4 +1,4 @@
-"""Tried settings in 80 columns: how many workers, and a loader's whole diagnosis."""
+"""Settings that were tried: the search for workers, and the diagnosis of a loader."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BAR_WIDTH = 24
 
 
 def print_search(result: WorkerSearch, console: Console) -> None:
-    """The answer, then what was tried."""
+    """Print the answer, then what was tried."""
     result = for_screen(result)
     console.print(Panel(Text(result.headline, "bold"), border_style="cyan", box=box.ROUNDED))
     console.print(Padding(workers_table(result), (0, 1)))
@@ -28,7 +28,7 @@ def print_search(result: WorkerSearch, console: Console) -> None:
 
 
 def print_loader_diagnosis(result: LoaderDiagnosis, console: Console) -> None:
-    """The answer, each part's finding, the tables behind them, and the recommended call last."""
+    """Print the answer, the findings, the tables behind them and the recommended call."""
     result = for_screen(result)
     console.print(Panel(Text(result.headline, "bold"), border_style="cyan", box=box.ROUNDED))
     told = Table.grid(padding=(0, 1))
@@ -49,17 +49,17 @@ def print_loader_diagnosis(result: LoaderDiagnosis, console: Console) -> None:
 
 
 def workers_table(result: WorkerSearch) -> Table:
-    """Numbers of workers; the recommended one is marked."""
+    """Rates by number of workers; the recommended number is marked."""
     return _table(result.tried, "workers", chosen=result.num_workers)
 
 
 def in_order(tried: Sequence[Tried]) -> list[Tried]:
-    """By batch size, then by depth."""
+    """Sort by batch size, then by prefetch factor."""
     return sorted(tried, key=lambda one: (one.setting.batch_size or 0, one.setting.prefetch_factor or 0))
 
 
 def value_of(one: Tried, name: str) -> int | None:
-    """What a table of this name is about."""
+    """The value of the setting that a table of this name varies."""
     setting = one.setting
     by_name = {
         "workers": setting.num_workers,
@@ -70,7 +70,7 @@ def value_of(one: Tried, name: str) -> int | None:
 
 
 def called(one: ProfiledFunction) -> str:
-    """``decode (data.py:12)``; built-in functions have no place."""
+    """``decode (data.py:12)``; a built-in function has only a name."""
     return f"{one.name} ({PurePath(one.file).name}:{one.line})" if one.line else one.name
 
 

@@ -17,11 +17,11 @@ from unstarve.words import interval, percent, rate, times, workers
 
 _MARK_WIDTH = len("recorded,")
 _WORTH = 1.03
-"""Less than this is no reason to change anything."""
+"""A smaller gain is no reason to change anything."""
 
 
 def print_whatif(result: WhatIf, console: Console) -> None:
-    """What to choose, then all settings that were asked for."""
+    """Print the best choice, then a line for every setting."""
     result = for_screen(result)
     console.print(Panel(Text(headline(result), "bold"), border_style="cyan", box=box.ROUNDED))
     console.print(Padding(_table(result), (0, 1)))
@@ -30,14 +30,14 @@ def print_whatif(result: WhatIf, console: Console) -> None:
 
 
 def headline(result: WhatIf) -> str:
-    """One sentence for a person."""
+    """The best choice in one sentence."""
     enough, recorded = result.enough, result.recorded
     gain = enough.speedup / recorded.speedup
     if gain < _WORTH:
         if enough.setting.workers < recorded.setting.workers:
             now = _named(recorded, result)
             return f"With {_named(enough, result)} training would run as fast as with the recorded {now}."
-        return f"The recorded setting, {_named(recorded, result)}, is about as good as any of these."
+        return f"The recorded setting, {_named(recorded, result)}, is about as good as any other."
     between = interval(enough.speedup_low, enough.speedup_high)
     return (
         f"With {_named(enough, result)} training would run {times(enough.speedup)} as fast {between} "
@@ -46,7 +46,7 @@ def headline(result: WhatIf) -> str:
 
 
 def _named(one: Forecast, result: WhatIf) -> str:
-    """``4 workers``, and what else differs between the settings."""
+    """``4 workers``, and the other settings where they vary."""
     words = [workers(one.setting.workers)]
     if _several(result, lambda o: o.setting.prefetch if o.setting.workers else 0) and one.setting.prefetch:
         words.append(f"prefetch_factor={one.setting.prefetch}")

@@ -49,7 +49,7 @@ def test_a_title_leads_and_the_headline_follows(output: Path) -> None:
 
 def test_what_is_not_known_is_said(output: Path) -> None:
     text = comparison_figure(log(3, 0.1), log(3, 0.1), UNKNOWN, output).read_text()
-    assert "not known" in text
+    assert "unknown" in text
     assert "GPU busy" not in text
     assert "Mean time to get a batch" in text
 

@@ -60,7 +60,7 @@ def test_the_table_fits_80_columns_and_says_it_all() -> None:
     assert max(map(len, lines)) <= 80
     assert lines == [
         "a · rows: randn(10000, 100) in memory, batch 64, shuffled",
-        "                                      per batch speed-up  memory bar",
+        "                                      per batch speed-up  memory target",
         "torch.utils.data.DataLoader          185 ± 4 µs",
         "TensorFileDataset, ours/threads  2.60 ± 0.14 µs    71.2×  812 KB ≥3.5× met",
         "                                                                 ≤750 KB missed",
@@ -85,7 +85,7 @@ def test_images_are_told_per_second_and_by_what_each_costs() -> None:
     lines = [line.rstrip() for line in printed(part).splitlines()]
     assert lines == [
         "images: 64 JPEGs",
-        "                                      samples/s speed-up     CPU bar",
+        "                                      samples/s speed-up     CPU target",
         "stock                                       640          2.50 ms",
         "ours/threads                              3,200    5.00×  500 µs",
         "",
@@ -94,17 +94,17 @@ def test_images_are_told_per_second_and_by_what_each_costs() -> None:
     assert bench(result(parts=(part,)))["parts"][0]["batch_samples"] == 64
 
 
-def test_the_summary_counts_the_bars_and_names_those_missed() -> None:
+def test_the_summary_counts_the_targets_and_names_those_missed() -> None:
     text = " ".join(printed(result()).split())
     assert "over 2 seeds" in text
-    assert "1 of 3 bars met" in text
+    assert "1 of 3 targets met" in text
     assert "missed: rows, TensorFileDataset, ours: ≤750 KB, measured 812 KB" in text
     assert "missed: rows, TensorFileDataset, ours: gap≤15%, measured 20%" in text
 
 
 def test_the_summary_of_a_stopped_one_says_so() -> None:
     assert "3 × seed 4" in printed(result(seeds=(4, 4, 4), interrupted=True))
-    assert "stopped from the keyboard" in printed(result(interrupted=True))
+    assert "interrupted: not everything" in printed(result(interrupted=True))
 
 
 def test_json_holds_everything_under_its_schema() -> None:

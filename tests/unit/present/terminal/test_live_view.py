@@ -67,7 +67,7 @@ def test_the_numbers_that_people_look_for_are_there() -> None:
         "29.1 steps/s, 466 samples/s, 1,234 steps so far, epoch 1",
         "0.5 of 4 batches ready",
         "main 2.0 GB, workers 724 MB, /dev/shm 300 KB of 64.0 GB",
-        "2 workers; batches take remote 90%, cpu 10%",
+        "2 workers; time per batch: remote 90%, cpu 10%",
     ):
         assert part in text
     assert drawn(live())[-1].split() == [
@@ -104,7 +104,7 @@ def test_what_is_not_known_is_left_out() -> None:
 
 def test_before_the_first_batch_it_says_so() -> None:
     text = "\n".join(drawn(replace(live(), trainers=())))
-    assert "no batch was delivered yet" in text
+    assert "no batch yet" in text
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 200])
@@ -135,7 +135,7 @@ def test_a_worker_that_hangs_says_for_how_long_and_one_that_is_silent_is_not_gue
     silent = worker(1, doing=None, waits_for=None, busy_share=None, batches_per_s=None, rss_bytes=None)
     lines = drawn(live(trainer(replace(loader(), workers=(hanging, silent)))))
     assert "fetching 1:15" in lines[-2]
-    assert "no word of it" in lines[-1]
+    assert "unknown" in lines[-1]
     assert "–" in lines[-1]
 
 

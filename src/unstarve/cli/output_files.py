@@ -1,4 +1,4 @@
-"""``--json FILE``: the same for every verb that has something to say to a program."""
+"""``--json FILE``, the same for every verb, and other files that a verb writes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from unstarve.outputs import check_output, write_output
+from unstarve.words import printable
 
 STDOUT = Path("-")
 
@@ -20,7 +21,7 @@ JsonTo = Annotated[
 
 
 def check_json(to: Path | None) -> None:
-    """Raise `OutputError` where it is known now that `to` cannot be written."""
+    """Raise `OutputError` if it is clear already that `to` cannot be written."""
     if to != STDOUT:
         check_output(to)
 
@@ -32,3 +33,9 @@ def write_json(to: Path, document: Mapping[str, Any]) -> None:
         typer.echo(text, nl=False)
     else:
         write_output(to, text)
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a page, a trace or metrics whole or not at all, and say where."""
+    write_output(path, text)
+    typer.echo(printable(f"written: {path}"), err=True)
