@@ -160,7 +160,7 @@ def test_of_a_very_long_run_a_stretch_is_shown_and_said(
 ) -> None:
     monkeypatch.setattr(html_page, "_MOST_BATCHES", 100)
     page = opened.show(written(tmp_path))
-    assert "Shows batches 100 to 200 of 300" in page.inner_text("#timeline")
+    assert "Showing batches 100 to 200 of 300" in page.inner_text("#timeline")
     assert opened.complaints == []
 
 

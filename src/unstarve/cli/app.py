@@ -19,6 +19,15 @@ class _Verb(TyperCommand):
         for option in self.params:
             _simplify(option)
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Name the arguments as their help does: ``[OPTIONS] CMD…``."""
+        named = (
+            (str(one.metavar or one.name), one.required)
+            for one in self.params
+            if one.param_type_name == "argument"
+        )
+        return ["[OPTIONS]", *(name if required else f"[{name}]" for name, required in named)]
+
     def get_help_option(self, ctx: Any) -> Any:
         """Return the option that shows the help."""
         option = super().get_help_option(ctx)

@@ -43,7 +43,7 @@ def top(
     run: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[RUN]",
+            metavar="RUN",
             help="A run file that is being recorded. [default: the newest in this folder]",
             show_default=False,
         ),

@@ -3,7 +3,7 @@ import { bytes, count, duration, percent, rate } from "../format";
 import { badge } from "./columns";
 import { history } from "./history";
 
-// As present/exports/report_json.py writes it (schema unstarve.live/1); every number is about the last seconds.
+// As present/exports/report_json.py writes it (schema unstarve.live/1); every number is for the last seconds.
 interface Worker {
   place: number; pid: number; doing: string | null; since_s: number | null; waits_for: string | null;
   busy_share: number | null; parts: Record<string, number>; batches_per_s: number | null; rss_bytes: number | null;
@@ -25,7 +25,7 @@ interface Live {
 
 const DOING: Record<string, string> = { fetch: "fetching", collate: "building the batch", send: "handing off", wait: "waiting", step: "in the step" };
 
-/** One run while it is recorded. The connection is closed while nobody looks. */
+/** One run while it is recorded. The connection is closed while the page is hidden. */
 export function liveView(id: string): HTMLElement {
   const status = el("p", { class: "note", role: "status", id: "status" }, "connecting …");
   const panel = new LivePanel(id);
@@ -46,14 +46,14 @@ export function liveView(id: string): HTMLElement {
     });
     source.addEventListener("ended", () => end("The run has ended."));
     source.addEventListener("problem", (event) => end((JSON.parse(event.data as string) as { error: string }).error));
-    source.addEventListener("error", () => { status.textContent = "The server does not answer; trying again."; });
+    source.addEventListener("error", () => { status.textContent = "The server does not respond; trying again."; });
   };
   document.addEventListener("visibilitychange", () => { if (document.hidden) stop(); else start(); });
   start();
   return el("div", { id: "live" }, panel.card, panel.details, past.element, status);
 }
 
-/** What is drawn anew every second holds nothing that a reader may stand on; what does is kept. */
+/** Redrawn every second; elements that can have the focus are kept. */
 class LivePanel {
   private state = el("div");
   private title = el("h1");
@@ -111,7 +111,7 @@ function figures(now: Live, loader: Loader | undefined): HTMLElement[] {
 }
 
 function ranks(trainers: Trainer[]): HTMLElement {
-  return table(["rank", "does", "waits", "starved", "loader", "steps/s", "steps"], trainers.map((one) => {
+  return table(["rank", "doing", "waits", "starved", "loader", "steps/s", "steps"], trainers.map((one) => {
     const loader = one.loaders[one.main];
     return [one.rank ?? "–", doing(one.doing, one.since_s), share(one.wait_share), share(one.stall_share), loader?.name ?? "–",
       perSecond(loader?.steps_per_s ?? null), loader?.steps ?? 0];
@@ -119,7 +119,7 @@ function ranks(trainers: Trainer[]): HTMLElement {
 }
 
 function workers(all: Worker[]): HTMLElement {
-  return table(["", "does", "spends its time on", "busy", "batches/s", "memory"], all.map((one) => [
+  return table(["", "doing", "spends its time on", "busy", "batches/s", "memory"], all.map((one) => [
     one.place, doing(one.doing, one.since_s), one.waits_for === null ? "–" : [swatch(one.waits_for), one.waits_for],
     share(one.busy_share), perSecond(one.batches_per_s), one.rss_bytes === null ? "–" : bytes(one.rss_bytes),
   ]), [3, 4, 5]);
@@ -134,6 +134,6 @@ const share = (value: number | null): string => (value === null ? "–" : percen
 const perSecond = (value: number | null): string => (value === null ? "–" : rate(value));
 
 function quiet(now: Live): string {
-  if (now.state !== "running" || now.trainers.length === 0) return now.state === "running" ? "No batch was delivered yet." : "";
-  return now.silent_s !== null && now.silent_s > 3 ? `Nothing was written for ${duration(now.silent_s)}.` : `Numbers are about the last ${now.window_s} s.`;
+  if (now.state !== "running" || now.trainers.length === 0) return now.state === "running" ? "No batch yet." : "";
+  return now.silent_s !== null && now.silent_s > 3 ? `Nothing was written for ${duration(now.silent_s)}.` : `Numbers are for the last ${now.window_s} s.`;
 }

@@ -83,7 +83,7 @@ export function environment(report: Report): HTMLElement {
   const used = report.gpu?.["memory_used_bytes"];
   if (used) facts.push(["GPU memory", bytes(used)]);
   if (overhead.us_per_step !== null && overhead.share !== null) {
-    facts.push(["unstarve's own cost", `${duration(overhead.us_per_step / 1e6)} a step (${percent(overhead.share)})`]);
+    facts.push(["unstarve overhead", `${duration(overhead.us_per_step / 1e6)} a step (${percent(overhead.share)})`]);
   }
   return section("environment", "Environment",
     report.lost.length > 0 && el("ul", { class: "lost" }, ...report.lost.map((line) => el("li", {}, line))),

@@ -2,7 +2,7 @@ import type { Views } from "../data";
 import { el, swatch } from "../dom";
 import { duration, percent } from "../format";
 
-/** One batch in words: how long it was waited for, why, who made it. */
+/** One batch in words: how long training waited for it, why, and which worker made it. */
 export function story(views: Views, at: number): HTMLElement {
   const b = views.batches;
   const worker = b.worker[at] ?? -1, ready = b.ready[at] ?? -1, size = b.size[at] ?? -1, step = b.step[at] ?? -1;
@@ -14,7 +14,7 @@ export function story(views: Views, at: number): HTMLElement {
   }
   const facts = [
     worker >= 0 ? `made by worker ${worker}` : null,
-    ready >= 0 ? `${ready} ready when asked for` : null,
+    ready >= 0 ? `${ready} ready at the time` : null,
     size >= 0 ? `${size} samples` : null,
     step >= 0 ? `next batch ${duration(step)} later` : null,
   ].filter((fact) => fact !== null);
