@@ -81,7 +81,7 @@ web: web/node_modules/.installed
 web-check: web/node_modules/.installed
 	@rm -rf build/package
 	@cd web && UNSTARVE_PACKAGE=../build/package npm run --silent build
-	@for folder in present/page web/page; do \
+	@for folder in present/page/built web/page; do \
 	  diff -r build/package/$$folder src/unstarve/$$folder || \
 	    { echo "the built pages are stale: run make web" >&2; exit 1; }; done
 

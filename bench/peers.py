@@ -16,8 +16,8 @@ from rich.console import Console
 from unstarve.benchmark.parts import PARTS
 from unstarve.benchmark.plan import QUICK, Plan, Sizes
 from unstarve.benchmark.run import run
-from unstarve.cli.bench import Shown
-from unstarve.present.bench import print_summary
+from unstarve.model.nouns import Shown
+from unstarve.present.terminal.bench_table import print_summary
 
 PACKAGES = (
     "unstarve", "tensordict", "webdataset", "litdata", "spdl", "ffcv", "nvidia-dali-cuda130",

@@ -3,7 +3,7 @@ import { defineConfig } from "vite";
 // Two bundles, each one script and one style sheet without hashes in their names: `page` is put into every page
 // that Python writes, `app` is what `unstarve serve` shows. UNSTARVE_PACKAGE is where they go: to compare, elsewhere.
 const BUNDLES: Record<string, { entry: string; folder: string }> = {
-  page: { entry: "src/main.ts", folder: "present/page" },
+  page: { entry: "src/main.ts", folder: "present/page/built" },
   app: { entry: "src/app/main.ts", folder: "web/page" },
 };
 

@@ -27,9 +27,9 @@ from hostile_runs import (
 )
 from run_files import slow_loading_run, write_run
 from unstarve import api
-from unstarve.present.html import report_page
-from unstarve.present.markdown import markdown
-from unstarve.present.terminal import print_report
+from unstarve.present.exports.markdown import markdown
+from unstarve.present.page.html_page import report_page
+from unstarve.present.terminal.report_card import print_report
 from unstarve.record import format as f
 from unstarve.record.chunks import Chunk
 

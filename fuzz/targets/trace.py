@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from fuzz.targets import run_file
 from unstarve import api
-from unstarve.present.perfetto import trace
+from unstarve.present.exports.perfetto import trace
 
 
 def seeds() -> list[bytes]:

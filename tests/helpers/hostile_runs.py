@@ -21,15 +21,14 @@ from unstarve.analyze.comparison import compare
 from unstarve.analyze.live_training import live_of
 from unstarve.errors import UnstarveError
 from unstarve.model import Phase, Process
-from unstarve.present import json as json_view
-from unstarve.present.html import comparison_page, report_page
-from unstarve.present.live import Look, live_view, pages
-from unstarve.present.markdown import markdown
-from unstarve.present.metrics import report_metrics
-from unstarve.present.perfetto import trace
-from unstarve.present.prometheus import exposition
-from unstarve.present.terminal import print_comparison, print_report
-from unstarve.present.whatif import plain, print_whatif
+from unstarve.present.exports import report_json as json_view
+from unstarve.present.exports.markdown import markdown
+from unstarve.present.exports.perfetto import trace
+from unstarve.present.exports.prometheus import exposition, report_metrics
+from unstarve.present.page.html_page import comparison_page, report_page
+from unstarve.present.terminal.live_view import Look, live_view, pages
+from unstarve.present.terminal.report_card import print_comparison, print_report
+from unstarve.present.terminal.whatif_table import print_whatif
 from unstarve.record import format as f
 from unstarve.record.chunks import Chunk, Scan, chunk
 from unstarve.record.follow import Follower
@@ -152,7 +151,7 @@ def _report(path: Path) -> None:
         json.dumps(trace(diagnosis, views), allow_nan=False)
     exposition(report_metrics(diagnosis, api.series_of(run))).encode()
     if diagnosis.whatif is not None:
-        json.dumps(plain(diagnosis.whatif), allow_nan=False)
+        json.dumps(json_view.whatif(diagnosis.whatif, "run"), allow_nan=False)
         print_whatif(diagnosis.whatif, _console())
 
 

@@ -90,7 +90,7 @@ def test_ctrl_c_prints_what_is_there_and_leaves_no_file(tmp_path: Path) -> None:
     out, err = started.communicate(timeout=180)
     assert started.returncode == 130
     assert "d · files" in out
-    assert "stopped from the keyboard" in out
+    assert "interrupted: not everything" in out
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
 

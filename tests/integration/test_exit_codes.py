@@ -64,7 +64,7 @@ def test_a_file_that_only_looks_like_a_program_is_named(project) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["run", "--steps", "3", "--stop-after", "3", "train.py"], "exclude each other"),
+        (["run", "--steps", "3", "--stop-after", "3", "train.py"], "not both"),
         (["run", "-m"], "-m needs the name of a module"),
         (["run", "--json", "no/such/folder.json", "train.py"], "no/such/folder.json"),
         (["run", "-o", ".", "train.py"], "is a folder"),

@@ -17,8 +17,8 @@ from unstarve.api import compare, diagnose, load_run, whatif
 from unstarve.cli import main
 from unstarve.model import Diagnosis
 from unstarve.model.nouns import each_text
-from unstarve.present.notebook import html_of, text_of
-from unstarve.present.terminal import print_report
+from unstarve.present.page.notebook import html_of, text_of
+from unstarve.present.terminal.report_card import print_report
 
 ESCAPED = ("\\x1b[2J\\x1b[31m", "\\x9b31m", "\\x08\\x00\\x7f", "\\u202e\\u2066\\u200b", "? ?")
 """How a person sees the first of each sort."""

@@ -54,7 +54,7 @@ def test_loaders_get_what_was_saved_for_them_and_the_report_says_so(project) -> 
     assert "applied" not in configs["val_loader"]
     shown = " ".join(done.stderr.split())
     assert "settings applied to train_loader (train.py:6): num_workers 0 → 1" in shown
-    assert "tuned.toml: no loader that the command used matches train.py:70" in report["lost"]
+    assert "tuned.toml: no loader of the command matches train.py:70" in report["lost"]
 
 
 @pytest.mark.parametrize(("verb", "settings"), [("run", "workers = 2"), ("ideal", "num_workers = ")])

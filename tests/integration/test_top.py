@@ -149,7 +149,7 @@ def test_keys_change_the_image_at_once(watch: Callable[..., Terminal], run: Made
     terminal = watch(str(UNSTARVE), "top", "--interval", "3600")
     terminal.expect("steps so far")
     for key, then in (
-        ("?", "quit; the training goes on"),
+        ("?", "quit; training continues"),
         ("?", "2 workers"),
         ("p", "paused"),
         ("p", "running"),

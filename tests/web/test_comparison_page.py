@@ -8,7 +8,7 @@ from typing import Any
 from large_run import large_run
 from unstarve.analyze.chart_views import views_of
 from unstarve.analyze.comparison import compare
-from unstarve.present.html import comparison_page
+from unstarve.present.page.html_page import comparison_page
 
 
 def test_both_runs_are_shown_side_by_side(opened: Any, tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ from large_run import large_run
 from unstarve.analyze.chart_views import views_of
 from unstarve.api import diagnose
 from unstarve.model import Advice, FunctionCost, Gain, MemoryLine, MemorySummary, SlowSample
-from unstarve.present import page_data
-from unstarve.present.html import report_page
+from unstarve.present.page import html_page
+from unstarve.present.page.html_page import report_page
 
 SECTIONS = ["verdict", "advice", "budget", "timeline", "over-time", "distribution", "functions",
-            "slow-samples", "memory", "loaders", "environment"]  # fmt: skip
+            "slow-samples", "whatif", "memory", "loaders", "environment"]  # fmt: skip
 MEMORY_LINES = (
     MemoryLine("training", (0.0, 1.0, 2.0), (10**9, 2 * 10**9, 10**9)),
     MemoryLine("workers", (1.0, 2.0), (5 * 10**8, 7 * 10**8)),
@@ -51,6 +51,15 @@ def test_everything_is_there_and_the_answer_comes_first(opened: Any, tmp_path: P
     assert opened.complaints == []
 
 
+def test_a_legend_has_no_empty_fields(opened: Any, tmp_path: Path) -> None:
+    page = opened.show(written(tmp_path))
+    assert page.inner_text("#over-time .u-legend") == "waitstep (with its wait)"
+    page.hover("#over-time .u-over")
+    shown = page.inner_text("#over-time .u-legend")
+    assert shown.startswith("at")
+    assert "ms" in shown
+
+
 def test_no_request_leaves_the_page(opened: Any, tmp_path: Path) -> None:
     file = written(tmp_path)
     opened.show(file)
@@ -70,7 +79,7 @@ def test_hostile_names_stay_text(opened: Any, tmp_path: Path) -> None:
 def test_memory_is_drawn_with_its_peaks_and_without_what_is_not_known(opened: Any, tmp_path: Path) -> None:
     page = opened.show(written(tmp_path))
     assert page.query_selector("#memory canvas") is not None
-    assert "training 2.00 GB, workers together 700 MB." in page.inner_text("#memory .note")
+    assert "training 2.0 GB, workers together 700 MB." in page.inner_text("#memory .note")
     assert "shm" not in page.inner_text("#memory")
     labels = page.eval_on_selector_all("#memory .u-label", "found => found.map(one => one.textContent)")
     assert labels == ["at", "training", "workers"]
@@ -149,9 +158,9 @@ def test_ten_thousand_steps_and_eight_workers_stay_below_a_megabyte(opened: Any,
 def test_of_a_very_long_run_a_stretch_is_shown_and_said(
     opened: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_data, "_MOST_BATCHES", 100)
+    monkeypatch.setattr(html_page, "_MOST_BATCHES", 100)
     page = opened.show(written(tmp_path))
-    assert "Shows batches 100 to 200 of 300" in page.inner_text("#timeline")
+    assert "Showing batches 100 to 200 of 300" in page.inner_text("#timeline")
     assert opened.complaints == []
 
 

@@ -1,4 +1,4 @@
-// What Python put into the page: the report (schema unstarve.report/1) and the columns of present/page_data.py.
+// What Python put into the page: the report (schema unstarve.report/1) and the columns of present/page/page_data.py.
 
 export interface Spread { mean: number; p50: number; p95: number; max: number }
 export interface Interval { predicted: number; low: number; high: number }
@@ -8,7 +8,7 @@ export interface Advice {
 }
 
 export interface WhatifPoint {
-  workers: number; samples_per_s?: number; steps_per_s: number; low: number; high: number;
+  workers: number; samples_per_s: number | null; steps_per_s: number; low: number; high: number; recorded: boolean;
 }
 
 export interface Report {
@@ -36,7 +36,7 @@ export interface Report {
     wait_s: number; startup_s: number; wait_ms: Spread | null;
   }[];
   system?: Record<string, unknown>;
-  whatif?: { loader?: string; points: WhatifPoint[]; recorded_workers?: number } | null;
+  whatif?: { loader: string; curve: WhatifPoint[] } | null;
   memory?: {
     training_peak_bytes: number | null; workers_peak_bytes: number | null; shm_peak_bytes: number | null;
     shm_total_bytes: number | null; lines: { name: string; at_s: number[]; bytes: number[] }[];

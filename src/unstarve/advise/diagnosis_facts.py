@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from unstarve.model import Cause, Diagnosis, FunctionCost, LoaderSummary
+from unstarve.words import percent
 
 _WORTH = 0.2
 """Share of the waiting from which on a cause deserves advice."""
@@ -63,4 +64,4 @@ def costliest(d: Diagnosis, where: Cause) -> tuple[FunctionCost, ...]:
 
 def named(costs: tuple[FunctionCost, ...]) -> str:
     """``decode (data.py:17) 61 %, crop (data.py:30) 22 %``."""
-    return ", ".join(f"{c.name} ({c.file.rpartition('/')[2]}:{c.line}) {c.share:.0%}" for c in costs)
+    return ", ".join(f"{c.name} ({c.file.rpartition('/')[2]}:{c.line}) {percent(c.share)}" for c in costs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -26,8 +27,12 @@ from unstarve.model import (
     Views,
 )
 
-_BINS_PER_TENFOLD = 10
+_FEWEST_BINS = 20
 _MOST_BINS = 60
+_NARROWEST_HISTOGRAM = math.log10(1.1)
+"""In powers of ten: equal values are one bar in the middle."""
+_SHORTEST_MS = 1e-4
+"""Shorter waits, and none at all, count as this."""
 
 MadeBy = Mapping[tuple[int, int], EpochProduction]
 Numbers = Mapping[tuple[int, int, int], int]
@@ -197,19 +202,39 @@ def _span(begin_ns: int, end_ns: int, doing: Doing, batch: int | None, origin_ns
 
 
 def _histogram(values_ms: Sequence[float]) -> Histogram | None:
-    """Bins that grow by a constant factor: waits span from microseconds to seconds."""
-    known = [value for value in values_ms if value > 0]
-    if not known:
+    """Bins that grow by a constant factor; a few values far off share a wide one, so the rest has a shape."""
+    logs = sorted(math.log10(max(value, _SHORTEST_MS)) for value in values_ms)
+    if not logs:
         return None
-    low = math.floor(math.log10(min(known)) * _BINS_PER_TENFOLD)
-    high = math.ceil(math.log10(max(known)) * _BINS_PER_TENFOLD + 1e-9)
-    low = max(low, high - _MOST_BINS)
-    counts = [0] * max(high - low, 1)
-    for value in values_ms:
-        at = math.floor(math.log10(value) * _BINS_PER_TENFOLD) - low if value > 0 else 0
-        counts[min(max(at, 0), len(counts) - 1)] += 1
-    edges = tuple(10 ** ((low + i) / _BINS_PER_TENFOLD) for i in range(len(counts) + 1))
-    return Histogram(edges, tuple(counts))
+    low, high = _bulk(logs)
+    margin = max(_NARROWEST_HISTOGRAM - (high - low), 0.0) / 2
+    low, high = low - margin - 1e-9, high + margin  # a bin holds its upper edge: the lowest value is not one
+    count = _bin_count(logs, high - low)
+    edges = [*(low + (high - low) * i / count for i in range(count)), high]
+    if logs[0] < low:
+        edges.insert(0, logs[0])
+    if logs[-1] > high:
+        edges.append(logs[-1])
+    counts = [0] * (len(edges) - 1)
+    for log in logs:
+        counts[max(bisect_left(edges, log) - 1, 0)] += 1
+    return Histogram(tuple(10**edge for edge in edges), tuple(counts))
+
+
+def _bulk(ordered: Sequence[float]) -> tuple[float, float]:
+    """The range without values that lie further from the middle 90% than these are wide."""
+    last = len(ordered) - 1
+    low, high = ordered[round(last * 0.05)], ordered[round(last * 0.95)]
+    far = max(high - low, _NARROWEST_HISTOGRAM)
+    near = ordered[bisect_left(ordered, low - far) : bisect_right(ordered, high + far)]
+    return near[0], near[-1]
+
+
+def _bin_count(ordered: Sequence[float], span: float) -> int:
+    """Freedman and Diaconis' rule: the more values and the closer together, the narrower the bins."""
+    middle_half = ordered[len(ordered) * 3 // 4] - ordered[len(ordered) // 4]
+    width = 2 * middle_half / len(ordered) ** (1 / 3)
+    return _FEWEST_BINS if width == 0 else min(max(math.ceil(span / width), _FEWEST_BINS), _MOST_BINS)
 
 
 def typical_lanes(timeline: Timeline, made: Mapping[tuple[int, int], EpochProduction]) -> tuple[Lane, ...]:

@@ -12,6 +12,7 @@ from unstarve.analyze.stats import mean_estimate
 from unstarve.analyze.timeline import WARMUP_STEPS, timelines_of
 from unstarve.errors import UsageError
 from unstarve.model import Change, Comparison, Diagnosis, Gate, Row, Run
+from unstarve.words import points, times_interval
 
 _BLOCKS = 10
 _FEWEST_BLOCK_STEPS = 3
@@ -96,12 +97,12 @@ def _speeds(run: Run) -> list[tuple[float, float | None]]:
 def _headline(change: Change | None) -> str:
     if change is None:
         return "One of the runs is too short to compare."
-    half = (change.high - change.low) / 2
+    ratio = times_interval(change.ratio, change.low, change.high, 2)
     if not change.shown:
-        return f"No difference shown: B runs at {change.ratio:.2f}× ± {half:.2f} the speed of A."
+        return f"No difference shown: B runs at {ratio} the speed of A."
     if change.ratio >= 1:
-        return f"B is {change.ratio:.2f}× ± {half:.2f} as fast as A."
-    return f"B is slower: {change.ratio:.2f}× ± {half:.2f} the speed of A."
+        return f"B is {ratio} as fast as A."
+    return f"B is slower: {ratio} the speed of A."
 
 
 def _check(expression: str, rows: Sequence[Row], change: Change | None) -> Gate:
@@ -119,10 +120,10 @@ def _check(expression: str, rows: Sequence[Row], change: Change | None) -> Gate:
         return Gate(expression, True, f"{row.metric} is not known for both runs")
     if unit == "%":
         value = (row.b / row.a - 1) * 100 if row.a else math.copysign(math.inf, row.b) if row.b else 0.0
-        shown = f"{row.metric} changed by {value:+.1f} %"
+        shown = f"{row.metric} changed by {value:+.1f}%"
     elif unit == "pt":
         value = (row.b - row.a) * 100
-        shown = f"{row.metric} changed by {value:+.1f} points"
+        shown = f"{row.metric} changed by {points(value / 100)}"
     else:
         value = row.b * 100 if row.unit == "%" and limit > 1 else row.b
         shown = f"{row.metric} is {value:.4g}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from unstarve.analyze.timeline import Timeline
 from unstarve.model import Cause, Demand, Doing, GpuSummary, Headroom, Run, State, Verdict
-from unstarve.words import ms, size, workers
+from unstarve.words import duration, percent, size, times, workers
 
 _SECOND = 0.25
 """Share of the waiting from which on a second cause is named."""
@@ -130,14 +130,14 @@ def _what_is_missing(run: Run, timelines: list[Timeline], thresholds: Thresholds
 
 def _headline(state: State, cause: Cause, findings: Findings) -> str:
     share, headroom = findings.stall_share or 0.0, findings.headroom
-    percent = f"{share:.0%}" if share >= 0.095 else f"{share:.1%}"
+    waits = percent(share)
     if state is State.FED:
-        sentence = f"Training is fed: it waits for data {percent} of the time."
+        sentence = f"Training is fed: it waits for data {waits} of the time."
         if cause is Cause.HOST:
             sentence += " The loop's own Python takes longer than computing."
     else:
         why = _WHY.get(cause)
-        sentence = f"Training waits for data {percent} of the time" + (f", mostly {why}." if why else ".")
+        sentence = f"Training waits for data {waits} of the time" + (f", mostly {why}." if why else ".")
     if headroom is not None and headroom.method == "replay":
         return f"{sentence} {_measured_gain(headroom, state)}"
     if headroom is None or state is State.FED:
@@ -146,10 +146,8 @@ def _headline(state: State, cause: Cause, findings: Findings) -> str:
 
 
 def _times(speedup: float) -> str:
-    """``about 2.4×``; past a hundredfold the digits mean nothing."""
-    if speedup > 100:
-        return "more than 100×"
-    return f"about {speedup:.0f}×" if speedup >= 10 else f"about {speedup:.2g}×"
+    """``about 2.4×``."""
+    return times(speedup) if speedup > 100 else f"about {times(speedup)}"
 
 
 def _measured_gain(headroom: Headroom, state: State) -> str:
@@ -158,7 +156,7 @@ def _measured_gain(headroom: Headroom, state: State) -> str:
     if headroom.high < _NO_GAIN or headroom.speedup < _NO_GAIN - 0.02 or (varies and state is State.FED):
         return "There is nothing to gain from faster loading (measured)."
     if not varies:
-        return f"With data for free it runs {headroom.speedup:.2f}× as fast (measured)."
+        return f"With data for free it runs {times(headroom.speedup, 2)} as fast (measured)."
     return "The steps vary too much to tell what faster loading would gain; measure longer with --pairs."
 
 
@@ -185,9 +183,11 @@ def evidence(
 def _device(gpu: GpuSummary | None) -> list[str]:
     if gpu is None or gpu.stall_share is None:
         return ["waits are the host's: the accelerator may still have had queued work during them"]
-    lines = [f"by its own clock the GPU starved for {gpu.stall_share:.0%} of the time"]
+    lines = [f"by its own clock the GPU starved for {percent(gpu.stall_share)} of the time"]
     if gpu.host_late_share is not None and gpu.host_late_share >= _WORTH_TELLING:
-        lines.append(f"it was idle for another {gpu.host_late_share:.0%}: the host gave it work too late")
+        lines.append(
+            f"it was idle for another {percent(gpu.host_late_share)}: the host gave it work too late"
+        )
     return lines
 
 
@@ -195,7 +195,7 @@ def walk(waits: bool, share: float | None, step_s: float | None, demand: Demand 
     """The questions people ask in turn, with this run's answers."""
     if share is None:
         return ()
-    lines = [f"Does training wait?  {'yes' if waits else 'no'}: {share:.0%} of the time"]
+    lines = [f"Does training wait?  {'yes' if waits else 'no'}: {percent(share)} of the time"]
     if demand is None or step_s is None:
         return tuple(lines)
     batch_s = demand.fetch_s + demand.collate_s + demand.handoff_s + demand.pin_s + demand.sampler_s
@@ -203,8 +203,8 @@ def walk(waits: bool, share: float | None, step_s: float | None, demand: Demand 
     pace_s = (batch_s - demand.sampler_s) / max(demand.workers, 1) + demand.sampler_s
     makers = workers(demand.workers)
     lines.append(
-        f"Is loading slow?     a batch takes {ms(batch_s)} to make, with {makers} one every {ms(pace_s)}; "
-        f"a step takes {ms(step_s)}"
+        f"Is loading slow?     a batch takes {duration(batch_s)} to make, with {makers} one every {duration(pace_s)}; "
+        f"a step takes {duration(step_s)}"
     )
     stages = {
         "on CPU": demand.cpu_s,
@@ -217,7 +217,7 @@ def walk(waits: bool, share: float | None, step_s: float | None, demand: Demand 
         "sampler": demand.sampler_s,
     }
     large = sorted(((s, name) for name, s in stages.items() if s > _WORTH_TELLING * batch_s), reverse=True)
-    lines.append("Which stage?         " + ", ".join(f"{name} {ms(s)}" for s, name in large))
+    lines.append("Which stage?         " + ", ".join(f"{name} {duration(s)}" for s, name in large))
     return tuple(lines)
 
 
@@ -228,8 +228,8 @@ def _step_times(timelines: Sequence[Timeline]) -> list[str]:
     mean_step_s = sum(step.seconds for step in steps) / len(steps)
     mean_wait_s = sum(step.wait_s for step in steps) / len(steps)
     return [
-        f"{len(steps)} measured steps took {ms(mean_step_s)} on average, "
-        f"{ms(mean_wait_s)} of it waiting for the next batch"
+        f"{len(steps)} measured steps took {duration(mean_step_s)} on average, "
+        f"{duration(mean_wait_s)} of it waiting for the next batch"
     ]
 
 
@@ -240,7 +240,7 @@ def _starts(timelines: Sequence[Timeline]) -> list[str]:
     if not wall_s or start_s / wall_s < _WORTH_TELLING:
         return []
     return [
-        f"starting loaders and waiting for first batches took {start_s:.1f} s ({start_s / wall_s:.0%} of all)"
+        f"starting loaders and waiting for first batches took {duration(start_s)} ({percent(start_s / wall_s)} of all)"
     ]
 
 
@@ -253,7 +253,7 @@ def _fetching(demand: Demand) -> str:
         if demand.workers
         else "the training process"
     )
-    return f"{who} spent {{share:.0%}} of the fetching time {{how}}"
+    return f"{who} spent {{share}} of the fetching time {{how}}"
 
 
 def _share(part_s: float, demand: Demand) -> float:
@@ -262,12 +262,14 @@ def _share(part_s: float, demand: Demand) -> float:
 
 def _cpu(demand: Demand) -> str:
     per_sample = demand.cpu_s / demand.samples if demand.samples else demand.cpu_s
-    said = _fetching(demand).format(share=_share(demand.cpu_s, demand), how="on a CPU")
-    return f"{said}: {ms(per_sample)} for each sample"
+    said = _fetching(demand).format(share=percent(_share(demand.cpu_s, demand)), how="on a CPU")
+    return f"{said}: {duration(per_sample)} for each sample"
 
 
 def _remote(demand: Demand) -> str:
-    said = _fetching(demand).format(share=_share(demand.remote_s, demand), how="blocked outside the CPU")
+    said = _fetching(demand).format(
+        share=percent(_share(demand.remote_s, demand)), how="blocked outside the CPU"
+    )
     return (
         said
         if demand.storage_bytes is None
@@ -276,7 +278,7 @@ def _remote(demand: Demand) -> str:
 
 
 def _disk(demand: Demand) -> str:
-    said = _fetching(demand).format(share=_share(demand.disk_s, demand), how="on storage")
+    said = _fetching(demand).format(share=percent(_share(demand.disk_s, demand)), how="on storage")
     return (
         said
         if demand.storage_bytes is None
@@ -286,29 +288,31 @@ def _disk(demand: Demand) -> str:
 
 def _contention(demand: Demand) -> str:
     return _fetching(demand).format(
-        share=_share(demand.queued_s, demand), how="runnable, but without a core to run on"
+        share=percent(_share(demand.queued_s, demand)), how="runnable, but without a core to run on"
     )
 
 
 def _missed_cores(waits: Mapping[Cause, float]) -> str:
     """Of a whole wait: batches are also collated, sent and received by somebody who needs a core."""
     share = waits.get(Cause.CONTENTION, 0.0) / sum(waits.values())
-    return f"for {share:.0%} of the waiting, what had to run next was ready to run and had no core"
+    return f"for {percent(share)} of the waiting, what had to run next was ready to run and had no core"
 
 
 def _collate(demand: Demand) -> str:
-    return f"collating a batch takes {ms(demand.collate_s)} of CPU, fetching its samples {ms(demand.fetch_s)}"
+    return f"collating a batch takes {duration(demand.collate_s)} of CPU, fetching its samples {duration(demand.fetch_s)}"
 
 
 def _handoff(demand: Demand) -> str:
     return (
-        f"handing a finished batch over takes {ms(demand.handoff_s)}, "
-        f"making it {ms(demand.fetch_s + demand.collate_s)}"
+        f"handing a finished batch over takes {duration(demand.handoff_s)}, "
+        f"making it {duration(demand.fetch_s + demand.collate_s)}"
     )
 
 
 def _sampler(demand: Demand) -> str:
-    return f"the sampler takes {ms(demand.sampler_s)} of the training process's time a batch, on average"
+    return (
+        f"the sampler takes {duration(demand.sampler_s)} of the training process's time a batch, on average"
+    )
 
 
 def _order(demand: Demand) -> str:
@@ -323,7 +327,7 @@ def _ratio(ratio: float) -> str:
 
 
 def _pin(demand: Demand) -> str:
-    return f"pinning a batch takes {ms(demand.pin_s)}"
+    return f"pinning a batch takes {duration(demand.pin_s)}"
 
 
 _BY_CAUSE: dict[Cause, Callable[[Demand], str]] = {

@@ -13,7 +13,7 @@ def main(argv: list[str] | None = None) -> None:
     """Entry point of the ``unstarve`` command."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal that lacks a character must not end the report
+            stream.reconfigure(errors="replace")  # a character the terminal lacks must not end a report
     from unstarve.cli.app import app, separate
 
     try:
@@ -23,14 +23,14 @@ def main(argv: list[str] | None = None) -> None:
         _forget_interrupts()
         sys.exit(error.exit_code)
     except BrokenPipeError:
-        # The reader (`| head`) has what it wanted; keep Python from complaining at exit.
+        # The reader (`| head`) closed the pipe; keep Python from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
 
 
 def _forget_interrupts() -> None:
-    """Leave with our exit code, not by SIGINT: Python remembers a Ctrl-C inside of exec(), even a caught one.
+    """Exit with our own code, not by SIGINT: Python remembers a Ctrl-C inside exec(), even a caught one.
 
-    Importing a module that makes dataclasses calls exec(); the next call that ends well is what it remembers.
+    Dataclasses call exec() on import. A call of exec() that succeeds clears the memory.
     """
     exec("")

@@ -1,4 +1,4 @@
-"""All verbs in one application, and where the user's own command begins."""
+"""The application with all its verbs, and the point where the user's own command begins."""
 
 from __future__ import annotations
 
@@ -12,12 +12,21 @@ from unstarve.cli import bench, compare, demo, ideal, pack, report, run, serve, 
 
 
 class _Verb(TyperCommand):
-    """A verb whose help names no type where there is nothing to type: a flag is its name, a number N."""
+    """A verb whose help shows no type for flags, and N for numbers."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         for option in self.params:
             _simplify(option)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Name the arguments as their help does: ``[OPTIONS] CMD…``."""
+        named = (
+            (str(one.metavar or one.name), one.required)
+            for one in self.params
+            if one.param_type_name == "argument"
+        )
+        return ["[OPTIONS]", *(name if required else f"[{name}]" for name, required in named)]
 
     def get_help_option(self, ctx: Any) -> Any:
         """Return the option that shows the help."""
@@ -79,7 +88,7 @@ def _root(
 
 
 def separate(argv: Sequence[str]) -> list[str]:
-    """Put ``--`` in front of the user's command, so that none of its arguments is taken for ours.
+    """Put ``--`` in front of the user's command, so that its arguments are not parsed as ours.
 
     >>> separate(["run", "-o", "a.unstarve", "-m", "pkg.train", "--steps", "9"])
     ['run', '-o', 'a.unstarve', '--', '-m', 'pkg.train', '--steps', '9']

@@ -1,93 +1,92 @@
-"""`unstarve bench`: the fixes against torch's own loader, on this machine."""
+"""`unstarve bench`: the fixes against torch's own DataLoader, on this machine."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 from rich.console import Console
 from rich.status import Status
 
-from unstarve.cli.json_output import STDOUT, JsonTo, check_json, write_json
+from unstarve.cli.output_files import STDOUT, JsonTo, check_json, write_json
 from unstarve.errors import UsageError
 from unstarve.model import Part
 from unstarve.outputs import check_output
-from unstarve.present import bench_json
-from unstarve.present.bench import print_part, print_summary
+from unstarve.present.exports import report_json
+from unstarve.present.exports.figures import check_figure_name, speedup_figure
+from unstarve.present.terminal.bench_table import print_part, print_summary
 
 if TYPE_CHECKING:
     from unstarve.benchmark.plan import Plan, Sizes
 
 _SEVERAL = 5
 _SIZED_PART = "rows"
-"""What a batch size or a dataset size alone is about."""
+"""The part that --batch-size or --dataset-size alone measures."""
 
 
 def bench(
     part: Annotated[
         list[str] | None,
-        typer.Option("--part", metavar="A,B…", help="Letters or names of parts; all if not given."),
+        typer.Option("--part", metavar="A,B…", help="Letters or names of parts. [default: all]"),
     ] = None,
     multi_seed: Annotated[
-        bool, typer.Option("--multi-seed", help=f"Measure with {_SEVERAL} seeds instead of one, 3 times.")
+        bool,
+        typer.Option("--multi-seed", help=f"Use {_SEVERAL} seeds, instead of one seed three times."),
     ] = False,
     seeds: Annotated[
         str | None, typer.Option("--seeds", metavar="N|N,N…", help="How many seeds, or which.")
     ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option("--batch-size", min=1, help="Of data in memory; measures part a alone without --part."),
+        typer.Option("--batch-size", min=1, help="Batch size in memory; without --part, only part a runs."),
     ] = None,
     dataset_size: Annotated[
         str | None,
         typer.Option(
             "--dataset-size",
             metavar="ROWS,COLUMNS",
-            help="Of rows in memory; measures part a alone without --part.",
+            help="Table in memory; without --part, only part a runs.",
         ),
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Little data, few rounds: to see that it works.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Little data, few rounds: a smoke test.")] = False,
     json_to: JsonTo = None,
     plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Draw the speed-ups, as .png or .svg.")
+        Path | None, typer.Option("--plot", metavar="FILE", help="Draw the speed-ups as .png or .svg.")
     ] = None,
     folder: Annotated[
         Path | None,
         typer.Option(
-            "--folder", metavar="DIR", help="Where to put files meanwhile: on the disk in question."
+            "--folder", metavar="DIR", help="Folder for temporary files: put it on the disk to measure."
         ),
     ] = None,
 ) -> None:
-    """Measure the fixes against torch's own loader: time per batch, speed-up, memory, and what is promised.
+    """Measure the fixes against torch's own DataLoader: time per batch, speed-up, memory, targets.
 
-    All ways to load take turns, so that a busy machine slows all of them. Ctrl-C prints what is there.
+    All ways to load take turns, so a busy machine slows them alike. Ctrl-C prints what was measured so far.
     """
     from unstarve.benchmark.run import run
 
     plan = _plan(part, multi_seed, seeds, batch_size, dataset_size, quick, folder)
     check_json(json_to)
+    check_figure_name(plot)
     check_output(plot)
     alone = json_to == STDOUT
-    with Shown(Console(), Console(stderr=True), tables=not alone) as shown:
+    with BenchProgress(Console(), Console(stderr=True), tables=not alone) as shown:
         result = run(plan, shown)
     if not alone:
         print_summary(result, Console())
     if json_to is not None:
-        write_json(json_to, bench_json.bench(result))
+        write_json(json_to, report_json.bench(result))
     if plot is not None:
-        from unstarve.present.bench_plot import speedup_figure
-
         speedup_figure(result, plot)
     if result.interrupted:
         raise typer.Exit(130)
 
 
-class Shown:
-    """Shows what is measured now, on a terminal, and each part's table as soon as it is known."""
+class BenchProgress:
+    """Shows on a terminal what is being measured, and prints each part's table when it is done."""
 
     def __init__(self, out: Console, progress: Console, *, tables: bool) -> None:
         self._out = out
@@ -96,7 +95,7 @@ class Shown:
         self._status: Status | None = None
         self._part = 0
 
-    def __enter__(self) -> Shown:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -104,10 +103,10 @@ class Shown:
             self._status.stop()
 
     def begins(self, what: str, part: int, parts: int) -> None:
-        """This is measured now, in the `part`-th of so many parts."""
+        """`what` is being measured, in part `part` of `parts`."""
         text = f"part {part} of {parts} · {what}"
         if not self._progress.is_terminal:
-            if part != self._part:  # in a log, a line per part will do
+            if part != self._part:  # in a log, one line per part is enough
                 self._progress.print(f"unstarve: {text}", markup=False, highlight=False, soft_wrap=True)
         elif self._status is None:
             self._status = self._progress.status(text)
@@ -117,7 +116,7 @@ class Shown:
         self._part = part
 
     def ended(self, part: Part) -> None:
-        """A part is done, or as far as it went."""
+        """A part is done, or was interrupted."""
         if self._tables:
             print_part(part, self._out)
 
@@ -150,7 +149,7 @@ def _sized(sizes: Sizes, text: str) -> Sizes:
     except ValueError:
         rows = columns = 0
     if rows < 1 or columns < 1:
-        raise UsageError(f"--dataset-size is ROWS,COLUMNS, such as 5000,100, and not {text!r}")
+        raise UsageError(f"--dataset-size must be ROWS,COLUMNS, such as 5000,100, got {text!r}")
     return replace(sizes, rows=rows, columns=columns)
 
 
@@ -163,6 +162,6 @@ def _seeds(text: str | None, multi_seed: bool, quick: bool) -> tuple[int, ...]:
         numbers = ()
     if not numbers or min(numbers) < 0 or numbers == (0,):
         raise UsageError(
-            f"--seeds is a number of seeds, such as 5, or a list, such as 1,7,42, and not {text!r}"
+            f"--seeds must be a number of seeds, such as 5, or a list, such as 1,7,42, got {text!r}"
         )
     return tuple(range(numbers[0])) if len(numbers) == 1 else numbers

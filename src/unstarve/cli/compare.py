@@ -1,4 +1,4 @@
-"""`unstarve compare A B`: two runs side by side, the difference against noise."""
+"""`unstarve compare A B`: two runs side by side, and whether they differ by more than noise."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ from typing import Annotated
 import typer
 
 from unstarve import api
-from unstarve.cli.json_output import JsonTo, write_json
-from unstarve.cli.pages import write_page
-from unstarve.present import json as json_view
-from unstarve.present.html import comparison_page
-from unstarve.present.screen import screen
-from unstarve.present.terminal import print_comparison
+from unstarve.cli.output_files import JsonTo, write_file, write_json
+from unstarve.present.exports import report_json as json_view
+from unstarve.present.page.html_page import comparison_page
+from unstarve.present.terminal.report_card import print_comparison
+from unstarve.present.terminal.screen import screen
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A", help="The run to compare with.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="The run in question.")],
+    a: Annotated[Path, typer.Argument(metavar="A", help="The baseline run.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="The run to judge.")],
     fail_if: Annotated[
         list[str] | None,
         typer.Option(
             "--fail-if",
             metavar="EXPR",
-            help='Exit 1 when this holds for B: "throughput<-5%" (change against A), "wait_share>+3pt", '
-            '"step_p95>200". May be given several times.',
+            help='Exit 1 if this holds for B: "throughput<-5%" (change against A), "wait_share>+3pt", '
+            '"step_p95>200". Repeatable.',
         ),
     ] = None,
     json_to: JsonTo = None,
@@ -34,14 +33,14 @@ def compare(
         typer.Option("--html", metavar="FILE", help="Write both runs side by side as one page."),
     ] = None,
 ) -> None:
-    """Compare two recorded runs; exit 1 when a gate fails.
+    """Compare two recorded runs; exit 1 if a gate fails.
 
-    A change of throughput that is within the noise of the runs does not fail a gate.
+    A throughput change within the noise of the two runs does not fail a gate.
     """
     result = api.compare(a, b, fail_if or ())
     if html is not None:
         views_a, views_b = (api.views_of(api.load_run(path)) for path in (a, b))
-        write_page(html, comparison_page(result, views_a, views_b))
+        write_file(html, comparison_page(result, views_a, views_b))
     if json_to is not None:
         write_json(json_to, json_view.comparison(result))
     elif html is None:

@@ -1,4 +1,4 @@
-"""`unstarve demo`: slow loader → verdict → measured ideal → fixed loader → proof, in under a minute."""
+"""`unstarve demo`: slow loader → verdict → measured headroom → fixed loader → proof, in under a minute."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from unstarve.cli.recording import Request, leave, record
 from unstarve.errors import MissingExtraError
 from unstarve.model import Diagnosis
 from unstarve.model.launch_settings import IdealSettings
-from unstarve.present.screen import screen
-from unstarve.present.terminal import print_comparison, print_report
+from unstarve.present.terminal.report_card import print_comparison, print_report
+from unstarve.present.terminal.screen import screen
 from unstarve.words import printable
 
 _EPOCHS = 4
 _IDEAL = IdealSettings(pairs=4, block_steps=10)
 _IDEAL_EPOCHS = 20
-"""More than the measurement needs: it ends the training itself."""
+"""More than the measurement needs; it ends the training itself."""
 
 
 def demo(
     folder: Annotated[
-        Path, typer.Option("--folder", metavar="DIR", help="Where to put data, run files and the figure.")
+        Path, typer.Option("--folder", metavar="DIR", help="Folder for data, run files and the figure.")
     ] = Path("unstarve-demo"),
 ) -> None:
-    """See it work: a slow loader, its verdict, the measured ideal, the fix and the proof."""
+    """See it work: a slow loader, its verdict, the measured headroom, the fix and the proof."""
     from unstarve.demo.task import IMAGES, make_files
 
     console = screen()
@@ -41,25 +41,25 @@ def demo(
     for script in ("slow.py", "fast.py"):
         (folder / script).write_text((files("unstarve.demo") / script).read_text())
 
-    _title(console, 1, "A training full of common mistakes, under `unstarve run`")
+    _title(console, 1, "`unstarve run`: a training with common mistakes")
     slow = _record(folder, "slow", "slow.py")
     print_report(slow, console)
 
-    _title(console, 2, "What would it be like if data were free? `unstarve ideal` measures it")
+    _title(console, 2, "`unstarve ideal`: how fast is it if data is free?")
     ideal = _record(folder, "ideal", "slow.py", _IDEAL)
     console.print(ideal.verdict.headline, style="bold", highlight=False)
 
-    _title(console, 3, "The same training with the mistakes fixed")
+    _title(console, 3, "`unstarve run`: the same training, mistakes fixed")
     fast = _record(folder, "fast", "fast.py")
     console.print(fast.verdict.headline, style="bold", highlight=False)
 
-    _title(console, 4, "Before (A) and after (B): `unstarve compare`")
+    _title(console, 4, "`unstarve compare`: before (A) and after (B)")
     print_comparison(api.compare(slow.path, fast.path), console)
     _say_where(console, folder, _figure(folder))
 
 
 def _record(folder: Path, name: str, script: str, ideal: IdealSettings | None = None) -> Diagnosis:
-    """Run one of the demo's scripts and read what was recorded; a failed script ends the demo."""
+    """Run one of the demo's scripts and diagnose it; a script that fails ends the demo."""
     epochs = _EPOCHS if ideal is None else _IDEAL_EPOCHS
     command = [str(folder / script), str(folder / "images"), str(epochs)]
     kind = "run" if ideal is None else "ideal"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unstarve.cli.json_output import JsonTo
+from unstarve.cli.output_files import JsonTo
 from unstarve.cli.overwriting import IDEAL_CAUTION
 from unstarve.cli.recording import (
     Command,
@@ -38,23 +38,23 @@ def ideal(
         int, typer.Option("--pairs", min=2, help="Replay blocks to measure, each between two real ones.")
     ] = _DEFAULTS.pairs,
     block_steps: Annotated[
-        int, typer.Option("--block-steps", min=3, help="Measured steps per block, at least.")
+        int, typer.Option("--block-steps", min=3, help="Fewest measured steps per block.")
     ] = _DEFAULTS.block_steps,
     cached_batches: Annotated[
         int, typer.Option("--cached-batches", min=1, help="Batches to keep in memory and replay.")
     ] = _DEFAULTS.cached_batches,
     replay_on: Annotated[
         _Place,
-        typer.Option("--replay-on", help="Keep them on the host, or on the device to leave out the copy."),
+        typer.Option("--replay-on", help="Where to keep them; device leaves out the copy from the host."),
     ] = _Place.host,
     settings_file: With = None,
     quiet: Quiet = False,
     force: Force = False,
 ) -> None:
-    """Measure the headroom: real and replayed batches in turns, in one process.
+    """Measure the headroom: alternate real and replayed batches in one process.
 
-    The command trains for as many steps as the measurement needs, then ends. What it trains on is
-    partly replayed, so do not keep its weights; the files that it wrote are named in the end.
+    The command trains only as long as the measurement needs, then ends. Some of its batches are replayed,
+    so do not keep its weights; the files it wrote are listed at the end.
     """
     settings = IdealSettings(
         pairs=pairs, block_steps=block_steps, cached_batches=cached_batches, replay_on=replay_on.value

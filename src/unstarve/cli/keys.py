@@ -1,4 +1,4 @@
-"""Single keys from the terminal, waited for without burning time, and a terminal left as it was found."""
+"""Single key presses from the terminal, which is left as it was found."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NAMES = {
     b"Q": "q",
     b"\x1b": "q",
 }
-"""Keys that have another name than their letter. Escape leaves, as in other programs that fill the screen."""
+"""Keys with another name than their letter. Escape quits, as in other full-screen programs."""
 _WAKING = (signal.SIGWINCH, signal.SIGTSTP)
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 _MOST_BYTES = 64
@@ -33,16 +33,16 @@ RESIZE = "resize"
 
 
 class Keys:
-    """Keys and signals, one at a time; made by `listening`."""
+    """Key presses and signals, one at a time; made by `listening`."""
 
     def __init__(self, keyboard: int | None, wakeup: int) -> None:
         self.keyboard = keyboard
-        """Descriptor of the terminal's input; None where there is none."""
+        """File descriptor of the terminal; None if standard input is not one."""
         self._wakeup = wakeup
         self._waiting: list[str] = []
 
     def wait(self, timeout_s: float) -> str | None:
-        """The next key by its letter or name, `RESIZE`, `SUSPEND`; None when nothing happened in time."""
+        """The next key by its letter or name, `RESIZE` or `SUSPEND`; None after the timeout."""
         if not self._waiting:
             watched = [fd for fd in (self.keyboard, self._wakeup) if fd is not None]
             ready, _, _ = select.select(watched, [], [], max(timeout_s, 0.0))
@@ -68,9 +68,9 @@ class Keys:
 
 @contextlib.contextmanager
 def listening() -> Iterator[Keys]:
-    """Read single keys until the block is left, however it is left; then the terminal is as it was.
+    """Read single key presses inside the block; afterwards the terminal is as it was, however the block ends.
 
-    A signal that ends a program ends the block with `SystemExit`: whoever holds the screen can give it back.
+    SIGTERM and SIGHUP end the block with `SystemExit`, so that the screen can be restored.
     """
     keyboard = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
     reading, writing = os.pipe()
@@ -99,10 +99,10 @@ def listening() -> Iterator[Keys]:
 
 
 def _only_wake(_number: int, _frame: FrameType | None) -> None:
-    """The byte that Python writes to the wake-up descriptor says it all."""
+    """Python writes the signal's number to the wake-up descriptor; there is nothing else to do."""
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:
     for ending in _ENDING:
-        signal.signal(ending, signal.SIG_IGN)  # leaving must not be interrupted
+        signal.signal(ending, signal.SIG_IGN)  # restoring the terminal must not be interrupted
     raise SystemExit(128 + number)

@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from unstarve.cli.json_output import JsonTo, check_json, write_json
+from unstarve.cli.output_files import JsonTo, check_json, write_json
 from unstarve.errors import StoppedError, UsageError
 from unstarve.machine import usable_cores
-from unstarve.present.screen import screen
+from unstarve.present.terminal.screen import screen
 from unstarve.progress import progress
-from unstarve.words import printable, size
+from unstarve.words import duration, printable, size
 
 _MOST_JOBS = 8
 
@@ -103,7 +103,7 @@ def pack(
         )
     else:
         left_out = f", {len(done.left_out)} left out" if done.left_out else ""
-        packed = f"{done.samples} samples, {size(done.size_bytes)}, in {seconds:.1f} s{left_out}"
+        packed = f"{done.samples} samples, {size(done.size_bytes)}, in {duration(seconds)}{left_out}"
         typer.echo(f"{printable(words[-1])}: {packed}")
         _tell(done.links.outside, "outside of SRC", "followed")
         _tell(done.links.endless, "back to a folder above", "left out")

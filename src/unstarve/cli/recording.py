@@ -1,4 +1,4 @@
-"""What `run` and `ideal` share: record a command into a run file, then show what it means."""
+"""Shared by `run` and `ideal`: record a command into a run file, then report on it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from rich.console import Console
 
 from unstarve import __version__
 from unstarve.api import diagnose, views_of
-from unstarve.cli.json_output import check_json, write_json
+from unstarve.cli.output_files import check_json, write_file, write_json
 from unstarve.cli.overwriting import written_meanwhile
-from unstarve.cli.pages import write_page
 from unstarve.errors import CommandNotFoundError, RunExistsError, RunFileError
 from unstarve.launch.bootstrap_check import why_unseen
 from unstarve.launch.command import launch, resolve
@@ -30,10 +29,10 @@ from unstarve.launch.written_files import WrittenFiles, files_written_since
 from unstarve.model import SavedLoader
 from unstarve.model.launch_settings import IdealSettings, LaunchSettings
 from unstarve.outputs import check_output, real_file
-from unstarve.present import json as json_view
-from unstarve.present.html import report_page
-from unstarve.present.screen import screen
-from unstarve.present.terminal import print_report
+from unstarve.present.exports import report_json as json_view
+from unstarve.present.page.html_page import report_page
+from unstarve.present.terminal.report_card import print_report
+from unstarve.present.terminal.screen import screen
 from unstarve.record.format import SUFFIX
 from unstarve.record.run_file import claim, discard, finish, parts_folder
 from unstarve.record.run_reader import read_run
@@ -44,7 +43,7 @@ Command = Annotated[
     list[str],
     typer.Argument(
         metavar="CMD…",
-        help="What to run: a script (train.py), -m MODULE, or an executable (torchrun, accelerate …), "
+        help="Command to run: a script (train.py), -m MODULE or an executable (torchrun, accelerate …), "
         "with its own arguments.",
         show_default=False,
     ),
@@ -55,23 +54,23 @@ Output = Annotated[
 ]
 HtmlFile = Annotated[
     Path | None,
-    typer.Option("--html", metavar="FILE", help="Also write the report as one self-contained page."),
+    typer.Option("--html", metavar="FILE", help="Also write the report as a self-contained HTML page."),
 ]
 With = Annotated[
     Path | None,
     typer.Option(
         "--with",
         metavar="FILE.toml",
-        help="Give the command's loaders the settings that `unstarve tune --save` wrote.",
+        help="Apply the loader settings that `unstarve tune --save` wrote.",
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no report.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the report.")]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Replace the run file if it exists.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One recording, as asked for on the command line."""
+    """One recording, as the command line asks for it."""
 
     command: Sequence[str]
     kind: str
@@ -86,7 +85,7 @@ class Request:
     engine: str | None = None
     settings_file: Path | None = None
     caution: str | None = None
-    """What to know before the command starts; the files that it has written are named behind."""
+    """A warning to print before the command starts. With one, the files it wrote are listed at the end."""
 
 
 def record_and_show(request: Request) -> NoReturn:
@@ -101,7 +100,7 @@ def record_and_show(request: Request) -> NoReturn:
         written = files_written_since(Path(), began_ns, but_not=run_path)
     try:
         _show(request, run_path, exit_code, console, written)
-    except Exception as error:  # the command has run: its exit code must come through whatever we break
+    except Exception as error:  # the command has run: its exit code must come through, whatever fails here
         console.print(printable(f"unstarve: the run was recorded, but reporting failed: {error!r}"))
     sentence = None if written is None else written_meanwhile(written)
     if sentence is not None:
@@ -110,7 +109,7 @@ def record_and_show(request: Request) -> NoReturn:
 
 
 def record(request: Request) -> tuple[Path, int]:
-    """Run the command and record it; the run file and the exit code (minus a signal's number)."""
+    """Run the command and record it. Return the run file and the exit code, negative for a signal."""
     saved = () if request.settings_file is None else read_saved(request.settings_file)
     argv = resolve(request.command)
     run_path = _claim(request)
@@ -140,7 +139,7 @@ def record(request: Request) -> tuple[Path, int]:
 
 
 def leave(exit_code: int) -> NoReturn:
-    """Exit as the command did; when a signal ended it, by the same signal."""
+    """Exit as the command did; if a signal ended it, by the same signal."""
     sys.stdout.flush()
     sys.stderr.flush()
     if exit_code >= 0:
@@ -156,14 +155,14 @@ def _show(
     request: Request, run_path: Path, exit_code: int, console: Console, written: WrittenFiles | None
 ) -> None:
     recorded = read_run(run_path)
-    if recorded.live:  # its end could not be written, but here it is
+    if recorded.live:  # the end of the run could not be written to the file
         recorded = replace(recorded, live=False, exit_code=exit_code)
     diagnosis = diagnose(recorded)
     if request.json_to is not None:
         more = {} if written is None else {"files_written": list(written.names)}
         write_json(request.json_to, json_view.report(diagnosis) | more)
     if request.html_file is not None:
-        write_page(request.html_file, report_page(diagnosis, views_of(recorded)))
+        write_file(request.html_file, report_page(diagnosis, views_of(recorded)))
     if not request.quiet:
         print_report(diagnosis, console)
         shown = printable(f"run file: {run_path}")
@@ -171,20 +170,20 @@ def _show(
 
 
 def _unused(request: Request, run_path: Path, saved: Sequence[SavedLoader]) -> str | None:
-    """Which saved settings no loader had, in a sentence."""
+    """Name the saved settings that matched no loader; None if all were used."""
     try:
         loaders = (
             [loader for process in read_run(run_path).processes for loader in process.loaders]
             if saved
             else []
         )
-    except RunFileError:  # somebody took the run file away
+    except RunFileError:  # the run file was removed
         return None
     used = {loader.config.get("applied_entry") for loader in loaders}
     unused = [shown_place(one.place) for number, one in enumerate(saved) if number not in used]
     if not unused:
         return None
-    return f"{request.settings_file}: no loader that the command used matches {', '.join(unused)}"
+    return f"{request.settings_file}: no loader of the command matches {', '.join(unused)}"
 
 
 def _claim(request: Request) -> Path:
@@ -204,7 +203,7 @@ def _claim(request: Request) -> Path:
 
 
 def _claim_unused(name: str, request: Request) -> Path:
-    """The name; where another run of the same second has it, with the number of our process."""
+    """Claim the name; if another run started in the same second, add our process id."""
     try:
         path = Path(f"{name}{SUFFIX}")
         claim(path, list(request.command), request.kind)
@@ -225,5 +224,5 @@ def _default_name(command: Sequence[str]) -> str:
 def _stopped_by_us(run_path: Path) -> bool:
     try:
         return any(process.stopped == "stop-after" for process in read_run(run_path).processes)
-    except RunFileError:  # somebody took the run file away
+    except RunFileError:  # the run file was removed
         return False

@@ -1,4 +1,4 @@
-"""`unstarve report RUN`: what a run file says."""
+"""`unstarve report RUN`: a run file in the terminal, as a page, or for another program."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from typing import Annotated
 import typer
 
 from unstarve.api import diagnose, load_run, reading, series_of, views_of
-from unstarve.cli.json_output import STDOUT, JsonTo, write_json
-from unstarve.cli.pages import write_page
+from unstarve.cli.output_files import STDOUT, JsonTo, write_file, write_json
 from unstarve.errors import UsageError
 from unstarve.model import Diagnosis, Series
-from unstarve.present import json as json_view
-from unstarve.present.html import report_page
-from unstarve.present.markdown import markdown
-from unstarve.present.metrics import report_metrics
-from unstarve.present.prometheus import exposition
-from unstarve.present.screen import screen
-from unstarve.present.terminal import print_report
+from unstarve.present.exports import report_json as json_view
+from unstarve.present.exports.markdown import markdown
+from unstarve.present.exports.prometheus import exposition, report_metrics
+from unstarve.present.page.html_page import report_page
+from unstarve.present.terminal.report_card import print_report
+from unstarve.present.terminal.screen import screen
 from unstarve.words import printable
 
 
@@ -31,29 +29,29 @@ def report(
     ] = False,
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="Write the report as one self-contained page."),
+        typer.Option("--html", metavar="FILE", help="Write the report as a self-contained HTML page."),
     ] = None,
     tensorboard: Annotated[
         Path | None,
-        typer.Option("--tensorboard", metavar="DIR", help="Write the steps as TensorBoard scalars."),
+        typer.Option("--tensorboard", metavar="DIR", help="Write one TensorBoard event per step."),
     ] = None,
     prometheus: Annotated[
         Path | None,
         typer.Option(
-            "--prometheus", metavar="FILE", help="Write the totals for node exporter's textfile folder."
+            "--prometheus", metavar="FILE", help="Write totals for node exporter's textfile collector."
         ),
     ] = None,
 ) -> None:
-    """Print the verdict of a recorded run. Needs no torch."""
+    """Print the verdict on a recorded run, or write it in another format. Needs no torch."""
     if json_to == STDOUT and as_markdown:
-        raise UsageError("--json - and --markdown exclude each other: both print to standard output")
+        raise UsageError("--json - and --markdown both print to standard output: give one of them")
     recorded = load_run(run)
     with reading(recorded):
         diagnosis = diagnose(recorded)
         if html is not None:
-            write_page(html, report_page(diagnosis, views_of(recorded)))
+            write_file(html, report_page(diagnosis, views_of(recorded)))
         if prometheus is not None:
-            write_page(prometheus, exposition(report_metrics(diagnosis, series_of(recorded))))
+            write_file(prometheus, exposition(report_metrics(diagnosis, series_of(recorded))))
         if tensorboard is not None:
             _write_events(tensorboard, diagnosis, series_of(recorded))
         if json_to is not None:
@@ -65,10 +63,8 @@ def report(
 
 
 def _write_events(folder: Path, diagnosis: Diagnosis, series: Sequence[Series]) -> None:
-    from unstarve.present.tensorboard import write_events  # tensorboard is an extra
+    from unstarve.present.exports.tensorboard import write_events  # tensorboard is an extra
 
     count = write_events(folder, diagnosis, series)
     where = printable(str(folder))
-    typer.echo(
-        f"written: {count} steps to {where}; look at them with: tensorboard --logdir {where}", err=True
-    )
+    typer.echo(f"written: {count} steps to {where}; view them with: tensorboard --logdir {where}", err=True)

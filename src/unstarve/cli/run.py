@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from unstarve.cli.json_output import JsonTo
+from unstarve.cli.output_files import JsonTo
 from unstarve.cli.recording import (
     Command,
     Force,
@@ -28,7 +28,7 @@ def run(
     html_file: HtmlFile = None,
     steps: Annotated[
         int | None,
-        typer.Option("--steps", min=1, metavar="N", help="Record N steps, then let training go on alone."),
+        typer.Option("--steps", min=1, metavar="N", help="Record N steps, then continue unrecorded."),
     ] = None,
     stop_after: Annotated[
         int | None,
@@ -38,15 +38,15 @@ def run(
         Engine | None,
         typer.Option(
             "--engine",
-            help="Run torch's loaders in the command on one of unstarve's engines: the same batches, faster. "
-            "auto takes the fastest that can give them.",
+            help="Run the command's torch loaders on one of unstarve's engines: same batches, faster. "
+            "auto picks the fastest engine that fits.",
         ),
     ] = None,
     settings_file: With = None,
     quiet: Quiet = False,
     force: Force = False,
 ) -> None:
-    """Record a training and print whether it waits for data.
+    """Record a training and report whether it waits for data.
 
     The command runs as it would alone: same batches, same output, same exit code. The report goes to
     standard error.
@@ -55,7 +55,7 @@ def run(
     `unstarve run torchrun --nproc-per-node 2 train.py`
     """
     if steps is not None and stop_after is not None:
-        raise UsageError("--steps and --stop-after exclude each other; --stop-after N also records N steps")
+        raise UsageError("give --steps or --stop-after, not both; --stop-after N also records N steps")
     chosen = None if engine is None else engine.value
     record_and_show(
         Request(

@@ -18,13 +18,13 @@ def serve(
         Path,
         typer.Argument(
             metavar="DIR",
-            help="Folder with the run files. [default: this one]",
+            help="Folder with the run files. [default: the current one]",
             show_default=False,
         ),
     ] = Path(),
     port: Annotated[
         int,
-        typer.Option("--port", "-p", metavar="N", min=0, max=65535, help="Port; 0 picks any free one."),
+        typer.Option("--port", "-p", metavar="N", min=0, max=65535, help="Port; 0 picks a free one."),
     ] = 5000,
     host: Annotated[
         str,
@@ -45,15 +45,16 @@ def serve(
         bool,
         typer.Option(
             "--no-token",
-            help="Require no token, on a loopback address only: everyone logged in on this machine can then "
-            "view, add and delete runs.",
+            help="Require no token; loopback addresses only. Anyone logged in on this machine can then view, "
+            "add and delete runs.",
         ),
     ] = False,
     max_upload: Annotated[
-        int, typer.Option("--max-upload", metavar="MB", min=1, help="Largest run file to accept.")
+        int,
+        typer.Option("--max-upload", metavar="MB", min=1, help="Largest run file to accept."),
     ] = 200,
     max_time: Annotated[
-        int, typer.Option("--max-time", metavar="S", min=1, help="Longest time to analyse a run.")
+        int, typer.Option("--max-time", metavar="S", min=1, help="Longest time to analyse one run.")
     ] = 120,
     max_memory: Annotated[
         float | None,
@@ -61,15 +62,15 @@ def serve(
             "--max-memory",
             metavar="GB",
             min=1,
-            help="Most memory to analyse a run. [default: a share of what is free]",
+            help="Most memory to analyse one run. [default: a share of what is free]",
             show_default=False,
         ),
     ] = None,
 ) -> None:
     """Show the runs of a folder in a browser: list, open, compare, watch live, upload, delete.
 
-    Runs until Ctrl-C. Open the URL that is printed: it holds a token, without which nothing can be seen.
-    Nothing is sent anywhere, and only the run files of the folder can be seen.
+    Runs until Ctrl-C. Open the printed address: it contains a token, without which nobody sees anything.
+    Nothing leaves this machine, and only the folder's run files can be seen.
     """
     try:
         from unstarve.web.guard import ServerAccess
@@ -79,14 +80,14 @@ def serve(
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "unstarve":
             raise
-        raise MissingExtraError("serving needs Starlette and uvicorn: pip install 'unstarve[web]'") from None
+        raise MissingExtraError("`serve` needs Starlette and uvicorn: pip install 'unstarve[web]'") from None
 
     def announce(access: ServerAccess) -> None:
         where = printable(str(folder.resolve()))
         typer.echo(f"unstarve: serving the runs of {where} at {address_of(access)} (Ctrl-C to stop)")
         if access.token is None:
             typer.echo(
-                "unstarve: no token: everyone logged in on this machine can view and delete runs",
+                "unstarve: no token: anyone logged in on this machine can view and delete runs",
                 err=True,
             )
         elif not access.is_local:
@@ -96,7 +97,7 @@ def serve(
             )
 
     if no_token and token is not None:
-        raise UsageError(f"--no-token cannot be combined with a token ({TOKEN_VARIABLE} or --token)")
+        raise UsageError(f"give --no-token or a token ({TOKEN_VARIABLE} or --token), not both")
     memory_bytes = None if max_memory is None else int(max_memory * 10**9)
     jobs = JobLimits(max_time, memory_bytes)
     serve_folder(

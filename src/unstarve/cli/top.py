@@ -1,4 +1,4 @@
-"""`unstarve top [RUN]`: a training that is being recorded, live in the terminal."""
+"""`unstarve top [RUN]`: a live view of a training while it is recorded."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ from rich.text import Text
 
 from unstarve.analyze.live_training import live_of
 from unstarve.api import diagnose, load_run, reading
-from unstarve.cli.json_output import JsonTo, write_json
 from unstarve.cli.keys import SUSPEND, Keys, listening
+from unstarve.cli.output_files import JsonTo, write_json
 from unstarve.errors import RunFileError, UnstarveError
 from unstarve.model import Live, RunState, Verdict
-from unstarve.present import json as json_view
-from unstarve.present.live import Look, live_view, pages, verdict_line
-from unstarve.present.live_workers import WorkerOrder
-from unstarve.present.screen import screen
+from unstarve.present.exports import report_json as json_view
+from unstarve.present.terminal.live_view import Look, WorkerOrder, live_view, pages, verdict_line
+from unstarve.present.terminal.screen import screen
 from unstarve.record.follow import Follower, newest_running
 
 _MOST_HISTORY = 64
 _USUAL_S = 1.0
 _LONGEST_S = 5.0
 _COST = 0.01
-"""Share of a core that looking on may take, unless somebody wants it more often."""
+"""Share of a core that the view may use, unless --interval asks for more."""
 _ANY_HEIGHT = 10_000
 _NEXT_ORDER = {
     WorkerOrder.PLACE: WorkerOrder.BUSIEST,
@@ -44,8 +43,8 @@ def top(
     run: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[RUN]",
-            help="The run file that is being written. [default: the newest running one in this folder]",
+            metavar="RUN",
+            help="A run file that is being recorded. [default: the newest in this folder]",
             show_default=False,
         ),
     ] = None,
@@ -57,7 +56,7 @@ def top(
             min=0.1,
             max=3600,
             metavar="S",
-            help="Seconds between looks. [default: 1, or what keeps looking below 1 % of a core]",
+            help="Seconds between updates. [default: 1, or more to stay below 1% of a core]",
             show_default=False,
         ),
     ] = None,
@@ -66,8 +65,8 @@ def top(
 ) -> None:
     """Watch a training that `unstarve run` records: throughput, waiting, queue, workers, memory.
 
-    Start the training in one terminal, `unstarve run train.py`, and this in another one. Keys: `q` quits, `?`
-    helps. With --json what is known now is written once. The training is not touched, whatever happens here.
+    Start the training with `unstarve run train.py` in one terminal, and this in another. Keys: `q` quits, `?`
+    shows help. --json writes the current state once. The training is never touched.
     """
     path = _running() if run is None else run
     follower, console = Follower(path), screen()
@@ -82,7 +81,7 @@ def top(
 
 
 def press(look: Look, key: str, count: int) -> Look | None:
-    """What is to be seen after a key was pressed, with so many pages; None to leave."""
+    """The view after a key press, with `count` pages; None to quit."""
     if key == "q":
         return None
     if key == "?":
@@ -94,7 +93,7 @@ def press(look: Look, key: str, count: int) -> Look | None:
     if key in ("right", "left") and count > 1:
         step = 1 if key == "right" else -1
         page = (0 if step > 0 else count - 1) if look.page is None else look.page + step
-        return replace(look, page=page if 0 <= page < count else None)  # past the last: whichever trains
+        return replace(look, page=page if 0 <= page < count else None)  # past the last: the one that trains
     return look
 
 
@@ -103,7 +102,7 @@ def _running() -> Path:
     if found is None:
         raise RunFileError(
             "no run is being recorded in this folder; start one in another terminal with "
-            "`unstarve run train.py`, or name the file of a run elsewhere"
+            "`unstarve run train.py`, or give the path of a run file"
         )
     return found
 
@@ -116,7 +115,7 @@ def _print_once(live: Live, console: Console) -> None:
 
 
 def _verdict(path: str) -> Verdict | None:
-    """Of the whole run; None where it cannot be read."""
+    """Verdict on the whole run; None if it cannot be read."""
     try:
         run = load_run(path)
         with reading(run):
@@ -126,7 +125,7 @@ def _verdict(path: str) -> Verdict | None:
 
 
 class _Watching:
-    """The live view: looks, draws, listens."""
+    """The live view: reads the run, draws, listens to keys."""
 
     def __init__(self, follower: Follower, console: Console, interval_s: float | None) -> None:
         self._follower = follower
@@ -137,15 +136,15 @@ class _Watching:
         self._live: Live | None = None
 
     def run(self) -> Live | None:
-        """Until the run ends or somebody leaves; what was seen last."""
+        """Watch until the run ends or the user quits; return the last state."""
         while self._watch() == SUSPEND:
-            os.kill(os.getpid(), signal.SIGSTOP)  # with the terminal given back; goes on here when it may
+            os.kill(os.getpid(), signal.SIGSTOP)  # the terminal is restored; resumes here
         return self._live
 
     def _watch(self) -> str | None:
         with listening() as keys:
             self._look = replace(self._look, keys=keys.keyboard is not None)
-            # Nothing of ours runs beside: the screen is drawn when there is something new.
+            # No thread of its own: the screen is drawn when there is something new.
             with Screen(
                 console=self._console,
                 screen=True,
@@ -182,5 +181,5 @@ class _Watching:
                 self._look = pressed
 
     def _pause_s(self, spent_s: float) -> float:
-        """From one look to the next, if the last one took so much CPU time."""
+        """Pause before the next update, given the CPU time of the last one."""
         return self._interval_s or min(max(_USUAL_S, spent_s / _COST), _LONGEST_S)

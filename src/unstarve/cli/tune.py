@@ -20,7 +20,7 @@ from rich.console import Console
 from unstarve import __version__
 from unstarve.advise.patch.file_patches import check_extra, patches_for, write_patches
 from unstarve.analyze.trial_table import so_far, tried
-from unstarve.cli.json_output import STDOUT, JsonTo, check_json, write_json
+from unstarve.cli.output_files import STDOUT, JsonTo, check_json, write_json
 from unstarve.cli.overwriting import FINISH_CAUTION, TUNE_CAUTION, written_meanwhile
 from unstarve.cli.recording import Command, leave
 from unstarve.errors import NotPatchableError, UnstarveError, UsageError
@@ -31,7 +31,7 @@ from unstarve.model import SavedLoader
 from unstarve.model.launch_settings import LaunchSettings, TuneSettings
 from unstarve.model.tune_run import TunedLoader, TunedProcess, TuneRun
 from unstarve.outputs import check_output
-from unstarve.present.screen import screen
+from unstarve.present.terminal.screen import screen
 from unstarve.present.tuned import headline, print_tuning, trial_line
 from unstarve.record.settings_file import write_saved
 from unstarve.steer.tuning_session import read_progress

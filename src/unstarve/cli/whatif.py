@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from unstarve import api
-from unstarve.cli.json_output import JsonTo, write_json
+from unstarve.cli.output_files import JsonTo, write_json
 from unstarve.errors import UsageError
 from unstarve.outputs import check_output
-from unstarve.present.screen import screen
-from unstarve.present.whatif import SCHEMA, plain, print_whatif
+from unstarve.present.exports import report_json
+from unstarve.present.exports.figures import check_figure_name, whatif_figure
+from unstarve.present.terminal.screen import screen
+from unstarve.present.terminal.whatif_table import print_whatif
 
 _MOST_WORKERS = 256
 
@@ -20,7 +22,7 @@ _MOST_WORKERS = 256
 def whatif(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run file, finished or still being recorded.")],
     workers: Annotated[
-        str, typer.Option("--workers", metavar="N,N,…", help="Numbers of workers.")
+        str, typer.Option("--workers", metavar="N,N,…", help="Worker counts.")
     ] = "0,1,2,4,8,16",
     prefetch: Annotated[
         str,
@@ -31,14 +33,15 @@ def whatif(
     ] = "",
     json_to: JsonTo = None,
     plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Also draw the curve, as .png or .svg.")
+        Path | None, typer.Option("--plot", metavar="FILE", help="Also draw the curve as .png or .svg.")
     ] = None,
 ) -> None:
     """Predict how fast training would be with other loader settings, without running it.
 
-    The recorded batches are played through a model of the loader, on this many cores, beside the recorded
-    steps. Needs no torch.
+    The recorded batches run through a model of the loader and its cores, next to the recorded steps. Needs no
+    torch.
     """
+    check_figure_name(plot)
     check_output(plot)
     result = api.whatif(
         run,
@@ -47,11 +50,9 @@ def whatif(
         _numbers("--batch-size", batch_size, least=1, most=10**9),
     )
     if plot is not None:
-        from unstarve.present.whatif_plot import whatif_figure
-
         whatif_figure(result, plot)
     if json_to is not None:
-        write_json(json_to, {"schema": SCHEMA, "run": str(run)} | (plain(result) or {}))
+        write_json(json_to, report_json.whatif(result, str(run)))
     else:
         print_whatif(result, screen())
 
@@ -60,5 +61,7 @@ def _numbers(option: str, text: str, *, least: int, most: int) -> list[int]:
     """``"0,1,2"`` as numbers."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not all(word.isdigit() and least <= int(word) <= most for word in words):
-        raise UsageError(f"{option} takes whole numbers from {least} to {most}, like 1,2,4, and not {text!r}")
+        raise UsageError(
+            f"{option} must be whole numbers from {least} to {most}, such as 1,2,4, got {text!r}"
+        )
     return [int(word) for word in words]

@@ -1,1 +1,1 @@
-"""What `unstarve demo` trains: the same task with a loader full of common mistakes, and with them fixed."""
+"""The trainings of `unstarve demo`: one task, with common mistakes in its loader and with them fixed."""

@@ -1,4 +1,4 @@
-"""The same training with the mistakes fixed: images are prepared once, and batches gathered natively."""
+"""The same training with the mistakes fixed: images are prepared once, batches gathered by native code."""
 
 from __future__ import annotations
 

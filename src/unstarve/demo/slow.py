@@ -1,4 +1,4 @@
-"""Training as people often write it. Every mistake here is one that profiles of real scripts show."""
+"""A training as people often write it. Every mistake here is common in real scripts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unstarve.demo.task import BATCH_SIZE, labels, train
 
 
 class SlowImages(Dataset[tuple[torch.Tensor, torch.Tensor]]):
-    """Reads, converts and filters one image at a time, each time it is asked for."""
+    """Reads, converts and filters an image every time it is asked for."""
 
     def __init__(self, folder: Path) -> None:
         self.files = sorted(folder.glob("*.npy"))
@@ -23,18 +23,18 @@ class SlowImages(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        image = np.load(self.files[index])  # from disk, every epoch anew
+        image = np.load(self.files[index])  # from disk, in every epoch
         image = image.astype(np.float64) / 255.0  # eight times the bytes, for nothing
         smooth = np.zeros_like(image)
-        for shift in (-2, -1, 0, 1, 2):  # the same result every time: could be done once
+        for shift in (-2, -1, 0, 1, 2):  # always the same result: could be done once
             smooth += np.roll(image, shift, axis=0).copy() + np.roll(image, shift, axis=1).copy()
         smooth = (smooth - smooth.mean(axis=(0, 1))) / smooth.std(axis=(0, 1))
-        tensor = torch.tensor(smooth.transpose(2, 0, 1).copy()).clone().float()  # three copies more
+        tensor = torch.tensor(smooth.transpose(2, 0, 1).copy()).clone().float()  # three more copies
         return tensor, self.labels[index].clone()
 
 
 if __name__ == "__main__":
     dataset = SlowImages(Path(sys.argv[1]))
-    # num_workers=0 is the default: the training process does all of the above itself
+    # num_workers=0 is the default: the training process does all the work above
     train_loader = DataLoader(dataset, batch_size=BATCH_SIZE, shuffle=True)
     train(train_loader, epochs=int(sys.argv[2]))

@@ -15,7 +15,7 @@ BATCH_SIZE = 32
 
 
 def make_files(folder: Path) -> None:
-    """Write the data set, one file per image, unless it is there already."""
+    """Write the dataset, one file per image, unless it exists."""
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(0)
     for number in range(IMAGES):
@@ -25,19 +25,19 @@ def make_files(folder: Path) -> None:
 
 
 def labels() -> torch.Tensor:
-    """The right answer for each image."""
+    """The class of each image."""
     return torch.from_numpy(np.random.default_rng(1).integers(0, CLASSES, IMAGES))
 
 
 def train(loader: Iterable[tuple[torch.Tensor, torch.Tensor]], epochs: int) -> None:
-    """A training loop like anybody's."""
+    """A plain training loop."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(0)
-    torch.set_num_threads(1)  # so small a model is not worth waking a second core
+    torch.set_num_threads(1)  # the model is too small to gain from a second core
     model = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 12, kernel_size=7, stride=4),
+        torch.nn.Conv2d(3, 16, kernel_size=7, stride=3),
         torch.nn.ReLU(),
-        torch.nn.Conv2d(12, 32, kernel_size=3, stride=2),
+        torch.nn.Conv2d(16, 32, kernel_size=3, stride=2),
         torch.nn.ReLU(),
         torch.nn.AdaptiveAvgPool2d(2),
         torch.nn.Flatten(),

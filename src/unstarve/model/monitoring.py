@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from unstarve.model.causes import Cause
+from unstarve.words import duration, percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,8 @@ class RegimeChange:
         )
         return (
             f"{self.loader}: since step {self.since_step:,} the wait for data {verb} from "
-            f"{self.before_wait_ms:.1f} to {self.after_wait_ms:.1f} ms a step "
-            f"({self.before_wait_share:.0%} to {self.after_wait_share:.0%} of the time){because}"
+            f"{duration(self.before_wait_ms / 1e3)} to {duration(self.after_wait_ms / 1e3)} a step "
+            f"({percent(self.before_wait_share)} to {percent(self.after_wait_share)} of the time){because}"
         )
 
 

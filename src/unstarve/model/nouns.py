@@ -35,7 +35,7 @@ class Shown:
 
 
 def _presenter() -> Any:
-    return import_module("unstarve.present.notebook")
+    return import_module("unstarve.present.page.notebook")
 
 
 def each_text(value: T, change: Callable[[str, str], str]) -> T:

@@ -85,7 +85,10 @@ class BatchStory(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How many batches fell between two neighbouring edges; edges grow by a constant factor."""
+    """How many batches fell between two neighbouring edges.
+
+    Edges grow by a constant factor; the first and the last bin may be wider, for a few values far off.
+    """
 
     edges_ms: tuple[float, ...]
     counts: tuple[int, ...]

@@ -14,9 +14,8 @@ from rich.text import Text
 
 from unstarve.model import LoaderSettings, Trial
 from unstarve.model.tune_run import SettingSummary, TunedLoader, TuneRun
-from unstarve.present.screen import for_screen
-from unstarve.present.units import rate, times
-from unstarve.words import printable, size
+from unstarve.present.terminal.screen import for_screen
+from unstarve.words import duration, interval, percent, printable, rate, size, times
 
 _WIDE = 78
 """Terminal width from which a trial's line has a bar."""
@@ -43,7 +42,7 @@ def trial_line(name: str, trial: Trial, best_per_s: float, width: int) -> Text:
     settings = trial.settings
     depth = "" if settings.prefetch_factor is None else f" × {settings.prefetch_factor} ahead"
     tried = f"{_makers(settings)}{depth}"
-    wait = "" if trial.wait_share is None else f", waiting {trial.wait_share:.0%}"
+    wait = "" if trial.wait_share is None else f", waiting {percent(trial.wait_share)}"
     line = Text("unstarve: ", "bright_black") + Text(f"{printable(name)}  {tried:<22}")
     if width >= _WIDE:
         line += Text("█" * filled, "blue") + Text("░" * (_BAR - filled), "bright_black")
@@ -83,7 +82,7 @@ def headline(loader: TunedLoader) -> str:
         answer = "Keep your settings:" if tuning.settled else "No better setting found yet: keep"
         return f"{answer} {as_arguments(tuning.before)}."
     gain = tuning.gain
-    faster = "" if gain is None else f": {times(gain.ratio, 2)} as fast ({gain.low:.2f}–{gain.high:.2f})"
+    faster = "" if gain is None else f": {times(gain.ratio, 2)} as fast {interval(gain.low, gain.high, 2)}"
     answer = "Use" if tuning.settled else "The best so far is"
     return f"{answer} {as_arguments(tuning.chosen)}{faster}."
 
@@ -134,7 +133,7 @@ def _with_columns(lines: Sequence[SettingSummary], shown: Sequence[str], apart: 
             "prefetch": "–" if depth is None else str(depth),
             "samples/s": rate(line.samples_per_s),
             "range": f"{rate(line.low)}–{rate(line.high)}",
-            "wait": "–" if line.wait_share is None else f"{line.wait_share:.0%}",
+            "wait": "–" if line.wait_share is None else percent(line.wait_share),
             "memory": size(memory) if memory else "–",
             "vs. now": "–" if line.speedup is None else times(line.speedup, 2),
         }
@@ -161,7 +160,10 @@ def _footer(run: TuneRun) -> Text:
         "interrupt": "interrupted",
     }
     steps = sum(loader.steps for loader in run.loaders)
-    parts = [f"{run.seconds:.1f} s, {steps} steps", how.get(run.ended_by or "", f"exit code {run.exit_code}")]
+    parts = [
+        f"{duration(run.seconds)}, {steps} steps",
+        how.get(run.ended_by or "", f"exit code {run.exit_code}"),
+    ]
     if run.ranks > 1:
         parts.append(f"{run.ranks} ranks, the first one is shown")
     return Text(" · ".join(parts), "bright_black")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from unstarve.model import LoaderSettings, Trial, Tuning
-from unstarve.words import workers
+from unstarve.words import interval, percent, rate, workers
 
 
 def describe_makers(settings: LoaderSettings) -> str:
@@ -41,8 +41,8 @@ def _headline(tuning: Tuning) -> str:
     if tuning.keep:
         return f"keep your settings ({describe(tuning.before)}): {tuning.reason}"
     gain = tuning.gain
-    interval = f" ({gain.low:.2f}–{gain.high:.2f})" if gain is not None else ""
-    return f"{describe(tuning.chosen)}, instead of {describe(tuning.before)}: {tuning.reason}{interval}"
+    sure = f" {interval(gain.low, gain.high, 2)}" if gain is not None else ""
+    return f"{describe(tuning.chosen)}, instead of {describe(tuning.before)}: {tuning.reason}{sure}"
 
 
 def _tried(trials: list[Trial]) -> str:
@@ -51,6 +51,6 @@ def _tried(trials: list[Trial]) -> str:
         statistics.fmean(getattr(one, name) for one in trials) for name in ("samples_per_s", "low", "high")
     )
     waits = [one.wait_share for one in trials if one.wait_share is not None]
-    wait = f", waiting {statistics.fmean(waits):.0%}" if waits else ""
+    wait = f", waiting {percent(statistics.fmean(waits))}" if waits else ""
     times = f", measured {len(trials)} times" if len(trials) > 1 else ""
-    return f"{describe(trials[0].settings)}: {per_s:.0f} samples/s ({low:.0f}–{high:.0f}){wait}{times}"
+    return f"{describe(trials[0].settings)}: {rate(per_s)} samples/s {interval(low, high, 2)}{wait}{times}"

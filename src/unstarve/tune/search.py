@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from unstarve.model import Change, LoaderSettings
 from unstarve.tune.race import AS_GOOD, WORTH, Race, compared, is_worth_it
 from unstarve.tune.step_window import StepWindow, price_of
+from unstarve.words import percent, times
 
 _CONTENT = 0.03
 """A share of waiting below this is not worth a search."""
@@ -121,7 +122,7 @@ class Search:
         """Choose settings: the user's own unless others were shown to be faster."""
         own, best = self.own, self.best_so_far if self._windows else self.own
         if self._content is not None:
-            waits = f"{self._windows[self._content][-1].wait_share:.0%}"
+            waits = percent(self._windows[self._content][-1].wait_share)
             return SearchResult(
                 self._content, self._gain(self._content), f"training waits for data {waits} of its time"
             )
@@ -131,7 +132,7 @@ class Search:
         if gain is None or gain.ratio < WORTH:
             return SearchResult(own, None, "no faster setting was found")
         if is_worth_it(gain):
-            return SearchResult(best, gain, f"{gain.ratio:.2f}× as fast as your own settings")
+            return SearchResult(best, gain, f"{times(gain.ratio, 2)} as fast as your own settings")
         return SearchResult(own, gain, "the gain of other settings is within the noise")
 
     # --- what to try ---

@@ -11,7 +11,7 @@ from unstarve import api
 from unstarve.analyze.diagnose import analyze_run
 from unstarve.errors import RunFileError, UnstarveError
 from unstarve.model import Live, Run
-from unstarve.present.html import comparison_page, report_page
+from unstarve.present.page.html_page import comparison_page, report_page
 from unstarve.record.run_reader import read_run
 from unstarve.web.private_paths import private, without_folders
 

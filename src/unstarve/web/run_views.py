@@ -16,7 +16,7 @@ from typing import Any
 from unstarve import api
 from unstarve.errors import ServerBusyError, StoppedError, UnstarveError
 from unstarve.model import Live, RunState
-from unstarve.present.json import live as live_json
+from unstarve.present.exports.report_json import live as live_json
 from unstarve.web.job_pool import JobPool
 from unstarve.web.jobs import RUNNING, UNREADABLE, Summary, last_look, running, summarize
 from unstarve.web.private_paths import private, without_folders

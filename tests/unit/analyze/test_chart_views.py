@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import pairwise
 
 import pytest
 
 from fake_work import MS, work_of
 from fakes import FakeTraining, run_of
-from unstarve.analyze.chart_views import views_of
+from unstarve.analyze.chart_views import _histogram, views_of
 from unstarve.model import Cause, Crew, Doing, LaneKind, Process, Received, Run, Sent, Stall, Views
 
 
@@ -99,6 +100,32 @@ def test_the_histogram_counts_every_measured_wait_once() -> None:
     assert sum(views.wait_ms.counts) == 20
     assert views.wait_ms.edges_ms[0] <= 30 <= views.wait_ms.edges_ms[-1]
     assert len(views.wait_ms.edges_ms) == len(views.wait_ms.counts) + 1
+
+
+def test_a_histogram_has_bins_enough_to_show_a_shape() -> None:
+    waits = [10.0 + 0.1 * (number % 20) for number in range(400)]
+    found = _histogram(waits)
+    assert found is not None
+    assert sum(1 for count in found.counts if count) >= 10
+    assert sum(found.counts) == 400
+
+
+def test_a_few_values_far_off_leave_the_others_their_shape() -> None:
+    waits = [10.0 + 0.1 * (number % 20) for number in range(400)]
+    found = _histogram([0.0, *waits, 3000.0])
+    assert found is not None
+    assert (found.counts[0], found.counts[-1], sum(found.counts)) == (1, 1, 402)
+    assert found.edges_ms[-1] == pytest.approx(3000.0)
+    assert sum(1 for count in found.counts if count) >= 12
+    assert list(found.edges_ms) == sorted(found.edges_ms)
+
+
+@pytest.mark.parametrize("waits", [[5.0], [5.0] * 100, [0.0, 0.0], [1.0, 2.0], [0.7, 30.1], [0.3, 0.3, 1e9]])
+def test_a_histogram_of_few_or_equal_values_counts_them_all(waits: list[float]) -> None:
+    found = _histogram(waits)
+    assert found is not None
+    assert sum(found.counts) == len(waits)
+    assert all(a < b for a, b in pairwise(found.edges_ms))
 
 
 def test_of_several_ranks_the_one_that_waited_most_is_drawn() -> None:

@@ -9,7 +9,7 @@ from fakes import FakeTraining, run_of
 from unstarve.analyze.diagnose import analyze_run
 from unstarve.analyze.memory_summary import memory_of
 from unstarve.model import Process, Pulse
-from unstarve.present import json as json_view
+from unstarve.present.exports import report_json as json_view
 
 S = 1_000_000_000
 

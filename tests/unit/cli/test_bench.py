@@ -40,11 +40,11 @@ def test_options_change_the_plan() -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "a,b", "1,-2"])
 def test_seeds_that_make_no_sense_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="--seeds is"):
+    with pytest.raises(UsageError, match="--seeds must be"):
         plan_of(seeds=text)
 
 
 @pytest.mark.parametrize("text", ["", "5", "0,10", "a,b", "1,2,3"])
 def test_sizes_that_make_no_sense_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="--dataset-size is"):
+    with pytest.raises(UsageError, match="--dataset-size must be"):
         plan_of(size=text)

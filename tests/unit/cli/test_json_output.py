@@ -51,5 +51,5 @@ def test_a_file_and_standard_output_get_the_same(
 
 def test_two_outputs_cannot_share_standard_output(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert leave("report", str(run), "--json", "-", "--markdown") == 2
-    assert "exclude each other" in capsys.readouterr().err
+    assert "give one of them" in capsys.readouterr().err
     assert leave("report", str(run), "--json", "/dev/null", "--markdown") == 0

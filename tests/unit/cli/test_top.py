@@ -9,8 +9,7 @@ import pytest
 
 from unstarve.cli.keys import Keys
 from unstarve.cli.top import press
-from unstarve.present.live import Look
-from unstarve.present.live_workers import WorkerOrder
+from unstarve.present.terminal.live_view import Look, WorkerOrder
 
 
 def pressed(keys: str, count: int = 1) -> Look | None:

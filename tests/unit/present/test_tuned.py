@@ -63,7 +63,7 @@ def test_the_table_says_what_was_tried_what_is_now_and_what_is_best() -> None:
     text = shown(loader(FOUND))
     assert "train_loader (train.py:41)" in text
     rows = [line.split() for line in text.splitlines() if line.strip()[:1] in ("0", "8")]
-    assert rows[0] == ["0", "–", "100", "95–105", "90%", "200", "MB", "1.00×", "now"]
+    assert rows[0] == ["0", "–", "100", "95.0–105", "90%", "200", "MB", "1.00×", "now"]
     assert rows[1] == ["8", "4", "250", "240–260", "–", "–", "2.50×", "best"]
     assert "stopped when tuning was done" in text
 

@@ -1,4 +1,4 @@
-// What the server is asked for. It answers with what Python worked out (web/jobs.py); nothing is computed here.
+// Requests to the server. Python does the analysis (web/jobs.py); nothing is computed here.
 
 export interface Summary {
   state: string; headline: string; cause: string | null; command: string; started_at: number | null; wall_s: number | null;
@@ -19,14 +19,14 @@ export async function remove(id: string): Promise<void> {
   await answered(await fetch(`/api/runs/${id}`, { method: "DELETE" }));
 }
 
-/** Sends a run file; `tell` hears the share that is sent. fetch() cannot tell that. */
+/** Sends a run file; `tell` gets the share that is sent, which fetch() does not report. */
 export function upload(file: File, tell: (share: number) => void): Promise<{ id: string; name: string }> {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
     request.open("PUT", `/api/runs?name=${encodeURIComponent(wellFormed(file.name))}`);
     request.setRequestHeader("Content-Type", "application/octet-stream");
     request.upload.addEventListener("progress", (event) => { if (event.lengthComputable) tell(event.loaded / event.total); });
-    request.addEventListener("error", () => reject(new Error("the server does not answer, or refused the file halfway")));
+    request.addEventListener("error", () => reject(new Error("the server does not respond, or refused the file halfway")));
     request.addEventListener("load", () => {
       const said = parsed(request.responseText);
       if (request.status === 201) resolve(said as { id: string; name: string });
@@ -51,5 +51,5 @@ function reason(said: unknown, status: number): string {
   return typeof error === "string" ? error : `the server answered ${status}`;
 }
 
-/** A name with half a character in it cannot stand in an address. */
+/** A name with a lone surrogate cannot be part of an address. */
 const wellFormed = (text: string): string => text.replace(/\p{Surrogate}/gu, "\ufffd");

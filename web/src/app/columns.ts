@@ -1,5 +1,5 @@
 import { el, swatch } from "../dom";
-import { duration, number, times } from "../format";
+import { count, duration, rate, times } from "../format";
 import { RUNNING, UNREADABLE, type RunLine, type Summary } from "./api";
 
 export interface Column {
@@ -37,11 +37,11 @@ export const COLUMNS: Column[] = [
   },
   {
     key: "headroom", title: "If data were free", numeric: true, order: (line) => of(line, (s) => s.headroom),
-    cell: (line) => shown(of(line, (s) => s.headroom), times),
+    cell: (line) => shown(of(line, (s) => s.headroom), (ratio) => times(ratio)),
   },
   {
     key: "steps", title: "Steps", numeric: true, order: (line) => of(line, (s) => s.steps),
-    cell: (line) => shown(of(line, (s) => s.steps), (steps) => steps.toLocaleString("en")),
+    cell: (line) => shown(of(line, (s) => s.steps), count),
   },
   {
     key: "wall", title: "Took", numeric: true, order: (line) => of(line, (s) => s.wall_s),
@@ -78,8 +78,8 @@ function nameCell(line: RunLine): (Node | string)[] {
 }
 
 function throughput(summary: Summary): string | null {
-  if (summary.samples_per_s !== null) return `${number(summary.samples_per_s)} samples/s`;
-  return summary.steps_per_s === null ? null : `${number(summary.steps_per_s)} steps/s`;
+  if (summary.samples_per_s !== null) return `${rate(summary.samples_per_s)} samples/s`;
+  return summary.steps_per_s === null ? null : `${rate(summary.steps_per_s)} steps/s`;
 }
 
 function moment(seconds: number): string {

@@ -1,6 +1,7 @@
 import uPlot from "uplot";
 import { colour, el, section } from "../dom";
-import { duration, number, percent } from "../format";
+import { duration, percent, rate, round, tick } from "../format";
+import { axis, legendHooks, value } from "../plot";
 import { onTheme } from "../theme";
 
 export interface Point { at: number; wait: number | null; rate: number | null }
@@ -33,19 +34,15 @@ export function history(): { element: HTMLElement; add: (point: Point) => void }
 }
 
 function options(width: number): uPlot.Options {
-  const axis = (format: (value: number) => string, more: uPlot.Axis): uPlot.Axis => ({
-    stroke: colour("muted"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line"), width: 1 },
-    values: (_, values) => values.map(format), font: "12px system-ui, sans-serif", ...more,
-  });
-  const value = (format: (value: number) => string) => (_: uPlot, at: number | null) => (at === null ? "–" : format(at));
   return {
     width, height: 220, cursor: { drag: { x: false, y: false } },
     scales: { x: { time: false }, share: { range: [0, 1] }, rate: { range: (_, __, most) => [0, (most || 1) * 1.1] } },
-    axes: [axis(duration, { size: 34 }), axis((share) => percent(share, 0), { scale: "share", size: 54 }), axis(number, { scale: "rate", side: 1, size: 60, grid: { show: false } })],
+    axes: [axis(tick, { size: 34 }), axis(percent, { scale: "share", size: 54 }), axis(round, { scale: "rate", side: 1, size: 60, grid: { show: false } })],
     series: [
       { label: "at", value: value(duration) },
-      { label: "waiting", scale: "share", stroke: colour("wait"), width: 1.5, points: { show: false }, value: value((share) => percent(share, 0)) },
-      { label: "throughput", scale: "rate", stroke: colour("cause-compute"), width: 1.5, points: { show: false }, value: value(number) },
+      { label: "waiting", scale: "share", stroke: colour("wait"), width: 1.5, points: { show: false }, value: value(percent) },
+      { label: "throughput", scale: "rate", stroke: colour("cause-compute"), width: 1.5, points: { show: false }, value: value(rate) },
     ],
+    hooks: legendHooks,
   };
 }

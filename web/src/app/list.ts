@@ -7,7 +7,7 @@ import { uploads } from "./uploads";
 const SOON_MS = 700; // while something is being worked out or recorded
 const LATER_MS = 4000;
 
-/** The list of runs: asked for again and again; only rows that changed are drawn anew, so that focus stays. */
+/** The list of runs, polled; only rows that changed are redrawn, so that the focus stays. */
 export function runList(): HTMLElement {
   return new RunList().element;
 }
@@ -52,7 +52,7 @@ class RunList {
       this.draw();
     } catch (error) {
       this.element.classList.add("unreachable");
-      this.say(error instanceof TypeError ? "The server does not answer." : error instanceof Error ? error.message : String(error));
+      this.say(error instanceof TypeError ? "The server does not respond." : error instanceof Error ? error.message : String(error));
     }
     clearTimeout(this.timer);
     if (!document.hidden) this.timer = window.setTimeout(() => void this.refresh(), wait);

@@ -1,9 +1,9 @@
 import { el, section, swatch, table } from "../dom";
-import { bytes, duration, number, percent } from "../format";
+import { bytes, count, duration, percent, rate } from "../format";
 import { badge } from "./columns";
 import { history } from "./history";
 
-// As present/json.py writes it (schema unstarve.live/1); every number is about the last seconds.
+// As present/exports/report_json.py writes it (schema unstarve.live/1); every number is for the last seconds.
 interface Worker {
   place: number; pid: number; doing: string | null; since_s: number | null; waits_for: string | null;
   busy_share: number | null; parts: Record<string, number>; batches_per_s: number | null; rss_bytes: number | null;
@@ -23,12 +23,12 @@ interface Live {
   memory: { main_bytes: number | null; workers_bytes: number | null; shm_bytes: number | null; shm_total_bytes: number | null };
 }
 
-const DOING: Record<string, string> = { fetch: "fetching", collate: "building the batch", send: "handing over", wait: "waiting", step: "in the step" };
+const DOING: Record<string, string> = { fetch: "fetching", collate: "building the batch", send: "handing off", wait: "waiting", step: "in the step" };
 
-/** One run while it is recorded. The connection is closed while nobody looks. */
+/** One run while it is recorded. The connection is closed while the page is hidden. */
 export function liveView(id: string): HTMLElement {
   const status = el("p", { class: "note", role: "status", id: "status" }, "connecting …");
-  const picture = new Picture(id);
+  const panel = new LivePanel(id);
   const past = history();
   let source: EventSource | null = null;
   let ended = false;
@@ -40,21 +40,21 @@ export function liveView(id: string): HTMLElement {
     source = new EventSource(`/api/runs/${id}/live`);
     source.addEventListener("now", (event) => {
       const now = JSON.parse(event.data as string) as Live;
-      picture.show(now);
+      panel.show(now);
       past.add({ at: now.elapsed_s, wait: now.wait_share, rate: now.samples_per_s ?? now.steps_per_s });
       status.textContent = quiet(now);
     });
     source.addEventListener("ended", () => end("The run has ended."));
     source.addEventListener("problem", (event) => end((JSON.parse(event.data as string) as { error: string }).error));
-    source.addEventListener("error", () => { status.textContent = "The server does not answer; trying again."; });
+    source.addEventListener("error", () => { status.textContent = "The server does not respond; trying again."; });
   };
   document.addEventListener("visibilitychange", () => { if (document.hidden) stop(); else start(); });
   start();
-  return el("div", { id: "live" }, picture.card, picture.details, past.element, status);
+  return el("div", { id: "live" }, panel.card, panel.details, past.element, status);
 }
 
-/** What is drawn anew every second holds nothing that a reader may stand on; what does is kept. */
-class Picture {
+/** Redrawn every second; elements that can have the focus are kept. */
+class LivePanel {
   private state = el("div");
   private title = el("h1");
   private numbers = el("div", { class: "figures" });
@@ -96,12 +96,12 @@ class Picture {
 function figures(now: Live, loader: Loader | undefined): HTMLElement[] {
   const found: HTMLElement[] = [];
   const add = (value: string, label: string): number => found.push(el("div", { class: "figure" }, el("b", {}, value), el("span", {}, label)));
-  if (now.wait_share !== null) add(percent(now.wait_share, 0), "of the time waiting for data");
-  if (now.stall_share !== null && now.stall_share !== now.wait_share) add(percent(now.stall_share, 0), "device starved");
-  if (now.samples_per_s !== null) add(number(now.samples_per_s), "samples a second");
-  if (now.steps_per_s !== null) add(number(now.steps_per_s), "steps a second");
-  add(now.steps.toLocaleString("en"), "steps so far");
-  if (now.queue_depth !== null) add(`${now.queue_depth.toFixed(1)}${loader?.queue_room ? ` of ${loader.queue_room}` : ""}`, "batches ready");
+  if (now.wait_share !== null) add(percent(now.wait_share), "of the time waiting for data");
+  if (now.stall_share !== null && now.stall_share !== now.wait_share) add(percent(now.stall_share), "device starved");
+  if (now.samples_per_s !== null) add(rate(now.samples_per_s), "samples a second");
+  if (now.steps_per_s !== null) add(rate(now.steps_per_s), "steps a second");
+  add(count(now.steps), "steps so far");
+  if (now.queue_depth !== null) add(`${rate(now.queue_depth)}${loader?.queue_room ? ` of ${loader.queue_room}` : ""}`, "batches ready");
   add(duration(now.elapsed_s), "since the start");
   const { main_bytes: main, workers_bytes: workers, shm_bytes: shm } = now.memory;
   if (main !== null) add(bytes(main), "memory of training");
@@ -111,17 +111,17 @@ function figures(now: Live, loader: Loader | undefined): HTMLElement[] {
 }
 
 function ranks(trainers: Trainer[]): HTMLElement {
-  return table(["rank", "does", "waits", "starved", "loader", "steps/s", "steps"], trainers.map((one) => {
+  return table(["rank", "doing", "waits", "starved", "loader", "steps/s", "steps"], trainers.map((one) => {
     const loader = one.loaders[one.main];
     return [one.rank ?? "–", doing(one.doing, one.since_s), share(one.wait_share), share(one.stall_share), loader?.name ?? "–",
-      rate(loader?.steps_per_s ?? null), loader?.steps ?? 0];
+      perSecond(loader?.steps_per_s ?? null), loader?.steps ?? 0];
   }), [2, 3, 5, 6]);
 }
 
 function workers(all: Worker[]): HTMLElement {
-  return table(["", "does", "spends its time on", "busy", "batches/s", "memory"], all.map((one) => [
+  return table(["", "doing", "spends its time on", "busy", "batches/s", "memory"], all.map((one) => [
     one.place, doing(one.doing, one.since_s), one.waits_for === null ? "–" : [swatch(one.waits_for), one.waits_for],
-    share(one.busy_share), rate(one.batches_per_s), one.rss_bytes === null ? "–" : bytes(one.rss_bytes),
+    share(one.busy_share), perSecond(one.batches_per_s), one.rss_bytes === null ? "–" : bytes(one.rss_bytes),
   ]), [3, 4, 5]);
 }
 
@@ -130,10 +130,10 @@ function doing(what: string | null, since: number | null): string {
   return `${DOING[what] ?? what}${since === null ? "" : `, for ${duration(since)}`}`;
 }
 
-const share = (value: number | null): string => (value === null ? "–" : percent(value, 0));
-const rate = (value: number | null): string => (value === null ? "–" : number(value));
+const share = (value: number | null): string => (value === null ? "–" : percent(value));
+const perSecond = (value: number | null): string => (value === null ? "–" : rate(value));
 
 function quiet(now: Live): string {
-  if (now.state !== "running" || now.trainers.length === 0) return now.state === "running" ? "No batch was delivered yet." : "";
-  return now.silent_s !== null && now.silent_s > 3 ? `Nothing was written for ${duration(now.silent_s)}.` : `Numbers are about the last ${now.window_s} s.`;
+  if (now.state !== "running" || now.trainers.length === 0) return now.state === "running" ? "No batch yet." : "";
+  return now.silent_s !== null && now.silent_s > 3 ? `Nothing was written for ${duration(now.silent_s)}.` : `Numbers are for the last ${now.window_s} s.`;
 }

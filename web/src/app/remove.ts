@@ -1,7 +1,7 @@
 import { el } from "../dom";
 import { remove, type RunLine } from "./api";
 
-/** Asks first; what happened in words, or "" when nothing was to be done. */
+/** Asks first; says what happened, or "" if the run was kept. */
 export function confirmRemoval(line: RunLine): Promise<string> {
   return new Promise((resolve) => {
     const dialog = el("dialog", { "aria-labelledby": "removal-title" },

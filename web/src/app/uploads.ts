@@ -4,7 +4,7 @@ import { upload } from "./api";
 
 type Tell = (said: string) => void;
 
-/** A button that takes run files; so does the whole page, when they are dropped on it. */
+/** A button to upload run files; they may also be dropped anywhere on the page. */
 export function uploads(tell: Tell, most: () => number): HTMLElement {
   const input = el("input", { type: "file", accept: ".unstarve", multiple: true, hidden: true, id: "upload-file" });
   const progress = el("span", { class: "note", id: "upload-progress" });
@@ -19,8 +19,8 @@ async function sendAll(files: File[], tell: Tell, most: number, progress: Tell):
   const said: string[] = [];
   for (const file of files) {
     try {
-      if (file.size > most) throw new Error(`${bytes(file.size)} is more than the ${bytes(most)} that this server takes`);
-      const { name } = await upload(file, (share) => progress(`${file.name}: ${percent(share, 0)}`));
+      if (file.size > most) throw new Error(`${bytes(file.size)} is more than this server accepts (${bytes(most)})`);
+      const { name } = await upload(file, (share) => progress(`${file.name}: ${percent(share)}`));
       said.push(`Added: ${name}`);
     } catch (error) {
       said.push(`Not added: ${file.name}: ${error instanceof Error ? error.message : String(error)}`);

@@ -15,8 +15,8 @@ const MEANING: Record<string, string> = {
   sampler: "producing indices",
   startup: "starting workers, first batches",
   order: "finished batches held back for order",
-  contention: "runnable, but no core was free",
-  unknown: "could not be measured here",
+  contention: "runnable, but no core free",
+  unknown: "not measurable here",
 };
 
 export function budget(report: Report): HTMLElement | null {

@@ -1,7 +1,8 @@
 import uPlot from "uplot";
-import type { Histogram, Report, Views } from "../data";
+import type { Histogram, Report, Views, WhatifPoint } from "../data";
 import { colour, el, section } from "../dom";
-import { bytes, duration, number } from "../format";
+import { bytes, count, duration, interval, rate, round, tick } from "../format";
+import { axis, legendHooks, value } from "../plot";
 import { onTheme } from "../theme";
 
 type Build = (width: number) => { options: uPlot.Options; data: uPlot.AlignedData };
@@ -22,13 +23,6 @@ function chart(build: Build, label: string): HTMLElement {
   return box;
 }
 
-function axis(format: (value: number) => string, size = 60): uPlot.Axis {
-  return {
-    stroke: colour("muted"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line"), width: 1 },
-    values: (_, values) => values.map((value) => (value === null ? "" : format(value))), size, font: "12px system-ui, sans-serif",
-  };
-}
-
 export function overTime(views: Views): HTMLElement | null {
   const { ask, wait, step } = views.batches;
   if (ask.length < 2) return null;
@@ -37,13 +31,13 @@ export function overTime(views: Views): HTMLElement | null {
     data,
     options: {
       width, height: 240, cursor: { drag: { x: true, y: false } }, scales: { x: { time: false } },
-      axes: [{ ...axis((at) => `${number(at)} s`), size: 34 }, axis((ms) => duration(ms / 1e3), 70)],
+      axes: [axis(tick, { size: 34 }), axis((ms) => tick(ms / 1e3), { size: 70 })],
       series: [
-        { label: "at", value: (_, at) => (at === null ? "" : `${number(at)} s`) },
-        { label: "wait", stroke: colour("wait"), width: 1.5, value: (_, ms) => (ms === null ? "" : duration(ms / 1e3)) },
-        { label: "step (with its wait)", stroke: colour("cause-compute"), width: 1.5, value: (_, ms) => (ms === null ? "" : duration(ms / 1e3)) },
+        { label: "at", value: value(duration) },
+        { label: "wait", stroke: colour("wait"), width: 1.5, value: value((ms) => duration(ms / 1e3)) },
+        { label: "step (with its wait)", stroke: colour("cause-compute"), width: 1.5, value: value((ms) => duration(ms / 1e3)) },
       ],
-      hooks: { drawClear: [(plot) => shade(plot, views)] },
+      hooks: { ...legendHooks, drawClear: [(plot) => shade(plot, views)] },
     },
   });
   return section("over-time", "Wait and step over time", chart(build, "wait and step time of every batch"),
@@ -68,45 +62,58 @@ function shade(plot: uPlot, views: Views): void {
 
 export function distribution(views: Views): HTMLElement | null {
   const charts = [histogram("wait", views.wait_ms, "wait"), histogram("step", views.step_ms, "cause-compute")].filter((one) => one !== null);
-  return charts.length === 0 ? null : section("distribution", "How long batches and steps take", el("div", { class: "pair" }, ...charts));
+  return charts.length === 0 ? null : section("distribution", "How long batches and steps take", el("div", { class: "pair" }, ...charts),
+    el("p", { class: "note" }, "Logarithmic scale. A bar that stands apart holds the few that are far off."));
 }
 
 function histogram(name: string, found: Histogram | null, look: string): HTMLElement | null {
   if (!found) return null;
   const most = Math.max(...found.counts, 1);
-  const bars = found.counts.map((count, at) => {
+  const factor = (at: number): number => (found.edges_ms[at + 1] ?? 1) / (found.edges_ms[at] ?? 1);
+  const usual = factor(Math.floor(found.counts.length / 2));
+  const bars = found.counts.map((batches, at) => {
     const span = `${duration((found.edges_ms[at] ?? 0) / 1e3)} – ${duration((found.edges_ms[at + 1] ?? 0) / 1e3)}`;
-    const bar = el("span", { title: `${span}: ${count}` });
-    bar.style.height = `${count === 0 ? 0 : Math.max((count / most) * 100, 2)}%`;
+    const bar = el("span", { title: `${span}: ${count(batches)}`, class: factor(at) > usual ** 1.5 ? "far" : undefined });
+    bar.style.height = `${batches === 0 ? 0 : Math.max((batches / most) * 100, 2)}%`;
     bar.style.background = `var(--${look})`;
     return bar;
   });
   const first = duration((found.edges_ms[0] ?? 0) / 1e3), last = duration((found.edges_ms.at(-1) ?? 0) / 1e3);
   return el("figure", { class: "histogram" },
-    el("figcaption", {}, `${name}, ${found.counts.reduce((a, b) => a + b, 0).toLocaleString("en")} of them`),
+    el("figcaption", {}, `${count(found.counts.reduce((a, b) => a + b, 0))} ${name}s`),
     el("div", { class: "bars", role: "img", "aria-label": `distribution of ${name} times from ${first} to ${last}` }, ...bars),
     el("div", { class: "ends" }, el("span", {}, first), el("span", {}, last)));
 }
 
+/** Steps a second over workers; of several settings with the same workers, the one that was recorded or the first. */
 export function whatif(report: Report): HTMLElement | null {
-  const points = report.whatif?.points ?? [];
+  const byWorkers = new Map<number, WhatifPoint>();
+  for (const point of report.whatif?.curve ?? []) if (point.recorded || !byWorkers.has(point.workers)) byWorkers.set(point.workers, point);
+  const points = [...byWorkers.values()].sort((a, b) => a.workers - b.workers);
   if (points.length < 2) return null;
-  const workers = points.map((point) => point.workers);
+  const bounds = new Map(points.map((point) => [point.workers, interval(point.low, point.high)]));
   const build: Build = (width) => ({
-    data: [workers, points.map((p) => p.high), points.map((p) => p.low), points.map((p) => p.steps_per_s)],
+    data: [points.map((p) => p.workers), points.map((p) => p.high), points.map((p) => p.low), points.map((p) => p.steps_per_s)],
     options: {
       width, height: 240, scales: { x: { time: false }, y: { range: (_, __, max) => [0, max * 1.1] } },
-      axes: [{ ...axis((count) => `${count}`), size: 34 }, axis((rate) => `${number(rate)}/s`, 64)],
+      axes: [axis((workers) => (Number.isInteger(workers) ? `${workers}` : ""), { size: 34 }), axis((per_s) => `${round(per_s)}/s`, { size: 64 })],
       series: [
-        { label: "workers" }, { label: "high", stroke: "transparent" }, { label: "low", stroke: "transparent" },
-        { label: "steps a second", stroke: colour("accent"), width: 2, points: { show: true, size: 7 } },
+        { label: "workers", value: value((workers) => `${workers}`) },
+        { label: "high", stroke: "transparent", points: { show: false } }, { label: "low", stroke: "transparent", points: { show: false } },
+        {
+          label: "steps a second", stroke: colour("accent"), width: 2, points: { show: true, size: 7 },
+          value: (plot, per_s) => (per_s === null || per_s === undefined ? "" : `${rate(per_s)} ${bounds.get(plot.data[0][plot.cursor.idx ?? 0] ?? 0) ?? ""}`),
+        },
       ],
       bands: [{ series: [1, 2], fill: `${colour("accent")}33` }],
+      hooks: legendHooks,
     },
   });
-  const now = report.whatif?.recorded_workers;
-  return section("whatif", "What if there were more workers", chart(build, "predicted steps a second over the number of workers"),
-    el("p", { class: "note" }, `Predicted from this run's recorded demands, with its interval${now === undefined ? "" : `; recorded with ${now}`}.`));
+  const now = points.find((point) => point.recorded)?.workers;
+  const box = chart(build, "predicted steps a second over the number of workers");
+  box.classList.add("with-band");
+  return section("whatif", "What if there were more workers", box,
+    el("p", { class: "note" }, `Predicted from this run; the band is the interval${now === undefined ? "" : `. Recorded with ${now === 1 ? "1 worker" : `${now} workers`}`}.`));
 }
 
 export function memory(report: Report): HTMLElement | null {
@@ -124,14 +131,15 @@ export function memory(report: Report): HTMLElement | null {
     })],
     options: {
       width, height: 220, scales: { x: { time: false }, y: { range: (_, __, max) => [0, Math.max(max, 1) * 1.1] } },
-      axes: [{ ...axis((s) => `${number(s)} s`), size: 34 }, axis((size) => bytes(size), 76)],
+      axes: [axis(tick, { size: 34 }), axis(bytes, { size: 76 })],
       series: [
-        { label: "at", value: (_, at) => (at === null ? "" : `${number(at)} s`) },
+        { label: "at", value: value(duration) },
         ...lines.map((line, i): uPlot.Series => ({
           label: line.name, stroke: colour(palette[i % palette.length] ?? "accent"), width: 1.5, spanGaps: true,
-          value: (_, size) => (size === null || size === undefined ? "" : bytes(size)),
+          value: value(bytes),
         })),
       ],
+      hooks: legendHooks,
     },
   });
   return section("memory", "Memory over time", chart(build, "memory of training, workers and shared memory"),

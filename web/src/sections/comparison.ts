@@ -1,6 +1,6 @@
 import type { Comparison, OneRun } from "../data";
 import { el, section, table } from "../dom";
-import { number, percent } from "../format";
+import { duration, percent, points, rate, times } from "../format";
 import { advice } from "./verdict";
 import { budget } from "./budget";
 import { distribution, overTime } from "./charts";
@@ -37,11 +37,12 @@ const name = (run: OneRun): string => run.report.run.path.split("/").at(-1) ?? "
 
 function shown(value: number | null, unit: string): string {
   if (value === null) return "–";
-  return unit === "%" ? percent(value) : `${number(value)} ${unit}`;
+  if (unit === "ms") return duration(value / 1e3);
+  return unit === "%" ? percent(value) : `${rate(value)} ${unit}`;
 }
 
 function change(row: { a: number | null; b: number | null; unit: string }): string {
   if (row.a === null || row.b === null) return "";
-  if (row.unit === "%") return `${row.b >= row.a ? "+" : ""}${((row.b - row.a) * 100).toFixed(1)} points`;
-  return row.a === 0 ? "" : `${(row.b / row.a).toFixed(2)}×`;
+  if (row.unit === "%") return points(row.b - row.a);
+  return row.a === 0 ? "" : times(row.b / row.a);
 }

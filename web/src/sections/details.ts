@@ -1,6 +1,6 @@
 import type { Report } from "../data";
 import { el, section, swatch, table } from "../dom";
-import { bytes, duration, number, percent } from "../format";
+import { bytes, count, duration, percent } from "../format";
 
 /** Cause over function: the width of a block is its share of the sampled time. */
 export function functions(report: Report): HTMLElement | null {
@@ -71,7 +71,7 @@ export function environment(report: Report): HTMLElement {
   const { run, overhead } = report;
   const facts: [string, string][] = [
     ["command", run.command.join(" ")], ["recorded", new Date(run.started_at * 1000).toLocaleString()],
-    ["wall time", duration(run.wall_s)], ["steps", `${run.steps.toLocaleString("en")} (${run.warmup_steps} warm-up)`],
+    ["wall time", duration(run.wall_s)], ["steps", `${count(run.steps)} (${run.warmup_steps} warm-up)`],
     ["device", run.ranks > 1 ? `${run.ranks} × ${run.device}` : run.device],
     ["versions", Object.entries(run.versions).map(([name, version]) => `${name} ${version}`).join(", ")],
     ["ended", run.live ? "still recording" : run.cut_short ? "cut short" : `exit code ${run.exit_code}`],
@@ -83,7 +83,7 @@ export function environment(report: Report): HTMLElement {
   const used = report.gpu?.["memory_used_bytes"];
   if (used) facts.push(["GPU memory", bytes(used)]);
   if (overhead.us_per_step !== null && overhead.share !== null) {
-    facts.push(["unstarve's own cost", `${number(overhead.us_per_step)} µs a step (${percent(overhead.share, 2)})`]);
+    facts.push(["unstarve overhead", `${duration(overhead.us_per_step / 1e6)} a step (${percent(overhead.share)})`]);
   }
   return section("environment", "Environment",
     report.lost.length > 0 && el("ul", { class: "lost" }, ...report.lost.map((line) => el("li", {}, line))),

@@ -1,8 +1,8 @@
-// The lanes: main, workers, pin thread, device; the queue under them. Drawn on a canvas, so that a hundred
-// thousand spans pan smoothly: what is narrower than a pixel is summed up per pixel.
+// The lanes: main, workers, pin-memory thread, device; the queue below. Drawn on a canvas, so that a hundred
+// thousand spans pan smoothly: spans narrower than a pixel are summed up per pixel.
 import type { Lane, Views } from "../data";
 import { causeColour, colour, el, section } from "../dom";
-import { duration } from "../format";
+import { count, tick } from "../format";
 import { onTheme } from "../theme";
 import { story } from "./story";
 
@@ -13,7 +13,7 @@ export function timeline(views: Views): HTMLElement {
     tabindex: 0, role: "img",
     "aria-label": "timeline of training and workers; arrow keys pan, plus and minus zoom, N and P go from batch to batch",
   });
-  const told = el("div", { class: "story", "aria-live": "polite" }, "Point at a span, or press N, to read a batch's story.");
+  const told = el("div", { class: "story", "aria-live": "polite" }, "Point at a span, or press N, for the details of a batch.");
   const drawing = new Drawing(canvas, views, (batch) => { told.replaceChildren(story(views, batch)); });
   const button = (label: string, title: string, act: () => void): HTMLElement =>
     el("button", { type: "button", title, click: act }, label);
@@ -25,8 +25,8 @@ export function timeline(views: Views): HTMLElement {
     button("+", "zoom in (+)", () => drawing.zoom(0.5)));
   const { first, last, of } = views.shown;
   const part = last - first < of
-    ? el("p", { class: "note" }, `Shows batches ${first.toLocaleString("en")} to ${last.toLocaleString("en")} of ${of.toLocaleString("en")}.`) : null;
-  return section("timeline", "Who did what when", tools, el("div", { class: "lanes" }, canvas), legend(views), told, part);
+    ? el("p", { class: "note" }, `Showing batches ${count(first)} to ${count(last)} of ${count(of)}.`) : null;
+  return section("timeline", "Timeline", tools, el("div", { class: "lanes" }, canvas), legend(views), told, part);
 }
 
 const LOOK: Record<string, string> = {
@@ -34,8 +34,8 @@ const LOOK: Record<string, string> = {
   fetch: "cause-cpu", collate: "cause-collate", send: "cause-handoff", pin: "cause-pin", stall: "wait",
 };
 const WORDS: Record<string, string> = {
-  step: "step", wait: "waiting for data", start: "starting", fetch: "getting samples", collate: "building the batch",
-  send: "handing over", pin: "pinning", stall: "device starved", between: "between epochs",
+  step: "step", wait: "waiting for data", start: "starting", fetch: "fetching samples", collate: "building the batch",
+  send: "handing off", pin: "pinning", stall: "device starved", between: "between epochs",
 };
 
 function legend(views: Views): HTMLElement {
@@ -290,12 +290,6 @@ function lowerBound(sorted: ArrayLike<number>, value: number): number {
     if ((sorted[middle] ?? 0) < value) low = middle + 1; else high = middle;
   }
   return low;
-}
-
-function tick(at: number, step: number): string {
-  if (step >= 1) return `${Math.round(at)} s`;
-  if (step >= 1e-3) return at >= 1 ? `${at.toFixed(3)} s` : `${Math.round(at * 1e3)} ms`;
-  return duration(at);
 }
 
 function shortened(pen: CanvasRenderingContext2D, text: string, width: number): string {

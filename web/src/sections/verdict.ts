@@ -1,6 +1,6 @@
 import type { Advice, Report } from "../data";
 import { el } from "../dom";
-import { number, percent, times } from "../format";
+import { LARGEST_RATIO, interval, percent, rate, times } from "../format";
 
 export function verdict(report: Report): HTMLElement {
   const { state, headline, evidence } = report.verdict;
@@ -18,11 +18,11 @@ function figures(report: Report): HTMLElement[] {
   else if (report.wait_share !== null) add(percent(report.wait_share), "of the time waiting for data");
   if (report.headroom) {
     const how = report.headroom.method === "replay" ? "measured" : "estimated";
-    add(times(report.headroom.speedup), `if data were free (${how}, ${range(report.headroom)})`);
+    add(times(report.headroom.speedup), `if data were free${within(report.headroom.speedup, report.headroom)}, ${how}`);
   }
   const { samples_per_s: samples, steps_per_s: steps } = report.throughput;
-  if (samples !== null) add(number(samples), "samples a second");
-  if (steps !== null) add(number(steps), "steps a second");
+  if (samples !== null) add(rate(samples), "samples a second");
+  if (steps !== null) add(rate(steps), "steps a second");
   return found;
 }
 
@@ -37,9 +37,9 @@ function one(item: Advice): HTMLElement {
   return el("li", {},
     el("div", { class: "advice-head" },
       el("h3", {}, item.title),
-      item.speedup && el("span", { class: "gain", title: `between ${times(item.speedup.low)} and ${times(item.speedup.high)}` },
-        times(item.speedup.predicted), el("small", {}, ` ${range(item.speedup)}`))),
-    el("p", {}, item.why),
+      item.speedup && el("span", { class: "gain", title: "predicted speed-up and its interval" },
+        times(item.speedup.predicted), el("small", {}, within(item.speedup.predicted, item.speedup)))),
+    el("p", {}, `${item.why.charAt(0).toUpperCase()}${item.why.slice(1)}.`),
     item.code !== "" && code(item.code));
 }
 
@@ -59,6 +59,7 @@ async function copyText(text: string, said: HTMLElement): Promise<void> {
   setTimeout(() => { said.textContent = ""; }, 2000);
 }
 
-function range(interval: { low: number; high: number }): string {
-  return `${interval.low.toFixed(2)}–${interval.high > 100 ? "…" : interval.high.toFixed(2)}`;
+/** Beyond a hundredfold the interval means as little as the digits. */
+function within(ratio: number, bounds: { low: number; high: number }): string {
+  return ratio > LARGEST_RATIO ? "" : ` ${interval(bounds.low, bounds.high)}`;
 }

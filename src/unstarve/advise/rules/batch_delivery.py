@@ -6,7 +6,7 @@ from unstarve.advise.diagnosis_facts import batch_bytes, matters, stock_loader
 from unstarve.advise.gain import AS_IT_IS, cheaper, predict
 from unstarve.advise.loader_call import loader_call
 from unstarve.model import Advice, Cause, Diagnosis, Scenario
-from unstarve.words import ms, size
+from unstarve.words import duration, size
 
 _HEAVY_BYTES_PER_S = 0.3e9
 """A hand-off that moves more than this is busy with bytes; below, with the number of its tensors."""
@@ -26,7 +26,7 @@ def vectorized_collate(d: Diagnosis) -> Advice | None:
     return Advice(
         "vectorize-collate",
         "Build the batch in one go: __getitems__ or a vectorized collate_fn",
-        f"collating takes {ms(demand.collate_s)} of CPU a batch, fetching {ms(demand.fetch_s)}",
+        f"collating takes {duration(demand.collate_s)} of CPU a batch, fetching {duration(demand.fetch_s)}",
         {},
         predict(d, cheaper("collate", 0.5), worst=AS_IT_IS, best=cheaper("collate", 0.0)),
         "def __getitems__(self, indices):   # in the dataset\n"
@@ -43,7 +43,7 @@ def lighter_batches(d: Diagnosis) -> Advice | None:
     return Advice(
         "fewer-bytes",
         "Send smaller batches: uint8 or half precision, converted on the device",
-        f"a batch of {size(nbytes)} takes {ms(demand.handoff_s)} to hand over",
+        f"a batch of {size(nbytes)} takes {duration(demand.handoff_s)} to hand over",
         {},
         predict(d, cheaper("handoff", 0.5), worst=AS_IT_IS, best=cheaper("handoff", 0.25)),
         "return image_uint8                            # in __getitem__\n"
@@ -61,7 +61,7 @@ def packed_fields(d: Diagnosis) -> Advice | None:
     return Advice(
         "pack-fields",
         "Pack a batch's many small tensors into few",
-        f"handing a batch over takes {ms(demand.handoff_s)}, far more than its bytes explain",
+        f"handing a batch over takes {duration(demand.handoff_s)}, far more than its bytes explain",
         {},
         predict(d, cheaper("handoff", 0.3), worst=AS_IT_IS, best=cheaper("handoff", 0.05)),
         _PACKED,
@@ -79,7 +79,8 @@ def no_workers(d: Diagnosis) -> Advice | None:
     return Advice(
         "no-workers",
         "Use no workers: making a batch is cheaper than sending it",
-        f"a batch is made in {ms(demand.fetch_s + demand.collate_s)}, but sent in {ms(demand.handoff_s)}",
+        f"a batch is made in {duration(demand.fetch_s + demand.collate_s)}, but sent in "
+        f"{duration(demand.handoff_s)}",
         change,
         # At its best the training process has memory to use again, and several threads to copy with.
         predict(d, Scenario(workers=0), best=Scenario(workers=0, left={"cpu": 0.3, "collate": 0.3})),
@@ -94,7 +95,7 @@ def fewer_pinned_tensors(d: Diagnosis) -> Advice | None:
     return Advice(
         "pin-fewer-tensors",
         "Pin fewer, larger tensors, or try pin_memory=False",
-        f"pinning takes {ms(d.demand.pin_s)} a batch, in the training process",
+        f"pinning takes {duration(d.demand.pin_s)} a batch, in the training process",
         {},
         predict(d, cheaper("pin", 0.5), worst=AS_IT_IS, best=cheaper("pin", 0.0)),
         _PACKED,
@@ -125,7 +126,8 @@ def precomputed_indices(d: Diagnosis) -> Advice | None:
     return Advice(
         "precompute-indices",
         "Draw the indices in bulk, and no more of them than an epoch uses",
-        f"the sampler takes {ms(demand.sampler_s)} a batch, in which the training process does nothing else",
+        f"the sampler takes {duration(demand.sampler_s)} a batch, in which the training process "
+        "does nothing else",
         {},
         # By the waits: what torch draws ahead in ``iter()`` is the sampler's, too.
         predict(d, {Cause.SAMPLER: 0.9}, worst={Cause.SAMPLER: 0.5}, best={Cause.SAMPLER: 1.0}),

@@ -15,6 +15,7 @@ from unstarve.advise.diagnosis_facts import (
 from unstarve.advise.gain import AS_IT_IS, cheaper, free_step_s, making_s, predict
 from unstarve.advise.loader_call import loader_call
 from unstarve.model import Advice, Cause, Diagnosis, Scenario, State
+from unstarve.words import duration, percent, times
 
 _MOST_PREFETCH = 16
 _STOCK_PREFETCH = 2
@@ -31,7 +32,7 @@ def persistent_workers(d: Diagnosis) -> Advice | None:
     return Advice(
         "persistent-workers",
         "Keep the workers between epochs",
-        f"{loader.epochs} epochs started their workers anew, which took {loader.startup_s:.1f} s in all",
+        f"{loader.epochs} epochs started their workers anew, which took {duration(loader.startup_s)} in all",
         change,
         predict(d, Scenario(persistent=True)),
         loader_call(loader, change),
@@ -50,7 +51,7 @@ def lighter_dataset(d: Diagnosis) -> Advice | None:
         "lighter-dataset",
         "Make the dataset object small: open and load in the worker",
         f"with {method}, the dataset is pickled for each of {workers_of(d)} workers; starts took "
-        f"{loader.startup_s:.1f} s",
+        f"{duration(loader.startup_s)}",
         {},
         predict(d, cheaper("start", 0.5), worst=AS_IT_IS, best=cheaper("start", 0.1)),
         "def __getstate__(self):   # in the dataset; load again on first use\n"
@@ -80,7 +81,7 @@ def level_samples(d: Diagnosis) -> Advice | None:
     """Slow samples spread over all batches make every batch as slow as its slowest sample's worker."""
     if d.demand is None or not matters(d, Cause.ORDER):
         return None
-    slow = ", ".join(f"{sample.index} ({sample.ms:.0f} ms)" for sample in d.slow_samples[:3])
+    slow = ", ".join(f"{sample.index} ({duration(sample.ms / 1e3)})" for sample in d.slow_samples[:3])
     return Advice(
         "level-samples",
         "Even out slow samples: prepare them ahead, or bucket by cost",
@@ -126,7 +127,7 @@ def lighter_loop(d: Diagnosis) -> Advice | None:
     found = costliest(d, Cause.HOST)
     what = f"{found[0].name}()" if found else "logging, metrics and .item()"
     spent = next((share.share for share in d.budget if share.cause is Cause.HOST), None)
-    why = "the loop's own Python" + ("" if spent is None else f" takes {spent:.0%} of the time")
+    why = "the loop's own Python" + ("" if spent is None else f" takes {percent(spent)} of the time")
     return Advice(
         "lighter-loop",
         f"Move {what} out of the training loop",
@@ -144,5 +145,4 @@ def _tail(d: Diagnosis) -> str:
     if d.demand is None:
         return "some batches come late"
     tail = d.demand.tail
-    times = "more than 100" if tail > 100 else f"{tail:.0f}" if tail >= 10 else f"{tail:.1f}"
-    return f"the slowest batches take {times} times as long as the typical one"
+    return f"the slowest batches take {times(tail)} as long as the typical one"

@@ -6,7 +6,7 @@ from unstarve.advise.diagnosis_facts import matters, stock_loader
 from unstarve.advise.gain import AS_IT_IS, cheaper, enough_workers, predict
 from unstarve.advise.loader_call import loader_call
 from unstarve.model import Advice, Cause, Demand, Diagnosis, Scenario
-from unstarve.words import ms, size, workers
+from unstarve.words import duration, percent, size, workers
 
 _OPENS = 0.5
 """Files opened per sample from which on samples are files of their own."""
@@ -27,7 +27,8 @@ def deeper_disk_queue(d: Diagnosis) -> Advice | None:
     return Advice(
         "more-reads",
         f"Use {workers(count)}: keep more reads under way",
-        f"{ms(demand.disk_s)} of a batch's {ms(demand.fetch_s)} go to storage, and {workers(demand.workers)} "
+        f"{duration(demand.disk_s)} of a batch's {duration(demand.fetch_s)} go to storage, and "
+        f"{workers(demand.workers)} "
         "can have only one read each under way",
         change,
         predict(d, Scenario(workers=count), worst=AS_IT_IS),  # a disk that is at its limit gives no more
@@ -46,7 +47,7 @@ def keep_in_memory(d: Diagnosis) -> Advice | None:
     return Advice(
         "keep-in-memory",
         f"Keep the data in memory{volume}",
-        f"{ms(demand.disk_s)} of a batch's {ms(demand.fetch_s)} go to storage"
+        f"{duration(demand.disk_s)} of a batch's {duration(demand.fetch_s)} go to storage"
         + (", in every epoch again" if again else "; later epochs read the same again"),
         {},
         predict(d, cheaper("disk", 0.1 if again else 0.5), worst=AS_IT_IS),
@@ -66,7 +67,7 @@ def pack_small_files(d: Diagnosis) -> Advice | None:
         "pack-files",
         "Pack the small files into a few large ones",
         f"every sample opens {demand.opens / demand.samples:.1f} files; "
-        f"a batch waits {ms(waited_s)} for them",
+        f"a batch waits {duration(waited_s)} for them",
         {},
         predict(d, cheaper(stage, 0.5), worst=AS_IT_IS, best=cheaper(stage, 0.0)),
         "rows = np.load('packed.npy', mmap_mode='r')   # all samples in one file\n"
@@ -88,8 +89,8 @@ def local_copy(d: Diagnosis) -> Advice | None:
     return Advice(
         "local-copy",
         f"Copy the data from {kind} to a local disk, or read it as shards",
-        f"{sum(far.values()) / total:.0%} of the opened files lie on {kind}; a batch waits "
-        f"{ms(waited_s)} for them",
+        f"{percent(sum(far.values()) / total)} of the opened files lie on {kind}; a batch waits "
+        f"{duration(waited_s)} for them",
         {},
         predict(d, cheaper(stage, 0.3), worst=AS_IT_IS, best=cheaper(stage, 0.0)),
         "rsync -a DATA/ /local/DATA/   # once, before training",

@@ -8,7 +8,7 @@ from unstarve.advise.diagnosis_facts import matters, stock_loader
 from unstarve.advise.gain import predict
 from unstarve.advise.loader_call import loader_call
 from unstarve.model import Advice, Cause, Diagnosis, FunctionCost, Scenario
-from unstarve.words import ms
+from unstarve.words import duration, percent
 
 _DECODERS = ("/PIL/ImageFile.py", "/PIL/JpegImagePlugin.py", "/torchvision/io/")
 _LIBRARIES = ("/PIL/", "/torchvision/")
@@ -45,8 +45,9 @@ def only_what_the_crop_needs(d: Diagnosis) -> Advice | None:
     return Advice(
         "decode-crop",
         f"Decode only what the crop needs, without the GIL: unstarve.{own}",
-        f"decoding takes {decoding:.0%} and cutting, resizing and converting {cutting:.0%} of the time that "
-        f"making a batch takes, {ms(demand.fetch_s)}",
+        f"decoding takes {percent(decoding)} and cutting, resizing and converting "
+        f"{percent(cutting)} of the time that "
+        f"making a batch takes, {duration(demand.fetch_s)}",
         {},
         predict(d, finished if is_folder else as_transform, worst=as_transform, best=kept),
         _FOLDER_CODE + loader_call(loader, {}) if is_folder else _TRANSFORM_CODE,

@@ -17,7 +17,7 @@ from unstarve.advise.gain import (
 from unstarve.advise.loader_call import loader_call
 from unstarve.advise.rules.image_decoding import decodes_images
 from unstarve.model import Advice, Cause, Diagnosis, Scenario
-from unstarve.words import ms, workers
+from unstarve.words import duration, workers
 
 _BLOCKED = 0.5
 """From this share of a fetch on, waiting decides how long it takes."""
@@ -41,7 +41,8 @@ def workers_past_the_cores(d: Diagnosis) -> Advice | None:
         "more-workers",
         count,
         f"Use {workers(count)}{past}: fetches wait, they hardly compute",
-        f"a batch takes {ms(demand.fetch_s)} to fetch and is blocked for {ms(demand.remote_s)} of it, "
+        f"a batch takes {duration(demand.fetch_s)} to fetch and is blocked for "
+        f"{duration(demand.remote_s)} of it, "
         "which costs no core"
         + (f"; sampled there: {named(found)}" if found else "")
         + ("; no help if they wait for a lock that they share" if crowd else ""),
@@ -60,7 +61,7 @@ def workers_instead_of_none(d: Diagnosis) -> Advice | None:
         "use-workers",
         count,
         f"Make batches in {workers(count)}, while the step runs",
-        f"with num_workers=0 the training process makes each batch itself, in {ms(making_s(demand))}",
+        f"with num_workers=0 the training process makes each batch itself, in {duration(making_s(demand))}",
     )
 
 
@@ -76,7 +77,8 @@ def workers_on_idle_cores(d: Diagnosis) -> Advice | None:
         "fill-cores",
         count,
         f"Use {workers(count)}: there are cores left",
-        f"a batch takes {ms(making_s(demand))} to make, with {workers(demand.workers)} on {cores:g} cores",
+        f"a batch takes {duration(making_s(demand))} to make, with {workers(demand.workers)} on "
+        f"{cores:g} cores",
     )
 
 
@@ -99,7 +101,7 @@ def cheaper_samples(d: Diagnosis) -> Advice | None:
     return Advice(
         "cheaper-work",
         f"Make {what} cheaper: {cores:g} cores are too few for it",
-        f"a batch needs {ms(computing_s(demand))} of CPU and there are {cores:g} cores{spent}",
+        f"a batch needs {duration(computing_s(demand))} of CPU and there are {cores:g} cores{spent}",
         {},
         predict(
             d,
@@ -123,8 +125,9 @@ def fewer_workers(d: Diagnosis) -> Advice | None:
         "fewer-workers",
         count,
         f"Use {workers(count)}: there are no more cores",
-        f"{workers(demand.workers)} share {cores:g} cores and stood in line for {ms(demand.queued_s)} of a "
-        f"batch's {ms(demand.fetch_s)}",
+        f"{workers(demand.workers)} share {cores:g} cores and stood in line for "
+        f"{duration(demand.queued_s)} of a "
+        f"batch's {duration(demand.fetch_s)}",
     )
     # Fewer of them also get less of the cores beside the training thread: only a clear gain is one.
     clear = advice is not None and advice.speedup is not None and advice.speedup.predicted >= _CLEAR_GAIN
@@ -141,7 +144,9 @@ def more_cores(d: Diagnosis) -> Advice | None:
     if not limited and demand is not None and cores is not None and demand.workers > cores:
         return None  # its own workers are the crowd
     known = demand is not None and demand.queued_s > _WORTH_TELLING_S
-    queued = f"; a fetch stood in line for {ms(demand.queued_s)}" if demand is not None and known else ""
+    queued = (
+        f"; a fetch stood in line for {duration(demand.queued_s)}" if demand is not None and known else ""
+    )
     if limited:
         title = f"Lift the CPU quota of {quota:g} cores"
         why = f"the container may use {quota:g} of {present or 'the machine’s'} cores{queued}"

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from unstarve.benchmark.entries import Entry, PartPlan, faster, ours, public, stock
 from unstarve.benchmark.plan import Sizes
+from unstarve.words import duration
 
 _TURNS_PER_S = 2e7
 """Of a Python loop, about."""
@@ -73,7 +74,8 @@ def _loaders(workers: int) -> tuple[Entry, Entry]:
 COMPUTING = (
     PartPlan(
         "cpu-bound", "cpu-bound",
-        lambda s: f"{s.computed} samples of {s.compute_s * 1e3:.0f} ms of Python, no worker", _prepare,
+        lambda s: f"{s.computed} samples of {duration(s.compute_s, tick=True)} of Python, no worker",
+        _prepare,
         (
             *_loaders(0),
             ours(
@@ -91,7 +93,7 @@ COMPUTING = (
     ),
     PartPlan(
         "cpu-bound", "cpu-bound-workers",
-        lambda s: f"{s.computed_by_workers} samples of {s.compute_s * 1e3:.0f} ms of Python, 2 workers",
+        lambda s: f"{s.computed_by_workers} samples of {duration(s.compute_s, tick=True)}, 2 workers",
         _prepare_for_workers, _loaders(2), pairs=6,  # with their start: without it a slower one would gain
     ),
 )  # fmt: skip

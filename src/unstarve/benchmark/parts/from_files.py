@@ -15,6 +15,7 @@ from unstarve.benchmark.entries import Entry, Missing, PartPlan, faster, ours, p
 from unstarve.benchmark.files import cached_share, forget, tensor_files
 from unstarve.benchmark.plan import Sizes
 from unstarve.model import Bar, Kind, Promise
+from unstarve.words import percent
 
 _PACKED = "all.packed"
 _COLD = 0.02
@@ -91,7 +92,7 @@ def _forget(stored: Stored) -> None:
     for paths in (stored.paths, [packed] if packed.exists() else []):
         share = cached_share(paths)
         if share is not None and share > _COLD:
-            raise Missing(f"{share:.0%} of the files could not be dropped from the page cache")
+            raise Missing(f"{percent(share)} of the files could not be dropped from the page cache")
 
 
 def _chunked(stored: Stored, **options: Any) -> Any:

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from unstarve.benchmark.entries import PartPlan, faster, ours, public, stock
 from unstarve.benchmark.plan import Sizes
+from unstarve.words import duration
 
 THREADS = 16
 
@@ -71,7 +72,7 @@ def _ahead(loader: Any, kind: type[Remote], waited: Waited) -> Any:
 WAITING = (
     PartPlan(
         "prefetch", "prefetch",
-        lambda s: f"{s.waited_for} samples of {s.wait_s * 1e3:.0f} ms of waiting, {THREADS} threads",
+        lambda s: f"{s.waited_for} samples of {duration(s.wait_s, tick=True)} of waiting, {THREADS} threads",
         _prepare,
         (
             stock(lambda waited: DataLoader(waited.source(), **waited.options)),

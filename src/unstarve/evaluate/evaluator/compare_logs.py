@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from unstarve.model import LoadComparison, LoadLog
-from unstarve.present.units import duration, share
+from unstarve.words import duration, percent, times
 
 _ENOUGH_STEPS = 20
 _NOTHING_TO_GAIN = 1.05
@@ -49,12 +49,12 @@ def _wait_share(log: LoadLog) -> float | None:
 
 def _headline(real: LoadLog, ideal: LoadLog, speedup: float | None) -> str:
     if speedup is None:
-        times = duration(median(real.load_s)), duration(median(ideal.load_s))
-        return f"A batch takes {times[0]} to load and {times[1]} to replay"
+        medians = duration(median(real.load_s)), duration(median(ideal.load_s))
+        return f"A batch takes {medians[0]} to load and {medians[1]} to replay"
     steps = min(len(real.step_s), len(ideal.step_s))
     if steps < _ENOUGH_STEPS:
         return f"Too few steps to tell whether training waits for data: {steps}"
-    saved = share(max(0, 1 - 1 / speedup))
+    saved = percent(max(0, 1 - 1 / speedup))
     if speedup < _NOTHING_TO_GAIN:
         return f"Training hardly waits for data: free data would save {saved} of its time"
-    return f"Training waits {saved} of the time; {speedup:.1f}× faster if data were free"
+    return f"Training waits {saved} of the time; {times(speedup)} faster if data were free"

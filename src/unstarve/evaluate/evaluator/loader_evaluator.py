@@ -22,8 +22,8 @@ from unstarve.evaluate.evaluator.load_recorder import LoadRecorder
 from unstarve.evaluate.evaluator.log_file import write_json
 from unstarve.evaluate.evaluator.timed_iterator import TimedIterator
 from unstarve.evaluate.loader_proxy import LoaderProxy, check_loader
-from unstarve.present.units import rate
 from unstarve.steer.replay.replayed_batches import BatchCache
+from unstarve.words import duration, percent, rate
 
 Mode = Literal["log", "replay"]
 
@@ -206,16 +206,16 @@ def summary_text(loader: Any, metrics: Mapping[str, Any], *, mode: str, cached: 
         lines += [
             f"  Total batches processed: {batches}",
             f"  Epochs: {len(metrics['epochs'])}{'' if metrics['complete'] else ' (not all to their end)'}",
-            f"  Total time: {wall_s:.2f}s",
-            f"  Starting the loader: {start_s:.4f}s",
-            f"  Average batch time: {metrics['avg_batch_time']:.4f}s",
-            f"  Min batch time: {metrics['min_batch_time']:.4f}s",
-            f"  Max batch time: {metrics['max_batch_time']:.4f}s",
+            f"  Total time: {duration(wall_s)}",
+            f"  Starting the loader: {duration(start_s)}",
+            f"  Average batch time: {duration(metrics['avg_batch_time'])}",
+            f"  Min batch time: {duration(metrics['min_batch_time'])}",
+            f"  Max batch time: {duration(metrics['max_batch_time'])}",
         ]
         if wall_s > 0:
             waited_s = start_s + sum(metrics["batch_times"])
             lines += [
-                f"  Share of time waiting for data: {waited_s / wall_s:.1%}",
+                f"  Share of time waiting for data: {percent(waited_s / wall_s)}",
                 f"  Throughput: {rate(batches / wall_s)} batches/s{_samples(metrics, wall_s)}",
             ]
     return "\n".join(lines)

@@ -12,7 +12,7 @@ from unstarve.errors import LogError, UsageError
 from unstarve.evaluate.evaluator.compare_logs import compare_logs
 from unstarve.evaluate.evaluator.read_log import log_from_metrics, read_log
 from unstarve.model import LoadLog, Phase
-from unstarve.present.plot import comparison_figure
+from unstarve.present.exports.comparison_figure import comparison_figure
 
 
 def plot_comparison(

@@ -13,6 +13,7 @@ import numpy as np
 from unstarve.errors import UsageError
 from unstarve.evaluate.evaluator.timed_iterator import quick_size
 from unstarve.evaluate.handbook.measured import ByName
+from unstarve.words import percent, rate
 
 _UNKNOWN = -1
 _HEADINGS = (
@@ -172,6 +173,6 @@ def _row(profile: EpochProfile) -> tuple[str, ...]:
         str(profile.num_batches),
         f"{profile.total_time:.2f}",
         *("–" if seconds is None else f"{seconds * 1e3:.2f}" for seconds in times_s),
-        *("–" if rate is None else f"{rate:,.1f}" for rate in (profile.throughput, profile.samples_per_s)),
-        "–" if profile.load_ratio is None else f"{profile.load_ratio:.1%}",
+        *("–" if per_s is None else rate(per_s) for per_s in (profile.throughput, profile.samples_per_s)),
+        "–" if profile.load_ratio is None else percent(profile.load_ratio),
     )

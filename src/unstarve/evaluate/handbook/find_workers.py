@@ -17,7 +17,7 @@ from unstarve.evaluate.handbook.trials import Trials
 from unstarve.evaluate.random_state import random_state_kept
 from unstarve.machine import cgroup_quota_cores, usable_cores
 from unstarve.model import LoaderArguments, SampleCost, Tried, WorkerSearch
-from unstarve.present.units import times
+from unstarve.words import times
 from unstarve.words import workers as in_words
 
 _LOOKING = 0.05

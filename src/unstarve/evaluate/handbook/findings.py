@@ -8,8 +8,7 @@ from statistics import median
 from typing import Any
 
 from unstarve.model import ProfiledFunction, SampleCost, StartCost, Tried, WorkerSearch
-from unstarve.present.units import rate, share, times
-from unstarve.words import ms, size
+from unstarve.words import duration, percent, rate, size, times
 
 WORTH = 1.05
 """A difference smaller than this is no reason to choose anything."""
@@ -129,7 +128,7 @@ def conclude(
         notes.append("functions are not listed: another profiler is at work")
     elif functions:
         top = functions[0]
-        findings.append(f"Most of a sample's time, {share(top.share)}, is spent in {top.name}.")
+        findings.append(f"Most of a sample's time, {percent(top.share)}, is spent in {top.name}.")
     return Conclusion(_headline(sample, workers), tuple(findings), arguments, tuple(notes))
 
 
@@ -148,12 +147,12 @@ def _kind(sample: SampleCost) -> str:
 
 def _of_samples(sample: SampleCost) -> str:
     holds = "" if sample.sample_bytes is None else f" and holds {size(sample.sample_bytes)}"
-    told = f"A sample takes {ms(sample.typical_s)}, {share(sample.cpu_share)} of it on a CPU,{holds}".rstrip(
-        ","
-    )
+    told = (
+        f"A sample takes {duration(sample.typical_s)}, {percent(sample.cpu_share)} of it on a CPU,{holds}"
+    ).rstrip(",")
     if sample.longest_s >= _UNEVEN * sample.typical_s:
         which = "" if sample.slowest is None else f" (index {sample.slowest})"
-        told += f"; the slowest of {sample.samples} took {ms(sample.longest_s)}{which}"
+        told += f"; the slowest of {sample.samples} took {duration(sample.longest_s)}{which}"
     return f"{told}."
 
 
@@ -171,7 +170,8 @@ def _of_start(start: StartCost) -> str:
     if not start.shown:
         return "Keeping workers alive between epochs saves nothing that could be measured."
     return (
-        f"Keeping workers alive saves {ms(start.fresh_s - start.kept_s)} at the start of every epoch after "
+        f"Keeping workers alive saves {duration(start.fresh_s - start.kept_s)} at the start of "
+        "every epoch after "
         "the first."
     )
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from unstarve.words import duration, percent, rate, size
+
 
 class ByName(Mapping[str, Any]):
     """Numbers that can be read by name as well: ``result["load_ratio"]`` is ``result.load_ratio``."""
@@ -64,9 +66,9 @@ class LoadingOverhead(ByName):
         if self.avg_load is None or self.avg_compute is None or self.load_ratio is None:
             return "the loader yielded no batch, so there is nothing to measure"
         return (
-            f"{self.load_ratio:.1%} of the time goes to loading: {self.avg_load * 1e3:.2f} ms to load and "
-            f"{self.avg_compute * 1e3:.2f} ms to compute a batch, over {self.num_batches} batches"
-            f"{_shortfall(self.num_batches, self.requested)}; starting took {self.start_time * 1e3:.0f} ms"
+            f"{percent(self.load_ratio)} of the time goes to loading: {duration(self.avg_load)} to load and "
+            f"{duration(self.avg_compute)} to compute a batch, over {self.num_batches} batches"
+            f"{_shortfall(self.num_batches, self.requested)}; starting took {duration(self.start_time)}"
         )
 
 
@@ -118,14 +120,14 @@ class LoaderThroughput(float):
     def __str__(self) -> str:
         if self.batches_per_s is None:
             return f"no batch was left to time after {self.warmup} of warm-up"
-        rates = [f"{self.batches_per_s:,.1f} batches/s"]
+        rates = [f"{rate(self.batches_per_s)} batches/s"]
         if self.samples_per_s is not None:
-            rates.append(f"{self.samples_per_s:,.0f} samples/s")
+            rates.append(f"{rate(self.samples_per_s)} samples/s")
         if self.bytes_per_s is not None:
-            rates.append(f"{self.bytes_per_s / 1e6:,.1f} MB/s")
+            rates.append(f"{size(self.bytes_per_s)}/s")
         return (
             f"{', '.join(rates)} over {self.num_batches} batches after {self.warmup} of warm-up"
-            f"{_shortfall(self.num_batches, self.requested)}; starting took {self.start_time * 1e3:.0f} ms"
+            f"{_shortfall(self.num_batches, self.requested)}; starting took {duration(self.start_time)}"
         )
 
     __repr__ = __str__

@@ -1,4 +1,4 @@
-"""The monitored loaders of this process as metrics: a flat list, and a file that is replaced whole."""
+"""The monitored loaders of this process as metrics: a flat list, or a file for node exporter."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from unstarve.collect.host_facts import environment_rank, group_rank
 from unstarve.evaluate.evaluator.log_file import replace_text
 from unstarve.evaluate.monitor.meter import Totals, all_totals
 from unstarve.model import Cause, Metric
-from unstarve.present.metrics import counter, gauge, labels_of
-from unstarve.present.prometheus import exposition
+from unstarve.present.exports.prometheus import counter, exposition, gauge, labels_of
 
 
 def current_metrics() -> tuple[Metric, ...]:
-    """What every `MonitoredDataLoader` of this process has counted so far, one number an entry.
+    """Return what every `MonitoredDataLoader` of this process has counted so far, one number per entry.
 
-    The list is flat (name, kind, help, value, labels), so that a few lines feed it to any other monitoring
-    system. What a wait was spent on is not known while training runs: its ``cause`` is ``unknown``.
+    The list is flat (name, kind, help, value, labels), so a few lines feed it to any other monitoring system.
+    The cause of a wait is not known while training runs: its ``cause`` is ``unknown``.
     """
     rank = group_rank()
     rank = environment_rank() if rank is None else rank
@@ -29,7 +28,8 @@ def current_metrics() -> tuple[Metric, ...]:
 def write_metrics(path: str | os.PathLike[str]) -> None:
     """Write `current_metrics` for node exporter's textfile collector; `path` should end in ``.prom``.
 
-    The file is replaced in one step: whoever reads it sees the old numbers or the new ones, never a part.
+    The file is replaced in one step: a reader sees the old numbers or the new ones, never a mix. Raises
+    `MissingExtraError` where prometheus-client is not installed.
     """
     replace_text(Path(path), exposition(current_metrics()))
 

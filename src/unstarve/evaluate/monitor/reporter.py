@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from unstarve.collect.device.gpu import cuda_in_use
 from unstarve.model import RegimeChange, Window
-from unstarve.present.units import duration, rate, share
+from unstarve.words import duration, percent, rate
 
 _log = logging.getLogger("unstarve.monitor")
 
@@ -80,7 +80,7 @@ def _write(writer: ScalarWriter, metrics: Mapping[str, float], step: int) -> Non
 
 
 def _line(name: str, window: Window) -> str:
-    waits = "" if window.wait_share is None else f" ({share(window.wait_share)})"
+    waits = "" if window.wait_share is None else f" ({percent(window.wait_share)})"
     per_s = window.samples_per_s
     speed = "" if per_s is None else f", {rate(per_s)} samples/s"
     return (

@@ -281,9 +281,9 @@ def test_an_uneven_sample_and_the_costliest_function_are_named() -> None:
     top = ProfiledFunction("decode", "data.py", 3, 100, 0.9, 0.9)
     found = conclude(uneven, WORKERS, (), (), (), None, (top,))
     assert any("200 ms (index 17)" in finding for finding in found.findings)
-    assert any("90 %, is spent in decode" in finding for finding in found.findings)
+    assert any("90%, is spent in decode" in finding for finding in found.findings)
     assert found.headline.startswith("Samples are waited for")
-    assert concluded().findings[0] == "A sample takes 2.0 ms, 95 % of it on a CPU, and holds 1 KB."
+    assert concluded().findings[0] == "A sample takes 2.00 ms, 95% of it on a CPU, and holds 1 KB."
     other = conclude(uneven, WORKERS, (), (), (), None, None)
     assert any("another profiler" in note for note in other.notes)
 

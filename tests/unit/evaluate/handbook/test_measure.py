@@ -48,7 +48,7 @@ def test_loading_and_computing_are_told_apart(clock: Clock) -> None:
     assert (measured.num_batches, measured.start_time) == (5, 7.0)
     assert (measured.load_time, measured.compute_time, measured.total_time) == (15.0, 5.0, 20.0)
     assert (measured.load_ratio, measured.avg_load, measured.avg_compute) == (0.75, 3.0, 1.0)
-    assert "75.0%" in str(measured)
+    assert "75%" in str(measured)
 
 
 def test_a_compute_function_gets_every_batch(clock: Clock) -> None:
@@ -81,7 +81,7 @@ def test_throughput_leaves_out_start_and_warm_up(clock: Clock) -> None:
     measured = measure_throughput(clock.loader(10, load_s=0.5, start_s=9.0), 4, warmup=2)
     assert (measured.num_batches, measured.warmup, measured.total_time) == (4, 2, 2.0)
     assert (measured.batches_per_s, measured.samples_per_s, measured.bytes_per_s) == (2.0, 8.0, 256.0)
-    assert "8 samples/s" in str(measured)
+    assert "8.00 samples/s" in str(measured)
 
 
 def test_throughput_takes_the_whole_epoch_by_default() -> None:

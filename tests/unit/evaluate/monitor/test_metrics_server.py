@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import unstarve
 from sample_loaders import numbered
-from unstarve.errors import UsageError
+from unstarve.errors import MissingExtraError, UsageError
 from unstarve.evaluate.monitor import meter
 from unstarve.model import MetricKind
 
@@ -102,7 +103,7 @@ def test_a_port_that_is_taken_is_named(server: str) -> None:
     port = int(server.split(":")[2].split("/")[0])
     with pytest.raises(UsageError, match=f"127.0.0.1:{port}"):
         unstarve.serve_metrics(port=port)
-    with pytest.raises(UsageError, match="port is a number"):
+    with pytest.raises(UsageError, match="port must be from 0"):
         unstarve.serve_metrics(port=-1)
 
 
@@ -126,3 +127,15 @@ def test_a_textfile_is_replaced_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["unstarve.prom"]
     with pytest.raises(UsageError, match="cannot write"):
         unstarve.write_metrics(target / "below")
+
+
+def test_without_the_client_library_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'unstarve\[prometheus\]'"):
+        unstarve.serve_metrics(port=0)
+    with pytest.raises(MissingExtraError, match=r"pip install 'unstarve\[prometheus\]'"):
+        unstarve.write_metrics(tmp_path / "unstarve.prom")
+    assert list(tmp_path.iterdir()) == []
+    assert unstarve.current_metrics() == ()

@@ -198,8 +198,8 @@ def test_a_line_is_logged_every_so_many_batches(clock: Clock, caplog: pytest.Log
     train(train_loader, clock, 5.0)
     # The first step has no work before it: 35 ms in four steps.
     assert caplog.messages == [
-        "train_loader: step 4: waits 5 ms of 8.75 ms a step (57 %), 914 samples/s",
-        "train_loader: step 8: waits 5 ms of 10 ms a step (50 %), 800 samples/s",
+        "train_loader: step 4: waits 5.00 ms of 8.75 ms a step (57%), 914 samples/s",
+        "train_loader: step 8: waits 5.00 ms of 10.0 ms a step (50%), 800 samples/s",
     ]
 
 

@@ -38,8 +38,8 @@ def test_a_wait_that_doubles_and_stays_so_is_a_change() -> None:
     assert change.grew
     assert change.ratio == pytest.approx(2.1)
     assert str(change) == (
-        "train: since step 4,001 the wait for data has grown from 4.0 to 8.4 ms a step (29% to 46% of the "
-        "time); more time goes to disk"
+        "train: since step 4,001 the wait for data has grown from 4.00 ms to 8.40 ms a step (29% to 46% of "
+        "the time); more time goes to disk"
     )
 
 
@@ -47,7 +47,7 @@ def test_the_way_back_is_a_change_too_and_both_are_told_once() -> None:
     found = shifts([4.0] * 20 + [12.0] * 20 + [4.0] * 20)
     assert [number for number, _ in found] == [22, 42]
     assert not changed("train", found[1][1], None).grew
-    assert "has shrunk from 12.0 to 4.0 ms" in str(changed("train", found[1][1], None))
+    assert "has shrunk from 12.0 ms to 4.00 ms" in str(changed("train", found[1][1], None))
 
 
 def test_a_hiccup_is_none() -> None:

@@ -122,9 +122,13 @@ class Judge:
         self.share = cpu_share(fetches)
         self.fetch_s = median(one.busy_s for one in fetches)
         if self.share < _WAITS_BELOW:
-            self._use_threads(f"{1 - self.share:.0%} of a fetch of {words.ms(self.fetch_s)} is waiting")
+            self._use_threads(
+                f"{words.percent(1 - self.share)} of a fetch of {words.duration(self.fetch_s)} is waiting"
+            )
         else:
-            self.why = f"{self.share:.0%} of a fetch of {words.ms(self.fetch_s)} is computing"
+            self.why = (
+                f"{words.percent(self.share)} of a fetch of {words.duration(self.fetch_s)} is computing"
+            )
             worth_a_trial = self.fetch_s >= _WORTH_A_TRIAL_S and not self._tried_in_vain
             self.mode = Mode.TRIAL if worth_a_trial else Mode.INLINE
 
@@ -132,11 +136,13 @@ class Judge:
         """Take note of a trial with threads."""
         gain = self.fetch_s * fetches / wall_s
         if gain >= _GAIN_FROM:
-            self._use_threads(f"{self.why}, yet {self._threads} threads are {gain:.1f}× as fast as none")
+            self._use_threads(
+                f"{self.why}, yet {self._threads} threads are {words.times(gain)} as fast as none"
+            )
         else:
             self._tried_in_vain = True
             self.mode = Mode.INLINE
-            self.why = f"{self.why}, and {self._threads} threads are {gain:.2f}× as fast as none"
+            self.why = f"{self.why}, and {self._threads} threads are {words.times(gain, 2)} as fast as none"
 
     def _use_threads(self, why: str) -> None:
         self.mode = Mode.THREADS

@@ -74,6 +74,6 @@ class AsyncPrefetchStream(AsyncPrefetchDataset, IterableDataset[Any]):
         share = cpu_share(took)
         item_s = sum(one.busy_s for one in took) / len(took)
         self._threaded = share < _COMPUTES_FROM or item_s >= _WORTH_HANDING_OVER_S
-        self._why = f"{share:.0%} of the {words.ms(item_s)} that an item takes is computing"
+        self._why = f"{words.percent(share)} of the {words.duration(item_s)} that an item takes is computing"
         if was_threaded and not self._threaded:
             warn(f"AsyncPrefetchDataset will read without a thread: {self._why}")

@@ -43,12 +43,12 @@ def test_time_without_a_cpu_is_not_waiting(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_first_fetch_that_computes_may_be_an_exception(monkeypatch: pytest.MonkeyPatch) -> None:
     judge = probed(monkeypatch, Fetch(50e-3, 50e-3), *[Fetch(4e-3, 0.4e-3)] * 3)
-    assert (judge.mode, judge.why) == (Mode.THREADS, "90% of a fetch of 4.0 ms is waiting")
+    assert (judge.mode, judge.why) == (Mode.THREADS, "90% of a fetch of 4.00 ms is waiting")
 
 
 def test_short_fetches_that_compute_are_not_even_tried_with_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     judge = probed(monkeypatch, *[Fetch(20e-6, 20e-6)] * 16)
-    assert (judge.mode, judge.why) == (Mode.INLINE, "100% of a fetch of 20 µs is computing")
+    assert (judge.mode, judge.why) == (Mode.INLINE, "100% of a fetch of 20.0 µs is computing")
 
 
 @pytest.mark.parametrize(
@@ -57,12 +57,12 @@ def test_short_fetches_that_compute_are_not_even_tried_with_threads(monkeypatch:
         (
             20e-3,
             Mode.THREADS,
-            "100% of a fetch of 4.0 ms is computing, yet 4 threads are 2.0× as fast as none",
+            "100% of a fetch of 4.00 ms is computing, yet 4 threads are 2.0× as fast as none",
         ),
         (
             50e-3,
             Mode.INLINE,
-            "100% of a fetch of 4.0 ms is computing, and 4 threads are 0.80× as fast as none",
+            "100% of a fetch of 4.00 ms is computing, and 4 threads are 0.80× as fast as none",
         ),
     ],
 )

@@ -1,0 +1,1 @@
+"""What other programs read: JSON, Markdown, figures, traces, events, metrics."""

@@ -1,0 +1,82 @@
+"""The report as Markdown, for a pull request, an issue or a job summary."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from unstarve.model import Advice, Diagnosis, State
+from unstarve.words import duration, percent, printable, rate, times_interval
+
+_MARKS = {State.STARVED: "🔴", State.TIGHT: "🟡", State.FED: "🟢", State.INCONCLUSIVE: "⚪"}
+_SMALLEST_SHARE = 0.005
+
+
+def markdown(diagnosis: Diagnosis) -> str:
+    """The verdict, its evidence, the budget and the advice. Names from the data cannot inject Markdown."""
+    return "\n".join(_lines(diagnosis)) + "\n"
+
+
+def _lines(d: Diagnosis) -> Iterator[str]:
+    yield f"### {_MARKS[d.verdict.state]} {d.verdict.state}: {_text(d.verdict.headline)}"
+    yield ""
+    yield from (f"- {_text(line)}" for line in d.verdict.evidence)
+    yield ""
+    yield from _numbers(d)
+    budget = [share for share in d.budget if share.share >= _SMALLEST_SHARE]
+    if budget:
+        yield "| where the time went | share | time |"
+        yield "|---|--:|--:|"
+        yield from (f"| {s.cause} | {percent(s.share)} | {duration(s.seconds)} |" for s in budget)
+        yield ""
+    for number, advice in enumerate(d.advice, 1):
+        yield from _advice(number, advice)
+    yield from (f"> ⚠ {_text(message)}" for message in d.lost)
+
+
+def _numbers(d: Diagnosis) -> Iterator[str]:
+    yield "| | |"
+    yield "|---|--:|"
+    if d.wait_share is not None:
+        yield f"| waiting for data | {percent(d.wait_share)} |"
+    if d.gpu is not None and d.stall_share is not None:
+        yield f"| device starved | {percent(d.stall_share)} |"
+    if d.headroom is not None:
+        h = d.headroom
+        yield f"| if data were free ({h.method}) | {times_interval(h.speedup, h.low, h.high, 2)} |"
+    if d.throughput.samples_per_s is not None:
+        yield f"| samples a second | {rate(d.throughput.samples_per_s)} |"
+    if d.throughput.steps_per_s is not None:
+        yield f"| steps a second | {rate(d.throughput.steps_per_s)} |"
+    yield f"| command | {_code(' '.join(d.command))} |"
+    yield ""
+
+
+def _advice(number: int, advice: Advice) -> Iterator[str]:
+    gain = advice.speedup
+    told = ""
+    if gain is not None:
+        told = f" — ≈ {times_interval(gain.predicted, gain.low, gain.high, 2)} predicted"
+    yield f"**{number}. {_text(advice.title)}**{told}"
+    yield ""
+    yield _text(advice.why)
+    yield ""
+    if advice.code:
+        code = printable(advice.code, len(advice.code), lines=True)
+        fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", code)), default=0))
+        yield f"{fence}python"
+        yield code
+        yield fence
+        yield ""
+
+
+def _text(words: str) -> str:
+    """One line with the characters escaped that mean something in Markdown or HTML."""
+    flat = " ".join(printable(words).split())
+    return re.sub(r"([\\`*_\[\]<>|#&~$])", r"\\\1", flat)
+
+
+def _code(words: str) -> str:
+    flat = " ".join(printable(words).split()).replace("|", "\\|")
+    fence = "`" * (1 + max((len(run) for run in re.findall(r"`+", flat)), default=0))
+    return f"{fence} {flat} {fence}" if "`" in flat else f"`{flat}`"

@@ -1,0 +1,224 @@
+"""The report of a run and of a comparison: the verdict first, then the numbers and the advice."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from unstarve.model import Advice, Comparison, Diagnosis, Gain, LoaderSummary, Row, Share, Spread, State
+from unstarve.present.terminal.lanes import lanes
+from unstarve.present.terminal.screen import for_screen
+from unstarve.words import duration, percent, points, rate, times, times_interval
+
+COLOURS = {State.STARVED: "red", State.TIGHT: "yellow", State.FED: "green", State.INCONCLUSIVE: "cyan"}
+_BAR_WIDTH = 24
+_SHORTEST_BAR = 6
+_BESIDE_BAR = 34
+"""Columns taken by a cause's name and numbers."""
+_COLUMNS = ("workers", "batch", "epochs", "steps", "wait p50", "p95", "start")
+_NARROW_COLUMNS = ("workers", "wait p50")
+_WIDE = 78
+"""Width from which all columns of the loader table fit."""
+_MOST_LOADERS = 8
+_SMALLEST_SHARE = 0.001
+"""Smaller shares are only in the JSON."""
+_MOST_ADVICE = 3
+"""The rest is only in the JSON."""
+
+
+def print_report(diagnosis: Diagnosis, console: Console) -> None:
+    """Print the report of one run."""
+    diagnosis = for_screen(diagnosis)
+    console.print(_card(diagnosis))
+    numbers, budget = _numbers(diagnosis), _budget(diagnosis.budget, console.width)
+    drawn, loaders = (
+        lanes(diagnosis.typical, console.width),
+        _loaders(diagnosis.loaders, console.width),
+    )
+    for part in (numbers, budget, drawn, loaders, _walk(diagnosis), _advice(diagnosis)):
+        if part is not None:
+            console.print(Padding(part, (0, 1)))
+    if diagnosis.advice:
+        console.print()
+    for loader in diagnosis.loaders:
+        if "applied" in loader.config:
+            applied = f"settings applied to {loader.name} ({loader.where}): {loader.config['applied']}"
+            console.print(Text("✓ ", "green") + Text(applied, "default"))
+    for message in diagnosis.lost:
+        console.print(Text("! ", "yellow") + Text(message, "default"))
+    console.print(_footer(diagnosis))
+
+
+def print_comparison(result: Comparison, console: Console) -> None:
+    """Print two runs side by side, then the gates."""
+    result = for_screen(result)
+    colour = "cyan"
+    if result.change is not None and result.change.shown:
+        colour = "green" if result.change.ratio >= 1 else "red"
+    console.print(Panel(Text(result.headline, "bold"), border_style=colour, box=box.ROUNDED))
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    table.add_column("")
+    for side, one in (("A", result.a), ("B", result.b)):
+        table.add_column(Text(f"{side}  {PurePath(one.path).name}"), justify="right", overflow="fold")
+    table.add_column("B against A", justify="right")
+    table.add_row("state", _state(result.a), _state(result.b), "")
+    for row in result.rows:
+        table.add_row(*_comparison_cells(row))
+    console.print(Padding(table, (0, 1)))
+    for gate in result.gates:
+        mark = Text("✗ ", "red") if gate.failed else Text("✓ ", "green")
+        console.print(mark + Text(f"{gate.expression}: {gate.reason}", "default"))
+
+
+def _card(d: Diagnosis) -> Panel:
+    title = Text(f" {d.verdict.state.upper()} ", f"bold reverse {COLOURS[d.verdict.state]}")
+    lines: list[RenderableType] = [Text(d.verdict.headline, "bold")]
+    lines += [Text(f"· {line}") for line in d.verdict.evidence]
+    return Panel(Group(*lines), title=title, title_align="left", box=box.ROUNDED,
+                 border_style=COLOURS[d.verdict.state], padding=(0, 1))  # fmt: skip
+
+
+def _numbers(d: Diagnosis) -> Table | None:
+    if not d.steps:
+        return None
+    table = Table.grid(padding=(0, 2))
+    if d.wait_share is not None:
+        table.add_row("waiting for data", f"{percent(d.wait_share)} of the time")
+    if d.headroom is not None:
+        how = "measured by replay" if d.headroom.method == "replay" else "estimated from waits"
+        h = d.headroom
+        table.add_row("if data were free", f"{times_interval(h.speedup, h.low, h.high, 2)}, {how}")
+    if d.throughput.steps_per_s is not None:
+        samples = d.throughput.samples_per_s
+        per_s = f"{rate(d.throughput.steps_per_s)} steps/s"
+        table.add_row("throughput", per_s + (f", {rate(samples)} samples/s" if samples is not None else ""))
+    for label, spread in (("step", d.step_ms), ("wait", d.wait_ms)):
+        if spread is not None:
+            table.add_row(label, _spread(spread))
+    return table
+
+
+def _budget(shares: tuple[Share, ...], width: int) -> Group | None:
+    if not shares:
+        return None
+    table = Table.grid(padding=(0, 2))
+    longest = max(_SHORTEST_BAR, min(_BAR_WIDTH, width - _BESIDE_BAR))
+    for share in shares:
+        if share.share < _SMALLEST_SHARE:
+            continue
+        filled = round(share.share * longest)
+        bar = Text("█" * filled, "blue") + Text("░" * (longest - filled), "bright_black")
+        table.add_row(share.cause, bar, Text(percent(share.share), justify="right"), duration(share.seconds))
+    return Group(Text("\nwhere the time went", "bold"), table)
+
+
+def _loaders(loaders: tuple[LoaderSummary, ...], width: int) -> Table | None:
+    if not loaders:
+        return None
+    shown_columns = _COLUMNS if width >= _WIDE else _NARROW_COLUMNS
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("loader", overflow="fold", min_width=14)
+    for name in shown_columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    for loader in loaders[:_MOST_LOADERS]:
+        mark = " (nested)" if loader.nested else " (background)" if loader.background else ""
+        engine = loader.config.get("engine")
+        where = loader.where if engine is None else f"{loader.where}, engine {engine}"
+        shown = Text(loader.name + mark) + Text(f"\n{where}", "bright_black")
+        p50, p95 = (
+            ("–", "–") if loader.wait_ms is None else (_ms(loader.wait_ms.p50), _ms(loader.wait_ms.p95))
+        )
+        workers, batch = (str(loader.config.get(key, "–")) for key in ("num_workers", "batch_size"))
+        start = duration(loader.startup_s)
+        cells = (workers, batch, str(loader.epochs), str(loader.steps), p50, p95, start)
+        told = dict(zip(_COLUMNS, map(Text, cells), strict=True))
+        table.add_row(shown, *(told[name] for name in shown_columns))
+    if len(loaders) > _MOST_LOADERS:
+        table.add_row(Text(f"and {len(loaders) - _MOST_LOADERS} more: see --json", "bright_black"))
+    return table
+
+
+def _walk(d: Diagnosis) -> Group | None:
+    """Questions and answers, one per line; the last one leads to the advice."""
+    if not d.walk:
+        return None
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for line in d.walk:
+        question, answer = [*re.split(r"(?<=\?)\s+", line, maxsplit=1), ""][:2]
+        table.add_row(Text(question), Text(answer))
+    if d.advice:
+        table.add_row("What to change?", Text(d.advice[0].title, "bold"))
+    return Group(Text("\nstep by step", "bold"), table)
+
+
+def _advice(d: Diagnosis) -> Group | None:
+    """The best advice, each with its gain, reason and code."""
+    if not d.advice:
+        return None
+    table = Table.grid(padding=(0, 1))
+    for number, one in enumerate(d.advice[:_MOST_ADVICE], start=1):
+        table.add_row(f"{number}.", _piece(one))
+    return Group(Text("\nadvice", "bold"), table)
+
+
+def _piece(one: Advice) -> Group:
+    lines: list[RenderableType] = [Text(one.title, "bold")]
+    if one.speedup is not None:
+        lines.append(Text(f"{_gain(one.speedup)} predicted", "green"))
+    lines.append(Text(one.why[:1].upper() + one.why[1:] + ".", overflow="fold"))
+    lines.append(Padding(Text(one.code, "cyan", overflow="fold"), (0, 0, 0, 2)))
+    return Group(*lines)
+
+
+def _gain(gain: Gain) -> str:
+    digits = 1 if gain.predicted >= 1.2 else 2
+    return f"≈ {times_interval(gain.predicted, gain.low, gain.high, digits)}"
+
+
+def _footer(d: Diagnosis) -> Text:
+    status = "still recording" if d.live else "cut short" if d.cut_short else f"exit code {d.exit_code}"
+    parts = [
+        f"{duration(d.wall_s)}, {d.steps} steps ({d.warmup_steps} warm-up)",
+        d.device if d.ranks <= 1 else f"{d.ranks} × {d.device}",
+        status,
+    ]
+    if d.overhead.us_per_step is not None and d.overhead.share is not None:
+        parts.append(
+            f"unstarve cost {duration(d.overhead.us_per_step / 1e6)} a step ({percent(d.overhead.share)})"
+        )
+    return Text(" · ".join(parts), "bright_black")
+
+
+def _comparison_cells(row: Row) -> tuple[str, str, str, str]:
+    if row.unit == "%":
+        change = "" if row.a is None or row.b is None else points(row.b - row.a)
+        a, b = ("–" if v is None else percent(v) for v in (row.a, row.b))
+        return row.metric.replace("_", " "), a, b, change
+    change = "" if row.a is None or row.b is None or not row.a else times(row.b / row.a, 2)
+    a, b = ("–" if v is None else _with_unit(v, row.unit) for v in (row.a, row.b))
+    return row.metric.replace("_", " "), a, b, change
+
+
+def _state(d: Diagnosis) -> Text:
+    return Text(d.verdict.state, COLOURS[d.verdict.state])
+
+
+def _spread(spread: Spread) -> str:
+    return f"{_ms(spread.p50)} typical, {_ms(spread.p95)} p95, {_ms(spread.max)} longest"
+
+
+def _ms(value: float) -> str:
+    return duration(value / 1e3)
+
+
+def _with_unit(value: float, unit: str) -> str:
+    return _ms(value) if unit == "ms" else f"{rate(value)} {unit}"

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import dataclasses
+
+from large_run import large_run
+from unstarve.api import diagnose
+from unstarve.model import Advice, Diagnosis, Gain
+from unstarve.present.exports.markdown import markdown
+
+
+def shown(**changes: object) -> str:
+    diagnosis: Diagnosis = dataclasses.replace(diagnose(large_run(60, 2)), **changes)  # type: ignore[arg-type] # what a test changes
+    return markdown(diagnosis)
+
+
+def test_the_verdict_comes_first_and_the_budget_is_a_table() -> None:
+    lines = shown().splitlines()
+    assert lines[0].startswith("### 🔴 starved: ")
+    assert "| where the time went | share | time |" in lines
+
+
+def test_names_from_the_data_cannot_break_out() -> None:
+    advice = Advice("x", "<b>`*| title", "a | b", {}, Gain(2, 1.5, 2.5), "x = '```'")
+    text = shown(command=("a|b`c", "<img>"), advice=(advice,), lost=("# not a heading\nnor this",))
+    assert r"\<b\>\`\*\| title" in text
+    assert "``` a\\|b" not in text
+    assert "`` a\\|b`c <img> ``" in text
+    assert "````python\nx = '```'\n````" in text
+    assert "> ⚠ \\# not a heading nor this" in text

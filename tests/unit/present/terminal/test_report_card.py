@@ -1,0 +1,161 @@
+"""The verdict card."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from fake_forecaster import with_forecaster
+from fakes import FakeTraining, diagnosis_of, run_of, simple_run
+from unstarve.advise.all_rules import advise
+from unstarve.analyze.comparison import compare
+from unstarve.analyze.diagnose import analyze_run
+from unstarve.model import Cause, Diagnosis, FunctionCost, Run
+from unstarve.present.exports import report_json as json_view
+from unstarve.present.terminal.report_card import print_comparison, print_report
+
+
+def text_of(run: Run, width: int = 80) -> str:
+    out = io.StringIO()
+    print_report(analyze_run(run), Console(file=out, width=width))
+    return out.getvalue()
+
+
+def test_the_answer_stands_at_the_top() -> None:
+    first = text_of(simple_run([(0.06, 0.04)] * 50)).splitlines()[:2]
+    assert "STARVED" in first[0]
+    assert "waits for data 60% of the time" in first[1]
+
+
+def test_everything_is_said_within_80_columns() -> None:
+    text = text_of(simple_run([(0.06, 0.04)] * 50))
+    assert max(len(line) for line in text.splitlines()) <= 80
+    for part in (
+        "throughput",
+        "steps/s",
+        "samples/s",
+        "wait",
+        "p95",
+        "train.py:1",
+        "unstarve cost",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_any_run_can_be_shown_at_any_width(width: int) -> None:
+    empty = run_of()
+    short = simple_run([(0.1, 0.1)] * 3)
+    unknown = FakeTraining()
+    unknown.begin()
+    unknown.take(0.1, size=None)
+    for run in (empty, short, run_of(unknown, exit_code=None)):
+        text = text_of(run, width)
+        assert "INCONCLUSIVE" in text
+        assert max(len(line) for line in text.splitlines()) <= width
+
+
+def test_of_many_loaders_the_busiest_are_shown_and_the_rest_counted() -> None:
+    training = FakeTraining()
+    for number in range(11):
+        training.epoch([(0.01, 0.01)] * (30 - number), name=f"loader_{number}")
+    text = text_of(run_of(training))
+    assert "loader_0" in text
+    assert "loader_9" not in text
+    assert "and 3 more" in text
+
+
+def test_names_that_look_like_markup_stay_text() -> None:
+    training = FakeTraining()
+    training.epoch([(0.06, 0.04)] * 50, name="[red]x[/red]")
+    assert "[red]x[/red]" in text_of(run_of(training), 120)
+
+
+def advised(cause: Cause, **given: Any) -> Diagnosis:
+    d = diagnosis_of(cause, **given)
+    cost = FunctionCost("Dataset.__getitem__", "/home/me/a/long/path/data.py", 7, Cause.CPU, 9.0, 0.9)
+    d = with_forecaster(dataclasses.replace(d, functions=(cost,)))
+    return dataclasses.replace(d, advice=advise(d))
+
+
+def shown(d: Diagnosis, width: int = 80) -> str:
+    out = io.StringIO()
+    print_report(d, Console(file=out, width=width))
+    return out.getvalue()
+
+
+def test_the_questions_lead_to_the_first_advice_with_its_gain_and_its_line() -> None:
+    d = advised(Cause.REMOTE, workers=2, remote_s=0.3, source="DataLoader(mine, num_workers=2)")
+    text = shown(d)
+    asked = [line for line in text.splitlines() if "?" in line]
+    assert len(asked) == 3
+    assert asked[-1].split("?")[1].strip() in d.advice[0].title
+    assert "≈ 2.5× (" in text
+    assert f"DataLoader(mine, num_workers={d.advice[0].change['num_workers']})" in text
+
+
+def test_at_most_three_pieces_of_advice_are_shown() -> None:
+    d = advised(Cause.REMOTE, workers=1, remote_s=0.2, opens=8, system={"filesystems": {"nfs": 9}})
+    d = dataclasses.replace(d, advice=d.advice * 3)
+    assert len(d.advice) > 3
+    assert "3. " in shown(d)
+    assert "4. " not in shown(d)
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize("cause", list(Cause))
+def test_advice_fits_any_width(cause: Cause, width: int) -> None:
+    d = advised(cause, workers=4, cpu_s=0.1, remote_s=0.1, collate_s=0.1, handoff_s=0.1, epochs=3)
+    text = shown(d, width)
+    assert max(len(line) for line in text.splitlines()) <= width
+    assert "train.py:1" in text
+
+
+def test_markup_in_the_users_code_stays_text() -> None:
+    d = advised(Cause.REMOTE, workers=2, remote_s=0.3, source="DataLoader(data['[red]x[/red]'])")
+    assert "[red]x[/red]" in shown(d)
+
+
+def test_a_huge_headroom_is_not_told_in_digits() -> None:
+    d = analyze_run(simple_run([(0.1, 0.0001)] * 50))
+    assert "more than 100×" in d.verdict.headline
+    text = shown(d)
+    assert "e+" not in text
+    assert "more than 100×" in text.split("if data were free")[1]
+
+
+def test_advice_in_json_has_the_keys_of_the_schema() -> None:
+    d = advised(Cause.REMOTE, workers=2, remote_s=0.3)
+    first = json.loads(json.dumps(json_view.report(d)))["advice"][0]
+    assert set(first) == {"id", "title", "why", "change", "speedup", "code"}
+    assert set(first["speedup"]) == {"predicted", "low", "high"}
+    assert first["change"] == dict(d.advice[0].change)
+
+
+def test_a_comparison_shows_both_runs_and_its_gates() -> None:
+    out = io.StringIO()
+    result = compare(simple_run([(0.06, 0.04)] * 99), simple_run([(0.01, 0.04)] * 99), ["wait_share>0.1"])
+    print_comparison(result, Console(file=out, width=80))
+    text = out.getvalue()
+    assert "B is 2.0" in text
+    assert "2.00×" in text
+    assert "✗ wait_share>0.1" in text
+
+
+def test_the_json_report_is_complete_and_plain() -> None:
+    report = json_view.report(analyze_run(simple_run([(0.06, 0.04)] * 50)))
+    back = json.loads(json.dumps(report, allow_nan=False))
+    assert back["schema"] == "unstarve.report/1"
+    assert set(back) == {
+        "schema", "run", "verdict", "wait_share", "stall_share", "throughput", "step_ms", "wait_ms", "budget",
+        "waits", "demand", "headroom", "functions", "slow_samples", "advice", "health", "gpu", "overhead",
+        "loaders", "lost", "system", "walk", "whatif", "memory",
+    }  # fmt: skip
+    assert back["verdict"]["state"] == "starved"
+    assert back["loaders"][0]["steps"] == 50
+    assert back["headroom"]["method"] == "estimate"
