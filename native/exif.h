@@ -1,4 +1,4 @@
-// Which way up an image is, from the metadata of its file.
+// The orientation of an image, from the metadata of its file.
 #pragma once
 
 #include <cstddef>
@@ -8,19 +8,19 @@
 
 namespace unstarve {
 
-// What the APP1 segments of a JPEG say of how it was held, read as Pillow reads it: EXIF segments are one after the
-// other, of XMP the last counts, and only where EXIF says nothing. Any bytes are safe.
+// The orientation in the APP1 segments of a JPEG, as Pillow reads it: EXIF segments are joined; the last XMP segment
+// counts, and only if EXIF has no orientation. Any bytes are safe.
 class Metadata {
   public:
-    // `segment` must stay where it is.
+    // `segment` must outlive this object.
     void add_app1(const std::uint8_t *segment, std::size_t size);
 
-    // 1–8; 1 where nothing is said, or nothing that can be read.
+    // 1–8; 1 if there is no orientation that can be read.
     int orientation() const;
 
   private:
     std::string_view exif_;
-    std::vector<char> joined_;  // where there are several segments
+    std::vector<char> joined_;  // if there are several segments
     std::string_view xmp_;
 };
 

@@ -1,5 +1,5 @@
-// Where the bytes of the tensors lie in a .pt, .npy or .safetensors file. Executes nothing that it reads, and
-// believes nothing: every offset is checked against the file, and memory is bounded by what the file holds.
+// Find where tensors lie in a .pt, .npy or .safetensors file. Nothing in a file is executed or trusted: every
+// offset is checked against the file, and memory is bounded by the size of the file.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ enum class Format : std::uint8_t { pt, npy, safetensors };
 //   ["d",[["key",…],…]]  ["o",…]  a dict, an OrderedDict
 //   ["u",[…]]  ["l",[…]]          a tuple, a list
 //
-// Files that were written alike have the same text; `columns` holds what differs, one per leaf, in order.
+// Files of the same structure have the same text; `columns` holds what differs, one per leaf, in order.
 struct Layout {
     std::string structure;
     std::vector<std::int64_t> columns;
@@ -26,7 +26,7 @@ struct Layout {
 
 // Throws these; nothing else but std::bad_alloc gets out.
 struct Unsupported {
-    std::string reason;  // a good file perhaps, but not for us: the library that wrote it should load it
+    std::string reason;  // perhaps a good file, but not for us: the library of its format should load it
 };
 struct Damaged {
     std::string reason;  // cannot be a good file
@@ -39,11 +39,11 @@ class Source {
     virtual ~Source() = default;
     std::uint64_t size_bytes() const { return size_bytes_; }
 
-    // The bytes from `offset`; throws Damaged where the file has no so many.
+    // The bytes from `offset`; throws Damaged if the file is too short.
     std::vector<std::uint8_t> bytes(std::uint64_t offset, std::uint64_t length) const;
 
   protected:
-    // How many bytes were there; fewer than asked for means that the file has shrunk.
+    // The number of bytes read; fewer than requested means that the file has shrunk.
     virtual std::uint64_t fetch(std::uint64_t offset, std::uint8_t *to, std::uint64_t length) const = 0;
 
   private:
@@ -69,7 +69,7 @@ struct Answer {
     std::int64_t mtime_ns = -1;
 };
 
-// `direct`: headers are read past the page cache, where the file system can; `threads` 0 chooses.
+// `direct` reads headers past the page cache where the file system can; `threads` 0 chooses.
 std::vector<Answer> find_layouts(const std::vector<Question> &questions, bool direct, unsigned threads);
 
 }  // namespace unstarve

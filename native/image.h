@@ -1,4 +1,4 @@
-// Words that everything about images shares.
+// Types that all image code shares.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace unstarve {
 
-// What is wrong with an image, in words for a person.
+// What is wrong with an image, for people to read.
 class ImageError : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;
@@ -27,7 +27,7 @@ struct Window {
     std::size_t width;
 };
 
-// What an image is resized to, and the row and column of that at which the part that is wanted begins.
+// The size to which an image is resized, and the row and column where the wanted part begins.
 struct Resized {
     Extent size;
     std::size_t top = 0;

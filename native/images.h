@@ -1,4 +1,4 @@
-// Many images → one batch: each cut out, resized, flipped, finished; by several threads.
+// Make a batch of many images on several threads: cut, resize, flip and scale each.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace unstarve {
 
-// Which part of an upright image is wanted. `whole`: all of it, whatever the box says; else the box may be
-// anywhere, and is refused where it is not within the image.
+// The part of an upright image that is wanted. `whole` takes all of it and ignores the box; otherwise a box that
+// is not within the image is refused.
 struct Cut {
     bool whole;
     std::int64_t top;
@@ -20,10 +20,10 @@ struct Cut {
     std::int64_t height;
     std::int64_t width;
     bool flip;
-    Resized resized{};  // of the box, where the target is only a part of that, within it; empty: it is all of it
+    Resized resized{};  // of the box, if the target is a part of that; empty: the target is all of it
 };
 
-// Where the images of a batch go: one after the other.
+// The memory of a batch, image after image.
 struct Batch {
     Target first;
     Target at(std::size_t image) const;
@@ -33,7 +33,7 @@ enum class Outcome { decoded, failed, not_for_us };
 
 struct Result {
     Outcome outcome = Outcome::decoded;
-    std::string trouble;  // in words for a person, where it failed
+    std::string trouble;  // for people to read, if it failed
 };
 
 // Decoded pixels of 3 bytes, row by row. Not owned.
@@ -52,7 +52,7 @@ std::vector<Result> cut_pixels(const std::vector<Pixels> &images, const std::vec
 struct Encoded {
     const std::uint8_t *data;
     std::size_t size;
-    bool upright = true;  // turned as its metadata say; else its upright pixels are those that are stored
+    bool upright = true;  // turned by its metadata; false: taken as stored
 };
 
 std::vector<Result> decode_cuts(const std::vector<Encoded> &images, const std::vector<Cut> &cuts,
@@ -66,7 +66,7 @@ struct Measured {
 
 Measured measure(const Encoded &image);
 
-// Writes the upright image as 3 bytes per pixel. It must have the measures given, else it failed.
+// Writes the upright image as 3 bytes per pixel. Fails if the image does not have the given size.
 Result decode_whole(const Encoded &image, std::size_t height, std::size_t width, std::uint8_t *out);
 
 }  // namespace unstarve

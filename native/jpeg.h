@@ -1,10 +1,10 @@
-// One JPEG file in memory → rows of pixels, of which only a window is decoded. Needs libjpeg-turbo.
+// Decode a window of a JPEG file in memory, row by row. Needs libjpeg-turbo.
 #pragma once
 
 #include <csetjmp>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>  // jpeglib.h needs it and does not say so
+#include <cstdio>  // jpeglib.h needs it and does not include it
 
 #include <jpeglib.h>
 
@@ -12,7 +12,7 @@
 
 namespace unstarve {
 
-// Where libjpeg goes with an error.
+// Receives the errors of libjpeg.
 struct JpegErrors {
     jpeg_error_mgr manager;  // first: libjpeg hands back its address
     std::jmp_buf jump;
@@ -21,8 +21,9 @@ struct JpegErrors {
 
 bool looks_like_jpeg(const std::uint8_t *data, std::size_t size);
 
-// Reads the header when made, and where it is not to be `upright` takes its orientation for 1; everything throws ImageError for a file that is damaged. libjpeg's own way out of
-// an error, a jump, ends where it was called from. The bytes of the file must outlive it.
+// The constructor reads the header; without `upright` it takes the orientation to be 1. Every function throws
+// ImageError for a damaged file: libjpeg leaves by a jump, which ends in the function that called it. The bytes of
+// the file must outlive the object.
 class Jpeg {
   public:
     Jpeg(const std::uint8_t *data, std::size_t size, bool upright = true);
@@ -30,22 +31,22 @@ class Jpeg {
     Jpeg(const Jpeg &) = delete;
     Jpeg &operator=(const Jpeg &) = delete;
 
-    // Whether this is a kind that is decoded here: 8 bits, Huffman-coded, YCbCr, RGB or grey.
+    // Whether this JPEG can be decoded here: 8 bits, Huffman-coded, YCbCr, RGB or grey.
     bool supported() const;
     Extent stored() const { return {info_.image_height, info_.image_width}; }
     int orientation() const { return orientation_; }
 
-    // Begins decoding a window of the stored image, and throws where the file cannot hold the whole of it.
-    // Pixels equal those of a decode of everything. An image is decoded once. `pixel_bytes` is 3, or 4, the last of
-    // which says nothing.
+    // Starts decoding a window of the stored image; throws if the file is too short for the whole image. The pixels
+    // equal those of decoding everything. An image can be decoded once. `pixel_bytes` is 3, or 4 with an unused last
+    // byte.
     void start(const Window &window, std::size_t pixel_bytes);
 
-    // How many pixels `read_row` writes, and which of them is the window's first: more columns are decoded than
-    // the window has.
+    // The number of pixels that `read_row` writes, and the index of the window's first among them: more columns are
+    // decoded than the window has.
     std::size_t row_pixels() const { return info_.output_width; }
     std::size_t margin_pixels() const { return margin_; }
 
-    // Decodes the next row of the window, from its top to its bottom.
+    // Decodes the next row of the window, from top to bottom.
     void read_row(std::uint8_t *pixels);
 
   private:

@@ -1,4 +1,4 @@
-// One JPEG of the most usual sort → rows of pixels, of which only a window is decoded, faster than libjpeg-turbo can.
+// Decode a window of the most common kind of JPEG, row by row, faster than libjpeg-turbo.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@
 
 namespace unstarve {
 
-// The samples of one component that a window needs, in memory for a few rows. Rows and columns count from the
-// image's first.
+// The samples of one component that a window needs, a few rows at a time. Rows and columns count from the image's
+// first.
 struct Plane {
     std::size_t blocks_across = 1;  // of one unit: how many blocks of this component are coded together
     std::size_t blocks_down = 1;
@@ -37,21 +37,21 @@ struct Plane {
     void repeat_edges(std::size_t unit_row);
 };
 
-// Its pixels are those of libjpeg-turbo. Where it meets anything damaged or unusual it throws Unusual: the image is then
-// for libjpeg-turbo, from the start. Used again from image to image, it keeps memory and tables.
+// Its pixels equal libjpeg-turbo's. It throws Unusual for anything damaged or unusual: libjpeg-turbo then decodes that
+// image from the start. Reuse it for many images: it keeps memory and tables.
 class BaselineJpeg {
   public:
-    // Reads the header; where it is not to be `upright`, its orientation is 1. The bytes of the file must stay until its
+    // Reads the header; without `upright` its orientation is taken to be 1. The bytes of the file must stay until its
     // last row is read.
     void open(const std::uint8_t *data, std::size_t size, bool upright = true);
 
     Extent stored() const { return header_.extent; }
     int orientation() const { return header_.orientation; }
 
-    // Begins with a window of the stored image.
+    // Starts decoding a window of the stored image.
     void start(const Window &window);
 
-    // As in `Jpeg`; pixels have 4 bytes, the last of which says nothing.
+    // As in `Jpeg`; pixels have 4 bytes, of which the last is unused.
     std::size_t row_pixels() const { return row_pixels_; }
     std::size_t margin_pixels() const { return margin_; }
     void read_row(std::uint8_t *pixels);
@@ -91,7 +91,7 @@ class BaselineJpeg {
     std::size_t first_pixel_ = 0;
     std::size_t row_pixels_ = 0;
     std::size_t margin_ = 0;
-    // Blocks are transformed two at a time: the one that waits for another, and the one that is being read.
+    // Blocks are transformed in pairs: one that waits for a second, and the one that is being read.
     struct Waiting {
         alignas(32) std::int16_t numbers[64];
         const std::uint16_t *quantizers;

@@ -1,4 +1,4 @@
-// How many times over the pixels of a JPEG are coded: a small file can say something of each pixel hundreds of times.
+// Count the scans of a JPEG: each can code all pixels again, so that a small file can take hours.
 #pragma once
 
 #include <cstddef>
@@ -6,11 +6,11 @@
 
 namespace unstarve {
 
-// The scans up to the end marker: 1 where the first holds all of the image, since none is read behind it. Any bytes are
-// safe. Twin: fixes/datasets/images/pillow_decoder.py.
+// The number of scans up to the end marker; 1 if the first holds the whole image, because none is read after it. Any
+// bytes are safe. Fallback: fixes/datasets/images/pillow_decoder.py.
 std::size_t count_jpeg_scans(const std::uint8_t *data, std::size_t size);
 
-// The most scans with which an image of so many pixels is decoded. Encoders write about ten, and a hundred by hand.
+// The most scans that are decoded for an image of this size. Encoders write about ten; hand-made files up to a hundred.
 std::uint64_t max_jpeg_scans(std::uint64_t pixels);
 
 }  // namespace unstarve

@@ -1,4 +1,4 @@
-// Stretches of many files → memory, many at a time.
+// Read byte ranges of many files into memory, many at a time.
 #pragma once
 
 #include <cstddef>
@@ -7,23 +7,23 @@
 
 namespace unstarve {
 
-// One stretch of one file and where its bytes go. Neighbours with the same `path` pointer share one open and
-// the first one's expectations.
+// One range of one file and where its bytes go. Consecutive reads with the same `path` pointer share one open
+// file, and the expected size and time of the first.
 struct Read {
-    const char *path;  // opened for this read; nullptr: `fd`, which stays open, is read
+    const char *path;  // opened for this read; nullptr: read `fd`, which stays open
     int fd;
     std::uint64_t offset;
     std::uint64_t length;
     std::byte *to;
-    std::int64_t size_bytes;  // what the file must measure; -1: anything
-    std::int64_t mtime_ns;    // when it must have been written last; -1: any time
+    std::int64_t size_bytes;  // the size that the file must have; -1: any
+    std::int64_t mtime_ns;    // the modification time that it must have; -1: any
 };
 
 enum class Trouble : std::uint8_t {
-    open,     // the file could not be opened: `error`, or it is not a regular one: not_regular
+    open,     // the file could not be opened: `error`, or not_regular
     read,     // the kernel refused to read it: `error`
-    ended,    // the file ended after `got` of the bytes asked for
-    changed,  // the file is not of the size or time expected
+    ended,    // the file ended after `got` bytes
+    changed,  // the file does not have the expected size or time
 };
 
 struct Failure {
@@ -37,10 +37,10 @@ struct How {
     bool direct = false;   // past the page cache, with aligned bounce buffers where the destination is not
     unsigned depth = 0;    // direct reads in flight, shared by callers; 0 chooses
     unsigned threads = 0;  // most threads to use, the caller's included; 0 chooses
-    bool uring = true;     // false: threads that wait, even where the kernel has a queue
+    bool uring = true;     // false: blocking threads, even if the kernel has io_uring
 };
 
-// What was done, beside the failures.
+// How the files were read, and the failures.
 struct Report {
     std::vector<Failure> failures;  // in the order of the reads
     std::uint64_t direct_bytes = 0;
@@ -48,8 +48,8 @@ struct Report {
     bool used_uring = false;
 };
 
-// Reads all of them, whatever fails: one bad file loses nothing of the others. What a failed read leaves in its
-// memory is unspecified. Throws nothing but std::bad_alloc.
+// Reads everything: a failed read does not stop the others. The memory of a failed read is undefined
+// afterwards. Throws nothing but std::bad_alloc.
 Report read_all(const std::vector<Read> &reads, How how);
 
 }  // namespace unstarve

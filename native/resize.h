@@ -1,4 +1,4 @@
-// An image, row by row → the batch: resized as Pillow does it, flipped, finished, in memory for a few rows.
+// Resize an image as Pillow does, row by row into the batch, keeping only a few rows in memory.
 #pragma once
 
 #include <cstddef>
@@ -12,21 +12,21 @@
 
 namespace unstarve {
 
-// Takes the rows of one image from top to bottom and writes each row of the target as soon as all it is made
-// of are there. First every row is resized along x and rounded to bytes, then columns along y, as Pillow does.
+// Takes the rows of an image from top to bottom and writes each row of the target as soon as its source rows are
+// there. As in Pillow, rows are first resized along x and rounded to bytes, then columns along y.
 class Resizer {
   public:
-    // Makes ready for an image that is `resized`, of which the target is a part. Returns the window of the image that
-    // this part is made of: only its rows are to be added. May throw std::bad_alloc.
+    // Prepares for an image that is `resized`, of which the target is a part. Returns the window of the image from
+    // which this part is made: add only its rows. May throw std::bad_alloc.
     Window start(Extent image, const Resized &resized, bool flip, const Target &target);
 
-    // Pixels behind the end of a row that may be read, though nothing is made of them.
+    // Pixels after the end of a row that may be read but are not used.
     std::size_t slack_pixels() const { return pairs_ * 2; }
 
     std::size_t kept_bytes() const;
 
     // The next rows, `rows_at_once` of them or, at the end, fewer. Each has the window's pixels of 4 bytes, red,
-    // green, blue and one that is not looked at, and the slack.
+    // green, blue and an unused one, and the slack.
     void add_rows(const std::uint8_t *const *rows, std::size_t count);
 
   private:

@@ -1,4 +1,4 @@
-"""JPEGs: through `DecodeCrop`, whole, and by Pillow, which takes the decoder's place where it is missing."""
+"""JPEGs: through `DecodeCrop`, whole, and with Pillow, which is the fallback of the native decoder."""
 
 from __future__ import annotations
 
@@ -95,9 +95,8 @@ def run(data: bytes, folder: Path) -> None:
     (size,) = image_codec.measure([data])
     if not isinstance(size, UnstarveError) and size[0] * size[1] <= _WHOLE_PIXELS:
         errors.append(_error(image_codec.decode_whole, data))
-        _error(
-            lambda data: pillow_decoder.decode(data, upright=True), data
-        )  # may judge damage in another way
+        by_pillow = functools.partial(pillow_decoder.decode, upright=True)
+        _error(by_pillow, data)  # it may judge damage differently
     if error := next(filter(None, errors), None):
         raise error
 
@@ -111,7 +110,7 @@ def _error(read: Callable[[bytes], Any], data: bytes) -> UnstarveError | None:
 
 
 def with_size_anywhere(jpeg: bytes, height: int, width: int) -> bytes:
-    """Like `with_size`, for files that have no header any more, too."""
+    """Like `with_size`, also for files that have lost their header."""
     try:
         return with_size(jpeg, height, width)
     except IndexError:
@@ -154,5 +153,5 @@ def _with_scans(jpeg: bytes, count: int) -> bytes:
 
 
 def _padded(jpeg: bytes, size: int) -> bytes:
-    """Longer, so that a rule about pixels per byte is met: zeros behind the coded data."""
+    """Zeros after the coded data, so that the file is long enough for its pixels."""
     return jpeg.removesuffix(b"\xff\xd9") + bytes(size) + b"\xff\xd9"

@@ -1,4 +1,4 @@
-"""Compiled parts of unstarve; each has a Python twin. Call them through `unstarve.native.native()`."""
+"""The native part of unstarve; each function has a fallback. Call them through `unstarve.native.native()`."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -54,10 +54,9 @@ def read_files(
     uring: bool,
 ) -> tuple[list[tuple[int, int, int, int]], int, bool, bool]: ...
 
-# Images. Memory is (address, bytes); `cuts` has a row for each: whole, top, left, height, width, flip, and
-# the height and width it is resized to with the top and left of the batch's part, or zeros;
-# `out` is memory, height, width, bytes of an item, channels_last, table of what becomes of each byte.
-# Twin: `fixes.datasets.images.pillow_decoder`.
+# Images. Memory is (address, bytes). `cuts` has a row per image: whole, top, left, height, width, flip, and
+# `Resized` or zeros. `out` is memory, height, width, bytes per item, channels_last, table, mean and std.
+# Fallback: `fixes.datasets.images.pillow_decoder`.
 _Memory = tuple[int, int]
 _Out = tuple[_Memory, int, int, int, bool, bytes, bytes]
 
@@ -65,7 +64,7 @@ def cut_pixels(
     wholes: list[tuple[_Memory, int, int]], cuts: NDArray[np.int64], out: _Out, threads: int
 ) -> tuple[list[tuple[int, str]], list[int]]: ...
 
-# Only where libjpeg-turbo was there when this was built.
+# Only if libjpeg-turbo was there at build time.
 def decode_cuts(
     images: list[Any], cuts: NDArray[np.int64], out: _Out, threads: int, upright: bool
 ) -> tuple[list[tuple[int, str]], list[int]]: ...

@@ -1,7 +1,7 @@
-"""Whether the compiled part, `unstarve._native`, is in use.
+"""Whether the native part, `unstarve._native`, is in use.
 
-Everything works without it: each native function has a Python twin that gives the same results and raises
-the same errors. `UNSTARVE_NATIVE=0` in the environment chooses the twins even where the compiled part exists.
+Everything works without it, more slowly: each native function has a fallback in Python or in a library, with
+the same results and the same kinds of errors. `UNSTARVE_NATIVE=0` in the environment chooses the fallbacks.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from types import ModuleType
 
 
 def native() -> ModuleType | None:
-    """Return the compiled module, or None where the Python twins are to be used. Decided once per process."""
+    """Return the native module, or None if the fallbacks are in use. Decided once per process."""
     return _decide()[0]
 
 
 def why_not_native() -> str | None:
-    """Return why the Python twins are used, in words for a person; None where the compiled module is."""
+    """Return the reason for using the fallbacks, for people to read; None if the native module is in use."""
     return _decide()[1]
 
 

@@ -1,4 +1,4 @@
-"""Whether compiled code or its Python twin runs is decided once, and said in words."""
+"""Whether native code or its fallback runs is decided once, and explained in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims about in-memory engines and about files hold for compiled code and for its Python twin."""
+"""Claims about in-memory engines and about files hold for native code and for its fallback."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Readers and file formats: native, with a fallback."""
+"""Readers of files and file formats: native, with a fallback."""

@@ -1,4 +1,4 @@
-"""What the operating system holds of a file in memory, and how to make it let go. No privilege is needed."""
+"""How much of a file is in the page cache, and how to evict it. Needs no privilege."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class _Counts(ctypes.Structure):
 
 
 def residency(file: str | Path | int, offset: int = 0, length: int = 0) -> float | None:
-    """Return the share (0–1) of a file's pages, or of a stretch's, that are in the page cache.
+    """Return the share (0–1) of a file's pages, or of a range of it, that are in the page cache.
 
-    `file` is a path or a descriptor; `length` 0 means to the end. None where the kernel does not say: older
-    than 6.5, another system, or a file that one neither owns nor may write.
+    `file` is a path or a descriptor; `length` 0 means to the end. None if the kernel cannot tell: before
+    Linux 6.5, on other systems, or for a file that the user neither owns nor may write.
     """
     if not sys.platform.startswith("linux"):
         return None
@@ -56,7 +56,7 @@ def _residency(fd: int, offset: int, length: int) -> float | None:
 
 
 def evict(path: str | Path) -> None:
-    """Drop a file from the page cache, after writing out what is not on storage yet. Linux alone obeys."""
+    """Write a file's dirty pages to storage, then drop it from the page cache; only Linux does the latter."""
     fd = open_regular(path)
     try:
         os.fsync(fd)

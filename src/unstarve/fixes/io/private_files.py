@@ -1,9 +1,9 @@
-"""Files and folders that are this user's alone, opened by names that anybody could have taken first.
+"""Open files and folders that belong to this user, under names that someone else may have taken first.
 
-In a folder that others write to (/tmp, a group's data), a name that we derive may already be a link to a file
-that matters, a FIFO, or somebody else's file. What is opened here is a regular file or a folder of our own;
-anything else is refused. What we have just made is ours whatever its owner looks like: some network file
-systems give it to another user.
+In a folder that others can write to (/tmp, a group's data), a predictable name may already be a link to an
+important file, a FIFO, or someone else's file. Only regular files and folders of our own are opened; anything
+else is refused. A file that we have just created counts as ours whatever its owner: some network file systems
+assign it to another user.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _NO_FILE = (errno.EISDIR, errno.ENXIO, errno.ENODEV)
 
 
 class NotOursError(OSError):
-    """The name is taken by something that we must not touch; the message names it and says what it is."""
+    """The name belongs to something that must not be touched; the message says to what."""
 
 
 def open_private(
     name: str | Path, flags: int, *, create: bool = False, mode: int = 0o600, folder: int | None = None
 ) -> int:
-    """Open a regular file of our own, or make it if `create` is set; the caller owns the descriptor.
+    """Open a regular file of our own, or create it if `create` is set; the caller owns the descriptor.
 
-    `name` is relative to the folder that is open as `folder`, where that is given. Raises NotOursError for a
+    `name` is relative to `folder`, the descriptor of an open folder, if given. Raises NotOursError for a
     link, for anything but a regular file, for another user's file and, when writing, for a file with a second
     name; OSError for other failures.
     """
@@ -42,7 +42,7 @@ def open_private(
         except FileNotFoundError:
             if not create:
                 raise
-            continue  # it went after it had been in the way
+            continue  # it was deleted after it had been in the way
         except OSError as error:
             raise _refusal(name, error) from error
         try:
@@ -54,9 +54,10 @@ def open_private(
 
 
 def make_private(name: str | Path, *, folder: int | None = None) -> int:
-    """Make an empty file of our own to read and write, in the place of whatever has the name.
+    """Create an empty file of our own to read and write, replacing a file or link of that name.
 
-    The caller owns the descriptor. What a link leads to is left alone; OSError where the name is a folder's.
+    The caller owns the descriptor. The target of a link is left alone. Raises OSError if the name belongs to
+    a folder.
     """
     with suppress(FileNotFoundError):
         os.unlink(name, dir_fd=folder)
@@ -64,7 +65,7 @@ def make_private(name: str | Path, *, folder: int | None = None) -> int:
 
 
 def open_private_folder(folder: Path) -> int:
-    """Open a folder of our own, made where it is missing, that nobody else can write to from now on.
+    """Open a folder of our own, creating it if it is missing; from now on only this user can write to it.
 
     The caller owns the descriptor. Raises NotOursError for a link, a file or another user's folder; OSError
     for other failures.
@@ -87,7 +88,7 @@ def open_private_folder(folder: Path) -> int:
 
 
 def others_can_write(folder: Path) -> bool:
-    """Whether somebody else could put files into a folder."""
+    """Return whether another user can create files in a folder."""
     found = folder.stat()
     return hasattr(os, "geteuid") and (not _is_ours(found) or bool(found.st_mode & _OTHERS_WRITE))
 
@@ -97,7 +98,7 @@ def _check_file(name: str | Path, found: os.stat_result, *, writing: bool) -> No
         raise NotOursError(f"{name} is not a regular file")
     if not _is_ours(found):
         raise NotOursError(f"{name} belongs to another user")
-    if writing and found.st_nlink > 1:  # the other name may be that of a file that matters
+    if writing and found.st_nlink > 1:  # the other name may belong to an important file
         raise NotOursError(f"{name} is a hard link to another file")
 
 
@@ -106,7 +107,7 @@ def _is_ours(found: os.stat_result) -> bool:
 
 
 def _refusal(name: str | Path, error: OSError) -> OSError:
-    """Return what to raise for a name that could not be opened."""
+    """Return the exception for a name that could not be opened."""
     if error.errno == errno.ELOOP or (error.errno == errno.ENOTDIR and Path(name).is_symlink()):
         return NotOursError(f"{name} is a symbolic link")
     if error.errno == errno.ENOTDIR:

@@ -1,11 +1,11 @@
-"""Stretches of many files → memory, many at a time, without the GIL.
+"""Read byte ranges of many files into memory, many at a time, without the GIL.
 
     read_into([("a.bin", 0, 4096, 0), ("b.bin", 512, 4096, 4096)], batch)
 
-A caller with many batches to read keeps a *plan*: an int64 array with one row per read and the columns named
-below, so that a batch is `plan[indices]`; `read_plan` takes it as it is.
+A caller that reads many batches keeps a *plan* for `read_plan`: an int64 array with one row per read and the
+columns named below, so that a batch is `plan[indices]`.
 
-Everything is read whatever fails: one bad file loses nothing of the others.
+A failed read does not stop the others.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     import torch
 
 # Columns of a plan.
-PATH = 0  # where the file's name starts in the table of names; -1: the descriptor in FD is read
+PATH = 0  # where the file's name starts in the table of names; -1: read the descriptor in FD
 FD = 1
 OFFSET = 2  # in the file, in bytes
-LENGTH = 3
-OUT = 4  # which of the buffers
-TO = 5  # where in it, in bytes
-SIZE = 6  # bytes the file must measure; -1: any
-MTIME = 7  # ns since 1970 at which it must have been written last; -1: any
+LENGTH = 3  # in bytes
+OUT = 4  # index of the buffer
+TO = 5  # offset in the buffer, in bytes
+SIZE = 6  # the size that the file must have, in bytes; -1: any
+MTIME = 7  # the modification time that the file must have, in ns since 1970; -1: any
 COLUMNS = 8
 
 Plan: TypeAlias = NDArray[np.int64]
@@ -44,25 +44,25 @@ OPEN, READ, ENDED, CHANGED = range(4)
 
 
 class Names:
-    """Paths as the compiled reader takes them: one block of bytes and where each name starts in it."""
+    """Paths in the form that the native reader needs: one block of bytes, and where each name starts."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         names = [os.fsencode(path) for path in paths]
         for name in names:
             if b"\0" in name:
-                raise ValueError(f"a path cannot hold a zero byte: {name!r}")
+                raise ValueError(f"a path must not contain a zero byte, got {name!r}")
         lengths = np.fromiter((len(name) + 1 for name in names), np.int64, len(names))
         self.starts: NDArray[np.int64] = np.cumsum(lengths) - lengths
         self.block = b"".join(name + b"\0" for name in names)
 
     def at(self, start: int) -> str:
-        """Return the path that starts at this position of the block."""
+        """Return the path that starts at this position in the block."""
         return os.fsdecode(self.block[start : self.block.index(b"\0", start)])
 
 
 @dataclass(frozen=True)
 class Failure:
-    """One read that did not succeed: its row in the plan, what went wrong, errno, and the bytes it got."""
+    """A failed read: its row in the plan, the kind of trouble, errno, and the bytes that were read."""
 
     row: int
     trouble: int
@@ -72,18 +72,18 @@ class Failure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a plan."""
+    """The result of reading a plan."""
 
     failures: list[Failure]
     direct_bytes: int
     """Bytes read past the page cache."""
     direct_refused: bool
-    """Direct reads were asked for, and a file system has none: it was read through the cache."""
+    """Direct reads were wanted, but a file system has none: files were read through the page cache."""
     used_uring: bool
 
 
 def blank_plan(count: int) -> Plan:
-    """Return a plan of `count` reads of nothing, to be filled column by column."""
+    """Return a plan of `count` empty reads, to be filled in column by column."""
     plan = np.zeros((count, COLUMNS), np.int64)
     plan[:, [PATH, FD, SIZE, MTIME]] = -1
     return plan
@@ -99,12 +99,12 @@ def read_plan(
     threads: int = 0,
     uring: bool = True,
 ) -> Outcome:
-    """Read every row of the plan into its buffer, and say what failed.
+    """Read every row of the plan into its buffer, and report failures.
 
-    `outs` are writable, C-contiguous CPU arrays or tensors. `direct` reads past the page cache (O_DIRECT);
-    `depth` is how many direct reads are in flight, those of other threads' calls included, and `threads` how
-    many threads read; 0 chooses. A descriptor is read as it was opened. Neighbouring rows with the same path
-    share one open. Raises ValueError for a row that points outside its buffer.
+    `outs` are writable, C-contiguous CPU arrays or tensors. `direct` reads past the page cache (O_DIRECT).
+    `depth` is the number of direct reads in flight, over all threads that call this; `threads` is the number
+    of threads that read; 0 chooses either. A descriptor is read as it was opened. Consecutive rows with the
+    same path share one open file. Raises ValueError for a row that points outside its buffer.
     """
     block = b"" if names is None else names.block
     memory = [_memory_of(out) for out in outs]
@@ -122,10 +122,10 @@ def read_into(
     depth: int = 0,
     threads: int = 0,
 ) -> Outcome:
-    """Read (path or descriptor, file offset, length, offset in `out`) for each request into `out`.
+    """Read requests, (path or descriptor, file offset, length, offset in `out`), into `out`.
 
-    All offsets and lengths are in bytes. Raises what `error_of` makes of the first failure, after everything
-    else has been read, with the other failures as notes.
+    All offsets and lengths are in bytes. After everything has been read, raises `error_of` the first failure,
+    with the other failures as notes.
     """
     listed = list(requests)
     names = Names(source for source, *_ in listed if isinstance(source, str))
@@ -141,18 +141,18 @@ def read_into(
 
 
 def error_of(failure: Failure, path: str, length: int) -> Exception:
-    """Return the exception for a failed read: the operating system's own, or one that names the file."""
+    """Return the exception for a failed read: the operating system's, or a DataFileError."""
     if failure.trouble == OPEN:
         return open_error(failure.error, path)
     if failure.trouble == READ:
         return OSError(failure.error, os.strerror(failure.error), path)
     if failure.trouble == ENDED:
         return DataFileError(
-            f"{path} ends too early: {failure.got} of {length} bytes were there; "
-            "it is truncated or being written"
+            f"{path} ends too early, after {failure.got} of {length} bytes: "
+            "it is truncated or still being written"
         )
     return DataFileError(
-        f"{path} has changed since it was looked at: wait until it is written, then start again"
+        f"{path} has changed since it was inspected: wait until it is complete, then start again"
     )
 
 
@@ -164,7 +164,7 @@ def raise_first(errors: Sequence[Exception]) -> None:
 
 
 def _memory_of(out: Any) -> tuple[int, int]:
-    """Return address and size in bytes of an array or a tensor that can be written."""
+    """Return the address and the size in bytes of a writable array or tensor."""
     if isinstance(out, np.ndarray):
         if not out.flags.c_contiguous or not out.flags.writeable:
             raise ValueError("out must be C-contiguous and writable")

@@ -1,7 +1,6 @@
-"""Files of a dataset are opened here: regular ones alone, without waiting for anybody.
+"""Open the files of a dataset: regular files only, without blocking.
 
-Opening a FIFO waits until somebody writes to it, and a device may never end: a name that means one of these
-is an error that says so.
+Opening a FIFO blocks until someone writes to it, and a device may never end: both are refused with an error.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from pathlib import Path
 from unstarve.errors import DataFileError
 
 NOT_REGULAR = errno.ESPIPE
-"""What the compiled reader and its twin report in the place of errno; opening a file never fails with it."""
+"""Reported instead of errno for a file that is not regular; opening a file never fails with this number."""
 
-# Other systems may lack these.
+# Some systems lack these.
 _BINARY = getattr(os, "O_BINARY", 0)
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
@@ -30,9 +29,10 @@ _KINDS = {
 
 
 def open_regular(path: str | bytes | os.PathLike[str], flags: int = 0) -> int:
-    """Open a file for reading and return its descriptor, which belongs to the caller.
+    """Open a file for reading and return its descriptor, which the caller must close.
 
-    Raises DataFileError for what is no regular file, IsADirectoryError for a folder, OSError as os.open does.
+    Raises OSError like os.open, IsADirectoryError for a folder, and DataFileError for anything else that is
+    not a regular file.
     """
     try:
         return open_or_errno(path, flags)
@@ -41,11 +41,11 @@ def open_regular(path: str | bytes | os.PathLike[str], flags: int = 0) -> int:
 
 
 def open_or_errno(path: str | bytes | os.PathLike[str], flags: int = 0) -> int:
-    """Open a file for reading; OSError with NOT_REGULAR where it is no regular file."""
+    """Open a file for reading; raises OSError, with NOT_REGULAR as errno if it is not a regular file."""
     wanted = os.O_RDONLY | _BINARY | _CLOEXEC | flags
     try:
         fd = os.open(path, wanted | _NONBLOCK)
-    except BlockingIOError:  # a regular file, which another program has a lease on and is asked to give up
+    except BlockingIOError:  # a regular file on which another program has a lease: wait for it
         fd = os.open(path, wanted)
     try:
         mode = os.fstat(fd).st_mode
@@ -60,7 +60,7 @@ def open_or_errno(path: str | bytes | os.PathLike[str], flags: int = 0) -> int:
 
 
 def open_error(number: int, path: str) -> Exception:
-    """Return the exception for a file that could not be opened: the system's own, or one that says why."""
+    """Return the exception for a file that could not be opened: the system's, or one that names its kind."""
     if number in (NOT_REGULAR, errno.ENXIO):
         try:
             kind = _KINDS.get(stat.S_IFMT(Path(path).stat().st_mode))
@@ -68,5 +68,5 @@ def open_error(number: int, path: str) -> Exception:
             kind = None
         if number == NOT_REGULAR or kind is not None:
             what = f"is {kind}, not" if kind is not None else "is not"
-            return DataFileError(f"{path} {what} a regular file: give a file of a dataset, or leave it out")
+            return DataFileError(f"{path} {what} a regular file: leave it out of the dataset")
     return OSError(number, os.strerror(number), path)

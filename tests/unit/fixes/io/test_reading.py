@@ -120,7 +120,7 @@ def test_one_bad_file_loses_nothing_of_the_others(files: list[tuple[str, bytes]]
     gone = path + ".gone"
     out = np.zeros(200_000, np.uint8)
     requests = [(path, 0, 50_000, 0), (brief, 500, 100, 60_000), (gone, 0, 9, 70_000), (path, 7, 99, 90_000)]
-    with pytest.raises(DataFileError, match=r"511\.bin ends too early: 11 of 100 bytes") as caught:
+    with pytest.raises(DataFileError, match=r"511\.bin ends too early, after 11 of 100 bytes") as caught:
         read_into(requests, out, direct=direct)
     assert len(caught.value.__notes__) == 1
     assert "gone" in caught.value.__notes__[0]
@@ -164,7 +164,7 @@ def test_a_file_that_is_not_what_it_was_is_noticed(files: list[tuple[str, bytes]
     assert read_plan(plan, names, [out], direct=direct).failures == []
     plan[0, SIZE] += 1
     error = reading.error_of(read_plan(plan, names, [out], direct=direct).failures[0], path, 100)
-    assert "has changed since it was looked at" in str(error)
+    assert "has changed since it was inspected" in str(error)
     assert path in str(error)
 
 

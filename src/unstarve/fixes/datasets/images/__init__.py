@@ -1,1 +1,1 @@
-"""Images for training: decode only what the crop needs."""
+"""Images for training: decode only the pixels that the crop needs."""

@@ -1,4 +1,8 @@
-"""What becomes of an image: which part is taken, at which size, in which numbers."""
+"""How an image becomes a tensor: which part is cut out, at which size, in which numbers.
+
+Random boxes and flips are drawn as torchvision's `RandomResizedCrop` and `RandomHorizontalFlip` draw them,
+number for number from the same generator, so that the same seed cuts the same boxes.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,8 @@ from typing import Any, Literal, TypeAlias
 import torch
 
 from unstarve.errors import UsageError
-from unstarve.fixes.datasets.images.image_codec import Box, Cut, PixelValues, Resized
+from unstarve.fixes.datasets.images.image_codec import DTYPES, Box, Cut, PixelValues, Resized
+from unstarve.fixes.datasets.images.pillow_decoder import Box, Resized
 from unstarve.fixes.memory.buffers import Allocator, Recycled, empty_batch
 
 Crop: TypeAlias = Literal["random_resized", "center"] | None
@@ -20,50 +25,50 @@ Crop: TypeAlias = Literal["random_resized", "center"] | None
 SCALE = (0.08, 1.0)
 RATIO = (3 / 4, 4 / 3)
 _RESIZED = 256 / 224
-"""The shorter side before a center crop, against the crop: as the usual recipe for evaluation has it."""
+"""The shorter side before a center crop, relative to the crop: the usual recipe for evaluation."""
 _CHANNELS = 3
-_DTYPES = (torch.uint8, torch.float32, torch.float16, torch.bfloat16)
+_ATTEMPTS = 10  # as torchvision makes to fit a random box into an image
 
-# Used again once a batch is collated: faulting fresh memory in takes a third of the time that decoding does.
+# Reused once a batch is collated: page faults of new memory would take a third of the decoding time.
 _singles = Recycled(128)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How an image becomes 3 × height × width numbers. Made by `recipe_of`, which checks."""
+    """How an image becomes 3 × height × width numbers. `recipe_of` makes it and checks the arguments."""
 
     height: int
     width: int
     boxes: RandomBoxes | None
-    """Where random boxes are cut."""
+    """How random boxes are drawn; None for a crop that is not random."""
     resized: int | None
-    """The length that the shorter side is resized to before the middle is cut out; None: no center crop."""
+    """The length to which a center crop resizes the shorter side first; None for other crops."""
     flip: float
-    finish: PixelValues
+    values: PixelValues
     dtype: torch.dtype
     channels_last: bool
     upright: bool
-    """Turned as the image says that it was held, before anything else."""
+    """Whether images are first turned upright, by their EXIF or XMP orientation."""
 
     @property
     def draws(self) -> bool:
-        """Whether random numbers are drawn."""
+        """Whether it draws random numbers."""
         return self.boxes is not None or self.flip > 0
 
     def empty(self, count: int, allocate: Allocator = empty_batch) -> torch.Tensor:
-        """Return memory for a batch of so many images."""
+        """Return memory for a batch of `count` images."""
         if self.channels_last:
             return allocate((count, self.height, self.width, _CHANNELS), self.dtype).permute(0, 3, 1, 2)
         return allocate((count, _CHANNELS, self.height, self.width), self.dtype)
 
     def empty_one(self) -> torch.Tensor:
-        """Return memory for a batch of one, which a collate function will copy into a batch's."""
+        """Return reusable memory for a single image, which a collate function copies into a batch."""
         return self.empty(1, _singles)
 
 
 def recipe_of(
-    crop: Crop,
     size: int | Sequence[int],
+    crop: Crop,
     scale: Sequence[float],
     ratio: Sequence[float],
     flip: float | None,
@@ -75,25 +80,29 @@ def recipe_of(
     *,
     exif: bool,
 ) -> Recipe:
-    """Check what a user asked for. Raises UsageError that says what is wrong with it."""
+    """Return the recipe for the arguments of `DecodeCrop`. Raises UsageError for a wrong one."""
     height, width = _sizes(size)
     if crop not in ("random_resized", "center", None):
-        raise UsageError(f'crop must be "random_resized", "center" or None, not {crop!r}')
+        raise UsageError(f'crop must be "random_resized", "center" or None, got {crop!r}')
     if flip is None:
         flip = 0.5 if crop == "random_resized" else 0.0
     if not 0 <= flip <= 1:
-        raise UsageError(f"flip must be a probability from 0 to 1, not {flip!r}")
-    if dtype not in _DTYPES:
-        raise UsageError(f"dtype must be uint8, float32, float16 or bfloat16 of torch, not {dtype!r}")
+        raise UsageError(f"flip must be a probability between 0 and 1, got {flip!r}")
+    if dtype not in DTYPES:
+        raise UsageError(
+            f"dtype must be torch.uint8, torch.float32, torch.float16 or torch.bfloat16, got {dtype!r}"
+        )
     if memory_format not in (torch.contiguous_format, torch.channels_last):
-        raise UsageError(f"memory_format must be contiguous_format or channels_last, not {memory_format!r}")
+        raise UsageError(
+            f"memory_format must be torch.contiguous_format or torch.channels_last, got {memory_format!r}"
+        )
     return Recipe(
         height,
         width,
         RandomBoxes(_span("scale", scale), _span("ratio", ratio)) if crop == "random_resized" else None,
         _resized(resize, height, width) if crop == "center" else None,
         float(flip),
-        _finish(mean, std, dtype),
+        _pixel_values(mean, std, dtype),
         dtype,
         memory_format is torch.channels_last,
         exif,
@@ -106,13 +115,13 @@ def _sizes(size: int | Sequence[int]) -> tuple[int, int]:
     except TypeError:
         sizes = ()
     if len(sizes) != 2 or min(sizes) < 1:
-        raise UsageError(f"size must be a number of pixels, or height and width, not {size!r}")
+        raise UsageError(f"size must be a number of pixels > 0, or (height, width), got {size!r}")
     return sizes[0], sizes[1]
 
 
 def _span(name: str, values: Sequence[float]) -> tuple[float, float]:
     if len(values) != 2 or not 0 < values[0] <= values[1]:
-        raise UsageError(f"{name} must be two numbers above 0, the smaller one first, not {values!r}")
+        raise UsageError(f"{name} must be two numbers > 0, the smaller one first, got {values!r}")
     return float(values[0]), float(values[1])
 
 
@@ -120,37 +129,34 @@ def _resized(resize: int | None, height: int, width: int) -> int:
     if resize is None:
         return int(max(height, width) * _RESIZED)
     if resize < max(height, width):
-        raise UsageError(f"resize must be at least the size of the crop, {max(height, width)}, not {resize}")
+        raise UsageError(f"resize must be >= the size of the crop, {max(height, width)}, got {resize}")
     return operator.index(resize)
 
 
-def _finish(mean: Any, std: Any, dtype: torch.dtype) -> PixelValues:
+def _pixel_values(mean: Any, std: Any, dtype: torch.dtype) -> PixelValues:
     if (mean is None) != (std is None):
-        raise UsageError("mean and std belong together: give both, or neither")
+        raise UsageError("mean and std go together: give both, or neither")
     if mean is None:  # bytes stay bytes, or become 0–1
         return PixelValues() if dtype is torch.uint8 else PixelValues((0.0,) * _CHANNELS, (1.0,) * _CHANNELS)
     if dtype is torch.uint8:
-        raise UsageError("mean and std need a dtype with fractions, such as torch.float32")
+        raise UsageError("mean and std need a floating-point dtype, such as torch.float32")
     if len(mean) != _CHANNELS or len(std) != _CHANNELS or min(std) <= 0:
         raise UsageError(
-            f"mean and std must be {_CHANNELS} numbers each, those of std above 0, not {mean!r}, {std!r}"
+            f"mean and std must be {_CHANNELS} numbers each, std > 0, got mean={mean!r}, std={std!r}"
         )
     return PixelValues(tuple(map(float, mean)), tuple(map(float, std)))
 
 
-_ATTEMPTS = 10
-
-
 @dataclass(frozen=True)
 class RandomBoxes:
-    """Boxes of a random area (`scale`: shares of the image's) and shape (`ratio`: width by height)."""
+    """Boxes of random area (`scale`: share of the image's area) and shape (`ratio`: width / height)."""
 
     scale: tuple[float, float]
     ratio: tuple[float, float]
 
     @cached_property
     def log_ratio(self) -> tuple[float, float]:
-        """As torchvision computes it: in single precision."""
+        """The logarithms of `ratio`, in single precision as in torchvision."""
         low, high = torch.tensor(self.ratio).log().tolist()
         return low, high
 
@@ -161,9 +167,10 @@ def draw_cuts(
     flip: float,
     generator: torch.Generator | None = None,
 ) -> list[Cut]:
-    """Draw for images of these (height, width), in their order; `flip` is a probability, 0 draws nothing.
+    """Draw a cut for each image of this (height, width), in order.
 
-    `generator` is None for torch's own. Without `boxes` all of an image is taken.
+    `flip` is a probability; 0 draws nothing. `generator` None is torch's own. Without `boxes` the whole image
+    is taken.
     """
     if boxes is None and not flip:
         return [Cut() for _ in sizes]
@@ -176,7 +183,7 @@ def draw_cuts(
 
 
 def middle_of(size: tuple[int, int], shorter: int, height: int, width: int) -> Resized:
-    """Return what torchvision's `Resize(shorter)` and `CenterCrop((height, width))` take of an image."""
+    """Return the part that torchvision's `Resize(shorter)` and `CenterCrop((height, width))` keep."""
     tall, wide = size
     if tall <= wide:
         resized = shorter, int(shorter * wide / tall)
@@ -186,7 +193,7 @@ def middle_of(size: tuple[int, int], shorter: int, height: int, width: int) -> R
 
 
 class _Draw:
-    """torch's draws, one number at a time, without a new tensor for each."""
+    """Draws single numbers as torch does, without a new tensor for each."""
 
     def __init__(self, generator: torch.Generator | None) -> None:
         self._generator = generator
@@ -214,7 +221,7 @@ class _Draw:
 
 
 def _central(height: int, width: int, ratio: tuple[float, float]) -> Box:
-    """Return the largest box in the middle whose shape is allowed, for when ten attempts did not fit."""
+    """Return the largest central box of an allowed shape, for when no random box fitted."""
     wide, tall = width, height
     if width / height < min(ratio):
         tall = round(width / min(ratio))

@@ -1,4 +1,4 @@
-"""`DecodeCrop`: what `ImageFolderDataset` does to an image, for people who keep their own dataset."""
+"""`DecodeCrop`: the image pipeline of `ImageFolderDataset` as a transform, for datasets of your own."""
 
 from __future__ import annotations
 
@@ -24,23 +24,27 @@ from unstarve.fixes.datasets.images.image_batches import (
 from unstarve.fixes.memory.lending import Lender
 
 FOLDERS = "torchvision.datasets.folder"
+"""Looked up in sys.modules: a dataset of that module has imported torchvision, which we do not."""
+
+# Batches that a worker has in flight at once: memory is allocated only when none is free.
+_lend = Lender(16)
 
 
 class DecodeCrop:
-    """A transform from a file's path, or its bytes, to a 3×H×W tensor.
+    """A transform from the path or the bytes of an image file to a 3×H×W tensor.
 
-    It takes the place of opening, converting to RGB, `RandomResizedCrop`, `RandomHorizontalFlip`, `ToTensor`
-    and `Normalize`, and decodes only what the crop needs:
+    It replaces opening, converting to RGB, `RandomResizedCrop`, `RandomHorizontalFlip`, `ToTensor` and
+    `Normalize`, and decodes only the pixels that the crop needs:
 
         dataset = torchvision.datasets.ImageFolder(root, loader=str, transform=unstarve.DecodeCrop(224))
 
-    Random numbers are drawn from torch's generator as those transforms do, so that the same seed cuts the
-    same boxes. Arguments are those of `ImageFolderDataset`. It works in any loader, and can be pickled; in
-    `unstarve.DataLoader`, threads do what worker processes would for a dataset like the one above.
+    It draws random numbers from torch's generator as those transforms do, so that the same seed cuts the same
+    boxes. The arguments are those of `ImageFolderDataset`. It works in any loader and can be pickled;
+    `unstarve.DataLoader` reads a dataset like the one above with threads instead of worker processes.
 
-    `batch(images)` does several at once on several threads, for a `read_batch` of your own.
+    `batch(images)` makes several images at once on several threads, for a `read_batch` of your own.
 
-    Raises ImageError, with the file's name where it is known, for an image that cannot be decoded.
+    Raises ImageError for an image that cannot be decoded; the message has the file's name if it is known.
     """
 
     def __init__(
@@ -59,25 +63,25 @@ class DecodeCrop:
         exif: bool = True,
     ) -> None:
         self._recipe = recipe_of(
-            crop, size, scale, ratio, flip, resize, mean, std, dtype, memory_format, exif=exif
+            size, crop, scale, ratio, flip, resize, mean, std, dtype, memory_format, exif=exif
         )
 
     @property
     def draws(self) -> bool:
-        """Whether random numbers are drawn."""
+        """Whether it draws random numbers."""
         return self._recipe.draws
 
     def __call__(self, image: Any) -> torch.Tensor:
-        """Return a path's or a file's bytes' image as a tensor of its own."""
+        """Return the image in a file, given by its path or its bytes, as a tensor."""
         made = _whole(make_one(_bytes_of(image), self._recipe), [image])[0]
         return made if get_worker_info() is None else made.as_subclass(ImageTensor)
 
     def batch(self, images: Sequence[Any]) -> torch.Tensor:
-        """Return images as one tensor, [n, 3, height, width]; what is random is drawn in their order."""
+        """Return the images as one tensor, [n, 3, height, width]; random numbers are drawn in their order."""
         return _whole(make_batch([_bytes_of(image) for image in images], self._recipe), images)
 
     def batch_reader_for(self, dataset: Any) -> Any:
-        """Return what makes batches of an `ImageFolder(…, loader=str)` with this transform, without the GIL.
+        """Return a reader that makes batches of an `ImageFolder(…, loader=str)` without the GIL.
 
         None for any other dataset.
         """
@@ -100,14 +104,14 @@ class FolderBatches:
         self.draws = transform.draws
 
     def read_batch(self, indices: Sequence[int]) -> Any:
-        """Return what default_collate would make of the samples."""
+        """Return the batch that default_collate would make of the samples."""
         chosen = [self._samples[index] for index in indices]
         images = self._transform.batch([path for path, _ in chosen])
         return [images, torch.tensor([target for _, target in chosen])]
 
 
 def is_plain_folder(dataset: Any) -> bool:
-    """Return whether torchvision's own code makes the samples of this folder; imports no torchvision."""
+    """Return whether the dataset is torchvision's own class, not one derived from it."""
     folders = sys.modules.get(FOLDERS)
     return folders is not None and type(dataset) in (folders.ImageFolder, folders.DatasetFolder)
 
@@ -128,7 +132,7 @@ def _bytes_of(image: Any) -> Image:
     if isinstance(image, bytes | bytearray | memoryview):
         return bytes(image)
     raise UsageError(
-        f"DecodeCrop takes a path or the bytes of a file, not {type(image).__name__}: in ImageFolder, give"
+        f"DecodeCrop needs the path or the bytes of a file, got {type(image).__name__}: give ImageFolder"
         " loader=str"
     )
 
@@ -137,12 +141,13 @@ def _name_of(image: Any) -> str:
     return os.fspath(image) if isinstance(image, str | os.PathLike) else "an image given as bytes"
 
 
-# Made where none is free: as many as a worker has batches under way, seldom all of these.
-_lend = Lender(16)
-
-
 class ImageTensor(torch.Tensor):
-    """A tensor in all respects; what is computed from it, or arrives in another process, is a plain one."""
+    """A tensor whose batches are collated into reusable shared memory.
+
+    A worker of torch's own loader returns it: `default_collate` chooses a function by the type of the first
+    sample, and that is the only place where a transform can influence how a batch is made. Tensors computed
+    from it, or received by another process, are plain ones.
+    """
 
     __torch_function__: Any = torch._C._disabled_torch_function_impl
 
@@ -151,7 +156,7 @@ class ImageTensor(torch.Tensor):
 
 
 def _collate(batch: Any, *, collate_fn_map: Any = None) -> Any:
-    """Return what torch's own function returns, in memory that is lent."""
+    """Collate as torch does, into lent memory where possible."""
     function = (collate_fn_map or default_collate_fn_map).get(torch.Tensor, collate_tensor_fn)
     plain = [image.as_subclass(torch.Tensor) for image in batch]
     first = plain[0]

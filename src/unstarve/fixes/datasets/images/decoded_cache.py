@@ -1,7 +1,7 @@
-"""Decoded images that are kept, so that from the second epoch on nothing is decoded any more.
+"""Keep decoded images, so that nothing is decoded from the second epoch on.
 
-They lie in the store of `CachedDataset`: in memory that all workers and ranks share, or in a file that the
-next run finds again; within the same budget, and by the same rules when a process dies.
+They are in the store of `CachedDataset`: in memory that all workers and ranks share, or in a file that the
+next run finds again, with the same budget and the same rules when a process dies.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from unstarve.fixes.samples.structure import Node
 
 _PROBES = 16
 _PROBED_BYTES = 64 << 20
-"""The most that is decoded only to look at it: of large images, fewer are."""
+"""The most pixels that are decoded to estimate the size of all: of large images, fewer are probed."""
 _LAYOUT = Layout(Node(tuple, None, (0, 1, 2)), (describe(0), describe(0), RAW), batchable=False)
-"""Of a kept image: height, width, pixels."""
+"""A cached image: height, width, pixels."""
 
 
 class DecodedFiles:
@@ -40,7 +40,7 @@ class DecodedFiles:
     def __getitem__(self, index: int) -> tuple[int, int, Raw]:
         try:
             pixels = self.decode(index)
-        except ImageError:  # a place without pixels, or a file with all the others would never be complete
+        except ImageError:  # an empty entry: without it, a cache file would never be complete
             return 0, 0, Raw(torch.empty(0, dtype=torch.uint8))
         return pixels.shape[0], pixels.shape[1], Raw(pixels.flatten())
 
@@ -49,7 +49,7 @@ class DecodedFiles:
         return image_codec.decode_whole(self._file(index), upright=self._upright)
 
     def decoded_bytes(self, index: int) -> int:
-        """Return what the pixels will take, going by the header: 0 where that cannot be read."""
+        """Return the size of the decoded pixels by the file's header; 0 if that cannot be read."""
         try:
             (size,) = image_codec.measure([self._file(index)], upright=self._upright)
         except ImageError:
@@ -61,7 +61,7 @@ class DecodedFiles:
 
 
 class DecodedCache:
-    """Pixels of the images in `names`, decoded when they are first asked for."""
+    """The pixels of the images in `names`, decoded when they are first needed."""
 
     def __init__(self, names: Names, wishes: CacheOptions, key: str | None, *, upright: bool) -> None:
         self._decoded = DecodedFiles(names, upright=upright)
@@ -72,15 +72,15 @@ class DecodedCache:
         self._copies = copies_of(self._decoded, count, probed, wishes, key, show=False)
 
     def get(self, index: int) -> torch.Tensor:
-        """Return pixels, uint8 [h, w, 3], where they lie: not to be written to. Raises ImageError."""
+        """Return the cached pixels, uint8 [h, w, 3], which must not be changed. Raises ImageError."""
         height, width, raw = self._copies.get(index)
         if not height:
-            return self._decoded.decode(index)  # it may have been mended since
+            return self._decoded.decode(index)  # the file may have been repaired since
         pixels: torch.Tensor = raw.data
         return pixels.view(height, width, 3)
 
     def where(self) -> str:
-        """Say where images are kept, how many of them, and what they take."""
+        """Describe where the images are cached, how many, and their size."""
         return self._copies.where()
 
 
@@ -90,18 +90,18 @@ def wishes_of(
     over_budget: OverBudget,
     cache_dir: str | Path | None,
 ) -> CacheOptions:
-    """Return what `cache` and its companions ask for, in the words of `CachedDataset`."""
+    """Return the arguments for the store of `CachedDataset`. Raises UsageError for a wrong one."""
     if cache not in ("ram", "disk"):
-        raise UsageError(f'cache must be "ram", "disk" or None, not {cache!r}')
+        raise UsageError(f'cache must be "ram", "disk" or None, got {cache!r}')
     if over_budget not in ("error", "partial", "disk"):
-        raise UsageError(f'over_budget must be "error", "partial" or "disk", not {over_budget!r}')
+        raise UsageError(f'over_budget must be "error", "partial" or "disk", got {over_budget!r}')
     if cache == "disk":
         return CacheOptions(Budget(0, 'cache="disk"'), "disk", lazy=True, cache_dir=cache_dir)
     return CacheOptions(budget_of(budget), over_budget, lazy=True, cache_dir=cache_dir)
 
 
 def _probe(decoded: DecodedFiles, count: int) -> Probe:
-    """Look at a few images: they tell what all will take."""
+    """Decode a few images to estimate the size of all."""
     places = np.unique(np.linspace(0, count - 1, min(_PROBES, count)).astype(int)).tolist()
     sizes = {index: decoded.decoded_bytes(index) for index in places}
     found: dict[int, Any] = {}

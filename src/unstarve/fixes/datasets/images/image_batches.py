@@ -1,7 +1,7 @@
-"""Images, encoded or decoded → one batch, by a recipe.
+"""Make batches of images, encoded or decoded, by a recipe.
 
-What is random is drawn first, for all images in their order and in the calling thread; the work behind it
-needs no GIL and is shared out to threads.
+Random numbers are drawn first, for all images in order and in the calling thread. The rest releases the GIL
+and runs on several threads.
 """
 
 from __future__ import annotations
@@ -22,27 +22,33 @@ from unstarve.fixes.io.regular_files import open_regular
 from unstarve.fixes.samples.random_streams import generator_here, threads_here
 
 Image: TypeAlias = bytes | torch.Tensor | ImageError
-"""The bytes of a file, or pixels (uint8 [h, w, 3]), or what was wrong with it."""
+"""The bytes of a file, or pixels (uint8 [h, w, 3]), or the error that prevented both."""
 
 _NOTHING = torch.zeros(1, 1, 3, dtype=torch.uint8)
 _NO_CUT = Cut()
 
+MAX_FILE_BYTES = 16 * MAX_PIXELS
+"""The largest image that is decoded, at four 32-bit numbers per pixel."""
+
 
 @dataclass(frozen=True)
 class ImageBatch:
-    """`batch` is [n, 3, height, width]; an image that has an error left its place in it undefined."""
+    """A batch, [n, 3, height, width], and an error or None for each image.
+
+    The pixels of a failed image are undefined.
+    """
 
     batch: torch.Tensor
     errors: list[ImageError | None]
 
 
 def make_one(image: Image, recipe: Recipe) -> ImageBatch:
-    """Do what `make_batch` does with a single image, whose tensor is not sent to anybody as it is."""
+    """Make a batch of one image in reusable memory, for a tensor that is copied before it is sent on."""
     return _make([image], recipe, recipe.empty_one())
 
 
 def make_batch(images: Sequence[Image], recipe: Recipe) -> ImageBatch:
-    """Cut, resize, flip and finish images, all of one sort: encoded or decoded."""
+    """Make a batch of images, which are either all encoded or all decoded."""
     return _make(images, recipe, recipe.empty(len(images)))
 
 
@@ -79,19 +85,15 @@ def _cut_into(
     threads = threads_here()
     if any(isinstance(image, torch.Tensor) for image in images):
         wholes = [image if isinstance(image, torch.Tensor) else _NOTHING for image in images]
-        return image_codec.cut(wholes, cuts, out, recipe.finish, threads=threads)
+        return image_codec.cut(wholes, cuts, out, recipe.values, threads=threads)
     encoded = [image if isinstance(image, bytes) else b"" for image in images]
-    return image_codec.decode_cuts(encoded, cuts, out, recipe.finish, threads=threads, upright=recipe.upright)
-
-
-# Of the largest image that is decoded, with four numbers of 32 bits for each pixel.
-MAX_FILE_BYTES = 16 * MAX_PIXELS
+    return image_codec.decode_cuts(encoded, cuts, out, recipe.values, threads=threads, upright=recipe.upright)
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Return what is in a file.
+    """Return the content of a file.
 
-    Raises the system's own error, which names it; ImageError for a giant, and for a FIFO or a device.
+    Raises OSError, which names the file, and ImageError for a file that is too large or not a regular file.
     """
     try:
         fd = open_regular(path)
@@ -108,5 +110,5 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def with_path(error: ImageError, path: str) -> ImageError:
-    """Return the error of the image in this file."""
+    """Return the error with the file's path in its message."""
     return ImageError(f"{path} cannot be decoded: {error}")

@@ -1,13 +1,12 @@
-"""Bytes of image files → pixels in the batch: decoded, cut, resized, flipped and finished in one go.
+"""Decode, cut, resize, flip and scale images in one pass, from the bytes of a file into the batch.
 
-JPEGs are served by compiled code, which decodes only the rows and columns of the box and needs no GIL; every
-other kind of image, CMYK, and all of them where the compiled part is missing, by Pillow. Which one is
-decided by an image's first bytes, not by a name.
+Native code decodes JPEGs, only the rows and columns of the box, and without the GIL. Pillow decodes every
+other format, CMYK JPEGs, and all images where the native part is missing. The first bytes of a file decide,
+not its name.
 
-Both give the same pixels but for rounding: Pillow's own decoder is libjpeg-turbo, too, and the resize
-computes with Pillow's coefficients, always rows first; newer Pillows do columns first where that is cheaper.
-The bound between them, to which the tests hold them: a mean absolute difference of 0.5 of 255, and no value
-further off than 2.
+Both give the same pixels except for rounding: Pillow's decoder is libjpeg-turbo as well, and the native
+resize uses Pillow's coefficients, always rows first; newer versions of Pillow do columns first where that is
+cheaper. The tests allow a mean absolute difference of 0.5 of 255, and 2 for a single value.
 """
 
 from __future__ import annotations
@@ -31,13 +30,14 @@ if TYPE_CHECKING:
 from dataclasses import dataclass
 from functools import lru_cache
 
-__all__ = ["Box", "Cut", "PixelValues", "Resized", "cut", "decode_cuts", "decode_whole", "measure"]
+DTYPES = (torch.uint8, torch.float32, torch.float16, torch.bfloat16)
+CHANNELS = 3
 
 
 class Cut(NamedTuple):
-    """What is taken out of an image: a box of it, None for all of it.
+    """The part of an image that goes into the batch: a box, or None for the whole image.
 
-    The batch has all of the box, resized, or where `resized` says so a part of that.
+    The box is resized to the size of the batch; with `resized`, to that size, of which the batch has a part.
     """
 
     box: Box | None = None
@@ -50,9 +50,9 @@ _NOT_RESIZED = (0, 0, 0, 0)
 
 
 def measure(images: Sequence[Buffer], *, upright: bool = True) -> list[tuple[int, int] | ImageError]:
-    """Return height and width of each image, or what is wrong with it; only headers are read.
+    """Return height and width of each image, or its error; only headers are read.
 
-    Of images that say how they were held (EXIF, XMP) those of the upright one, unless `upright` is False.
+    An image with an orientation (EXIF, XMP) is measured upright, unless `upright` is False.
     """
     compiled = _compiled()
     found = [None] * len(images) if compiled is None else compiled.measure_images(list(images), upright)
@@ -70,30 +70,30 @@ def decode_cuts(
     images: Sequence[Buffer],
     cuts: Sequence[Cut],
     out: torch.Tensor,
-    finish: PixelValues,
+    values: PixelValues,
     *,
     threads: int,
     upright: bool = True,
 ) -> list[ImageError | None]:
-    """Fill out[i] with a cut of image i, resized as Pillow does (antialiased bilinear), flipped, finished.
+    """Fill out[i] with a cut of image i, resized as Pillow does (antialiased bilinear), flipped and scaled.
 
-    Boxes are in pixels of the upright image, or, if that is not what is wanted, of the stored one. `out` is
-    [n, 3, h, w] on the CPU, uint8, float32, float16 or bfloat16, contiguous or channels_last. `threads` is
-    the most threads to use; they need no GIL. Returns what is wrong with each image, None where it was
-    decoded; after a failure out[i] is undefined, and the other images are all there.
+    Boxes are in pixels of the upright image, or of the stored one if `upright` is False. `out` is
+    [n, 3, h, w] on the CPU, uint8, float32, float16 or bfloat16, contiguous or channels_last. At most
+    `threads` threads decode, without the GIL. Returns an error or None for each image; after an error out[i]
+    is undefined, and the other images are complete.
     """
     _check(len(images), cuts, out, threads)
     errors: list[ImageError | None] = [None] * len(images)
     for_pillow: Sequence[int] = range(len(images))
     if (compiled := _compiled()) is not None:
         failures, for_pillow = compiled.decode_cuts(
-            list(images), _rows(cuts), _described(out, finish), threads, upright
+            list(images), _rows(cuts), _described(out, values), threads, upright
         )
         for at, trouble in failures:
             errors[at] = ImageError(trouble)
     if not for_pillow:
         return errors
-    table = finish.table(out.dtype)
+    table = values.table(out.dtype)
 
     def cut_by_pillow(at: int) -> None:
         try:
@@ -106,7 +106,7 @@ def decode_cuts(
 
 
 def decode_whole(image: Buffer, *, upright: bool = True) -> torch.Tensor:
-    """Return the image's bytes, uint8 [h, w, 3]. Raises ImageError where there are none."""
+    """Return all pixels of an image, uint8 [h, w, 3]. Raises ImageError if it cannot be decoded."""
     compiled = _compiled()
     size = None if compiled is None else compiled.measure_images([image], upright)[0]
     if compiled is None or size is None:
@@ -115,7 +115,7 @@ def decode_whole(image: Buffer, *, upright: bool = True) -> torch.Tensor:
         raise ImageError(size)
     try:
         pixels = torch.empty((*size, CHANNELS), dtype=torch.uint8)
-    except RuntimeError as error:  # torch's word for memory that is not there
+    except RuntimeError as error:  # torch raises this when memory runs out
         raise ImageError(NO_MEMORY) from error
     trouble = compiled.decode_whole([image], *size, (pixels.data_ptr(), pixels.nbytes), upright)
     if trouble is not None:
@@ -127,22 +127,22 @@ def cut(
     wholes: Sequence[torch.Tensor],
     cuts: Sequence[Cut],
     out: torch.Tensor,
-    finish: PixelValues,
+    values: PixelValues,
     *,
     threads: int,
 ) -> list[ImageError | None]:
-    """Do what `decode_cuts` does, from decoded pixels: contiguous uint8 [h, w, 3] on the CPU."""
+    """Do the same as `decode_cuts` with decoded pixels: contiguous uint8 [h, w, 3] on the CPU."""
     _check(len(wholes), cuts, out, threads)
     for whole in wholes:
         _check_whole(whole)
     errors: list[ImageError | None] = [None] * len(wholes)
     if (compiled := native()) is not None:
         memory = [((whole.data_ptr(), whole.nbytes), *whole.shape[:2]) for whole in wholes]
-        failures, _ = compiled.cut_pixels(memory, _rows(cuts), _described(out, finish), threads)
+        failures, _ = compiled.cut_pixels(memory, _rows(cuts), _described(out, values), threads)
         for at, trouble in failures:
             errors[at] = ImageError(trouble)
         return errors
-    table = finish.table(out.dtype)
+    table = values.table(out.dtype)
 
     def cut_by_pillow(at: int) -> None:
         try:
@@ -155,13 +155,13 @@ def cut(
 
 
 def _compiled() -> ModuleType | None:
-    """Return the compiled module where it can decode: it may have been built without libjpeg-turbo."""
+    """Return the native module if it can decode: it may have been built without libjpeg-turbo."""
     compiled = native()
     return compiled if hasattr(compiled, "decode_cuts") else None
 
 
 def _rows(cuts: Sequence[Cut]) -> NDArray[np.int64]:
-    """Return a row for each cut: whole, top, left, height, width, flip, and four numbers of `resized`."""
+    """Return a row per cut: whole, top, left, height, width, flip, and the four numbers of `resized`."""
     rows = [
         (box is None, *(box or _NO_BOX), is_flipped, *(resized or _NOT_RESIZED))
         for box, is_flipped, resized in cuts
@@ -169,14 +169,14 @@ def _rows(cuts: Sequence[Cut]) -> NDArray[np.int64]:
     return np.array(rows, np.int64).reshape(-1, 10)
 
 
-def _described(out: torch.Tensor, finish: PixelValues) -> tuple[Any, ...]:
-    """Return what compiled code must know of a batch.
+def _described(out: torch.Tensor, values: PixelValues) -> tuple[Any, ...]:
+    """Describe a batch to native code.
 
-    Memory, height, width, an item's bytes, layout, table, and mean and std where these make the table.
+    Memory, height, width, bytes per item, layout, table, and mean and std if the table is made of them.
     """
     memory = (out.data_ptr(), out.nbytes)
-    told = finish.entries(out.dtype), finish.factors(out.dtype)
-    return memory, *out.shape[2:], out.element_size(), not out.is_contiguous(), *told
+    tables = values.entries(out.dtype), values.factors(out.dtype)
+    return memory, *out.shape[2:], out.element_size(), not out.is_contiguous(), *tables
 
 
 def _measured_by_pillow(image: Buffer, upright: bool) -> tuple[int, int] | ImageError:
@@ -197,34 +197,30 @@ def _each(places: Sequence[int], work: Callable[[int], None], threads: int) -> N
 
 def _check(count: int, cuts: Sequence[Cut], out: torch.Tensor, threads: int) -> None:
     if len(cuts) != count:
-        raise UsageError(f"{count} images need as many cuts, not {len(cuts)}")
+        raise UsageError(f"{count} images need {count} cuts, got {len(cuts)}")
     if threads < 1:
-        raise UsageError(f"at least one thread has to decode, not {threads}")
+        raise UsageError(f"threads must be >= 1, got {threads}")
     if out.dim() != 4 or tuple(out.shape[:2]) != (count, CHANNELS) or 0 in out.shape[2:]:
-        raise UsageError(f"out must be [{count}, 3, height, width], not {list(out.shape)}")
+        raise UsageError(f"out must be [{count}, 3, height, width], got {list(out.shape)}")
     if not out.is_cpu:
-        raise UsageError(f"out must be on the CPU, not on {out.device}")
+        raise UsageError(f"out must be on the CPU, got {out.device}")
     if not (out.is_contiguous() or out.is_contiguous(memory_format=torch.channels_last)):
         raise UsageError("out must be contiguous or channels_last")
 
 
 def _check_whole(whole: torch.Tensor) -> None:
     if whole.dtype != torch.uint8 or whole.dim() != 3 or whole.shape[2] != CHANNELS or not whole.is_cpu:
-        raise UsageError(f"pixels must be uint8 [h, w, 3] on the CPU, not {whole.dtype} {list(whole.shape)}")
+        raise UsageError(f"pixels must be uint8 [h, w, 3] on the CPU, got {whole.dtype} {list(whole.shape)}")
     if not whole.is_contiguous():
         raise UsageError("pixels must be contiguous")
 
 
-DTYPES = (torch.uint8, torch.float32, torch.float16, torch.bfloat16)
-CHANNELS = 3
-
-
 @dataclass(frozen=True)
 class PixelValues:
-    """How 0–255 end up in the batch.
+    """Which numbers the bytes 0–255 become in the batch.
 
-    With neither mean nor std they stay as they are, whatever the batch's type. With one of them each value
-    becomes (value / 255 - mean) / std, where a missing mean is 0 and a missing std is 1. One number serves
+    Without mean and std they keep their value, in any dtype. Otherwise each becomes
+    (value / 255 - mean) / std, where a missing mean is 0 and a missing std is 1. A single number applies to
     all three channels.
     """
 
@@ -233,50 +229,50 @@ class PixelValues:
 
     @property
     def is_scaling(self) -> bool:
-        """Whether values change at all."""
+        """Whether values change."""
         return self.mean is not None or self.std is not None
 
     def scaling(self) -> torch.Tensor:
-        """Return mean and std of each channel, float32 [2, 3]."""
+        """Return mean and std per channel, float32 [2, 3]."""
         return torch.stack([_channels(self.mean, 0.0, "mean"), _channels(self.std, 1.0, "std")])
 
-    @lru_cache(maxsize=32)  # noqa: B019  # few and small; each is made for every image otherwise
+    @lru_cache(maxsize=32)  # noqa: B019  # few and small; without it, each would be made for every image
     def table(self, dtype: torch.dtype) -> torch.Tensor | None:
-        """Return what each channel makes of each byte, [3, 256] of `dtype`; None where bytes stay bytes.
+        """Return the number for each byte per channel, [3, 256] of `dtype`; None if bytes stay bytes.
 
-        A byte has 256 values, so that what torch makes of them is looked up: the same numbers to the last
-        bit, whoever decodes. All callers share it: it is not to be written to.
+        torch computes the table once, so that all decoders write the same numbers to the last bit. Callers
+        share it and must not change it.
         """
         if dtype not in DTYPES:
-            raise UsageError(f"images are written as uint8, float32, float16 or bfloat16, not as {dtype}")
+            raise UsageError(f"dtype must be uint8, float32, float16 or bfloat16, got {dtype}")
         if not self.is_scaling:
             values = torch.arange(256, dtype=torch.float32).expand(CHANNELS, 256)
             return None if dtype == torch.uint8 else values.to(dtype).contiguous()
         if dtype == torch.uint8:
-            raise UsageError("mean and std make fractions of bytes: choose a floating-point type, not uint8")
+            raise UsageError("mean and std need a floating-point dtype, got uint8")
         scaling = self.scaling()
         mean, std = scaling[0], scaling[1]
         if (std == 0).any():
-            raise UsageError("std is 0 in a channel, and nothing can be divided by it")
+            raise UsageError("std must not be 0 in any channel")
         values = torch.arange(256, dtype=torch.float32).div(255)
         return ((values - mean[:, None]) / std[:, None]).to(dtype).contiguous()
 
     @lru_cache(maxsize=32)  # noqa: B019  # as above
     def entries(self, dtype: torch.dtype) -> bytes:
-        """Return the table's memory as compiled code takes it: nothing where bytes stay bytes."""
+        """Return the table as bytes for native code; empty if bytes stay bytes."""
         table = self.table(dtype)
         return b"" if table is None else _bytes_of(table)
 
     @lru_cache(maxsize=32)  # noqa: B019  # as above
     def factors(self, dtype: torch.dtype) -> bytes:
-        """Return `scaling` as compiled code takes it, where it may compute the table's values from that."""
+        """Return `scaling` as bytes, if native code may compute the values from it instead of the table."""
         return _bytes_of(self.scaling()) if dtype == torch.float32 and self.is_scaling else b""
 
 
 def _channels(numbers: tuple[float, ...] | None, default: float, name: str) -> torch.Tensor:
     given = (default,) if numbers is None else tuple(numbers)
     if len(given) not in (1, CHANNELS):
-        raise UsageError(f"{name} needs one number or one for each of 3 channels, not {len(given)}")
+        raise UsageError(f"{name} must have 1 or 3 numbers, got {len(given)}")
     return torch.tensor(given, dtype=torch.float32).expand(CHANNELS)
 
 

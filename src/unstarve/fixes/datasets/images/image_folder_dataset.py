@@ -1,4 +1,4 @@
-"""A folder of images as a dataset that decodes only what the crop needs.
+"""A folder of images as a dataset that decodes only the pixels that the crop needs.
 
 dataset = unstarve.ImageFolderDataset("train", size=224, mean=MEAN, std=STD)
 loader = unstarve.DataLoader(dataset, batch_size=64, shuffle=True, num_workers=2)
@@ -37,38 +37,39 @@ from unstarve.fixes.samples.labels import Labels
 
 OnError = Literal["raise", "skip", "zeros"]
 
+_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+
 
 class ImageFolderDataset(Dataset[Any]):
-    """The images of a folder with one folder per class in it, ready for training: (3×H×W tensor, class).
+    """The images of a folder that has one folder per class, ready for training: (3×H×W tensor, class).
 
-    Classes, files, order, `classes`, `class_to_idx`, `samples` and `targets` are those of torchvision's
+    The files, their order, `classes`, `class_to_idx`, `samples` and `targets` are those of torchvision's
     `ImageFolder`. `crop` replaces its transforms:
 
     "random_resized"
-        `RandomResizedCrop(size, scale, ratio)`, then `RandomHorizontalFlip(flip)`: with the same seed the
-        same boxes. `flip` is a probability, 0.5 unless it is given.
+        `RandomResizedCrop(size, scale, ratio)`, then `RandomHorizontalFlip(flip)`; the same seed cuts the
+        same boxes. `flip` is a probability, 0.5 by default.
     "center"
-        `Resize(resize)`, then `CenterCrop(size)`; `resize` is 256/224 of the size unless it is given.
+        `Resize(resize)`, then `CenterCrop(size)`; `resize` is 256/224 of the size by default.
     None
-        the whole image, resized to `size`, whatever its shape.
+        the whole image, resized to `size` without keeping its proportions.
 
-    `size` is a number of pixels, or (height, width). Resizing is bilinear with antialiasing, as torchvision
-    does it with PIL. `dtype` is torch.uint8 (bytes), or float32, float16 or bfloat16: 0–1, or normalized by
-    `mean` and `std`. `memory_format=torch.channels_last` is how batches lie in memory. Images that
-    say how they were held (EXIF, XMP) are turned upright, which torchvision does not do: `exif=False` leaves
-    them as they are stored.
+    `size` is a number of pixels, or (height, width). Resizing is bilinear with antialiasing, as in
+    torchvision with PIL. `dtype` is torch.uint8 for values 0–255; or float32, float16 or bfloat16 for values
+    0–1, or normalized by `mean` and `std`. `memory_format` may be torch.channels_last. Images with an
+    orientation in EXIF or XMP are turned upright, which torchvision does not do; `exif=False` leaves them as
+    they are stored.
 
-    `cache` keeps decoded pixels from their first use on: in "ram", one copy for all workers and ranks of the
+    `cache` keeps decoded pixels after their first use: in "ram", one copy for all workers and ranks of the
     machine, within `budget`; or on "disk", in a file that the next run finds again. `budget`, `over_budget`,
     `cache_dir` and `key` are those of `CachedDataset`.
 
-    `on_error` says what becomes of an image that cannot be decoded: "raise" an ImageError that names the
-    file; "skip" leaves it out, so that its batch is shorter; "zeros" puts zeros in its place. `failed` has
-    the files of those that were left out or zeroed, in any worker. A file that cannot be read at all is
-    always an error.
+    `on_error` says what happens to an image that cannot be decoded: "raise" raises an ImageError that names
+    the file; "skip" leaves the image out, so that its batch is shorter; "zeros" replaces it by zeros.
+    `failed` lists the files that any worker left out or zeroed. A file that cannot be read always raises.
 
-    Raises UsageError for arguments that make no sense, FileNotFoundError for a folder without images, and
-    CacheTooLargeError where decoded images do not fit into the budget.
+    Raises UsageError for wrong arguments, FileNotFoundError for a folder without images, and
+    CacheTooLargeError if the decoded images do not fit into the budget.
     """
 
     releases_gil = True
@@ -98,9 +99,9 @@ class ImageFolderDataset(Dataset[Any]):
         allow_empty: bool = False,
     ) -> None:
         if on_error not in ("raise", "skip", "zeros"):
-            raise UsageError(f'on_error must be "raise", "skip" or "zeros", not {on_error!r}')
+            raise UsageError(f'on_error must be "raise", "skip" or "zeros", got {on_error!r}')
         self._recipe = recipe_of(
-            crop, size, scale, ratio, flip, resize, mean, std, dtype, memory_format, exif=exif
+            size, crop, scale, ratio, flip, resize, mean, std, dtype, memory_format, exif=exif
         )
         wishes = None if cache is None else wishes_of(cache, budget, over_budget, cache_dir)
         found = find_images(root, is_valid_file, allow_empty=allow_empty)
@@ -111,9 +112,9 @@ class ImageFolderDataset(Dataset[Any]):
         self._names = Names(found.paths)
         self._labels = Labels(found.targets, len(found.paths))
         self._failed = None if on_error == "raise" else FailedImages(len(found.paths))
-        self._kept = None
+        self._cache = None
         if wishes is not None and found.paths:
-            self._kept = DecodedCache(self._names, wishes, key, upright=exif)
+            self._cache = DecodedCache(self._names, wishes, key, upright=exif)
 
     @overload
     @classmethod
@@ -125,21 +126,21 @@ class ImageFolderDataset(Dataset[Any]):
 
     @classmethod
     def like(cls, dataset: Any, **options: Any) -> Any:
-        """Return one that gives what a torchvision `ImageFolder` with its transforms gives.
+        """Return a dataset with the samples of a torchvision `ImageFolder` and its transforms.
 
-        Of a `Subset` of an `ImageFolder`, it is a `Subset` of one. `options` are added to what its transforms
-        say; images are not turned upright (`exif=False`), since torchvision does not do so.
+        For a `Subset` of an `ImageFolder` it is a `Subset`. `options` override the arguments that the
+        transforms imply; images are not turned upright (`exif=False`), because torchvision does not do so.
 
-        Raises UsageError for a transform that is not known, and where the dataset has other samples than its
-        folder: `is_valid_file` has to be given again.
+        Raises UsageError for an unknown transform, and if the dataset's samples are not those of its folder:
+        `is_valid_file` has to be given again.
         """
         if type(dataset) is Subset:
             return Subset(cls.like(dataset.dataset, **options), dataset.indices)
         made = cls(**(arguments_of(dataset) | options))
         if made.samples != list(dataset.samples):
             raise UsageError(
-                f"its samples are not those of the folder {dataset.root}: give the is_valid_file that it was"
-                " given, or take a Subset instead of changing its samples"
+                f"its samples are not those of the folder {dataset.root}: give its is_valid_file again, or"
+                " use a Subset instead of changing its samples"
             )
         return made
 
@@ -148,29 +149,32 @@ class ImageFolderDataset(Dataset[Any]):
 
     @property
     def draws(self) -> bool:
-        """Whether making a batch draws random numbers."""
+        """Whether it draws random numbers."""
         return self._recipe.draws
 
     @property
     def samples(self) -> list[tuple[str, int]]:
-        """File and class number of every image; made anew for every call."""
+        """File and class number of every image; a new list on every call."""
         return [(self._path(at), target) for at, target in enumerate(self.targets)]
 
     imgs = samples
 
     @property
     def targets(self) -> list[int]:
-        """The class number of every image; made anew for every call."""
+        """The class number of every image; a new list on every call."""
         targets: list[int] = self._targets_of([*range(len(self))]).tolist() if len(self) else []
         return targets
 
     @property
     def failed(self) -> list[str]:
-        """Files of the images that were skipped or zeroed so far, by any worker."""
+        """The files of images that any worker has skipped or zeroed so far."""
         return [] if self._failed is None else [self._path(at) for at in self._failed.indices()]
 
     def __getitem__(self, index: Any) -> Any:
-        """Return an image and its class; for a slice a `Subset`. What cannot be skipped alone is raised."""
+        """Return an image and its class; for a slice, a `Subset`.
+
+        An image that cannot be decoded raises even with on_error="skip": a single sample cannot be left out.
+        """
         if isinstance(index, slice):
             return Subset(self, range(*index.indices(len(self))))
         at = self._position(index)
@@ -178,7 +182,7 @@ class ImageFolderDataset(Dataset[Any]):
         return images[0], self._labels.one(at)
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[Any]:
-        """Return the samples as a batch that torch's own collate takes as it is."""
+        """Return the samples as a batch that torch's own collate passes through."""
         images, kept = self._make([self._position(index) for index in indices])
         labels = self._labels
 
@@ -188,17 +192,17 @@ class ImageFolderDataset(Dataset[Any]):
         return Batched([images, self._targets_of(kept)], len(kept), sample)
 
     def read_batch(self, indices: Sequence[int]) -> Any:
-        """Return what default_collate would make of the samples. Safe to call from several threads."""
+        """Return the batch that default_collate would make of the samples. Thread-safe."""
         images, kept = self._make([self._position(index) for index in indices])
         return [images, self._targets_of(kept)]
 
     def __repr__(self) -> str:
         what = f"{len(self):,} images of {len(self.classes)} classes"
-        kept = "" if self._kept is None else f"; decoded: {self._kept.where()}"
-        return f"ImageFolderDataset({str(self.root)!r}, {what}{kept})"
+        cached = "" if self._cache is None else f"; decoded: {self._cache.where()}"
+        return f"ImageFolderDataset({str(self.root)!r}, {what}{cached})"
 
     def _make(self, positions: list[int]) -> tuple[torch.Tensor, list[int]]:
-        """Return the images at these positions as one tensor, and the positions of those that are in it."""
+        """Return the images at these positions as one tensor, and the positions that are in it."""
         return self._without_bad(make_batch([*map(self._image, positions)], self._recipe), positions)
 
     def _without_bad(self, made: ImageBatch, positions: list[int]) -> tuple[torch.Tensor, list[int]]:
@@ -218,13 +222,13 @@ class ImageFolderDataset(Dataset[Any]):
         if not good:
             raise ImageError(
                 f"none of the {len(positions)} images of a batch can be decoded, and a loader cannot skip a"
-                f' batch: take larger ones, or on_error="zeros"; the first: {self._path(positions[first])}'
+                f' batch: use larger batches or on_error="zeros"; the first is {self._path(positions[first])}'
             ) from error
         return self._recipe.empty(len(good)).copy_(made.batch[good]), [positions[at] for at in good]
 
     def _image(self, position: int) -> Image:
         try:
-            return read_bytes(self._path(position)) if self._kept is None else self._kept.get(position)
+            return read_bytes(self._path(position)) if self._cache is None else self._cache.get(position)
         except ImageError as error:
             return error
 
@@ -241,12 +245,9 @@ class ImageFolderDataset(Dataset[Any]):
         return at % count
 
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-
-
 @dataclass(frozen=True)
 class ClassFolders:
-    """What was found: `targets` are numbers of classes, one for each of `paths`."""
+    """The images in a folder of class folders; `targets` are class numbers, one per path."""
 
     classes: list[str]
     paths: list[str]
@@ -256,10 +257,10 @@ class ClassFolders:
 def find_images(
     root: str | Path, is_valid_file: Callable[[str], bool] | None = None, *, allow_empty: bool = False
 ) -> ClassFolders:
-    """Find classes and images. Paths begin with `root` as it was given.
+    """Find classes and images as torchvision's `ImageFolder` does. Paths begin with `root` as given.
 
-    Files count by their suffix, or as `is_valid_file` says of their path. Raises FileNotFoundError, as
-    torchvision does, where there is no class, or none of a class's files counts unless `allow_empty`.
+    A file is an image by its suffix, or by its path if there is an `is_valid_file`. Raises FileNotFoundError
+    like torchvision, if there is no class, or, without `allow_empty`, if a class has no image.
     """
     root = os.path.expanduser(root)  # noqa: PTH111  # a Path would lose "./", which torchvision keeps
     classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
@@ -276,16 +277,16 @@ def find_images(
         if not found:
             empty.append(name)
     if empty and not allow_empty:
-        supported = f"Supported extensions are: {', '.join(SUFFIXES)}" if is_valid_file is None else ""
+        supported = f"Supported extensions are: {', '.join(_SUFFIXES)}" if is_valid_file is None else ""
         raise FileNotFoundError(f"Found no valid file for the classes {', '.join(empty)}. {supported}")
     return ClassFolders(classes, paths, targets)
 
 
 def _has_suffix(path: str) -> bool:
-    return path.lower().endswith(SUFFIXES)
+    return path.lower().endswith(_SUFFIXES)
 
 
 def _files_below(folder: str) -> list[str]:
-    """Folder by folder in the order of their paths, and by name in each."""
+    """Return the files of all folders below, ordered by folder, then by name."""
     found = sorted(os.walk(folder, followlinks=True))
     return [os.path.join(at, name) for at, _, names in found for name in sorted(names)]  # noqa: PTH118  # a million of them

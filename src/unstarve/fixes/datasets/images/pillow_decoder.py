@@ -1,4 +1,7 @@
-"""Images by Pillow: the twin of the compiled JPEG decoder, and what serves every other kind of image."""
+"""Decode images with Pillow: all formats but JPEG, and JPEG where the native decoder is missing.
+
+Limits and error texts are those of the native decoder.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +26,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-# Twice the number at which Pillow warns of a decompression bomb, as Pillow itself refuses them; the compiled
-# decoder knows the same number.
+# Twice the number at which Pillow warns of a decompression bomb, where Pillow itself refuses to decode; the
+# native decoder has the same number.
 MAX_PIXELS = 178_956_970
 _TOO_LARGE = f"more than the {MAX_PIXELS} pixels that are decoded"
 
-# Resizing keeps about 40 bytes for each pixel of a side.
+# Resizing takes about 40 bytes for each pixel of a side.
 MAX_SIDE = 2**20
 
 NO_MEMORY = "there is not enough memory to decode it"
 
-# What images are trained on. Pillow knows others, and runs Ghostscript, which is a programming language, on
-# an EPS whatever its file is called.
+# The formats that people train on. Pillow knows others, and would run Ghostscript, a programming language, on
+# an EPS file of any name.
 _FORMATS = (
     "JPEG",
     "PNG",
@@ -52,11 +55,11 @@ _FORMATS = (
 )
 
 _JPEG = b"\xff\xd8\xff"
-_JPEG_PIXELS_PER_BYTE = 1024  # every block takes a bit at least, see native/jpeg_header.h
+_JPEG_PIXELS_PER_BYTE = 1024  # every block takes at least a bit, see native/jpeg_header.h
 _JPEG_TRUNCATED = "truncated: the JPEG data end too early"
 
-# Up to here an image is resized as a whole before a part of it is cut out, as torchvision does it: computing
-# only the part may round differently.
+# Up to this size an image is resized as a whole before a part is cut out, as in torchvision: computing only
+# the part may round differently.
 _MOST_RESIZED_PIXELS = 2**24
 
 _ORIENTATION = 0x0112
@@ -71,6 +74,14 @@ _UPRIGHT_BY = {
     8: "ROTATE_90",
 }
 
+_MAX_SCANNED_PIXELS = 2**32
+_MAX_SCANS = 500
+
+# A marker with a length; not a byte of coded data that only looks like one.
+_MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd8\xff])(?=(.{8}))?", re.DOTALL)
+_END, _SCAN = 0xD9, 0xDA
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+
 
 class Box(NamedTuple):
     """A part of an image, in pixels."""
@@ -82,7 +93,7 @@ class Box(NamedTuple):
 
 
 class Resized(NamedTuple):
-    """What an image is resized to, and where in that the part begins that is wanted."""
+    """The size to which an image is resized, and where the wanted part begins in it."""
 
     height: int
     width: int
@@ -91,17 +102,17 @@ class Resized(NamedTuple):
 
 
 def measure(encoded: Buffer, *, upright: bool) -> tuple[int, int]:
-    """Return height and width of the image, upright or as it is stored; only the header is read."""
+    """Return height and width of the image, upright or as stored; only the header is read."""
     with _trouble_named():
         image = _open(encoded)
         width, height = image.size
-        # Of a TIFF, Pillow tells the measures of the upright image, and decodes to it.
+        # For a TIFF, Pillow returns the size of the upright image, and decodes to it.
         is_turned = upright and image.format != "TIFF" and _orientation(image) in _TURNED
         return (width, height) if is_turned else (height, width)
 
 
 def decode(encoded: Buffer, *, upright: bool) -> torch.Tensor:
-    """Return the bytes of the image, upright or as it is stored, [h, w, 3]."""
+    """Return the pixels of the image, upright or as stored, uint8 [h, w, 3]."""
     with _trouble_named():
         return _pixels_of(_decoded(encoded, upright))
 
@@ -116,7 +127,7 @@ def decode_cut(
     *,
     upright: bool,
 ) -> None:
-    """Decode an image and do what `cut` does with it."""
+    """Decode an image, then do the same as `cut`."""
     with _trouble_named():
         _cut(_decoded(encoded, upright), box, flip, resized, out, table)
 
@@ -129,16 +140,16 @@ def cut(
     out: torch.Tensor,
     table: torch.Tensor | None,
 ) -> None:
-    """Resize a box of uint8 pixels, [h, w, 3], to `out`, [3, h, w], flip it, look its bytes up in the table.
+    """Resize a box of uint8 pixels, [h, w, 3], into `out`, [3, h, w], flip it, look its bytes up in a table.
 
-    Where the box is `resized` to something else, `out` is a part of that.
+    With `resized`, the box is resized to that size, and `out` is a part of it.
     """
     with _trouble_named():
         _cut(_pillow().fromarray(pixels.numpy()), box, flip, resized, out, table)
 
 
 def check_box(box: Box, height: int, width: int) -> None:
-    """Raise ImageError where the box is empty or not within an image of this size."""
+    """Raise ImageError if the box is empty or not within an image of this size."""
     inside = box.top >= 0 and box.left >= 0 and box.top + box.height <= height
     if not inside or box.left + box.width > width or box.height < 1 or box.width < 1:
         raise ImageError(
@@ -184,7 +195,7 @@ def _resize(image: Image.Image, to: Resized, height: int, width: int) -> Image.I
 
 
 class _Needed(NamedTuple):
-    """The pixels that a part of a resized line is made of; `left` and `right` are its edges among them."""
+    """The source pixels of a part of a resized line; `left` and `right` are the part's edges among them."""
 
     first: int
     end: int
@@ -211,7 +222,7 @@ def _decoded(encoded: Buffer, upright: bool) -> Image.Image:
 
 
 def _orientation(image: Image.Image) -> Any:
-    """Return what the image says of how it was held: 1 where it says nothing that can be read."""
+    """Return the EXIF orientation of the image; 1 if it has none that can be read."""
     try:
         return image.getexif().get(_ORIENTATION, 1)
     except Exception:  # damaged EXIF makes Pillow raise SyntaxError, struct.error and others
@@ -232,7 +243,7 @@ def _pillow() -> Any:
 
 @cache
 def _formats() -> list[str]:
-    """Return the formats that this Pillow was built with, of those that are decoded."""
+    """Return those of our formats that this Pillow was built with."""
     module = _pillow()
     module.init()
     return [name for name in _FORMATS if name in module.OPEN]
@@ -274,24 +285,19 @@ def _trouble_named() -> Iterator[None]:
         raise ImageError(str(error) or type(error).__name__) from error
 
 
-_MAX_SCANNED_PIXELS = 2**32
-_MAX_SCANS = 500
-
-# Not those without a length behind them, nor bytes of coded data that only look like one.
-_MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd8\xff])(?=(.{8}))?", re.DOTALL)
-_END, _SCAN = 0xD9, 0xDA
-_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-
-
 def check_scans(jpeg: Buffer, pixels: int) -> None:
-    """Raise ImageError for a JPEG of so many pixels with more scans than are decoded at that size."""
+    """Raise ImageError for a JPEG with more scans than are decoded at its size.
+
+    Each scan can code all pixels again, so that a small file can take hours. The same as in
+    native/jpeg_scans.cpp.
+    """
     scans, most = count_scans(jpeg), min(_MAX_SCANS, _MAX_SCANNED_PIXELS // max(pixels, 1))
     if scans > most:
         raise ImageError(f"it has {scans} scans; the limit at its size is {most}")
 
 
 def count_scans(jpeg: Buffer) -> int:
-    """Return the scans up to the end marker: 1 where the first holds all of the image."""
+    """Return the number of scans up to the end marker; 1 if the first one holds the whole image."""
     scans = components = at = 0
     is_progressive = False
     while (found := _MARKER.search(jpeg, at)) is not None:

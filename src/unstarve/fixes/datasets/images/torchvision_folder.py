@@ -1,6 +1,6 @@
-"""torchvision's `ImageFolder`, taken at its word: which of its work ours can do, and with which arguments.
+"""Translate torchvision's `ImageFolder` and its transforms into arguments of ours.
 
-Nothing here imports torchvision: a dataset of its kind has done so.
+Nothing here imports torchvision: whoever made such a dataset has done so.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from unstarve.fixes.datasets.images.decode_crop import FOLDERS, DecodeCrop, Fold
 
 
 def is_folder(dataset: Any) -> bool:
-    """Whether it is torchvision's own `ImageFolder`, or a `Subset` of one."""
+    """Return whether it is torchvision's own `ImageFolder`, or a `Subset` of one."""
     if type(dataset) is Subset:
         return is_folder(dataset.dataset)
     folders = sys.modules.get(FOLDERS)
@@ -23,9 +23,9 @@ def is_folder(dataset: Any) -> bool:
 
 
 def stand_in_for(dataset: Any) -> Any:
-    """Return what makes batches of the very samples of an `ImageFolder`, or of a `Subset` of one, our way.
+    """Return a dataset that makes batches of the samples of an `ImageFolder`, or a `Subset` of one, our way.
 
-    It looks at no file. Raises UsageError that names what ours does not do.
+    It opens no file. Raises UsageError that names the part that cannot be translated.
     """
     if type(dataset) is Subset:
         return Subset(stand_in_for(dataset.dataset), dataset.indices)
@@ -35,18 +35,18 @@ def stand_in_for(dataset: Any) -> Any:
 
 
 def arguments_of(dataset: Any) -> dict[str, Any]:
-    """Return the arguments that make `ImageFolderDataset` do what an `ImageFolder` with its transforms does.
+    """Return the arguments of an `ImageFolderDataset` that does the same as this `ImageFolder`.
 
-    Raises UsageError that names what ours does not do.
+    Raises UsageError that names the part that cannot be translated.
     """
     if not is_plain_folder(dataset) or dataset.loader is not sys.modules[FOLDERS].default_loader:
-        raise UsageError("only a torchvision ImageFolder with its own loader can be taken over")
+        raise UsageError("only a torchvision ImageFolder with the default loader can be replaced")
     if dataset.target_transform is not None:
-        raise UsageError("its target_transform cannot be taken over: map targets in the training loop")
+        raise UsageError("its target_transform cannot be replaced: map targets in the training loop")
     steps = getattr(dataset.transform, "transforms", None)
     if steps is None or not _is_torchvisions(dataset.transform, "Compose"):
-        raise UsageError("its transform must be a Compose of transforms that are known here")
-    return {"root": dataset.root, "exif": False} | _known(list(steps))
+        raise UsageError("its transform must be a Compose of known transforms")
+    return {"root": dataset.root, "exif": False} | _arguments_of_steps(list(steps))
 
 
 def _is_torchvisions(transform: Any, name: str) -> bool:
@@ -54,13 +54,13 @@ def _is_torchvisions(transform: Any, name: str) -> bool:
     return kind.__name__ == name and kind.__module__.startswith("torchvision.")
 
 
-def _known(steps: list[Any]) -> dict[str, Any]:
+def _arguments_of_steps(steps: list[Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"flip": 0.0}
     order = [type(step).__name__ for step in steps if type(step).__module__.startswith("torchvision.")]
     if len(order) != len(steps) or order not in _RECIPES:
         raise UsageError(
-            f"its transforms {', '.join(type(step).__name__ for step in steps) or 'are none and'} cannot be"
-            " taken over: known are RandomResizedCrop or Resize and CenterCrop, then RandomHorizontalFlip,"
+            f"its transforms ({', '.join(type(step).__name__ for step in steps) or 'none'}) cannot be"
+            " replaced: known are RandomResizedCrop or Resize and CenterCrop, then RandomHorizontalFlip,"
             " ToTensor and Normalize, in this order"
         )
     for name, step in zip(order, steps, strict=True):
@@ -77,13 +77,13 @@ def _resize(step: Any) -> dict[str, Any]:
     _check_bilinear(step)
     sizes = [step.size] if isinstance(step.size, int) else list(step.size)
     if len(sizes) != 1 or step.max_size is not None:
-        raise UsageError("its Resize cannot be taken over: only one to a length of the shorter side can")
+        raise UsageError("its Resize cannot be replaced: only one that sets the shorter side can")
     return {"resize": sizes[0]}
 
 
 def _check_bilinear(step: Any) -> None:
     if getattr(step.interpolation, "value", step.interpolation) != "bilinear":
-        raise UsageError(f"its {type(step).__name__} cannot be taken over: only bilinear resizing can")
+        raise UsageError(f"its {type(step).__name__} cannot be replaced: only bilinear resizing can")
 
 
 def _center(step: Any) -> dict[str, Any]:

@@ -87,6 +87,14 @@ def test_auto_goes_past_the_cache_for_what_is_not_in_it_and_would_not_fit(
     assert (outcome.direct_bytes > 0 or outcome.direct_refused) == (direct and can_be_direct)
 
 
+def test_auto_reads_a_batch_that_is_left_to_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = save_numbered(tmp_path)
+    torch.save("no tensor", tmp_path / "text.pt")
+    dataset = TensorFileDataset([*paths, tmp_path / "text.pt"], direct="auto")
+    monkeypatch.setattr(tensor_reading, "available_bytes", lambda: 1)
+    assert dataset[10] == "no tensor"
+
+
 def test_the_depth_is_what_was_fastest() -> None:
     trials = DepthTrials()
     rates = {16: 50, 32: 60, 64: 90}

@@ -126,7 +126,7 @@ def test_errors_name_what_they_can(paths: list[str]) -> None:
         transform(b"nothing")
     with pytest.raises(FileNotFoundError, match="not there"):
         transform("not there.jpg")
-    with pytest.raises(UsageError, match="not int: in ImageFolder, give loader=str"):
+    with pytest.raises(UsageError, match="got int: give ImageFolder loader=str"):
         transform(3)
     with pytest.raises(UsageError, match="size must be"):
         unstarve.DecodeCrop(-1)

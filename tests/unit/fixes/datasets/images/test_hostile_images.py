@@ -210,7 +210,7 @@ LIMITED = """
     small = image_codec.decode_whole(flat(8, 8)), image_codec.decode_whole(flat(8, 8, "png"))
     strips = [flat(16, 65500), flat(65500, 16), flat(1, 65500), flat(1, 2**20, "png", "L")]
     giants = [flat(12000, 12000, "jpeg", "L"), flat(12000, 9000, "png", "1"), many_scans(12000, 12000, 20)]
-    if sys.argv[1] == "twin":
+    if sys.argv[1] == "pillow":
         image_codec.native = lambda: None
     with open("/proc/self/statm") as file:
         taken = int(file.read().split()[0]) * resource.getpagesize()
@@ -227,7 +227,7 @@ LIMITED = """
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits memory as Linux does")
-@pytest.mark.parametrize("which", ["native", "twin"])
+@pytest.mark.parametrize("which", ["native", "pillow"])
 def test_memory_is_that_of_the_crop_and_where_it_ends_the_image_fails(which: str) -> None:
     here = Path(__file__).parents[4] / "helpers"
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(LIMITED), which]

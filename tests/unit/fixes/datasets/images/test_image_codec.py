@@ -1,4 +1,4 @@
-"""Each claim holds for the compiled decoder and for its Pillow twin; the last ones compare the two."""
+"""Each claim holds for the native decoder and for Pillow; the last ones compare the two."""
 
 from __future__ import annotations
 
@@ -268,9 +268,9 @@ def test_the_decoders_agree_within_the_bound(monkeypatch: pytest.MonkeyPatch) ->
     ]
     compiled = cuts(files, boxes, size=(48, 48)), [decode_whole(file) for file in files]
     monkeypatch.setattr(image_codec, "native", lambda: None)
-    twin = cuts(files, boxes, size=(48, 48)), [decode_whole(file) for file in files]
-    assert_close(compiled[0], twin[0])
-    for one, other in zip(compiled[1], twin[1], strict=True):
+    by_pillow = cuts(files, boxes, size=(48, 48)), [decode_whole(file) for file in files]
+    assert_close(compiled[0], by_pillow[0])
+    for one, other in zip(compiled[1], by_pillow[1], strict=True):
         assert_close(one, other)
 
 

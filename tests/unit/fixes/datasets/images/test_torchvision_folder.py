@@ -1,4 +1,4 @@
-"""torchvision's own ImageFolder: taken over with its transforms, or read by threads with ours."""
+"""torchvision's own ImageFolder: replaced with its transforms, or read by threads with ours."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_folder_that_does_more_is_left_to_worker_processes(root: Path) -> None
         assert unstarve.DataLoader(dataset, batch_size=2, num_workers=1).engine == "ring"
 
 
-def test_a_dataset_is_taken_over_with_its_transforms(root: Path) -> None:
+def test_a_dataset_is_replaced_with_its_transforms(root: Path) -> None:
     vision = torchvision_here()
     steps = vision.transforms
     training = [steps.RandomResizedCrop((20, 24), (0.3, 0.9), (0.5, 2.0)), steps.RandomHorizontalFlip(0.3)]
@@ -75,7 +75,7 @@ def test_a_dataset_is_taken_over_with_its_transforms(root: Path) -> None:
         assert ours.samples == theirs.samples
 
 
-def test_what_cannot_be_taken_over_is_named(root: Path) -> None:
+def test_what_cannot_be_replaced_is_named(root: Path) -> None:
     vision = torchvision_here()
     steps, folder = vision.transforms, vision.datasets.ImageFolder
     crop, to_tensor = steps.RandomResizedCrop(24), steps.ToTensor()
@@ -85,13 +85,13 @@ def test_what_cannot_be_taken_over_is_named(root: Path) -> None:
     )
     squashed = steps.Compose([steps.Resize((30, 40)), steps.CenterCrop(24), to_tensor])
     cases = [
-        (folder(root, jittered), "RandomResizedCrop, ColorJitter, ToTensor cannot be taken over"),
+        (folder(root, jittered), r"\(RandomResizedCrop, ColorJitter, ToTensor\) cannot be replaced"),
         (folder(root, nearest), "only bilinear"),
         (folder(root, squashed), "its Resize"),
         (folder(root, to_tensor), "must be a Compose"),
         (folder(root), "must be a Compose"),
         (folder(root, steps.Compose([crop, to_tensor]), target_transform=abs), "target_transform"),
-        (folder(root, loader=str), "its own loader"),
+        (folder(root, loader=str), "the default loader"),
         ([1, 2, 3], "only a torchvision ImageFolder"),
     ]
     for dataset, words in cases:
@@ -108,7 +108,7 @@ def test_options_are_added_to_what_the_transforms_say(root: Path) -> None:
     assert "decoded: " in repr(dataset)
 
 
-def test_a_folder_that_is_taken_over_turns_no_image_as_torchvision_turns_none(tmp_path: Path) -> None:
+def test_a_folder_that_is_replaced_turns_no_image_as_torchvision_turns_none(tmp_path: Path) -> None:
     vision, steps = torchvision_here(), torchvision_here().transforms
     (tmp_path / "class").mkdir()
     (tmp_path / "class" / "turned.jpg").write_bytes(image(64, 90, orientation=6))
@@ -123,7 +123,7 @@ def test_a_folder_that_is_taken_over_turns_no_image_as_torchvision_turns_none(tm
     assert torch.equal(by_transform(tmp_path / "class" / "turned.jpg"), ours[0][0])
 
 
-def test_a_subset_is_taken_over_as_one(root: Path) -> None:
+def test_a_subset_is_replaced_as_one(root: Path) -> None:
     vision = torchvision_here()
     transform = vision.transforms.Compose(
         [vision.transforms.RandomResizedCrop(24), vision.transforms.ToTensor()]
