@@ -31,13 +31,13 @@ _MOST_BINS = 60
 
 MadeBy = Mapping[tuple[int, int], EpochProduction]
 Numbers = Mapping[tuple[int, int, int], int]
-"""(loader, epoch, position or task) → place among the stories."""
+"""(loader, epoch, position or task) → index into `Views.batches`."""
 _TYPICAL_STEPS = 6
-"""Enough to see a rhythm, few enough to see each."""
+"""Enough to see a rhythm, few enough to see each step."""
 
 
 def views_of(run: Run, warmup_steps: int = WARMUP_STEPS) -> Views | None:
-    """What can be drawn of a run; None when it delivered no batch to a training thread."""
+    """What the charts of a run show; None when no training thread received a batch."""
     trainings = recorded_trainings(run, warmup_steps)
     if not trainings:
         return None
@@ -46,7 +46,7 @@ def views_of(run: Run, warmup_steps: int = WARMUP_STEPS) -> Views | None:
     process = timeline.process
     origin_ns = timeline.spans[0].begin_ns
     delivered = [span.batch for span in timeline.spans if span.batch is not None]
-    # A span may have been split where loaders overlap: each batch once, in the order of asking.
+    # A span may have been split where loaders overlap: each batch once, in the order of requests.
     batches = list(dict.fromkeys(delivered))
     numbers = {(b.loader, b.epoch, b.position): i for i, b in enumerate(batches)}
     names = {loader.id: loader.name for loader in process.loaders}
@@ -69,7 +69,7 @@ def views_of(run: Run, warmup_steps: int = WARMUP_STEPS) -> Views | None:
 
 
 def lanes_of(timeline: Timeline, made: MadeBy, numbers: Numbers, origin_ns: int) -> tuple[Lane, ...]:
-    """Main, workers, pin thread, devices; batches that have no number are not told apart."""
+    """Lanes of the training thread, workers, pin thread and devices; `numbers` link spans to batches."""
     process = timeline.process
     names = {loader.id: loader.name for loader in process.loaders}
     number_of_task = (
@@ -142,7 +142,7 @@ def _main_lane(timeline: Timeline, numbers: Numbers, origin_ns: int) -> Lane:
 def _worker_lanes(
     made: MadeBy, names: Mapping[int, str], number_of_task: Numbers, origin_ns: int
 ) -> Iterator[Lane]:
-    """One lane per worker's place in its loader's crew, over all epochs."""
+    """One lane per worker number of a loader, over all epochs."""
     spans: dict[tuple[int, int], list[LaneSpan]] = {}
     for (loader, epoch), production in made.items():
         if not production.workers:
@@ -197,7 +197,7 @@ def _span(begin_ns: int, end_ns: int, doing: Doing, batch: int | None, origin_ns
 
 
 def _histogram(values_ms: Sequence[float]) -> Histogram | None:
-    """Bins that grow by a constant factor: waits span from microseconds to seconds."""
+    """Bins grow by a constant factor: waits range from microseconds to seconds."""
     known = [value for value in values_ms if value > 0]
     if not known:
         return None
@@ -213,7 +213,7 @@ def _histogram(values_ms: Sequence[float]) -> Histogram | None:
 
 
 def typical_lanes(timeline: Timeline, made: Mapping[tuple[int, int], EpochProduction]) -> tuple[Lane, ...]:
-    """Lanes of the stretch of steps whose length is nearest to the median one; empty for a short run."""
+    """Lanes of the few steps whose duration is nearest to the median; empty for a short run."""
     stretch = _typical_stretch(timeline.measured_batches)
     if stretch is None:
         return ()

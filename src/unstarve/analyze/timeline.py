@@ -1,6 +1,6 @@
 """Events → what the training thread did when: a sequence of spans without gaps.
 
-Only the thread that trains counts: a loader consumed in a background thread makes nobody wait by
+Only the thread that trains counts: a loader consumed in a background thread does not make training wait by
 itself, and a loader iterated inside another's ``next()`` is part of that wait.
 """
 
@@ -25,23 +25,23 @@ class Span:
     begin_ns: int
     end_ns: int
     batch: Batch | None = None
-    """The batch that was waited for."""
+    """The batch that the span waited for."""
     sampler_ns: int = 0
-    """What of an ``iter()`` the sampler took."""
+    """Sampler time within an ``iter()``."""
 
     @property
     def seconds(self) -> float:
         return (self.end_ns - self.begin_ns) / 1e9
 
     def within(self, begin_ns: int, end_ns: int) -> Span:
-        """The part of it that lies between two moments."""
+        """The part of the span between two moments."""
         begin_ns, end_ns = max(self.begin_ns, begin_ns), min(self.end_ns, end_ns)
         return Span(self.doing, begin_ns, end_ns, self.batch, min(self.sampler_ns, end_ns - begin_ns))
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of the main loader inside one epoch: from its delivery to the next one's."""
+    """One step of the main loader inside one epoch: from one delivery to the next."""
 
     begin_ns: int
     end_ns: int
@@ -63,7 +63,7 @@ class Timeline:
     spans: tuple[Span, ...]
     """All of the recorded time, in order, from the first ``iter()`` to the last event."""
     measured: tuple[Span, ...]
-    """The same without warm-up and up to the end of the last step; of `unstarve ideal`, the real steps."""
+    """`spans` without warm-up, up to the end of the last step; for `unstarve ideal`, the real steps."""
     batches: tuple[Batch, ...]
     """The main loader's batches."""
     measured_batches: tuple[Batch, ...]
@@ -84,7 +84,7 @@ class Timeline:
 
 
 def training_processes(run: Run) -> list[Process]:
-    """The processes that train: all ranks, or else the one that iterated loaders for the longest."""
+    """The processes that train: all ranks, or without ranks the one that iterated loaders longest."""
     candidates = [p for p in run.processes if not p.worker and p.batches]
     ranked = [p for p in candidates if p.rank is not None]
     if ranked:
@@ -93,12 +93,12 @@ def training_processes(run: Run) -> list[Process]:
 
 
 def timelines_of(run: Run, warmup_steps: int) -> list[Timeline]:
-    """The timelines of the processes that train; those that delivered no batch to training are left out."""
+    """The timelines of the processes that train; processes that received no batch are left out."""
     return [t for p in training_processes(run) if (t := build_timeline(p, warmup_steps)) is not None]
 
 
 def build_timeline(process: Process, warmup_steps: int) -> Timeline | None:
-    """The timeline of a process; None when no batch was delivered to a training thread, or all in no time."""
+    """The timeline of a process; None when its training thread received no batch, or all in no time."""
     outer = [batch for batch in process.batches if not batch.nested]
     if not outer:
         return None
@@ -130,7 +130,7 @@ def training_thread(batches: Iterable[Batch]) -> int:
 
 
 def _one_after_the_other(batches: list[Batch]) -> list[Batch]:
-    """A thread waits for one thing at a time; what a file says beyond that is not believed."""
+    """Drop overlapping waits: a thread waits for one batch at a time, whatever a damaged file says."""
     kept: list[Batch] = []
     for batch in batches:
         if not kept or batch.ask_ns >= kept[-1].got_ns:
@@ -149,7 +149,7 @@ def _main_loader(batches: list[Batch], epochs: list[Epoch]) -> int:
         end_ns = epoch.end_ns or last_got.get((epoch.loader, epoch.epoch), epoch.ready_ns)
         covered[epoch.loader] += (end_ns - epoch.begin_ns) / 1e9
     longest = max(covered.values(), default=0.0)
-    # Loaders iterated side by side cover the same time but for a moment: the first of them leads.
+    # Loaders iterated side by side cover nearly the same time: the first of them is the main one.
     leaders = [loader for loader in counts if covered[loader] >= 0.98 * longest]
     return min(leaders or counts, key=lambda loader: (-counts[loader], loader))
 
@@ -187,7 +187,7 @@ def _spans(batches: list[Batch], epochs: list[Epoch]) -> tuple[Span, ...]:
 
 
 def _real_steps(own: tuple[Batch, ...]) -> tuple[Batch, ...]:
-    """Of `unstarve ideal`: settled real batches whose step ends with a real wait, not with a replay."""
+    """For `unstarve ideal`: settled real batches whose step ends with a real wait, not with a replay."""
     return tuple(
         batch
         for batch, after in pairwise(own)
@@ -219,7 +219,7 @@ def _steps(
 
 
 def _waited_ns(spans: tuple[Span, ...]) -> Callable[[int], int]:
-    """How long the thread had waited until a moment."""
+    """A function of time: how long the thread had waited until then."""
     waits = [s for s in spans if s.doing in (Doing.WAIT, Doing.START)]
     ends = [wait.end_ns for wait in waits]
     before = list(accumulate((wait.end_ns - wait.begin_ns for wait in waits), initial=0))
@@ -232,7 +232,7 @@ def _waited_ns(spans: tuple[Span, ...]) -> Callable[[int], int]:
 
 
 def _covered(spans: tuple[Span, ...], steps: tuple[Step, ...]) -> tuple[Span, ...]:
-    """The parts of the spans that lie inside the steps; both are in order."""
+    """The parts of the spans inside the steps; both are in order."""
     covered: list[Span] = []
     at = 0
     for step in steps:

@@ -1,4 +1,4 @@
-"""A run step by step, as charts over steps want it."""
+"""A run step by step, for charts over steps."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class StepPoint(NamedTuple):
     step_s: float | None
     """Since the delivery before it in the same epoch; None for an epoch's first."""
     stall_s: float | None
-    """The part of the wait in which the device had nothing to do; on a CPU the wait itself."""
+    """Part of the wait in which the device was idle; on a CPU the wait itself."""
     size: int | None
     ready: int | None
-    """Batches that lay ready when it was asked for."""
+    """Batches that were ready when it was requested."""
     causes: Mapping[Cause, float]
     """Seconds of the wait."""
 
     @property
     def stall_share(self) -> float | None:
-        """Of the step; never more than all of it."""
+        """Share of the step, at most 1."""
         if self.stall_s is None or not self.step_s:
             return None
         return min(self.stall_s / self.step_s, 1.0)
@@ -45,19 +45,19 @@ class Series:
     pid: int
     loader: str
     main: bool
-    """The loader that sets the pace of training; the others are evaluated now and then."""
+    """The loader that sets the pace of training; others are used now and then."""
     clock_offset_ns: int
     """Add to `StepPoint.got_ns` to get nanoseconds since 1970."""
     points: tuple[StepPoint, ...]
     waits: Mapping[Cause, float]
     """Seconds of waiting per cause, over all points."""
     step_s: float
-    """Of all steps whose length is known."""
+    """Total of all steps of known duration."""
     stall_s: float | None
-    """During those steps; None where the device's side of some is not known."""
+    """Total during those steps; None when unknown for some of them."""
 
     @property
     def samples(self) -> int | None:
-        """None where a batch's size is not known."""
+        """None when the size of a batch is unknown."""
         sizes = [point.size for point in self.points]
         return None if None in sizes else sum(size for size in sizes if size)

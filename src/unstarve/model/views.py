@@ -1,4 +1,4 @@
-"""What charts of a run are drawn from: who did what when, step by step. Seconds since the first event."""
+"""Data for the charts of a run: who did what when. Times are seconds since the first event."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ class LaneKind(StrEnum):
 
 
 class Doing(StrEnum):
-    """What somebody does during a span."""
+    """What a thread, worker or device does during a span."""
 
     START = "start"
-    """Main: making an iterator, or waiting for an epoch's first batch."""
+    """Main: creating an iterator, or waiting for an epoch's first batch."""
     END = "end"
-    """Main: asking for a batch when there is none left; the workers are taken down."""
+    """Main: asking for a batch when none is left; workers are shut down."""
     WAIT = "wait"
     """Main: waiting for any later batch."""
     STEP = "step"
     """Main: working on a batch."""
     BETWEEN = "between"
-    """Main: outside of every epoch."""
+    """Main: outside every epoch."""
     FETCH = "fetch"
-    """Worker: getting the samples."""
+    """Worker: fetching the samples."""
     COLLATE = "collate"
     """Worker: building the batch."""
     SEND = "send"
-    """Worker: turning the batch into a message."""
+    """Worker: sending the batch."""
     PIN = "pin"
     """Pin thread: copying into pinned memory."""
     STALL = "stall"
@@ -45,18 +45,18 @@ class Doing(StrEnum):
 
 
 class LaneSpan(NamedTuple):
-    """A stretch of time in one lane; where nothing is said, nothing was done."""
+    """A stretch of time in one lane; between spans nothing was done."""
 
     begin_s: float
     end_s: float
     doing: Doing
     batch: int | None
-    """Which of `Views.batches` it is about."""
+    """Index into `Views.batches`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One process or thread or device, in the order of time."""
+    """One process, thread or device, in order of time."""
 
     name: str
     """``main``, ``train worker 0``, …"""
@@ -65,7 +65,7 @@ class Lane:
 
 
 class BatchStory(NamedTuple):
-    """One delivered batch, as a hovering reader wants to know it."""
+    """One delivered batch, as shown when hovering over it."""
 
     loader: str
     epoch: int
@@ -77,15 +77,15 @@ class BatchStory(NamedTuple):
     causes: Mapping[Cause, float]
     """Seconds of its wait."""
     worker: int | None
-    """Which worker made it; None where the training process did, or nobody knows."""
+    """The worker that made it; None if the training process did, or if unknown."""
     ready: int | None
-    """Batches that lay ready when it was asked for."""
+    """Batches that were ready when it was requested."""
     size: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How many batches fell between two neighbouring edges; edges grow by a constant factor."""
+    """Number of batches between neighbouring edges; edges grow by a constant factor."""
 
     edges_ms: tuple[float, ...]
     counts: tuple[int, ...]
@@ -109,6 +109,6 @@ class Views:
     batches: tuple[BatchStory, ...]
     epochs: tuple[EpochBorder, ...]
     warmup_end_s: float
-    """Before this, nothing counts for the verdict."""
+    """Steps before this do not count for the verdict."""
     wait_ms: Histogram | None
     step_ms: Histogram | None
