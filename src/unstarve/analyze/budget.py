@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from unstarve.analyze.batch_production import EpochProduction
 from unstarve.analyze.blame import Seconds, blame
-from unstarve.analyze.timeline import Span
+from unstarve.analyze.timeline import TimeSpan
 from unstarve.model import Batch, Cause, Doing, GpuSummary, Process, Sampled, Share
 
 _FEWEST_SAMPLED_S = 0.5
@@ -17,7 +17,7 @@ _ONLY_WAITS = 0.95
 
 
 def causes_of(
-    spans: Sequence[Span], process: Process, made: Mapping[tuple[int, int], EpochProduction]
+    spans: Sequence[TimeSpan], process: Process, made: Mapping[tuple[int, int], EpochProduction]
 ) -> dict[Cause, float]:
     """Seconds per cause of one training process."""
     seconds: defaultdict[Cause, float] = defaultdict(float)
@@ -38,14 +38,14 @@ def causes_of(
     return {cause: value for cause, value in seconds.items() if value > 0}
 
 
-def wait_causes(span: Span, batch: Batch, made: Mapping[tuple[int, int], EpochProduction]) -> Seconds:
+def wait_causes(span: TimeSpan, batch: Batch, made: Mapping[tuple[int, int], EpochProduction]) -> Seconds:
     """Seconds per cause of one wait, or of the part that the span covers."""
     parts = blame(batch, made.get((batch.loader, batch.epoch)))
     share = span.seconds / (batch.wait_ns / 1e9) if batch.wait_ns else 0.0
     return {cause: part_s * share for cause, part_s in parts.items()}
 
 
-def beginning_causes(span: Span) -> Seconds:
+def beginning_causes(span: TimeSpan) -> Seconds:
     """Seconds per cause of an ``iter()`` or of the end of an epoch."""
     sampler_s = span.sampler_ns / 1e9
     return {Cause.SAMPLER: sampler_s, Cause.STARTUP: span.seconds - sampler_s}
@@ -105,7 +105,7 @@ def device_steps(gpu: GpuSummary, measured_s: float) -> Seconds:
     return {Cause.HOST: host_late * measured_s, Cause.COMPUTE: busy * measured_s}
 
 
-def step_queued_s(spans: Iterable[Span]) -> float:
+def step_queued_s(spans: Iterable[TimeSpan]) -> float:
     """Seconds between waits in which the training thread was runnable but had no core."""
     return sum((span.batch.step_queued_ns or 0) for span in spans if span.batch is not None) / 1e9
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, pairwise
 
-from unstarve.analyze.timeline import Span, Timeline
+from unstarve.analyze.timeline import Timeline, TimeSpan
 from unstarve.model import GpuSummary, Reading, Stall
 
 _MOST_UNSEEN = 0.05
@@ -84,7 +84,7 @@ def utilization_share(timeline: Timeline) -> float | None:
     return sum(shares) / len(shares) if shares else None
 
 
-def _windows(spans: Sequence[Span]) -> list[Stretch]:
+def _windows(spans: Sequence[TimeSpan]) -> list[Stretch]:
     """The measured time as stretches without gaps."""
     windows: list[Stretch] = []
     for span in spans:

@@ -25,7 +25,7 @@ from unstarve.analyze.headroom import estimated_headroom, measured_headroom
 from unstarve.analyze.loader_summary import summarize_loaders
 from unstarve.analyze.memory_summary import memory_of
 from unstarve.analyze.stats import spread_ms
-from unstarve.analyze.timeline import WARMUP_STEPS, Span, Timeline, training_processes
+from unstarve.analyze.timeline import WARMUP_STEPS, Timeline, TimeSpan, training_processes
 from unstarve.analyze.verdict import Findings, Thresholds, conclude, walk
 from unstarve.model import (
     Cause,
@@ -122,7 +122,7 @@ def analyze_run(
     )
 
 
-def _waits(spans: Sequence[Span], made: Mapping[tuple[int, int], EpochProduction]) -> dict[Cause, float]:
+def _waits(spans: Sequence[TimeSpan], made: Mapping[tuple[int, int], EpochProduction]) -> dict[Cause, float]:
     """Seconds of waiting per cause, starts of epochs included."""
     parts = [wait_causes(span, span.batch, made) for span in spans if span.batch is not None]
     starts = [beginning_causes(s) for s in spans if s.batch is None and s.doing is Doing.START]

@@ -18,7 +18,7 @@ WARMUP_STEPS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimeSpan:
     """A stretch of time in which the training thread did one thing."""
 
     doing: Doing
@@ -33,10 +33,10 @@ class Span:
     def seconds(self) -> float:
         return (self.end_ns - self.begin_ns) / 1e9
 
-    def within(self, begin_ns: int, end_ns: int) -> Span:
+    def within(self, begin_ns: int, end_ns: int) -> TimeSpan:
         """The part of the span between two moments."""
         begin_ns, end_ns = max(self.begin_ns, begin_ns), min(self.end_ns, end_ns)
-        return Span(self.doing, begin_ns, end_ns, self.batch, min(self.sampler_ns, end_ns - begin_ns))
+        return TimeSpan(self.doing, begin_ns, end_ns, self.batch, min(self.sampler_ns, end_ns - begin_ns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ class Timeline:
     process: Process
     main: int
     """Number of the main loader: the one whose epochs cover the most time."""
-    spans: tuple[Span, ...]
+    spans: tuple[TimeSpan, ...]
     """All of the recorded time, in order, from the first ``iter()`` to the last event."""
-    measured: tuple[Span, ...]
+    measured: tuple[TimeSpan, ...]
     """`spans` without warm-up, up to the end of the last step; for `unstarve ideal`, the real steps."""
     batches: tuple[Batch, ...]
     """The main loader's batches."""
@@ -154,31 +154,31 @@ def _main_loader(batches: list[Batch], epochs: list[Epoch]) -> int:
     return min(leaders or counts, key=lambda loader: (-counts[loader], loader))
 
 
-def _spans(batches: list[Batch], epochs: list[Epoch]) -> tuple[Span, ...]:
+def _spans(batches: list[Batch], epochs: list[Epoch]) -> tuple[TimeSpan, ...]:
     """Waits and starts as recorded, and what lies between them."""
-    marks: list[tuple[Span, bool]] = []  # whether an epoch ends here
+    marks: list[tuple[TimeSpan, bool]] = []  # whether an epoch ends here
     last_got: dict[tuple[int, int], int] = {}
     for batch in batches:
         doing = Doing.START if batch.position == 0 else Doing.WAIT
-        marks.append((Span(doing, batch.ask_ns, batch.got_ns, batch), False))
+        marks.append((TimeSpan(doing, batch.ask_ns, batch.got_ns, batch), False))
         last_got[batch.loader, batch.epoch] = batch.got_ns
     covers: list[tuple[int, int]] = []
     for epoch in epochs:
-        marks.append((Span(Doing.START, epoch.begin_ns, epoch.ready_ns, None, epoch.sampler_ns), False))
+        marks.append((TimeSpan(Doing.START, epoch.begin_ns, epoch.ready_ns, None, epoch.sampler_ns), False))
         if epoch.last_ask_ns is not None and epoch.end_ns is not None:
-            marks.append((Span(Doing.END, epoch.last_ask_ns, epoch.end_ns), True))
+            marks.append((TimeSpan(Doing.END, epoch.last_ask_ns, epoch.end_ns), True))
         end_ns = epoch.end_ns or last_got.get((epoch.loader, epoch.epoch), epoch.ready_ns)
         covers.append((epoch.begin_ns, end_ns))
     marks.sort(key=lambda mark: (mark[0].begin_ns, mark[0].end_ns))
     covers.sort(reverse=True)
-    spans: list[Span] = []
+    spans: list[TimeSpan] = []
     at, after_epoch, covered_ns = marks[0][0].begin_ns, False, -1
     for mark, ends_epoch in marks:
         if mark.begin_ns > at:
             while covers and covers[-1][0] < at:
                 covered_ns = max(covered_ns, covers.pop()[1])
             outside = after_epoch and covered_ns <= at
-            spans.append(Span(Doing.BETWEEN if outside else Doing.STEP, at, mark.begin_ns))
+            spans.append(TimeSpan(Doing.BETWEEN if outside else Doing.STEP, at, mark.begin_ns))
         if mark.end_ns > at:
             spans.append(mark.within(at, mark.end_ns))
             at = mark.end_ns
@@ -195,12 +195,12 @@ def _real_steps(own: tuple[Batch, ...]) -> tuple[Batch, ...]:
     )
 
 
-def _clipped(spans: Iterable[Span], begin_ns: int) -> tuple[Span, ...]:
+def _clipped(spans: Iterable[TimeSpan], begin_ns: int) -> tuple[TimeSpan, ...]:
     return tuple(span.within(begin_ns, span.end_ns) for span in spans if span.end_ns > begin_ns)
 
 
 def _steps(
-    measured: tuple[Batch, ...], own: tuple[Batch, ...], epochs: list[Epoch], spans: tuple[Span, ...]
+    measured: tuple[Batch, ...], own: tuple[Batch, ...], epochs: list[Epoch], spans: tuple[TimeSpan, ...]
 ) -> tuple[Step, ...]:
     """Steps that begin with a measured batch and end inside the same epoch."""
     following = {id(batch): after for batch, after in pairwise(own)}
@@ -218,7 +218,7 @@ def _steps(
     return tuple(steps)
 
 
-def _waited_ns(spans: tuple[Span, ...]) -> Callable[[int], int]:
+def _waited_ns(spans: tuple[TimeSpan, ...]) -> Callable[[int], int]:
     """A function of time: how long the thread had waited until then."""
     waits = [s for s in spans if s.doing in (Doing.WAIT, Doing.START)]
     ends = [wait.end_ns for wait in waits]
@@ -231,9 +231,9 @@ def _waited_ns(spans: tuple[Span, ...]) -> Callable[[int], int]:
     return until
 
 
-def _covered(spans: tuple[Span, ...], steps: tuple[Step, ...]) -> tuple[Span, ...]:
+def _covered(spans: tuple[TimeSpan, ...], steps: tuple[Step, ...]) -> tuple[TimeSpan, ...]:
     """The parts of the spans inside the steps; both are in order."""
-    covered: list[Span] = []
+    covered: list[TimeSpan] = []
     at = 0
     for step in steps:
         while at < len(spans) and spans[at].end_ns <= step.begin_ns:

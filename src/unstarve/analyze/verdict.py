@@ -262,7 +262,9 @@ def _cpu(demand: Demand) -> str:
 
 def _remote(demand: Demand) -> str:
     said, read = f"{_fetching(demand.remote_s, demand)} off-CPU waiting", demand.storage_bytes
-    return said if read is None else f"{said}; only {size(read)} per batch came from storage"
+    if read is None:
+        return said
+    return f"{said}; only {size(read)} per batch came from storage" if read else f"{said}, not for storage"
 
 
 def _disk(demand: Demand) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from unstarve.advise.patch.source_calls import Argument, Call, Calls, Written, line_offset, read_calls
+from unstarve.advise.patch.source_calls import Argument, Call, Calls, SourceRange, line_offset, read_calls
 from unstarve.advise.patch.user_files import CallChange
 from unstarve.errors import NotPatchableError
 from unstarve.model.saved import IMAGES, NEED_WORKERS, POSITIONS, Setting
@@ -126,7 +126,7 @@ def _edits(text: bytes, call: Call, settings: Mapping[str, Setting]) -> tuple[li
     return edits + _add(text, kept, missing, without_workers), notes
 
 
-def _given(call: Call, name: str) -> Written | None:
+def _given(call: Call, name: str) -> SourceRange | None:
     """Where the value of an argument is written; None if it is not."""
     for argument in call.arguments:
         if argument.keyword == name:
@@ -184,7 +184,7 @@ def _replaced(name: str, before: str) -> list[str]:
     return []
 
 
-def _text(text: bytes, written: Written) -> str:
+def _text(text: bytes, written: SourceRange) -> str:
     return text[written.begin : written.end].decode()
 
 
@@ -258,7 +258,7 @@ def _comma_after(text: bytes, begin: int, end: int) -> bool:
 # Loaders of image folders, changed so that unstarve reads the images.
 
 
-def _wrapped(text: bytes, call: Call, kind: str, dataset: Written | None) -> list[Edit]:
+def _wrapped(text: bytes, call: Call, kind: str, dataset: SourceRange | None) -> list[Edit]:
     """Replace the loader by unstarve's and wrap its dataset.
 
     Raises `NotPatchableError` when that would change more, as for the user's own loader class.

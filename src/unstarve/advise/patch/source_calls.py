@@ -13,7 +13,7 @@ from unstarve.errors import NotPatchableError
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class SourceRange:
     """A range of a source, in bytes of its UTF-8."""
 
     begin: int
@@ -27,9 +27,9 @@ class Argument:
     keyword: str | None
     star: str
     """``""``, ``*`` or ``**``."""
-    whole: Written
-    value: Written
-    entries: dict[str, Written] | None = None
+    whole: SourceRange
+    value: SourceRange
+    entries: dict[str, SourceRange] | None = None
     """For ``**{…}``: where the value of each key is written."""
 
 
@@ -39,7 +39,7 @@ class Call:
 
     function: str
     """The called expression, as written."""
-    whole: Written
+    whole: SourceRange
     arguments: tuple[Argument, ...]
     direct: bool
     """Its positional arguments are those of ``DataLoader``."""
@@ -52,7 +52,7 @@ class Calls(cst.CSTVisitor):
         super().__init__()
         self._module = module
         self._spans = spans
-        self.found: list[tuple[cst.Call, Written]] = []
+        self.found: list[tuple[cst.Call, SourceRange]] = []
         self.classes: set[str] = {"DataLoader"}
         self.partials: set[str] = set()
 
@@ -77,10 +77,10 @@ class Calls(cst.CSTVisitor):
         if any(_last(base.value) in self.classes for base in node.bases):
             self.classes.add(node.name.value)
 
-    def written(self, node: cst.CSTNode) -> Written:
+    def written(self, node: cst.CSTNode) -> SourceRange:
         """Where a node is written."""
         span = self._spans[node]
-        return Written(span.start, span.start + span.length)
+        return SourceRange(span.start, span.start + span.length)
 
     def call(self, node: cst.Call, kind: str) -> Call:
         """The call that created a loader of class `kind`.
@@ -102,7 +102,7 @@ class Calls(cst.CSTVisitor):
             entries = self._entries(node.value.elements)
         return Argument(keyword, node.star, self.written(node), self.written(node.value), entries)
 
-    def _entries(self, elements: Sequence[cst.BaseDictElement]) -> dict[str, Written] | None:
+    def _entries(self, elements: Sequence[cst.BaseDictElement]) -> dict[str, SourceRange] | None:
         """None when a key is not a literal."""
         entries = {}
         for element in elements:

@@ -33,7 +33,7 @@ def workers_past_the_cores(d: Diagnosis) -> Advice | None:
     if demand.remote_s < _BLOCKED * demand.fetch_s:
         return None
     cores = usable_cores(d)
-    past = f", more than there are cores ({cores:g})" if cores is not None and count > cores else ""
+    past = f" even on {_cores(cores)}" if cores is not None and count > cores else ""
     found = costliest(d, Cause.REMOTE)[:1]
     several = demand.workers > 1  # they may wait for each other, and more of them would not help
     return _worker_advice(
