@@ -13,7 +13,7 @@ RULES: tuple[Rule, ...] = (
     worker_count.workers_past_the_cores,
     worker_count.workers_instead_of_none,
     worker_count.workers_on_idle_cores,
-    image_decoding.only_what_the_crop_needs,
+    image_decoding.decode_only_the_crop,
     worker_count.cheaper_samples,
     worker_count.fewer_workers,
     worker_count.more_cores,

@@ -15,7 +15,7 @@ from unstarve.model import Cause, Demand, Diagnosis, Gain, Scenario
 Outcome = Scenario | Mapping[Cause, float]
 """What would be different, or which share of each cause's waiting would disappear."""
 
-AS_IT_IS = Scenario()
+UNCHANGED = Scenario()
 _ENOUGH = 0.95
 """Share of the speed with the best number of workers that counts as equally good."""
 
@@ -99,7 +99,7 @@ def _expected(d: Diagnosis, outcome: Outcome) -> tuple[float, float, float] | No
 def _speedup(d: Diagnosis, outcome: Outcome) -> float:
     if not isinstance(outcome, Scenario):
         return _without_waits(d, outcome)
-    return 1.0 if d.forecaster is None or outcome == AS_IT_IS else d.forecaster.speedup(outcome)
+    return 1.0 if d.forecaster is None or outcome == UNCHANGED else d.forecaster.speedup(outcome)
 
 
 def _without_waits(d: Diagnosis, gone: Mapping[Cause, float]) -> float:

@@ -10,8 +10,21 @@ from __future__ import annotations
 
 from unstarve.model.benched import Bar, Benchmark, Checked, Extra, Kind, Part, Promise, Way
 from unstarve.model.causes import Cause, Phase, State
+from unstarve.model.chart_data import (
+    BatchStory,
+    Doing,
+    EpochBorder,
+    Histogram,
+    Lane,
+    LaneKind,
+    LaneSpan,
+    Series,
+    StepPoint,
+    Views,
+)
 from unstarve.model.compared import Change, Comparison, Gate, LoadComparison, LoadLog, Row
-from unstarve.model.concluded import (
+from unstarve.model.device import GpuSummary, Reading, Stall
+from unstarve.model.diagnosis import (
     Advice,
     Demand,
     Diagnosis,
@@ -26,7 +39,7 @@ from unstarve.model.concluded import (
     Throughput,
     Verdict,
 )
-from unstarve.model.device import GpuSummary, Reading, Stall
+from unstarve.model.forecasts import Forecast, Forecaster, Scenario, Setting, WhatIf
 from unstarve.model.live import Live, LoaderNow, MemoryNow, RunState, Tail, TrainerNow, WorkerNow
 from unstarve.model.memory import MemoryLine, MemorySummary
 from unstarve.model.metrics import Metric, MetricKind
@@ -46,7 +59,6 @@ from unstarve.model.recorded import (
     Work,
 )
 from unstarve.model.saved import Place, SavedLoader, Span
-from unstarve.model.series import Series, StepPoint
 from unstarve.model.shown import Shown
 from unstarve.model.tried import (
     LoaderArguments,
@@ -58,8 +70,6 @@ from unstarve.model.tried import (
     WorkerSearch,
 )
 from unstarve.model.tuned import LoaderSettings, Trial, Tuning
-from unstarve.model.views import BatchStory, Doing, EpochBorder, Histogram, Lane, LaneKind, LaneSpan, Views
-from unstarve.model.whatif import Forecast, Forecaster, Scenario, Setting, WhatIf
 
 __all__ = [
     "Advice",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unstarve.model.concluded import Diagnosis
+from unstarve.model.diagnosis import Diagnosis
 from unstarve.model.shown import Shown
 
 

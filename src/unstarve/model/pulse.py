@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from unstarve.model.views import Doing
+from unstarve.model.chart_data import Doing
 
 
 class Pulse(NamedTuple):

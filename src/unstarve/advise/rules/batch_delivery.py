@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unstarve.advise.diagnosis_facts import batch_bytes, matters, stock_loader
-from unstarve.advise.gain import AS_IT_IS, cheaper, predict
+from unstarve.advise.gain import UNCHANGED, cheaper, predict
 from unstarve.advise.loader_call import loader_call
 from unstarve.model import Advice, Cause, Diagnosis, Scenario
 from unstarve.words import ms, size
@@ -28,7 +28,7 @@ def vectorized_collate(d: Diagnosis) -> Advice | None:
         "Build the batch in one go: __getitems__ or a vectorized collate_fn",
         f"collating takes {ms(demand.collate_s)} of CPU time per batch, fetching {ms(demand.fetch_s)}",
         {},
-        predict(d, cheaper("collate", 0.5), worst=AS_IT_IS, best=cheaper("collate", 0.0)),
+        predict(d, cheaper("collate", 0.5), worst=UNCHANGED, best=cheaper("collate", 0.0)),
         "def __getitems__(self, indices):   # in the dataset\n"
         "    return self.data[indices]      # one tensor operation for the batch\n"
         "# and in the DataLoader: collate_fn=default_convert",
@@ -45,7 +45,7 @@ def lighter_batches(d: Diagnosis) -> Advice | None:
         "Send smaller batches: uint8 or half precision, converted on the device",
         f"the hand-off of a batch of {size(nbytes)} takes {ms(demand.handoff_s)}",
         {},
-        predict(d, cheaper("handoff", 0.5), worst=AS_IT_IS, best=cheaper("handoff", 0.25)),
+        predict(d, cheaper("handoff", 0.5), worst=UNCHANGED, best=cheaper("handoff", 0.25)),
         "return image_uint8                            # in __getitem__\n"
         "x = batch.to(device).float().div_(255)        # in the training loop",
     )
@@ -63,7 +63,7 @@ def packed_fields(d: Diagnosis) -> Advice | None:
         "Pack the many small tensors of a batch into a few",
         f"the hand-off of a batch takes {ms(demand.handoff_s)}, far more than its size explains",
         {},
-        predict(d, cheaper("handoff", 0.3), worst=AS_IT_IS, best=cheaper("handoff", 0.05)),
+        predict(d, cheaper("handoff", 0.3), worst=UNCHANGED, best=cheaper("handoff", 0.05)),
         _PACKED,
     )
 
@@ -96,7 +96,7 @@ def fewer_pinned_tensors(d: Diagnosis) -> Advice | None:
         "Pin fewer, larger tensors, or try pin_memory=False",
         f"pinning takes {ms(d.demand.pin_s)} per batch, in the training process",
         {},
-        predict(d, cheaper("pin", 0.5), worst=AS_IT_IS, best=cheaper("pin", 0.0)),
+        predict(d, cheaper("pin", 0.5), worst=UNCHANGED, best=cheaper("pin", 0.0)),
         _PACKED,
     )
 

@@ -12,7 +12,7 @@ from unstarve.advise.diagnosis_facts import (
     torch_at_least,
     workers_of,
 )
-from unstarve.advise.gain import AS_IT_IS, cheaper, free_step_s, making_s, predict
+from unstarve.advise.gain import UNCHANGED, cheaper, free_step_s, making_s, predict
 from unstarve.advise.loader_call import loader_call
 from unstarve.model import Advice, Cause, Diagnosis, Scenario, State
 
@@ -52,7 +52,7 @@ def lighter_dataset(d: Diagnosis) -> Advice | None:
         f"with {method}, the dataset is pickled for each of {workers_of(d)} workers; starts took "
         f"{loader.startup_s:.1f} s",
         {},
-        predict(d, cheaper("start", 0.5), worst=AS_IT_IS, best=cheaper("start", 0.1)),
+        predict(d, cheaper("start", 0.5), worst=UNCHANGED, best=cheaper("start", 0.1)),
         "def __getstate__(self):   # in the dataset; load again on first use\n"
         "    return {**self.__dict__, 'data': None}",
     )
@@ -86,7 +86,7 @@ def level_samples(d: Diagnosis) -> Advice | None:
         "Even out slow samples: prepare them in advance, or bucket by cost",
         _tail(d) + (f"; the slowest samples are {slow}" if slow else ""),
         {},
-        predict(d, Scenario(evened=0.5), worst=AS_IT_IS, best=Scenario(evened=1.0)),
+        predict(d, Scenario(evened=0.5), worst=UNCHANGED, best=Scenario(evened=1.0)),
         "order = np.argsort(cost)   # of each sample: its length, its file size\n"
         "batches = [order[i : i + n].tolist() for i in range(0, len(order), n)]\n"
         "random.shuffle(batches)   # DataLoader(dataset, batch_sampler=batches)",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unstarve.advise.diagnosis_facts import matters, stock_loader
-from unstarve.advise.gain import AS_IT_IS, cheaper, enough_workers, predict
+from unstarve.advise.gain import UNCHANGED, cheaper, enough_workers, predict
 from unstarve.advise.loader_call import loader_call
 from unstarve.model import Advice, Cause, Demand, Diagnosis, Scenario
 from unstarve.words import ms, size, workers
@@ -29,7 +29,7 @@ def deeper_disk_queue(d: Diagnosis) -> Advice | None:
         f"Use {workers(count)} to keep more reads in flight",
         f"{_storage_share(demand)}, and a worker has only one read in flight",
         change,
-        predict(d, Scenario(workers=count), worst=AS_IT_IS),  # a disk at its limit gives no more
+        predict(d, Scenario(workers=count), worst=UNCHANGED),  # a disk at its limit gives no more
         loader_call(loader, change),
     )
 
@@ -47,7 +47,7 @@ def keep_in_memory(d: Diagnosis) -> Advice | None:
         f"Keep the data in memory{volume}",
         _storage_share(demand) + (", in every epoch" if again else "; later epochs read the same data again"),
         {},
-        predict(d, cheaper("disk", 0.1 if again else 0.5), worst=AS_IT_IS),
+        predict(d, cheaper("disk", 0.1 if again else 0.5), worst=UNCHANGED),
         "cp -r DATA /dev/shm/DATA   # if it fits, then read from there",
     )
 
@@ -65,7 +65,7 @@ def pack_small_files(d: Diagnosis) -> Advice | None:
         "Pack the small files into a few large ones",
         f"each sample opens {demand.opens / demand.samples:.1f} files; a batch waits {ms(waited_s)} for them",
         {},
-        predict(d, cheaper(stage, 0.5), worst=AS_IT_IS, best=cheaper(stage, 0.0)),
+        predict(d, cheaper(stage, 0.5), worst=UNCHANGED, best=cheaper(stage, 0.0)),
         "rows = np.load('packed.npy', mmap_mode='r')   # all samples in one file\n"
         "sample = rows[index]                          # in __getitem__",
     )
@@ -88,7 +88,7 @@ def local_copy(d: Diagnosis) -> Advice | None:
         f"{sum(far.values()) / total:.0%} of the opened files are on {kind}; a batch waits "
         f"{ms(waited_s)} for them",
         {},
-        predict(d, cheaper(stage, 0.3), worst=AS_IT_IS, best=cheaper(stage, 0.0)),
+        predict(d, cheaper(stage, 0.3), worst=UNCHANGED, best=cheaper(stage, 0.0)),
         "rsync -a DATA/ /local/DATA/   # once, before training",
     )
 

@@ -29,7 +29,7 @@ _IN_TORCHS_LOADER = (0.7, 0.4)
 _KEPT_DECODED = (0.0, 0.2)
 
 
-def only_what_the_crop_needs(d: Diagnosis) -> Advice | None:
+def decode_only_the_crop(d: Diagnosis) -> Advice | None:
     """Pillow decodes whole images, one by one, into memory that is thrown away."""
     demand, loader = d.demand, stock_loader(d)
     if demand is None or loader is None or not matters(d, Cause.CPU, Cause.CONTENTION):

@@ -6,7 +6,7 @@ from typing import Any
 
 from unstarve.advise.diagnosis_facts import costliest, is_iterable, matters, named, stock_loader, usable_cores
 from unstarve.advise.gain import (
-    AS_IT_IS,
+    UNCHANGED,
     cheaper,
     computing_s,
     enough_workers,
@@ -91,7 +91,7 @@ def cheaper_samples(d: Diagnosis) -> Advice | None:
     if demand.workers < cores and computing_s(demand) / cores <= free:
         return None
     if decodes_images(d):
-        return None  # `only_what_the_crop_needs` says how
+        return None  # `decode_only_the_crop` says how
     found = costliest(d, Cause.CPU)
     what = f"{found[0].name}()" if found else "__getitem__"
     spent = f"; top functions: {named(found)}" if found else ""
@@ -104,7 +104,7 @@ def cheaper_samples(d: Diagnosis) -> Advice | None:
         predict(
             d,
             cheaper("cpu", 1 - min(part, 1.0) / 2),
-            worst=AS_IT_IS,
+            worst=UNCHANGED,
             best=cheaper("cpu", 1 - min(part, 1.0) * 0.75),
         ),
         "# once, before training: decode, resize, save as uint8 arrays\n"
@@ -155,7 +155,7 @@ def more_cores(d: Diagnosis) -> Advice | None:
         )
     likely = Scenario(cores=float(present), foreign=0.5) if limited and present else Scenario(foreign=0.5)
     free = Scenario(cores=likely.cores, foreign=0.0)
-    return Advice("more-cores", title, why, {}, predict(d, likely, worst=AS_IT_IS, best=free), code)
+    return Advice("more-cores", title, why, {}, predict(d, likely, worst=UNCHANGED, best=free), code)
 
 
 def _cores(count: float) -> str:

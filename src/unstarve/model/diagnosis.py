@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unstarve.model.causes import Cause, State
+from unstarve.model.chart_data import Lane
 from unstarve.model.device import GpuSummary
+from unstarve.model.forecasts import Forecaster, WhatIf
 from unstarve.model.memory import MemorySummary
 from unstarve.model.shown import Shown
-from unstarve.model.views import Lane
-from unstarve.model.whatif import Forecaster, WhatIf
 
 
 @dataclass(frozen=True, slots=True)
