@@ -1,4 +1,4 @@
-"""The verbs as functions: what the command line, the evaluator and notebooks share. Needs no torch."""
+"""The verbs as functions, shared by the command line, the evaluator and notebooks. Needs no torch."""
 
 from __future__ import annotations
 
@@ -49,10 +49,11 @@ def load_run(path: str | os.PathLike[str]) -> Run:
 
 
 def follow(path: str | os.PathLike[str]) -> Iterator[Live]:
-    """A run that is being recorded, as it is each time the next item is asked for; ends when the run does.
+    """Snapshots of a run that is being recorded, one per request; ends when the run does.
 
-    Sleep between two items: they come as fast as they are asked for, and each is about the last five seconds.
-    Only what was written since the item before is read. Raises `RunFileError` when the run cannot be read.
+    Sleep between two snapshots: they come as fast as they are requested, and each covers the last five
+    seconds. Only what was written since the previous one is read. Raises `RunFileError` when the run
+    cannot be read.
     """
     follower = Follower(Path(path))
     while True:
@@ -64,9 +65,9 @@ def follow(path: str | os.PathLike[str]) -> Iterator[Live]:
 
 @contextmanager
 def reading(*runs: Run) -> Iterator[None]:
-    """While something is made of these runs: what breaks because a file is damaged is a `RunFileError`.
+    """Turn errors that a damaged run file causes inside the block into `RunFileError`.
 
-    All that a file says is checked when it is read; this is for what only turns out later to make no sense.
+    A file is checked when it is read; this covers contradictions that only show up later.
     """
     try:
         yield
@@ -76,7 +77,7 @@ def reading(*runs: Run) -> Iterator[None]:
         damaged = [run.path for run in runs if run.damaged]
         if not damaged:
             raise
-        raise RunFileError(f"{damaged[0]} is too damaged to make sense of ({error!r})") from error
+        raise RunFileError(f"{damaged[0]} is too damaged to analyze ({error!r})") from error
 
 
 def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int = WARMUP_STEPS) -> Diagnosis:
@@ -95,10 +96,10 @@ def whatif(
     prefetch: Sequence[int] = (),
     batch_size: Sequence[int] = (),
 ) -> WhatIf:
-    """Predicted throughput of a run's main loader under other settings, all combinations of those given.
+    """Predicted throughput of a run's main loader, for all combinations of the given settings.
 
-    Nothing is run: the recorded batches are played through a model of the loader. `prefetch` and `batch_size`
-    stay as recorded when they are not given; the recorded setting is always among the answers. Raises
+    Nothing is run: the recorded batches go through a simulated loader. `prefetch` and `batch_size` stay as
+    recorded when they are not given; the recorded settings are always among the answers. Raises
     `NotPredictableError` when the run cannot be modelled.
     """
     recorded = run if isinstance(run, Run) else load_run(run)
@@ -107,14 +108,14 @@ def whatif(
 
 
 def compare(a: str | os.PathLike[str], b: str | os.PathLike[str], fail_if: Sequence[str] = ()) -> Comparison:
-    """Two run files side by side; `fail_if` as in ``unstarve compare --fail-if``."""
+    """Compare two run files; `fail_if` as in ``unstarve compare --fail-if``."""
     runs = load_run(a), load_run(b)
     with reading(*runs):
         return _compare(*runs, fail_if)
 
 
 def load_log_from_run(path: str | os.PathLike[str], phase: Phase = Phase.REAL) -> LoadLog:
-    """The main loader's batches of a run file, as `plot_comparison` wants them.
+    """The main loader's batches of a run file, for `plot_comparison`.
 
     `phase` chooses between the real and the replayed steps of an `unstarve ideal` run; a plain run has
     only real ones.
@@ -124,8 +125,8 @@ def load_log_from_run(path: str | os.PathLike[str], phase: Phase = Phase.REAL) -
     wanted = phase if run.kind == "ideal" else Phase.REAL
     batches = [b for t in timelines[:1] for b in t.batches if b.phase is wanted and not b.settling]
     if not batches:
-        raise LogError(f"{path} holds no {wanted.value} batches to plot")
-    # A step needs the batch right before it; the first of each epoch or block has none of its kind.
+        raise LogError(f"{path} has no {wanted.value} batches to plot")
+    # A step needs the batch right before it; the first of an epoch or block has none.
     steps = [(a, b) for a, b in pairwise(batches) if (b.epoch, b.position) == (a.epoch, a.position + 1)]
     batches = [batches[0], *(b for _, b in steps)]
     return LoadLog(

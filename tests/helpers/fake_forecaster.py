@@ -9,7 +9,7 @@ from typing import Any
 from unstarve.model import Demand, Diagnosis
 from unstarve.predict.demand import BatchDemand, LoaderDemand
 from unstarve.predict.forecast import LoaderModel, model_loader, what_if
-from unstarve.predict.recorded_run import EpochCosts, Machine
+from unstarve.predict.recorded_run import EpochCosts, RecordedMachine
 
 _FEW_DRAWS = 3
 _LATE_EVERY = 12
@@ -35,7 +35,8 @@ def demands(
         "workers": workers, "batches": given, "samples": 8.0, "nbytes": 2048.0, "tensors": 1, "memory_s": 0.0,
         "pinned": bool((config or {}).get("pin_memory")),
         "shared_s": 0.0, "read_bytes": None, "readers": 1.0, "period_s": period_s or 1.0, "wait_share": 0.5,
-        "machine": Machine(cores, foreign, False, 1.0, slowdown), "epochs": epochs, "waits_together": False,
+        "machine": RecordedMachine(cores, foreign, False, 1.0, slowdown), "epochs": epochs,
+        "waits_together": False,
     }  # fmt: skip
     made = LoaderDemand(**(fields | more))
     if period_s is None:

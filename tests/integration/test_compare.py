@@ -81,7 +81,7 @@ def test_one_failed_gate_of_several_is_enough(runs) -> None:
 def test_a_gate_that_makes_no_sense_is_refused(runs, gate: str) -> None:
     done = runs.unstarve("compare", "a.unstarve", "slow.unstarve", "--fail-if", gate)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "cannot understand the gate" in done.stderr
+    assert "cannot parse the gate" in done.stderr
     assert "Traceback" not in done.stderr
 
 

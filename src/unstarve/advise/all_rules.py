@@ -1,4 +1,4 @@
-"""All rules, and what is made of their answers."""
+"""All rules, asked in order, and their advice, best first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RULES: tuple[Rule, ...] = (
     worker_count.workers_past_the_cores,
     worker_count.workers_instead_of_none,
     worker_count.workers_on_idle_cores,
-    image_decoding.only_what_the_crop_needs,
+    image_decoding.decode_only_the_crop,
     worker_count.cheaper_samples,
     worker_count.fewer_workers,
     worker_count.more_cores,
@@ -34,17 +34,17 @@ RULES: tuple[Rule, ...] = (
     batch_timing.deeper_prefetch,
     batch_timing.level_samples,
 )
-"""Where gains are equal, the order of advice."""
+"""Advice with equal gains comes in this order."""
 
 HOST_RULES: tuple[Rule, ...] = (batch_timing.lighter_loop,)
-"""About the loop, not its data: they hold for a training that is fed, too."""
+"""Rules about the loop, not its data: they apply to a fed training, too."""
 
 _SMALLEST_GAIN = 1.01
-"""Less than this is not worth a change."""
+"""A smaller gain is not worth a change."""
 
 
 def advise(diagnosis: Diagnosis) -> tuple[Advice, ...]:
-    """What to change, the largest predicted gain first; nothing where data is not the problem."""
+    """What to change, largest predicted gain first; nothing when data is not the problem."""
     state = diagnosis.verdict.state
     if state is State.INCONCLUSIVE:
         return ()
@@ -59,7 +59,7 @@ def _gain(advice: Advice) -> float:
 
 
 def _one_per_argument(ordered: list[Advice]) -> tuple[Advice, ...]:
-    """Two different numbers for one argument would leave the reader to choose: the better one stays."""
+    """Of several values for the same argument, only the best is kept."""
     kept: list[Advice] = []
     for advice in ordered:
         if not any(advice.change.keys() & other.change.keys() for other in kept):

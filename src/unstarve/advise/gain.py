@@ -1,10 +1,9 @@
-"""How much faster a change would make training: what the recorded batches say, bounded by the headroom.
+"""The predicted gain of a change: a forecast, limited by the headroom.
 
-A rule says what its change would do, as a `Scenario`; the run's forecaster plays the recorded batches through
-a model of the loader and says how much that gains, with an interval. No promise goes past the headroom; only
-an interval may, where there would be fewer workers: that they slow the step itself down, an estimated
-headroom does not know. A change that would slow training down gains nothing. What lies outside of the loader
-(a copy to the device) is not in the model: there a rule says which share of the waiting would go away.
+A rule describes its change as a `Scenario`, and the run's forecaster simulates it. A predicted gain never
+exceeds the headroom. Its interval may, when the change means fewer workers: workers slow the step itself,
+which an estimated headroom does not include. A change that would slow training down gains nothing. What lies
+outside the loader (a copy to the device) is not simulated: there a rule says which share of the waiting goes.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ from collections.abc import Mapping
 from unstarve.model import Cause, Demand, Diagnosis, Gain, Scenario
 
 Outcome = Scenario | Mapping[Cause, float]
-"""What would be different, or which share of each cause's waiting would go away."""
+"""What would be different, or which share of each cause's waiting would disappear."""
 
-AS_IT_IS = Scenario()
+UNCHANGED = Scenario()
 _ENOUGH = 0.95
-"""Of the speed with the best number of workers: what is as good as that."""
+"""Share of the speed with the best number of workers that counts as equally good."""
 
 
 def predict(
     d: Diagnosis, likely: Outcome, *, worst: Outcome | None = None, best: Outcome | None = None
 ) -> Gain | None:
-    """Speed after a change divided by that before it; None when it cannot be told.
+    """Speed after a change divided by speed before it; None when it cannot be predicted.
 
-    `worst` and `best` are what the change may come to where it is not known what it will do.
+    `worst` and `best` widen the interval where the effect of the change itself is uncertain.
     """
     room = d.headroom
     expected = _expected(d, likely)
@@ -52,12 +51,12 @@ def _frees_cores(d: Diagnosis, outcome: Outcome) -> bool:
 
 
 def cheaper(stage: str, left: float) -> Scenario:
-    """A stage of making batches, as `Scenario` names them, takes only this share of its time."""
+    """One stage of making batches takes only this share of its time; stages as in `Scenario`."""
     return Scenario(left={stage: left})
 
 
 def enough_workers(d: Diagnosis) -> int | None:
-    """The fewest workers that are about as good as any number of them."""
+    """The smallest number of workers that is about as good as the best."""
     if d.whatif is None:
         return None
     some = [one for one in d.whatif.curve if one.setting.workers]
@@ -66,7 +65,7 @@ def enough_workers(d: Diagnosis) -> int | None:
 
 
 def step_s(d: Diagnosis) -> float | None:
-    """Measured seconds per step, starts of epochs included."""
+    """Measured seconds per step, epoch starts included."""
     return 1 / d.throughput.steps_per_s if d.throughput.steps_per_s else None
 
 
@@ -77,12 +76,12 @@ def free_step_s(d: Diagnosis) -> float | None:
 
 
 def making_s(demand: Demand) -> float:
-    """Seconds of a worker's time for one batch when it never waits for a core."""
+    """Seconds a worker takes for one batch when it never waits for a core."""
     return demand.fetch_s - demand.queued_s + demand.collate_s + demand.handoff_s / 2
 
 
 def computing_s(demand: Demand) -> float:
-    """The part of it on a CPU."""
+    """The CPU part of `making_s`."""
     return demand.cpu_s + demand.collate_s + demand.handoff_s / 2
 
 
@@ -100,11 +99,11 @@ def _expected(d: Diagnosis, outcome: Outcome) -> tuple[float, float, float] | No
 def _speedup(d: Diagnosis, outcome: Outcome) -> float:
     if not isinstance(outcome, Scenario):
         return _without_waits(d, outcome)
-    return 1.0 if d.forecaster is None or outcome == AS_IT_IS else d.forecaster.speedup(outcome)
+    return 1.0 if d.forecaster is None or outcome == UNCHANGED else d.forecaster.speedup(outcome)
 
 
 def _without_waits(d: Diagnosis, gone: Mapping[Cause, float]) -> float:
-    """What is gained when these shares of the waiting are gone."""
+    """Speed-up when these shares of the waiting are gone."""
     step, free, waited_s = step_s(d), free_step_s(d), sum(d.waits.values())
     if step is None or free is None or not waited_s:
         return 1.0

@@ -19,16 +19,16 @@ _DEFAULTS: dict[str, Any] = {
     "timeout": 0,
 }
 _WIDEST = 72
-"""Columns of a call on one line: a report has 80."""
+"""Longest call on one line, in columns: a report has 80."""
 
 
 def loader_call(loader: LoaderSummary, change: Mapping[str, Any]) -> str:
-    """The loader's call with `change` applied; made from what was recorded where its source is not known."""
+    """The loader's call with `change` applied; built from the recorded arguments if its source is unknown."""
     written = _parsed(loader.source)
     if written is not None:
         try:
             return _changed(written, change)
-        except RecursionError:  # nested deeper than anybody writes
+        except RecursionError:  # nested too deeply
             pass
     return _changed(_from_config(loader.config), change)
 
@@ -44,7 +44,7 @@ def _changed(call: ast.Call, change: Mapping[str, Any]) -> str:
 def _parsed(source: str | None) -> ast.Call | None:
     try:
         found = ast.parse(source or "", mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # a run file is not to be trusted
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # run files are untrusted input
         return None
     return found if isinstance(found, ast.Call) else None
 
@@ -61,7 +61,7 @@ def _set(call: ast.Call, name: str, value: Any) -> None:
         call.args[place] = new
         return
     for keyword in call.keywords:
-        if keyword.arg is None:  # **options may hold the same name, and a name given twice is an error
+        if keyword.arg is None:  # **options may contain the same name, and a name given twice is an error
             keyword.value = _overridden(keyword.value, name, new)
             return
     call.keywords.append(ast.keyword(name, new))
@@ -80,7 +80,7 @@ def _function(call: ast.Call) -> str:
 
 
 def _from_config(config: Mapping[str, Any]) -> ast.Call:
-    """A call that makes such a loader; objects go by the name of their argument."""
+    """A call that creates such a loader; objects appear as the name of their argument."""
     given: dict[str, Any] = {}
     sampler, batched = config.get("sampler"), config.get("batch_sampler")
     if config.get("batch_size") is not None:
@@ -105,7 +105,7 @@ def _from_config(config: Mapping[str, Any]) -> ast.Call:
 
 
 def _written(call: ast.Call) -> str:
-    """On one line where it fits, else one argument a line."""
+    """The call on one line if it fits, otherwise one argument per line."""
     line = ast.unparse(call)
     if len(line) <= _WIDEST:
         return line
@@ -118,7 +118,7 @@ def _written(call: ast.Call) -> str:
 
 
 def loader_arguments(arguments: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-    """A ``DataLoader(dataset, …)`` call with these arguments; of `options`, objects go by their name."""
+    """A ``DataLoader(dataset, …)`` call with these arguments; objects in `options` appear by name."""
     given = {name: ast.Constant(value) for name, value in arguments.items()}
     for name, value in options.items():
         if name not in given:

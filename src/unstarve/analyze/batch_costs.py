@@ -15,12 +15,12 @@ from unstarve.model import Cause, Demand, FunctionCost, Process, Sampled, SlowSa
 
 _MOST_SLOW_SAMPLES = 10
 _SLOW = 3.0
-"""A sample is slow when it takes this many times the typical batch's slowest one."""
+"""A sample is slow when it takes this many times as long as the slowest sample of a typical batch."""
 _MOST_FUNCTIONS = 20
 
 
 def demand_of(timeline: Timeline, made: Mapping[tuple[int, int], EpochProduction]) -> Demand | None:
-    """Means over the main loader's measured batches; None when nothing of its inside was recorded."""
+    """Means over the main loader's measured batches; None when how they were made was not recorded."""
     batches = [b for b in timeline.measured_batches if b.task is not None]
     pairs = [(b, m) for b in batches if (m := _made_for(b.epoch, b.task, timeline, made)) is not None]
     if not pairs:
@@ -96,7 +96,7 @@ def _tail(works: Sequence[Work]) -> float:
 
 
 def slow_samples(made: Mapping[Any, EpochProduction]) -> tuple[SlowSample, ...]:
-    """The slowest samples by index, the slowest first; only those that stand out."""
+    """The samples that stand out, slowest first."""
     slowest: dict[int, float] = {}
     times = []
     for production in made.values():
@@ -113,9 +113,9 @@ def slow_samples(made: Mapping[Any, EpochProduction]) -> tuple[SlowSample, ...]:
 
 
 def function_costs(processes: Sequence[Process], blocked: Cause) -> tuple[FunctionCost, ...]:
-    """Costliest first: of making batches, and of the step what is not torch's own work.
+    """Functions that make batches, and those of the step that are not torch's own, costliest first.
 
-    `blocked` is what fetches are blocked on: the disk, or anything else.
+    `blocked` is the cause of blocked fetches: the disk, or anything else.
     """
     seconds: defaultdict[tuple[str, str, int, Cause], float] = defaultdict(float)
     totals: defaultdict[str, float] = defaultdict(float)
@@ -136,7 +136,7 @@ def function_costs(processes: Sequence[Process], blocked: Cause) -> tuple[Functi
 
 
 def _transforms(processes: Sequence[Process]) -> list[FunctionCost]:
-    """Single transforms, timed one by one; their share is of all the time spent fetching."""
+    """Transforms that were timed individually; shares are of all fetching time."""
     fetching_s = sum(w.collate_ns - w.begin_ns for p in processes for w in p.works) / 1e9
     seconds: defaultdict[str, float] = defaultdict(float)
     for process in processes:

@@ -13,21 +13,21 @@ from unstarve.analyze.timeline import Timeline, timelines_of
 from unstarve.model import Process, Received, Run, Sent, Work
 
 _HARDLY_IDLE = 0.75
-"""Busy for this share of the time, a worker loses at most a quarter of it to everything that it waits for."""
+"""A worker that is busy for at least this share of the time sets the pace."""
 _FEWEST_TO_PACE = 4
 MOST_AHEAD = 16
-"""Tasks per worker that may be under way: beyond any sensible ``prefetch_factor``."""
+"""Tasks per worker that may be in progress: more than any sensible ``prefetch_factor``."""
 
 Workers = Mapping[tuple[str, int], Sequence[Process]]
-"""By host and pid, which may be used again: from the oldest to the youngest."""
+"""By host and pid; a pid may be reused, so all its processes are listed, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class MadeBatch:
-    """One batch from the worker's first touch to the training process."""
+    """How one batch was made, from the start of its fetch to the training process."""
 
     worker: int
-    """Place of the worker in its crew; 0 when the training process made the batch itself."""
+    """Number of the worker in its loader; 0 when the training process made the batch itself."""
     work: Work
     sent: Sent | None
     received: Received | None
@@ -41,23 +41,23 @@ class EpochProduction:
     """0 when the training process made them itself."""
     by_task: dict[int, MadeBatch]
     by_worker: tuple[tuple[MadeBatch, ...], ...]
-    """Per worker, in the order of the work."""
+    """Per worker, in order of time."""
     pacing: frozenset[int] = frozenset()
-    """Places of workers that were hardly ever idle: whatever else is done beside them, they set the pace."""
+    """Numbers of the workers that were hardly ever idle and so set the pace."""
 
     @cached_property
     def busy_ns(self) -> Callable[[int], int]:
-        """How long all workers together had worked until a moment."""
+        """Total working time of all workers up to a moment."""
         works = [made.work for member in self.by_worker for made in member]
         begun, done = _since(work.begin_ns for work in works), _since(work.done_ns for work in works)
         return lambda at_ns: begun(at_ns) - done(at_ns)
 
     @cached_property
     def earliest_later_ns(self) -> Mapping[int, int]:
-        """By task: when the first of those that may be under way beside it, and come later, was done."""
+        """By task: when the first of the later tasks that may run beside it was done."""
         reach = MOST_AHEAD * self.workers
         found: dict[int, int] = {}
-        ahead: deque[tuple[int, int]] = deque()  # later tasks: the farther, the earlier they were done
+        ahead: deque[tuple[int, int]] = deque()  # later tasks: the later, the earlier they were done
         for task in sorted(self.by_task, reverse=True):
             while ahead and ahead[-1][0] > task + reach:
                 ahead.pop()
@@ -80,7 +80,7 @@ class RecordedTraining:
 
 
 def recorded_trainings(run: Run, warmup_steps: int) -> list[RecordedTraining]:
-    """The processes that train and were delivered batches."""
+    """The processes that train and received batches."""
     workers = workers_of(run.processes)
     return [
         RecordedTraining(timeline, productions(timeline.process, workers))
@@ -89,7 +89,7 @@ def recorded_trainings(run: Run, warmup_steps: int) -> list[RecordedTraining]:
 
 
 def _since(moments: Iterable[int]) -> Callable[[int], int]:
-    """The sum of how long ago each moment is that lies before another one."""
+    """A function of time: the sum of the time passed since each earlier moment."""
     ordered = sorted(moments)
     sums = list(accumulate(ordered, initial=0))
 
@@ -109,7 +109,7 @@ def workers_of(processes: Iterable[Process]) -> Workers:
 
 
 def productions(process: Process, workers: Workers) -> dict[tuple[int, int], EpochProduction]:
-    """How each (loader, epoch) of a training process was made, as far as that was recorded."""
+    """How the batches of a training process were made, by (loader, epoch), as far as recorded."""
     made = _by_workers(process, workers)
     own: defaultdict[tuple[int, int], list[Work]] = defaultdict(list)
     for work in process.works:
@@ -134,7 +134,7 @@ def _by_workers(process: Process, workers: Workers) -> dict[tuple[int, int], Epo
         epoch = epochs.get(key)
         members: list[tuple[MadeBatch, ...]] = []
         for place, pid in enumerate(crew.pids):
-            # A pid may be used again: the crew's worker is the youngest that began before its epoch ended.
+            # A pid may be reused: the right process is the last that started before the epoch ended.
             born = workers.get((process.host, pid), ())
             count = len(born)
             if epoch is not None and epoch.end_ns is not None:
@@ -165,7 +165,7 @@ def _sets_the_pace(works: Sequence[MadeBatch]) -> bool:
 
 
 def _by_iteration(worker: Process) -> dict[int, tuple[list[Work], dict[int, Sent]]]:
-    """What a worker made and sent, each time its loader started over; failed work made nothing."""
+    """What a worker made and sent, by iteration of its loader; failed work is left out."""
     found: dict[int, tuple[list[Work], dict[int, Sent]]] = {}
     for work in _outermost(worker.works):
         if not work.failed:
@@ -176,7 +176,7 @@ def _by_iteration(worker: Process) -> dict[int, tuple[list[Work], dict[int, Sent
 
 
 def _outermost(works: Sequence[Work]) -> list[Work]:
-    """A worker makes one batch after the other; a fetch inside of another one is part of it."""
+    """Work that is not nested: a fetch inside another fetch is part of it."""
     kept: list[Work] = []
     for work in works:
         while kept and kept[-1].begin_ns >= work.begin_ns:

@@ -1,11 +1,11 @@
-"""Why a wait happened: seconds per cause, from what the worker that made the batch did meanwhile.
+"""Why a wait happened: seconds per cause, from what the batch's worker did during the wait.
 
-A wait runs from *ask* to *got*. The worker that made the batch was, during that time, fetching (this batch
-or ones before it), collating, or done; each stretch is split by the counters recorded around it. What is
-left behind its end is the hand-off; but a worker that is hardly ever idle goes on with its next batches
-meanwhile, and nothing else makes training wait. Two things come first: time the training thread itself spent
-in the sampler, and time in which other batches lay finished, and workers idle, only because this one came
-first.
+A wait runs from *ask* to *got*. During that time the worker that made the batch was fetching (this batch or
+earlier ones), collating, or done; each stretch is split by the counters recorded around it. What remains
+after the worker is done is the hand-off, unless the worker is hardly ever idle: then it makes its next
+batches meanwhile, and its work is what training waits for. Two parts are taken out first: time the training
+thread spent in the sampler, and time in which later batches were finished and workers idle because this one
+was late.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from unstarve.model import Batch, Cause, Work
 Seconds = dict[Cause, float]
 
 _SLOWEST_DISK = 5e6
-"""Bytes per second: a disk that is slower than this is not what a fetch waited for."""
+"""Bytes per second: slower reads than this are not the disk's fault."""
 
 _MOSTLY = 0.5
 
@@ -37,7 +37,7 @@ def blame(batch: Batch, production: EpochProduction | None) -> Seconds:
     made = production.by_task[batch.task]
     parts: defaultdict[Cause, float] = defaultdict(float)
     parts[Cause.SAMPLER] = min(batch.sampler_ns / 1e9, wait_s)
-    # The sampler runs when the batch has come, for a batch to be made later: at the end of the wait.
+    # The sampler runs at the end of the wait: it draws indices for a later batch.
     end_ns = batch.got_ns - min(batch.sampler_ns, batch.wait_ns)
     if production.workers == 0:
         _add(parts, _own_work(batch, made.work, end_ns - batch.ask_ns))
@@ -47,12 +47,12 @@ def blame(batch: Batch, production: EpochProduction | None) -> Seconds:
 
 
 def _own_work(batch: Batch, work: Work, available_ns: int) -> Seconds:
-    """Without workers the wait is the work, and what comes before and behind it."""
+    """Without workers, the wait is the work itself and what surrounds it."""
     parts = defaultdict(float, split_fetch(work))
     _add(parts, split_collate(work, in_worker=False))
     rest_s = max(available_ns / 1e9 - sum(parts.values()), 0.0)
-    # The thread's counters are read around the fetch: what it queued for before that may be the step's, too,
-    # but torch itself does next to nothing between ask and fetch.
+    # Counters are read around the fetch: earlier queueing may belong to the step, but torch itself does
+    # almost nothing between ask and fetch.
     before_s = max(work.begin_ns - batch.ask_ns - batch.sampler_ns, 0) / 1e9
     queued_s = min(before_s, (batch.step_queued_ns or 0) / 1e9, rest_s)
     parts[Cause.CONTENTION] += queued_s
@@ -64,7 +64,7 @@ def _workers_time(batch: Batch, made: MadeBatch, production: EpochProduction, en
     parts: defaultdict[Cause, float] = defaultdict(float)
     done_ns = min(max(made.work.done_ns, batch.ask_ns), end_ns)
     if made.worker in production.pacing:
-        # It makes the next batch while this one is handed over: that takes time, and costs none.
+        # It makes the next batch during the hand-off, so the hand-off costs nothing.
         done_ns = end_ns
     held_ns = _held_back(batch, made, production, done_ns)
     parts[Cause.ORDER] = held_ns / 1e9
@@ -82,7 +82,7 @@ def _workers_time(batch: Batch, made: MadeBatch, production: EpochProduction, en
 
 
 def _done_during(works: tuple[MadeBatch, ...], begin_ns: int, end_ns: int) -> Seconds:
-    """What a worker did between two moments."""
+    """A worker's seconds per cause between two moments."""
     parts: defaultdict[Cause, float] = defaultdict(float)
     first = bisect_left(works, begin_ns, key=lambda made: made.work.done_ns)
     for made in islice(works, first, None):
@@ -96,7 +96,7 @@ def _done_during(works: tuple[MadeBatch, ...], begin_ns: int, end_ns: int) -> Se
 
 
 def _held_back(batch: Batch, made: MadeBatch, production: EpochProduction, done_ns: int) -> float:
-    """Nanoseconds in which a later batch lay finished and other workers stood idle."""
+    """Nanoseconds in which a later batch was finished and other workers were idle."""
     first_ns = production.earliest_later_ns.get(made.work.task)
     if first_ns is None or production.workers < 2:
         return 0.0
@@ -114,8 +114,8 @@ def _handed_over(
 ) -> Seconds:
     """From finished in the worker to delivered: sending, receiving, pinning.
 
-    Only what the hand-off itself costs is its own. A worker that is busy with its next batch lets its
-    sending thread wait for the interpreter and for a core: that time belongs to what it is busy with.
+    Only the hand-off's own cost is billed to it. While a worker is busy with its next batch, its sending
+    thread waits for the interpreter and for a core: that time is billed to what the worker is busy with.
     """
     left_ns = end_ns - done_ns
     if left_ns <= 0:
@@ -140,21 +140,21 @@ def _handed_over(
 
 
 def split_fetch(work: Work) -> Seconds:
-    """Seconds of one fetch on a CPU, waiting for a CPU, for the disk, or for anything else."""
+    """Seconds of one fetch: on a CPU, waiting for a CPU, for the disk, or for anything else."""
     wall_s = (work.collate_ns - work.begin_ns) / 1e9
     cpu_s = min(work.cpu_ns / 1e9, wall_s)
     queued_s = min((work.queued_ns or 0) / 1e9, wall_s - cpu_s)
     helped_s = _helped_s(work, wall_s - cpu_s - queued_s)
     blocked_s = wall_s - cpu_s - queued_s - helped_s
     storage, asked = work.storage_bytes or 0, work.asked_bytes or 0
-    # The kernel's time for bytes that were not in memory is the disk's price, not the transform's.
+    # Kernel time for bytes that were not in memory is billed to the disk, not to the transform.
     cold = storage / max(asked, storage) if storage else 0.0
     disk_cpu_s = min(work.system_ns / 1e9, cpu_s) * cold
     if work.delay_ns is not None:
         disk_s = min(work.delay_ns / 1e9, blocked_s)
     else:
         disk_s = min(blocked_s, storage / _SLOWEST_DISK)
-    # Where a counter is missing, what is left may as well be the disk, or a core that was not free.
+    # Where a counter is missing, the rest may be the disk or waiting for a core.
     told_apart = work.queued_ns is not None and (work.storage_bytes is not None or work.delay_ns is not None)
     return {
         Cause.CPU: cpu_s - disk_cpu_s + helped_s,
@@ -165,7 +165,7 @@ def split_fetch(work: Work) -> Seconds:
 
 
 def fetch_cpu_s(work: Work) -> float:
-    """Seconds of one fetch on a CPU, by whichever thread."""
+    """CPU seconds of one fetch, on any thread."""
     wall_s = (work.collate_ns - work.begin_ns) / 1e9
     cpu_s = min(work.cpu_ns / 1e9, wall_s)
     queued_s = min((work.queued_ns or 0) / 1e9, wall_s - cpu_s)
@@ -173,16 +173,16 @@ def fetch_cpu_s(work: Work) -> float:
 
 
 def _helped_s(work: Work, blocked_s: float) -> float:
-    """Seconds in which a fetch only waited for other threads of its process to compute.
+    """Seconds in which a fetch waited for other threads of its process to compute.
 
-    They may compute beside it, too: unless they were busy for most of the time, it waited for something else.
+    Unless those threads were busy for most of the blocked time, the fetch waited for something else.
     """
     helped_s = work.helped_ns / 1e9
     return min(helped_s, blocked_s) if helped_s >= _MOSTLY * blocked_s else 0.0
 
 
 def split_collate(work: Work, *, in_worker: bool) -> Seconds:
-    """Seconds of one collate. In a worker it builds the batch in shared memory, made by the kernel."""
+    """Seconds of one collate. In a worker, kernel time is for shared memory: part of the hand-off."""
     wall_s = (work.done_ns - work.collate_ns) / 1e9
     cpu_s = min(work.collate_cpu_ns / 1e9, wall_s)
     queued_s = min((work.collate_queued_ns or 0) / 1e9, wall_s - cpu_s)
@@ -196,7 +196,7 @@ def split_collate(work: Work, *, in_worker: bool) -> Seconds:
 
 
 def _from_the_outside(batch: Batch) -> Seconds:
-    """A loader whose inside is not seen: only the training thread's own counters are known."""
+    """A loader that is not recorded from the inside: only the training thread's counters are known."""
     wait_s = batch.wait_ns / 1e9
     cpu_s = min(batch.wait_cpu_ns / 1e9, wait_s)
     queued_s = min((batch.wait_queued_ns or 0) / 1e9, wait_s - cpu_s)
@@ -204,7 +204,7 @@ def _from_the_outside(batch: Batch) -> Seconds:
 
 
 def _overlap(begin_ns: int, end_ns: int, from_ns: int, to_ns: int) -> float:
-    """Which share of [begin, end] lies inside [from, to]."""
+    """The share of [begin, end] that lies inside [from, to]."""
     if end_ns <= begin_ns:
         return 0.0
     return max(0, min(end_ns, to_ns) - max(begin_ns, from_ns)) / (end_ns - begin_ns)
@@ -216,7 +216,7 @@ def _add(into: defaultdict[Cause, float], parts: Mapping[Cause, float], factor: 
 
 
 def _balanced(parts: Mapping[Cause, float], wait_s: float) -> Seconds:
-    """The same proportions, summing to the wait: clocks of several processes never agree to the last bit."""
+    """The same proportions, scaled to sum to the wait: clocks of several processes differ slightly."""
     total = sum(parts.values())
     if total <= 0:
         return {Cause.UNKNOWN: wait_s}

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from unstarve.analyze.batch_production import EpochProduction
 from unstarve.analyze.blame import Seconds, blame
-from unstarve.analyze.timeline import Span
+from unstarve.analyze.timeline import TimeSpan
 from unstarve.model import Batch, Cause, Doing, GpuSummary, Process, Sampled, Share
 
 _FEWEST_SAMPLED_S = 0.5
-"""Below this much sampled time, what a step did is not told apart."""
+"""With less sampled time than this, steps are not split."""
 _ONLY_WAITS = 0.95
-"""Of the sampled time."""
+"""Share of the sampled time."""
 
 
 def causes_of(
-    spans: Sequence[Span], process: Process, made: Mapping[tuple[int, int], EpochProduction]
+    spans: Sequence[TimeSpan], process: Process, made: Mapping[tuple[int, int], EpochProduction]
 ) -> dict[Cause, float]:
     """Seconds per cause of one training process."""
     seconds: defaultdict[Cause, float] = defaultdict(float)
@@ -38,21 +38,21 @@ def causes_of(
     return {cause: value for cause, value in seconds.items() if value > 0}
 
 
-def wait_causes(span: Span, batch: Batch, made: Mapping[tuple[int, int], EpochProduction]) -> Seconds:
-    """Seconds per cause of one wait, or of the part of it that the span covers."""
+def wait_causes(span: TimeSpan, batch: Batch, made: Mapping[tuple[int, int], EpochProduction]) -> Seconds:
+    """Seconds per cause of one wait, or of the part that the span covers."""
     parts = blame(batch, made.get((batch.loader, batch.epoch)))
     share = span.seconds / (batch.wait_ns / 1e9) if batch.wait_ns else 0.0
     return {cause: part_s * share for cause, part_s in parts.items()}
 
 
-def beginning_causes(span: Span) -> Seconds:
-    """Seconds per cause of an ``iter()``, or of the end of an epoch."""
+def beginning_causes(span: TimeSpan) -> Seconds:
+    """Seconds per cause of an ``iter()`` or of the end of an epoch."""
     sampler_s = span.sampler_ns / 1e9
     return {Cause.SAMPLER: sampler_s, Cause.STARTUP: span.seconds - sampler_s}
 
 
 def split_steps(step_s: float, queued_s: float, process: Process) -> Seconds:
-    """The steps themselves: computing, the loop's own Python, or waiting for a core."""
+    """Seconds of the steps: computing, the loop's own Python, or waiting for a core."""
     contention_s = min(queued_s, step_s)
     sampled = [found for found in process.sampled if found.place == "step"]
     sampled_s = sum(found.seconds for found in sampled)
@@ -68,9 +68,9 @@ def split_steps(step_s: float, queued_s: float, process: Process) -> Seconds:
 
 
 def _stands_for_a_device(sampled: Sequence[Sampled], sampled_s: float) -> bool:
-    """Steps that never compute and only wait: for a device that others drive, or a sleep in the place of one.
+    """Whether steps only wait and never compute: for a device driven elsewhere, or a sleep that mimics one.
 
-    There is no other work that the loop's own Python could be keeping waiting.
+    There is no other work that the loop's own Python could be delaying.
     """
     waiting_s = sum(found.seconds for found in sampled if not found.on_cpu)
     return waiting_s >= _ONLY_WAITS * sampled_s and not any(found.torch for found in sampled)
@@ -79,10 +79,10 @@ def _stands_for_a_device(sampled: Sequence[Sampled], sampled_s: float) -> bool:
 def seen_by_device(
     seconds: Mapping[Cause, float], waits: Mapping[Cause, float], wait_share: float | None, gpu: GpuSummary
 ) -> Seconds:
-    """The same wall time as an accelerator spent it.
+    """The same wall time from the accelerator's point of view.
 
-    A wait in which the device still had work was not lost: that part of it is computing. Idle time that is
-    no stall is the host's lateness, and nothing else of the steps is.
+    A wait during which the device still had work counts as computing. Idle time that is not a stall counts as
+    ``host``, and no other part of the steps does.
     """
     total_s = sum(seconds.values())
     changed = dict(seconds)
@@ -99,19 +99,19 @@ def seen_by_device(
 
 
 def device_steps(gpu: GpuSummary, measured_s: float) -> Seconds:
-    """What an accelerator did besides waiting for data: computing, or idle because the host was late."""
+    """Seconds an accelerator spent computing, or idle because the host was late."""
     host_late = gpu.host_late_share or 0.0
     busy = 1 - (gpu.idle_share if gpu.idle_share is not None else gpu.stall_share or 0.0)
     return {Cause.HOST: host_late * measured_s, Cause.COMPUTE: busy * measured_s}
 
 
-def step_queued_s(spans: Iterable[Span]) -> float:
-    """Seconds that the training thread was runnable without a core, between waits."""
+def step_queued_s(spans: Iterable[TimeSpan]) -> float:
+    """Seconds between waits in which the training thread was runnable but had no core."""
     return sum((span.batch.step_queued_ns or 0) for span in spans if span.batch is not None) / 1e9
 
 
 def as_shares(seconds: Mapping[Cause, float], ranks: int = 1) -> tuple[Share, ...]:
-    """The budget, largest first; over several ranks, the mean of one."""
+    """The budget, largest share first; seconds are the mean over ranks."""
     total = sum(seconds.values())
     shares = [Share(cause, value / ranks, value / total) for cause, value in seconds.items() if total]
     return tuple(sorted(shares, key=lambda share: -share.seconds))

@@ -36,13 +36,13 @@ _SHORTEST_MS = 1e-4
 
 MadeBy = Mapping[tuple[int, int], EpochProduction]
 Numbers = Mapping[tuple[int, int, int], int]
-"""(loader, epoch, position or task) → place among the stories."""
+"""(loader, epoch, position or task) → index into `Views.batches`."""
 _TYPICAL_STEPS = 6
-"""Enough to see a rhythm, few enough to see each."""
+"""Enough to see a rhythm, few enough to see each step."""
 
 
 def views_of(run: Run, warmup_steps: int = WARMUP_STEPS) -> Views | None:
-    """What can be drawn of a run; None when it delivered no batch to a training thread."""
+    """What the charts of a run show; None when no training thread received a batch."""
     trainings = recorded_trainings(run, warmup_steps)
     if not trainings:
         return None
@@ -51,7 +51,7 @@ def views_of(run: Run, warmup_steps: int = WARMUP_STEPS) -> Views | None:
     process = timeline.process
     origin_ns = timeline.spans[0].begin_ns
     delivered = [span.batch for span in timeline.spans if span.batch is not None]
-    # A span may have been split where loaders overlap: each batch once, in the order of asking.
+    # A span may have been split where loaders overlap: each batch once, in the order of requests.
     batches = list(dict.fromkeys(delivered))
     numbers = {(b.loader, b.epoch, b.position): i for i, b in enumerate(batches)}
     names = {loader.id: loader.name for loader in process.loaders}
@@ -74,7 +74,7 @@ def views_of(run: Run, warmup_steps: int = WARMUP_STEPS) -> Views | None:
 
 
 def lanes_of(timeline: Timeline, made: MadeBy, numbers: Numbers, origin_ns: int) -> tuple[Lane, ...]:
-    """Main, workers, pin thread, devices; batches that have no number are not told apart."""
+    """Lanes of the training thread, workers, pin thread and devices; `numbers` link spans to batches."""
     process = timeline.process
     names = {loader.id: loader.name for loader in process.loaders}
     number_of_task = (
@@ -147,7 +147,7 @@ def _main_lane(timeline: Timeline, numbers: Numbers, origin_ns: int) -> Lane:
 def _worker_lanes(
     made: MadeBy, names: Mapping[int, str], number_of_task: Numbers, origin_ns: int
 ) -> Iterator[Lane]:
-    """One lane per worker's place in its loader's crew, over all epochs."""
+    """One lane per worker number of a loader, over all epochs."""
     spans: dict[tuple[int, int], list[LaneSpan]] = {}
     for (loader, epoch), production in made.items():
         if not production.workers:
@@ -238,7 +238,7 @@ def _bin_count(ordered: Sequence[float], span: float) -> int:
 
 
 def typical_lanes(timeline: Timeline, made: Mapping[tuple[int, int], EpochProduction]) -> tuple[Lane, ...]:
-    """Lanes of the stretch of steps whose length is nearest to the median one; empty for a short run."""
+    """Lanes of the few steps whose duration is nearest to the median; empty for a short run."""
     stretch = _typical_stretch(timeline.measured_batches)
     if stretch is None:
         return ()

@@ -1,4 +1,4 @@
-"""Two runs → the difference against their noise, and whether a gate fails."""
+"""Two runs → their difference compared to the noise, and whether a gate fails."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
 
 
 def compare(run_a: Run, run_b: Run, gates: Sequence[str] = ()) -> Comparison:
-    """B against A. Raises `UsageError` for a gate that cannot be understood."""
+    """B compared to A. Raises `UsageError` for a gate that cannot be parsed."""
     a, b = analyze_run(run_a), analyze_run(run_b)
     rows = _rows(a, b)
     change = _change(run_a, run_b)
@@ -58,9 +58,9 @@ def _rows(a: Diagnosis, b: Diagnosis) -> tuple[Row, ...]:
 
 
 def _change(run_a: Run, run_b: Run) -> Change | None:
-    """Ratio of speeds with a 95 % interval from the spread between stretches of each run."""
+    """Ratio of speeds with a 95% interval from the spread between stretches of each run."""
     speeds_a, speeds_b = _speeds(run_a), _speeds(run_b)
-    by_samples = all(speed[1] for speed in (*speeds_a, *speeds_b))  # a batch may hold nothing
+    by_samples = all(speed[1] for speed in (*speeds_a, *speeds_b))  # a batch may be empty
     logs = []
     for speeds in (speeds_a, speeds_b):
         values = [samples if by_samples and samples is not None else steps for steps, samples in speeds]
@@ -79,7 +79,7 @@ def _speeds(run: Run) -> list[tuple[float, float | None]]:
     if not timelines:
         return []
     batches = timelines[0].measured_batches
-    # The steps of `unstarve ideal` do not follow each other: replayed ones lie between them.
+    # The real steps of `unstarve ideal` are not consecutive: replayed ones lie between them.
     apart = [step.seconds for step in timelines[0].steps] if run.kind == "ideal" else None
     size = max((len(batches) - 1) // _BLOCKS, _FEWEST_BLOCK_STEPS)
     speeds = []
@@ -106,14 +106,14 @@ def _headline(change: Change | None) -> str:
 
 
 def _check(expression: str, rows: Sequence[Row], change: Change | None) -> Gate:
-    """``METRIC OP NUMBER`` about B; with ``%`` about B's change against A, with ``pt`` in points of share."""
+    """``METRIC OP NUMBER`` checks B; with ``%``, B's change from A; with ``pt``, in percentage points."""
     match = _EXPRESSION.fullmatch(expression)
     by_name = {row.metric: row for row in rows}
     if match is None or match[1] not in by_name:
         names = ", ".join(by_name)
         raise UsageError(
-            f'cannot understand the gate "{expression}"; write a metric ({names}), an operator and a number, '
-            'like "throughput<-5%" or "wait_share>+3pt" or "step_p95>200"'
+            f'cannot parse the gate "{expression}": expected a metric ({names}), an operator and a number, '
+            'as in "throughput<-5%", "wait_share>+3pt" or "step_p95>200"'
         )
     row, compares, limit, unit = by_name[match[1]], _OPERATORS[match[2]], float(match[3]), match[4]
     if row.a is None or row.b is None:
@@ -129,5 +129,5 @@ def _check(expression: str, rows: Sequence[Row], change: Change | None) -> Gate:
         shown = f"{row.metric} is {value:.4g}"
     failed = compares(value, limit)
     if failed and row.metric == "throughput" and unit == "%" and change is not None and not change.shown:
-        return Gate(expression, False, f"{shown}, which is within the noise of these runs")
+        return Gate(expression, False, f"{shown}, which is within the noise")
     return Gate(expression, failed, shown)

@@ -7,30 +7,30 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, pairwise
 
-from unstarve.analyze.timeline import Span, Timeline
+from unstarve.analyze.timeline import Timeline, TimeSpan
 from unstarve.model import GpuSummary, Reading, Stall
 
 _MOST_UNSEEN = 0.05
-"""Share of the measured time that may be waits of which the device's side is not known."""
+"""Largest share of the measured time that may be waits not observed on the device."""
 _FEWEST_READ_S = 1.0
 _FEWEST_READ = 0.5
-"""Of the measured time, at least so much must lie in the driver's record for it to count."""
+"""Smallest share of the measured time that the driver's readings must cover."""
 
 Stretch = tuple[int, int]
 
 
 def summarize_gpu(timelines: Sequence[Timeline]) -> GpuSummary | None:
-    """The `gpu` block of the report; None when no device was seen at work."""
+    """The `gpu` block of the report; None when no device was observed."""
     seen = [t for t in timelines if t.measured and (t.process.stalls or t.process.readings)]
     if not seen:
         return None
     stall = _mean_over([(stall_share(t), t.measured_s) for t in seen])
     utilization = _mean_over([(utilization_share(t), t.measured_s) for t in seen])
-    # With others on the device its idle time is not this training's.
+    # With other processes on the device, its idle time says nothing about this training.
     alone = not any(reading.shared for t in seen for reading in t.process.readings)
     idle = None if utilization is None or not alone else 1 - utilization
     if idle is not None and stall is not None:
-        idle = max(idle, stall)  # stalls are exact, the driver's record is not
+        idle = max(idle, stall)  # stalls are exact, the driver's readings are not
     readings = [r for t in seen for r in t.process.readings if r.memory_used_bytes is not None]
     fullest = max(readings, key=lambda r: r.memory_used_bytes or 0, default=None)
     return GpuSummary(
@@ -45,10 +45,10 @@ def summarize_gpu(timelines: Sequence[Timeline]) -> GpuSummary | None:
 
 
 def stall_share(timeline: Timeline) -> float | None:
-    """Share of the measured time in which a process's devices starved: the mean over them.
+    """Share of the measured time in which a process's devices were starved, averaged over devices.
 
-    None where too much waiting was not seen from the device's side: during the capture of a CUDA graph,
-    before the device was first used, or when the loader was consumed in another thread.
+    None when too much waiting was not observed on the device: while a CUDA graph was captured, before the
+    device was first used, or when the loader was consumed in another thread.
     """
     windows = _windows(timeline.measured)
     measured_ns = sum(end - begin for begin, end in windows)
@@ -60,13 +60,13 @@ def stall_share(timeline: Timeline) -> float | None:
     for stalls in by_device.values():
         seen_ns = sum(stall.wait_ns for stall in stalls)
         if measured_ns and waited_ns - seen_ns <= _MOST_UNSEEN * measured_ns:
-            # An event fires a moment after its host-side twin: a stall is never longer than its wait.
+            # A device event fires slightly after its host event: a stall is never longer than its wait.
             shares.append(sum(min(s.stall_ns, s.wait_ns) for s in stalls) / measured_ns)
     return sum(shares) / len(shares) if shares else None
 
 
 def utilization_share(timeline: Timeline) -> float | None:
-    """The driver's utilization over the measured time, mean over a process's devices; None if hardly read."""
+    """The driver's utilization over the measured time, averaged over devices; None with few readings."""
     measured_until = _measured_until(_windows(timeline.measured))
     fewest_s = max(_FEWEST_READ_S, _FEWEST_READ * timeline.measured_s)
     by_device: defaultdict[int, list[Reading]] = defaultdict(list)
@@ -84,8 +84,8 @@ def utilization_share(timeline: Timeline) -> float | None:
     return sum(shares) / len(shares) if shares else None
 
 
-def _windows(spans: Sequence[Span]) -> list[Stretch]:
-    """The measured time as stretches without a gap."""
+def _windows(spans: Sequence[TimeSpan]) -> list[Stretch]:
+    """The measured time as stretches without gaps."""
     windows: list[Stretch] = []
     for span in spans:
         if windows and span.begin_ns <= windows[-1][1]:
@@ -96,7 +96,7 @@ def _windows(spans: Sequence[Span]) -> list[Stretch]:
 
 
 def _inside(stalls: Iterable[Stall], windows: Sequence[Stretch]) -> Iterable[Stall]:
-    """Those that end in a window; one pass over both."""
+    """The stalls that end in a window, in one pass over both."""
     at = 0
     for stall in sorted(stalls, key=lambda s: s.got_ns):
         while at < len(windows) and windows[at][1] < stall.got_ns:
@@ -106,7 +106,7 @@ def _inside(stalls: Iterable[Stall], windows: Sequence[Stretch]) -> Iterable[Sta
 
 
 def _measured_until(windows: Sequence[Stretch]) -> Callable[[int], int]:
-    """How much of the windows lies before a moment."""
+    """A function of time: how much of the windows lies before it."""
     ends = [end for _, end in windows]
     before = list(accumulate((end - begin for begin, end in windows), initial=0))
 
@@ -118,7 +118,7 @@ def _measured_until(windows: Sequence[Stretch]) -> Callable[[int], int]:
 
 
 def _mean_over(shares: Sequence[tuple[float | None, float]]) -> float | None:
-    """Weighted by time; what one rank does not know, nobody knows."""
+    """Mean weighted by time; None when any rank's value is unknown."""
     known = [(share, weight) for share, weight in shares if share is not None]
     total = sum(weight for _, weight in known)
     if len(known) < len(shares) or not total:

@@ -25,7 +25,7 @@ from unstarve.analyze.headroom import estimated_headroom, measured_headroom
 from unstarve.analyze.loader_summary import summarize_loaders
 from unstarve.analyze.memory_summary import memory_of
 from unstarve.analyze.stats import spread_ms
-from unstarve.analyze.timeline import WARMUP_STEPS, Span, Timeline, training_processes
+from unstarve.analyze.timeline import WARMUP_STEPS, Timeline, TimeSpan, training_processes
 from unstarve.analyze.verdict import Findings, Thresholds, conclude, walk
 from unstarve.model import (
     Cause,
@@ -56,7 +56,7 @@ def analyze_run(
     trainers = training_processes(run)
     trainings = recorded_trainings(run, warmup_steps) if trainings is None else trainings
     timelines, made = [t.timeline for t in trainings], [t.productions for t in trainings]
-    # `unstarve ideal` mixes real and replayed steps: only its measured real ones are about the training.
+    # `unstarve ideal` mixes real and replayed steps: only the measured real ones describe the training.
     told = [t.measured if run.kind == "ideal" else t.spans for t in timelines]
     wall_s = _mean([sum(span.seconds for span in spans) for spans in told])
     measured_s = sum(timeline.measured_s for timeline in timelines)
@@ -122,8 +122,8 @@ def analyze_run(
     )
 
 
-def _waits(spans: Sequence[Span], made: Mapping[tuple[int, int], EpochProduction]) -> dict[Cause, float]:
-    """Seconds of waiting per cause, starts and ends of epochs included."""
+def _waits(spans: Sequence[TimeSpan], made: Mapping[tuple[int, int], EpochProduction]) -> dict[Cause, float]:
+    """Seconds of waiting per cause, starts of epochs included."""
     parts = [wait_causes(span, span.batch, made) for span in spans if span.batch is not None]
     starts = [beginning_causes(s) for s in spans if s.batch is None and s.doing is Doing.START]
     return total([*parts, *starts])
@@ -147,7 +147,7 @@ def _memory(timelines: list[Timeline], run: Run) -> MemorySummary | None:
 
 
 def _system(run: Run, trainers: list[Process]) -> dict[str, Any]:
-    """Of the training process; file systems and opens of its workers too."""
+    """The training process's view of its machine; file systems are counted over its workers, too."""
     if not trainers:
         return {}
     filesystems: Counter[str] = Counter()
@@ -163,13 +163,13 @@ def _blocked_on(demand: Demand | None) -> Cause:
 def _headroom(run: Run, timelines: list[Timeline], lost_share: float | None) -> Headroom | None:
     if run.kind == "ideal":
         measured = [h for t in timelines if (h := measured_headroom(t)) is not None]
-        # Ranks wait for each other: the one with the most to gain bounds the whole job.
+        # Ranks wait for each other: the one with the most to gain limits the whole job.
         return max(measured, key=lambda h: h.speedup) if measured else None
     return estimated_headroom(timelines, lost_share)
 
 
 def _throughput(timelines: list[Timeline]) -> Throughput:
-    """Per rank for steps, over all ranks together for samples."""
+    """Steps of one rank, samples of all ranks together."""
     timed = [t for t in timelines if t.measured_s > 0 and t.measured_batches]
     if not timed:
         return Throughput(None, None)
@@ -200,17 +200,18 @@ def _lost(run: Run, trainers: list[Process]) -> tuple[str, ...]:
         lost.extend(f"process {process.pid}: {message}" for message in process.lost)
     if not run.live:
         if run.exit_code is None:
-            lost.append("the run was cut short: unstarve itself was ended before the command was")
+            lost.append("the run was cut short: unstarve ended before the command did")
         killed = [str(p.pid) for p in trainers if p.end_ns is None and not _stopped_early(p)]
         if killed:
             lost.append(
                 f"the run was cut short: process {', '.join(killed)} ended without closing its record "
-                "(killed, crashed, or left by os._exit)"
+                "(killed, crashed, or exited through os._exit)"
             )
     known = {id(process) for process in trainers}
     others = [p for p in run.processes if not p.worker and p.batches and id(p) not in known]
     if others:
-        lost.append(f"{len(others)} other process(es) iterated loaders too; the report is about the longest")
+        count = f"{len(others)} other processes" if len(others) > 1 else "another process"
+        lost.append(f"{count} iterated loaders too; this report covers the one that ran longest")
     return tuple(lost)
 
 

@@ -1,4 +1,4 @@
-"""How much faster training would be if data were free: measured by replay, or estimated."""
+"""How much faster training would be if loading were free: measured by replay, or estimated."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from unstarve.analyze.timeline import Timeline
 from unstarve.model import Batch, Headroom, Phase
 
 _FEWEST_STEPS = 3
-"""A block with fewer measured steps says nothing."""
+"""Blocks with fewer measured steps are ignored."""
 _LARGEST_SHARE = 0.999
-"""A training that only waits would get infinitely faster; a thousandfold is enough to say."""
+"""Keeps the speed-up of a training that only waits finite."""
 
 
 def measured_headroom(timeline: Timeline) -> Headroom | None:
-    """From a run of `unstarve ideal`: every replay block against the real blocks on both sides of it.
+    """From a run of `unstarve ideal`: each replay block compared to the real blocks on both sides of it.
 
-    Pairing neighbours cancels slow drift (clocks, caches, other people's load). None when fewer than
-    two replay blocks have such neighbours, because then there is no interval.
+    Pairing neighbours cancels slow drift (clocks, caches, other load). None when fewer than two replay blocks
+    have such neighbours, because there is no interval then.
     """
     durations = _step_seconds(timeline)
     by_block: defaultdict[int, list[float]] = defaultdict(list)
@@ -40,9 +40,9 @@ def measured_headroom(timeline: Timeline) -> Headroom | None:
 
 
 def _step_seconds(timeline: Timeline) -> dict[tuple[int, int], float]:
-    """Duration of each batch's step, from one ask to the next inside the same epoch.
+    """Duration of each batch's step, from one request to the next inside the same epoch.
 
-    Asks, because that is where `unstarve ideal` changes phase and has waited for the device.
+    `unstarve ideal` changes phase at a request, after waiting for the device.
     """
     last_ask = {e.epoch: e.last_ask_ns for e in timeline.process.epochs if e.loader == timeline.main}
     seconds: dict[tuple[int, int], float] = {}
@@ -56,16 +56,15 @@ def _step_seconds(timeline: Timeline) -> dict[tuple[int, int], float]:
 
 
 def estimated_headroom(timelines: list[Timeline], share: float | None) -> Headroom | None:
-    """From the recorded stalls alone: the measured time against what would be left of it without them.
+    """From the recorded stalls alone: the measured time divided by what is left of it without them.
 
-    `share` is the part of the measured time that was lost to data: the waits, or an accelerator's stalls.
-
-    An estimate: it cannot know that workers slow the step itself down, nor what hides behind the wait.
+    `share` is the share of the measured time lost to data: the waits, or an accelerator's stalls. An estimate
+    does not include that workers slow the step itself down, nor what is hidden behind the waits.
     """
     steps = [step for timeline in timelines for step in timeline.steps]
     if len(steps) < 2 * _FEWEST_STEPS or share is None:
         return None
-    # The error of a ratio of sums, from the spread of its residuals over stretches of steps.
+    # Error of a ratio of sums, from the spread of its residuals over stretches of steps.
     waits = block_means([step.wait_s for step in steps])
     totals = block_means([step.seconds for step in steps])
     step_share = sum(waits) / sum(totals)

@@ -27,13 +27,13 @@ from unstarve.model import (
 
 _MOST_IDLE_LOADERS = 50
 _LONG_S = 1.5
-"""What lasts longer than the pulse of a process is told with its duration."""
+"""An activity that lasts longer than the interval of pulses is shown with its duration."""
 _LATE_STEPS = 2.0
-"""So many usual steps without a batch count as slower steps."""
+"""After this many usual steps without a batch, the rate drops."""
 
 
 def live_of(tail: Tail, at_s: float | None = None) -> Live:
-    """What a run does now; `at_s` is the present, in seconds since 1970."""
+    """What a run does now; `at_s` is the current time in seconds since 1970."""
     run, at_s = tail.run, time.time() if at_s is None else at_s
     training = [p for p in training_processes(run) if not all(batch.nested for batch in p.batches)]
     crew = {(p.host, p.pid): p for p in run.processes if p.worker}
@@ -41,7 +41,7 @@ def live_of(tail: Tail, at_s: float | None = None) -> Live:
     waiting = max(trainers, key=lambda t: t.wait_share or 0.0, default=None)
     state = _state(tail)
     if state is not RunState.RUNNING and tail.silent_s is not None:
-        at_s -= tail.silent_s  # it has ended when it was last heard of
+        at_s -= tail.silent_s  # it ended when it was last heard of
     samples = [t.loader.samples_per_s for t in trainers]
     return Live(
         path=run.path,
@@ -73,7 +73,7 @@ def _state(tail: Tail) -> RunState:
 def _looks(trainer: TrainerNow | None, thresholds: Thresholds) -> State | None:
     lost = None if trainer is None else trainer.stall_share
     if trainer is not None and lost is None:
-        lost = trainer.wait_share  # nothing was heard of the device
+        lost = trainer.wait_share  # the device has not reported
     if lost is None:
         return None
     return (
@@ -133,16 +133,16 @@ def _trainer(process: Process, crew: Mapping[tuple[str, int], Process], tail: Ta
 
 
 def _shown(recent: Iterable[int], delivered: Mapping[int, int]) -> set[int]:
-    """Loaders that gave a batch lately, and of the others those that gave the most."""
+    """Loaders that delivered a batch recently, and of the others those that delivered the most."""
     shown = set(recent)
     others = sorted(delivered.keys() - shown, key=lambda number: -delivered[number])
     return shown | set(others[:_MOST_IDLE_LOADERS])
 
 
 def _leading(process: Process, batches: Sequence[Batch], thread: int) -> int:
-    """The loader that training asks now: of those whose epoch is not over, the one asked most lately.
+    """The loader in use now: of those whose epoch is not over, the one used most recently.
 
-    A validation loader leads from its epoch's begin to its end, and then the training loader does again.
+    A validation loader leads from the beginning of its epoch to its end, then the training loader again.
     """
     newest = {e.loader: e for e in process.epochs if e.thread == thread and not e.nested}
     over = {number for number, epoch in newest.items() if epoch.end_ns is not None}
@@ -157,7 +157,7 @@ def _leading(process: Process, batches: Sequence[Batch], thread: int) -> int:
 
 
 def _window(process: Process, batches: Sequence[Batch], longest_s: float) -> LiveWindow:
-    """The last seconds up to the newest that is known, not beyond the oldest that is kept."""
+    """The last seconds before the newest known event, limited to the events that are kept."""
     end_ns = max(batches[-1].got_ns, process.pulses[-1].at_ns if process.pulses else 0)
     return LiveWindow(max(end_ns - round(longest_s * 1e9), min(batches[0].ask_ns, end_ns)), end_ns)
 
@@ -165,14 +165,14 @@ def _window(process: Process, batches: Sequence[Batch], longest_s: float) -> Liv
 def _lasting(
     process: Process, batches: Sequence[Batch], window: LiveWindow
 ) -> tuple[Doing | None, float | None, float]:
-    """What training has been doing for a while, for how long, and the seconds of waiting among that."""
+    """What training has been doing for a while, for how long, and how much of that is waiting."""
     last_ns = batches[-1].got_ns
     after = [p for p in process.pulses if p.at_ns > last_ns and p.doing is not None]
     if not after:
         return None, None, 0.0
     # Without workers, fetching is what training waits for.
     doing = Doing.STEP if after[-1].doing is Doing.STEP else Doing.WAIT
-    # A step lasts since the batch came; a wait since it was first seen after the step.
+    # A step began when the batch arrived; a wait when it was first seen after the step.
     begin_ns = last_ns
     if doing is Doing.WAIT:
         others = [i for i, p in enumerate(after) if p.doing is Doing.STEP]
@@ -185,7 +185,7 @@ def _lasting(
 
 
 def _stall_share(process: Process, window: LiveWindow) -> float | None:
-    """As the devices saw it, up to where they have come; the mean over them."""
+    """The devices' stall share up to their latest report, averaged over devices."""
     recent = [s for s in process.stalls if s.got_ns > window.begin_ns]
     if not recent:
         return None
@@ -206,7 +206,7 @@ def _memory(process: Process, loaders: Iterable[LoaderNow]) -> MemoryNow:
 
 
 def _together(memories: Sequence[MemoryNow]) -> MemoryNow:
-    """Sums; the shared memory is the same for all ranks of a machine, so that the fullest counts."""
+    """Sums over ranks; shared memory is common to the ranks of a machine, so the largest value counts."""
     fullest = max(memories, key=lambda m: m.shm_bytes or 0, default=MemoryNow())
     return MemoryNow(
         main_bytes=_sum_known([m.main_bytes for m in memories]),
@@ -234,9 +234,9 @@ def loader_now(
     delivered: Mapping[int, int],
     crew: Sequence[tuple[int, Process]],
 ) -> LoaderNow:
-    """A loader of a training process; `batches` are its own, `delivered` counts all of each loader so far.
+    """A loader now; `batches` are its recent ones, `delivered` counts all batches of each loader.
 
-    `crew` are its workers, with their places.
+    `crew` are its workers, with their numbers.
     """
     recent = [b for b in batches if b.got_ns > window.begin_ns]
     steps_per_s = _rate([b.got_ns for b in batches], window)
@@ -267,7 +267,7 @@ def loader_now(
 
 
 def _rate(gots_ns: Sequence[int], window: LiveWindow) -> float | None:
-    """Batches a second; of slow steps by the last two, and slower still while the next one is late."""
+    """Batches per second; with slow steps from the last two batches, and lower while the next is late."""
     recent = [at for at in gots_ns if at > window.begin_ns]
     recent = recent if len(recent) > 1 else list(gots_ns[-2:])
     if len(recent) < 2 or recent[-1] <= recent[0]:
@@ -282,6 +282,6 @@ def _rate(gots_ns: Sequence[int], window: LiveWindow) -> float | None:
 
 
 def _samples_per_s(steps_per_s: float | None, sizes: Sequence[int | None]) -> float | None:
-    """Samples a second; None where the size of a batch is not known."""
+    """Samples per second; None when the size of a batch is unknown."""
     known = [size for size in sizes if size is not None]
     return steps_per_s * fmean(known) if steps_per_s is not None and 0 < len(known) == len(sizes) else None

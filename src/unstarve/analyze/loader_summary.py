@@ -20,7 +20,7 @@ class _Gathered:
 
 
 def summarize_loaders(processes: Sequence[Process]) -> tuple[LoaderSummary, ...]:
-    """Every loader that the given processes iterated, the busiest first; no more than `MOST_LOADERS`."""
+    """The loaders that these processes iterated, busiest first, at most `MOST_LOADERS`."""
     gathered: dict[tuple[str, str, str], _Gathered] = {}
     for process in processes:
         batches: defaultdict[int, list[Batch]] = defaultdict(list)
@@ -30,7 +30,7 @@ def summarize_loaders(processes: Sequence[Process]) -> tuple[LoaderSummary, ...]
         for epoch in process.epochs:
             epochs[epoch.loader].append(epoch)
         for loader in process.loaders:
-            # Loaders of equal name and place are kept apart by their dataset, as ranks agree on that.
+            # Loaders of the same name and place are told apart by their dataset, which ranks agree on.
             key = (loader.name, loader.where, f"{loader.kind} {loader.config.get('dataset')}")
             into = gathered.setdefault(key, _Gathered(loader))
             into.batches += batches[loader.id]
@@ -66,6 +66,6 @@ def _summary(gathered: _Gathered) -> LoaderSummary:
 
 
 def _total(values: list[int | None]) -> int | None:
-    """The sum, or None when any part of it is not known."""
+    """The sum; None when any value is unknown."""
     known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None

@@ -16,7 +16,7 @@ Value = Callable[[Pulse], int | None]
 
 
 def memory_of(shown: Process, processes: Sequence[Process], origin_ns: int) -> MemorySummary | None:
-    """The memory of the machine that `shown`, a training process, ran on; None when nobody looked.
+    """Memory on the machine of `shown`, a training process; None when it was not recorded.
 
     Times count from `origin_ns`.
     """
@@ -30,7 +30,7 @@ def memory_of(shown: Process, processes: Sequence[Process], origin_ns: int) -> M
     lines = [
         grid.line("training", training, lambda pulse: pulse.rss_bytes),
         grid.line("workers", [p for p in here if p.worker], lambda pulse: pulse.rss_bytes),
-        # The same for all who look at it.
+        # The same for all processes.
         grid.line("/dev/shm", [shown], lambda pulse: pulse.shm_bytes),
     ]
     peaks = [max(line.bytes, default=None) for line in lines]
@@ -44,7 +44,7 @@ def memory_of(shown: Process, processes: Sequence[Process], origin_ns: int) -> M
 
 
 class _Grid:
-    """Points in time, evenly spaced, that what several processes said at different moments is brought to."""
+    """Evenly spaced points in time, onto which the readings of several processes are aligned."""
 
     def __init__(self, origin_ns: int, step_s: float, count: int) -> None:
         self._origin_ns = origin_ns
@@ -52,13 +52,13 @@ class _Grid:
         self._count = count
 
     def line(self, name: str, processes: Iterable[Process], value: Value) -> MemoryLine:
-        """The most, around each point, of what those who lived at one moment had together.
+        """Around each point, the largest sum over the processes that lived at the same moment.
 
-        Between two pulses a process has what it said before. One lives from its first to its last: workers
-        of an epoch that is over and those of the next are never counted together.
+        Between two pulses a process keeps its last value. It lives from its first pulse to its last, so that
+        workers of one epoch are never added to those of the next.
         """
         having: dict[int, int] = {}  # by process
-        lasts: list[tuple[int, int]] = []  # when each of them says its last, the next to do so first
+        lasts: list[tuple[int, int]] = []  # heap of (time of the last pulse, process)
         together, before = 0, 0
         most = np.full(self._count, -1, dtype=np.int64)
         for at_ns, number, end_ns, has in _moments(processes, value):
@@ -82,7 +82,7 @@ class _Grid:
 
 
 def _moments(processes: Iterable[Process], value: Value) -> list[tuple[int, int, int, int]]:
-    """All pulses in the order of time: when, whose, when that one's last is, and what it said."""
+    """All pulses in order of time: (time, process, time of its last pulse, value)."""
     found = []
     for number, process in enumerate(processes):
         said = [(pulse.at_ns, v) for pulse in process.pulses if (v := value(pulse)) is not None]

@@ -1,4 +1,4 @@
-"""The few statistics that analysis needs, each where a reader can check it."""
+"""Statistics that analysis needs: spreads, means and ratios with 95% intervals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from unstarve.model import Spread
 
-# Two-sided 95 % quantiles of Student's t for 1 … 30 degrees of freedom.
+# Two-sided 95% quantiles of Student's t for 1 … 30 degrees of freedom.
 _T95 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
     2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
@@ -20,7 +20,7 @@ _T95 = (
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value with its 95 % interval."""
+    """A value with its 95% interval."""
 
     value: float
     low: float
@@ -53,6 +53,6 @@ def ratio_estimate(ratios: Sequence[float]) -> Estimate:
 
 
 def block_means(values: Sequence[float], blocks: int = 10) -> list[float]:
-    """Means of up to `blocks` equal stretches: neighbours in time depend on each other, stretches less."""
+    """Means of up to `blocks` equal stretches, which are less correlated than neighbouring values."""
     size = len(values) // min(blocks, len(values))
     return [sum(values[i : i + size]) / size for i in range(0, len(values) - size + 1, size)]

@@ -1,4 +1,4 @@
-"""Run → `Series`: every loader of every rank step by step, with the same blame as the verdict."""
+"""Run → `Series`: every loader of every rank, step by step, with the causes of each wait."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from unstarve.model import Batch, Cause, Process, Run, Series, StepPoint
 MadeBy = Mapping[tuple[int, int], EpochProduction]
 Key = tuple[int, int, int]
 Stretch = tuple[int, int]
-"""From one reading of the process's clock to another."""
+"""Begin and end, by the process's clock."""
 
 
 def series_of(run: Run) -> tuple[Series, ...]:
-    """What every rank's training thread was given by each of its loaders, warm-up included."""
+    """The batches that each loader delivered to each rank's training thread, warm-up included."""
     return tuple(
         series
         for training in recorded_trainings(run, warmup_steps=0)
@@ -28,9 +28,9 @@ def series_of(run: Run) -> tuple[Series, ...]:
 
 
 def most_changed(series: Series, before: Stretch, after: Stretch) -> Cause | None:
-    """The cause that makes up most of the difference in waiting between two stretches of time.
+    """The cause of most of the difference in waiting between two stretches of time.
 
-    None where there is no difference, where it is unexplained, or where a stretch holds no batch.
+    None when there is no difference, when it is unexplained, or when a stretch has no batch.
     """
     first, second = (_per_step(series, stretch) for stretch in (before, after))
     if first is None or second is None:
@@ -51,7 +51,7 @@ def _per_step(series: Series, stretch: Stretch) -> dict[Cause, float] | None:
 def _of_process(timeline: Timeline, made: MadeBy) -> Iterator[Series]:
     process = timeline.process
     names = _names(process)
-    # A span may have been split where loaders overlap: each batch once, in the order of asking.
+    # A span may have been split where loaders overlap: each batch once, in the order of requests.
     batches = dict.fromkeys(span.batch for span in timeline.spans if span.batch is not None)
     by_loader: defaultdict[int, list[Batch]] = defaultdict(list)
     for batch in batches:
@@ -93,7 +93,7 @@ def _points(
 
 
 def _stalls(process: Process) -> dict[Key, float]:
-    """Seconds per batch; of several devices, the mean."""
+    """Seconds per batch, averaged over devices."""
     found: defaultdict[Key, list[float]] = defaultdict(list)
     for stall in process.stalls:
         found[stall.loader, stall.epoch, stall.position].append(stall.stall_ns / 1e9)
@@ -101,7 +101,7 @@ def _stalls(process: Process) -> dict[Key, float]:
 
 
 def _names(process: Process) -> dict[int, str]:
-    """Loaders of one name are told apart: a chart and a time series have nothing else to go by."""
+    """Unique names: charts and time series tell loaders apart by nothing else."""
     names: dict[int, str] = {}
     counts: Counter[str] = Counter()
     for loader in process.loaders:

@@ -1,6 +1,6 @@
 """Events → what the training thread did when: a sequence of spans without gaps.
 
-Only the thread that trains counts: a loader consumed in a background thread makes nobody wait by
+Only the thread that trains counts: a loader consumed in a background thread does not make training wait by
 itself, and a loader iterated inside another's ``next()`` is part of that wait.
 """
 
@@ -18,30 +18,30 @@ WARMUP_STEPS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimeSpan:
     """A stretch of time in which the training thread did one thing."""
 
     doing: Doing
     begin_ns: int
     end_ns: int
     batch: Batch | None = None
-    """The batch that was waited for."""
+    """The batch that the span waited for."""
     sampler_ns: int = 0
-    """What of an ``iter()`` the sampler took."""
+    """Sampler time within an ``iter()``."""
 
     @property
     def seconds(self) -> float:
         return (self.end_ns - self.begin_ns) / 1e9
 
-    def within(self, begin_ns: int, end_ns: int) -> Span:
-        """The part of it that lies between two moments."""
+    def within(self, begin_ns: int, end_ns: int) -> TimeSpan:
+        """The part of the span between two moments."""
         begin_ns, end_ns = max(self.begin_ns, begin_ns), min(self.end_ns, end_ns)
-        return Span(self.doing, begin_ns, end_ns, self.batch, min(self.sampler_ns, end_ns - begin_ns))
+        return TimeSpan(self.doing, begin_ns, end_ns, self.batch, min(self.sampler_ns, end_ns - begin_ns))
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of the main loader inside one epoch: from its delivery to the next one's."""
+    """One step of the main loader inside one epoch: from one delivery to the next."""
 
     begin_ns: int
     end_ns: int
@@ -60,10 +60,10 @@ class Timeline:
     process: Process
     main: int
     """Number of the main loader: the one whose epochs cover the most time."""
-    spans: tuple[Span, ...]
+    spans: tuple[TimeSpan, ...]
     """All of the recorded time, in order, from the first ``iter()`` to the last event."""
-    measured: tuple[Span, ...]
-    """The same without warm-up and up to the end of the last step; of `unstarve ideal`, the real steps."""
+    measured: tuple[TimeSpan, ...]
+    """`spans` without warm-up, up to the end of the last step; for `unstarve ideal`, the real steps."""
     batches: tuple[Batch, ...]
     """The main loader's batches."""
     measured_batches: tuple[Batch, ...]
@@ -84,7 +84,7 @@ class Timeline:
 
 
 def training_processes(run: Run) -> list[Process]:
-    """The processes that train: all ranks, or else the one that iterated loaders for the longest."""
+    """The processes that train: all ranks, or without ranks the one that iterated loaders longest."""
     candidates = [p for p in run.processes if not p.worker and p.batches]
     ranked = [p for p in candidates if p.rank is not None]
     if ranked:
@@ -93,12 +93,12 @@ def training_processes(run: Run) -> list[Process]:
 
 
 def timelines_of(run: Run, warmup_steps: int) -> list[Timeline]:
-    """The timelines of the processes that train; those that delivered no batch to training are left out."""
+    """The timelines of the processes that train; processes that received no batch are left out."""
     return [t for p in training_processes(run) if (t := build_timeline(p, warmup_steps)) is not None]
 
 
 def build_timeline(process: Process, warmup_steps: int) -> Timeline | None:
-    """The timeline of a process; None when no batch was delivered to a training thread, or all in no time."""
+    """The timeline of a process; None when its training thread received no batch, or all in no time."""
     outer = [batch for batch in process.batches if not batch.nested]
     if not outer:
         return None
@@ -130,7 +130,7 @@ def training_thread(batches: Iterable[Batch]) -> int:
 
 
 def _one_after_the_other(batches: list[Batch]) -> list[Batch]:
-    """A thread waits for one thing at a time; what a file says beyond that is not believed."""
+    """Drop overlapping waits: a thread waits for one batch at a time, whatever a damaged file says."""
     kept: list[Batch] = []
     for batch in batches:
         if not kept or batch.ask_ns >= kept[-1].got_ns:
@@ -149,36 +149,36 @@ def _main_loader(batches: list[Batch], epochs: list[Epoch]) -> int:
         end_ns = epoch.end_ns or last_got.get((epoch.loader, epoch.epoch), epoch.ready_ns)
         covered[epoch.loader] += (end_ns - epoch.begin_ns) / 1e9
     longest = max(covered.values(), default=0.0)
-    # Loaders iterated side by side cover the same time but for a moment: the first of them leads.
+    # Loaders iterated side by side cover nearly the same time: the first of them is the main one.
     leaders = [loader for loader in counts if covered[loader] >= 0.98 * longest]
     return min(leaders or counts, key=lambda loader: (-counts[loader], loader))
 
 
-def _spans(batches: list[Batch], epochs: list[Epoch]) -> tuple[Span, ...]:
+def _spans(batches: list[Batch], epochs: list[Epoch]) -> tuple[TimeSpan, ...]:
     """Waits and starts as recorded, and what lies between them."""
-    marks: list[tuple[Span, bool]] = []  # whether an epoch ends here
+    marks: list[tuple[TimeSpan, bool]] = []  # whether an epoch ends here
     last_got: dict[tuple[int, int], int] = {}
     for batch in batches:
         doing = Doing.START if batch.position == 0 else Doing.WAIT
-        marks.append((Span(doing, batch.ask_ns, batch.got_ns, batch), False))
+        marks.append((TimeSpan(doing, batch.ask_ns, batch.got_ns, batch), False))
         last_got[batch.loader, batch.epoch] = batch.got_ns
     covers: list[tuple[int, int]] = []
     for epoch in epochs:
-        marks.append((Span(Doing.START, epoch.begin_ns, epoch.ready_ns, None, epoch.sampler_ns), False))
+        marks.append((TimeSpan(Doing.START, epoch.begin_ns, epoch.ready_ns, None, epoch.sampler_ns), False))
         if epoch.last_ask_ns is not None and epoch.end_ns is not None:
-            marks.append((Span(Doing.END, epoch.last_ask_ns, epoch.end_ns), True))
+            marks.append((TimeSpan(Doing.END, epoch.last_ask_ns, epoch.end_ns), True))
         end_ns = epoch.end_ns or last_got.get((epoch.loader, epoch.epoch), epoch.ready_ns)
         covers.append((epoch.begin_ns, end_ns))
     marks.sort(key=lambda mark: (mark[0].begin_ns, mark[0].end_ns))
     covers.sort(reverse=True)
-    spans: list[Span] = []
+    spans: list[TimeSpan] = []
     at, after_epoch, covered_ns = marks[0][0].begin_ns, False, -1
     for mark, ends_epoch in marks:
         if mark.begin_ns > at:
             while covers and covers[-1][0] < at:
                 covered_ns = max(covered_ns, covers.pop()[1])
             outside = after_epoch and covered_ns <= at
-            spans.append(Span(Doing.BETWEEN if outside else Doing.STEP, at, mark.begin_ns))
+            spans.append(TimeSpan(Doing.BETWEEN if outside else Doing.STEP, at, mark.begin_ns))
         if mark.end_ns > at:
             spans.append(mark.within(at, mark.end_ns))
             at = mark.end_ns
@@ -187,7 +187,7 @@ def _spans(batches: list[Batch], epochs: list[Epoch]) -> tuple[Span, ...]:
 
 
 def _real_steps(own: tuple[Batch, ...]) -> tuple[Batch, ...]:
-    """Of `unstarve ideal`: settled real batches whose step ends with a real wait, not with a replay."""
+    """For `unstarve ideal`: settled real batches whose step ends with a real wait, not with a replay."""
     return tuple(
         batch
         for batch, after in pairwise(own)
@@ -195,12 +195,12 @@ def _real_steps(own: tuple[Batch, ...]) -> tuple[Batch, ...]:
     )
 
 
-def _clipped(spans: Iterable[Span], begin_ns: int) -> tuple[Span, ...]:
+def _clipped(spans: Iterable[TimeSpan], begin_ns: int) -> tuple[TimeSpan, ...]:
     return tuple(span.within(begin_ns, span.end_ns) for span in spans if span.end_ns > begin_ns)
 
 
 def _steps(
-    measured: tuple[Batch, ...], own: tuple[Batch, ...], epochs: list[Epoch], spans: tuple[Span, ...]
+    measured: tuple[Batch, ...], own: tuple[Batch, ...], epochs: list[Epoch], spans: tuple[TimeSpan, ...]
 ) -> tuple[Step, ...]:
     """Steps that begin with a measured batch and end inside the same epoch."""
     following = {id(batch): after for batch, after in pairwise(own)}
@@ -218,8 +218,8 @@ def _steps(
     return tuple(steps)
 
 
-def _waited_ns(spans: tuple[Span, ...]) -> Callable[[int], int]:
-    """How long the thread had waited until a moment."""
+def _waited_ns(spans: tuple[TimeSpan, ...]) -> Callable[[int], int]:
+    """A function of time: how long the thread had waited until then."""
     waits = [s for s in spans if s.doing in (Doing.WAIT, Doing.START)]
     ends = [wait.end_ns for wait in waits]
     before = list(accumulate((wait.end_ns - wait.begin_ns for wait in waits), initial=0))
@@ -231,9 +231,9 @@ def _waited_ns(spans: tuple[Span, ...]) -> Callable[[int], int]:
     return until
 
 
-def _covered(spans: tuple[Span, ...], steps: tuple[Step, ...]) -> tuple[Span, ...]:
-    """The parts of the spans that lie inside the steps; both are in order."""
-    covered: list[Span] = []
+def _covered(spans: tuple[TimeSpan, ...], steps: tuple[Step, ...]) -> tuple[TimeSpan, ...]:
+    """The parts of the spans inside the steps; both are in order."""
+    covered: list[TimeSpan] = []
     at = 0
     for step in steps:
         while at < len(spans) and spans[at].end_ns <= step.begin_ns:

@@ -1,4 +1,4 @@
-"""Trials of a tuning → one line per setting."""
+"""The trials of a tuning → one row per setting."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from unstarve.model.tune_run import SettingSummary
 
 
 def tried(tuning: Tuning) -> tuple[SettingSummary, ...]:
-    """What was measured, by setting: fewer workers first, images read by unstarve last.
+    """Measured trials by setting: fewer workers first, images read by unstarve last.
 
-    What was only predicted is left out.
+    Settings that were only predicted are left out.
     """
     groups: defaultdict[LoaderSettings, list[Trial]] = defaultdict(list)
     for trial in tuning.trials:
@@ -27,9 +27,9 @@ def tried(tuning: Tuning) -> tuple[SettingSummary, ...]:
 
 
 def so_far(tuning: Tuning) -> Tuning:
-    """A tuning that was cut short, with the gain that its trials show; one that is done as it is.
+    """A tuning that was cut short, with the gain that its trials show; a finished tuning unchanged.
 
-    What was not shown to be faster is not chosen: the user's own settings are.
+    A setting that was not shown to be faster is not chosen: the user's own are kept.
     """
     if tuning.settled or tuning.chosen == tuning.before:
         return tuning
@@ -43,7 +43,7 @@ def so_far(tuning: Tuning) -> Tuning:
 
 
 def _gain(own: SettingSummary, best: SettingSummary) -> Change:
-    """Both intervals are of independent measurements."""
+    """The gain of `best` over `own`, from two independent intervals."""
     ratio = best.samples_per_s / own.samples_per_s
     error = math.hypot(*(math.log(line.high / line.low) / 2 for line in (own, best)))
     low, high = ratio * math.exp(-error), ratio * math.exp(error)
@@ -76,7 +76,7 @@ def _line(
 
 
 def _mean(trials: list[Trial], name: str) -> float:
-    """Over all measured time."""
+    """Mean over all measured time."""
     seconds = sum(trial.seconds for trial in trials)
     if seconds <= 0:
         return sum(float(getattr(trial, name)) for trial in trials) / len(trials)

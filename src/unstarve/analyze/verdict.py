@@ -10,48 +10,49 @@ from unstarve.model import Cause, Demand, Doing, GpuSummary, Headroom, Run, Stat
 from unstarve.words import duration, percent, size, times, workers
 
 _SECOND = 0.25
-"""Share of the waiting from which on a second cause is named."""
+"""Smallest share of the waiting for which a second cause is named."""
 _WHY = {
     Cause.DISK: "for the disk",
-    Cause.REMOTE: "for something that is neither CPU nor local disk",
+    Cause.REMOTE: "for something other than CPU or local disk",
     Cause.CPU: "because samples cost CPU time",
-    Cause.COLLATE: "because batches are slow to collate",
-    Cause.HANDOFF: "to get finished batches from the workers",
-    Cause.PIN: "for memory to be pinned",
+    Cause.COLLATE: "because collating is slow",
+    Cause.HANDOFF: "for the hand-off of finished batches",
+    Cause.PIN: "for memory pinning",
     Cause.COPY: "for copies to the device",
     Cause.SAMPLER: "for the sampler",
     Cause.STARTUP: "for loaders to start",
-    Cause.ORDER: "because finished batches are held back for a late one",
-    Cause.CONTENTION: "because there are too few cores for the work",
+    Cause.ORDER: "because late batches hold back finished ones",
+    Cause.CONTENTION: "because there are too few free cores",
 }
 _NO_GAIN = 1.05
-"""A speed-up below this is not worth anybody's time."""
+"""A speed-up below this is not worth the effort."""
 _WORTH_TELLING = 0.05
 _WORTH_TELLING_APART = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Where one state ends and the next begins."""
+    """Where one verdict state ends and the next begins."""
 
     starved: float = 0.20
-    """Stall share from which on training is starved."""
+    """Smallest stall share of a starved training."""
     tight: float = 0.05
+    """Smallest stall share of a tight training; below, it is fed."""
     fewest_steps: int = 20
-    """Measured steps under which nothing is concluded."""
+    """With fewer measured steps the verdict is inconclusive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What analysis knows about one run, before it is put into words."""
+    """The numbers that a verdict is based on."""
 
     timelines: list[Timeline]
     stall_share: float | None
     headroom: Headroom | None
     waits: Mapping[Cause, float]
-    """Seconds of waiting per cause, of the measured part."""
+    """Seconds of waiting per cause, in the measured part."""
     steps: Mapping[Cause, float]
-    """The same of the steps themselves."""
+    """Seconds of the steps themselves, per cause."""
     demand: Demand | None
     gpu: GpuSummary | None = None
 
@@ -99,20 +100,18 @@ def _state(stall_share: float, thresholds: Thresholds) -> State:
 def _what_is_missing(run: Run, timelines: list[Timeline], thresholds: Thresholds) -> str | None:
     if not timelines:
         if any(process.batches for process in run.processes):
-            return (
-                "Batches were recorded only inside DataLoader workers; the training loop itself was not seen."
-            )
+            return "Batches were recorded only inside DataLoader workers; the training loop was not recorded."
         lost = [*run.lost, *(message for process in run.processes for message in process.lost)]
         if lost:
             return f"Nothing could be recorded: {lost[0]}."
         return (
-            "No DataLoader was iterated. If the loader is something else, "
+            "No DataLoader was iterated. If your loader is something else, "
             "wrap it: for batch in unstarve.watch(loader)."
         )
     if all(timeline.batches[0].thread != 0 for timeline in timelines):
         return (
-            "The loader is consumed in a background thread, so its waits are not training's. "
-            "Wrap what the training loop iterates with unstarve.watch()."
+            "The loader is consumed in a background thread, so its waits do not show whether training waits. "
+            "Wrap what the training loop iterates in unstarve.watch()."
         )
     steps = max(len(timeline.measured_batches) for timeline in timelines)
     if steps < thresholds.fewest_steps and run.kind == "ideal":
@@ -134,7 +133,7 @@ def _headline(state: State, cause: Cause, findings: Findings) -> str:
     if state is State.FED:
         sentence = f"Training is fed: it waits for data {waits} of the time."
         if cause is Cause.HOST:
-            sentence += " The loop's own Python takes longer than computing."
+            sentence += " The training loop's own Python takes longer than the computation."
     else:
         why = _WHY.get(cause)
         sentence = f"Training waits for data {waits} of the time" + (f", mostly {why}." if why else ".")
@@ -142,22 +141,24 @@ def _headline(state: State, cause: Cause, findings: Findings) -> str:
         return f"{sentence} {_measured_gain(headroom, state)}"
     if headroom is None or state is State.FED:
         return sentence
-    return f"{sentence} With data for free it would run {_times(headroom.speedup)} as fast."
+    return f"{sentence} If loading were free, training would run {_times(headroom.speedup)} as fast."
 
 
 def _times(speedup: float) -> str:
-    """``about 2.4×``."""
-    return times(speedup) if speedup > 100 else f"about {times(speedup)}"
+    """``about 2.4×``; beyond 100× the digits mean nothing."""
+    if speedup > 100:
+        return "more than 100×"
+    return f"about {speedup:.0f}×" if speedup >= 10 else f"about {speedup:.2g}×"
 
 
 def _measured_gain(headroom: Headroom, state: State) -> str:
-    # Steps that vary for reasons of their own show no gain; if they hardly wait either, there is none.
+    # Steps that vary by themselves show no gain; if they hardly wait either, there is none.
     varies = headroom.low <= 1
     if headroom.high < _NO_GAIN or headroom.speedup < _NO_GAIN - 0.02 or (varies and state is State.FED):
         return "There is nothing to gain from faster loading (measured)."
     if not varies:
-        return f"With data for free it runs {times(headroom.speedup, 2)} as fast (measured)."
-    return "The steps vary too much to tell what faster loading would gain; measure longer with --pairs."
+        return f"If loading were free, training would run {times(headroom.speedup, 2)} as fast (measured)."
+    return "Steps vary too much to tell what faster loading would gain; measure longer with --pairs."
 
 
 def evidence(
@@ -167,12 +168,12 @@ def evidence(
     gpu: GpuSummary | None = None,
     waits: Mapping[Cause, float] | None = None,
 ) -> tuple[str, ...]:
-    """What was measured, then what points to the cause; `waits` are the seconds of waiting per cause."""
+    """The measured times and what points to the cause; `waits` are seconds of waiting per cause."""
     lines = [*_step_times(timelines), *_starts(timelines)]
     if cause is Cause.CONTENTION and waits:
         lines.insert(min(1, len(lines)), _missed_cores(waits))
         if demand is not None and _share(demand.queued_s, demand) < _WORTH_TELLING_APART:
-            demand = None  # cores were missed elsewhere: while sending, say
+            demand = None  # cores were missing elsewhere, for example while sending
     if demand is not None and cause in _BY_CAUSE:
         lines.insert(min(1, len(lines)), _BY_CAUSE[cause](demand))
     if any(timeline.process.device != "cpu" for timeline in timelines):
@@ -182,29 +183,31 @@ def evidence(
 
 def _device(gpu: GpuSummary | None) -> list[str]:
     if gpu is None or gpu.stall_share is None:
-        return ["waits are the host's: the accelerator may still have had queued work during them"]
-    lines = [f"by its own clock the GPU starved for {percent(gpu.stall_share)} of the time"]
+        return ["waits are measured on the host: the accelerator may still have had work queued"]
+    lines = [f"by its own clock, the GPU was starved {percent(gpu.stall_share)} of the time"]
     if gpu.host_late_share is not None and gpu.host_late_share >= _WORTH_TELLING:
         lines.append(
-            f"it was idle for another {percent(gpu.host_late_share)}: the host gave it work too late"
+            f"the GPU was idle another {percent(gpu.host_late_share)} of the time: the host gave it "
+            f"work too late"
         )
     return lines
 
 
 def walk(waits: bool, share: float | None, step_s: float | None, demand: Demand | None) -> tuple[str, ...]:
-    """The questions people ask in turn, with this run's answers."""
+    """The questions people ask one after another, with this run's answers."""
     if share is None:
         return ()
     lines = [f"Does training wait?  {'yes' if waits else 'no'}: {percent(share)} of the time"]
     if demand is None or step_s is None:
         return tuple(lines)
     batch_s = demand.fetch_s + demand.collate_s + demand.handoff_s + demand.pin_s + demand.sampler_s
-    # The training process draws the indices itself: no number of workers shares that.
+    # The training process draws the indices itself: workers cannot share that.
     pace_s = (batch_s - demand.sampler_s) / max(demand.workers, 1) + demand.sampler_s
-    makers = workers(demand.workers)
+    pace = f"with {workers(demand.workers)} one every {duration(pace_s)}"
+    makers = pace if demand.workers else "without workers"
     lines.append(
-        f"Is loading slow?     a batch takes {duration(batch_s)} to make, with {makers} one every {duration(pace_s)}; "
-        f"a step takes {duration(step_s)}"
+        f"Is loading slow?     a batch takes {duration(batch_s)} to make, {makers}; a step takes "
+        f"{duration(step_s)}"
     )
     stages = {
         "on CPU": demand.cpu_s,
@@ -229,7 +232,7 @@ def _step_times(timelines: Sequence[Timeline]) -> list[str]:
     mean_wait_s = sum(step.wait_s for step in steps) / len(steps)
     return [
         f"{len(steps)} measured steps took {duration(mean_step_s)} on average, "
-        f"{duration(mean_wait_s)} of it waiting for the next batch"
+        f"including {duration(mean_wait_s)} of waiting for the next batch"
     ]
 
 
@@ -240,20 +243,15 @@ def _starts(timelines: Sequence[Timeline]) -> list[str]:
     if not wall_s or start_s / wall_s < _WORTH_TELLING:
         return []
     return [
-        f"starting loaders and waiting for first batches took {duration(start_s)} ({percent(start_s / wall_s)} of all)"
+        "starting loaders and waiting for first batches took "
+        f"{duration(start_s)} ({percent(start_s / wall_s)} of the run)"
     ]
 
 
-def _fetching(demand: Demand) -> str:
-    """Whose time it is, and how it divides."""
-    who = (
-        f"{demand.workers} workers"
-        if demand.workers > 1
-        else "1 worker"
-        if demand.workers
-        else "the training process"
-    )
-    return f"{who} spent {{share}} of the fetching time {{how}}"
+def _fetching(part_s: float, demand: Demand) -> str:
+    """``fetching in 4 workers is 64%``, to be completed by the caller."""
+    where = f" in {workers(demand.workers)}" if demand.workers else ""
+    return f"fetching{where} is {percent(_share(part_s, demand))}"
 
 
 def _share(part_s: float, demand: Demand) -> float:
@@ -262,68 +260,56 @@ def _share(part_s: float, demand: Demand) -> float:
 
 def _cpu(demand: Demand) -> str:
     per_sample = demand.cpu_s / demand.samples if demand.samples else demand.cpu_s
-    said = _fetching(demand).format(share=percent(_share(demand.cpu_s, demand)), how="on a CPU")
-    return f"{said}: {duration(per_sample)} for each sample"
+    return f"{_fetching(demand.cpu_s, demand)} CPU time: {duration(per_sample)} per sample"
 
 
 def _remote(demand: Demand) -> str:
-    said = _fetching(demand).format(
-        share=percent(_share(demand.remote_s, demand)), how="blocked outside the CPU"
-    )
-    return (
-        said
-        if demand.storage_bytes is None
-        else f"{said} and read {size(demand.storage_bytes)} a batch from storage"
-    )
+    said, read = f"{_fetching(demand.remote_s, demand)} off-CPU waiting", demand.storage_bytes
+    if read is None:
+        return said
+    return f"{said}; only {size(read)} per batch came from storage" if read else f"{said}, not for storage"
 
 
 def _disk(demand: Demand) -> str:
-    said = _fetching(demand).format(share=percent(_share(demand.disk_s, demand)), how="on storage")
-    return (
-        said
-        if demand.storage_bytes is None
-        else f"{said}: {size(demand.storage_bytes)} a batch were not in memory"
-    )
+    said, read = f"{_fetching(demand.disk_s, demand)} waiting for storage", demand.storage_bytes
+    return said if read is None else f"{said}: {size(read)} per batch were not in memory"
 
 
 def _contention(demand: Demand) -> str:
-    return _fetching(demand).format(
-        share=percent(_share(demand.queued_s, demand)), how="runnable, but without a core to run on"
-    )
+    return f"{_fetching(demand.queued_s, demand)} waiting for a free core"
 
 
 def _missed_cores(waits: Mapping[Cause, float]) -> str:
-    """Of a whole wait: batches are also collated, sent and received by somebody who needs a core."""
+    """Not only fetching needs a core: collating, sending and receiving do, too."""
     share = waits.get(Cause.CONTENTION, 0.0) / sum(waits.values())
-    return f"for {percent(share)} of the waiting, what had to run next was ready to run and had no core"
+    return f"during {percent(share)} of the waiting, the next task was runnable but no core was free"
 
 
 def _collate(demand: Demand) -> str:
-    return f"collating a batch takes {duration(demand.collate_s)} of CPU, fetching its samples {duration(demand.fetch_s)}"
+    collate, fetch = duration(demand.collate_s), duration(demand.fetch_s)
+    return f"collating a batch takes {collate} of CPU time, fetching its samples {fetch}"
 
 
 def _handoff(demand: Demand) -> str:
     return (
-        f"handing a finished batch over takes {duration(demand.handoff_s)}, "
+        f"the hand-off of a batch takes {duration(demand.handoff_s)}, "
         f"making it {duration(demand.fetch_s + demand.collate_s)}"
     )
 
 
 def _sampler(demand: Demand) -> str:
-    return (
-        f"the sampler takes {duration(demand.sampler_s)} of the training process's time a batch, on average"
-    )
+    return f"the sampler takes {duration(demand.sampler_s)} per batch, in the training process"
 
 
 def _order(demand: Demand) -> str:
     return (
-        f"the slowest batches take {_ratio(demand.tail)} the typical one; "
-        "finished batches had to wait for them while workers stood idle"
+        f"the slowest batches take {_ratio(demand.tail)} as long as a typical one; "
+        "finished batches waited for them while workers were idle"
     )
 
 
 def _ratio(ratio: float) -> str:
-    return f"{ratio:.1f} times" if ratio < 100 else "more than 100 times"
+    return f"{ratio:.1f}×" if ratio < 100 else "more than 100×"
 
 
 def _pin(demand: Demand) -> str:

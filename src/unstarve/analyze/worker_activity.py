@@ -1,4 +1,4 @@
-"""The last seconds of a worker's events → what it does now, and what that takes."""
+"""The last seconds of a worker's events → what it does now, and where its time goes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BUSY = (Doing.FETCH, Doing.COLLATE)
 
 
 class LiveWindow(NamedTuple):
-    """The stretch of time that is looked at."""
+    """The last seconds of a run."""
 
     begin_ns: int
     end_ns: int
@@ -30,9 +30,9 @@ def overlap_s(begin_ns: int, end_ns: int, window: LiveWindow) -> float:
 
 
 def parts_of(works: Sequence[Work], window: LiveWindow, *, in_worker: bool) -> dict[Cause, float]:
-    """Seconds per cause that making batches took inside the window.
+    """Seconds per cause of making batches inside the window.
 
-    Hundreds of batches are split as if they were one, which is good enough for a look.
+    Hundreds of batches are split as if they were one, which is precise enough for a live view.
     """
     if not works:
         return {}
@@ -48,7 +48,7 @@ def parts_of(works: Sequence[Work], window: LiveWindow, *, in_worker: bool) -> d
 
 
 def worker_now(place: int, worker: Process, window: LiveWindow) -> WorkerNow:
-    """One worker, by what it has finished and by its pulse for what it has not."""
+    """One worker: finished work from its records, unfinished work from its pulses."""
     oldest_ns = worker.works[0].received_ns if worker.works else worker.start_ns
     window = LiveWindow(min(max(window.begin_ns, oldest_ns), window.end_ns), window.end_ns)
     works = [w for w in worker.works if w.done_ns > window.begin_ns]
@@ -76,19 +76,19 @@ def worker_now(place: int, worker: Process, window: LiveWindow) -> WorkerNow:
 
 
 def _unfinished(pulses: Sequence[Pulse], last_ns: int) -> tuple[Doing | None, int]:
-    """What the worker is at since its last batch, by its pulse, and since when; None when nothing tells."""
+    """What the worker has been doing since its last batch, by its pulses, and since when; None if unknown."""
     after = [p for p in pulses if p.at_ns > last_ns and p.doing is not None]
     if not after:
         return None, last_ns
     same = len(after)
     while same and after[same - 1].doing is after[-1].doing:
         same -= 1
-    # What it was found at the first time it was looked at, it has been at since its last batch.
+    # The first activity seen after its last batch is taken to have begun right after that batch.
     return after[-1].doing, after[same].at_ns if same else last_ns
 
 
 def _meanwhile(pulses: Sequence[Pulse], since_ns: int) -> dict[Cause, float]:
-    """Seconds per cause since then, from what the worker's counters did between its pulses."""
+    """Seconds per cause since then, from the worker's counters at its pulses."""
     around = [p for p in pulses if p.at_ns > since_ns]
     before = [p for p in pulses if p.at_ns <= since_ns]
     around = before[-1:] + around
@@ -101,7 +101,7 @@ def _meanwhile(pulses: Sequence[Pulse], since_ns: int) -> dict[Cause, float]:
 
 
 def _as_work(first: Pulse, last: Pulse) -> Work:
-    """What happened between two pulses, as if it had been one fetch."""
+    """The time between two pulses as one fetch."""
     cpu, queued, storage = (
         None if a is None or b is None else b - a
         for a, b in (
@@ -120,7 +120,7 @@ def _as_work(first: Pulse, last: Pulse) -> Work:
 
 
 def _together(works: Sequence[Work]) -> Work:
-    """Works one behind the other, as if they had been one."""
+    """Consecutive works combined into one."""
     first = works[0]
     fetch_ns = sum(w.collate_ns - w.begin_ns for w in works)
     collate_ns = sum(w.done_ns - w.collate_ns for w in works)
@@ -141,7 +141,7 @@ def _together(works: Sequence[Work]) -> Work:
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
-    """Where one is not known, the sum is not."""
+    """The sum; None when any value is unknown."""
     total = 0
     for value in values:
         if value is None:
@@ -153,12 +153,12 @@ def _sum(values: Iterable[int | None]) -> int | None:
 def _mostly(
     works: Sequence[Work], sents: Sequence[Sent], unfinished: Doing | None, window: LiveWindow
 ) -> Doing | None:
-    """What a worker mostly did in the last second; None when nothing is known of it."""
+    """What a worker mostly did in the last second; None when unknown."""
     if not works:
         return unfinished
     now = LiveWindow(max(window.end_ns - round(_NOW_S * 1e9), window.begin_ns), window.end_ns)
     last_ns = works[-1].done_ns
-    # Of the moment since its last batch, if no pulse has fallen in there, it does what it mostly did.
+    # Without a pulse since its last batch, it is assumed to do what it mostly did.
     doing = unfinished or _longest(works, sents, LiveWindow(window.begin_ns, last_ns), None)
     return _longest(works, sents, now, doing)
 
@@ -173,7 +173,7 @@ def _longest(
             seconds[Doing.COLLATE] += overlap_s(work.collate_ns, work.done_ns, window)
     if since_last is not None:
         seconds[since_last] += overlap_s(works[-1].done_ns, window.end_ns, window)
-    # Sending goes on in a thread of its own, while the worker waits or makes its next batch.
+    # Sending runs in its own thread while the worker waits or makes its next batch.
     rest_s = max(0.0, window.seconds - sum(seconds.values()))
     sending_s = sum(overlap_s(s.begin_ns, s.end_ns, window) for s in sents if s.end_ns > window.begin_ns)
     seconds[Doing.SEND] += min(sending_s, rest_s)

@@ -10,8 +10,20 @@ from __future__ import annotations
 
 from unstarve.model.bench_results import Bar, Benchmark, Checked, Extra, Kind, Part, Promise, Way
 from unstarve.model.causes import Cause, Phase, State
+from unstarve.model.chart_data import (
+    BatchStory,
+    Doing,
+    EpochBorder,
+    Histogram,
+    Lane,
+    LaneKind,
+    LaneSpan,
+    Series,
+    StepPoint,
+    Views,
+)
 from unstarve.model.compared import Change, Comparison, Gate, LoadComparison, LoadLog, Row
-from unstarve.model.concluded import (
+from unstarve.model.diagnosis import (
     Advice,
     Demand,
     Diagnosis,
@@ -26,6 +38,7 @@ from unstarve.model.concluded import (
     Throughput,
     Verdict,
 )
+from unstarve.model.forecasts import Forecast, Forecaster, Scenario, Setting, WhatIf
 from unstarve.model.live_run import Live, LoaderNow, MemoryNow, RunState, Tail, TrainerNow, WorkerNow
 from unstarve.model.loader_diagnosis import (
     LoaderArguments,
@@ -56,10 +69,7 @@ from unstarve.model.recorded import (
 )
 from unstarve.model.resources import GpuSummary, MemoryLine, MemorySummary
 from unstarve.model.saved import Place, SavedLoader, Span
-from unstarve.model.series import Series, StepPoint
 from unstarve.model.tuning import LoaderSettings, Trial, Tuning
-from unstarve.model.views import BatchStory, Doing, EpochBorder, Histogram, Lane, LaneKind, LaneSpan, Views
-from unstarve.model.whatif import Forecast, Forecaster, Scenario, Setting, WhatIf
 
 __all__ = [
     "Advice",

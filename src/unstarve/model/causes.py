@@ -1,4 +1,4 @@
-"""The closed lists: where time can go, and how a training can stand with its data."""
+"""The closed lists: where time can go, and how well training is fed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Cause(StrEnum):
 
 
 class State(StrEnum):
-    """How a training stands with its data."""
+    """How well training is supplied with data."""
 
     STARVED = "starved"
     TIGHT = "tight"
@@ -34,7 +34,7 @@ class State(StrEnum):
 
 
 class Phase(StrEnum):
-    """Whether a batch was really loaded or replayed from memory (`unstarve ideal`)."""
+    """Whether a batch was loaded or replayed from memory (`unstarve ideal`)."""
 
     REAL = "real"
     REPLAY = "replay"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unstarve.model.concluded import Diagnosis
+from unstarve.model.diagnosis import Diagnosis
 from unstarve.model.nouns import Shown
 
 
 @dataclass(frozen=True, slots=True)
 class LoadLog:
-    """Batch by batch times of one way to load: what `plot_comparison` draws.
+    """Times of one way to load, batch by batch, for `plot_comparison`.
 
-    Made from an evaluator's log, a run file or DALI's metrics; `step_s` is empty where the source
-    knows only how long loading took.
+    From an evaluator's log, a run file or DALI's metrics; `step_s` is empty when the source has only
+    loading times.
     """
 
     label: str
@@ -29,26 +29,26 @@ class LoadLog:
 
 @dataclass(frozen=True, slots=True)
 class LoadComparison:
-    """Training on really loaded batches against training on replayed ones."""
+    """Training on loaded batches compared to training on replayed ones."""
 
     headline: str
     """One sentence for a person."""
     speedup: float | None
-    """Ideal over real throughput; None where either log knows no steps."""
+    """Ideal over real throughput; None when either log has no steps."""
     lost_share: float | None
-    """Share of real training time that free data would save: 1 − 1 / `speedup`, at least 0."""
+    """Share of real training time that free loading would save: 1 − 1 / `speedup`, at least 0."""
     real_wait_share: float | None
     """Time inside ``next()`` over step time."""
     ideal_wait_share: float | None
     real_per_s: float | None
     ideal_per_s: float | None
     unit: str
-    """What the rates count: ``samples`` where all sizes are known, else ``batches``."""
+    """Unit of the rates: ``samples`` if all sizes are known, otherwise ``batches``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How B's speed compares to A's."""
+    """B's speed compared to A's."""
 
     ratio: float
     """B's throughput divided by A's."""
@@ -60,7 +60,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One ``--fail-if`` and how it came out."""
+    """One ``--fail-if`` and its outcome."""
 
     expression: str
     failed: bool
@@ -69,7 +69,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One quantity of both runs; None where a run does not know it."""
+    """One quantity of both runs; None when unknown."""
 
     metric: str
     unit: str
@@ -79,7 +79,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Comparison(Shown):
-    """B against A, and whether that passes."""
+    """B compared to A, and whether the gates pass."""
 
     a: Diagnosis
     b: Diagnosis

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from unstarve.model.causes import Cause, State
+from unstarve.model.chart_data import Doing
 from unstarve.model.recorded import Run
-from unstarve.model.views import Doing
 
 
 class RunState(StrEnum):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from unstarve.model.causes import Phase
-from unstarve.model.views import Doing
+from unstarve.model.chart_data import Doing
 
 STOPPED_EARLY = "recording stopped early"
 """How the loss message of a process begins that could not write any more."""

@@ -13,8 +13,8 @@ from unstarve.analyze.timeline import Timeline
 from unstarve.model import Batch, Cause, Process, Run, Work
 from unstarve.predict.recorded_run import (
     EpochCosts,
-    Machine,
     RecordedBatch,
+    RecordedMachine,
     epoch_costs,
     machine_of,
     recorded_batches,
@@ -133,7 +133,7 @@ class LoaderDemand:
     """Measured seconds per batch."""
     wait_share: float
     """Share of the time spent waiting for data, with the accelerator idle."""
-    machine: Machine
+    machine: RecordedMachine
     epochs: EpochCosts | None
     """None when the run lies inside one epoch."""
     waits_together: bool
@@ -192,7 +192,7 @@ def loader_demand(
 def _batch_demands(
     recorded: Sequence[RecordedBatch],
     workers: int,
-    machine: Machine,
+    machine: RecordedMachine,
     pinned: bool,
     stalls: Mapping[tuple[int, int], int],
 ) -> tuple[BatchDemand, ...]:

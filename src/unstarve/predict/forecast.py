@@ -29,7 +29,7 @@ from unstarve.predict.scenario import (
     USUAL_DISK_POWER,
     Draw,
     FullScenario,
-    Pace,
+    SimulatedPace,
     fill_in,
     pace_of,
     with_competition,
@@ -109,7 +109,7 @@ class LoaderModel:
     demand: LoaderDemand
     draws: tuple[Draw, ...]
     """The first is the most likely one: the recorded batches as they came."""
-    recorded: tuple[Pace, ...]
+    recorded: tuple[SimulatedPace, ...]
     """The simulated pace of the recorded settings, per draw."""
 
     def __call__(self, scenario: Scenario) -> Forecast:

@@ -53,7 +53,7 @@ class EpochCosts:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class RecordedMachine:
     """The machine under the loader."""
 
     cores: float
@@ -147,7 +147,7 @@ def _slowdown(recorded: Sequence[RecordedBatch], late_share: float) -> float:
 # The machine.
 
 
-def machine_of(run: Run, timeline: Timeline, recorded: Sequence[RecordedBatch]) -> Machine:
+def machine_of(run: Run, timeline: Timeline, recorded: Sequence[RecordedBatch]) -> RecordedMachine:
     """The machine, from what the training process and its workers recorded about it and themselves."""
     process = timeline.process
     limits = [float(process.system[key]) for key in ("cores", "quota_cores") if process.system.get(key)]
@@ -159,7 +159,7 @@ def machine_of(run: Run, timeline: Timeline, recorded: Sequence[RecordedBatch]) 
     crew = max((len(crew.pids) for crew in process.crews), default=0)
     late_share = float(crew <= usable) if used is None else min(2 * used / usable, 1.0)
     beyond = float(process.system.get("cores") or usable) - usable  # a quota keeps us off these, not others
-    return Machine(
+    return RecordedMachine(
         cores=usable / ranks,
         foreign=None if used is None else max(used - beyond, 0.0) / ranks,
         grouped=bool(process.system.get("grouped", True)),

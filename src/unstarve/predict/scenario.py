@@ -84,7 +84,7 @@ class Draw:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class SimulatedPace:
     """Simulated speed of training."""
 
     period_s: float
@@ -117,7 +117,7 @@ def fill_in(demand: LoaderDemand, scenario: Scenario) -> FullScenario:
     )
 
 
-def pace_of(demand: LoaderDemand, full: FullScenario, draw: Draw) -> Pace:
+def pace_of(demand: LoaderDemand, full: FullScenario, draw: Draw) -> SimulatedPace:
     """Simulate the draw's batches in such a loader."""
     batches = _batches(demand, full, draw)
     setup = LoaderSetup(
@@ -237,7 +237,7 @@ def _evened(batches: Sequence[BatchDemand], share: float) -> list[BatchDemand]:
     ]
 
 
-def _steady(batches: Sequence[BatchDemand], setup: LoaderSetup) -> Pace:
+def _steady(batches: Sequence[BatchDemand], setup: LoaderSetup) -> SimulatedPace:
     """The pace in the middle of a long epoch."""
     settled = setup.workers * setup.prefetch + _SETTLED
     return _measured(
@@ -251,11 +251,11 @@ def _rounds(count: int, setup: LoaderSetup) -> int:
     return math.ceil(count / crew) * crew
 
 
-def _measured(run: SimulatedRun, first: int) -> Pace:
+def _measured(run: SimulatedRun, first: int) -> SimulatedPace:
     """The pace from delivery `first` to the last."""
     got = run.got_s[first:]
     passed_s = max(got[-1] - got[0], _SHORTEST_S)
-    return Pace(passed_s / (len(got) - 1), sum(run.lost_s[first + 1 :]) / passed_s, run.slowdown)
+    return SimulatedPace(passed_s / (len(got) - 1), sum(run.lost_s[first + 1 :]) / passed_s, run.slowdown)
 
 
 def _by_epochs(
@@ -265,7 +265,7 @@ def _by_epochs(
     draw: Draw,
     batches: Sequence[BatchDemand],
     setup: LoaderSetup,
-) -> Pace:
+) -> SimulatedPace:
     """The pace over whole epochs, their starts and ends included."""
     start = _start(demand, full, draw)
     count = min(epochs.batches, _MOST_SIMULATED)
@@ -277,7 +277,7 @@ def _by_epochs(
         ]
         run = simulate(rotated, count, setup, start)
         middle = max(count - 1 - _rounds(count // 2, setup), 0)
-        later = _measured(run, middle) if count < epochs.batches else Pace(0.0, 0.0, 1.0)
+        later = _measured(run, middle) if count < epochs.batches else SimulatedPace(0.0, 0.0, 1.0)
         more_s = later.period_s * (epochs.batches - count)
         begin_s += run.got_s[0] / rounds
         inside_s += (run.got_s[-1] - run.got_s[0] + more_s) / rounds
@@ -286,7 +286,7 @@ def _by_epochs(
     around_s = begin_s + _end_s(demand, full, draw) + epochs.between_s
     period_s = max(inside_s / epochs.batches + around_s * epochs.starts, _SHORTEST_S)
     waiting_s = waited_s / epochs.batches + begin_s * epochs.starts
-    return Pace(period_s, min(waiting_s / period_s, 1.0), run.slowdown)
+    return SimulatedPace(period_s, min(waiting_s / period_s, 1.0), run.slowdown)
 
 
 def _start(demand: LoaderDemand, full: FullScenario, draw: Draw) -> WorkerStart:

@@ -8,7 +8,7 @@ import pytest
 
 from fake_forecaster import with_forecaster
 from fakes import diagnosis_of
-from unstarve.advise.gain import AS_IT_IS, cheaper, enough_workers, predict
+from unstarve.advise.gain import UNCHANGED, cheaper, enough_workers, predict
 from unstarve.model import Cause, Diagnosis, Gain, Headroom, Scenario
 
 
@@ -57,7 +57,7 @@ def test_a_core_that_others_use_is_not_counted_as_gain() -> None:
 
 def test_the_interval_holds_what_a_change_may_come_to() -> None:
     d = with_forecaster(diagnosis_of(Cause.COLLATE, workers=1, collate_s=0.1, step_s=0.1, free_s=0.01))
-    gain = predict(d, cheaper("collate", 0.5), worst=AS_IT_IS, best=cheaper("collate", 0.0))
+    gain = predict(d, cheaper("collate", 0.5), worst=UNCHANGED, best=cheaper("collate", 0.0))
     assert gain is not None
     assert gain.predicted == pytest.approx(2, rel=0.1)
     assert gain.low == 1

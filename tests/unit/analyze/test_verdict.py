@@ -1,4 +1,4 @@
-"""Sentences that a person can check."""
+"""Evidence: sentences that a person can check."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def test_missed_cores_are_told_as_a_share_of_the_waiting() -> None:
     demand = diagnosis_of(Cause.CONTENTION, cpu_s=0.09, queued_s=0.01).demand
     waits = {Cause.CONTENTION: 3.0, Cause.HANDOFF: 1.0}
     told = evidence([timeline()], Cause.CONTENTION, demand, None, waits)
-    assert "for 75% of the waiting, what had to run next was ready to run and had no core" in told
-    assert not any("fetching time" in line for line in told)
+    assert "during 75% of the waiting, the next task was runnable but no core was free" in told
+    assert not any("fetching in" in line for line in told)
     assert not any(
         "of the waiting" in line for line in evidence([timeline()], Cause.CPU, demand, None, waits)
     )

@@ -1,4 +1,4 @@
-"""The user's files: a diff of what would change, and the change, made only where nothing is lost by it."""
+"""Tuned loaders → patches of the user's files, written only where nothing can be lost."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ from unstarve.outputs import check_output, write_output
 
 @dataclass(frozen=True, slots=True)
 class FilePatch:
-    """One file before and after; its text is kept as bytes, in the encoding of the file."""
+    """One file before and after, as bytes in its own encoding."""
 
     path: Path
     before: bytes
     after: bytes
     diff: bytes
-    """Unified, with paths from the top of the project: ``git apply`` and ``patch -p1`` take it."""
+    """Unified diff with paths from the top of the project, for ``git apply`` and ``patch -p1``."""
     notes: tuple[str, ...]
 
 
 def check_extra() -> None:
-    """Raise `MissingExtraError` where the package that reads the user's source is not installed."""
+    """Raise `MissingExtraError` when libcst, which parses the user's source, is not installed."""
     if find_spec("libcst") is None:
         raise MissingExtraError("changing source needs libcst: pip install 'unstarve[tune]'")
 
 
 def file_digest(path: Path) -> str:
-    """Tells whether a file is still what it was."""
+    """A digest that shows whether a file has changed."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def patches_for(loaders: Sequence[TunedLoader]) -> tuple[list[FilePatch], list[str]]:
-    """One patch per file for all loaders that should change, and a sentence for each that cannot be changed.
+    """One patch per file for all loaders that should change, and a sentence for each that cannot.
 
-    Nothing is written. Raises `MissingExtraError` where libcst is not installed.
+    Nothing is written. Raises `MissingExtraError` when libcst is not installed.
     """
     files: defaultdict[Path, list[TunedLoader]] = defaultdict(list)
     problems: list[str] = []
@@ -60,7 +60,7 @@ def patches_for(loaders: Sequence[TunedLoader]) -> tuple[list[FilePatch], list[s
         if loader.change():
             try:
                 path = _file_of(loader)
-                _patch_for(path, [loader])  # alone: what is wrong with one must not cost the others
+                _patch_for(path, [loader])  # alone: a problem with one must not affect the others
                 files[path].append(loader)
             except NotPatchableError as error:
                 problems.append(str(error))
@@ -68,14 +68,16 @@ def patches_for(loaders: Sequence[TunedLoader]) -> tuple[list[FilePatch], list[s
 
 
 def _file_of(loader: TunedLoader) -> Path:
-    """Where the loader is made, when a change there would be about it alone."""
+    """The file that creates the loader, when a change there affects no other loader."""
     place = loader.place
     if place is None or loader.digest is None:
-        raise NotPatchableError(f"{loader.name}: where it is made is not known, or no file that can be read")
+        raise NotPatchableError(
+            f"{loader.name}: the file that creates this loader is unknown or cannot be read"
+        )
     if loader.datasets > 1:
         raise NotPatchableError(
-            f"{loader.name}: line {place.line} of {place.file} makes loaders of {loader.datasets} datasets, "
-            "and all would change with it; change it by hand, or use --save and run --with"
+            f"{loader.name}: line {place.line} of {place.file} creates loaders of {loader.datasets} datasets "
+            "and all of them would change; edit it by hand, or use --save and run --with"
         )
     return Path(place.file)
 
@@ -86,10 +88,9 @@ def _patch_for(path: Path, loaders: Sequence[TunedLoader]) -> FilePatch:
 
 
 def make_patch(path: Path, digest: str | None, changes: Sequence[CallChange]) -> FilePatch:
-    """The change to one file, which has `digest` when it still is as it was run.
+    """The patch of one file; `digest` is its digest when it was run. Nothing is written.
 
-    Raises `NotPatchableError` when it is not the user's own, was changed since, or a change cannot be
-    fulfilled; nothing is written.
+    Raises `NotPatchableError` when the file is not the user's own, has changed since, or cannot be rewritten.
     """
     check_extra()
     from unstarve.advise.patch.rewrite_source import rewrite
@@ -120,15 +121,15 @@ def make_patch(path: Path, digest: str | None, changes: Sequence[CallChange]) ->
 
 
 def write_patches(patches: Sequence[FilePatch]) -> None:
-    """Change the files. Raises `NotPatchableError` or `OutputError`, and changes none, when one must stay.
+    """Write the patched files, all or none: raises `NotPatchableError` or `OutputError` before writing any.
 
-    Each file is replaced whole or not at all, and in a repository only where git could bring the old one
-    back: a file that it does not have as it is now is refused.
+    Each file is replaced atomically. In a git repository a file with uncommitted changes is refused, so that
+    git can always restore the old one.
     """
     for patch in patches:
         shown = _shown(patch.path)
         if patch.path.read_bytes() != patch.before:
-            raise NotPatchableError(f"{shown} has changed just now, so nothing was written; run it again")
+            raise NotPatchableError(f"{shown} changed in the meantime, so nothing was written; run it again")
         foreign = why_not_yours(patch.path)
         if foreign is not None:
             raise NotPatchableError(f"{shown} {foreign}, so nothing was written")
@@ -139,10 +140,10 @@ def write_patches(patches: Sequence[FilePatch]) -> None:
 
 
 def _diff(path: Path, before: bytes, after: bytes) -> bytes:
-    """As git writes one: its first line makes the paths those of the repository wherever git is called."""
+    """A diff as git writes it: the first line makes the paths relative to the repository."""
     name = os.fsencode(path.resolve().relative_to(project_root()))
     old, new = _quoted(b"a/" + name), _quoted(b"b/" + name)
-    end = b"\t" if b" " in name else b""  # else a space would end the name
+    end = b"\t" if b" " in name else b""  # otherwise a space would end the name
     lines = difflib.diff_bytes(difflib.unified_diff, _lines(before), _lines(after), old + end, new + end)
     return b"diff --git %s %s\n" % (old, new) + b"".join(
         line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n" for line in lines
@@ -150,18 +151,18 @@ def _diff(path: Path, before: bytes, after: bytes) -> bytes:
 
 
 def _lines(content: bytes) -> list[bytes]:
-    """As git and patch count them."""
+    """Lines as git and patch count them."""
     return io.BytesIO(content).readlines()
 
 
 def _quoted(name: bytes) -> bytes:
-    """As git and patch read a name: with a control character, a quote or a backslash, C's way."""
+    """A name as git and patch read it: C-quoted if it has control characters, quotes or backslashes."""
     if not re.search(rb'[\x00-\x1f\x7f"\\]', name):
         return name
     return b'"%s"' % re.sub(rb'[\x00-\x1f\x7f"\\]', lambda found: b"\\%03o" % found.group()[0], name)
 
 
 def _shown(path: Path) -> str:
-    """From the current folder where the file lies below it."""
+    """The path, relative to the current folder if the file is below it."""
     whole = path.absolute()
     return str(whole.relative_to(Path.cwd())) if whole.is_relative_to(Path.cwd()) else str(whole)

@@ -1,7 +1,7 @@
-"""A source with the arguments of some of its calls changed, and not one other character.
+"""A source with the arguments of some calls changed, and not one other character.
 
-Calls are found by parsing; the change itself is made in the text, so that comments, formatting and line ends
-stay as they are by construction.
+Calls are found by parsing; the change is made in the text, so that comments, formatting and line endings stay
+as they are.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from unstarve.advise.patch.source_calls import Argument, Call, Calls, Written, line_offset, read_calls
+from unstarve.advise.patch.source_calls import Argument, Call, Calls, SourceRange, line_offset, read_calls
 from unstarve.advise.patch.user_files import CallChange
 from unstarve.errors import NotPatchableError
 from unstarve.model.saved import IMAGES, NEED_WORKERS, POSITIONS, Setting
@@ -27,18 +27,18 @@ _DEFAULTS: Mapping[str, Setting] = {
     "in_order": True,
 }
 _IMAGE_NOTE = (
-    "unstarve reads the images then: the same files, order and targets; random crops are drawn from other"
-    " generators, and pixels differ as two JPEG decoders do"
+    "unstarve then reads the images: same files, order and targets; random crops come from other generators,"
+    " and pixels differ slightly, as between two JPEG decoders"
 )
 _IMAGES_BY_HAND = (
-    "change it by hand to unstarve.DataLoader(unstarve.ImageFolderDataset.like(dataset), …), or use --save"
+    "edit it by hand to unstarve.DataLoader(unstarve.ImageFolderDataset.like(dataset), …), or use --save"
     " and run --with"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Bytes of a source to be replaced; an insertion where `begin` is `end`."""
+    """Bytes of a source to replace; an insertion where `begin` equals `end`."""
 
     begin: int
     end: int
@@ -47,15 +47,15 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A source after the change."""
+    """A changed source."""
 
     source: str
     notes: tuple[str, ...]
-    """What the reader of the change should know, in sentences."""
+    """What a reader of the diff should know."""
 
 
 def rewrite(source: str, changes: Sequence[CallChange]) -> Rewritten:
-    """The source with all changes fulfilled. Raises `NotPatchableError`, saying why, when one cannot be."""
+    """The source with all changes made. Raises `NotPatchableError` when one cannot be made."""
     text = source.encode()
     calls = read_calls(source)
     edits: list[Edit] = []
@@ -78,19 +78,19 @@ def rewrite(source: str, changes: Sequence[CallChange]) -> Rewritten:
     try:
         ast.parse(changed)
     except SyntaxError as error:
-        raise NotPatchableError(f"with the change it would no longer be Python: {error.msg}") from error
+        raise NotPatchableError(f"the changed file would not be valid Python: {error.msg}") from error
     return Rewritten(changed, tuple(notes))
 
 
 def _made_by(text: bytes, calls: Calls, change: CallChange) -> Call:
-    """The call that made the loader: by where it ends, which no two calls share, else by its line."""
+    """The call that created the loader, found by its end, which no two calls share, or by its line."""
     span = change.place.span
     if span is not None:
         end = line_offset(text, span.end_line) + span.end_column
         for node, written in calls.found:
             if written.end == end:
                 return calls.call(node, change.kind)
-        raise NotPatchableError("there is no call where the loader was made")
+        raise NotPatchableError("there is no call where the loader was created")
     found = []
     for node, written in calls.found:
         if len((text[: written.begin] + b"x").splitlines()) == change.place.line:
@@ -99,7 +99,7 @@ def _made_by(text: bytes, calls: Calls, change: CallChange) -> Call:
             except NotPatchableError:
                 continue
     if len(found) != 1:
-        raise NotPatchableError(f"line {change.place.line} has {len(found)} calls that make loaders")
+        raise NotPatchableError(f"line {change.place.line} has {len(found)} calls that create loaders")
     return found[0]
 
 
@@ -126,8 +126,8 @@ def _edits(text: bytes, call: Call, settings: Mapping[str, Setting]) -> tuple[li
     return edits + _add(text, kept, missing, without_workers), notes
 
 
-def _given(call: Call, name: str) -> Written | None:
-    """Where the value of an argument is written, if it is."""
+def _given(call: Call, name: str) -> SourceRange | None:
+    """Where the value of an argument is written; None if it is not."""
     for argument in call.arguments:
         if argument.keyword == name:
             return argument.value
@@ -143,45 +143,48 @@ def _given(call: Call, name: str) -> Written | None:
 
 
 def _unset(call: Call) -> list[Edit]:
-    """What torch refuses without workers and is not a keyword: as if it had not been given."""
+    """Reset arguments that torch refuses without workers and that are not keywords."""
     found = [(_given(call, name), value) for name, value in NEED_WORKERS.items()]
     return [Edit(given.begin, given.end, repr(value)) for given, value in found if given is not None]
 
 
 def _add(text: bytes, call: Call, missing: dict[str, Setting | None], without_workers: bool) -> list[Edit]:
-    """Arguments that are not written yet."""
+    """Edits that add the arguments that are not written yet."""
     hidden = [one for one in call.arguments if one.star == "**" and one.entries is None]
     listed = any(one.star == "*" for one in call.arguments)
     if missing and listed:
         raise NotPatchableError(
-            f"{' and '.join(missing)} may be hidden in the * of {call.function}(…); set it where that is made"
+            f"{' and '.join(missing)} may be hidden in the *args of {call.function}(…);"
+            " set it where those are built"
         )
     if hidden:
         if without_workers:
             missing |= {name: NEED_WORKERS[name] for name in ("prefetch_factor", "persistent_workers")}
         if missing and len(hidden) > 1:
-            raise NotPatchableError(f"any ** of {call.function}(…) may hold {' and '.join(missing)}")
+            raise NotPatchableError(
+                f"any ** argument of {call.function}(…) may contain {' and '.join(missing)}"
+            )
         return [_overriding(text, hidden[0], missing)] if missing else []
     new = {name: value for name, value in missing.items() if value != _DEFAULTS.get(name)}
     return _added(text, call, new) if new else []
 
 
 def _overriding(text: bytes, options: Argument, values: Mapping[str, Setting | None]) -> Edit:
-    """``**{**options, "num_workers": 8}``: right whether or not the options have the name already."""
+    """``**{**options, "num_workers": 8}``: correct whether or not the options contain the name."""
     items = "".join(f', "{name}": {value!r}' for name, value in values.items())
     return Edit(options.value.begin, options.value.end, f"{{**{_text(text, options.value)}{items}}}")
 
 
 def _replaced(name: str, before: str) -> list[str]:
-    """Say so when what goes away was more than a number."""
+    """A note when an expression, not a literal, is replaced."""
     try:
         ast.literal_eval(before)
     except (ValueError, SyntaxError):
-        return [f"{name} was {' '.join(before.split())}, which no longer decides it"]
+        return [f"{name} was {' '.join(before.split())}, which no longer has any effect"]
     return []
 
 
-def _text(text: bytes, written: Written) -> str:
+def _text(text: bytes, written: SourceRange) -> str:
     return text[written.begin : written.end].decode()
 
 
@@ -189,7 +192,7 @@ def _text(text: bytes, written: Written) -> str:
 
 
 def _added(text: bytes, call: Call, values: Mapping[str, Any]) -> list[Edit]:
-    """The arguments behind the last one: each on a line of its own where that one is, too.
+    """Add arguments after the last one, each on its own line if the last one is.
 
     `call` is without those that are removed in the same change.
     """
@@ -203,7 +206,7 @@ def _added(text: bytes, call: Call, values: Mapping[str, Any]) -> list[Edit]:
         return [Edit(last.end, last.end, "".join(f", {one}" for one in written))]
     newline = "\r\n" if b"\r\n" in text else "\n"
     closing_line = text.rfind(b"\n", last.end, close) + 1
-    if not closing_line:  # the bracket follows the last argument
+    if not closing_line:  # the parenthesis follows the last argument
         return [Edit(last.end, last.end, "".join(f",{newline}{indent}{one}" for one in written))]
     lines = "".join(f"{indent}{one},{newline}" for one in written)
     comma = [] if _comma_after(text, last.end, close) else [Edit(last.end, last.end, ",")]
@@ -211,7 +214,7 @@ def _added(text: bytes, call: Call, values: Mapping[str, Any]) -> list[Edit]:
 
 
 def _removed(text: bytes, call: Call, gone: Sequence[Argument]) -> list[Edit]:
-    """Without some arguments and their commas; lines that hold nothing else go with their comments."""
+    """Remove arguments and their commas; lines with nothing else are removed with their comments."""
     edits: list[Edit] = []
     at = 0
     for leaves, run in groupby(call.arguments, lambda argument: argument in gone):
@@ -223,7 +226,7 @@ def _removed(text: bytes, call: Call, gone: Sequence[Argument]) -> list[Edit]:
 
 
 def _without(text: bytes, arguments: Sequence[Argument], begin: int, end: int) -> list[Edit]:
-    """Without the arguments from `begin` up to `end`, before and behind which others stay."""
+    """Remove the arguments from `begin` up to `end`, between others that stay."""
     lines = [_own_line(text, argument) for argument in arguments[begin:end]]
     if all(line is not None for line in lines):
         return [line for line in lines if line is not None]
@@ -234,7 +237,7 @@ def _without(text: bytes, arguments: Sequence[Argument], begin: int, end: int) -
 
 
 def _own_line(text: bytes, argument: Argument) -> Edit | None:
-    """The whole lines of an argument, when nothing else but a comment is on them."""
+    """Remove the whole lines of an argument, if only a comment shares them."""
     rest = re.compile(rb"[ \t]*,?[ \t]*(?:#[^\n]*)?\r?\n").match(text, argument.whole.end)
     if rest is None or _indent(text, argument.whole.begin) is None:
         return None
@@ -242,7 +245,7 @@ def _own_line(text: bytes, argument: Argument) -> Edit | None:
 
 
 def _indent(text: bytes, at: int) -> str | None:
-    """The white space before it, when there is nothing else on its line."""
+    """The white space before an offset, if nothing else precedes it on its line."""
     before = text[text.rfind(b"\n", 0, at) + 1 : at]
     return None if before.strip() else before.decode()
 
@@ -255,19 +258,17 @@ def _comma_after(text: bytes, begin: int, end: int) -> bool:
 # Loaders of image folders, changed so that unstarve reads the images.
 
 
-def _wrapped(text: bytes, call: Call, kind: str, dataset: Written | None) -> list[Edit]:
-    """The loader becomes unstarve's, and its dataset what unstarve makes of it.
+def _wrapped(text: bytes, call: Call, kind: str, dataset: SourceRange | None) -> list[Edit]:
+    """Replace the loader by unstarve's and wrap its dataset.
 
-    Raises `NotPatchableError` where that would change more than this: a loader class of the user's own.
+    Raises `NotPatchableError` when that would change more, as for the user's own loader class.
     """
     begin, end = call.whole.begin, call.whole.begin + len(call.function.encode())
     if kind != "DataLoader" or not call.direct or text[begin:end] != call.function.encode():
-        raise NotPatchableError(
-            f"unstarve.DataLoader cannot take the place of {call.function}; {_IMAGES_BY_HAND}"
-        )
+        raise NotPatchableError(f"unstarve.DataLoader cannot replace {call.function}; {_IMAGES_BY_HAND}")
     if dataset is None:
         raise NotPatchableError(
-            f"where {call.function}(…) gets its dataset from is not to be seen; {_IMAGES_BY_HAND}"
+            f"the dataset of {call.function}(…) cannot be seen in the call; {_IMAGES_BY_HAND}"
         )
     own = text[dataset.begin : dataset.end].decode()
     return [
@@ -277,11 +278,13 @@ def _wrapped(text: bytes, call: Call, kind: str, dataset: Written | None) -> lis
 
 
 def _imported(source: str) -> list[Edit]:
-    """``import unstarve`` behind the imports that the file begins with, unless it is there."""
+    """``import unstarve`` after the file's first imports, unless it is there."""
     body = ast.parse(source).body
     if any(_is_import_of_ours(node) for node in body):
         return []
-    line = _first_line(body[0]) if body else 1  # behind comments: the first two lines may be for the system
+    line = (
+        _first_line(body[0]) if body else 1
+    )  # after comments: the first two lines may be a shebang and an encoding
     for node in body:
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         begins_it = is_text or isinstance(node, ast.Import | ast.ImportFrom)

@@ -1,4 +1,4 @@
-"""The calls of a Python file, by where they are written, and which of them make loaders."""
+"""The calls in a Python source, where they are written, and which of them create loaders."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from unstarve.errors import NotPatchableError
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """Something in a source, from one byte of its UTF-8 to another."""
+class SourceRange:
+    """A range of a source, in bytes of its UTF-8."""
 
     begin: int
     end: int
@@ -22,37 +22,37 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of a call; `value` leaves out brackets around it."""
+    """One argument of a call; `value` excludes parentheses around it."""
 
     keyword: str | None
     star: str
     """``""``, ``*`` or ``**``."""
-    whole: Written
-    value: Written
-    entries: dict[str, Written] | None = None
-    """Of a dict display behind ``**``: where the value of each key is written."""
+    whole: SourceRange
+    value: SourceRange
+    entries: dict[str, SourceRange] | None = None
+    """For ``**{…}``: where the value of each key is written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call; `whole` ends behind its closing bracket."""
+    """A call; `whole` includes its closing parenthesis."""
 
     function: str
-    """What is called, as it is written."""
-    whole: Written
+    """The called expression, as written."""
+    whole: SourceRange
     arguments: tuple[Argument, ...]
     direct: bool
-    """Positional arguments are those of ``DataLoader``."""
+    """Its positional arguments are those of ``DataLoader``."""
 
 
 class Calls(cst.CSTVisitor):
-    """Collects the calls of a module and the names under which it knows loaders."""
+    """Collects the calls of a module and its names for loader classes."""
 
     def __init__(self, module: cst.Module, spans: Mapping[cst.CSTNode, CodeSpan]) -> None:
         super().__init__()
         self._module = module
         self._spans = spans
-        self.found: list[tuple[cst.Call, Written]] = []
+        self.found: list[tuple[cst.Call, SourceRange]] = []
         self.classes: set[str] = {"DataLoader"}
         self.partials: set[str] = set()
 
@@ -77,13 +77,13 @@ class Calls(cst.CSTVisitor):
         if any(_last(base.value) in self.classes for base in node.bases):
             self.classes.add(node.name.value)
 
-    def written(self, node: cst.CSTNode) -> Written:
+    def written(self, node: cst.CSTNode) -> SourceRange:
         """Where a node is written."""
         span = self._spans[node]
-        return Written(span.start, span.start + span.length)
+        return SourceRange(span.start, span.start + span.length)
 
     def call(self, node: cst.Call, kind: str) -> Call:
-        """What is known of a call that made a loader of class `kind`.
+        """The call that created a loader of class `kind`.
 
         Raises `NotPatchableError` when its arguments may not be the loader's: ``list(map(DataLoader, …))``.
         """
@@ -91,7 +91,7 @@ class Calls(cst.CSTVisitor):
         last = _last(node.func)
         direct = last in self.classes or last == kind
         if not direct and last not in self.partials and last != "__init__":
-            raise NotPatchableError(f"what makes the loader is a call of {function}, not of DataLoader")
+            raise NotPatchableError(f"the loader is created by a call of {function}, not of DataLoader")
         arguments = tuple(self._argument(argument) for argument in node.args)
         return Call(function, self.written(node), arguments, direct)
 
@@ -102,8 +102,8 @@ class Calls(cst.CSTVisitor):
             entries = self._entries(node.value.elements)
         return Argument(keyword, node.star, self.written(node), self.written(node.value), entries)
 
-    def _entries(self, elements: Sequence[cst.BaseDictElement]) -> dict[str, Written] | None:
-        """None where a key is not known from reading alone."""
+    def _entries(self, elements: Sequence[cst.BaseDictElement]) -> dict[str, SourceRange] | None:
+        """None when a key is not a literal."""
         entries = {}
         for element in elements:
             if not isinstance(element, cst.DictElement) or not isinstance(element.key, cst.SimpleString):
@@ -113,20 +113,20 @@ class Calls(cst.CSTVisitor):
 
 
 def read_calls(source: str) -> Calls:
-    """The calls of a file. Raises `NotPatchableError` when it cannot be read as Python."""
+    """The calls in a source. Raises `NotPatchableError` when it is not valid Python."""
     try:
         wrapper = MetadataWrapper(cst.parse_module(source), unsafe_skip_copy=True)
     except cst.ParserSyntaxError as error:
-        raise NotPatchableError(f"it cannot be read as Python: {error.message}") from error
+        raise NotPatchableError(f"it is not valid Python: {error.message}") from error
     calls = Calls(wrapper.module, wrapper.resolve(ByteSpanPositionProvider))
     wrapper.module.visit(calls)
     return calls
 
 
 def line_offset(text: bytes, line: int) -> int:
-    """Where a line begins, as Python counts them.
+    """Byte offset of a line, as Python counts lines.
 
-    Of bytes, `splitlines` does the same; of a str, it would also count form feeds and Unicode's separators.
+    `bytes.splitlines` agrees; `str.splitlines` would also split at form feeds and Unicode separators.
     """
     return sum(len(one) for one in text.splitlines(keepends=True)[: line - 1])
 

@@ -14,8 +14,8 @@ from unstarve.model.saved import IMAGES, Place, Setting
 
 _PACKAGES = ("site-packages", "dist-packages")
 _MARKS = ("pyvenv.cfg", "conda-meta")
-"""Of the folder of an environment."""
-WITHOUT_CHANGE = "save it with --save FILE.toml and run with it: unstarve run --with FILE.toml CMD…"
+"""Files that mark the folder of an environment."""
+WITHOUT_CHANGE = "save the settings with --save FILE.toml and use them: unstarve run --with FILE.toml CMD…"
 _LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric")
 
 
@@ -29,7 +29,7 @@ class CallChange:
 
 
 def repository_of(folder: Path) -> Path | None:
-    """The top of the git repository around a folder, by looking alone: git may refuse to answer."""
+    """The top of the git repository around a folder, found without git, which may refuse to answer."""
     return next((one for one in (folder, *folder.parents) if (one / ".git").exists()), None)
 
 
@@ -40,25 +40,25 @@ def project_root() -> Path:
 
 
 def why_not_yours(path: Path) -> str | None:
-    """Why a file must not be changed, to be read after its name; None where it is the user's own."""
+    """Why a file must not be changed, to follow its name; None when it is the user's own."""
     real = path.resolve()
     if is_installed(real):
         return "belongs to an installed package, which unstarve does not change"
     if not real.is_relative_to(project_root()):
-        return f"lies outside of your project {project_root()}"
+        return f"is outside your project {project_root()}"
     try:
         found = real.stat()
     except OSError:
-        return None  # reading it will say what is wrong
+        return None  # reading it will report the problem
     if found.st_uid != os.geteuid():
         return "belongs to another user"
-    if not stat.S_IMODE(found.st_mode) & 0o222 or not os.access(real, os.W_OK):  # root may write all files
+    if not stat.S_IMODE(found.st_mode) & 0o222 or not os.access(real, os.W_OK):  # root may write any file
         return "is read-only"
     return None
 
 
 def is_installed(path: Path) -> bool:
-    """Whether a file lies in an environment, wherever that is."""
+    """Whether a file is part of a Python environment."""
     return any(
         folder.name in _PACKAGES or any((folder / mark).exists() for mark in _MARKS)
         for folder in path.parents
@@ -66,7 +66,7 @@ def is_installed(path: Path) -> bool:
 
 
 def package_of(path: Path) -> str:
-    """The name by which code imports what a file belongs to: ``accelerate``."""
+    """The top-level package that a file belongs to: ``accelerate``."""
     for at in range(len(path.parts) - 2, -1, -1):
         if path.parts[at] in _PACKAGES:
             return path.parts[at + 1].removesuffix(".py")
@@ -77,24 +77,22 @@ def package_of(path: Path) -> str:
 
 
 def refuse_uncommitted(path: Path, shown: str) -> None:
-    """Raise `NotPatchableError` unless git has the file as it is, or there is no repository around it."""
+    """Raise `NotPatchableError` unless the file is committed as it is, or in no repository."""
     real = path.resolve()
     if repository_of(real.parent) is None:
         return
-    # H: git has it and looks for changes; any other letter says that it was told to overlook them.
+    # H: git tracks the file and its changes; any other letter means that it was told to ignore them.
     if not _git(real, shown, "ls-files", "-v").startswith(b"H "):
         raise NotPatchableError(
-            f"{shown} is not committed: git does not track it, or was told to overlook its changes,"
-            " so nothing was written; commit it first, or apply the change of --patch yourself"
+            f"{shown} is not committed (git does not track it, or was told to ignore its changes),"
+            " so nothing was written; commit it first, or apply the diff of --patch yourself"
         )
     if _git(real, shown, "status", "--porcelain"):
-        raise NotPatchableError(
-            f"{shown} has changes that are not committed, so nothing was written; commit them first"
-        )
+        raise NotPatchableError(f"{shown} has uncommitted changes, so nothing was written; commit them first")
 
 
 def _git(path: Path, shown: str, *words: str) -> bytes:
-    """What git says of one file; `NotPatchableError` where it refuses to answer."""
+    """What git says about one file. Raises `NotPatchableError` when it does not answer."""
     how = ("--no-optional-locks", "--literal-pathspecs", "-C", str(path.parent))
     try:
         done = subprocess.run(["git", *how, *words, "--", path.name], capture_output=True, check=False)
@@ -106,20 +104,20 @@ def _git(path: Path, shown: str, *words: str) -> bytes:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         why = said[0] if said else f"git ended with exit code {done.returncode}"
     raise NotPatchableError(
-        f"git cannot say whether {shown} is committed ({why}), so nothing was written;"
-        " apply the change of --patch yourself"
+        f"git cannot tell whether {shown} is committed ({why}), so nothing was written;"
+        " apply the diff of --patch yourself"
     )
 
 
 def what_to_set(path: Path, line: int, settings: Mapping[str, Setting]) -> str:
-    """For a loader that a line of `path` makes; a sentence without its end."""
-    if settings.get(IMAGES):  # no library has an argument for it
+    """How to set a loader that `path` creates, in the terms of its library; a sentence without its end."""
+    if settings.get(IMAGES):  # no library has an argument for this
         return WITHOUT_CHANGE
     arguments = _arguments(settings)
     package = package_of(path)
     if package in ("transformers", "accelerate"):
         trainer = f"TrainingArguments({_arguments(settings, 'dataloader_')})"
-        own = f", or {arguments} in the DataLoader that you give to accelerator.prepare"
+        own = f", or {arguments} in the DataLoader that you pass to accelerator.prepare"
         advice = f"with transformers.Trainer set {trainer}{own if package == 'accelerate' else ''}"
     elif package == "timm":
         workers = settings.get("num_workers")
@@ -131,7 +129,7 @@ def what_to_set(path: Path, line: int, settings: Mapping[str, Setting]) -> str:
     elif is_installed(path):
         advice = f"set {arguments} where your code calls {package}"
     else:
-        advice = f"set {arguments} in its line {line} yourself"
+        advice = f"set {arguments} in line {line} yourself"
     return f"{advice}, or {WITHOUT_CHANGE}"
 
 

@@ -1,15 +1,15 @@
-"""Rules about a batch once its samples are there: building it, handing it over, pinning, indices."""
+"""Rules about everything but samples: collating, the hand-off, pinning, copies, indices."""
 
 from __future__ import annotations
 
 from unstarve.advise.diagnosis_facts import batch_bytes, matters, stock_loader
-from unstarve.advise.gain import AS_IT_IS, cheaper, predict
+from unstarve.advise.gain import UNCHANGED, cheaper, predict
 from unstarve.advise.loader_call import loader_call
 from unstarve.model import Advice, Cause, Diagnosis, Scenario
 from unstarve.words import duration, size
 
 _HEAVY_BYTES_PER_S = 0.3e9
-"""A hand-off that moves more than this is busy with bytes; below, with the number of its tensors."""
+"""A faster hand-off is limited by bytes, a slower one by the number of tensors."""
 _MANY_TENSORS = 8
 _PACKED = (
     "def collate_fn(samples):   # one tensor instead of one per field\n"
@@ -19,16 +19,17 @@ _PACKED = (
 
 
 def vectorized_collate(d: Diagnosis) -> Advice | None:
-    """Stacking samples one by one in Python costs more than taking them as one array."""
+    """Stacking samples one by one in Python costs more than indexing one array."""
     demand = d.demand
     if demand is None or not matters(d, Cause.COLLATE):
         return None
     return Advice(
         "vectorize-collate",
         "Build the batch in one go: __getitems__ or a vectorized collate_fn",
-        f"collating takes {duration(demand.collate_s)} of CPU a batch, fetching {duration(demand.fetch_s)}",
+        f"collating takes {duration(demand.collate_s)} of CPU time per batch, fetching "
+        f"{duration(demand.fetch_s)}",
         {},
-        predict(d, cheaper("collate", 0.5), worst=AS_IT_IS, best=cheaper("collate", 0.0)),
+        predict(d, cheaper("collate", 0.5), worst=UNCHANGED, best=cheaper("collate", 0.0)),
         "def __getitems__(self, indices):   # in the dataset\n"
         "    return self.data[indices]      # one tensor operation for the batch\n"
         "# and in the DataLoader: collate_fn=default_convert",
@@ -43,16 +44,16 @@ def lighter_batches(d: Diagnosis) -> Advice | None:
     return Advice(
         "fewer-bytes",
         "Send smaller batches: uint8 or half precision, converted on the device",
-        f"a batch of {size(nbytes)} takes {duration(demand.handoff_s)} to hand over",
+        f"the hand-off of a batch of {size(nbytes)} takes {duration(demand.handoff_s)}",
         {},
-        predict(d, cheaper("handoff", 0.5), worst=AS_IT_IS, best=cheaper("handoff", 0.25)),
+        predict(d, cheaper("handoff", 0.5), worst=UNCHANGED, best=cheaper("handoff", 0.25)),
         "return image_uint8                            # in __getitem__\n"
         "x = batch.to(device).float().div_(255)        # in the training loop",
     )
 
 
 def packed_fields(d: Diagnosis) -> Advice | None:
-    """Every tensor of a batch travels as a message with a descriptor of its own."""
+    """Every tensor of a batch travels as its own message, with its own file descriptor."""
     demand, loader = d.demand, stock_loader(d)
     if demand is None or not _hands_over(d) or _is_heavy(d):
         return None
@@ -60,16 +61,16 @@ def packed_fields(d: Diagnosis) -> Advice | None:
         return None
     return Advice(
         "pack-fields",
-        "Pack a batch's many small tensors into few",
-        f"handing a batch over takes {duration(demand.handoff_s)}, far more than its bytes explain",
+        "Pack the many small tensors of a batch into a few",
+        f"the hand-off of a batch takes {duration(demand.handoff_s)}, far more than its size explains",
         {},
-        predict(d, cheaper("handoff", 0.3), worst=AS_IT_IS, best=cheaper("handoff", 0.05)),
+        predict(d, cheaper("handoff", 0.3), worst=UNCHANGED, best=cheaper("handoff", 0.05)),
         _PACKED,
     )
 
 
 def no_workers(d: Diagnosis) -> Advice | None:
-    """Data that is already in memory is made faster than a worker can send it."""
+    """Batches of data that is already in memory are made faster than a worker can send them."""
     demand, loader = d.demand, stock_loader(d)
     if demand is None or loader is None or not _hands_over(d):
         return None
@@ -78,26 +79,26 @@ def no_workers(d: Diagnosis) -> Advice | None:
     change = {"num_workers": 0}
     return Advice(
         "no-workers",
-        "Use no workers: making a batch is cheaper than sending it",
-        f"a batch is made in {duration(demand.fetch_s + demand.collate_s)}, but sent in "
+        "Use no workers: making a batch is cheaper than its hand-off",
+        f"making a batch takes {duration(demand.fetch_s + demand.collate_s)}, its hand-off "
         f"{duration(demand.handoff_s)}",
         change,
-        # At its best the training process has memory to use again, and several threads to copy with.
+        # At best, the training process reuses its memory and copies with several threads.
         predict(d, Scenario(workers=0), best=Scenario(workers=0, left={"cpu": 0.3, "collate": 0.3})),
         loader_call(loader, change),
     )
 
 
 def fewer_pinned_tensors(d: Diagnosis) -> Advice | None:
-    """The pin thread takes the interpreter lock from training, once for each tensor."""
+    """The pin thread takes the interpreter lock from training once per tensor."""
     if d.demand is None or not matters(d, Cause.PIN):
         return None
     return Advice(
         "pin-fewer-tensors",
         "Pin fewer, larger tensors, or try pin_memory=False",
-        f"pinning takes {duration(d.demand.pin_s)} a batch, in the training process",
+        f"pinning takes {duration(d.demand.pin_s)} per batch, in the training process",
         {},
-        predict(d, cheaper("pin", 0.5), worst=AS_IT_IS, best=cheaper("pin", 0.0)),
+        predict(d, cheaper("pin", 0.5), worst=UNCHANGED, best=cheaper("pin", 0.0)),
         _PACKED,
     )
 
@@ -119,17 +120,16 @@ def pinned_copies(d: Diagnosis) -> Advice | None:
 
 
 def precomputed_indices(d: Diagnosis) -> Advice | None:
-    """The sampler runs in the training process, so every moment of it is a moment of waiting."""
+    """The sampler runs in the training process, so all of its time is waiting."""
     demand = d.demand
     if demand is None or not matters(d, Cause.SAMPLER):
         return None
     return Advice(
         "precompute-indices",
-        "Draw the indices in bulk, and no more of them than an epoch uses",
-        f"the sampler takes {duration(demand.sampler_s)} a batch, in which the training process "
-        "does nothing else",
+        "Draw the indices in bulk, and only as many as an epoch uses",
+        f"the sampler takes {duration(demand.sampler_s)} per batch, during which training waits",
         {},
-        # By the waits: what torch draws ahead in ``iter()`` is the sampler's, too.
+        # From the waits: what torch draws ahead in ``iter()`` counts for the sampler, too.
         predict(d, {Cause.SAMPLER: 0.9}, worst={Cause.SAMPLER: 0.5}, best={Cause.SAMPLER: 1.0}),
         "def __iter__(self):   # in the sampler; p: probability of each sample\n"
         "    # numpy; count: samples that an epoch uses\n"

@@ -1,4 +1,4 @@
-"""Rules about when batches come: starts of epochs, late ones, narrow margins; and about the loop itself."""
+"""Rules about when batches arrive: epoch starts, late batches, tight margins; and about the loop itself."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from unstarve.advise.diagnosis_facts import (
     torch_at_least,
     workers_of,
 )
-from unstarve.advise.gain import AS_IT_IS, cheaper, free_step_s, making_s, predict
+from unstarve.advise.gain import UNCHANGED, cheaper, free_step_s, making_s, predict
 from unstarve.advise.loader_call import loader_call
 from unstarve.model import Advice, Cause, Diagnosis, Scenario, State
-from unstarve.words import duration, percent, times
+from unstarve.words import duration, percent
 
 _MOST_PREFETCH = 16
 _STOCK_PREFETCH = 2
 
 
 def persistent_workers(d: Diagnosis) -> Advice | None:
-    """Without it every epoch ends all workers and starts new ones."""
+    """Without persistent workers, every epoch ends its workers and starts new ones."""
     loader = stock_loader(d)
     if loader is None or not matters(d, Cause.STARTUP) or loader.epochs < 2 or not workers_of(d):
         return None
@@ -31,8 +31,9 @@ def persistent_workers(d: Diagnosis) -> Advice | None:
     change = {"persistent_workers": True}
     return Advice(
         "persistent-workers",
-        "Keep the workers between epochs",
-        f"{loader.epochs} epochs started their workers anew, which took {duration(loader.startup_s)} in all",
+        "Keep workers alive between epochs",
+        f"each of {loader.epochs} epochs started new workers, which took "
+        f"{duration(loader.startup_s)} in total",
         change,
         predict(d, Scenario(persistent=True)),
         loader_call(loader, change),
@@ -40,7 +41,7 @@ def persistent_workers(d: Diagnosis) -> Advice | None:
 
 
 def lighter_dataset(d: Diagnosis) -> Advice | None:
-    """A worker that is not forked gets the dataset as a pickle: a large one is sent once per worker."""
+    """Without fork, the dataset is pickled and sent to each worker, however large it is."""
     loader = stock_loader(d)
     if loader is None or not matters(d, Cause.STARTUP) or not workers_of(d):
         return None
@@ -49,18 +50,18 @@ def lighter_dataset(d: Diagnosis) -> Advice | None:
         return None
     return Advice(
         "lighter-dataset",
-        "Make the dataset object small: open and load in the worker",
+        "Keep the dataset object small: load its data in the worker",
         f"with {method}, the dataset is pickled for each of {workers_of(d)} workers; starts took "
         f"{duration(loader.startup_s)}",
         {},
-        predict(d, cheaper("start", 0.5), worst=AS_IT_IS, best=cheaper("start", 0.1)),
+        predict(d, cheaper("start", 0.5), worst=UNCHANGED, best=cheaper("start", 0.1)),
         "def __getstate__(self):   # in the dataset; load again on first use\n"
         "    return {**self.__dict__, 'data': None}",
     )
 
 
 def any_order(d: Diagnosis) -> Advice | None:
-    """Batches are delivered in order: one that is late holds back those that are done."""
+    """Batches are delivered in order: a late one holds back finished ones."""
     loader = stock_loader(d)
     if loader is None or not matters(d, Cause.ORDER) or not torch_at_least(d, 2, 6) or workers_of(d) < 2:
         return None
@@ -69,8 +70,8 @@ def any_order(d: Diagnosis) -> Advice | None:
     change = {"in_order": False}
     return Advice(
         "any-order",
-        "Take batches as they are done, not in order",
-        f"{_tail(d)} and hold back finished ones; the order of batches will then differ from run to run",
+        "Take batches as they finish, not in order",
+        f"{_tail(d)} and hold back finished ones; the order of batches will then vary between runs",
         change,
         predict(d, Scenario(in_order=False)),
         loader_call(loader, change),
@@ -78,16 +79,16 @@ def any_order(d: Diagnosis) -> Advice | None:
 
 
 def level_samples(d: Diagnosis) -> Advice | None:
-    """Slow samples spread over all batches make every batch as slow as its slowest sample's worker."""
+    """Slow samples spread over all batches slow down every batch."""
     if d.demand is None or not matters(d, Cause.ORDER):
         return None
     slow = ", ".join(f"{sample.index} ({duration(sample.ms / 1e3)})" for sample in d.slow_samples[:3])
     return Advice(
         "level-samples",
-        "Even out slow samples: prepare them ahead, or bucket by cost",
+        "Even out slow samples: prepare them in advance, or bucket by cost",
         _tail(d) + (f"; the slowest samples are {slow}" if slow else ""),
         {},
-        predict(d, Scenario(evened=0.5), worst=AS_IT_IS, best=Scenario(evened=1.0)),
+        predict(d, Scenario(evened=0.5), worst=UNCHANGED, best=Scenario(evened=1.0)),
         "order = np.argsort(cost)   # of each sample: its length, its file size\n"
         "batches = [order[i : i + n].tolist() for i in range(0, len(order), n)]\n"
         "random.shuffle(batches)   # DataLoader(dataset, batch_sampler=batches)",
@@ -95,7 +96,7 @@ def level_samples(d: Diagnosis) -> Advice | None:
 
 
 def deeper_prefetch(d: Diagnosis) -> Advice | None:
-    """Workers that keep up on average but not every time need batches in stock for the bad moments."""
+    """Workers that keep up on average, but not always, need more batches ready."""
     demand, loader, free = d.demand, stock_loader(d), free_step_s(d)
     if demand is None or loader is None or not free or not demand.workers:
         return None
@@ -103,7 +104,7 @@ def deeper_prefetch(d: Diagnosis) -> Advice | None:
     if not matters(d, Cause.ORDER) and not (d.verdict.state is State.TIGHT and keeps_up):
         return None
     if matters(d, Cause.STARTUP, Cause.SAMPLER) and not matters(d, Cause.ORDER):
-        return None  # a stock of batches helps against neither
+        return None  # more batches ready help with neither
     now = loader.config.get("prefetch_factor")
     now = now if isinstance(now, int) else _STOCK_PREFETCH
     if now >= _MOST_PREFETCH:
@@ -113,7 +114,7 @@ def deeper_prefetch(d: Diagnosis) -> Advice | None:
     return Advice(
         "deeper-prefetch",
         f"Keep more batches ready: prefetch_factor={depth}",
-        f"{_tail(d)}, with {now} batches a worker in stock",
+        f"{_tail(d)}, with {now} batches prefetched per worker",
         change,
         predict(d, Scenario(prefetch=depth)),
         loader_call(loader, change),
@@ -121,19 +122,21 @@ def deeper_prefetch(d: Diagnosis) -> Advice | None:
 
 
 def lighter_loop(d: Diagnosis) -> Advice | None:
-    """What the loop itself does between batches keeps the device waiting just as missing data would."""
+    """Work in the loop between batches keeps the device waiting just as missing data would."""
     if d.verdict.cause is not Cause.HOST:
         return None
     found = costliest(d, Cause.HOST)
     what = f"{found[0].name}()" if found else "logging, metrics and .item()"
     spent = next((share.share for share in d.budget if share.cause is Cause.HOST), None)
-    why = "the loop's own Python" + ("" if spent is None else f" takes {percent(spent)} of the time")
+    why = "the loop's own Python takes " + (
+        "the most time" if spent is None else f"{percent(spent)} of the time"
+    )
     return Advice(
         "lighter-loop",
         f"Move {what} out of the training loop",
-        why + (f"; sampled there: {named(found)}" if found else ""),
+        why + (f"; top functions: {named(found)}" if found else ""),
         {},
-        None,  # what would be left of the step without it was not measured
+        None,  # the step without it was not measured
         "total += loss.detach()          # every step: stays on the device\n"
         "if step % 100 == 0:\n"
         "    log(total.item() / 100)     # now and then: waits for the device\n"
@@ -143,6 +146,7 @@ def lighter_loop(d: Diagnosis) -> Advice | None:
 
 def _tail(d: Diagnosis) -> str:
     if d.demand is None:
-        return "some batches come late"
+        return "some batches are late"
     tail = d.demand.tail
-    return f"the slowest batches take {times(tail)} as long as the typical one"
+    times = "more than 100" if tail > 100 else f"{tail:.0f}" if tail >= 10 else f"{tail:.1f}"
+    return f"the slowest batches take {times}× as long as a typical one"

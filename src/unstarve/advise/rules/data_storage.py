@@ -1,23 +1,23 @@
-"""Rules about where samples are read from."""
+"""Rules about the storage that samples are read from."""
 
 from __future__ import annotations
 
 from unstarve.advise.diagnosis_facts import matters, stock_loader
-from unstarve.advise.gain import AS_IT_IS, cheaper, enough_workers, predict
+from unstarve.advise.gain import UNCHANGED, cheaper, enough_workers, predict
 from unstarve.advise.loader_call import loader_call
 from unstarve.model import Advice, Cause, Demand, Diagnosis, Scenario
 from unstarve.words import duration, percent, size, workers
 
 _OPENS = 0.5
-"""Files opened per sample from which on samples are files of their own."""
+"""Files opened per sample above which each sample is taken to be a file."""
 _SMALL_BYTES = 1e6
 _FAR = ("nfs", "cifs", "smb", "fuse", "9p", "lustre", "gpfs", "beegfs", "ceph", "gluster", "afs", "virtiofs")
-"""How the kinds of file systems begin that another machine or another process serves."""
+"""Prefixes of file systems served by another machine or process."""
 _FAR_SHARE = 0.2
 
 
 def deeper_disk_queue(d: Diagnosis) -> Advice | None:
-    """A disk serves several reads at once faster than one by one; each worker keeps one under way."""
+    """A disk serves several reads at once faster than one by one; each worker keeps one in flight."""
     count, demand, loader = enough_workers(d), d.demand, stock_loader(d)
     if demand is None or loader is None or not demand.workers or not matters(d, Cause.DISK):
         return None
@@ -26,31 +26,28 @@ def deeper_disk_queue(d: Diagnosis) -> Advice | None:
     change = {"num_workers": count}
     return Advice(
         "more-reads",
-        f"Use {workers(count)}: keep more reads under way",
-        f"{duration(demand.disk_s)} of a batch's {duration(demand.fetch_s)} go to storage, and "
-        f"{workers(demand.workers)} "
-        "can have only one read each under way",
+        f"Use {workers(count)} to keep more reads in flight",
+        f"{_storage_share(demand)}, and a worker has only one read in flight",
         change,
-        predict(d, Scenario(workers=count), worst=AS_IT_IS),  # a disk that is at its limit gives no more
+        predict(d, Scenario(workers=count), worst=UNCHANGED),  # a disk at its limit gives no more
         loader_call(loader, change),
     )
 
 
 def keep_in_memory(d: Diagnosis) -> Advice | None:
-    """What is read again every epoch can be read from memory if it fits."""
+    """Data that is read again every epoch can be kept in memory if it fits."""
     demand, loader = d.demand, stock_loader(d)
     if demand is None or loader is None or not matters(d, Cause.DISK) or not demand.disk_s:
         return None
     again = loader.epochs > 1
     each = demand.storage_bytes
-    volume = "" if not each else f" ({size(each * loader.steps / max(loader.epochs, 1))} an epoch)"
+    volume = "" if not each else f" ({size(each * loader.steps / max(loader.epochs, 1))} per epoch)"
     return Advice(
         "keep-in-memory",
         f"Keep the data in memory{volume}",
-        f"{duration(demand.disk_s)} of a batch's {duration(demand.fetch_s)} go to storage"
-        + (", in every epoch again" if again else "; later epochs read the same again"),
+        _storage_share(demand) + (", in every epoch" if again else "; later epochs read the same data again"),
         {},
-        predict(d, cheaper("disk", 0.1 if again else 0.5), worst=AS_IT_IS),
+        predict(d, cheaper("disk", 0.1 if again else 0.5), worst=UNCHANGED),
         "cp -r DATA /dev/shm/DATA   # if it fits, then read from there",
     )
 
@@ -66,17 +63,17 @@ def pack_small_files(d: Diagnosis) -> Advice | None:
     return Advice(
         "pack-files",
         "Pack the small files into a few large ones",
-        f"every sample opens {demand.opens / demand.samples:.1f} files; "
-        f"a batch waits {duration(waited_s)} for them",
+        f"each sample opens {demand.opens / demand.samples:.1f} files; a batch waits "
+        f"{duration(waited_s)} for them",
         {},
-        predict(d, cheaper(stage, 0.5), worst=AS_IT_IS, best=cheaper(stage, 0.0)),
+        predict(d, cheaper(stage, 0.5), worst=UNCHANGED, best=cheaper(stage, 0.0)),
         "rows = np.load('packed.npy', mmap_mode='r')   # all samples in one file\n"
         "sample = rows[index]                          # in __getitem__",
     )
 
 
 def local_copy(d: Diagnosis) -> Advice | None:
-    """A network or FUSE file system pays a round trip for what a local disk has at hand."""
+    """A network or FUSE file system needs a round trip where a local disk needs none."""
     if not matters(d, Cause.DISK, Cause.REMOTE) or d.demand is None:
         return None
     opened = d.system.get("filesystems") or {}
@@ -89,14 +86,21 @@ def local_copy(d: Diagnosis) -> Advice | None:
     return Advice(
         "local-copy",
         f"Copy the data from {kind} to a local disk, or read it as shards",
-        f"{percent(sum(far.values()) / total)} of the opened files lie on {kind}; a batch waits "
+        f"{percent(sum(far.values()) / total)} of the opened files are on {kind}; a batch waits "
         f"{duration(waited_s)} for them",
         {},
-        predict(d, cheaper(stage, 0.3), worst=AS_IT_IS, best=cheaper(stage, 0.0)),
+        predict(d, cheaper(stage, 0.3), worst=UNCHANGED, best=cheaper(stage, 0.0)),
         "rsync -a DATA/ /local/DATA/   # once, before training",
     )
 
 
+def _storage_share(demand: Demand) -> str:
+    return (
+        f"storage takes {duration(demand.disk_s)} of the {duration(demand.fetch_s)} that "
+        f"fetching a batch takes"
+    )
+
+
 def _stage(demand: Demand) -> tuple[str, float]:
-    """What reading counts as, and its seconds: files of another machine need not show up as storage."""
+    """The stage that reading counts as, and its seconds: remote files may not show up as storage."""
     return ("disk", demand.disk_s) if demand.disk_s >= demand.remote_s else ("remote", demand.remote_s)

@@ -1,4 +1,4 @@
-"""A rule about images: decoding all of one and then throwing most of it away."""
+"""A rule about images that are decoded in full and then mostly cropped away."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _REPLACED = frozenset({
     "Normalize", "get_params", "resized_crop", "center_crop", "hflip", "to_tensor", "pil_to_tensor",
     "to_image", "to_dtype", "convert_image_dtype", "normalize", "resize_image", "horizontal_flip_image",
 })  # fmt: skip
-"""Functions and classes of these libraries whose work `ImageFolderDataset` does on its way."""
+"""Functions and classes of these libraries whose work `ImageFolderDataset` takes over."""
 _WORTH_DECODING = 0.1
 _WORTH = 0.3
-"""Shares of the time spent making batches from which on the rule speaks."""
+"""Smallest shares of the time spent making batches for which the rule applies."""
 
-# What is left of decoding, and of cutting and finishing: `unstarve bench --part images` measures it.
+# Shares left of decoding, and of cropping and converting: measured by `unstarve bench --part images`.
 _LIKELY = (0.5, 0.2)
 _IN_TORCHS_LOADER = (0.7, 0.4)
 _KEPT_DECODED = (0.0, 0.2)
 
 
-def only_what_the_crop_needs(d: Diagnosis) -> Advice | None:
-    """Pillow decodes whole images, one by one and into memory that is thrown away."""
+def decode_only_the_crop(d: Diagnosis) -> Advice | None:
+    """Pillow decodes whole images, one by one, into memory that is thrown away."""
     demand, loader = d.demand, stock_loader(d)
     if demand is None or loader is None or not matters(d, Cause.CPU, Cause.CONTENTION):
         return None
@@ -45,9 +45,8 @@ def only_what_the_crop_needs(d: Diagnosis) -> Advice | None:
     return Advice(
         "decode-crop",
         f"Decode only what the crop needs, without the GIL: unstarve.{own}",
-        f"decoding takes {percent(decoding)} and cutting, resizing and converting "
-        f"{percent(cutting)} of the time that "
-        f"making a batch takes, {duration(demand.fetch_s)}",
+        f"decoding takes {percent(decoding)} and cropping, resizing and converting {percent(cutting)} of the "
+        f"{duration(demand.fetch_s)} that fetching a batch takes",
         {},
         predict(d, finished if is_folder else as_transform, worst=as_transform, best=kept),
         _FOLDER_CODE + loader_call(loader, {}) if is_folder else _TRANSFORM_CODE,
@@ -55,13 +54,13 @@ def only_what_the_crop_needs(d: Diagnosis) -> Advice | None:
 
 
 def decodes_images(d: Diagnosis) -> bool:
-    """Whether most of the work on samples is decoding and cutting images."""
+    """Whether much of the work on samples is decoding and cropping images."""
     decoding, cutting = _shares(d)
     return decoding >= _WORTH_DECODING and decoding + cutting >= _WORTH
 
 
 def _shares(d: Diagnosis) -> tuple[float, float]:
-    """Shares of making batches: decoding images, and what else is done to them that ours would do."""
+    """Shares of making batches: decoding images, and other work on them that our decoder takes over."""
     sampled = [cost for cost in d.functions if cost.where is Cause.CPU and _is_of(cost, _LIBRARIES)]
     decoding = [cost for cost in sampled if _is_of(cost, _DECODERS)]
     cutting = [cost for cost in sampled if cost not in decoding and _REPLACED & set(cost.name.split("."))]
@@ -74,7 +73,7 @@ def _is_of(cost: FunctionCost, files: Iterable[str]) -> bool:
 
 
 def _left(d: Diagnosis, of_decoding: float, of_cutting: float) -> float:
-    """What is left of the CPU time of a fetch."""
+    """The share of a fetch's CPU time that is left."""
     decoding, cutting = _shares(d)
     return max(0.0, 1 - decoding * (1 - of_decoding) - cutting * (1 - of_cutting))
 

@@ -1,4 +1,4 @@
-"""Rules about how many processes make batches, and about the cores they run on."""
+"""Rules about the number of workers and the cores they run on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from unstarve.advise.diagnosis_facts import costliest, is_iterable, matters, named, stock_loader, usable_cores
 from unstarve.advise.gain import (
-    AS_IT_IS,
+    UNCHANGED,
     cheaper,
     computing_s,
     enough_workers,
@@ -20,37 +20,37 @@ from unstarve.model import Advice, Cause, Diagnosis, Scenario
 from unstarve.words import duration, workers
 
 _BLOCKED = 0.5
-"""From this share of a fetch on, waiting decides how long it takes."""
+"""A fetch that waits for at least this share of its time is limited by waiting."""
 _WORTH_TELLING_S = 0.5e-3
 _CLEAR_GAIN = 1.05
 
 
 def workers_past_the_cores(d: Diagnosis) -> Advice | None:
-    """A fetch that waits needs no core: workers beyond their number still help, which few people dare."""
+    """A fetch that waits needs no core: more workers than cores still help."""
     count, demand = enough_workers(d), d.demand
     if demand is None or count is None or count <= demand.workers or not matters(d, Cause.REMOTE):
         return None
     if demand.remote_s < _BLOCKED * demand.fetch_s:
         return None
     cores = usable_cores(d)
-    past = f", more than the {cores:g} cores" if cores is not None and count > cores else ""
+    past = f" even on {_cores(cores)}" if cores is not None and count > cores else ""
     found = costliest(d, Cause.REMOTE)[:1]
-    crowd = demand.workers > 1  # then they may wait for each other, and more of them would not help
+    several = demand.workers > 1  # they may wait for each other, and more of them would not help
     return _worker_advice(
         d,
         "more-workers",
         count,
-        f"Use {workers(count)}{past}: fetches wait, they hardly compute",
-        f"a batch takes {duration(demand.fetch_s)} to fetch and is blocked for "
-        f"{duration(demand.remote_s)} of it, "
-        "which costs no core"
-        + (f"; sampled there: {named(found)}" if found else "")
-        + ("; no help if they wait for a lock that they share" if crowd else ""),
+        f"Use {workers(count)}{past}: fetching mostly waits",
+        f"fetching a batch takes {duration(demand.fetch_s)}, including {duration(demand.remote_s)} "
+        f"of off-CPU waiting, "
+        "which needs no core"
+        + (f"; top function: {named(found)}" if found else "")
+        + ("; this does not help if workers wait for a lock they share" if several else ""),
     )
 
 
 def workers_instead_of_none(d: Diagnosis) -> Advice | None:
-    """``num_workers=0`` is torch's default: loading and training then take turns while cores stand idle."""
+    """With ``num_workers=0``, torch's default, loading and training take turns while cores are idle."""
     count, demand, cores = enough_workers(d), d.demand, usable_cores(d)
     if demand is None or count is None or demand.workers or matters(d, Cause.REMOTE):
         return None
@@ -60,13 +60,13 @@ def workers_instead_of_none(d: Diagnosis) -> Advice | None:
         d,
         "use-workers",
         count,
-        f"Make batches in {workers(count)}, while the step runs",
-        f"with num_workers=0 the training process makes each batch itself, in {duration(making_s(demand))}",
+        f"Use {workers(count)} to make batches while the step runs",
+        f"with num_workers=0, the training process itself makes each batch, in {duration(making_s(demand))}",
     )
 
 
 def workers_on_idle_cores(d: Diagnosis) -> Advice | None:
-    """CPU work spreads over cores until they are used up, and no further."""
+    """CPU work spreads over cores until all are busy."""
     count, demand, cores = enough_workers(d), d.demand, usable_cores(d)
     if demand is None or count is None or cores is None or count <= demand.workers or not demand.workers:
         return None
@@ -76,14 +76,14 @@ def workers_on_idle_cores(d: Diagnosis) -> Advice | None:
         d,
         "fill-cores",
         count,
-        f"Use {workers(count)}: there are cores left",
-        f"a batch takes {duration(making_s(demand))} to make, with {workers(demand.workers)} on "
-        f"{cores:g} cores",
+        f"Use {workers(count)}: some cores are idle",
+        f"making a batch takes {duration(making_s(demand))}, with {workers(demand.workers)} on "
+        f"{_cores(cores)}",
     )
 
 
 def cheaper_samples(d: Diagnosis) -> Advice | None:
-    """When every core works, more workers only wait for each other: the work itself must shrink."""
+    """When every core is busy, more workers only wait for each other: the work itself must shrink."""
     demand, cores, free = d.demand, usable_cores(d), free_step_s(d)
     if demand is None or cores is None or not free:
         return None
@@ -93,29 +93,29 @@ def cheaper_samples(d: Diagnosis) -> Advice | None:
     if demand.workers < cores and computing_s(demand) / cores <= free:
         return None
     if decodes_images(d):
-        return None  # there is a rule that knows how
+        return None  # `decode_only_the_crop` says how
     found = costliest(d, Cause.CPU)
-    what = f"{found[0].name}()" if found else "what __getitem__ does"
-    spent = f"; sampled there: {named(found)}" if found else ""
+    what = f"{found[0].name}()" if found else "__getitem__"
+    spent = f"; top functions: {named(found)}" if found else ""
     part = sum(cost.share for cost in found) or 1.0
     return Advice(
         "cheaper-work",
-        f"Make {what} cheaper: {cores:g} cores are too few for it",
-        f"a batch needs {duration(computing_s(demand))} of CPU and there are {cores:g} cores{spent}",
+        f"Make {what} cheaper: {_cores(cores)} cannot keep up",
+        f"a batch needs {duration(computing_s(demand))} of CPU time on {_cores(cores)}{spent}",
         {},
         predict(
             d,
             cheaper("cpu", 1 - min(part, 1.0) / 2),
-            worst=AS_IT_IS,
+            worst=UNCHANGED,
             best=cheaper("cpu", 1 - min(part, 1.0) * 0.75),
         ),
         "# once, before training: decode, resize, save as uint8 arrays\n"
-        "# in __getitem__: load the array, do only what is random",
+        "# in __getitem__: load the array, apply only the random transforms",
     )
 
 
 def fewer_workers(d: Diagnosis) -> Advice | None:
-    """More workers with CPU work than cores take turns: switches and memory without a gain."""
+    """More busy workers than cores take turns, which costs switches and memory and gains nothing."""
     demand, cores = d.demand, usable_cores(d)
     if demand is None or cores is None or not matters(d, Cause.CONTENTION) or demand.workers <= cores:
         return None
@@ -124,43 +124,47 @@ def fewer_workers(d: Diagnosis) -> Advice | None:
         d,
         "fewer-workers",
         count,
-        f"Use {workers(count)}: there are no more cores",
-        f"{workers(demand.workers)} share {cores:g} cores and stood in line for "
-        f"{duration(demand.queued_s)} of a "
-        f"batch's {duration(demand.fetch_s)}",
+        f"Use {workers(count)}, one per core",
+        f"{workers(demand.workers)} share {_cores(cores)}: of the {duration(demand.fetch_s)} that "
+        f"fetching a batch "
+        f"takes, {duration(demand.queued_s)} is waiting for a free core",
     )
-    # Fewer of them also get less of the cores beside the training thread: only a clear gain is one.
+    # Fewer workers also get a smaller share of the cores beside training: only a clear gain counts.
     clear = advice is not None and advice.speedup is not None and advice.speedup.predicted >= _CLEAR_GAIN
     return advice if clear else None
 
 
 def more_cores(d: Diagnosis) -> Advice | None:
-    """Work that waits for a core although workers are few is held up by a quota or by somebody else."""
+    """With few workers, waiting for a core comes from a quota or from other processes."""
     demand, cores = d.demand, usable_cores(d)
     if not matters(d, Cause.CONTENTION):
         return None
     quota, present = d.system.get("quota_cores"), d.system.get("cores")
     limited = quota is not None and (present is None or quota < present)
     if not limited and demand is not None and cores is not None and demand.workers > cores:
-        return None  # its own workers are the crowd
+        return None  # its own workers compete for the cores
     known = demand is not None and demand.queued_s > _WORTH_TELLING_S
     queued = (
-        f"; a fetch stood in line for {duration(demand.queued_s)}" if demand is not None and known else ""
+        f"; a fetch waits {duration(demand.queued_s)} for a free core" if demand is not None and known else ""
     )
     if limited:
-        title = f"Lift the CPU quota of {quota:g} cores"
+        title = f"Raise the CPU quota of {_cores(float(quota or 0))}"
         why = f"the container may use {quota:g} of {present or 'the machine’s'} cores{queued}"
         code = "docker run --cpus=N …   # Kubernetes: resources.limits.cpu"
     else:
         title = "Move other work off these cores"
         why = f"batches wait for a core although there are no more workers than cores{queued}"
         code = (
-            "ps -eo pid,psr,pcpu,comm --sort=-pcpu | head   # who else runs here\n"
+            "ps -eo pid,psr,pcpu,comm --sort=-pcpu | head   # what else runs here\n"
             "cv2.setNumThreads(0)   # in worker_init_fn: one thread per worker"
         )
     likely = Scenario(cores=float(present), foreign=0.5) if limited and present else Scenario(foreign=0.5)
     free = Scenario(cores=likely.cores, foreign=0.0)
-    return Advice("more-cores", title, why, {}, predict(d, likely, worst=AS_IT_IS, best=free), code)
+    return Advice("more-cores", title, why, {}, predict(d, likely, worst=UNCHANGED, best=free), code)
+
+
+def _cores(count: float) -> str:
+    return "1 core" if count == 1 else f"{count:g} cores"
 
 
 def _worker_advice(d: Diagnosis, id: str, count: int, title: str, why: str) -> Advice | None:
@@ -170,8 +174,8 @@ def _worker_advice(d: Diagnosis, id: str, count: int, title: str, why: str) -> A
     change: dict[str, Any] = {"num_workers": count}
     likely = Scenario(workers=count)
     if not demand.workers and loader.epochs > 1:
-        change["persistent_workers"] = True  # else every epoch would pay for starting them
+        change["persistent_workers"] = True  # otherwise every epoch would start them anew
         likely = Scenario(workers=count, persistent=True)
     if is_iterable(loader) and count > max(demand.workers, 1):
-        why += "; an IterableDataset must share its samples out by get_worker_info()"
+        why += "; an IterableDataset must split its samples by get_worker_info()"
     return Advice(id, title, why, change, predict(d, likely), loader_call(loader, change))

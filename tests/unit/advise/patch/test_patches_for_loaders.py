@@ -55,14 +55,14 @@ def test_settings_to_keep_change_nothing(script: Path) -> None:
 def test_a_line_that_makes_the_loaders_of_several_datasets_is_not_changed(script: Path) -> None:
     patches, problems = patches_for([replace(loader(script, 1), datasets=2)])
     assert patches == []
-    assert "makes loaders of 2 datasets" in problems[0]
+    assert "creates loaders of 2 datasets" in problems[0]
 
 
 def test_a_loader_from_nowhere_is_not_changed(script: Path) -> None:
     problems = patches_for([replace(loader(script, 1), place=None), replace(loader(script, 1), digest=None)])[
         1
     ]
-    assert ["not known" in problem for problem in problems] == [True, True]
+    assert ["unknown" in problem for problem in problems] == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_loader_from_nowhere_is_not_changed(script: Path) -> None:
             "accelerate/data_loader.py",
             "with transformers.Trainer set TrainingArguments(dataloader_num_workers=4, "
             "dataloader_prefetch_factor=2), or num_workers=4, prefetch_factor=2 in the DataLoader that you "
-            "give to accelerator.prepare",
+            "pass to accelerator.prepare",
         ),
         (
             "transformers/trainer.py",
@@ -117,8 +117,8 @@ def test_the_project_is_the_repository_around_the_working_folder(
     monkeypatch.chdir(script.parent / "sub")
     patches, (problem,) = patches_for([loader(script, 1)])
     assert patches == []
-    assert f"train.py lies outside of your project {script.parent / 'sub'}: set num_workers=4" in problem
-    assert "in its line 1 yourself" in problem
+    assert f"train.py is outside your project {script.parent / 'sub'}: set num_workers=4" in problem
+    assert "in line 1 yourself" in problem
     (script.parent / ".git").mkdir()
     assert len(patches_for([loader(script, 1)])[0]) == 1
 
@@ -139,4 +139,4 @@ def test_images_in_a_library_have_no_words_but_a_file(script: Path) -> None:
     installed.write_text(script.read_text())
     tuned = replace(TUNING, chosen=replace(BEST, images=True))
     (problem,) = patches_for([replace(loader(installed, 1), tuning=tuned)])[1]
-    assert "change: save it with --save FILE.toml" in problem
+    assert "change: save the settings with --save FILE.toml" in problem

@@ -37,7 +37,7 @@ def test_a_folder_of_images_becomes_our_dataset_and_the_users_call_stays() -> No
     found = advised(d)
     one = found["decode-crop"]
     assert "unstarve.ImageFolderDataset" in one.title
-    assert "decoding takes 50% and cutting, resizing and converting 30%" in one.why
+    assert "decoding takes 50% and cropping, resizing and converting 30%" in one.why
     assert one.code.endswith(source)
     assert max(map(len, one.code.splitlines())) <= 72
     assert one.speedup is not None

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 
 from unstarve.errors import UsageError
-from unstarve.fixes.datasets.images.image_codec import DTYPES, Box, Cut, PixelValues, Resized
+from unstarve.fixes.datasets.images.image_codec import DTYPES, Cut, PixelValues
 from unstarve.fixes.datasets.images.pillow_decoder import Box, Resized
 from unstarve.fixes.memory.buffers import Allocator, Recycled, empty_batch
 

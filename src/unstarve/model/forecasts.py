@@ -1,4 +1,4 @@
-"""What would be if the loader were set up differently: a question, and its answer."""
+"""What-if questions about a loader's settings, and their answers."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ Stage = str
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is different from the recorded run; what is None or not named stays as it was."""
+    """What differs from the recorded run; None and missing entries mean unchanged."""
 
     workers: int | None = None
     prefetch: int | None = None
-    """Batches per worker that are under way, torch's ``prefetch_factor``."""
+    """Batches in progress per worker, torch's ``prefetch_factor``."""
     in_order: bool | None = None
     persistent: bool | None = None
-    """Workers live on between epochs."""
+    """Workers stay alive between epochs."""
     batch_size: int | None = None
     left: Mapping[Stage, float] = field(default_factory=dict)
-    """Share of a stage's cost that is left, per batch."""
+    """Share of each stage's cost per batch that is left."""
     evened: float = 0.0
     """Share of the difference between slow and typical batches that is gone."""
     foreign: float = 1.0
-    """Share of other people's work on the same cores that is left."""
+    """Share of other processes' work on the same cores that is left."""
     cores: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How a loader is set up."""
+    """The settings of a loader that a what-if question can change."""
 
     workers: int
     prefetch: int | None
@@ -44,24 +44,24 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """How training would go; for the recorded setting, how it went."""
+    """Predicted throughput under one setting; for the recorded setting, the measured one."""
 
     setting: Setting
     steps_per_s: float
     low: float
-    """Of `steps_per_s`: where it will lie in most cases."""
+    """Bounds of `steps_per_s` in most cases."""
     high: float
     samples_per_s: float | None
     wait_share: float
     speedup: float
-    """Samples per second against the recorded run (steps, where samples are not counted)."""
+    """Samples per second relative to the recorded run (steps, where samples are not counted)."""
     speedup_low: float
     speedup_high: float
     recorded: bool = False
     best: bool = False
-    """The fastest of those that were asked for."""
+    """The fastest of the settings asked about."""
     enough: bool = False
-    """The smallest that is about as fast as the best."""
+    """The smallest setting that is about as fast as the best."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class WhatIf(Shown):
     loader: str
     curve: tuple[Forecast, ...]
     notes: tuple[str, ...]
-    """What prediction had to assume, in sentences."""
+    """Assumptions behind the forecasts, in sentences."""
 
     @property
     def recorded(self) -> Forecast:
@@ -90,7 +90,7 @@ class Forecaster(Protocol):
     """Answers what-if questions about one run."""
 
     def __call__(self, scenario: Scenario) -> Forecast:
-        """How training would go, and how sure that is."""
+        """Throughput under the scenario, with an interval."""
 
     def speedup(self, scenario: Scenario) -> float:
-        """The likely speed-up alone, in steps: a fraction of the work."""
+        """The likely speed-up in steps per second, without an interval: much cheaper."""

@@ -1,4 +1,4 @@
-"""What was concluded: a `Diagnosis` and its parts."""
+"""`Diagnosis` and its parts: what a run means."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unstarve.model.causes import Cause, State
+from unstarve.model.chart_data import Lane
+from unstarve.model.forecasts import Forecaster, WhatIf
 from unstarve.model.nouns import Shown
 from unstarve.model.resources import GpuSummary, MemorySummary
-from unstarve.model.views import Lane
-from unstarve.model.whatif import Forecaster, WhatIf
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +25,16 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a person is told first, and why to believe it."""
+    """The answer in one sentence, and the evidence for it."""
 
     state: State
     cause: Cause
     headline: str
     """One sentence for a person."""
     evidence: tuple[str, ...]
-    """The numbers behind it, in sentences that can be checked."""
+    """The numbers behind it, in sentences that a person can check."""
     second: Cause | None = None
-    """The next largest cause of waiting, where it matters."""
+    """The second largest cause of waiting, if it matters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """How much faster training would be if data were free."""
+    """How much faster training would be if loading were free."""
 
     speedup: float
     low: float
@@ -59,7 +59,7 @@ class Headroom:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Speed of the measured part: steps of one rank, samples of all ranks together."""
+    """Speed in the measured part: steps of one rank, samples of all ranks together."""
 
     steps_per_s: float | None
     samples_per_s: float | None
@@ -85,7 +85,7 @@ class LoaderSummary:
     epochs: int
     wait_s: float
     startup_s: float
-    """Making the iterators and waiting for each epoch's first batch."""
+    """Creating iterators and waiting for each epoch's first batch."""
     samples: int | None
     bytes: int | None
     nested: bool
@@ -93,22 +93,22 @@ class LoaderSummary:
     """Consumed outside the main thread."""
     wait_ms: Spread | None
     source: str | None = None
-    """The call that made it, as the user wrote it; None where it could not be found."""
+    """The call that created it, as the user wrote it; None when it was not found."""
     tensors: int | None = None
-    """In a batch; None where they were not counted."""
+    """Tensors per batch; None when not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What making one batch of a loader takes, on average: seconds unless the name says otherwise."""
+    """The mean cost of one batch of a loader, in seconds unless the name says otherwise."""
 
     loader: str
     workers: int
     batches: int
-    """Batches that these means are made of."""
+    """Number of batches behind these means."""
     samples: float
     fetch_s: float
-    """Wall time of getting the samples; the next four are its parts."""
+    """Wall time of fetching the samples; the next four are its parts."""
     cpu_s: float
     disk_s: float
     remote_s: float
@@ -121,14 +121,14 @@ class Demand:
     storage_bytes: float | None
     opens: float
     busy_share: float | None
-    """Of the workers' time, making batches; None without workers."""
+    """Share of the workers' time spent making batches; None without workers."""
     tail: float
-    """The slowest hundredth of the batches against the typical one."""
+    """Duration of the slowest 1% of batches, relative to the median."""
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionCost:
-    """Where a stack sampler found the time."""
+    """Time that a stack sampler found in one function."""
 
     name: str
     file: str
@@ -141,7 +141,7 @@ class FunctionCost:
 
 @dataclass(frozen=True, slots=True)
 class SlowSample:
-    """A sample that takes much longer than others."""
+    """A sample that takes much longer than the others."""
 
     index: int
     ms: float
@@ -149,7 +149,7 @@ class SlowSample:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Predicted throughput after a change divided by that before it."""
+    """Predicted throughput after a change, relative to before."""
 
     predicted: float
     low: float
@@ -170,12 +170,12 @@ class Advice:
     speedup: Gain | None
     """None when it cannot be predicted."""
     code: str
-    """What to write."""
+    """Code to write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis(Shown):
-    """What a run means: the one object that every view is made from."""
+    """What a run means: every view is made from this object."""
 
     command: tuple[str, ...]
     kind: str
@@ -192,7 +192,7 @@ class Diagnosis(Shown):
     device: str
     versions: Mapping[str, str]
     cut_short: bool
-    """Some process never closed its record."""
+    """A process did not close its record."""
     live: bool
     exit_code: int | None
     verdict: Verdict
@@ -214,14 +214,14 @@ class Diagnosis(Shown):
     slow_samples: tuple[SlowSample, ...] = ()
     advice: tuple[Advice, ...] = ()
     system: Mapping[str, Any] = field(default_factory=dict)
-    """``cores``, ``quota_cores``, ``filesystems``, …: what the training process knew of its machine."""
+    """``cores``, ``quota_cores``, ``filesystems``, …: the machine as the training process saw it."""
     typical: tuple[Lane, ...] = ()
-    """A few steps that are like most others, of the rank that waited the most; seconds from their begin."""
+    """A few typical steps of the rank that waited the most; seconds count from their beginning."""
     whatif: WhatIf | None = None
-    """The loader under other numbers of workers; None where it cannot be modelled."""
+    """Forecasts for other numbers of workers; None when the loader cannot be modelled."""
     forecaster: Forecaster | None = field(default=None, repr=False, compare=False)
-    """Predicts what advice would gain; None where the loader cannot be modelled."""
+    """Predicts the gains of advice; None when the loader cannot be modelled."""
     memory: MemorySummary | None = None
-    """Of the rank that waited the most; None where nobody looked, as in older runs."""
+    """Of the rank that waited the most; None when not recorded, as in older runs."""
     walk: tuple[str, ...] = ()
-    """The questions people ask in turn, with this run's answers."""
+    """The questions people ask one after another, with this run's answers."""
