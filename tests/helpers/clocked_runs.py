@@ -1,4 +1,4 @@
-"""Run files on a fake clock, as a recording would have left them."""
+"""Run files on a fake clock, like those of a real recording."""
 
 from __future__ import annotations
 

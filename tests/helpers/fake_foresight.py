@@ -1,4 +1,4 @@
-"""Demands of an imagined loader, and what can be foreseen of a diagnosis that a test made up."""
+"""Demands of an imaginary loader, and the foresight for a synthetic diagnosis."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def foreseen(d: Diagnosis, *, waits_together: bool = False) -> Diagnosis:
 
 
 def _uneven(demand: Demand, step_s: float) -> list[Work]:
-    """Batches of which one in twelve is slow, by the recorded tail; their mean is what was recorded."""
+    """Batches of which one in twelve is slow; their mean is the recorded one."""
     tail = max(demand.tail, 1.0)
     quick = _LATE_EVERY / (_LATE_EVERY - 1 + tail)
     works = []
