@@ -186,14 +186,14 @@ class Measured:
     waits: list[tuple[int, int]]
     busy: list[tuple[int, int]]
     """The profiler's: sorted, without overlap, inside the window; on the same clock as `waits`."""
-    rows: list[tuple[int, tuple[Any, ...]]]
+    rows: list[tuple[int, Any]]
 
-    def rows_of(self, kind: int) -> list[tuple[Any, ...]]:
+    def rows_of(self, kind: int) -> list[Any]:
         return [row for row_kind, row in self.rows if row_kind == kind]
 
 
 def measure(mix: Mix, seconds: float) -> Measured:
-    rows: list[tuple[int, tuple[Any, ...]]] = []
+    rows: list[tuple[int, Any]] = []
     clock = DeviceClock(lambda kind, now, row: rows.append((kind, row)), print)
     stream = torch.cuda.stream(torch.cuda.Stream()) if mix.own_stream else nullcontext()
     waits: list[tuple[int, int]] = []
@@ -228,7 +228,7 @@ def measure(mix: Mix, seconds: float) -> Measured:
             train(seconds)
             end = time.perf_counter_ns()
             clock.close()
-    rows = [(kind, row) for kind, row in rows if kind != f.STALL or row[-3] >= begin]
+    rows = [(kind, row) for kind, row in rows if kind != f.STALL or row.ask_ns >= begin]
     busy = merged(device_work(profiler), begin + offset, end + offset)
     return Measured(end - begin, waits, [(a - offset, b - offset) for a, b in busy], rows)
 
@@ -282,9 +282,9 @@ def tell(mix: Mix, measured: Measured) -> tuple[str, float]:
         outside = gap[1] - gap[0] - in_waits
         launch += outside if outside < LAUNCH_GAP_NS else 0
     inside += overlap_ns((measured.waits[0][0], measured.busy[0][0]), measured.waits[:1])
-    stall = sum(row[-1] for row in measured.rows_of(f.STALL)) / wall
+    stall = sum(row.stall_ns for row in measured.rows_of(f.STALL)) / wall
     idle = (sum(b - a for a, b in gaps) + edges) / wall
-    read = [(row[2], row[3] / 100) for row in measured.rows_of(f.GAUGE) if row[3] >= 0]
+    read = [(row.at_ns, row.percent / 100) for row in measured.rows_of(f.GAUGE) if row.percent >= 0]
     busy = weighted([(share, b - a) for (a, _), (b, share) in itertools.pairwise(read)])
     wait = sum(b - a for a, b in measured.waits) / wall
     late = idle - (inside + launch) / wall

@@ -1,4 +1,4 @@
-"""Samples of every kind to be cached, and what it means that they come back as they were."""
+"""Samples of every kind that can be cached."""
 
 from __future__ import annotations
 

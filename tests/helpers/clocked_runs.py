@@ -1,4 +1,4 @@
-"""Run files on a fake clock, as a recording would have left them."""
+"""Run files on a fake clock, like those of a real recording."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sample_rows import BATCH
 from unstarve.record import format as f
 from unstarve.record.run_file import claim, finish, parts_folder
 from unstarve.record.writer import Writer
@@ -25,7 +26,7 @@ def write_run(
     *,
     end: bool = True,
 ) -> Path:
-    """A training whose every step waits and computes so long; ``end=False``: we are recording it still."""
+    """A training of equal steps; ``end=False``: it is still being recorded."""
     claim(path, list(command), "run")
     writer = Writer(parts_folder(path) / "7.part")
     writer.meta("process", **_PROCESS, **_CLOCK)
@@ -34,18 +35,13 @@ def write_run(
     now = 2 * MS
     for step in range(steps):
         got = now + wait_ms * MS
-        row = f.BatchRow(
-            loader=0,
-            flags=0,
-            epoch=0,
+        row = BATCH._replace(
             position=step,
-            thread=0,
             size=8,
             nbytes=64,
             ask_ns=now,
             got_ns=got,
             own_ns=0,
-            block=0,
             task=-1,
             ready=-1,
             sampler_ns=0,

@@ -1,4 +1,4 @@
-"""The demand of an imagined loader, and a forecaster for a diagnosis that a test made up."""
+"""The demand of an imaginary loader, and a forecaster for a synthetic diagnosis."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def with_forecaster(d: Diagnosis, *, waits_together: bool = False) -> Diagnosis:
 
 
 def _uneven(demand: Demand, step_s: float) -> list[BatchDemand]:
-    """Batches of which one in twelve is slow, by the recorded tail; their mean is what was recorded."""
+    """Batches of which one in twelve is slow, ; their mean is the recorded one."""
     tail = max(demand.tail, 1.0)
     quick = _LATE_EVERY / (_LATE_EVERY - 1 + tail)
     works = []

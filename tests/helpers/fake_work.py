@@ -1,4 +1,4 @@
-"""Synthetic work of workers on a fake clock: a test says what a batch cost, by its milliseconds."""
+"""Synthetic work of workers on a fake clock: a test gives the cost of a batch in milliseconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Synthetic runs on a fake clock: a test says what each step cost and nothing ever sleeps."""
+"""Synthetic runs on a fake clock: a test gives the cost of each step, and nothing sleeps."""
 
 from __future__ import annotations
 

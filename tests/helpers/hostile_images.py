@@ -74,7 +74,7 @@ def tiff(*entries: tuple[int, int, int, int]) -> bytes:
 
 
 def bad_images() -> dict[str, bytes]:
-    """Return images that must not be decoded, by what is wrong with them."""
+    """Images that must not be decoded, by their defect."""
     jpeg = image(67, 101)
     bomb = zlib.compress(bytes(80_000_000))
     giant = b"\xff" * 4

@@ -1,4 +1,4 @@
-"""Names that are not meant well, and run files that hold nothing else."""
+"""Hostile names, and run files full of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEERING = (
     "\u2028\u2029\nsecond line\n| third |",
     "\ud800 \udc80",  # halves of a pair
 )
-"""What must never come out as it is."""
+"""Must never be printed unescaped."""
 MARKUP = (
     "[red]x[/red]",
     "[/]",
@@ -37,15 +37,15 @@ MARKUP = (
     "{title}",
     "%s%n",
 )
-"""What one output or another would take for its own."""
+"""Markup of one output format or another."""
 EVERYTHING = "".join(STEERING + MARKUP)
 
 _WORDS = {"launch": ("kind", "host"), "end": ("stopped",)}
-"""Texts of the format itself, by the chunk that they lie in."""
+"""Texts that belong to the format itself, by META."""
 
 
 def hostile_run(path: Path, name: str = EVERYTHING) -> Path:
-    """A run file that can be read, and in which every text is a letter of what it was, then `name`."""
+    """A valid run file in which every text is its first letter followed by `name`."""
     write_run(path, slow_loading_run(30, workers=2))
     data = path.read_bytes()
     out = [data[: f.HEADER.size]]
@@ -63,7 +63,7 @@ def hostile_run(path: Path, name: str = EVERYTHING) -> Path:
 
 
 def unsafe(text: str) -> list[str]:
-    """What of a text would do something to a terminal, or hide in it."""
+    """The characters of a text that would control a terminal or be invisible in it."""
     return [c for c in text if c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
 
 
@@ -86,7 +86,7 @@ def _hostile(value: Any, name: str) -> Any:
 
 
 def _more(name: str, *, worker: bool) -> list[dict[str, Any]]:
-    """What a training says besides the bare minimum."""
+    """What a training records beyond the minimum."""
     place = "fetch" if worker else "step"
     return [
         {"meta": "device", "name": "device", "rank": None},

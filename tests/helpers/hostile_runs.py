@@ -42,7 +42,7 @@ _VALUES: tuple[Any, ...] = (
 
 
 def mutate(data: bytes, rng: random.Random) -> bytes:
-    """A run file with some damage: to its bytes, or to what it says, with checksums that hold."""
+    """A run file with damage to its bytes, or to its content with valid checksums."""
     for _ in range(rng.choice((1, 1, 2, 3, 8))):
         data = rng.choice(_MUTATIONS)(data, rng)
     return data

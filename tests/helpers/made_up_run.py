@@ -1,4 +1,4 @@
-"""A run that is being recorded by this very process: a test says what its processes have written so far."""
+"""A run recorded by the test process itself: the test decides what its processes have written so far."""
 
 from __future__ import annotations
 
@@ -7,72 +7,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+from sample_rows import BATCH, PULSE, WORK
 from unstarve.record import format as f
 from unstarve.record.run_file import claim, finish, parts_folder
 from unstarve.record.writer import Writer
 
 MS = 1_000_000
-_BATCH = f.BatchRow(
-    loader=0,
-    flags=0,
-    epoch=0,
-    position=0,
-    thread=0,
-    size=32,
-    nbytes=-1,
-    ask_ns=0,
-    got_ns=0,
-    own_ns=9,
-    block=0,
-    task=0,
-    ready=1,
-    sampler_ns=1000,
-    wait_cpu_ns=2000,
-    wait_queued_ns=-1,
-    step_cpu_ns=3000,
-    step_queued_ns=-1,
-)
-_WORK = f.WorkRow(
-    loader=f.NO_LOADER,
-    flags=0,
-    iteration=0,
-    task=0,
-    samples=32,
-    received_ns=0,
-    begin_ns=0,
-    collate_ns=0,
-    done_ns=0,
-    cpu_ns=10 * MS,
-    system_ns=0,
-    queued_ns=0,
-    asked_bytes=0,
-    storage_bytes=0,
-    delay_ns=-1,
-    major_faults=0,
-    switches=5,
-    collate_cpu_ns=MS,
-    collate_system_ns=0,
-    collate_queued_ns=0,
-    slow_index=17,
-    slow_ns=MS,
-    opens=32,
-)
-_PULSE = f.PulseRow(
-    doing=1,
-    flags=0,
-    at_ns=0,
-    cpu_ns=0,
-    queued_ns=0,
-    storage_bytes=0,
-    rss_bytes=0,
-    shared_bytes=0,
-    shm_bytes=-1,
-    shm_total_bytes=-1,
-)
 
 
 class MadeUpRun:
-    """One training process and its workers, on a machine where nobody can look for them."""
+    """One training process and its workers, on a host that cannot be reached."""
 
     def __init__(self, path: Path, *, workers: int = 2, name: str = "train") -> None:
         claim(path, ["train.py", "--lr", "1"], "run")
@@ -93,17 +37,17 @@ class MadeUpRun:
         return writer
 
     def step(self, count: int = 1, *, every_ms: int = 100, wait_ms: int = 60) -> None:
-        """Batches that were delivered just now, after so long a wait each, made by the workers in turn."""
+        """Batches delivered just now, each after a wait of `wait_ms`, made by the workers in turn."""
         end_ns = time.perf_counter_ns()
         for number in range(count):
             got = end_ns - (count - 1 - number) * every_ms * MS
             step = self._steps
-            row = _BATCH._replace(position=step, task=step, ask_ns=got - wait_ms * MS, got_ns=got)
+            row = BATCH._replace(position=step, task=step, ask_ns=got - wait_ms * MS, got_ns=got)
             self._main.row(f.BATCH, 0, row)
             if self._workers:
                 begin, done = got - 50 * MS, got - 5 * MS
                 times = {"received_ns": begin, "begin_ns": begin, "collate_ns": done - MS, "done_ns": done}
-                self._workers[step % len(self._workers)].row(f.WORK, 0, _WORK._replace(task=step, **times))
+                self._workers[step % len(self._workers)].row(f.WORK, 0, WORK._replace(task=step, **times))
             self._steps += 1
         self._flush()
 
@@ -112,9 +56,9 @@ class MadeUpRun:
         now = time.perf_counter_ns()
         code = 1 + f.PULSE_DOING.index(doing)
         shm = {"shm_bytes": 3 * 10**6, "shm_total_bytes": 10**9}
-        self._main.row(f.PULSE, 0, _PULSE._replace(doing=code, at_ns=now, rss_bytes=rss, **shm))
+        self._main.row(f.PULSE, 0, PULSE._replace(doing=code, at_ns=now, rss_bytes=rss, **shm))
         for worker in self._workers:
-            worker.row(f.PULSE, 0, _PULSE._replace(at_ns=now, rss_bytes=rss // 4))
+            worker.row(f.PULSE, 0, PULSE._replace(at_ns=now, rss_bytes=rss // 4))
         self._flush()
 
     def _flush(self) -> None:

@@ -1,4 +1,4 @@
-"""Datasets to fetch ahead from, and how to wait for what threads do."""
+"""Datasets to prefetch from, and helpers that wait for threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset
 
 WAIT_S = 5e-3  # far more than making a sample computes, also on a busy machine
-"""Long enough to be told from computing."""
+"""Long enough to be distinguished from computing."""
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
@@ -35,7 +35,7 @@ def compute(seconds: float) -> None:
 
 
 class Waiting(Dataset[torch.Tensor]):
-    """Waits for each sample and notes who fetched what; sample `bad` cannot be read."""
+    """Waits for each sample and notes which thread fetched it; sample `bad` cannot be read."""
 
     def __init__(self, count: int = 40, bad: int | None = None, wait_s: float = WAIT_S) -> None:
         self.count, self.bad, self.wait_s = count, bad, wait_s
@@ -85,7 +85,7 @@ class Awaited(Waiting):
 
 
 class GivesCoroutines(Dataset[Any]):
-    """A plain method that returns what is to be awaited."""
+    """A plain method that returns an awaitable."""
 
     def __init__(self, inner: Awaited) -> None:
         self.inner = inner
@@ -111,7 +111,7 @@ class Batches(Waiting):
 
 
 class Stream(IterableDataset[torch.Tensor]):
-    """Yields numbers, for ever if `count` is None, and notes who made them; fails after `bad` of them."""
+    """Yields numbers, forever if `count` is None, and notes which thread made them; fails after `bad`."""
 
     def __init__(self, count: int | None = 40, bad: int | None = None) -> None:
         self.count, self.bad = count, bad

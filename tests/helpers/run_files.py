@@ -1,4 +1,4 @@
-"""Run files without a training: a synthetic run is written the way training processes write theirs."""
+"""Run files without a training: a synthetic run is written as training processes write theirs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROWS_AT_ONCE = 25
 
 
 def write_run(path: Path, run: Run) -> Path:
-    """Write what a run of `unstarve run` would have left at `path`; devices and samples are left out."""
+    """Write the file that `unstarve run` would have left at `path`, without devices and stack samples."""
     claim(path, list(run.command), run.kind)
     for number, process in enumerate(run.processes):
         _write_process(Writer(parts_folder(path) / f"{number:03}.part"), process)

@@ -1,4 +1,4 @@
-"""What "the same as torch's loader" means: structure, types, bits, order and random draws."""
+"""The meaning of "the same as torch's loader": structure, types, bits, order and random draws."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def epochs(make: Callable[[], Any], count: int = 2, take: int | None = None) -> tuple[list[Any], list[Any]]:
-    """What `count` epochs give, cloned at once, and the random states behind them.
+    """The batches of `count` epochs, cloned at once, and the random states after them.
 
     Between batches a number is drawn, as training does: it shows when each draw of the loader happens.
     """

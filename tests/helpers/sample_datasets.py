@@ -30,7 +30,7 @@ class Counted(Dataset[Any]):
 
 
 class Logged(Dataset[Any]):
-    """Samples that cost a little; each read is a line in a file, so that other programs can count them."""
+    """Samples that cost a little; each read adds a line to a file, so other programs can count them."""
 
     def __init__(self, log: str | Path, count: int, seconds: float = 0.0) -> None:
         self._log = Path(log)
@@ -48,7 +48,7 @@ class Logged(Dataset[Any]):
 
 
 def private_bytes() -> int:
-    """Memory of this process that it shares with nobody."""
+    """Private memory of this process."""
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_"))
 

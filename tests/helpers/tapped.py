@@ -20,7 +20,7 @@ ORDINARY = 6
 
 
 class Recording:
-    """A recorder of this process, and what it has recorded."""
+    """A recorder of this process and its recording."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

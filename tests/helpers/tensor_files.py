@@ -1,4 +1,4 @@
-"""Files that tests read: what torch.save, numpy and safetensors write, and damaged copies of them."""
+"""Files that tests read: those that torch.save, numpy and safetensors write, and damaged copies."""
 
 from __future__ import annotations
 

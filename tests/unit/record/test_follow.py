@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sample_rows import BATCH
 from unstarve.errors import NotARunError, RunFileError
 from unstarve.model import Doing, Tail
 from unstarve.record import follow
@@ -18,8 +19,6 @@ from unstarve.record.chunks import Scan
 from unstarve.record.follow import Follower, newest_running
 from unstarve.record.run_file import claim, discard, finish, parts_folder
 from unstarve.record.writer import Writer, meta_chunk
-
-INSIDE = (7, 3, 10, 20, -1, 30, 40)
 
 
 def process_meta(**more: Any) -> dict[str, Any]:
@@ -43,7 +42,8 @@ def writer_of(run: Path, name: str = "p.part", **who: Any) -> Writer:
 def deliver(writer: Writer, first: int, last: int, loader: int = 0, flags: int = 0) -> None:
     for step in range(first, last):
         at = step * 10_000_000
-        writer.row(f.BATCH, at, (loader, flags, 0, step, 0, 32, -1, at, at + 5, 9, 0, *INSIDE))
+        row = BATCH._replace(loader=loader, flags=flags, position=step, ask_ns=at, got_ns=at + 5)
+        writer.row(f.BATCH, at, row)
     writer.flush(0)
 
 
@@ -156,8 +156,8 @@ def test_ended_workers_are_forgotten(run: Path) -> None:
 
 def test_a_pulse_comes_back_with_its_unknown_fields(run: Path) -> None:
     writer = writer_of(run)
-    writer.row(f.PULSE, 0, (2, 0, 5, 6, -1, 7, 8, 9, -1, -1))
-    writer.row(f.PULSE, 0, (99, 0, 6, 6, 1, 7, 8, 9, 10, 11))
+    writer.row(f.PULSE, 0, f.PulseRow(2, 0, 5, 6, -1, 7, 8, 9, shm_bytes=-1, shm_total_bytes=-1))
+    writer.row(f.PULSE, 0, f.PulseRow(99, 0, 6, 6, 1, 7, 8, 9, shm_bytes=10, shm_total_bytes=11))
     writer.close()
     (process,) = Follower(run).read().run.processes
     first, second = process.pulses

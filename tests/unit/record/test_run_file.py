@@ -13,6 +13,7 @@ from fake_work import work_of
 from fakes import FakeTraining, run_of
 from large_run import large_run
 from run_files import slow_loading_run, write_run
+from sample_rows import BATCH
 from unstarve.errors import NewerFormatError, NotARunError, RunExistsError, RunFileError
 from unstarve.model import Phase, Run
 from unstarve.record import format as f
@@ -33,8 +34,7 @@ PROCESS = {
 }
 
 CONFIG = {"num_workers": 2}
-INSIDE = (7, -1, 10, 20, -1, 30, 40)
-"""What a batch row says about the inside of its wait."""
+ROW = BATCH._replace(task=7, ready=-1, sampler_ns=10, wait_cpu_ns=20, step_cpu_ns=30, step_queued_ns=40)
 
 
 @pytest.fixture
@@ -51,11 +51,12 @@ def record(run: Path, steps: int, *, end: bool = True, name: str = "p.part") -> 
     writer.meta(
         "loader", id=0, name="train", where="train.py:3", kind="DataLoader", config={"num_workers": 2}
     )
-    writer.row(f.EPOCH_BEGIN, 0, (0, 0, 0, 0, 10, 20))
+    writer.row(f.EPOCH_BEGIN, 0, f.EpochBeginRow(0, 0, 0, 0, begin_ns=10, ready_ns=20))
     for step in range(steps):
         now = (step + 1) * 10**16
-        writer.row(f.BATCH, now, (0, f.NESTED, 0, step, 3, 32, -1, now, now + 5, 9, 0, *INSIDE))
-    writer.row(f.EPOCH_END, 10**18, (0, 0, 0, 30, 40, b"KeyError"))
+        row = ROW._replace(flags=f.NESTED, position=step, thread=3, ask_ns=now, got_ns=now + 5)
+        writer.row(f.BATCH, now, row)
+    writer.row(f.EPOCH_END, 10**18, f.EpochEndRow(0, 0, 0, ask_ns=30, end_ns=40, error=b"KeyError"))
     if end:
         writer.meta("end", end_ns=99, stopped="steps")
     writer.close()
@@ -117,7 +118,7 @@ def test_rows_of_slow_steps_are_on_disk_at_once(run: Path) -> None:
     writer.meta("process", **PROCESS)
     for step in range(4):
         now = (step + 1) * 10**17
-        writer.row(f.BATCH, now, (0, 0, 0, step, 0, 1, 1, now, now, 0, 0, *INSIDE))
+        writer.row(f.BATCH, now, ROW._replace(position=step, ask_ns=now, got_ns=now))
     # No flush, no close: the process may be killed here.
     assert len(read_run(run).processes[0].batches) == 4
     writer.close()
@@ -167,7 +168,7 @@ def test_rows_with_fields_of_a_later_version_are_read(run: Path) -> None:
     record(run, 0)
     part = parts_folder(run) / "p.part"
     stream = f.CHUNK.unpack_from(part.read_bytes(), f.HEADER.size)[1]
-    row = f.ROW_KINDS[f.BATCH].pack(0, 0, 0, 4, 0, 1, 1, 5, 6, 0, 0, *INSIDE)
+    row = f.ROW_KINDS[f.BATCH].pack(*ROW._replace(position=4, ask_ns=5, got_ns=6))
     longer = (row + b"new!") * 2
     with part.open("ab") as file:
         file.write(chunk(stream, f.BATCH, longer, len(row) + 4))
@@ -192,7 +193,7 @@ def test_a_full_disk_ends_the_recording_and_is_reported(run: Path, monkeypatch: 
     monkeypatch.setattr(os, "pwrite", pwrite)
     for step in range(10):
         now = (step + 1) * 10**17
-        writer.row(f.BATCH, now, (0, 0, 0, step, 0, 1, 1, now, now, 0, 0, *INSIDE))
+        writer.row(f.BATCH, now, ROW._replace(position=step, ask_ns=now, got_ns=now))
     writer.close()
     assert used[0] == 1, "after the first failure nothing more is tried"
     monkeypatch.undo()
