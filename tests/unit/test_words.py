@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
 from hostile_names import EVERYTHING, STEERING, unsafe
+from unstarve import words
 from unstarve.words import (
     MOST_LETTERS,
     clock,
@@ -118,3 +121,15 @@ def test_a_rate_has_three_digits(per_s: float, shown: str) -> None:
 
 def test_a_difference_of_shares_is_in_points() -> None:
     assert points(-0.031) == "-3.1 points"
+
+
+def test_no_other_module_formats_a_share_or_a_ratio() -> None:
+    package = Path(words.__file__).parent
+    by_hand = re.compile(r"""\{[^{}]*:\.\d[%fg]%?\}×|\{[^{}"']*:\.\d%\}(?!;)|\d\} %["']""")
+    found = [
+        f"{path.relative_to(package)}: {match[0]}"
+        for path in package.rglob("*.py")
+        if path != Path(words.__file__)
+        for match in by_hand.finditer(path.read_text())
+    ]
+    assert found == []
