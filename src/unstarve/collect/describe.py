@@ -121,7 +121,7 @@ def _walk(batch: Any, collated: bool) -> tuple[int, int]:
 def count_tensors(batch: Any) -> int | None:
     """Tensors in nested mappings, lists and tuples; None when there are too many parts to look at.
 
-    Each tensor travels from a worker as a message of its own.
+    A worker sends each tensor as a separate message.
     """
     count = seen = 0
     pending = [batch]

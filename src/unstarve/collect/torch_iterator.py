@@ -31,7 +31,7 @@ def queue_gauge(iterator: Any) -> tuple[Callable[[], int] | None, int]:
 
 
 def draws_samples(iterator: Any) -> bool:
-    """Whether the iterator uses a sampler. An iterable dataset has none; its ranks may agree on a seed instead."""
+    """Whether it uses a sampler. An iterable dataset has none; its ranks may agree on a seed instead."""
     return getattr(iterator, "_dataset_kind", None) == _MAP_STYLE
 
 

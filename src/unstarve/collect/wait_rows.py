@@ -170,9 +170,9 @@ class PythonWait:
         """Batches that are ready: in the queue, or taken out of it and held back for their turn."""
         if self.queue_value is None:
             return _UNKNOWN
-        told = self.queue_value()
+        value = self.queue_value()
         held = len(source._task_info) - int(source._tasks_outstanding)
-        return (self.queue_room - told if self.queue_room else told) + held
+        return (self.queue_room - value if self.queue_room else value) + held
 
 
 class PythonWork:

@@ -129,7 +129,7 @@ class _Entry:
             self._copy(item, memo)
         self._tree = self._copy(batch, memo)
         on_host = {id(tensor) for tensor in parts.stay_on_host}
-        # Each with its pristine tensor, whose id is its key in a memo: ids are unique only among living objects.
+        # Each with its pristine tensor, whose id is its key in a memo: only living objects have unique ids.
         self._tensors = [
             (memo[id(tensor)], ReplayTensor(memo[id(tensor)], None if id(tensor) in on_host else device))
             for tensor in parts.tensors
