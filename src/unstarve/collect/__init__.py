@@ -1,1 +1,1 @@
-"""Training → events. Everything here runs inside the user's process and must never hurt it."""
+"""Training → events. Everything here runs inside the user's process and must never harm it."""

@@ -1,4 +1,4 @@
-"""Where in the user's source a loader was made. Standard library only: runs while torch is being imported."""
+"""Where in the user's source a loader was created. Standard library only: it runs while torch is imported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 _MOST_SOURCE = 1000
-"""Characters of a call beyond which it is not kept: nobody wants it printed again."""
+"""Longest call, in characters, that is worth printing again."""
 _MOST_LINES = 100
 
 _PASSED_OVER = {"torch", "torchdata", "unstarve", "typing", "functools", "contextlib"}
@@ -26,7 +26,7 @@ def call_site() -> tuple[str, int]:
 
 
 def calling_frame() -> FrameType | None:
-    """The frame of that caller."""
+    """The frame of the innermost caller outside of torch and unstarve."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
@@ -37,23 +37,23 @@ def calling_frame() -> FrameType | None:
 
 
 def short(filename: str) -> str:
-    """A path as people write it: relative where the file lies below the current folder."""
+    """A path as people write it: relative if the file lies below the current folder."""
     try:
         return str(Path(filename).relative_to(Path.cwd()))
-    except (ValueError, OSError):  # it lies elsewhere, or the current folder is gone
+    except (ValueError, OSError):  # the file is elsewhere, or the current folder is gone
         return filename
 
 
 def variable_name(filename: str, line: int) -> str | None:
-    """The name that the source line assigns to, as in ``train_loader = DataLoader(…)``."""
+    """The name that a source line assigns to: ``train_loader = DataLoader(…)``."""
     match = re.match(r"\s*(?:self\.)?(\w+)\s*(?::[^=]+)?=[^=]", linecache.getline(filename, line))
     return match.group(1) if match and not keyword.iskeyword(match.group(1)) else None  # else: loader = …
 
 
 def call_source(filename: str, line: int, kind: str) -> str | None:
-    """The call on this line that makes a loader of class `kind`, as written; None when that is not sure.
+    """The call on this line that creates a loader of class `kind`, as written; None if it is not certain.
 
-    Only the call itself is parsed: parsing all of the user's file could warn about it a second time.
+    Only the call is parsed: parsing the user's whole file could repeat its warnings.
     """
     lines = linecache.getlines(filename)[line - 1 : line - 1 + _MOST_LINES] if line > 0 else []
     if not lines:
@@ -71,12 +71,12 @@ def call_source(filename: str, line: int, kind: str) -> str | None:
 
 
 def _calls(line: str, name: str) -> list[int]:
-    """Where a call of this name begins, the modules before it included."""
+    """Where calls of this name begin, including the modules in front of it."""
     return [match.start() for match in re.finditer(rf"(?<![\w.])(?:\w+\.)*{name}(?:\[[^\]]*\])?\(", line)]
 
 
 def _up_to_closing(lines: list[str]) -> str | None:
-    """The text up to the bracket that closes the call: the first pair, or the one after ``super()``."""
+    """The text up to the bracket that closes the call: of the first pair, or of the one after ``super()``."""
     source: Iterator[str] = iter(lines)
     depth, pairs = 0, 2 if lines[0].startswith("super()") else 1
     try:

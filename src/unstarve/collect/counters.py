@@ -1,4 +1,4 @@
-"""What the kernel knows about this thread, read without root and without opening anything twice.
+"""The kernel's counters of this thread, read without root and without opening a file twice.
 
     /proc/thread-self/schedstat   "39448 1203 7": ns on a CPU, ns runnable but not running, timeslices
     /proc/self/io                 "rchar: 6976\nwchar: 0\nsyscr: 10\nsyscw: 0\nread_bytes: 0\n…"
@@ -34,13 +34,13 @@ _DELAY_FIELD = 41
 
 
 class Moment(NamedTuple):
-    """Where a thread stands when it begins or ends to wait."""
+    """The counters of a thread when a wait begins or ends."""
 
     wall_ns: int
     cpu_ns: int
     queued_ns: int
     waits: int = _UNKNOWN
-    """How often it had given its core away to wait for something; −1 where nobody counts."""
+    """How often it had given up its core to wait for something; −1 where that is not counted."""
     read_ns: int = 0
     """When its CPU time was read."""
 
@@ -61,7 +61,7 @@ class CounterReading(NamedTuple):
     """Fetched from storage, of the whole process."""
     major_faults: int
     switches: int
-    """Gave the CPU away to wait for something."""
+    """How often it gave up the CPU to wait for something."""
     delay_ns: int
     """Waited for block I/O; unknown where the kernel does not count it."""
     waits: int = _UNKNOWN
@@ -70,16 +70,16 @@ class CounterReading(NamedTuple):
 
 
 class PythonCounters:
-    """The counters of the thread that uses it. Not to be carried over a fork.
+    """The counters of the thread that uses it. Must not be used after a fork.
 
-    Reading them costs most where training has left the caches cold. So they are asked for only where the
-    thread's switches, which are cheap to ask for, do not tell the rest. While it gave no core away to wait,
-    time off the CPU was time in line, and nothing was waited for; while it has also lost none to others, and
-    for a moment only, all of the time was CPU time.
+    Reading them is dear when training has left the caches cold, so they are read only where the thread's
+    context switches, which are cheap to read, do not imply them. While it gave up no core voluntarily, all
+    time off the CPU was time runnable without a CPU; while it also lost none to others, and for a short time
+    only, all of the time was CPU time.
 
-    It is given descriptors, or −1 for none, and closes them. A program may close descriptors that it does not
-    know (daemons do): what then cannot be read, or does not read like a counter, is given up and not known
-    from there on. The twin of ``_native.Counters``.
+    It is given file descriptors, or −1 for none, and closes them. A program may close descriptors that it
+    does not know (daemons do): a counter that can no longer be read, or that does not look like one, is
+    unknown from then on. The twin of ``_native.Counters``.
     """
 
     def __init__(self, schedstat: int, io: int, stat: int, tick_ns: int) -> None:
@@ -96,12 +96,12 @@ class PythonCounters:
         self._latest = Moment(0, 0, _UNKNOWN)
         """When the counters were read last, and what they said."""
         self._losses = 0
-        """How often the thread had lost its core to others by then."""
+        """How often the thread had lost its core to others at that time."""
         self._told_cpu_ns = self._told_queued_ns = 0
         self._files = (_UNKNOWN, _UNKNOWN, _UNKNOWN)
-        """Of the process: bytes asked for and from storage, block-I/O delay …"""
+        """Of the process: bytes asked for, bytes from storage, block-I/O delay …"""
         self._files_waits = _UNKNOWN
-        """… and how often the thread had waited by then."""
+        """… and how often the thread had waited at that time."""
 
     def read(self) -> CounterReading:
         """All counters now."""
@@ -117,17 +117,17 @@ class PythonCounters:
         return reading._replace(asked_bytes=asked, storage_bytes=storage, delay_ns=delay)
 
     def read_light(self, before: CounterReading) -> CounterReading:
-        """The same without what is told for the process: that stays as it was `before`."""
+        """The counters of the thread now; those of the process as they were `before`."""
         asked, storage, delay = before.asked_bytes, before.storage_bytes, before.delay_ns
         reading, _ = self._read_thread()
         return reading._replace(asked_bytes=asked, storage_bytes=storage, delay_ns=delay)
 
     def read_no_files(self) -> None:
-        """The latest reading stands for the files, too: none were read since `read`."""
+        """No files were read since `read`: its counters of the process still hold."""
         self._files_waits = self._latest.waits
 
     def ask(self, in_line: bool) -> Moment:
-        """A wait begins: the clock is read last. Time in line, the dearest of them, only if it is wanted."""
+        """A wait begins: the clock is read last. `in_line` adds the time without a CPU, which is dear."""
         stand, _ = self._stand(_usage(), in_line=in_line)
         return stand._replace(wall_ns=time.perf_counter_ns())
 
@@ -138,7 +138,7 @@ class PythonCounters:
         return stand._replace(wall_ns=wall)
 
     def _read_thread(self) -> tuple[CounterReading, bool]:
-        """What is told for the thread; whether it waited for nothing, a moment long."""
+        """The counters of the thread; and whether it has not waited for anything since a short time ago."""
         usage = _usage()
         system_ns, faults, switches = round(usage.ru_stime * 1e9), usage.ru_majflt, usage.ru_nvcsw
         (_, cpu, queued, *when), waited_for_nothing = self._stand(usage, in_line=True)
@@ -147,15 +147,15 @@ class PythonCounters:
         return reading, waited_for_nothing
 
     def _stand(self, usage: resource.struct_rusage, *, in_line: bool) -> tuple[Moment, bool]:
-        """Where the thread stands, by the counters or without them; whether it waited for nothing."""
+        """The state of the thread, read or implied; and whether it has not waited for anything."""
         latest, now = self._latest, time.perf_counter_ns()
-        # A kernel that counts no switches tells nothing by not counting one.
+        # A kernel that counts no switches at all implies nothing.
         waits = usage.ru_nvcsw if usage.ru_nvcsw + usage.ru_nivcsw else _UNKNOWN
         waited = waits < 0 or waits != latest.waits
         a_moment = now - latest.read_ns < _MOMENT_NS
         kept_core = not waited and a_moment and usage.ru_nivcsw == self._losses
-        # What a hypervisor takes away without a switch is told as CPU time, or as time in line, and counted
-        # as neither: what was told never goes back.
+        # Time that a hypervisor takes away without a switch is implied to be CPU time or time in line, but
+        # counted as neither: values that were returned never go back.
         if kept_core:
             cpu, read_ns = latest.cpu_ns + now - latest.read_ns, now
         else:
@@ -172,7 +172,7 @@ class PythonCounters:
         return moment, not waited and a_moment
 
     def queued(self) -> int:
-        """Nanoseconds runnable without a CPU; this one may be asked for by any thread."""
+        """Nanoseconds runnable without a CPU; any thread may ask for it."""
         numbers = _numbers(self.schedstat)
         if len(numbers) == 3:
             return numbers[1]
@@ -189,14 +189,14 @@ class PythonCounters:
         return _UNKNOWN
 
     def close(self) -> None:
-        """Let go of the descriptors."""
+        """Close the descriptors."""
         for fd in (self.schedstat, self.io, self.stat):
             if fd >= 0:
-                with contextlib.suppress(OSError):  # somebody else was faster
+                with contextlib.suppress(OSError):  # the program has closed them
                     os.close(fd)
         self.schedstat = self.io = self.stat = _NO_FILE
 
-    __del__ = close  # threads come and go: their descriptors must go with them
+    __del__ = close  # threads come and go: their descriptors must be closed with them
 
 
 _native: Any = native()
@@ -204,7 +204,7 @@ Counters: type[PythonCounters] = PythonCounters if _native is None else _native.
 
 
 def open_counters() -> PythonCounters:
-    """Counters of the calling thread, wherever they are read later."""
+    """Counters of the calling thread, whichever thread reads them later."""
     return Counters(_open(SCHEDSTAT), _open(IO), _open(STAT) if counts_delay() else _NO_FILE, _TICK_NS)
 
 
@@ -212,7 +212,7 @@ _here = threading.local()
 
 
 def own_counters() -> PythonCounters:
-    """The calling thread's, opened once."""
+    """The counters of the calling thread, opened once."""
     found: PythonCounters | None = getattr(_here, "counters", None)
     if found is None:
         found = _here.counters = open_counters()
@@ -220,7 +220,7 @@ def own_counters() -> PythonCounters:
 
 
 def _forget_in_child() -> None:
-    """The forked child's thread is another one than its parent's."""
+    """In a forked child: its thread is not the parent's."""
     global _here
     _here = threading.local()
 
@@ -237,7 +237,7 @@ def counts_delay() -> bool:
 
 
 def _usage() -> resource.struct_rusage:
-    """Of the calling thread; nothing where the system does not tell it."""
+    """Resource usage of the calling thread; all zero where the system does not report it."""
     return _NO_USAGE if _RUSAGE_THREAD is None else resource.getrusage(_RUSAGE_THREAD)
 
 
@@ -250,7 +250,7 @@ def _open(path: str) -> int:
         if os.pread(fd, 64, 0).split():
             return fd
     except OSError:
-        pass  # there, but not for us
+        pass  # it exists, but we may not read it
     os.close(fd)
     return _NO_FILE
 

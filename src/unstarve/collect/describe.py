@@ -1,4 +1,4 @@
-"""What a batch holds and how a loader was made, without touching either."""
+"""What a batch holds and how a loader is configured, without changing either."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from unstarve import marks
 
 _MOST_ITEMS = 64
-"""Batches of more parts than this are not weighed: the walk would cost more than it tells."""
+"""Batches of more parts than this are not weighed: that would cost too much."""
 
 _MOST_PARTS = 10_000
 """Tensors are not counted to the end in a batch of more parts than this."""
@@ -29,30 +29,30 @@ _CONFIG = (
 
 
 def batch_extent(batch: Any, *, collated: bool = True) -> tuple[int, int]:
-    """Samples in a batch and bytes of its tensors and arrays; −1 for what cannot be told cheaply.
+    """Samples in a batch and bytes of its tensors and arrays; −1 for what cannot be found out cheaply.
 
-    Without ``collated`` (``batch_size=None``) the object may be a ready-made batch or one sample: it is
-    taken for a batch only when all its tensors agree on their first dimension.
+    Without ``collated`` (``batch_size=None``) the object may be a ready-made batch or one sample: it counts
+    as a batch only if all its tensors agree on their first dimension.
     """
     try:
         if type(batch) in (list, tuple) and len(batch) <= _MOST_ITEMS and collated:
             nbytes = 0
-            for item in batch:  # the common case, without the walk
+            for item in batch:  # the common case, without walking
                 if not isinstance(item, torch.Tensor):
                     break
                 nbytes += item.nbytes
             else:
                 return (len(batch[0]) if batch and batch[0].ndim else -1), nbytes or -1
         return _walk(batch, collated)
-    except Exception:  # a sparse tensor has no bytes, a foreign object may have none of what it should
+    except Exception:  # a sparse tensor has no bytes, a foreign object may lack anything
         return -1, -1
 
 
 class Scale:
-    """Weighs the batches of one loader, and learns from full ones where its batches keep their samples.
+    """Weighs the batches of one loader, and learns from full ones how to count their samples.
 
-    A first dimension is not always the batch's: a ``collate_fn`` that leaves samples apart gives lists of
-    images, whose first dimension is the colour.
+    The first dimension is not always the batch's: a ``collate_fn`` that keeps samples separate returns lists
+    of images, whose first dimension is the colour.
     """
 
     __slots__ = ("_collated", "_count", "_full", "usual")
@@ -60,14 +60,14 @@ class Scale:
     def __init__(self, batch_size: Any, *, collated: bool) -> None:
         self._collated = collated
         self._full = batch_size if isinstance(batch_size, int) else None
-        """What a full batch counts; None when there is nothing to learn from it, or nothing left."""
+        """Samples of a full batch; None when it is unknown, or nothing is left to learn."""
         self.usual = False
-        """Whether samples are counted by the first dimension, whatever comes."""
+        """Whether samples are counted by the first dimension for good."""
         self._count: Callable[[Any], int] | None = None
-        """How samples are counted where it is not by the first dimension."""
+        """How samples are counted where that is not by the first dimension."""
 
     def weigh(self, batch: Any) -> tuple[int, int]:
-        """Samples and bytes, as `batch_extent` gives them."""
+        """Samples and bytes, like `batch_extent`."""
         size, nbytes = batch_extent(batch, collated=self._collated)
         if self._count is not None:
             return self._count(batch), nbytes
@@ -121,7 +121,7 @@ def _walk(batch: Any, collated: bool) -> tuple[int, int]:
 def count_tensors(batch: Any) -> int | None:
     """Tensors in nested mappings, lists and tuples; None when there are too many parts to look at.
 
-    Each tensor travels from a worker as a message of its own.
+    A worker sends each tensor as a separate message.
     """
     count = seen = 0
     pending = [batch]

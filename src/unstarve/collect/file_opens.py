@@ -1,4 +1,4 @@
-"""Which files a fetch opens: an audit hook that only counts. Opens made by C code are not seen."""
+"""Counts the files that a fetch opens, with an audit hook. Files opened by C code are not seen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _installed = False
 
 
 def install() -> None:
-    """Start listening; an audit hook stays for the life of the process."""
+    """Install the audit hook, which stays for the life of the process."""
     global _installed
     if not _installed:
         _installed = True

@@ -17,7 +17,7 @@ from unstarve.machine import cgroup_quota_cores, cgroup_throttled, usable_cores
 
 
 def describe_system(folders: Counter[str]) -> dict[str, Any]:
-    """Plain data about the machine; `folders` are those that files were opened in, with how often."""
+    """Plain data about the machine; `folders` counts the files opened in each folder."""
     return {
         "cores": usable_cores(),
         "quota_cores": cgroup_quota_cores(),
@@ -31,8 +31,8 @@ def describe_system(folders: Counter[str]) -> dict[str, Any]:
 
 
 def shares_by_group() -> bool:
-    """Whether cores are shared between sessions or containers first, whatever each of them runs."""
-    with contextlib.suppress(OSError):  # a kernel without sessions' groups
+    """Whether cores are divided between sessions or containers first, whatever runs in them."""
+    with contextlib.suppress(OSError):  # a kernel without autogroups
         if Path("/proc/sys/kernel/sched_autogroup_enabled").read_text().strip() == "1":
             return True
     try:
@@ -44,7 +44,7 @@ def shares_by_group() -> bool:
 
 
 def cpu_usage() -> dict[str, float | int | None]:
-    """CPU seconds so far, of this process and of the whole machine: two readings tell what others use."""
+    """CPU seconds so far, of this process and of the machine: two readings tell what other processes use."""
     return {
         "at_ns": time.perf_counter_ns(),
         "process_cpu_s": time.process_time(),
@@ -54,9 +54,9 @@ def cpu_usage() -> dict[str, float | int | None]:
 
 
 def machine_cpu_s(stat: Path = Path("/proc/stat")) -> float | None:
-    """CPU seconds that all cores together have been busy; None where nobody counts.
+    """CPU seconds of all cores together; None where that is not counted.
 
-    Its first line: ``cpu  user nice system idle iowait irq softirq steal guest …``, in ticks.
+    The first line of /proc/stat: ``cpu  user nice system idle iowait irq softirq steal guest …``, in ticks.
     """
     try:
         ticks = [int(word) for word in stat.read_text().split("\n", 1)[0].split()[1:8]]
@@ -66,12 +66,12 @@ def machine_cpu_s(stat: Path = Path("/proc/stat")) -> float | None:
 
 
 def missing_counters() -> list[str]:
-    """Counters that this machine does not offer, by their path."""
+    """Paths of counters that this machine does not offer."""
     return [path for path in ("/proc/thread-self/schedstat", "/proc/self/io") if not os.access(path, os.R_OK)]
 
 
 def filesystems(folders: Counter[str]) -> Counter[str]:
-    """Files opened per kind of file system.
+    """Number of files opened, by kind of file system.
 
     A line of /proc/self/mountinfo: ``36 35 98:0 / /data rw,noatime - ext4 /dev/sda1 rw``; a blank in the
     mount point is written ``\\040``.
@@ -86,7 +86,7 @@ def filesystems(folders: Counter[str]) -> Counter[str]:
         return Counter()
     mounts.sort(key=lambda mount: -len(mount[0]))
     kinds: Counter[str] = Counter()
-    for folder, count in list(folders.items()):  # others open files meanwhile
+    for folder, count in list(folders.items()):  # other threads open files meanwhile
         inside = [kind for point, kind in mounts if f"{folder}/".startswith(f"{point.rstrip('/')}/")]
         kinds[inside[0] if inside else "unknown"] += count
     return kinds

@@ -1,10 +1,10 @@
-"""About once a second and process: what it does and how much memory it has, for who looks on and for later.
+"""Once a second, a row about this process: what it is doing and how much memory it uses.
 
-    /proc/self/statm   "41207 9312 4120 …": pages in all, resident, of these shared (files and shared memory)
+    /proc/self/statm   "41207 9312 4120 …": pages in total, resident, shared (files and shared memory)
     /proc/self/io      "…\nread_bytes: 0\n…": from storage
-    /dev/shm           what `statvfs` says: torch's workers put their batches there, and it is often small
+    /dev/shm           from `statvfs`: torch's workers put their batches there, and it is often small
 
-Each of them may be missing: its numbers are then −1.
+Any of them may be missing: its numbers are then −1.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ _EVERY_NS = 1_000_000_000
 _UNKNOWN = -1
 _STATM = b"/proc/self/statm"
 _IO = b"/proc/self/io"
-"""As bytes: files that are named like that do not count as opened by the dataset, see `opens`."""
+"""As bytes: `file_opens` counts only names that are strings, so these do not count for the dataset."""
 _SHM = "/dev/shm"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class ProcessPulse:
-    """Says when the next look is due, and what a process looks like then."""
+    """Says when the next row is due, and makes it."""
 
     def __init__(self, *, training: bool) -> None:
         self._training = training
         self._next_ns = 0
 
     def due(self, now_ns: int) -> bool:
-        """Whether a second has passed since the last time this was so."""
+        """Whether a second has passed since this was last true."""
         if now_ns < self._next_ns:
             return False
         self._next_ns = now_ns + _EVERY_NS
         return True
 
     def row(self, now_ns: int, place: str | None, cpu_ns: int, queued_ns: int) -> f.PulseRow:
-        """The row to write; `place` is what the watched thread was found doing, None when it waits."""
+        """The row to write; `place` is what the watched thread is doing, None when it waits."""
         doing = 1 + f.PULSE_DOING.index(place or "wait")
-        # All processes of a machine see the same /dev/shm: the one that trains tells.
+        # All processes of a machine see the same /dev/shm: only the training process reports it.
         shm_bytes, shm_total_bytes = shared_memory() if self._training else (_UNKNOWN, _UNKNOWN)
         rss_bytes, shared_bytes = resident()
         return f.PulseRow(
@@ -57,7 +57,7 @@ class ProcessPulse:
 
 
 def resident(statm: bytes = _STATM) -> tuple[int, int]:
-    """Bytes of this process in memory, and how many of these are shared ones."""
+    """Resident bytes of this process, and how many of them are shared."""
     try:
         pages = [int(word) for word in _content(statm).split()[1:3]]
     except (OSError, ValueError):
@@ -66,7 +66,7 @@ def resident(statm: bytes = _STATM) -> tuple[int, int]:
 
 
 def storage_bytes(io: bytes = _IO) -> int:
-    """What this process has read from storage so far."""
+    """Bytes that this process has read from storage so far."""
     try:
         words = _content(io).split()
         return int(words[words.index(b"read_bytes:") + 1])
@@ -75,7 +75,7 @@ def storage_bytes(io: bytes = _IO) -> int:
 
 
 def shared_memory(shm: str = _SHM) -> tuple[int, int]:
-    """Bytes in use in /dev/shm, by anybody, and all that may be."""
+    """Bytes in use in /dev/shm, by all processes, and its size."""
     try:
         stat = os.statvfs(shm)
     except OSError:

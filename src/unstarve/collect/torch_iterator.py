@@ -1,4 +1,4 @@
-"""What torch's own iterators know and do not tell: their private state, guarded, in one place."""
+"""The private state of torch's iterators that unstarve reads, guarded, in one place."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ _MAP_STYLE = 0
 
 
 def queue_gauge(iterator: Any) -> tuple[Callable[[], int] | None, int]:
-    """What tells how much lies in the workers' queue: a function and 0; or, with a number that is not 0, a
-    function that tells what is left of that. None where nothing tells: macOS, or another torch.
+    """How to find out the number of batches in the workers' queue.
+
+    A function that returns it, and 0; or a function that returns the number of free places, and the number of
+    all places. None and 0 where neither is known: on macOS, or with another version of torch.
     """
     ready = getattr(iterator, "_data_queue", None)
     if isinstance(ready, queue.Queue):  # filled by the pin-memory thread
@@ -29,10 +31,10 @@ def queue_gauge(iterator: Any) -> tuple[Callable[[], int] | None, int]:
 
 
 def draws_samples(iterator: Any) -> bool:
-    """Whether there is a sampler to ask; a stream has none, and ranks may first agree on its random seed."""
+    """Whether it uses a sampler. An iterable dataset has none; its ranks may agree on a seed instead."""
     return getattr(iterator, "_dataset_kind", None) == _MAP_STYLE
 
 
 def worker_pids(iterator: Any) -> list[int]:
-    """The workers of an iterator; empty when it has none."""
+    """Process ids of an iterator's workers; empty when it has none."""
     return [worker.pid for worker in getattr(iterator, "_workers", [])]

@@ -1,6 +1,6 @@
-"""From readings to rows: what a wait of training and what the making of a batch have cost.
+"""From counters to rows: what one wait of training cost, and what making one batch cost.
 
-The compiled classes do the same at a fraction of the price, which is paid for every batch; `PythonWait` and
+This runs for every batch. The compiled classes do the same at a fraction of the price; `PythonWait` and
 `PythonWork` are their twins.
 """
 
@@ -24,7 +24,7 @@ _DOES_NOT_FIT = "a number of this batch does not fit its field"
 
 
 class PythonWait:
-    """The waits of one iteration over one loader: `begin`, `ask`, then `got`, `record`, `done` or `leave`."""
+    """The waits of one iteration over a loader: `begin`, `ask`, then `got`, `record`, `done`; or `leave`."""
 
     def __init__(self, ledger: PythonLedger, kind: int, layout: str) -> None:
         self._ledger = ledger
@@ -40,20 +40,20 @@ class PythonWait:
         self.busy = False
         """From `begin` to `got` or `leave`."""
         self.seen_inside = False
-        """What makes its batches is timed where it makes them: how long the waiting thread itself stood in
-        line is then asked for only around steps of training that may have done so."""
+        """The batches are timed where they are made. How long the waiting thread was runnable without a CPU
+        is then read only around steps in which that may have happened."""
         self._wary = _WARY
-        """For so many waits to come: a step has waited for something a short while ago, or may have."""
+        """For this many more waits: a recent step has waited for something, or may have."""
         self.nested = False
         """Whether another wait of this thread was running when this one began."""
         self._work: PythonWork | None = None
         self.has_workers = False
         self.in_order = False
-        """Of torch's iterator: whether it has workers, and gives their batches by their numbers."""
+        """Of torch's iterator: whether it has workers, and delivers their batches in order."""
         self.last_task = _UNKNOWN
         """torch's number of the batch that was taken out of the workers' queue last."""
         self.queue_value: Callable[[], int] | None = None
-        """How much lies in the workers' queue; or, where `queue_room` is not 0, what is left of that."""
+        """Batches in the workers' queue; or, where `queue_room` is not 0, the free places among those."""
         self.queue_room = 0
         self.usual = False
         """Batches are tensors, or plain lists or tuples of them, whose first dimension counts samples."""
@@ -67,15 +67,15 @@ class PythonWait:
         self._at_ask = self._at_got = Moment(0, 0, _UNKNOWN)
 
     def use(self, counters: PythonCounters, ident: int, thread: int) -> None:
-        """From here on the thread `ident` iterates."""
+        """From now on the thread `ident` iterates."""
         self._counters, self.ident, self.thread = counters, ident, thread
 
     def fetch_by(self, work: PythonWork) -> None:
-        """The waiting thread makes its batches itself: its counters are read around the fetch, by `work`."""
+        """The waiting thread makes its batches itself: `work` reads its counters around the fetch."""
         self._work = work
 
     def begin(self, source: Any) -> None:
-        """A batch is wanted of torch's iterator `source`, or of any other one."""
+        """A wait begins, for a batch of torch's iterator `source` or of any other iterator."""
         self._begin_ns = _clock()
         self._ready = self._count_ready(source)
         self._counters.fetch = None
@@ -88,7 +88,7 @@ class PythonWait:
             self._work.task = self.index
 
     def ask(self) -> int:
-        """Now nothing but the loader stands between training and its batch; when that was."""
+        """From here on training waits for the loader alone; returns the time."""
         if self._work is not None:
             self._at_ask = Moment(_clock(), 0, _UNKNOWN)
             return self._at_ask.wall_ns
@@ -98,11 +98,11 @@ class PythonWait:
         return self._at_ask.wall_ns
 
     def sampled(self, since_ns: int) -> None:
-        """The sampler has been at work since then."""
+        """The sampler has been working since then."""
         self.sampler_ns += _clock() - since_ns
 
     def got(self) -> int:
-        """The batch is there; when that was."""
+        """The batch is there; returns the time."""
         if self._work is not None:
             self._at_got = Moment(_clock(), 0, _UNKNOWN)
         else:
@@ -113,13 +113,13 @@ class PythonWait:
         return self._at_got.wall_ns
 
     def leave(self) -> int:
-        """There is no batch; when that was."""
+        """The wait ended without a batch; returns the time."""
         self._counters.depth = self._depth
         self.busy = False
         return _clock()
 
     def task(self, source: Any) -> int:
-        """torch's number of the batch that was just delivered; −1 unknown."""
+        """torch's number of the batch that was just delivered; −1 if not known."""
         if not self.has_workers:
             return self.index if self._work else _UNKNOWN
         return int(source._rcvd_idx) - 1 if self.in_order else self.last_task
@@ -157,7 +157,7 @@ class PythonWait:
         _append(self._ledger, self._kind, self._layout, row)
 
     def done(self) -> None:
-        """All is done that unstarve does for this batch: it counts, recorded or not."""
+        """unstarve has done its work for this batch, which counts whether it was recorded or not."""
         self.index += 1
         before_ns = self._at_ask.wall_ns - self._begin_ns
         self._ledger.own_ns += before_ns + _clock() - self._at_got.wall_ns
@@ -167,16 +167,16 @@ class PythonWait:
         return not self.seen_inside or self._wary > 0
 
     def _count_ready(self, source: Any) -> int:
-        """Batches that lie ready: in the queue, or taken out of it and held back for their turn."""
+        """Batches that are ready: in the queue, or taken out of it and held back for their turn."""
         if self.queue_value is None:
             return _UNKNOWN
-        told = self.queue_value()
+        value = self.queue_value()
         held = len(source._task_info) - int(source._tasks_outstanding)
-        return (self.queue_room - told if self.queue_room else told) + held
+        return (self.queue_room - value if self.queue_room else value) + held
 
 
 class PythonWork:
-    """The batches that one worker makes, or the training process for one loader: `begin` to `record`."""
+    """The batches made by one worker, or by the training process for one loader: `begin` to `record`."""
 
     def __init__(self, ledger: PythonLedger, kind: int, layout: str) -> None:
         self._ledger = ledger
@@ -184,20 +184,20 @@ class PythonWork:
         self._layout = struct.Struct(f"<{layout}")
         self.loader = 0
         self.iteration = 0
-        """How often the loader has started over, as this process saw it."""
+        """How often the loader has started over, as far as this process knows."""
         self.task = 0
         """torch's number of the batch being made."""
         self.received_ns = 0
         """When the indices of this batch arrived here."""
         self.slow_ns = 0
-        """What its slowest sample has taken."""
+        """Time of its slowest sample."""
         self._begin: CounterReading
         self._collate: CounterReading | int | None = None
         self._done: CounterReading | None = None
         self._was_short = False
 
     def begin(self, counters: PythonCounters, light: bool) -> None:
-        """Between two batches a worker reads no files, so that `light` is enough for all but the first."""
+        """Begin a batch. Between two batches a worker reads no files: `light` is enough after the first."""
         if light and self._done:
             self._begin = counters.read_light(self._done)
             counters.read_no_files()
@@ -207,11 +207,11 @@ class PythonWork:
         self.slow_ns = 0
 
     def collate(self, counters: PythonCounters) -> None:
-        """Samples are there. A short collate is only timed, when the one before was short, too."""
+        """The samples are there. If the last collate was short, this one is only timed."""
         self._collate = _clock() if self._was_short else counters.read_light(self._begin)
 
     def done(self, counters: PythonCounters) -> int:
-        """The batch is made, or could not be made; when that was."""
+        """The batch is made, or has failed; returns the time."""
         begin, collate = self._begin, self._collate
         self._done = done = counters.read()
         if collate is None:
@@ -221,7 +221,7 @@ class PythonWork:
             began_ns = collate if isinstance(collate, int) else collate.wall_ns
             collated_ns = done.wall_ns - began_ns
             self._was_short = collated_ns < _SHORT_NS
-            if only_timed:  # so short that it was on a CPU
+            if only_timed:  # too short to have been off the CPU
                 cpu_ns = done.cpu_ns - min(collated_ns, done.cpu_ns - begin.cpu_ns)
                 self._collate = done._replace(wall_ns=began_ns, cpu_ns=cpu_ns)
         counters.fetch = (_moment(begin), _moment(done))
@@ -247,7 +247,7 @@ class PythonWork:
             collate.cpu_ns - begin.cpu_ns,
             collate.system_ns - begin.system_ns,
             _difference(collate.queued_ns, begin.queued_ns),
-            # Collating reads no files, as a rule: what both have read was read by fetching.
+            # Collating rarely reads files: all reading is booked on fetching.
             _difference(done.asked_bytes, begin.asked_bytes),
             _difference(done.storage_bytes, begin.storage_bytes),
             _difference(done.delay_ns, begin.delay_ns),
@@ -272,7 +272,7 @@ def _append(ledger: PythonLedger, kind: int, layout: struct.Struct, row: tuple[i
 
 
 def _difference(later: int, earlier: int) -> int:
-    """Counters go up, and what is not known stays so."""
+    """How much a counter went up; unknown if either value is."""
     return _UNKNOWN if later < 0 or earlier < 0 else later - earlier
 
 
@@ -281,7 +281,7 @@ def _waited_for_nothing(earlier: Moment | None, later: Moment) -> bool:
 
 
 def _in_line_ns(earlier: Moment, later: Moment) -> int:
-    """Runnable, but without a CPU: whatever it was not on, if there was nothing to wait for."""
+    """Time runnable without a CPU: all time off the CPU, if there was nothing to wait for."""
     if not _waited_for_nothing(earlier, later):
         return _difference(later.queued_ns, earlier.queued_ns)
     return max(later.read_ns - earlier.read_ns - (later.cpu_ns - earlier.cpu_ns), 0)

@@ -6,7 +6,7 @@ complete. Whatever needs all of torch is therefore imported here when the first 
 Samplers, datasets, batches and random state are left alone. Two things are watched through attributes of
 single objects instead of a patch: the result queue of an iterator's workers (`collect.receiving`) and an
 iterator that delivers out of order (`launch.follow_iterator`). A worker process also replaces the pickler of
-its own ``multiprocessing.queues`` (`collect.worker`).
+its own ``multiprocessing.queues`` (`collect.recorded_worker`).
 """
 
 from __future__ import annotations

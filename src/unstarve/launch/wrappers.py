@@ -95,9 +95,9 @@ def epoch_beginning(
 ) -> Callable[..., Any]:
     """Wrap ``__init__`` of an iterator, or ``_reset`` of one with persistent workers.
 
-    `began` is told about it with the iterator and its loader. torch's base class, which `starts_sampler`,
-    asks the sampler for an iterator there, and some samplers make all their batches then. With workers that
-    happens twice: in ``__init__`` and in the reset that follows.
+    `began` is called afterwards with the iterator and its loader. `starts_sampler` marks torch's base class:
+    it asks the sampler for an iterator there, and some samplers make all their batches then. With workers
+    that happens twice, in ``__init__`` and in the reset that follows.
     """
 
     def beginning(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from unstarve import marks
 from unstarve.collect.call_site import variable_name
-from unstarve.collect.describe import batch_extent, loader_config
+from unstarve.collect.describe import batch_extent, failed_images, loader_config
 
 Pair = namedtuple("Pair", "x y")
 X, Y = torch.zeros(8, 3), torch.zeros(8, dtype=torch.int64)
@@ -68,3 +69,31 @@ def test_a_loader_is_called_what_the_source_calls_it(tmp_path: Any, line: str, n
     source = tmp_path / "train.py"
     source.write_text(line + "\n")
     assert variable_name(str(source), 1) == name
+
+
+def test_a_loader_is_described_with_what_unstarve_left_on_it() -> None:
+    loader: DataLoader[Any] = DataLoader(TensorDataset(X))
+    assert not {"engine", "applied", "applied_entry"} & loader_config(loader).keys()
+    loader.__dict__[marks.RUNS_ON] = "gather"
+    loader.__dict__[marks.APPLIED] = (1, "num_workers 0 → 2")
+    config = loader_config(loader)
+    assert (config["engine"], config["applied_entry"], config["applied"]) == (
+        "gather",
+        1,
+        "num_workers 0 → 2",
+    )
+
+
+def test_a_loader_that_chooses_its_engine_is_asked() -> None:
+    class Chooses(marks.ChoosesEngine):
+        engine = "views"
+
+    assert loader_config(Chooses())["engine"] == "views"
+
+
+def test_failed_images_are_counted_by_whoever_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marks, "_failed_images", [])
+    assert failed_images() == 0
+    marks.count_failed_images_with(lambda: 2)
+    marks.count_failed_images_with(lambda: 3)
+    assert failed_images() == 5

@@ -1,1 +1,1 @@
-"""What the accelerator did while training waited."""
+"""What the accelerator did while training waited for data."""

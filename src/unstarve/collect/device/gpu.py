@@ -21,7 +21,7 @@ _UNKNOWN = -1
 _RELAXED = 2
 """CUDA's ``cudaStreamCaptureModeRelaxed``."""
 _NO_ATTACH = 2
-"""Initialize without touching the GPUs, which takes seconds where there are many."""
+"""Initialize without attaching to the GPUs, which takes seconds where there are many."""
 _GPU_UTILIZATION = 1
 _MOST_SAMPLES = 1024
 
@@ -32,23 +32,23 @@ def cuda_in_use() -> bool:
 
 
 def has_context(device: int) -> bool:
-    """Whether this process works with this device already; one that it only could work with has none."""
+    """Whether this process has already used this device, rather than merely being able to."""
     asked = getattr(torch._C, "_cuda_hasPrimaryContext", None)
     return asked is not None and bool(asked(device))
 
 
 @contextlib.contextmanager
 def any_capture_allowed() -> Iterator[None]:
-    """Inside, looking at events does not break a CUDA graph that some thread captures meanwhile.
+    """Inside the block, querying events does not break a CUDA graph that another thread is capturing.
 
-    By default CUDA forbids that to all threads of a process, and ends the capture with an error.
+    By default CUDA forbids such queries to all threads of a process, and fails the capture.
     """
     exchange = _capture_mode_exchange()
     if exchange is None:
         yield
         return
     mode = ctypes.c_int(_RELAXED)
-    exchange(ctypes.byref(mode))  # swaps: `mode` now holds what was set before
+    exchange(ctypes.byref(mode))  # swaps: `mode` now holds the previous mode
     try:
         yield
     finally:
@@ -59,7 +59,7 @@ def any_capture_allowed() -> Iterator[None]:
 def _capture_mode_exchange() -> Any | None:
     try:
         return ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
-    except (OSError, AttributeError):  # not NVIDIA's
+    except (OSError, AttributeError):  # not an NVIDIA GPU
         return None
 
 
@@ -83,7 +83,7 @@ class Gauge:
         self._handle = handle
         self._samples = (_Sample * _MOST_SAMPLES)()
         self._seen_us = time.time_ns() // 1000
-        """The record from before this moment is about somebody else's work."""
+        """What the driver recorded before this moment is not about this process."""
 
     @staticmethod
     def of(device: int) -> Gauge | None:
@@ -98,9 +98,9 @@ class Gauge:
         return Gauge(library, handle)
 
     def utilization(self) -> list[tuple[int, int]]:
-        """What the driver has recorded since the last call: (nanoseconds since 1970, percent), in order.
+        """What the driver has recorded since the last call: (nanoseconds since 1970, percent), oldest first.
 
-        A percent is the share of the time since the sample before it in which any kernel was running.
+        The percentage is the share of the time since the previous sample in which any kernel was running.
         """
         count, kind = ctypes.c_uint(_MOST_SAMPLES), ctypes.c_uint()
         failed = self._library.nvmlDeviceGetSamples(
@@ -118,16 +118,16 @@ class Gauge:
         return [(at_us * 1000, percent) for at_us, percent in sorted(found)]
 
     def memory(self) -> tuple[int, int]:
-        """Bytes in use on the device, by anybody, and all that it has."""
+        """Bytes in use on the device, by all processes, and its total."""
         memory = _Memory()
         if self._library.nvmlDeviceGetMemoryInfo(self._handle, ctypes.byref(memory)):
             return _UNKNOWN, _UNKNOWN
         return memory.used, memory.total
 
     def shared(self) -> bool:
-        """Whether more than one process computes on the device, as far as this one may know."""
+        """Whether more than one process computes on the device, as far as this process can see."""
         count = ctypes.c_uint(0)
-        # With no room for the list it fails, and still says how long the list is.
+        # Without room for the list the call fails, but still says how long the list is.
         self._library.nvmlDeviceGetComputeRunningProcesses_v3(self._handle, ctypes.byref(count), None)
         return count.value > 1
 
@@ -137,5 +137,5 @@ def _nvml() -> Any | None:
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
         return None if library.nvmlInitWithFlags(_NO_ATTACH) else library
-    except (OSError, AttributeError):  # no driver of NVIDIA's, or one from before these calls
+    except (OSError, AttributeError):  # no NVIDIA driver, or one that is too old
         return None

@@ -1,19 +1,21 @@
 """How long the accelerator starves: CUDA events around every wait of the training thread.
 
-An event recorded when training asks for a batch fires once the device has finished all that was queued;
-one recorded when the batch is there fires at once if the device was idle by then. What lies between the
-two on the device's own clock is time in which it had nothing to do and data was what it waited for.
-Where the device lately was idle before training asked, it is asked first whether it is again: then all of
-the wait is stall and no event is needed. A training that waits for its device in every step would notice,
-and where it does so for long, even the question is left out now and then: waits between two at which the
-device was idle are taken for stalls like them, and are forgotten if the next question finds work.
-Events are read later, when they have fired, and beside training: while it waits for its device, every
-microsecond before the next launch counts. Nothing here ever waits for the device, wakes one that training
-does not use, or lets an error of its own reach training.
+An event recorded when training asks for a batch fires once the device has finished all queued work; one
+recorded when the batch is there fires at once if the device is idle by then. The time between the two on the
+device's own clock is time in which the device had nothing to do but wait for data.
+
+If the device was idle at recent asks, it is first queried whether it is idle again: then the whole wait is
+stall and no event is needed. A training that waits for its device in every step would notice even the query,
+so after many idle ones it is left out now and then: waits between two idle queries count as stalls, too, and
+are discarded if the next query finds work.
+
+Events are read later, after they have fired, and in another thread: while training waits for its device,
+every microsecond before the next launch counts. Nothing here ever waits for the device, wakes a device that
+training does not use, or lets an error of its own reach training.
 
 Where work is spread over streams, the device is idle when all of them are: a wait is marked on each stream
-that training was seen to use, and only the time common to all counts. While a CUDA graph is being
-captured nothing is marked.
+that training was seen to use, and only the time common to all of them counts. Nothing is marked while a CUDA
+graph is being captured.
 """
 
 from __future__ import annotations
@@ -46,30 +48,30 @@ from unstarve.record import format as f
 Row = tuple[int | bytes, ...]
 _READ_EVERY_NS = 500_000_000
 _READ_EVERY = 256
-"""Waits. So late, or so many of them, and training reads by itself what nobody has read for it."""
+"""Waits. After this time, or this many waits, training reads events itself if nobody has."""
 _GAUGE_EVERY_NS = 5_000_000_000
-"""A reading takes the driver more than a millisecond; it remembers the last 14 s."""
+"""A reading takes the driver more than a millisecond; it remembers 14 s."""
 _MOST_UNREAD = 1024
-"""Waits whose events have not fired. The driver queues about as many launches before it blocks the host."""
+"""Waits whose events have not fired. The driver queues about this many launches before it blocks."""
 _LEARN_EVERY = 16
 """Asks."""
 _FORGET_AFTER = 64
-"""Asks. A stream that no optimizer has used for so long was one of a warm-up."""
+"""Asks. A stream that no optimizer has used for this long belonged to a warm-up."""
 _SURE_AFTER = 32
-"""Looks in a row that found the device idle."""
+"""Queries in a row that found the device idle."""
 _MOST_ASSUMED = 15
 _ASSUME_FOR_NS = 100_000_000
-"""So many waits, or for so long, the device is then taken for idle without a look."""
+"""For this many waits, or this long, the device then counts as idle without a query."""
 _MOST_ERRORS = 5
 _ALL = 0.95
-"""Of a wait: what is stall to this share began on an idle device."""
+"""Share of a wait: a stall this long began on an idle device."""
 
 _clocks: list[DeviceClock] = []
-"""Kept for good: destroying an event in a forked child would call into a driver that does not work there."""
+"""Never freed: destroying an event in a forked child would call a driver that does not work there."""
 
 
 class DeviceClock:
-    """One per process. `ask` before and `got` after each top-level wait; finished waits go to `write`.
+    """One per process: `ask` before and `got` after each top-level wait. Finished waits go to `write`.
 
     `write` takes the kind of a row, the time and the row; `lose` takes a sentence for the report.
     """
@@ -93,9 +95,9 @@ class DeviceClock:
         """In a row."""
         self._look_by_ns = 0
         self._sure: Mark | None = None
-        """What the next wait is given if its device is taken for idle."""
+        """The mark of the next wait if the device counts as idle without a query."""
         self._assumed: list[tuple[What, int, int]] = []
-        """Such waits since the last look, with their ends."""
+        """Such waits since the last query, with their beginning and end."""
         self._reading = threading.Lock()
         # Without the Python around them.
         base = getattr(torch._C, "_CudaEventBase", torch.cuda.Event)
@@ -111,13 +113,13 @@ class DeviceClock:
         self._gauges: dict[int, Gauge | None] = {}
         self._next_read_ns = self._next_gauge_ns = 0
         self._asks = self._planned = 0
-        """How many so far, and at which one the plan was made."""
+        """Number of asks so far, and the one at which the plan was made."""
         self._optimizers: WeakKeyDictionary[Optimizer, tuple[int, ...]] = WeakKeyDictionary()
         """The devices of each one's parameters."""
         self._trained: tuple[int, ...] = ()
         """Devices of all parameters that were stepped."""
         self._stepped: dict[StreamKey, int] = {}
-        """Streams on which an optimizer ran, and at which ask they were seen last."""
+        """Streams on which an optimizer ran, and the ask at which each was last seen."""
         self._hook: Any = None
         self._own_ns = 0
         _clocks.append(self)
@@ -125,7 +127,7 @@ class DeviceClock:
     # --- around a wait ------------------------------------------------------------------------------------
 
     def ask(self) -> Mark | None:
-        """Training begins to wait: what `got` is to be given; None where there is nothing to be timed."""
+        """Training begins to wait: returns the mark for `got`; None where nothing can be timed."""
         sure = self._sure
         if sure is not None and get_ident() == self._thread:
             self._asks += 1
@@ -147,12 +149,12 @@ class DeviceClock:
                 return plan, []
             self._found(None)
             return plan, self._recorded(plan)
-        except Exception as error:  # a broken context is training's to find out about, not ours to report
+        except Exception as error:  # a broken context is for training to discover, not for us to report
             self._fail(error)
             return None
 
     def got(self, mark: Mark, what: What, ask_ns: int, got_ns: int) -> None:
-        """The wait is over: `ask_ns` and `got_ns` are its ends on the host's clock."""
+        """The wait is over: it lasted from `ask_ns` to `got_ns` on the host's clock."""
         if mark is self._sure:
             self._assumed.append((what, ask_ns, got_ns))
             if len(self._assumed) == _MOST_ASSUMED or got_ns > self._look_by_ns:
@@ -160,7 +162,7 @@ class DeviceClock:
             return
         try:
             if mark[1] and self._capturing():
-                recycle(mark, [])  # a capture began during the wait: it cannot be timed
+                recycle(mark, [])  # a capture began during the wait, which cannot be timed
                 return
             ended = self._recorded(mark[0]) if mark[1] else []
             self._unread.append((mark, ended, what, ask_ns, got_ns))
@@ -174,7 +176,7 @@ class DeviceClock:
             self._fail(error)
 
     def look_on(self, now_ns: int) -> None:
-        """To be called again and again by a thread beside training: read what is there to be read."""
+        """Read events that have fired; called again and again by a thread beside training."""
         if self._off or not self._asks:
             return
         try:
@@ -187,9 +189,9 @@ class DeviceClock:
             self._fail(error)
 
     def read(self, now_ns: int) -> None:
-        """Write the waits whose events have fired; the others are left for later."""
+        """Write the waits whose events have fired, and leave the others for later."""
         if not self._reading.acquire(blocking=False):
-            return  # another thread is at it
+            return  # another thread is reading
         try:
             unread = self._unread
             with any_capture_allowed():
@@ -210,7 +212,7 @@ class DeviceClock:
             self._reading.release()
 
     def read_gauges(self, devices: set[int], now_ns: int) -> None:
-        """Write what the driver knows of these devices since the last time."""
+        """Write what the driver has recorded about these devices since the last call."""
         self._next_gauge_ns = now_ns + _GAUGE_EVERY_NS
         offset_ns = time.time_ns() - time.perf_counter_ns()
         for device in devices:
@@ -224,12 +226,12 @@ class DeviceClock:
                     self._write(f.GAUGE, now_ns, row)
 
     def take_own_ns(self) -> int:
-        """What the optimizers' hook has cost training since the last call."""
+        """Nanoseconds that the optimizers' hook has cost training since the last call."""
         own_ns, self._own_ns = self._own_ns, 0
         return own_ns
 
     def close(self) -> None:
-        """Write what has fired; what has not is given up, because nobody must wait for it."""
+        """Write what has fired and give up the rest: nobody must wait for it."""
         if self._off or not cuda_in_use():
             return
         self._off, self._sure = True, None
@@ -241,7 +243,7 @@ class DeviceClock:
             self._fail(error)
 
     def _recorded(self, plan: MarkingPlan) -> Events:
-        """An event on each lane, now."""
+        """Record an event on each lane now."""
         events = []
         for _, stream, free in plan.lanes:
             event = free.pop() if free else torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch does not type it
@@ -250,7 +252,7 @@ class DeviceClock:
         return events
 
     def _found(self, idle: MarkingPlan | None) -> None:
-        """After a look: what was taken for stall since the last one was stall, or is not known."""
+        """After a query: waits that were assumed to be stalls are confirmed or discarded."""
         self._idle_looks = 0 if idle is None else self._idle_looks + 1
         if idle is not None:
             self._unread.extend(((idle, []), [], *waited) for waited in self._assumed)
@@ -264,16 +266,16 @@ class DeviceClock:
     # --- what training uses -------------------------------------------------------------------------------
 
     def _comes_into_use(self) -> bool:
-        """Whether CUDA has been initialized meanwhile; a training that never meets it pays for no hook."""
+        """Whether CUDA has been initialized meanwhile; a training without CUDA pays for no hook."""
         self._in_use = cuda_in_use()
         if self._in_use:
             self._hook = register_optimizer_step_post_hook(self._after_step)
         return self._in_use
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """After any optimizer's step: learn thread, devices and streams of training.
+        """After any optimizer's step: learn the thread, devices and streams of training.
 
-        Never taken off again: a compiled step is compiled anew whenever the set of hooks changes.
+        The hook is never removed: a compiled step is recompiled whenever the set of hooks changes.
         """
         if torch.compiler.is_compiling():  # traced away, without a graph break
             return
@@ -297,7 +299,7 @@ class DeviceClock:
         self._trained = tuple(sorted({*self._trained, *devices}))
         for device in devices:
             stream = torch._C._cuda_getCurrentStream(device)
-            # Even ids but 0 are streams that somebody else made, and may destroy while we remember them.
+            # Even ids other than 0 are foreign streams, which their owner may destroy while we remember them.
             if stream[0] % 2 or not stream[0]:
                 if stream not in self._stepped:
                     self._plan = self._sure = None
@@ -312,7 +314,7 @@ class DeviceClock:
         return devices
 
     def _devices(self) -> tuple[int, ...]:
-        """Where no optimizer has told: the current device, or another in use; never one without a context."""
+        """Without an optimizer: the current device, or another in use; never one without a context."""
         current = torch.cuda.current_device()
         if has_context(current):
             return (current,)
@@ -327,9 +329,9 @@ class DeviceClock:
         current = tuple(torch._C._cuda_getCurrentStream(device) for device in devices)
         lanes = []
         for key in current:
-            used = {key: None}  # in order, each once
+            used = {key: None}  # ordered, without duplicates
             if key[0]:
-                # `next()` is called on a side stream: a prefetcher's, most likely, and training is elsewhere.
+                # `next()` is called on a side stream, probably a prefetcher's; training is elsewhere.
                 used[0, key[1], key[2]] = None
             used.update((stream, None) for stream in self._stepped if stream[1] == key[1])
             lanes += [StreamLane(key[1], _stream(each), self._free.setdefault(key[1], [])) for each in used]
@@ -352,7 +354,7 @@ def device_clock(write: Callable[[int, int, Row], None], lose: Callable[[str], N
 
 
 def _has_moved(plan: MarkingPlan) -> bool:
-    """Whether training works elsewhere than when the plan was made."""
+    """Whether training uses other streams or devices than when the plan was made."""
     for key in plan.current:
         if torch._C._cuda_getCurrentStream(key[1]) != key:
             return True

@@ -1,4 +1,4 @@
-"""Waits as they are marked on the streams of a device, and what two marks say."""
+"""Waits as they are marked on the streams of a device, and the stall between two marks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 
 What = tuple[int, int, int, int]
-"""Of a wait: loader, kind (`BATCH_WAIT`, …), epoch, position."""
+"""Identifies a wait: loader, kind (`BATCH_WAIT`, …), epoch, position."""
 StreamKey = tuple[int, int, int]
-"""Id, device, kind of device: what torch calls a stream by."""
+"""Id, device, kind of device: how torch identifies a stream."""
 
 
 class StreamLane(NamedTuple):
@@ -19,32 +19,32 @@ class StreamLane(NamedTuple):
     device: int
     stream: torch.cuda.Stream
     free: list[torch.cuda.Event]
-    """Events of the device that can be used again."""
+    """Events of the device that can be reused."""
 
 
 class MarkingPlan(NamedTuple):
-    """Where waits are marked, as long as training stays where it is."""
+    """Where waits are marked, as long as training stays on the same streams."""
 
     lanes: tuple[StreamLane, ...]
     current: tuple[StreamKey, ...]
     """Each device's current stream."""
     current_device: int | None
-    """None where optimizers have told which devices count."""
+    """None where optimizers have shown which devices count."""
 
 
 Events = list[torch.cuda.Event]
-"""One on each lane; none where the device was idle when the wait began."""
+"""One event on each lane; empty where the device was idle when the wait began."""
 Mark = tuple[MarkingPlan, Events]
 """A wait that has begun."""
 Waited = tuple[Mark, Events, What, int, int]
-"""A wait that is over but whose events may not have fired: its mark and the events at its end, what it was,
-and its ends on the host's clock. Plain tuples: they are made for every batch."""
+"""A wait that is over but whose events may not have fired: its mark, the events at its end, which wait it is,
+its beginning and end on the host's clock. A plain tuple: one is made for every batch."""
 
 
 def stalls_of(
     mark: Mark, got: Events, wait_ns: int, elapsed_ms: Callable[..., float]
 ) -> list[tuple[int, int]]:
-    """Device and nanoseconds: idle is what all streams of a device have in common."""
+    """Device and nanoseconds: a device is idle while all of its streams are."""
     lanes, asked = mark[0].lanes, mark[1]
     if not asked:
         return [(device, wait_ns) for device in dict.fromkeys(lane.device for lane in lanes)]
@@ -60,7 +60,7 @@ def stalls_of(
 
 
 def recycle(mark: Mark, got: Events) -> None:
-    """Let the events be used again, on their device."""
+    """Let the events be reused on their device."""
     plan, asked = mark
     for events in (asked, got):
         for lane, event in zip(plan.lanes, events, strict=False):

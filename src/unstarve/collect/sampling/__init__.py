@@ -1,1 +1,1 @@
-"""Which functions the time goes to, where no counter can tell."""
+"""Sampling of stacks: which functions take the time."""

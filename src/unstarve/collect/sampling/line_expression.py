@@ -1,7 +1,7 @@
-"""What the line that a frame is at works on: plain ``x @ w`` or ``x.mul_(2)`` leaves no frame of torch.
+"""Whether a frame is working on torch's objects: plain ``x @ w`` or ``x.mul_(2)`` leaves no frame of torch.
 
-The expression under execution is found in the source by its position, and only the names it begins with
-are looked up: nothing of the user's is called.
+The expression that is being executed is found in the source by its position, and only the names that it
+begins with are looked up: no code of the user is called.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import torch
 
 _LOOKS_AT_ITSELF = frozenset({"locals", "vars", "dir", "eval", "exec"})
 _TO_HOST = frozenset({"item", "tolist", "numpy"})
-"""Methods of a tensor that compute nothing: they give its values to the loop's own Python."""
+"""Methods of a tensor that compute nothing: they hand its values to the Python of the training loop."""
 _REFERENCES = 3
-"""To a dict that nobody but a frame and one variable holds, as ``sys.getrefcount`` counts."""
+"""What ``sys.getrefcount`` says of a dict that only a frame and one variable hold."""
 
 
 def works_on_torch(frame: FrameType) -> bool:
@@ -31,11 +31,11 @@ def works_on_torch(frame: FrameType) -> bool:
 
 
 def _values(frame: FrameType, names: tuple[str, ...]) -> list[Any]:
-    """What some names stand for in a frame.
+    """The values of some names in a frame.
 
-    Up to Python 3.12, looking at a function's variables copies them into a dict that stays with the frame: it
-    would keep the user's tensors alive, so it is emptied again. A function that asks for that dict itself
-    would see it change, so there nothing is looked at.
+    Up to Python 3.12, looking at a function's variables copies them into a dict that stays with the frame. It
+    would keep the user's tensors alive, so it is emptied again. A function that uses that dict itself would
+    see it change, so nothing is looked up there.
     """
     copied = sys.version_info < (3, 13) and bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)
     if copied and not _LOOKS_AT_ITSELF.isdisjoint(frame.f_code.co_names):

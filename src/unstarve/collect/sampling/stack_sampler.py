@@ -1,13 +1,13 @@
-"""A light sampler of one thread's stack: which functions the time goes to, where no counter can tell.
+"""A light sampler of one thread's stack: it names the functions that take the time, which no counter can.
 
-A thread of its own looks at the watched thread's frames forty times a second at first, later as often as
-costs a thousandth of a core. It sorts what it sees into *fetch* and *collate* (making a batch) and *step*
-(working on one), by finding unstarve's own frames further out; waiting for a batch that others make is
-neither. The thread's scheduler statistics since the last look tell whether it wanted a CPU or was blocked.
-Whether it ran Python or native code is told by the look itself: native code lets go of the interpreter lock,
-Python makes the sampler wait for it. For the same reason Python code that runs for less than the
-interpreter's switch interval (5 ms) is often seen only at its next call that lets go of the lock. The
-sampler's own CPU time is recorded beside what it found.
+A separate thread looks at the frames of the watched thread forty times a second at first, later as often as a
+thousandth of a core allows. It sorts what it sees into *fetch* and *collate* (making a batch) and *step*
+(working on one) by unstarve's own frames further out; waiting for a batch that others make is neither. The
+scheduler statistics of the thread since the last look tell whether it wanted a CPU or was blocked. The delay
+of the look itself tells whether it ran Python or native code: native code releases the interpreter lock,
+Python makes the sampler wait for it. For the same reason Python code that runs for less than the switch
+interval (5 ms) is often seen only at its next call that releases the lock. The sampler's own CPU time is
+recorded, too.
 """
 
 from __future__ import annotations
@@ -29,39 +29,39 @@ INTERVAL_S = 0.025
 _LATER_INTERVAL_S = 0.1
 _LONGEST_INTERVAL_S = 1.0
 _FIRST_LOOKS = 40
-"""So many looks tell the large from the small; what follows makes them surer, at a price nobody feels."""
+"""Enough to tell large from small; later looks add certainty at a price that nobody feels."""
 _SHARE = 0.001
-"""Of a core, for looking and telling after the first looks."""
+"""Of a core, for looking and reporting after the first looks."""
 _REPORT_S = 0.25
 _REPORT_SHARE = 0.2
-"""Of the time so far: reports become rarer, or those of a long run would fill its file."""
+"""Of the time so far: reports become rarer, so that those of a long run do not fill its file."""
 _END_S = 1.0
 _MOST_FUNCTIONS = 200
 _RECORDING = ("unstarve.collect.", "unstarve.launch.", "unstarve.steer.")
-"""What of ours is on the stack of a training that waits for a batch."""
+"""Modules of unstarve on the stack of a training that waits for a batch."""
 _FETCHING = "unstarve.collect.fetching"
-_FETCHES = {"Probe.fetch": "fetch", "Probe._collate": "collate"}
-"""Functions in there, and what they call."""
+_FETCHES = {"FetchProbe.fetch": "fetch", "FetchProbe._collate": "collate"}
+"""Functions of that module, and the place of what they call."""
 _INSIDE_A_FETCH = {_FETCHING, "unstarve.collect.transforms"}
-"""Our wrappers that a fetch runs through; any other frame of ours means that training waits."""
+"""Wrappers that a fetch runs through; any other frame of unstarve means that training waits."""
 _NOT_COMPUTING = {"torch.serialization", "torch.utils.tensorboard.writer"}
 _LATE = 0.6
-"""Of the interpreter's switch interval: so late is a look when Python code had to be interrupted for it."""
+"""Of the interpreter's switch interval: a look this late had to interrupt Python code."""
 
 Key = tuple[str, str, str, int, bool, bool]
-"""place, function, file, first line, wants a CPU, torch: the fields of `Sampled` but its seconds."""
+"""place, function, file, first line, wants a CPU, torch: the fields of `Sampled` without its seconds."""
 
 
 LookOn = Callable[[int, str | None, int, int], object]
 
 
 class StackSampler:
-    """Watches the thread that makes it. `report` is called now and then with what was found so far.
+    """Watches the thread that creates it. `report` is called now and then with the findings so far.
 
-    `look_on` is called at every look, to do what else is to be done beside the watched thread: with the time,
-    what the thread was found doing (`Sampled.place`; None: it waits), and its nanoseconds on a CPU and
-    waiting for one (−1: not known).
-    Raises `OSError` or `RuntimeError` where a thread cannot be watched or no other one be started.
+    `look_on` is called at every look, for other work that must not burden the watched thread: with the time,
+    what the thread was doing (`Sampled.place`; None: it waits), and its nanoseconds on a CPU and waiting for
+    one (−1: not known).
+    Raises `OSError` or `RuntimeError` where the thread cannot be watched or no thread can be started.
     """
 
     def __init__(self, report: Callable[..., object], lose: Callable[[str], object], look_on: LookOn) -> None:
@@ -80,35 +80,35 @@ class StackSampler:
         _samplers.add(self)
 
     def resume(self) -> None:
-        """Go on looking after a fork; said by the watched thread, as any other may be the one that looks."""
+        """Go on looking after a fork; only the watched thread may say so."""
         if self.paused and self in _samplers and threading.get_ident() == self._ident:
             self.paused = False
             with contextlib.suppress(RuntimeError):  # no more threads
                 self._looking = _Looking(self._run)
 
     def pause(self) -> None:
-        """Stop looking; the thread that looks is gone afterwards."""
+        """Stop looking; the sampler's thread has ended when this returns."""
         self.paused = True
         looking, self._looking = self._looking, None
         if looking is not None:
             looking.end()
 
     def close(self) -> None:
-        """Stop looking and report for the last time."""
+        """Stop looking and report one last time."""
         if self in _samplers:
             self.abandon()
             self.pause()
             self._tell()
 
     def abandon(self) -> None:
-        """In a forked child, which has no such thread: forget it."""
+        """Forget the sampler in a forked child, where its thread does not exist."""
         _samplers.discard(self)
 
     def _run(self, stop: _thread.LockType) -> None:
         try:
             self._look(stop)
         except Exception as error:  # a defect of ours must not print into the user's terminal
-            self._lose(f"functions are named up to here only: {error!r}")
+            self._lose(f"the stack sampler stopped early, so the report may miss functions: {error!r}")
 
     def _look(self, stop: _thread.LockType) -> None:
         own, own_before_s = open_counters(), self._own_cpu_s
@@ -143,19 +143,19 @@ class StackSampler:
         self._report(found=found, cpu_s=self._own_cpu_s)
 
     def _spent_ns(self) -> tuple[int, int]:
-        """How long the watched thread was on a CPU, and waiting for one; −1 where that is not counted."""
+        """Time of the watched thread on a CPU, and waiting for one; −1 where that is not counted."""
         return time.clock_gettime_ns(self._clock_id), self._watched.queued()
 
 
 def interval_after(looks: int, own_cpu_s: float) -> float:
-    """Return how long to wait for the next look: often at first, then by what looks have cost so far."""
+    """Seconds until the next look: few at first, then by what looks have cost so far."""
     if looks < _FIRST_LOOKS:
         return INTERVAL_S
     return min(max(_LATER_INTERVAL_S, own_cpu_s / looks / _SHARE), _LONGEST_INTERVAL_S)
 
 
 class _Looking:
-    """A bare thread: neither listed by ``threading`` nor traced by a user's tracer nor waited for at exit."""
+    """A bare thread: not listed by ``threading``, not traced by a user's tracer, not joined at exit."""
 
     def __init__(self, run: Callable[[_thread.LockType], None]) -> None:
         self._run = run
@@ -174,7 +174,7 @@ class _Looking:
             self._done.release()
 
     def end(self) -> None:
-        """Let the thread end, and wait until the kernel, too, counts it no more."""
+        """End the thread, and wait until the kernel no longer lists it."""
         self._stop.release()
         deadline = time.monotonic() + _END_S
         if self._done.acquire(timeout=_END_S):
@@ -184,13 +184,13 @@ class _Looking:
 
 
 _samplers: set[StackSampler] = set()
-"""The one of this process, while it runs."""
+"""The sampler of this process, while it runs."""
 
 
 def _before_fork() -> None:
-    """From Python 3.12 on, a fork beside other threads warns: ours must not be the reason.
+    """Stop the sampler's thread: from Python 3.12 on, forking a process with several threads warns.
 
-    Some versions count the threads when all hooks have run, so that none may start one again.
+    Some versions count the threads after all hooks have run, so that no hook may start it again.
     """
     for sampler in list(_samplers):
         sampler.pause()
@@ -215,7 +215,7 @@ def _queued_s(counters: PythonCounters) -> float:
 
 
 def _place(innermost: FrameType, wants_cpu: bool, *, runs_python: bool) -> Key | None:
-    """What a look at a stack says; None when the thread waits for a batch."""
+    """What a stack says; None when the thread waits for a batch."""
     place, in_torch, on_host = "step", False, False
     outer: FrameType | None = innermost
     while outer is not None:
@@ -242,7 +242,7 @@ def _place(innermost: FrameType, wants_cpu: bool, *, runs_python: bool) -> Key |
 
 _OURS, _FETCH, _INSIDE, _TORCH, _HOST = 1, 2, 4, 8, 16
 _kinds: dict[object, int] = {}
-"""What it means for a stack that it runs through a module, by the module's name."""
+"""What a frame of a module means for the stack, by the name of the module."""
 
 
 def _kind_of(module: object) -> int:

@@ -1,16 +1,17 @@
-"""`unstarve ideal` inside the training process: real and replayed blocks of steps, one after the other.
+"""`unstarve ideal` inside the training process: real and replayed blocks of steps in turn.
 
-All loaders of the process change phase together, so that a loop over two of them is replayed as a whole: only
-the loader whose ask begins a step decides, so that no step gets one batch of each kind.
-A block begins unsettled: after a replay block the workers' queues are full and the first real batches
-come for nothing; after a real block the workers are still busy filling them. Such steps are marked and
-not measured. On CUDA the device is synchronized where a measured stretch begins and ends, so that
-work queued in one phase is not paid for in the next.
+All loaders of a process change phase together, so that a loop over two of them is replayed as a whole: only
+the loader that is asked first in a step decides, so that no step gets one batch of each kind.
+
+A block begins unsettled: after a replayed block the workers' queues are full, and the first real batches come
+for free; after a real block the workers are still busy filling them. Such steps are marked and not measured.
+On CUDA the device is synchronized where a measured stretch begins and ends, so that work queued in one phase
+does not count in the next.
 
 An epoch keeps its length where that is known: replayed batches count, so that progress bars and schedules
-still fit. An iterable-style loader gives all its own batches and the replayed ones on top. The ranks of one
-training must change phase at the same step, or they would wait for each other: there, blocks are counted in
-steps and never in seconds.
+still fit. An iterable-style loader delivers all its own batches and the replayed ones on top. The ranks of
+one training must change phase at the same step, or they would wait for each other: there, blocks are counted
+in steps, never in seconds.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _LONGEST_FILL_S = 10.0
 class _LoaderState:
     cache: BatchCache
     in_flight: int
-    """Batches the workers may have ready or in the making."""
+    """Batches that the workers may have ready or be making."""
     length: int | None = None
     delivered: int = 0
     """In this epoch, real and replayed."""
@@ -79,7 +80,7 @@ class Ideal:
         return self._block > 2 * self._settings.pairs + 1
 
     def begin_epoch(self, number: int, loader: Any) -> None:
-        """A loader starts over."""
+        """A loader begins an epoch."""
         with self._lock:
             state = self._loaders.get(number)
             if state is None:
@@ -93,7 +94,7 @@ class Ideal:
             state.asked_s = 0.0
 
     def before(self, number: int) -> None:
-        """Training asks for its next batch: decide what it gets, and whether the step will count."""
+        """Training asks for its next batch: decide which it gets, and whether the step is measured."""
         with self._lock:
             state = self._loaders[number]
             self._learn_step(state)
@@ -122,7 +123,7 @@ class Ideal:
         return cast(T, state.cache.hand_out()) if state.replaying else advance(source)
 
     def label(self, number: int, batch: Any) -> tuple[int, int]:
-        """Flags and block of the batch just delivered; keeps a real one for replay while there is room."""
+        """Flags and block of the batch just delivered; keeps a real batch for replay while there is room."""
         with self._lock:
             state = self._loaders[number]
             if not state.replaying and not state.cache.full:
@@ -134,7 +135,7 @@ class Ideal:
             return (f.REPLAY if state.replaying else 0) | (0 if state.settled else f.SETTLING), self._block
 
     def _begins_a_step(self, number: int) -> bool:
-        """Whether this ask is the first of its step. Who is asked twice in a row leads from then on."""
+        """Whether this ask is the first of its step. A loader asked twice in a row leads from then on."""
         if number == self._leader or number in self._asked_since or self._leader is None:
             self._leader = number
             self._asked_since.clear()
@@ -170,7 +171,7 @@ def _synchronize() -> None:
 
 
 def _length(loader: Any) -> int | None:
-    """Batches per epoch of a map-style loader. Asking an iterable one would change torch's warnings."""
+    """Batches per epoch of a map-style loader. Asking an iterable-style one would change torch's warnings."""
     if isinstance(getattr(loader, "dataset", None), torch.utils.data.IterableDataset):
         return None
     try:

@@ -1,22 +1,21 @@
-"""A few real batches, kept to be handed out again and again: training as if data were free.
+"""A few real batches, kept and handed out again and again: training as if data were free.
 
-The kept batches must be worth training on, and handing one out must cost next to nothing:
+The kept batches must be representative, and handing one out must cost next to nothing:
 
-- **Full size.** A batch smaller than the largest one seen is not kept (the short last batch of an epoch
-  would make training look faster than it is), unless the loader varies its batch size by design.
-- **Private.** Tensors are copied out of the workers' shared memory, so no descriptor stays open.
-- **Unspoilt.** Training may change a batch in place: normalize it, pop a key, append to a list. Every
-  hand-out has containers of its own, and tensors that share memory with a *working copy*. Before that
-  memory is handed out again it is checked; if it was changed, a new working copy is made from a pristine
-  one. The changed memory is left alone, since training may still be using it.
+- **Full size.** A batch smaller than the largest one seen is not kept, unless the loader varies its batch
+  size by design: the short last batch of an epoch would make training look faster than it is.
+- **Private.** Tensors are copied out of the workers' shared memory, so that no descriptor stays open.
+- **Protected.** Training may change a batch in place: normalize it, pop a key, append to a list. Every batch
+  that is handed out has new containers, and tensors that share memory with a *working copy*. Before that
+  memory is handed out again it is checked; if it was changed, a new working copy is made from a pristine one.
+  The changed memory is left alone, because training may still be using it.
 
-Sharing the working copy is what makes replay free, and the check is cheap rather than complete: torch's
-version counter sees every in-place operation, and a sample of up to 256 elements sees most writes that go
-around it (``.data``, ``.numpy()``). Such a write that misses every sampled element stays unseen; on an
-accelerator there is no sample, as reading it would wait for the device. One entry handed out twice at the
-same time (a loop that holds more batches than the cache has) is the same memory twice. Arrays, small
-tensors and tensors that cannot be checked are copied at each hand-out. All told, an entry takes twice
-its batch's memory.
+Sharing the working copy makes replay free, and the check is cheap rather than complete: torch's version
+counter sees every in-place operation, and a sample of up to 256 elements sees most writes that bypass it
+(``.data``, ``.numpy()``). A write that misses every sampled element goes unnoticed. On an accelerator there
+is no sample, because reading it would wait for the device. An entry that is handed out twice at the same time
+(to a loop that holds more batches than the cache) is the same memory twice. Arrays, small tensors and tensors
+that cannot be checked are copied for each hand-out. An entry takes twice the memory of its batch.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ from unstarve.collect.describe import batch_extent
 from unstarve.errors import UsageError
 
 _OFFERS_TO_SEE_VARIETY = 8
-"""Below this many batches, a smaller one is taken for the end of an epoch."""
+"""Below this many batches, a smaller one counts as the end of an epoch."""
 
 _COPIED_BYTES = 4096
-"""Up to here a copy on the host is about as cheap as the check that would save it."""
+"""Up to this size a copy on the host is about as cheap as the check."""
 
 _SAMPLED_ELEMENTS = 256
 
@@ -63,7 +62,7 @@ class BatchCache:
     """Up to `capacity` batches for replay, on the host or on a device.
 
     With ``replay_on="device"`` all tensors of a hand-out are on `device` (by default the current CUDA
-    device), so that the copy there is left out of what replay measures.
+    device), so that replay does not measure the copy to the device.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class BatchCache:
         device: torch.device | str | int | None = None,
     ) -> None:
         if type(capacity) is not int or capacity < 1:
-            raise UsageError(f"a cache holds a whole number of batches, at least 1, not {capacity!r}")
+            raise UsageError(f"capacity must be an integer of at least 1, got {capacity!r}")
         self._capacity = capacity
         self._device = _replay_device(replay_on, device)
         self._entries: list[_Entry] = []
@@ -90,7 +89,7 @@ class BatchCache:
         return len(self._entries) >= self._capacity
 
     def offer(self, batch: Any) -> None:
-        """Keep a private copy of `batch` if there is room and it is of full size."""
+        """Keep a private copy of `batch` if there is room and it has full size."""
         if self.full:
             return
         size = _size(batch)
@@ -103,26 +102,26 @@ class BatchCache:
         self._entries.append(_Entry(batch, size, self._device))
 
     def hand_out(self) -> Any:
-        """The next kept batch, in turn: as the loader gave it, and the caller's to change."""
+        """The next kept batch, in turn, as the loader delivered it; the caller may change it."""
         if not self._entries:
-            raise UsageError("no batch has been kept yet, so there is none to hand out")
+            raise UsageError("there is no batch to hand out yet")
         entry = self._entries[self._next % len(self._entries)]
         self._next = (self._next + 1) % len(self._entries)
         return entry.hand_out()
 
     def _batch_size_varies(self, largest: int) -> bool:
-        """Most batches differ from the largest: sized by tokens or buckets, so each is a normal one."""
+        """Whether most batches differ from the largest: sized by tokens or buckets, each is normal."""
         offers = self._sizes.total()
         return offers >= _OFFERS_TO_SEE_VARIETY and self._sizes[largest] * 2 < offers
 
 
 class _Entry:
-    """One kept batch: a tree of pristine values, and what stands in for some of them in a hand-out."""
+    """One kept batch: a tree of pristine values, and what replaces some of them when it is handed out."""
 
     def __init__(self, batch: Any, size: int, device: torch.device | None) -> None:
         self.size = size
-        # ``copy.deepcopy`` rebuilds any nesting and takes from its memo what is already made. That is the
-        # place to say how a tensor is copied, here and at each hand-out.
+        # ``copy.deepcopy`` rebuilds any nesting, and takes from its memo what has been copied already: the
+        # memo decides how a tensor is copied, here and at each hand-out.
         self._shared: dict[int, Any] = {}
         parts = find_parts(batch)
         memo: dict[int, Any] = {id(tensor): private_clone(tensor) for tensor in parts.tensors}
@@ -130,7 +129,7 @@ class _Entry:
             self._copy(item, memo)
         self._tree = self._copy(batch, memo)
         on_host = {id(tensor) for tensor in parts.stay_on_host}
-        # Each beside its pristine tensor, whose id is its key in a memo: an id is unique only while held.
+        # Each with its pristine tensor, whose id is its key in a memo: only living objects have unique ids.
         self._tensors = [
             (memo[id(tensor)], ReplayTensor(memo[id(tensor)], None if id(tensor) in on_host else device))
             for tensor in parts.tensors
@@ -144,7 +143,7 @@ class _Entry:
         return copy.deepcopy(self._tree, memo)
 
     def _copy(self, item: Any, memo: dict[int, Any]) -> Any:
-        """A deep copy, or the item itself where that fails: an open file, a lock, an unwilling object."""
+        """A deep copy, or the item itself where copying fails: an open file, a lock, some other object."""
         try:
             return copy.deepcopy(item, memo)
         except Exception:  # whatever an object's own copying may raise
@@ -153,7 +152,7 @@ class _Entry:
 
 
 def _size(batch: Any) -> int:
-    """Samples in a batch; −1 for those that cannot be told, which thus all count as equal."""
+    """Samples in a batch; −1 if not known, so that all such batches count as equal."""
     try:
         return batch_extent(batch)[0]
     except Exception:  # a sparse tensor, a foreign object: no reason to stop training
@@ -164,10 +163,10 @@ def _replay_device(replay_on: str, device: torch.device | str | int | None) -> t
     """Where working copies live; None leaves each tensor where the loader put it."""
     if replay_on == "host":
         if device is not None:
-            raise UsageError(f"device={device!r} is only of use with replay_on='device'")
+            raise UsageError(f"device={device!r} needs replay_on='device'")
         return None
     if replay_on != "device":
-        raise UsageError(f"replay_on is 'host' or 'device', not {replay_on!r}")
+        raise UsageError(f"replay_on must be 'host' or 'device', got {replay_on!r}")
     if device is not None:
         return torch.device(device)
     if not torch.cuda.is_available():
@@ -179,7 +178,9 @@ def _replay_device(replay_on: str, device: torch.device | str | int | None) -> t
 
 
 class ReplayTensor:
-    """Aliases of a working copy, which is replaced when it was written to.
+    """A tensor that is handed out many times without copying, and notices when it was changed.
+
+    What is handed out are aliases of a working copy, which is replaced when it was written to.
 
     `pristine` belongs to this object from now on and is never handed out. With a `device`, the working
     copy lives there.
@@ -193,18 +194,18 @@ class ReplayTensor:
         self._watched = not self._is_small_on_host() and self._watch()
 
     def hand_out(self) -> torch.Tensor:
-        """The tensor as it was kept, without a gradient or a history; the caller may write to it."""
+        """The tensor as it was kept, without gradient or history; the caller may write to it."""
         if not self._watched:
             return private_clone(self._pristine, self._device).requires_grad_(self._requires_grad)
         if self._is_changed():
-            # A loop that changes its batches does so at every step. From now on the copy must not cross
-            # to the device again, or replay would measure what it is meant to leave out.
+            # A loop that changes its batches does so at every step. The copy must not cross to the device
+            # again, or replay would measure what it is meant to leave out.
             self._pristine = self._pristine.to(self._device)
             self._watched = self._watch()
         return self._working.detach().requires_grad_(self._requires_grad)
 
     def _watch(self) -> bool:
-        """Make a working copy and remember how it looks; False for a kind that cannot be checked."""
+        """Make a working copy and remember its state; False for a kind of tensor that cannot be checked."""
         self._working = private_clone(self._pristine, self._device)
         try:
             self._version = self._working._version
@@ -219,7 +220,7 @@ class ReplayTensor:
     def _is_changed(self) -> bool:
         if self._working._version != self._version:
             return True
-        # Before the sample: reading from a storage that was shrunk would read freed memory.
+        # Before the sample: reading from a shrunk storage would read freed memory.
         if self._working.untyped_storage().nbytes() != self._storage_bytes:
             return True
         return self._sample is not None and not torch.equal(*self._sample)
@@ -230,8 +231,8 @@ class ReplayTensor:
 
 
 def private_clone(tensor: torch.Tensor, device: torch.device | None = None) -> torch.Tensor:
-    """A copy in memory of its own that keeps type, layout in memory, pinning and `requires_grad`."""
-    # A batch met in inference mode may be replayed into training, where its tensors could not be used.
+    """A copy that shares no memory and keeps type, memory layout, pinning and `requires_grad`."""
+    # A batch from inference mode may be replayed in training, where its tensors could not be used.
     with torch.inference_mode(False), torch.no_grad():
         clone = tensor.detach().clone()
         if device is not None and device != tensor.device:
@@ -258,15 +259,15 @@ class BatchParts:
 
     tensors: list[torch.Tensor] = field(default_factory=list)
     stay_on_host: list[torch.Tensor] = field(default_factory=list)
-    """Those of `tensors` that would be useless on a device."""
+    """Those of `tensors` that must not be moved to a device."""
     flat_lists: list[list[Any]] = field(default_factory=list)
-    """Lists of plain values (tokens, captions): to copy them item by item would be slow."""
+    """Lists of plain values (tokens, captions): copying them item by item would be slow."""
     opaque: list[Any] = field(default_factory=list)
-    """Objects of other classes, inner ones first: copying one may fail."""
+    """Objects of other classes, inner ones first: copying them may fail."""
 
 
 def find_parts(batch: Any) -> BatchParts:
-    """Look through containers, dataclasses and the attributes of unknown objects; each part once."""
+    """Search containers, dataclasses and the attributes of unknown objects; each part is listed once."""
     parts = BatchParts()
     seen: set[int] = set()
     pending = [batch]
