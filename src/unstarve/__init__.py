@@ -64,8 +64,8 @@ if TYPE_CHECKING:
     from unstarve.fixes.datasets.images.transform import DecodeCrop as DecodeCrop
     from unstarve.fixes.loader.data_loader import DataLoader as DataLoader
     from unstarve.fixes.datasets.packed.packed_dataset import PackedDataset as PackedDataset
-    from unstarve.fixes.datasets.packed.sampler import ChunkShuffleSampler as ChunkShuffleSampler
-    from unstarve.fixes.datasets.packed.writer import PackedWriter as PackedWriter
+    from unstarve.fixes.datasets.packed.packed_chunks import ChunkShuffleSampler as ChunkShuffleSampler
+    from unstarve.fixes.datasets.packed.packed_writer import PackedWriter as PackedWriter
     from unstarve.fixes.datasets.prefetch.prefetch_dataset import AsyncPrefetchDataset as AsyncPrefetchDataset
     from unstarve.model import (
         Comparison as Comparison,
@@ -116,8 +116,8 @@ _PUBLIC = {
     "unstarve.fixes.datasets.images.transform": ("DecodeCrop",),
     "unstarve.fixes.loader.data_loader": ("DataLoader",),
     "unstarve.fixes.datasets.packed.packed_dataset": ("PackedDataset",),
-    "unstarve.fixes.datasets.packed.sampler": ("ChunkShuffleSampler",),
-    "unstarve.fixes.datasets.packed.writer": ("PackedWriter",),
+    "unstarve.fixes.datasets.packed.packed_chunks": ("ChunkShuffleSampler",),
+    "unstarve.fixes.datasets.packed.packed_writer": ("PackedWriter",),
     "unstarve.fixes.datasets.prefetch.prefetch_dataset": ("AsyncPrefetchDataset",),
     "unstarve.model": (
         "Comparison",

@@ -14,7 +14,7 @@ import pytest
 from packed_samples import images, mixed, ragged, same
 from unstarve import PackedDataset, PackedWriter
 from unstarve.errors import UsageError
-from unstarve.fixes.datasets.packed import streams
+from unstarve.fixes.datasets.packed import packed_partial as streams
 
 
 def whole(path: Path, samples: list[Any]) -> bytes:
@@ -165,7 +165,7 @@ def test_a_folder_of_somebody_else_is_not_emptied(tmp_path: Path) -> None:
     other = tmp_path / "a.partial" / "thesis.tex"
     other.parent.mkdir()
     other.write_text("precious")
-    with pytest.raises(UsageError, match="holds something else"):
+    with pytest.raises(UsageError, match="holds other files"):
         PackedWriter(tmp_path / "a")
     assert other.read_text() == "precious"
 
@@ -233,7 +233,7 @@ def test_no_room_to_put_the_file_together_loses_nothing(
 
 
 def test_words_that_json_cannot_hold_are_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="about must be what JSON can hold"):
+    with pytest.raises(UsageError, match="about must be serializable as JSON"):
         PackedWriter(tmp_path / "a", about={"when": object()})
     assert list(tmp_path.iterdir()) == []
 
