@@ -307,8 +307,8 @@ class Slow:
 """
 HASTY = """
 import resource, sys
-from unstarve.fixes.datasets.packed import packed_partial as streams, packed_writer as writer
-streams._BUFFER_BYTES = 1000; writer._CHECKPOINT_S = 1e-3; writer._CHECKPOINT_SHARE = 1
+from unstarve.fixes.datasets.packed import packed_partial, packed_writer
+packed_partial._BUFFER_BYTES = 1000; packed_writer._CHECKPOINT_S = 1e-3; packed_writer._CHECKPOINT_SHARE = 1
 if len(sys.argv) > 1: resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
 from unstarve.cli import main
 main(["pack", "data.py:Slow", "a", "--jobs", "2"])

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstarve.errors import DataFileError, UsageError
-from unstarve.fixes.datasets.packed.packed_file import Column, Memory, PackedFile, read_exactly
+from unstarve.fixes.datasets.packed.packed_file import Memory, PackedColumn, PackedFile, read_exactly
 from unstarve.fixes.datasets.packed.packed_format import BLOCK_BYTES, record_alignment
 from unstarve.fixes.io.page_cache import residency
 from unstarve.fixes.io.reading import FD, LENGTH, OFFSET, OUT, TO, blank_plan, read_plan
@@ -51,7 +51,7 @@ _PIECE_BYTES = 1 << 20
 Offsets = NDArray[np.int64]
 
 
-class Access:
+class PackedAccess:
     """Reads one packed file. Thread-safe."""
 
     def __init__(self, file: PackedFile, read: str) -> None:
@@ -71,7 +71,7 @@ class Access:
             if self.is_kept(column):
                 file.expect(column.offset, column.row_bytes * file.index.rows)
 
-    def is_kept(self, column: Column) -> bool:
+    def is_kept(self, column: PackedColumn) -> bool:
         """Whether a column is kept in memory however others are read: a label is not worth a read."""
         return column.row_bytes < BLOCK_BYTES and column.row_bytes * self.file.index.rows <= _KEPT_BYTES
 
@@ -230,7 +230,7 @@ class Warming:
 Numbers = NDArray[np.int64]
 
 
-class Source(Protocol):
+class SampleSource(Protocol):
     """Supplies the bytes of samples. Thread-safe."""
 
     def rows(self, column: int, rows: Numbers, out: Memory) -> None:
@@ -245,7 +245,7 @@ class Source(Protocol):
 class FileSource:
     """Reads from the file when asked. `way` is view, pread or direct."""
 
-    def __init__(self, access: Access, way: str) -> None:
+    def __init__(self, access: PackedAccess, way: str) -> None:
         self._access = access
         self._way = way
 

@@ -23,7 +23,7 @@ import torch
 from torch.utils.data import Sampler
 
 from unstarve.errors import UsageError
-from unstarve.fixes.datasets.packed.packed_access import Access, Numbers, Offsets, pieces, record_places
+from unstarve.fixes.datasets.packed.packed_access import Numbers, Offsets, PackedAccess, pieces, record_places
 from unstarve.fixes.datasets.packed.packed_contents import Contents
 from unstarve.fixes.datasets.packed.packed_file import Memory
 from unstarve.fixes.datasets.packed.packed_format import BLOCK_BYTES
@@ -48,7 +48,9 @@ class ChunkReader:
     `spare` is memory from an earlier epoch to read into.
     """
 
-    def __init__(self, contents: Contents, access: Access, itinerary: Itinerary, spare: list[Memory]) -> None:
+    def __init__(
+        self, contents: Contents, access: PackedAccess, itinerary: Itinerary, spare: list[Memory]
+    ) -> None:
         self._contents = contents
         self._access = access
         self._itinerary = itinerary
@@ -133,14 +135,14 @@ class ChunkReader:
         threads.submit(advise, self._contents, self._access, samples)
 
 
-def advise(contents: Contents, access: Access, samples: Numbers) -> None:
+def advise(contents: Contents, access: PackedAccess, samples: Numbers) -> None:
     """Ask the kernel to read these samples into the page cache, neighbours at once."""
     offsets, sizes = _stretches(contents, access, samples)
     for offset, size in zip(offsets.tolist(), sizes.tolist(), strict=True):
         contents.file.expect(offset, size)
 
 
-def _stretches(contents: Contents, access: Access, samples: Numbers) -> tuple[Numbers, Numbers]:
+def _stretches(contents: Contents, access: PackedAccess, samples: Numbers) -> tuple[Numbers, Numbers]:
     """Return offsets and sizes of the stretches of the file that hold these samples."""
     file = contents.file
     numbers, is_record = contents.place(samples)
@@ -169,7 +171,7 @@ class LoadedGroup:
     """All samples of a group in memory, read past the page cache. After `wait` it is a `Source`."""
 
     def __init__(
-        self, group: int, samples: Numbers, contents: Contents, access: Access, spare: Memory | None
+        self, group: int, samples: Numbers, contents: Contents, access: PackedAccess, spare: Memory | None
     ) -> None:
         self.group = group
         self._file = contents.file

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from unstarve.errors import DataFileError
-from unstarve.fixes.datasets.packed.packed_access import Access, FileSource, Numbers, Source
+from unstarve.fixes.datasets.packed.packed_access import FileSource, Numbers, PackedAccess, SampleSource
 from unstarve.fixes.datasets.packed.packed_codec import (
     checksum,
     dims_bytes,
@@ -45,7 +45,9 @@ class Contents:
         """Whether every batch can be built directly, as `default_collate` would build it."""
         self._head = dims_bytes(self.index.dims)
 
-    def batch(self, samples: Numbers, source: Source, parts: list[torch.Tensor], first: int = 0) -> None:
+    def batch(
+        self, samples: Numbers, source: SampleSource, parts: list[torch.Tensor], first: int = 0
+    ) -> None:
         """Fill rows `first` … of the batch tensors in `parts` with samples. Needs `makes_batches`."""
         some = slice(first, first + len(samples))
         rows = [
@@ -86,7 +88,7 @@ class Contents:
             sample, [source.row(number, sample) for number in range(len(self.index.columns))]
         )
 
-    def samples(self, samples: Numbers, source: Source) -> list[Any]:
+    def samples(self, samples: Numbers, source: SampleSource) -> list[Any]:
         """Return samples one by one, each in its own memory."""
         numbers, is_record = self.place(samples)
         found: list[Any] = [None] * len(samples)
@@ -124,7 +126,7 @@ class Contents:
             )
         return self.collated(parts)
 
-    def checksums(self, samples: Numbers, source: Source) -> list[int | None]:
+    def checksums(self, samples: Numbers, source: SampleSource) -> list[int | None]:
         """Return the checksum of each sample's bytes in the file; None if they are not a valid sample."""
         numbers, is_record = self.place(samples)
         found: list[int | None] = [None] * len(samples)
@@ -136,7 +138,7 @@ class Contents:
         return found
 
     def _leaves_in_rows(
-        self, numbers: Numbers, wanted: NDArray[np.bool_], source: Source
+        self, numbers: Numbers, wanted: NDArray[np.bool_], source: SampleSource
     ) -> Iterator[tuple[int, list[Memory]]]:
         """Yield position and leaf bytes of each sample that is a row."""
         rows = numbers[wanted]
@@ -150,7 +152,7 @@ class Contents:
             yield at, [memory[row] for memory in memories]
 
     def _records(
-        self, numbers: Numbers, wanted: NDArray[np.bool_], source: Source
+        self, numbers: Numbers, wanted: NDArray[np.bool_], source: SampleSource
     ) -> Iterator[tuple[int, int, Memory]]:
         """Yield position, record number and bytes of each sample that is a record."""
         records = numbers[wanted]
@@ -241,7 +243,7 @@ def verify(path: Path, advance: Callable[[int, int], None] = lambda done, total:
     """
     file = PackedFile(os.fspath(path))
     contents = Contents(file, verify=False)
-    access = Access(file, "auto")
+    access = PackedAccess(file, "auto")
     total = file.index.samples
     mean_bytes = max(file.index.footer.index_offset // max(total, 1), 1)
     step = max(1, min(_BYTES_AT_ONCE // mean_bytes, _MAX_AT_ONCE))

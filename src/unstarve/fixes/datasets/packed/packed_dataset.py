@@ -15,7 +15,13 @@ import torch
 from torch.utils.data import Dataset, Subset, default_collate, get_worker_info
 
 from unstarve.errors import DataFileError
-from unstarve.fixes.datasets.packed.packed_access import Access, FileSource, Numbers, Source, column_rows
+from unstarve.fixes.datasets.packed.packed_access import (
+    FileSource,
+    Numbers,
+    PackedAccess,
+    SampleSource,
+    column_rows,
+)
 from unstarve.fixes.datasets.packed.packed_chunks import ChunkReader, ChunkShuffleSampler, Itinerary, advise
 from unstarve.fixes.datasets.packed.packed_contents import Contents
 from unstarve.fixes.datasets.packed.packed_file import PackedFile
@@ -51,7 +57,7 @@ class PackedDataset(Dataset[Any]):
         self.transform = transform
         self.verify = verify
         self._file = PackedFile(str(self.path))
-        self._access = Access(self._file, read)
+        self._access = PackedAccess(self._file, read)
         self._contents = Contents(self._file, verify)
         self._ahead: ChunkReader | None = None
         self._chunk: int | None = None  # set if a sampler visits chunks
@@ -156,7 +162,7 @@ class PackedDataset(Dataset[Any]):
             done()
         return found if self.transform is None else [self.transform(sample) for sample in found]
 
-    def _sources(self, samples: Numbers) -> list[tuple[int, Numbers, Source, Callable[[], None]]]:
+    def _sources(self, samples: Numbers) -> list[tuple[int, Numbers, SampleSource, Callable[[], None]]]:
         """Cut a batch into parts with one source each, and what to call when a part is copied."""
         way = self._way_now()
         now = FileSource(self._access, way)

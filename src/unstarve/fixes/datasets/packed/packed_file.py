@@ -166,7 +166,7 @@ class TablePlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PackedColumn:
     """One leaf of all samples in columns: row *i* starts at ``offset + i * row_bytes``."""
 
     leaf: PackedLeaf
@@ -183,7 +183,7 @@ class Index:
     samples: int
     schema: Schema | None
     """Of the samples in columns; None if there are none."""
-    columns: tuple[Column, ...]
+    columns: tuple[PackedColumn, ...]
     rows: int
     """Samples in columns."""
     schemas: tuple[Schema, ...]
@@ -276,7 +276,7 @@ def _parsed_index(content: Any, footer: Footer, size_bytes: int) -> Index:
     samples = natural(content["samples"])
     checksums = _parsed_table(content["checksums"], size_bytes, samples * CHECKSUM.itemsize)
     schema: Schema | None = None
-    columns: tuple[Column, ...] = ()
+    columns: tuple[PackedColumn, ...] = ()
     schemas: tuple[Schema, ...] = ()
     records = None
     rows = 0
@@ -297,7 +297,7 @@ def _parsed_index(content: Any, footer: Footer, size_bytes: int) -> Index:
     return Index(footer, samples, schema, columns, rows, schemas, records, checksums, ends, names, about)
 
 
-def _parsed_columns(content: Any, limit: int) -> tuple[Schema, tuple[Column, ...], int]:
+def _parsed_columns(content: Any, limit: int) -> tuple[Schema, tuple[PackedColumn, ...], int]:
     schema = from_json(content["schema"])
     rows = natural(content["rows"])
     columns = []
@@ -309,7 +309,7 @@ def _parsed_columns(content: Any, limit: int) -> tuple[Schema, tuple[Column, ...
             raise ValueError("a column does not fit its schema")
         if offset < HEADER_BYTES or offset + rows * row_bytes > limit:
             raise ValueError("a column reaches past the end")
-        columns.append(Column(leaf, shape, offset, row_bytes))
+        columns.append(PackedColumn(leaf, shape, offset, row_bytes))
     return schema, tuple(columns), rows
 
 

@@ -327,7 +327,7 @@ class Channel:
         return value
 
 
-class ReadAhead(Iterator[Any]):
+class IterableReader(Iterator[Any]):
     """Yields the items of `source` in order; a thread reads up to `queue_size` items ahead."""
 
     def __init__(self, source: Iterable[Any], queue_size: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from unstarve import words
-from unstarve.fixes.datasets.prefetch.fetch_threads import ITEMS_TO_TIME, ReadAhead
+from unstarve.fixes.datasets.prefetch.fetch_threads import ITEMS_TO_TIME, IterableReader
 from unstarve.fixes.datasets.prefetch.sample_fetcher import Fetcher
 from unstarve.fixes.datasets.prefetch.sampler_order import FollowedSampler, PulledOrder
 from unstarve.fixes.datasets.prefetch.thread_judge import FetchMode, FetchTime, cpu_share, timed, warn
@@ -166,7 +166,7 @@ class AsyncPrefetchStream(AsyncPrefetchDataset, IterableDataset[Any]):
         """Do nothing: each iteration ends its own thread."""
 
     def _read_ahead(self) -> Iterator[Any]:
-        reader = ReadAhead(self.dataset, self.queue_size)
+        reader = IterableReader(self.dataset, self.queue_size)
         yield from islice(reader, ITEMS_TO_TIME)
         self._conclude(reader.timed)
         yield from reader

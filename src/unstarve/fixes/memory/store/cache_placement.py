@@ -15,10 +15,10 @@ from typing import Literal
 
 from unstarve.errors import CacheError, CacheTooLargeError, UsageError
 from unstarve.fixes.io.private_files import NotOursError
-from unstarve.fixes.memory.region import Region, anonymous, unlinked
+from unstarve.fixes.memory.region import SharedRegion, anonymous, unlinked
 from unstarve.fixes.memory.store import cache_files, process_locks, rank_sharing
 from unstarve.fixes.memory.store.process_locks import StallTimer
-from unstarve.fixes.memory.store.sample_layout import Layout
+from unstarve.fixes.memory.store.sample_layout import SampleLayout
 from unstarve.fixes.memory.store.sample_store import Store, StorePlan, plan, read_header, write_header
 from unstarve.machine import available_bytes
 from unstarve.words import size as in_words
@@ -66,7 +66,7 @@ def parse_bytes(given: str | int) -> int:
 class StoreNeeds:
     """What is known of a dataset before it is read. `blob_bytes`: mean size of a sample besides its rows."""
 
-    layout: Layout
+    layout: SampleLayout
     samples: int
     blob_bytes: float
 
@@ -133,7 +133,7 @@ def place_store(needs: StoreNeeds, options: CacheOptions, key: Callable[[], str]
         return _make(needs, options, key)
     made: list[PlacedStore] = []
 
-    def make() -> Region:
+    def make() -> SharedRegion:
         made.append(_make(needs, options, key))
         return made[0].store.region
 
@@ -146,7 +146,7 @@ def place_store(needs: StoreNeeds, options: CacheOptions, key: Callable[[], str]
 
 
 def _joined(
-    region: Region | None, needs: StoreNeeds, options: CacheOptions, key: Callable[[], str]
+    region: SharedRegion | None, needs: StoreNeeds, options: CacheOptions, key: Callable[[], str]
 ) -> PlacedStore | None:
     """Return the store that another rank has made; None if this rank cannot use it."""
     if region is None:
@@ -235,7 +235,7 @@ def _temporary(folder: Path, planned: StorePlan, why: str) -> PlacedStore:
     return PlacedStore(_new_store(unlinked(folder, planned.size), planned))
 
 
-def _new_store(region: Region, planned: StorePlan) -> Store:
+def _new_store(region: SharedRegion, planned: StorePlan) -> Store:
     region.reserve(0, planned.arena_at)
     write_header(region, planned)
     return Store(region, planned)

@@ -14,7 +14,7 @@ import pytest
 from packed_samples import images, mixed, ragged, same
 from unstarve import PackedDataset, PackedWriter
 from unstarve.errors import UsageError
-from unstarve.fixes.datasets.packed import packed_partial as streams
+from unstarve.fixes.datasets.packed import packed_partial
 
 
 def whole(path: Path, samples: list[Any]) -> bytes:
@@ -74,7 +74,7 @@ def write_and_die(path: Path, samples: list[Any]) -> None:
 
 
 def told_in_another_process(path: Path) -> str:
-    streams._HELD.clear()  # what this process was forked off with
+    packed_partial._HELD.clear()  # what this process was forked off with
     with pytest.raises(UsageError) as refused:
         PackedWriter(path)
     return str(refused.value)
@@ -193,8 +193,8 @@ def test_a_full_disk_loses_nothing_before_the_last_checkpoint(
         writer.append(samples[i], str(i))
     writer.checkpoint()
     with monkeypatch.context() as full:
-        full.setattr(streams, "_write_all", _no_room)
-        full.setattr(streams, "_BUFFER_BYTES", 1)
+        full.setattr(packed_partial, "_write_all", _no_room)
+        full.setattr(packed_partial, "_BUFFER_BYTES", 1)
         with pytest.raises(OSError, match="No space left"):
             writer.append(samples[12], "12")
         with pytest.raises(UsageError, match="has failed"):
@@ -222,7 +222,9 @@ def test_no_room_to_put_the_file_together_loses_nothing(
     writer.checkpoint()
     with monkeypatch.context() as full:
         full.setattr(
-            streams.Stream, "append_file", lambda self, other, start: _no_room(self._fd, b"half a file")
+            packed_partial.GrowingFile,
+            "append_file",
+            lambda self, other, start: _no_room(self._fd, b"half a file"),
         )
         with pytest.raises(OSError, match="No space left"):
             writer.close()

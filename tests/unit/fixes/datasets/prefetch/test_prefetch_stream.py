@@ -84,9 +84,7 @@ def test_items_that_are_computed_faster_than_handed_over_are_read_without_a_thre
     takes(monkeypatch, FetchTime(1e-4, 1e-4))
     source = Stream(40)
     dataset = AsyncPrefetchDataset(source)
-    with pytest.warns(
-        RuntimeWarning, match="without a thread: .*% of the .* per item is computing"
-    ):
+    with pytest.warns(RuntimeWarning, match="without a thread: .*% of the .* per item is computing"):
         assert numbers(dataset) == [*range(40)]
     source.threads.clear()
     assert numbers(dataset) == [*range(40)]
