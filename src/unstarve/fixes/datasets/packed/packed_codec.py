@@ -102,11 +102,20 @@ def _container_kind(value: Any, depth: int) -> type[Any] | None:
 
 
 def _check_keys(tree: Tree) -> None:
+    if _has_storable_keys(tree):
+        return
     for path, part in nodes_of(tree):
         for key in part.keys or () if isinstance(part, Node) else ():
             if type(key) not in (str, int):
                 what = f"{path or 'it'} is a dict with a key of type {type(key).__name__}"
                 raise UsageError(f"cannot be packed: {what}; use str or int keys")
+
+
+def _has_storable_keys(tree: Tree) -> bool:
+    if isinstance(tree, int):
+        return True
+    keys = tree.keys or ()
+    return all(type(key) in (str, int) for key in keys) and all(map(_has_storable_keys, tree.children))
 
 
 def _encoded(value: Any) -> _EncodedLeaf:
