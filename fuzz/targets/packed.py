@@ -15,8 +15,8 @@ import unstarve
 from fuzz.changes import NUMBERS, bytes_changed, deep_json, json_changed, json_text
 from packed_samples import ONE_OF_EACH, images, mixed, ragged
 from unstarve.errors import UnstarveError
-from unstarve.fixes.datasets.packed.format import FOOTER, Footer
-from unstarve.fixes.datasets.packed.verify import verify
+from unstarve.fixes.datasets.packed.packed_contents import verify
+from unstarve.fixes.datasets.packed.packed_format import FOOTER, Footer
 
 
 @functools.cache

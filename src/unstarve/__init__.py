@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     from unstarve.fixes.datasets.images.image_folder_dataset import ImageFolderDataset as ImageFolderDataset
     from unstarve.fixes.datasets.images.decode_crop import DecodeCrop as DecodeCrop
     from unstarve.fixes.datasets.packed.packed_dataset import PackedDataset as PackedDataset
-    from unstarve.fixes.datasets.packed.sampler import ChunkShuffleSampler as ChunkShuffleSampler
-    from unstarve.fixes.datasets.packed.writer import PackedWriter as PackedWriter
+    from unstarve.fixes.datasets.packed.packed_chunks import ChunkShuffleSampler as ChunkShuffleSampler
+    from unstarve.fixes.datasets.packed.packed_writer import PackedWriter as PackedWriter
     from unstarve.fixes.datasets.prefetch.prefetch_dataset import AsyncPrefetchDataset as AsyncPrefetchDataset
     from unstarve.model import (
         Comparison as Comparison,
@@ -114,8 +114,8 @@ _PUBLIC = {
     "unstarve.fixes.datasets.images.image_folder_dataset": ("ImageFolderDataset",),
     "unstarve.fixes.datasets.images.decode_crop": ("DecodeCrop",),
     "unstarve.fixes.datasets.packed.packed_dataset": ("PackedDataset",),
-    "unstarve.fixes.datasets.packed.sampler": ("ChunkShuffleSampler",),
-    "unstarve.fixes.datasets.packed.writer": ("PackedWriter",),
+    "unstarve.fixes.datasets.packed.packed_chunks": ("ChunkShuffleSampler",),
+    "unstarve.fixes.datasets.packed.packed_writer": ("PackedWriter",),
     "unstarve.fixes.datasets.prefetch.prefetch_dataset": ("AsyncPrefetchDataset",),
     "unstarve.model": (
         "Comparison",

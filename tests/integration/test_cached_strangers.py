@@ -18,7 +18,7 @@ import pytest
 from cached_ranks import Rank, ranks_in, reads, wait_for
 from sample_datasets import Logged
 from unstarve import CachedDataset
-from unstarve.fixes.memory.region import Region, anonymous
+from unstarve.fixes.memory.region import SharedRegion, anonymous
 from unstarve.fixes.memory.store import process_locks
 from unstarve.fixes.memory.store import rank_sharing as ranks
 from unstarve.fixes.memory.store.cache_key import key_from
@@ -136,7 +136,7 @@ class Owner:
         assert region is not None
         signal.pause()
 
-    def _make(self) -> Region:
+    def _make(self) -> SharedRegion:
         self.begun.set()
         self.go_on.wait()
         region = anonymous(4096)
@@ -152,7 +152,7 @@ def owner(label: str) -> Iterator[Owner]:
     owner.process.join()
 
 
-def made_here() -> Region:
+def made_here() -> SharedRegion:
     region = anonymous(4096)
     region.write(0, b"here")
     return region

@@ -170,17 +170,17 @@ def test_the_number_of_jobs_does_not_show(pack: Pack, tmp_path: Path) -> None:
     (tmp_path / "data.py").write_text(SCRIPT)
     for jobs in ("1", "3"):
         done = pack("data.py:Random", f"jobs{jobs}", "--jobs", jobs)
-        assert "the first sample differs when it is made twice" in done.err
-        assert "give PackedDataset a transform" in done.err
+        assert "the first sample differs when it is loaded twice" in done.err
+        assert "PackedDataset(transform=…)" in done.err
     assert (tmp_path / "jobs1").read_bytes() == (tmp_path / "jobs3").read_bytes()
     pack("data.py:Random", "other", "--seed", "1")
     assert (tmp_path / "other").read_bytes() != (tmp_path / "jobs1").read_bytes()
 
 
 MISTAKES: dict[str, tuple[list[str], str]] = {
-    "a typo": (["arays", "a"], "there is no arays"),
-    "a pattern that fits nothing": (["*.jpeg", "a"], "there are no files in *.jpeg"),
-    "an empty folder": (["empty", "a"], "there are no files in empty"),
+    "a typo": (["arays", "a"], "no such file or folder: arays"),
+    "a pattern that fits nothing": (["*.jpeg", "a"], "no files in *.jpeg"),
+    "an empty folder": (["empty", "a"], "no files in empty"),
     "no destination": (["arrays"], "unstarve pack SRC DST"),
     "a folder for a file": (["arrays", "empty"], "cannot write empty: it is a folder"),
     "no such folder": (["arrays", "no/a"], "there is no folder"),
@@ -188,13 +188,13 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         ["mydata:make", "a"],
         "module mydata cannot be imported: ModuleNotFoundError",
     ),
-    "a script that is not there": (["date.py:make", "a"], "there is no file date.py"),
+    "a script that is not there": (["date.py:make", "a"], "no such file: date.py"),
     "a name that is not there": (["data.py:maek", "a"], "data.py has no 'maek'"),
     "a script with an error": (["wrong.py:make", "a"], "wrong.py cannot be imported: SyntaxError"),
     "what is no dataset": (["data.py:number", "a"], "data.py:number is a int, not a dataset"),
-    "a loader": (["data.py:loader", "a"], "which gives batches: pack data.py:loader.dataset"),
+    "a loader": (["data.py:loader", "a"], "which returns batches: pack data.py:loader.dataset"),
     "a function that fails": (["data.py:fails", "a"], "RuntimeError: the disk is not mounted (data.py, line"),
-    "a script without a name": (["dat.py", "a"], "give MODULE:ATTRIBUTE or SCRIPT.py:ATTRIBUTE"),
+    "a script without a name": (["dat.py", "a"], "pass MODULE:ATTRIBUTE or SCRIPT.py:ATTRIBUTE"),
     "samples of no known type": (
         ["data.py:Images", "a"],
         "sample 0 cannot be packed: [0] is of type data.Image",
@@ -223,7 +223,9 @@ def test_a_packed_file_is_replaced_only_when_told_to(pack: Pack, tmp_path: Path)
     write_arrays(tmp_path / "arrays", 3)
     assert pack("arrays", "a").code == 0
     first = (tmp_path / "a").read_bytes()
-    assert "a exists already: choose another name, or --force" in one_sentence(pack("arrays", "a"))
+    assert "a exists already: choose another name, or replace it with --force" in one_sentence(
+        pack("arrays", "a")
+    )
     np.save(tmp_path / "arrays" / "more.npy", np.ones(3))
     assert (tmp_path / "a").read_bytes() == first
     assert pack("arrays", "a", "-f").code == 0
@@ -237,19 +239,19 @@ def test_a_bad_file_is_named_and_nothing_before_it_is_lost(pack: Pack, tmp_path:
     bad.write_bytes(sound[:100])
     told = one_sentence(pack("arrays", "a", "-j", "2"))
     assert "sample 50 (050.npy)" in told
-    assert "or pack without it by --skip-bad; 50 samples are kept in a.partial: run the same command" in told
+    assert "or skip it with --skip-bad; 50 samples are kept in a.partial: run the same command" in told
     bad.write_bytes(sound)
     done = pack("arrays", "a")
     assert (done.code, done.err) == (
         0,
-        "unstarve: going on behind sample 50, where the last attempt was stopped\n",
+        "unstarve: resuming after sample 50, where the last attempt stopped\n",
     )
     assert same(PackedDataset(tmp_path / "a", verify=True)[50], arrays[50])
     bad.unlink()
     pack("arrays", "without")
     bad.write_bytes(b"")
     done = pack("arrays", "skipped", "--skip-bad", "--json", "-")
-    assert "left out: sample 50 (050.npy)" in done.err
+    assert "skipped: sample 50 (050.npy)" in done.err
     assert json.loads(done.out)["left_out"] == ["050.npy"]
     skipped = PackedDataset(tmp_path / "skipped")
     assert list(skipped.names or ()) == list(PackedDataset(tmp_path / "without").names or ())
@@ -279,7 +281,7 @@ def test_verify_tells_the_damaged_samples(pack: Pack, tmp_path: Path) -> None:
     pack("arrays", "a")
     done = pack("--verify", "a")
     assert (done.code, done.err) == (0, "")
-    assert done.out.endswith("all as they were packed\n")
+    assert done.out.endswith("no damage found\n")
     data = bytearray((tmp_path / "a").read_bytes())
     data[4096 + 80 * 7 + 3] ^= 1
     (tmp_path / "a").write_bytes(data)
@@ -305,8 +307,8 @@ class Slow:
 """
 HASTY = """
 import resource, sys
-from unstarve.fixes.datasets.packed import streams, writer
-streams._BUFFER_BYTES = 1000; writer._CHECKPOINT_S = 1e-3; writer._CHECKPOINT_SHARE = 1
+from unstarve.fixes.datasets.packed import packed_partial, packed_writer
+packed_partial._BUFFER_BYTES = 1000; packed_writer._CHECKPOINT_S = 1e-3; packed_writer._CHECKPOINT_SHARE = 1
 if len(sys.argv) > 1: resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
 from unstarve.cli import main
 main(["pack", "data.py:Slow", "a", "--jobs", "2"])
@@ -362,11 +364,10 @@ def test_a_killed_and_then_interrupted_attempt_goes_on_where_it_was(
     os.killpg(interrupted.pid, signal.SIGINT)  # as a terminal does, to the whole group
     assert interrupted.wait(timeout=180) == 130
     first, last = interrupted.stderr.read().strip().splitlines()
-    assert first == f"unstarve: going on behind sample {noted}, where the last attempt was stopped"
+    assert first == f"unstarve: resuming after sample {noted}, where the last attempt stopped"
     noted = json.loads(journal.read_text())["samples"]
     assert last == (
-        f"unstarve: stopped; {noted} samples are kept in a.partial: run the same command again to go on "
-        "from there"
+        f"unstarve: stopped; {noted} samples are kept in a.partial: run the same command again to resume"
     )
     assert not (tmp_path / "a").exists()
 
@@ -383,9 +384,9 @@ def test_a_full_disk_is_told_and_nothing_is_lost(slow: Any, pack: Pack, tmp_path
     full = slow("600000")
     assert full.wait(timeout=180) == 2
     (told,) = full.stderr.read().strip().splitlines()
-    assert "there is no room for a (File too large); " in told
+    assert "no space left for a (File too large); " in told
     assert "samples are kept in a.partial: run the same command again" in told
-    assert "going on behind sample " in pack("data.py:Slow", "a").err
+    assert "resuming after sample " in pack("data.py:Slow", "a").err
     assert (tmp_path / "a").read_bytes() == (tmp_path / "expected").read_bytes()
 
 

@@ -15,7 +15,7 @@ import pytest
 from unstarve import PackedDataset
 from unstarve.errors import UnstarveError, UsageError
 from unstarve.fixes.datasets.packed import source_files
-from unstarve.fixes.datasets.packed.packing import Order, Packed, pack
+from unstarve.fixes.datasets.packed.packing_job import PackOrder, PackResult, pack
 from unstarve.fixes.datasets.packed.source_files import find_files
 
 
@@ -29,8 +29,8 @@ class Silent:
         """Something a person should know."""
 
 
-def packed(*words: str, **options: Any) -> Packed:
-    return pack(Order(words[:-1], Path(words[-1]), raw=True, **options), Silent())
+def packed(*words: str, **options: Any) -> PackResult:
+    return pack(PackOrder(words[:-1], Path(words[-1]), raw=True, **options), Silent())
 
 
 def write(*names: str) -> None:
@@ -117,15 +117,15 @@ def test_the_outcome_says_where_links_lead() -> None:
     done = run("data", "a")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[1:] == [
-        "2 links lead outside of SRC and were followed; the first is data/1.jpg",
-        "1 link leads back to a folder above and was left out: data/up",
+        "2 links lead out of SRC and were followed; the first is data/1.jpg",
+        "1 link leads back to a folder above and was skipped: data/up",
     ]
 
 
 KINDS: dict[str, tuple[Callable[[Path], object], str]] = {
     "fifo": (os.mkfifo, "is a FIFO, not a file"),
-    "broken": (lambda path: path.symlink_to("nowhere"), "is a link that leads nowhere"),
-    "itself": (lambda path: path.symlink_to(path.name), "is a link that leads nowhere"),
+    "broken": (lambda path: path.symlink_to("nowhere"), "is a broken link"),
+    "itself": (lambda path: path.symlink_to(path.name), "is a broken link"),
     "device": (lambda path: path.symlink_to("/dev/zero"), "is a device, not a file"),
 }
 
@@ -138,8 +138,8 @@ def test_what_is_no_file_is_named_and_may_be_left_out(kind: str, ending: str) ->
     plant(Path(f"data/2{ending}"))
     for source in ("data", "data/*"):
         with pytest.raises(UnstarveError, match=rf"sample 1 \(2{ending}\) .*{told}.*--skip-bad"):
-            pack(Order((source,), Path("a"), force=True), Silent())
-        done = pack(Order((source,), Path("a"), skip_bad=True, force=True), Silent())
+            pack(PackOrder((source,), Path("a"), force=True), Silent())
+        done = pack(PackOrder((source,), Path("a"), skip_bad=True, force=True), Silent())
         assert done.left_out == (f"2{ending}",)
         assert contents("a") == {"1": "data/1", "3": "data/3"}
 

@@ -145,10 +145,8 @@ def _headline(state: State, cause: Cause, findings: Findings) -> str:
 
 
 def _times(speedup: float) -> str:
-    """``about 2.4×``; beyond 100× the digits mean nothing."""
-    if speedup > 100:
-        return "more than 100×"
-    return f"about {speedup:.0f}×" if speedup >= 10 else f"about {speedup:.2g}×"
+    """``about 2.4×``."""
+    return times(speedup) if speedup > 100 else f"about {times(speedup)}"
 
 
 def _measured_gain(headroom: Headroom, state: State) -> str:
@@ -303,13 +301,9 @@ def _sampler(demand: Demand) -> str:
 
 def _order(demand: Demand) -> str:
     return (
-        f"the slowest batches take {_ratio(demand.tail)} as long as a typical one; "
+        f"the slowest batches take {times(demand.tail)} as long as a typical one; "
         "finished batches waited for them while workers were idle"
     )
-
-
-def _ratio(ratio: float) -> str:
-    return f"{ratio:.1f}×" if ratio < 100 else "more than 100×"
 
 
 def _pin(demand: Demand) -> str:

@@ -30,23 +30,26 @@ def pack(
         ),
     ],
     labels: Annotated[
-        bool, typer.Option("--labels", help="Pack (content, label): labels are the subfolders, sorted.")
+        bool, typer.Option("--labels", help="Pack (content, label), with the sorted subfolders as labels.")
     ] = False,
     raw: Annotated[
-        bool, typer.Option("--raw", help="Pack the bytes of every file, also of .pt, .npy and .safetensors.")
+        bool, typer.Option("--raw", help="Pack the bytes of every file, even of .pt, .npy and .safetensors.")
     ] = False,
     jobs: Annotated[
-        int, typer.Option("--jobs", "-j", min=0, help="Processes that load samples; 0 chooses.")
+        int, typer.Option("--jobs", "-j", min=0, help="Processes that load samples; 0 chooses a number.")
     ] = 0,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, help="For datasets with random changes: each sample is seeded.")
+        int,
+        typer.Option(
+            "--seed", min=0, help="Seed for datasets with random transforms; each sample is seeded from it."
+        ),
     ] = 0,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out samples that cannot be loaded, and say which.")
+        bool, typer.Option("--skip-bad", help="Skip samples that cannot be loaded, and say which.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace DST if it exists.")] = False,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Begin anew instead of going on where the last attempt stopped.")
+        bool, typer.Option("--restart", help="Start over instead of resuming the last attempt.")
     ] = False,
     verify: Annotated[
         bool, typer.Option("--verify", help="Pack nothing: compare every checksum of the packed file DST.")
@@ -55,13 +58,13 @@ def pack(
 ) -> None:
     """Pack many samples into one file, which `unstarve.PackedDataset` reads at the speed of the storage.
 
-    Symbolic links are followed; the outcome counts those that lead out of SRC. A link back to a folder that
-    it lies in is left out, as hidden files are. A broken link or a FIFO is an error, unless --skip-bad leaves
-    it out.
+    Symbolic links are followed; the result counts those that lead out of SRC. Hidden files, and links back to
+    a folder that contains them, are skipped. A broken link or a FIFO is an error unless --skip-bad skips it.
 
-    A stopped or killed attempt goes on where it was when the same command is run again; DST appears only
-    when it is whole. Without --raw, .pt and .npy files become tensors and arrays, .safetensors files dicts of
-    tensors, and all others bytes.
+    After a stop or a kill, run the same command again to resume; DST appears only when it is complete.
+    Without
+    --raw, .pt and .npy files become tensors and arrays, .safetensors files dicts of tensors, and all others
+    bytes.
 
     For example: `unstarve pack images/ train.packed --labels`, `unstarve pack 'data/*.pt' train.packed`,
     `unstarve pack data.py:make_train train.packed`, `unstarve pack --verify train.packed`.
@@ -74,11 +77,11 @@ def pack(
         _verify(words, console, json_to)
         return
     if len(words) < 2:
-        raise UsageError("give what to pack and the file to write: unstarve pack SRC DST")
-    from unstarve.fixes.datasets.packed.packing import Order
-    from unstarve.fixes.datasets.packed.packing import pack as pack_it
+        raise UsageError("pack needs a source and a file to write: unstarve pack SRC DST")
+    from unstarve.fixes.datasets.packed.packing_job import PackOrder
+    from unstarve.fixes.datasets.packed.packing_job import pack as pack_it
 
-    order = Order(
+    order = PackOrder(
         tuple(words[:-1]), Path(words[-1]), labels=labels, raw=raw, seed=seed,
         jobs=jobs or min(usable_cores(), _MOST_JOBS), skip_bad=skip_bad, force=force, restart=restart,
     )  # fmt: skip
@@ -102,14 +105,14 @@ def pack(
             },
         )
     else:
-        left_out = f", {len(done.left_out)} left out" if done.left_out else ""
+        left_out = f", {len(done.left_out)} skipped" if done.left_out else ""
         packed = f"{done.samples} samples, {size(done.size_bytes)}, in {duration(seconds)}{left_out}"
         typer.echo(f"{printable(words[-1])}: {packed}")
-        _tell(done.links.outside, "outside of SRC", "followed")
-        _tell(done.links.endless, "back to a folder above", "left out")
+        _print_links(done.links.outside, "out of SRC", "followed")
+        _print_links(done.links.endless, "back to a folder above", "skipped")
 
 
-def _tell(links: list[str], where: str, fate: str) -> None:
+def _print_links(links: list[str], where: str, fate: str) -> None:
     if len(links) == 1:
         typer.echo(printable(f"1 link leads {where} and was {fate}: {links[0]}"))
     elif links:
@@ -119,14 +122,14 @@ def _tell(links: list[str], where: str, fate: str) -> None:
 def _verify(words: list[str], console: Console, json_to: Path | None) -> None:
     if len(words) != 1:
         raise UsageError("--verify takes one packed file: unstarve pack --verify DST")
-    from unstarve.fixes.datasets.packed.verify import verify
+    from unstarve.fixes.datasets.packed.packed_contents import verify
 
     path = Path(words[0])
     try:
-        with progress(console, "compared") as shown:
+        with progress(console, "checked") as shown:
             found = verify(path, shown.reach)
     except KeyboardInterrupt:
-        raise StoppedError("stopped before all samples were compared") from None
+        raise StoppedError("stopped before all samples were checked") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     if json_to is not None:
@@ -145,7 +148,7 @@ def _verify(words: list[str], console: Console, json_to: Path | None) -> None:
             name = "" if one.name is None else f" ({printable(one.name)})"
             typer.echo(f"sample {one.sample}{name} is damaged: its checksum is wrong")
         count = len(found.damaged)
-        outcome = f"{count} damaged" if count else "all as they were packed"
+        outcome = f"{count} damaged" if count else "no damage found"
         typer.echo(f"{printable(str(path))}: {found.samples} samples, {size(found.size_bytes)}: {outcome}")
     if found.damaged:
         raise typer.Exit(1)

@@ -29,7 +29,7 @@ _MAP_NORESERVE = getattr(
 )  # from Python 3.12 on
 
 
-class Region:
+class SharedRegion:
     """`size` bytes behind a descriptor, mapped as a whole. Bytes that were never written take no memory.
 
     Owns the descriptor. `path` is set for a finished file that others may open by name. A tensor that
@@ -94,7 +94,7 @@ class Region:
         return written
 
 
-def anonymous(size: int, name: str = "unstarve") -> Region:
+def anonymous(size: int, name: str = "unstarve") -> SharedRegion:
     """Make a region of zeros without a file; it is freed with the last process that has it."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create(name, os.MFD_CLOEXEC)
@@ -103,14 +103,14 @@ def anonymous(size: int, name: str = "unstarve") -> Region:
     return sized(fd, size)
 
 
-def unlinked(folder: Path, size: int) -> Region:
+def unlinked(folder: Path, size: int) -> SharedRegion:
     """Make a region of zeros on the disk of `folder`, in a file without a name."""
     return sized(_unlinked_file(folder), size, on_disk=True)
 
 
-def open_file(path: Path) -> Region:
+def open_file(path: Path) -> SharedRegion:
     """Map a file that is complete and will not change. Raises OSError unless it belongs to this user."""
-    return Region(open_private(path, os.O_RDONLY), path=path, writable=False, on_disk=True)
+    return SharedRegion(open_private(path, os.O_RDONLY), path=path, writable=False, on_disk=True)
 
 
 def _unlinked_file(folder: Path | None) -> int:
@@ -119,14 +119,14 @@ def _unlinked_file(folder: Path | None) -> int:
     return fd
 
 
-def sized(fd: int, size: int, *, on_disk: bool = False) -> Region:
+def sized(fd: int, size: int, *, on_disk: bool = False) -> SharedRegion:
     """Map an empty file as `size` zeros; owns the descriptor from here on."""
     try:
         os.ftruncate(fd, size)
     except BaseException:  # also Ctrl-C: the descriptor is ours
         _close(fd)
         raise
-    return Region(fd, on_disk=on_disk)
+    return SharedRegion(fd, on_disk=on_disk)
 
 
 def _map(fd: int, size: int, writable: bool) -> mmap.mmap:
@@ -142,21 +142,21 @@ def _close(fd: int) -> None:
         os.close(fd)
 
 
-def _from_pieces(size: int, pieces: list[tuple[int, bytes]]) -> Region:
+def _from_pieces(size: int, pieces: list[tuple[int, bytes]]) -> SharedRegion:
     region = anonymous(size)
     for offset, data in pieces:
         region.write(offset, data)
     return region
 
 
-def _from_handle(handle: Any, path: Path | None, writable: bool, on_disk: bool) -> Region:
-    return Region(handle.detach(), path=path, writable=writable, on_disk=on_disk)
+def _from_handle(handle: Any, path: Path | None, writable: bool, on_disk: bool) -> SharedRegion:
+    return SharedRegion(handle.detach(), path=path, writable=writable, on_disk=on_disk)
 
 
-def _reduce_for_child(region: Region) -> Any:
+def _reduce_for_child(region: SharedRegion) -> Any:
     if _for_child is None:
         return region.__reduce__()
     return _from_handle, (_for_child(region.fd), region.path, region.writable, region.on_disk)
 
 
-reduction.ForkingPickler.register(Region, _reduce_for_child)
+reduction.ForkingPickler.register(SharedRegion, _reduce_for_child)

@@ -1,8 +1,8 @@
-"""A batch that is already built, handed to a loader that expects a list of samples.
+"""A finished batch for a loader that expects a list of samples.
 
-torch's fetcher passes what `__getitems__` returns to the collate function. `Batched` is what our datasets
-return there: to a user's own collate function it is a sequence of samples; `default_collate` takes the
-finished batch out of it, because the type of its first sample is registered with it.
+torch's fetcher passes the result of `__getitems__` to the collate function. Our datasets return a `Batched`
+there: to a user's own collate function it is a sequence of samples; `default_collate` takes the finished
+batch out of it, because the type of its first sample is registered with it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 
 class Batched(Sequence[Any]):
-    """`whole` is what `default_collate` would make of the samples; `sample(i)` gives the i-th of `count`."""
+    """`whole` is what `default_collate` would make of the samples; `sample(i)` returns one of `count`."""
 
     __slots__ = ("_count", "_sample", "whole")
 
@@ -36,7 +36,7 @@ class Batched(Sequence[Any]):
     @overload
     def __getitem__(self, at: slice) -> list[Any]: ...
     def __getitem__(self, at: int | slice) -> Any:
-        if at == 0 and self._count:  # first, because every collating asks for it
+        if at == 0 and self._count:  # first, because every collate function asks for it
             return _marked(self._sample(0))
         if isinstance(at, slice):
             return [self._sample(i) for i in range(self._count)[at]]
@@ -51,7 +51,7 @@ class _FirstTensor(torch.Tensor):
 
 class _FirstArray(np.ndarray[Any, Any]):
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
-        return array[()] if return_scalar else array  # what is computed from it is an ordinary array
+        return array[()] if return_scalar else array  # results of computations are ordinary arrays
 
 
 class _FirstTuple(tuple[Any, ...]):
@@ -70,7 +70,7 @@ _MARKS: dict[type[Any], type[Any]] = {tuple: _FirstTuple, list: _FirstList, dict
 
 
 def _marked(sample: Any) -> Any:
-    """Return the sample as a type that `default_collate` knows from us and that behaves like its own."""
+    """Return the sample as a type that is registered with `default_collate` and behaves like its own."""
     if type(sample) is torch.Tensor:
         return sample.as_subclass(_FirstTensor)
     if type(sample) is np.ndarray:
@@ -93,7 +93,7 @@ def _plain(sample: Any) -> Any:
 def _collate_batched(batch: Any, *, collate_fn_map: Any = None) -> Any:
     if isinstance(batch, Batched):
         return batch.whole
-    # Somebody took first samples out and collates them in a list of their own.
+    # Somebody collates a list of first samples taken from several batches.
     return collate([_plain(sample) for sample in batch], collate_fn_map=collate_fn_map)
 
 

@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 
 from unstarve.fixes.samples.dtypes import torch_type
-from unstarve.fixes.samples.leaves import Kind, Leaf
+from unstarve.fixes.samples.leaves import Leaf, LeafKind
 from unstarve.fixes.samples.structure import Node, Structure, Tree
 
-_NUMBERS = {"i": Kind.INT, "f": Kind.FLOAT, "b": Kind.BOOL}
+_NUMBERS = {"i": LeafKind.INT, "f": LeafKind.FLOAT, "b": LeafKind.BOOL}
 _CONTAINERS: dict[str, type[Any]] = {"d": dict, "o": OrderedDict, "l": list, "u": tuple}
 
 
@@ -39,35 +39,35 @@ def structure_of(text: str) -> FileStructure | None:
     """Parse a description (see native/formats.h); None if this torch lacks one of its types."""
     leaves: list[Leaf] = []
     tree = _parse(json.loads(text), leaves)
-    if any(leaf.kind is Kind.TENSOR and leaf.dtype is None for leaf in leaves):
+    if any(leaf.kind is LeafKind.TENSOR and leaf.dtype is None for leaf in leaves):
         return None
     return FileStructure(tree, tuple(leaves))
 
 
 def tensor_structure(dtype: torch.dtype, shape: Sequence[int]) -> FileStructure:
     """Return the structure of a single tensor."""
-    return FileStructure(0, (Leaf(Kind.TENSOR, dtype, tuple(shape)),))
+    return FileStructure(0, (Leaf(LeafKind.TENSOR, dtype, tuple(shape)),))
 
 
 def number(leaf: Leaf, column: int) -> int | float | bool:
     """Return the number whose bits a column holds."""
-    if leaf.kind is Kind.FLOAT:
+    if leaf.kind is LeafKind.FLOAT:
         return float(struct.unpack("<d", struct.pack("<q", column))[0])
-    return bool(column) if leaf.kind is Kind.BOOL else int(column)
+    return bool(column) if leaf.kind is LeafKind.BOOL else int(column)
 
 
 def numbers(leaf: Leaf, columns: NDArray[np.int64]) -> torch.Tensor:
     """Return what `default_collate` makes of the numbers whose bits the columns hold."""
-    if leaf.kind is Kind.FLOAT:
+    if leaf.kind is LeafKind.FLOAT:
         return torch.from_numpy(np.ascontiguousarray(columns).view(np.float64).copy())
-    return torch.from_numpy(columns != 0 if leaf.kind is Kind.BOOL else columns.copy())
+    return torch.from_numpy(columns != 0 if leaf.kind is LeafKind.BOOL else columns.copy())
 
 
 def _parse(node: Any, leaves: list[Leaf]) -> Tree:
     if isinstance(node, str):
         leaves.append(Leaf(_NUMBERS[node]))
     elif node[0] == "t":
-        leaves.append(Leaf(Kind.TENSOR, torch_type(node[1]), tuple(node[2])))
+        leaves.append(Leaf(LeafKind.TENSOR, torch_type(node[1]), tuple(node[2])))
     elif node[0] in "do":
         keys = tuple(key for key, _ in node[1])
         return Node(_CONTAINERS[node[0]], keys, tuple(_parse(value, leaves) for _, value in node[1]))

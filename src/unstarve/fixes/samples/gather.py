@@ -1,10 +1,10 @@
-"""Indexed rows of an in-memory dataset → one batch, in a single call.
+"""`gather`: indexed rows of an in-memory dataset → one batch, in a single call.
 
-A dataset held in one array costs the stock loader one Python call per sample and a collate over all of them.
-Where the rows lie in one array, a batch is a single copy: `gather(images, indices)`.
+For a dataset in one array, the stock loader makes one Python call per sample and then collates them all. With
+`gather(images, indices)` a batch is a single copy.
 
 All checks are made here, before the compiled function or its Python twin is called, so that both accept and
-refuse the same things; only the bounds of the index are checked by each in its own pass over it.
+refuse the same arguments; only the bounds of the index are checked by each of them.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ def gather(
 def gather(source: Any, index: Index, out: Any = None, *, threads: int = 0) -> Any:
     """Copy the rows of `source` at `index` into one contiguous batch and return it.
 
-    `source` is a C-contiguous numpy array or CPU tensor with at least one dimension; a row is everything
-    behind its first. `index` holds integers in one dimension: a list, an array or a tensor; negative ones
-    count from the end. `out`, of source's kind and type and of the batch's shape, is filled and returned;
-    without it a new array or tensor is made. Bytes are copied: gradients do not flow through.
+    `source` is a C-contiguous numpy array or CPU tensor with at least one dimension; its rows are along the
+    first. `index` is a one-dimensional list, array or tensor of integers; negative ones count from the end.
+    `out`, of the source's kind and type and the batch's shape, is filled and returned; without it a new array
+    or tensor is made. Bytes are copied: gradients do not flow through.
 
-    `threads` is the most threads to use. 0 chooses: one where torch was told to use one, as it is in loader
-    workers, else a few. Small batches are always copied by the calling thread. The GIL is released while
-    the compiled function copies; its Python twin uses one thread.
+    `threads` is the most threads to use. 0 chooses: one if torch is set to one thread, as in loader workers,
+    else a few. Small batches are always copied by the calling thread. The compiled function releases the GIL
+    while it copies; its Python twin uses one thread.
 
-    Raises IndexError for an index outside the source, and then `out` is untouched; TypeError and ValueError
-    for arguments that do not fit together. A source that is not C-contiguous is refused rather than copied
-    whole for every batch: make it contiguous once.
+    Raises IndexError for an index outside the source, in which case `out` is untouched; TypeError and
+    ValueError for arguments that do not fit together. A source that is not C-contiguous is refused, because
+    it would be copied as a whole for every batch: make it contiguous once.
     """
     thread_limit = _thread_limit(threads)
     rows = _as_array(source, "source")
     if rows.ndim == 0:
-        raise ValueError("source has no rows: it needs at least one dimension")
+        raise ValueError("source must have at least one dimension")
     if not rows.flags.c_contiguous:
         remedy = "source.contiguous()" if _is_tensor(source) else "numpy.ascontiguousarray(source)"
-        raise ValueError(f"source is not C-contiguous: gather from {remedy}, made once")
+        raise ValueError(f"source must be C-contiguous: call {remedy} once and gather from the result")
     positions = _as_positions(index)
     if out is None:
         out = _empty_batch(source, len(positions))
@@ -75,9 +75,10 @@ def gather(source: Any, index: Index, out: Any = None, *, threads: int = 0) -> A
 
 
 def gather_at(memory: NDArray[np.uint8], starts: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
-    """Copy bytes of `memory` from each of `starts` on into a row of `out`, by the calling thread.
+    """Copy bytes of `memory` from each of `starts` into a row of `out`, in the calling thread.
 
-    All are C-contiguous; `out` has a row for each start. Raises IndexError for a row that would leave memory.
+    All are C-contiguous; `out` has a row for each start. Raises IndexError for a row that ends outside
+    memory.
     """
     compiled = native()
     if not out.size:
@@ -89,35 +90,35 @@ def gather_at(memory: NDArray[np.uint8], starts: NDArray[np.int64], out: NDArray
 
 
 def _take(rows: Array, positions: NDArray[np.int64], batch: Array) -> None:
-    """Do what the compiled function does, in Python."""
+    """Do in Python what the compiled function does."""
     count = len(rows)
     bad = (positions < -count) | (positions >= count)
     if bad.any():
         at = int(bad.argmax())
         raise IndexError(f"index {positions[at]} at position {at} is out of bounds for {count} rows")
-    # With mode="raise" numpy would gather into a hidden buffer first; all indices are known to be good.
+    # With mode="raise" numpy would gather into a hidden buffer first; the indices are checked already.
     np.take(rows, positions, axis=0, out=batch, mode="wrap")
 
 
 def _is_tensor(value: object) -> TypeGuard[torch.Tensor]:
-    torch = sys.modules.get("torch")  # whoever holds a tensor has imported torch
+    torch = sys.modules.get("torch")  # a caller with a tensor has imported torch
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def _as_array(value: object, name: str) -> Array:
-    """Return a numpy view of an array's or tensor's memory; the view's type may be an integer in disguise."""
+    """Return a numpy view of an array's or tensor's memory; types numpy lacks are viewed as integers."""
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:
-            raise TypeError(f"{name} holds Python objects, whose bytes cannot be copied: got {value.dtype}")
+            raise TypeError(f"{name} must not hold Python objects, got {value.dtype}")
         return value if type(value) is np.ndarray else value.view(np.ndarray)
     if not _is_tensor(value):
-        raise TypeError(f"{name} must be a numpy array or a torch tensor, not {type(value).__name__}")
+        raise TypeError(f"{name} must be a numpy array or a torch tensor, got {type(value).__name__}")
     if not value.is_cpu:
-        raise ValueError(f"{name} must be on the CPU, not on {value.device}")
+        raise ValueError(f"{name} must be on the CPU, got {value.device}")
     try:
         return _tensor_as_array(value.detach() if value.requires_grad else value)
     except (RuntimeError, TypeError) as error:  # sparse, quantized, lazily conjugated …
-        raise TypeError(f"{name} is a tensor whose bytes cannot be read as they are: {error}") from error
+        raise TypeError(f"{name} must be a plain dense tensor: {error}") from error
 
 
 def _tensor_as_array(tensor: torch.Tensor) -> Array:
@@ -133,13 +134,13 @@ def _tensor_as_array(tensor: torch.Tensor) -> Array:
 def _as_positions(index: Index) -> NDArray[np.int64]:
     positions: Array = index.numpy(force=True) if _is_tensor(index) else np.asarray(index)
     if positions.ndim != 1:
-        raise ValueError(f"index must have one dimension, not {positions.ndim}")
+        raise ValueError(f"index must have one dimension, got {positions.ndim}")
     if positions.dtype == np.int64:
         return np.ascontiguousarray(positions)
     if positions.size == 0 and not hasattr(index, "dtype"):
-        return np.empty(0, np.int64)  # numpy takes an empty list for floats
+        return np.empty(0, np.int64)  # numpy makes floats of an empty list
     if positions.dtype.kind not in "iu" or not np.can_cast(positions.dtype, np.int64):
-        raise TypeError(f"index must hold integers that fit int64, not {positions.dtype}")
+        raise TypeError(f"index must hold integers that fit int64, got {positions.dtype}")
     return np.ascontiguousarray(positions, np.int64)
 
 
@@ -158,25 +159,25 @@ def _checked_out(
         raise TypeError("out and source must both be numpy arrays or both be torch tensors")
     dtype = getattr(out, "dtype")  # noqa: B009  # out is an array or a tensor by now, which mypy cannot see
     if dtype != source.dtype:
-        raise TypeError(f"out must be of source's type {source.dtype}, not {dtype}")
+        raise TypeError(f"out must have source's type {source.dtype}, got {dtype}")
     if batch.shape != shape:
-        raise ValueError(f"out must have the shape {shape}, not {batch.shape}")
+        raise ValueError(f"out must have the shape {shape}, got {batch.shape}")
     if not batch.flags.c_contiguous:
-        raise ValueError("out is not C-contiguous")
+        raise ValueError("out must be C-contiguous")
     if not batch.flags.writeable:
-        raise ValueError("out is read-only")
+        raise ValueError("out must be writable")
     if _is_tensor(out) and out.requires_grad:
-        raise ValueError("out requires gradients, which would not notice what is written into it")
+        raise ValueError("out must not require gradients: writes to it are not tracked")
     # may_share_memory compares address ranges, which is exact for contiguous arrays.
     if np.may_share_memory(rows, batch):
-        raise ValueError("out overlaps source: gather into a buffer of its own")
+        raise ValueError("out must not overlap source")
     if np.may_share_memory(positions, batch):
-        raise ValueError("out overlaps index: gather into a buffer of its own")
+        raise ValueError("out must not overlap index")
     return batch
 
 
 def _plain(array: Array) -> Array:
-    """Show dates, records, strings and foreign byte orders as bytes: the compiled function knows numbers."""
+    """View dates, records, strings and foreign byte orders as bytes, for the compiled function."""
     if array.dtype.char in _PLAIN_TYPES and array.dtype.isnative:
         return array
     return array[..., np.newaxis].view(np.uint8)
@@ -185,7 +186,7 @@ def _plain(array: Array) -> Array:
 def _thread_limit(threads: int) -> int:
     limit = operator.index(threads)
     if limit < 0:
-        raise ValueError(f"threads must be 0 (choose) or more, not {limit}")
+        raise ValueError(f"threads must be >= 0 (0: choose), got {limit}")
     torch = sys.modules.get("torch")
     if limit == 0 and torch is not None and torch.get_num_threads() == 1:
         return 1

@@ -1,4 +1,4 @@
-"""A label per file: what a sample gets, and what a batch of them is."""
+"""A label per file: for one sample, and for a batch."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from unstarve.errors import UsageError
 
 
 class Labels:
-    """Labels by number. Numbers lie in one tensor: a list of them would be copied into every worker."""
+    """Labels by position. Numbers are in one tensor: a list would be copied into every worker."""
 
     def __init__(self, labels: Any, count: int) -> None:
         if len(labels) != count:
-            raise UsageError(f"there are {len(labels)} labels for {count} files: give one for each")
+            raise UsageError(f"labels must have one entry per file, got {len(labels)} for {count} files")
         self._tensor: torch.Tensor | None = None
         self._are_numbers = False
         self._list: list[Any] = []
@@ -33,14 +33,14 @@ class Labels:
             self._list = listed
 
     def one(self, position: int) -> Any:
-        """Return the label as it was given; a row for a tensor or an array."""
+        """Return the label as it was passed; a row of a tensor or an array."""
         if self._tensor is None:
             return self._list[position]
         label = self._tensor[position]
         return label.item() if self._are_numbers else label
 
     def many(self, positions: NDArray[np.int64]) -> Any:
-        """Return what default_collate makes of these labels, as the second part of samples."""
+        """Return what `default_collate` makes of these labels as the second value of samples."""
         if self._tensor is None:
             collated: Any = tuple(self._list[position] for position in positions.tolist())
             return default_collate(collated)

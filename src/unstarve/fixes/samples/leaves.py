@@ -22,7 +22,7 @@ from unstarve.fixes.samples.dtypes import INTEGER_OF_SIZE, torch_types_by_numpy
 Array: TypeAlias = NDArray[Any]
 
 
-class Kind(enum.Enum):
+class LeafKind(enum.Enum):
     """The Python type of a value, which it has again when it is read."""
 
     TENSOR = "tensor"
@@ -40,7 +40,7 @@ class Kind(enum.Enum):
 class Leaf:
     """One value of every sample. `dtype` is None if the value is not stored in rows."""
 
-    kind: Kind
+    kind: LeafKind
     dtype: torch.dtype | None = None
     shape: tuple[int, ...] = ()
     subclass: type[torch.Tensor] | None = None
@@ -53,10 +53,10 @@ class Leaf:
     @property
     def collates(self) -> bool:
         """Whether it is known what `default_collate` makes of such values."""
-        return self.kind not in (Kind.OBJECT, Kind.RAW) and self.subclass is None
+        return self.kind not in (LeafKind.OBJECT, LeafKind.RAW) and self.subclass is None
 
     def __str__(self) -> str:
-        if self.dtype is None or self.kind in (Kind.INT, Kind.FLOAT, Kind.BOOL):
+        if self.dtype is None or self.kind in (LeafKind.INT, LeafKind.FLOAT, LeafKind.BOOL):
             return self.kind.value
         shape = "×".join(map(str, self.shape))
         return f"{self.kind.value} of {str(self.dtype).removeprefix('torch.')}{' ' + shape if shape else ''}"
@@ -69,13 +69,13 @@ class Raw:
     data: torch.Tensor
 
 
-_TEXT = Leaf(Kind.TEXT)
-OBJECT = Leaf(Kind.OBJECT)
-RAW = Leaf(Kind.RAW)
+_TEXT = Leaf(LeafKind.TEXT)
+OBJECT = Leaf(LeafKind.OBJECT)
+RAW = Leaf(LeafKind.RAW)
 _NUMBERS = {
-    int: Leaf(Kind.INT, torch.int64),
-    float: Leaf(Kind.FLOAT, torch.float64),
-    bool: Leaf(Kind.BOOL, torch.bool),
+    int: Leaf(LeafKind.INT, torch.int64),
+    float: Leaf(LeafKind.FLOAT, torch.float64),
+    bool: Leaf(LeafKind.BOOL, torch.bool),
     str: _TEXT,
     bytes: _TEXT,
 }
@@ -97,11 +97,11 @@ def describe(value: Any) -> Leaf:
         return RAW
     if kind is np.ndarray or kind is np.memmap:
         dtype = _TORCH_TYPES.get(value.dtype)
-        return OBJECT if dtype is None else Leaf(Kind.ARRAY, dtype, value.shape)
+        return OBJECT if dtype is None else Leaf(LeafKind.ARRAY, dtype, value.shape)
     if isinstance(value, np.generic):
         dtype = _TORCH_TYPES.get(value.dtype)
         same = dtype is not None and kind is value.dtype.type
-        return Leaf(Kind.SCALAR, dtype) if same else OBJECT
+        return Leaf(LeafKind.SCALAR, dtype) if same else OBJECT
     if isinstance(value, torch.Tensor):
         plain = not vars(value) and not isinstance(value, torch.nn.Parameter)
         return describe_tensor(value, kind) if plain else OBJECT
@@ -118,14 +118,14 @@ def describe_tensor(value: torch.Tensor, subclass: type[torch.Tensor] | None = N
         raise CacheError("a tensor that requires gradients cannot be cached: detach() it in the dataset")
     if value.layout is not torch.strided or value.is_quantized or value.is_nested:
         return OBJECT
-    return Leaf(Kind.TENSOR, value.dtype, tuple(value.shape), subclass)
+    return Leaf(LeafKind.TENSOR, value.dtype, tuple(value.shape), subclass)
 
 
 def fitter(leaf: Leaf) -> Callable[[Any], bool]:
     """Return a fast test of whether `describe(value) == leaf`."""
-    if leaf.kind is Kind.OBJECT:
+    if leaf.kind is LeafKind.OBJECT:
         return lambda value: True
-    if leaf.kind is not Kind.TENSOR or leaf.subclass is not None:
+    if leaf.kind is not LeafKind.TENSOR or leaf.subclass is not None:
         return lambda value: describe(value) == leaf
     dtype, shape = leaf.dtype, leaf.shape
 
@@ -146,7 +146,7 @@ def as_array(tensor: torch.Tensor) -> Array:
 
 def writer(leaf: Leaf, column: torch.Tensor) -> Callable[[int, Any], Any]:
     """Return a function that writes a value into a row of the column."""
-    if leaf.kind is Kind.TENSOR:
+    if leaf.kind is LeafKind.TENSOR:
         return lambda row, value: column[row].copy_(value)
     return as_array(column).__setitem__
 
@@ -154,11 +154,11 @@ def writer(leaf: Leaf, column: torch.Tensor) -> Callable[[int, Any], Any]:
 def reader(leaf: Leaf, column: torch.Tensor) -> Callable[[int], Any]:
     """Return a function that reads a row of the column as the value that was written, as a copy."""
     array = as_array(column)
-    if leaf.kind in (Kind.INT, Kind.FLOAT, Kind.BOOL):
+    if leaf.kind in (LeafKind.INT, LeafKind.FLOAT, LeafKind.BOOL):
         return array.item
-    if leaf.kind is Kind.SCALAR:
+    if leaf.kind is LeafKind.SCALAR:
         return array.__getitem__
-    if leaf.kind is Kind.ARRAY:
+    if leaf.kind is LeafKind.ARRAY:
         return lambda row: array[row, ...].copy()
     if leaf.subclass is not None:
         subclass = leaf.subclass
@@ -170,9 +170,9 @@ def reader(leaf: Leaf, column: torch.Tensor) -> Callable[[int], Any]:
 
 def viewer(leaf: Leaf, batch: Any) -> Callable[[int], Any]:
     """Return a function that gives the i-th value of a batch as the sample had it, as a view."""
-    if leaf.kind in (Kind.TENSOR, Kind.TEXT):
+    if leaf.kind in (LeafKind.TENSOR, LeafKind.TEXT):
         return batch.__getitem__  # type: ignore[no-any-return] # a tensor, a tuple or a list
-    if leaf.kind is Kind.ARRAY:
+    if leaf.kind is LeafKind.ARRAY:
         array = as_array(batch)
         return lambda row: array[row, ...]
     return reader(leaf, batch)

@@ -144,10 +144,10 @@ def test_index_must_have_one_dimension(index: Any) -> None:
 
 @pytest.mark.parametrize("source", [table(4, 6).T, table(4, 6)[:, ::2], table(4, 6)[::-1]])
 def test_source_that_is_not_contiguous_is_refused_with_a_remedy(source: np.ndarray) -> None:
-    with pytest.raises(ValueError, match=r"not C-contiguous.*ascontiguousarray"):
+    with pytest.raises(ValueError, match=r"must be C-contiguous.*ascontiguousarray"):
         gather(source, [0])
     if all(stride > 0 for stride in source.strides):
-        with pytest.raises(ValueError, match=r"not C-contiguous.*\.contiguous\(\)"):
+        with pytest.raises(ValueError, match=r"must be C-contiguous.*\.contiguous\(\)"):
             gather(torch.from_numpy(source), [0])
 
 
@@ -158,11 +158,11 @@ def test_source_without_plain_memory_is_refused(source: Any) -> None:
 
 
 def test_tensors_without_plain_memory_are_refused() -> None:
-    with pytest.raises(TypeError, match="source is a tensor whose bytes cannot be read"):
+    with pytest.raises(TypeError, match="source must be a plain dense tensor"):
         gather(torch.eye(3).to_sparse(), [0])
-    with pytest.raises(TypeError, match="source is a tensor whose bytes cannot be read"):
+    with pytest.raises(TypeError, match="source must be a plain dense tensor"):
         gather(torch.ones(3, 2, dtype=torch.complex64).conj(), [0])
-    with pytest.raises(ValueError, match="source must be on the CPU, not on meta"):
+    with pytest.raises(ValueError, match="source must be on the CPU, got meta"):
         gather(torch.empty(3, 2, device="meta"), [0])
 
 
@@ -192,9 +192,9 @@ def test_out_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
 
 
 def test_out_of_another_type_is_refused_even_of_the_same_size() -> None:
-    with pytest.raises(TypeError, match="out must be of source's type float32, not int32"):
+    with pytest.raises(TypeError, match="out must have source's type float32, got int32"):
         gather(table(6, 2), [0, 1], np.empty((2, 2), np.int32))
-    with pytest.raises(TypeError, match=r"out must be of source's type torch.float16, not torch.bfloat16"):
+    with pytest.raises(TypeError, match=r"out must have source's type torch.float16, got torch.bfloat16"):
         gather(torch.empty(6, 2).half(), [0, 1], torch.empty(2, 2).bfloat16())
 
 
@@ -208,23 +208,23 @@ def test_out_of_another_kind_is_refused() -> None:
 def test_out_that_cannot_take_the_batch_is_refused() -> None:
     read_only = np.empty((2, 2), np.float32)
     read_only.flags.writeable = False
-    with pytest.raises(ValueError, match="out is read-only"):
+    with pytest.raises(ValueError, match="out must be writable"):
         gather(table(6, 2), [0, 1], read_only)
-    with pytest.raises(ValueError, match="out is not C-contiguous"):
+    with pytest.raises(ValueError, match="out must be C-contiguous"):
         gather(table(6, 2), [0, 1], np.empty((2, 2), np.float32).T[:, ::-1])
-    with pytest.raises(ValueError, match="out requires gradients"):
+    with pytest.raises(ValueError, match="out must not require gradients"):
         gather(torch.empty(6, 2), [0, 1], torch.empty(2, 2, requires_grad=True))
 
 
 def test_out_that_overlaps_source_or_index_is_refused() -> None:
     source = table(6, 2)
-    with pytest.raises(ValueError, match="out overlaps source"):
+    with pytest.raises(ValueError, match="out must not overlap source"):
         gather(source, [0, 1], source[2:4])
     tensor = torch.from_numpy(source)
-    with pytest.raises(ValueError, match="out overlaps source"):
+    with pytest.raises(ValueError, match="out must not overlap source"):
         gather(tensor, [0, 1], tensor[4:])
     index = np.array([0, 1])
-    with pytest.raises(ValueError, match="out overlaps index"):
+    with pytest.raises(ValueError, match="out must not overlap index"):
         gather(table(6, dtype=np.int64), index, index)
 
 
@@ -267,7 +267,7 @@ def test_large_batches_are_the_same_on_any_number_of_threads(threads: int, row_b
 
 
 def test_threads_must_be_a_count() -> None:
-    with pytest.raises(ValueError, match="threads must be 0"):
+    with pytest.raises(ValueError, match="threads must be >= 0"):
         gather(table(3, 2), [0], threads=-1)
     with pytest.raises(TypeError):
         gather(table(3, 2), [0], threads=1.5)  # type: ignore[call-overload]

@@ -16,10 +16,10 @@ from unstarve.fixes.memory.buffers import Allocator, empty_batch
 from unstarve.fixes.memory.pinning import can_pin, empty_pinned_batch, lock_pages
 from unstarve.fixes.memory.store.cache_placement import CacheOptions, OverBudget, budget_of, parse_bytes
 from unstarve.fixes.memory.store.dataset_probe import probe, warn_if_random
-from unstarve.fixes.memory.store.sample_layout import Layout
+from unstarve.fixes.memory.store.sample_layout import SampleLayout
 from unstarve.fixes.memory.store.stored_copies import Copies, copies_of
 from unstarve.fixes.samples.built_batch import Batched
-from unstarve.fixes.samples.leaves import Kind, viewer
+from unstarve.fixes.samples.leaves import LeafKind, viewer
 from unstarve.fixes.samples.structure import inside_sequence
 
 
@@ -137,11 +137,11 @@ class CachedDataset(Dataset[Any]):
 class _Batches:
     """Gathers rows into the batches that `default_collate` would make of samples with this layout."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: SampleLayout) -> None:
         self.possible = layout.batchable
         self._layout = layout
         self._is_bare = layout.tree == 0
-        self._is_tensor = self._is_bare and layout.leaves[0].kind is Kind.TENSOR
+        self._is_tensor = self._is_bare and layout.leaves[0].kind is LeafKind.TENSOR
         # default_collate zips the values of a sequence, which makes tuples, and lists those of a dict.
         in_sequence = inside_sequence(layout.tree)
         self._text_kinds = [(at, tuple if in_sequence[at] else list) for at in layout.in_blobs]

@@ -12,8 +12,8 @@ import torch
 from torch.utils.data import IterableDataset, TensorDataset
 
 from unstarve.errors import CacheError, UsageError
-from unstarve.fixes.memory.store.sample_layout import Layout, Rows, may_batch
-from unstarve.fixes.samples.leaves import Array, Kind, Leaf, describe, describe_tensor
+from unstarve.fixes.memory.store.sample_layout import Rows, SampleLayout, may_batch
+from unstarve.fixes.samples.leaves import Array, Leaf, LeafKind, describe, describe_tensor
 from unstarve.fixes.samples.structure import Tree, is_named_tuple, take_apart
 from unstarve.words import size as in_words
 
@@ -34,7 +34,7 @@ class GivenColumns:
             raise UsageError(f"all tensors and arrays must have the same length, got shapes {shapes}")
         self.samples = lengths.pop()
         leaves = [_leaf_of(array, tensor) for array, tensor in zip(arrays, tensors, strict=True)]
-        self.layout = Layout(tree, tuple(leaves), batchable=may_batch(tree, leaves))
+        self.layout = SampleLayout(tree, tuple(leaves), batchable=may_batch(tree, leaves))
         self.rows = Rows(leaves, tensors)
 
     @property
@@ -145,9 +145,9 @@ def _as_tensor(data: Any) -> torch.Tensor:
 
 def _leaf_of(array: Any, tensor: torch.Tensor) -> Leaf:
     if isinstance(array, torch.Tensor):
-        kind = Kind.TENSOR
+        kind = LeafKind.TENSOR
     else:
-        kind = Kind.ARRAY if tensor.ndim > 1 else Kind.SCALAR
+        kind = LeafKind.ARRAY if tensor.ndim > 1 else LeafKind.SCALAR
     return Leaf(kind, tensor.dtype, tuple(tensor.shape[1:]))
 
 

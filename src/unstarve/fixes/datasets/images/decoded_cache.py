@@ -17,8 +17,8 @@ from unstarve.fixes.datasets.images import image_codec
 from unstarve.fixes.datasets.images.image_batches import read_bytes
 from unstarve.fixes.io.reading import Names
 from unstarve.fixes.memory.store.cache_placement import Budget, CacheOptions, OverBudget, budget_of
-from unstarve.fixes.memory.store.dataset_probe import Probe
-from unstarve.fixes.memory.store.sample_layout import Layout
+from unstarve.fixes.memory.store.dataset_probe import DatasetProbe
+from unstarve.fixes.memory.store.sample_layout import SampleLayout
 from unstarve.fixes.memory.store.stored_copies import copies_of
 from unstarve.fixes.samples.leaves import RAW, Raw, describe
 from unstarve.fixes.samples.structure import Node
@@ -26,7 +26,7 @@ from unstarve.fixes.samples.structure import Node
 _PROBES = 16
 _PROBED_BYTES = 64 << 20
 """The most pixels that are decoded to estimate the size of all: of large images, fewer are probed."""
-_LAYOUT = Layout(Node(tuple, None, (0, 1, 2)), (describe(0), describe(0), RAW), batchable=False)
+_LAYOUT = SampleLayout(Node(tuple, None, (0, 1, 2)), (describe(0), describe(0), RAW), batchable=False)
 """A cached image: height, width, pixels."""
 
 
@@ -100,7 +100,7 @@ def wishes_of(
     return CacheOptions(budget_of(budget), over_budget, lazy=True, cache_dir=cache_dir)
 
 
-def _probe(decoded: DecodedFiles, count: int) -> Probe:
+def _probe(decoded: DecodedFiles, count: int) -> DatasetProbe:
     """Decode a few images to estimate the size of all."""
     places = np.unique(np.linspace(0, count - 1, min(_PROBES, count)).astype(int)).tolist()
     sizes = {index: decoded.decoded_bytes(index) for index in places}
@@ -111,4 +111,4 @@ def _probe(decoded: DecodedFiles, count: int) -> Probe:
             room -= size
             found[index] = decoded[index]
     known = [size for size in sizes.values() if size]
-    return Probe(found, _LAYOUT, sum(known) / max(1, len(known)), drew=False)
+    return DatasetProbe(found, _LAYOUT, sum(known) / max(1, len(known)), drew=False)

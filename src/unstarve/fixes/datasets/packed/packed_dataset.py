@@ -1,4 +1,4 @@
-"""A packed file as a dataset."""
+"""`PackedDataset`: a packed file as a dataset."""
 
 from __future__ import annotations
 
@@ -15,30 +15,34 @@ import torch
 from torch.utils.data import Dataset, Subset, default_collate, get_worker_info
 
 from unstarve.errors import DataFileError
-from unstarve.fixes.datasets.packed.access import Access
-from unstarve.fixes.datasets.packed.ahead import Ahead, advise
-from unstarve.fixes.datasets.packed.contents import Contents
-from unstarve.fixes.datasets.packed.file import PackedFile
-from unstarve.fixes.datasets.packed.sampler import ChunkShuffleSampler, Itinerary
-from unstarve.fixes.datasets.packed.source import FileSource, Numbers, Source, column_rows
+from unstarve.fixes.datasets.packed.packed_access import (
+    FileSource,
+    Numbers,
+    PackedAccess,
+    SampleSource,
+    column_rows,
+)
+from unstarve.fixes.datasets.packed.packed_chunks import ChunkReader, ChunkShuffleSampler, Itinerary, advise
+from unstarve.fixes.datasets.packed.packed_contents import Contents
+from unstarve.fixes.datasets.packed.packed_file import PackedFile
 from unstarve.fixes.samples.built_batch import Batched
 
 _REMEMBERED = 64
-"""Chunks a worker process remembers to have entered."""
+"""Chunks that a worker process remembers to have asked for."""
 
 
 class PackedDataset(Dataset[Any]):
-    """The samples of a packed file, exactly as they were packed, each in memory of its own.
+    """The samples of a packed file, exactly as they were packed, each in its own memory.
 
     `transform` is called with each sample. `read` says how bytes reach memory: "pread" reads through the page
-    cache and "direct" past it, both many samples at once; "auto" chooses by whether the file would fit into
-    the page cache, and reads a file of up to 512 MB that is there into memory, to cut batches from. "view"
-    cuts them from the mapped file, whatever its size: that saves the copy, but a file that is cut short in
-    the meantime ends the process (SIGBUS). `verify` compares checksums while reading.
+    cache and "direct" past it, both many samples at once. "auto" chooses between them by whether the file
+    fits into the page cache; a file of up to 512 MB that is already cached is read into memory as a whole.
+    "view" uses the mapped file, whatever its size: that saves a copy, but if the file is truncated meanwhile,
+    the process is killed (SIGBUS). `verify` compares checksums while reading.
 
-    Whole batches are built at once (`__getitems__`, `read_batch`), by several threads at a time if wanted;
-    with a transform, sample by sample. Copies in other processes open the file anew. Raises DataFileError,
-    which names the file and the sample, for a file that is damaged or was replaced.
+    Whole batches are built at once (`__getitems__`, `read_batch`), also from several threads; with a
+    transform, sample by sample. Copies in other processes open the file again. Raises DataFileError, which
+    names the file and the sample, for a file that is damaged or was replaced.
     """
 
     def __init__(
@@ -53,36 +57,36 @@ class PackedDataset(Dataset[Any]):
         self.transform = transform
         self.verify = verify
         self._file = PackedFile(str(self.path))
-        self._access = Access(self._file, read)
+        self._access = PackedAccess(self._file, read)
         self._contents = Contents(self._file, verify)
-        self._ahead: Ahead | None = None
-        self._chunk: int | None = None  # set where a sampler visits chunks
+        self._ahead: ChunkReader | None = None
+        self._chunk: int | None = None  # set if a sampler visits chunks
         self._advised: deque[int] = deque(maxlen=_REMEMBERED)
 
     @property
     def read(self) -> str:
-        """How bytes reach memory, as asked for."""
+        """How bytes reach memory, as passed."""
         return self._access.read
 
     @property
     def about(self) -> dict[str, Any]:
-        """What the packer noted about the source."""
+        """The packer's notes about the source."""
         return self._file.index.about
 
     @property
     def classes(self) -> list[str] | None:
-        """Names of the labels, where the source had them."""
+        """The names of the labels, if the source had any."""
         classes: list[str] | None = self.about.get("classes")
         return classes
 
     @property
     def names(self) -> Sequence[str] | None:
-        """What each sample was called when it was packed: its file, for example. None where nobody said."""
+        """The name each sample was packed with, such as its file; None if samples have no names."""
         return None if self._file.index.names is None else _Names(self._file)
 
     @property
     def releases_gil(self) -> bool:
-        """Whether `read_batch` leaves Python to others while it works: not while a transform runs."""
+        """Whether `read_batch` releases the GIL while it works: not with a transform."""
         return self.transform is None
 
     def __len__(self) -> int:
@@ -104,16 +108,16 @@ class PackedDataset(Dataset[Any]):
         return Batched(contents.collated(parts), len(indices), lambda at: contents.sample_of_batch(parts, at))
 
     def read_batch(self, indices: Sequence[int]) -> Any:
-        """What `default_collate` would make of these samples."""
+        """Return what `default_collate` would make of these samples."""
         if self.transform is not None or not self._contents.makes_batches:
             return default_collate(self._samples(indices))
         return self._contents.collated(self._parts(indices))
 
     def rows(self) -> Any | None:
-        """All samples as one batch in memory; None where that is not the way.
+        """Return all samples as one batch in memory; None if that is not possible or not worth it.
 
-        That is: samples differ in shape, something must be done to each, or the file is too large or not in
-        the page cache (`read="auto"`). What is written into it stays in this process.
+        That is: samples differ in shape, each needs a transform or a check, or the file is too large or not
+        in the page cache (`read="auto"`). Writes to the batch stay in this process.
         """
         contents = self._contents
         if self.transform is not None or self.verify or not contents.makes_batches:
@@ -129,19 +133,19 @@ class PackedDataset(Dataset[Any]):
     def chunk_sampler(
         self, chunk: int | None = None, *, window: int = 8, generator: torch.Generator | None = None
     ) -> ChunkShuffleSampler:
-        """An order for slow storage: chunks of neighbours, read whole and ahead, shuffled within a window.
+        """Return a sampler for slow storage: whole chunks are read ahead and shuffled within a window.
 
-        `chunk` is in samples; by default as many as make about 4 MB. Past the page cache (`read="direct"`, or
-        "auto" and a file that memory cannot hold), two windows of chunks are in memory.
+        `chunk` is a number of samples; by default about 4 MB. With direct reads (`read="direct"`, or "auto"
+        and a file larger than memory), two windows of chunks are in memory.
         """
         chunk = self._contents.good_chunk() if chunk is None else chunk
         self._chunk = chunk
-        self._access.warming = None  # the sampler's order is known, and is as good
+        self._access.warming = None  # the chunks are read ahead in the sampler's order instead
         return ChunkShuffleSampler(self, chunk, window, generator, on_epoch=self._begin_epoch)
 
     def _begin_epoch(self, itinerary: Itinerary) -> None:
         spare = self._ahead.close() if self._ahead is not None else []
-        self._ahead = Ahead(self._contents, self._access, itinerary, spare)
+        self._ahead = ChunkReader(self._contents, self._access, itinerary, spare)
 
     def _parts(self, indices: Sequence[int]) -> list[torch.Tensor]:
         samples = self._checked(indices)
@@ -158,8 +162,8 @@ class PackedDataset(Dataset[Any]):
             done()
         return found if self.transform is None else [self.transform(sample) for sample in found]
 
-    def _sources(self, samples: Numbers) -> list[tuple[int, Numbers, Source, Callable[[], None]]]:
-        """Cut a batch into parts that are read from one source each, and what to call when that is done."""
+    def _sources(self, samples: Numbers) -> list[tuple[int, Numbers, SampleSource, Callable[[], None]]]:
+        """Cut a batch into parts with one source each, and what to call when a part is copied."""
         way = self._way_now()
         now = FileSource(self._access, way)
         ahead = self._ahead
@@ -179,7 +183,7 @@ class PackedDataset(Dataset[Any]):
         return self._access.way()
 
     def _advise_chunks(self, samples: Numbers, chunk: int) -> None:
-        """In a worker process, which does not know the order: have a chunk read whole when it is entered."""
+        """In a worker process, which does not know the order: read a chunk as a whole when it is entered."""
         for number in np.unique(samples // chunk).tolist():
             if number not in self._advised:
                 self._advised.append(number)
@@ -218,9 +222,7 @@ class PackedDataset(Dataset[Any]):
         self._chunk = chunk
         self._access.warming = self._access.warming if chunk is None else None
         if self._file.index.footer != footer:
-            raise DataFileError(
-                f"{path} is another file than the dataset was made from: it has been replaced"
-            )
+            raise DataFileError(f"{path} was replaced since the dataset was created")
 
     def __repr__(self) -> str:
         return f"PackedDataset({os.fspath(self.path)!r}, {len(self)} samples)"

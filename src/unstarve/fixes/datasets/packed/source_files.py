@@ -1,8 +1,8 @@
 """Which files `unstarve pack` packs: those of a folder, of a pattern, or named one by one.
 
-Links are followed: datasets are often made of them. A link back to a folder that it lies in has no end and is
-left out; below a link every folder is entered once. Hidden names are left out unless a pattern names them.
-A broken link, a FIFO or a socket is found too: packing fails with its name, or leaves it out if asked to.
+Links are followed: datasets often consist of them. A link back to a folder that contains it never ends and is
+skipped; below a link every folder is entered once. Hidden names are skipped unless a pattern names them. A
+broken link, a FIFO or a socket is found too: packing fails and names it, or skips it if asked to.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from unstarve.errors import UsageError
-from unstarve.fixes.datasets.packed.streams import partial_folder
+from unstarve.fixes.datasets.packed.packed_partial import partial_folder
 
 _ANY_FOLDERS = "**"
 
@@ -25,9 +25,9 @@ class Links:
     """Symbolic links among the sources, relative to the folder they were found from."""
 
     outside: list[str] = field(default_factory=list)
-    """Links that lead out of the source and were followed."""
+    """Links out of the source, which were followed."""
     endless: list[str] = field(default_factory=list)
-    """Links back to a folder that they lie in, which were left out."""
+    """Links back to a folder that contains them, which were skipped."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class SourceFiles:
 def find_files(words: Sequence[str], leave_out: Path) -> SourceFiles:
     """Find the files that the words name; `leave_out` is the packed file being written.
 
-    Raises UsageError where there are none, or a folder cannot be read.
+    Raises UsageError if there are none or a folder cannot be read.
     """
     own = (leave_out.absolute(), partial_folder(leave_out.absolute()))
     links = Links()
     found = [path.absolute() for word in words for path in _matching(word, links)]
     found = [path for path in found if path not in own and path.parent not in own]
     if not found:
-        raise UsageError(f"there are no files in {' '.join(words)}")
+        raise UsageError(f"no files in {' '.join(words)}")
     if len(words) == 1 and Path(words[0]).is_dir():
         base = Path(words[0]).absolute()
     else:
@@ -71,29 +71,29 @@ def _matching(word: str, links: Links) -> Iterator[Path]:
             yield from _walk(root, _Pattern(path.parts[fixed:]), links)
     else:
         remedy = (
-            "; for a dataset give MODULE:ATTRIBUTE or SCRIPT.py:ATTRIBUTE" if word.endswith(".py") else ""
+            "; for a dataset pass MODULE:ATTRIBUTE or SCRIPT.py:ATTRIBUTE" if word.endswith(".py") else ""
         )
-        raise UsageError(f"there is no {word}{remedy}")
+        raise UsageError(f"no such file or folder: {word}{remedy}")
 
 
 class _Pattern:
-    """Parts of a path, matched name by name; a place is the numbers of the parts that may come next."""
+    """A glob pattern matched name by name. A *place* is the set of pattern parts that may come next."""
 
     def __init__(self, parts: Sequence[str]) -> None:
         self._parts = parts
         self.start = self._closed({0})
 
-    def behind(self, place: frozenset[int], name: str) -> frozenset[int]:
-        """The place behind a name; empty where it does not fit."""
+    def after(self, place: frozenset[int], name: str) -> frozenset[int]:
+        """Return the place after a name; empty if the name does not match."""
         fitting = {at for at in place if at < len(self._parts) and self._fits(self._parts[at], name)}
         return self._closed({at if self._parts[at] == _ANY_FOLDERS else at + 1 for at in fitting})
 
     def may_end(self, place: frozenset[int]) -> bool:
-        """Whether a file may stand here."""
+        """Whether a file matches here."""
         return len(self._parts) in place
 
     def may_go_on(self, place: frozenset[int]) -> bool:
-        """Whether a folder may stand here."""
+        """Whether a folder here may contain matches."""
         return any(at < len(self._parts) for at in place)
 
     def _fits(self, part: str, name: str) -> bool:
@@ -102,7 +102,7 @@ class _Pattern:
         return part == _ANY_FOLDERS or fnmatch.fnmatchcase(name, part)
 
     def _closed(self, place: set[int]) -> frozenset[int]:
-        """With the places that stand for no folder at all."""
+        """Add the places reached when ``**`` matches no folder."""
         for at in range(len(self._parts)):
             if at in place and self._parts[at] == _ANY_FOLDERS:
                 place.add(at + 1)
@@ -111,22 +111,22 @@ class _Pattern:
 
 @dataclass(frozen=True)
 class _Folder:
-    """A folder to walk through: `entered` are the folders that must not be entered again below it."""
+    """A folder to walk; folders in `entered` must not be entered again below it."""
 
     path: str
     place: frozenset[int]
     entered: set[tuple[int, int]]
-    behind_link: bool
+    below_link: bool
 
 
 def _walk(root: Path, pattern: _Pattern, links: Links) -> Iterator[Path]:
     real_root = Path(os.path.realpath(root))
     above = {_identity(folder.stat()) for folder in (real_root, *real_root.parents)}
-    todo = [_Folder(str(root), pattern.start, above, behind_link=False)]
+    todo = [_Folder(str(root), pattern.start, above, below_link=False)]
     while todo:
         folder = todo.pop()
         for entry in _entries(folder.path):
-            place = pattern.behind(folder.place, entry.name)
+            place = pattern.after(folder.place, entry.name)
             if not place:
                 continue
             is_folder = _is_folder(entry)
@@ -145,14 +145,14 @@ def _walk(root: Path, pattern: _Pattern, links: Links) -> Iterator[Path]:
 
 
 def _below(folder: _Folder, entry: os.DirEntry[str], place: frozenset[int]) -> _Folder | None:
-    """The folder as it is walked through; None where it was entered on the way to it."""
+    """Return the folder to walk; None if it was entered already on the way to it."""
     identity = _identity(entry.stat())
     if identity in folder.entered:
         return None
-    # Behind a link all share one set, so that links that cross cannot multiply the folders without bound.
-    entered = folder.entered if folder.behind_link else set(folder.entered)
+    # Below a link all share one set: links that cross cannot multiply the folders without bound.
+    entered = folder.entered if folder.below_link else set(folder.entered)
     entered.add(identity)
-    return _Folder(entry.path, place, entered, folder.behind_link or entry.is_symlink())
+    return _Folder(entry.path, place, entered, folder.below_link or entry.is_symlink())
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -161,14 +161,14 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
         raise UsageError(
-            f"{folder} cannot be read ({error.strerror}): make it readable, or pack without it by a pattern"
+            f"{folder} cannot be read ({error.strerror}): make it readable, or exclude it with a pattern"
         ) from error
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link to itself: no folder, nor a file that could be loaded
+    except OSError:  # a link to itself: neither a folder nor a file
         return False
 
 

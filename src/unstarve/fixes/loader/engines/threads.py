@@ -27,7 +27,7 @@ from unstarve.fixes.loader.engines.epoch import WithoutDraw
 from unstarve.fixes.loader.engines.pace import MANY, THREADS, Pace
 from unstarve.fixes.loader.engines.reading_ahead import ReadingAhead
 from unstarve.fixes.memory.buffers import Recycled, use_allocator_in_thread
-from unstarve.fixes.samples.random_streams import Stream, use_stream_in_thread
+from unstarve.fixes.samples.random_streams import RandomStream, use_stream_in_thread
 
 STAND_IN = "_unstarve_stand_in"
 """Attribute of a loader: what makes batches in the place of its dataset, of the same samples."""
@@ -240,7 +240,7 @@ def _with_streams(begin: _Begin, base_seed: int, count: int) -> Callable[[int], 
     generators = [torch.Generator().manual_seed(base_seed + number) for number in range(count)]
 
     def begin_with_stream(number: int) -> None:
-        use_stream_in_thread(Stream(generators[number], count))
+        use_stream_in_thread(RandomStream(generators[number], count))
         begin()
 
     return begin_with_stream

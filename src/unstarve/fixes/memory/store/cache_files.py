@@ -25,7 +25,7 @@ from unstarve.fixes.io.private_files import (
     open_private_folder,
     others_can_write,
 )
-from unstarve.fixes.memory.region import Region, open_file, sized
+from unstarve.fixes.memory.region import SharedRegion, open_file, sized
 from unstarve.fixes.memory.store.sample_store import Store, StorePlan, boot_id, read_header, write_header
 
 try:
@@ -162,7 +162,7 @@ def is_filled_lazily(paths: CachePaths) -> bool:
 def filled_samples(paths: CachePaths) -> int:
     """Return how many samples the filling process has filled so far."""
     with suppress(OSError, ValueError):  # ValueError: empty
-        region = Region(open_private(paths.partial, os.O_RDONLY), writable=False, on_disk=True)
+        region = SharedRegion(open_private(paths.partial, os.O_RDONLY), writable=False, on_disk=True)
         header = read_header(region)
         if header is not None:
             return int(np.count_nonzero(Store(region, header[0]).states))
@@ -179,7 +179,7 @@ def _begun(paths: CachePaths, plan: StorePlan) -> Store:
 def _continued(paths: CachePaths, plan: StorePlan) -> Store | None:
     """Map the unfinished file if it can be trusted: same dataset, and no reboot since it was written."""
     try:
-        region = Region(open_private(paths.partial, os.O_RDWR), on_disk=True)
+        region = SharedRegion(open_private(paths.partial, os.O_RDWR), on_disk=True)
     except (FileNotFoundError, NotOursError, ValueError):  # ValueError: empty
         return None
     header = read_header(region)

@@ -15,13 +15,13 @@ from typing import Literal
 
 from unstarve.errors import CacheError, CacheTooLargeError, UsageError
 from unstarve.fixes.io.private_files import NotOursError
-from unstarve.fixes.memory.region import Region, anonymous, unlinked
+from unstarve.fixes.memory.region import SharedRegion, anonymous, unlinked
 from unstarve.fixes.memory.store import cache_files, process_locks, rank_sharing
 from unstarve.fixes.memory.store.process_locks import StallTimer
-from unstarve.fixes.memory.store.sample_layout import Layout
+from unstarve.fixes.memory.store.sample_layout import SampleLayout
 from unstarve.fixes.memory.store.sample_store import Store, StorePlan, plan, read_header, write_header
 from unstarve.machine import available_bytes
-from unstarve.words import size as in_words
+from unstarve.words import percent, size
 
 OverBudget = Literal["error", "partial", "disk"]
 
@@ -47,7 +47,7 @@ class Budget:
 def budget_of(given: str | int | None) -> Budget:
     """Return the budget a user gave: bytes, text such as "8GB" or "512 MiB", or None for a safe share."""
     if given is None:
-        return Budget(int(available_bytes() * DEFAULT_SHARE), f"{DEFAULT_SHARE:.0%} of the free memory")
+        return Budget(int(available_bytes() * DEFAULT_SHARE), f"{percent(DEFAULT_SHARE)} of the free memory")
     return Budget(parse_bytes(given), "budget=")
 
 
@@ -66,7 +66,7 @@ def parse_bytes(given: str | int) -> int:
 class StoreNeeds:
     """What is known of a dataset before it is read. `blob_bytes`: mean size of a sample besides its rows."""
 
-    layout: Layout
+    layout: SampleLayout
     samples: int
     blob_bytes: float
 
@@ -133,7 +133,7 @@ def place_store(needs: StoreNeeds, options: CacheOptions, key: Callable[[], str]
         return _make(needs, options, key)
     made: list[PlacedStore] = []
 
-    def make() -> Region:
+    def make() -> SharedRegion:
         made.append(_make(needs, options, key))
         return made[0].store.region
 
@@ -146,7 +146,7 @@ def place_store(needs: StoreNeeds, options: CacheOptions, key: Callable[[], str]
 
 
 def _joined(
-    region: Region | None, needs: StoreNeeds, options: CacheOptions, key: Callable[[], str]
+    region: SharedRegion | None, needs: StoreNeeds, options: CacheOptions, key: Callable[[], str]
 ) -> PlacedStore | None:
     """Return the store that another rank has made; None if this rank cannot use it."""
     if region is None:
@@ -174,9 +174,7 @@ def place_on_disk(needs: StoreNeeds, options: CacheOptions, key: Callable[[], st
         except NotOursError as error:
             return _temporary(folder, planned, str(error))
     except OSError as error:
-        what = (
-            f"caching {needs.samples:,} samples in a file, about {in_words(needs.size_bytes(needs.samples))}"
-        )
+        what = f"caching {needs.samples:,} samples in a file, about {size(needs.size_bytes(needs.samples))}"
         advice = "choose another folder with cache_dir= or UNSTARVE_CACHE"
         kind = CacheTooLargeError if error.errno in _NO_SPACE else CacheError
         raise kind(f"{what}, failed ({error}): {advice}") from error
@@ -205,8 +203,8 @@ def _make(needs: StoreNeeds, options: CacheOptions, key: Callable[[], str]) -> P
 def too_large(samples: int, needed_bytes: float, budget: Budget) -> CacheTooLargeError:
     """Return an error that says how much is needed, how much is allowed, and what to do."""
     return CacheTooLargeError(
-        f"caching {samples:,} samples takes about {in_words(needed_bytes)}, but only"
-        f" {in_words(budget.size_bytes)} may be used ({budget.reason}): pass a larger budget=, or"
+        f"caching {samples:,} samples takes about {size(needed_bytes)}, but only"
+        f" {size(budget.size_bytes)} may be used ({budget.reason}): pass a larger budget=, or"
         ' over_budget="partial" to cache as many samples as fit, or over_budget="disk" to cache in a file'
     )
 
@@ -235,7 +233,7 @@ def _temporary(folder: Path, planned: StorePlan, why: str) -> PlacedStore:
     return PlacedStore(_new_store(unlinked(folder, planned.size), planned))
 
 
-def _new_store(region: Region, planned: StorePlan) -> Store:
+def _new_store(region: SharedRegion, planned: StorePlan) -> Store:
     region.reserve(0, planned.arena_at)
     write_header(region, planned)
     return Store(region, planned)

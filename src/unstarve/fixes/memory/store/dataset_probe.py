@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from unstarve.errors import CacheError
-from unstarve.fixes.memory.store.sample_layout import Layout, check, dumps, layout_of, loads
+from unstarve.fixes.memory.store.sample_layout import SampleLayout, check, dumps, layout_of, loads
 from unstarve.fixes.samples.leaves import OBJECT
 
 _RANDOM_NAMES = frozenset(
@@ -25,18 +25,18 @@ _MAX_DEPTH = 8
 
 
 @dataclass(frozen=True)
-class Probe:
+class DatasetProbe:
     """Copies of a few samples of a dataset, by index."""
 
     samples: dict[int, Any]
-    layout: Layout
+    layout: SampleLayout
     blob_bytes: float
     """Mean size of what a sample needs besides its rows."""
     drew: bool
     """Whether reading the samples drew random numbers."""
 
 
-def probe(source: Any, count: int) -> Probe:
+def probe(source: Any, count: int) -> DatasetProbe:
     """Read the first, the middle and the last sample. Raises CacheError for one that fails."""
     before = _random_state()
     samples = {}
@@ -49,8 +49,8 @@ def probe(source: Any, count: int) -> Probe:
             raise cannot_cache(index, error) from error
     drew = _random_state() != before
     found = list(samples.values())
-    layout = layout_of(found) if found else Layout(0, (OBJECT,), batchable=False)
-    return Probe(samples, layout, _blob_bytes(layout, found), drew)
+    layout = layout_of(found) if found else SampleLayout(0, (OBJECT,), batchable=False)
+    return DatasetProbe(samples, layout, _blob_bytes(layout, found), drew)
 
 
 def fetched(source: Any, index: int) -> Any:
@@ -68,7 +68,7 @@ def cannot_cache(index: int, error: Exception) -> CacheError:
     return CacheError(f"sample {index} cannot be cached: {type(error).__name__}: {error}")
 
 
-def _blob_bytes(layout: Layout, samples: list[Any]) -> float:
+def _blob_bytes(layout: SampleLayout, samples: list[Any]) -> float:
     if not layout.in_blobs or not samples:
         return 0.0
     sizes = []

@@ -30,7 +30,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
-from unstarve.fixes.memory.region import Region
+from unstarve.fixes.memory.region import SharedRegion
 from unstarve.fixes.memory.store import process_locks
 from unstarve.fixes.memory.store.process_locks import StallTimer
 
@@ -61,7 +61,7 @@ def local_ranks() -> int:
     return 1
 
 
-def shared(key: str, make: Callable[[], Region]) -> Region | None:
+def shared(key: str, make: Callable[[], SharedRegion]) -> SharedRegion | None:
     """Return the region that all ranks of this training share under a key; None if they cannot share.
 
     Warns if they cannot. The first rank makes the region by calling `make`. If that raises, the name is free
@@ -109,7 +109,7 @@ def _bound(label: str) -> socket.socket | None:
     return listener
 
 
-def _own(label: str, listener: socket.socket, make: Callable[[], Region]) -> Region:
+def _own(label: str, listener: socket.socket, make: Callable[[], SharedRegion]) -> SharedRegion:
     making = os.memfd_create(f"{label}-{_MAKING}", os.MFD_CLOEXEC)
     _listeners.add(listener)
     try:
@@ -126,7 +126,7 @@ def _own(label: str, listener: socket.socket, make: Callable[[], Region]) -> Reg
     return region
 
 
-def _region_of_owner(label: str) -> Region:
+def _region_of_owner(label: str) -> SharedRegion:
     """Wait while the owner makes its region, and open it.
 
     Raises ConnectionResetError if the owner ended meanwhile, ConnectionRefusedError, BlockingIOError or
@@ -176,13 +176,13 @@ def _sign_of(pid: int, label: str) -> str | None:
     return min(signs, default=None)  # a number, where it has just been made
 
 
-def _opened(pid: int, number: int) -> Region:
+def _opened(pid: int, number: int) -> SharedRegion:
     fd = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode) or found.st_size == 0:
         os.close(fd)
         raise OSError(f"process {pid} shares something that is not a cache")
-    return Region(fd, on_disk=not _is_memory(fd))
+    return SharedRegion(fd, on_disk=not _is_memory(fd))
 
 
 def _is_hung_up(connection: socket.socket) -> bool:

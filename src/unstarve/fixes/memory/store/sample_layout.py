@@ -19,13 +19,13 @@ from torch.utils.data import default_collate
 
 from unstarve.fixes.memory.buffers import Allocator, empty_batch
 from unstarve.fixes.samples.gather import gather
-from unstarve.fixes.samples.leaves import OBJECT, Kind, Leaf, as_array, describe, fitter, reader
+from unstarve.fixes.samples.leaves import OBJECT, Leaf, LeafKind, as_array, describe, fitter, reader
 from unstarve.fixes.samples.structure import Node, Structure, Tree, collated, is_plain, tree_of, values_like
 from unstarve.native import native
 
 
 @dataclass(frozen=True)
-class Layout(Structure[Leaf]):
+class SampleLayout(Structure[Leaf]):
     """The structure and the values that most samples have.
 
     `batchable`: `default_collate` would return the gathered rows of such samples.
@@ -49,7 +49,7 @@ class Layout(Structure[Leaf]):
         return sum(leaf.row_bytes for leaf in self.leaves)
 
     def __reduce__(self) -> Any:
-        return Layout, (self.tree, self.leaves, self.batchable)  # without cached properties
+        return SampleLayout, (self.tree, self.leaves, self.batchable)  # without cached properties
 
     def values(self, sample: Any) -> list[Any] | None:
         """Take a sample apart; None if it has another layout."""
@@ -74,23 +74,23 @@ def check(sample: Any) -> None:
         describe(value)
 
 
-def layout_of(samples: Sequence[Any]) -> Layout:
+def layout_of(samples: Sequence[Any]) -> SampleLayout:
     """Find the layout that samples share: the structure first, then type and shape of each value."""
     tree, values = tree_of(samples[0])
     leaves = [describe(value) for value in values]
     for sample in samples[1:]:
         other_tree, other_values = tree_of(sample)
         if other_tree != tree:
-            return Layout(0, (OBJECT,), batchable=False)
+            return SampleLayout(0, (OBJECT,), batchable=False)
         for at, value in enumerate(other_values):
             if describe(value) != leaves[at]:
                 leaves[at] = OBJECT
-    return Layout(tree, tuple(leaves), _is_batchable(tree, leaves, samples[0]))
+    return SampleLayout(tree, tuple(leaves), _is_batchable(tree, leaves, samples[0]))
 
 
 def may_batch(tree: Tree, leaves: Sequence[Leaf]) -> bool:
     """Whether a loader could accept a finished batch of such samples at all."""
-    if tree == 0 and leaves[0].kind not in (Kind.TENSOR, Kind.ARRAY):
+    if tree == 0 and leaves[0].kind not in (LeafKind.TENSOR, LeafKind.ARRAY):
         return False
     return is_plain(tree) and all(leaf.collates for leaf in leaves) and any(leaf.dtype for leaf in leaves)
 
@@ -108,7 +108,7 @@ def _is_batchable(tree: Tree, leaves: Sequence[Leaf], sample: Any) -> bool:
 
 
 def _is_gathered(leaf: Leaf, batch: Any) -> bool:
-    if leaf.kind is Kind.TEXT:
+    if leaf.kind is LeafKind.TEXT:
         return isinstance(batch, (tuple, list))
     return type(batch) is torch.Tensor and batch.dtype == leaf.dtype and batch.shape == (2, *leaf.shape)
 
@@ -220,4 +220,9 @@ def _tensor(data: bytes, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Te
     return torch.frombuffer(bytearray(data), dtype=dtype).view(shape)
 
 
-_OURS: dict[str, Any] = {one.__name__: one for one in (Layout, Node, Leaf, Kind, _tensor)}
+_OURS: dict[str, Any] = {
+    **{one.__name__: one for one in (SampleLayout, Node, Leaf, LeafKind, _tensor)},
+    "Layout": SampleLayout,
+    "Kind": LeafKind,
+}
+"""By their names now and in earlier versions."""

@@ -28,9 +28,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unstarve.fixes.memory.region import Region
+from unstarve.fixes.memory.region import SharedRegion
 from unstarve.fixes.memory.store.process_locks import LockTimeoutError, RecordLock, fence
-from unstarve.fixes.memory.store.sample_layout import Layout, Rows, dumps, loads
+from unstarve.fixes.memory.store.sample_layout import Rows, SampleLayout, dumps, loads
 from unstarve.fixes.samples.leaves import RAW, Raw, writer
 
 MISSING, ROW, ODD, NO_ROOM = range(4)
@@ -48,7 +48,7 @@ _WRITING = 0  # the byte of the lock under which a sample is written
 class StorePlan:
     """Offsets in a region that has room for `held` of a dataset's `samples`."""
 
-    layout: Layout
+    layout: SampleLayout
     samples: int
     held: int
     arena_bytes: int
@@ -70,7 +70,7 @@ class StorePlan:
 
 
 def plan(
-    layout: Layout, samples: int, held: int, arena_bytes: int, layout_bytes: int | None = None
+    layout: SampleLayout, samples: int, held: int, arena_bytes: int, layout_bytes: int | None = None
 ) -> StorePlan:
     """Lay out a region; `layout_bytes` is the size of the pickled layout if a region already has one."""
     if layout_bytes is None:
@@ -99,14 +99,14 @@ def _aligned(offset: int) -> int:
     return -(-offset // _PAGE) * _PAGE
 
 
-def write_header(region: Region, plan: StorePlan) -> None:
+def write_header(region: SharedRegion, plan: StorePlan) -> None:
     """Make an empty store of a region of zeros."""
     sizes = (plan.layout_bytes, plan.samples, plan.held, plan.arena_bytes)
     region.write(_HEADER.size, pickle.dumps(plan.layout))
     region.write(0, _HEADER.pack(_MAGIC, _VERSION, *sizes, boot_id(), 0))
 
 
-def read_header(region: Region) -> tuple[StorePlan, bytes] | None:
+def read_header(region: SharedRegion) -> tuple[StorePlan, bytes] | None:
     """Return a region's plan and the boot in which it was made; None if it is not a store of this version."""
     if region.size < _HEADER.size:
         return None
@@ -119,7 +119,7 @@ def read_header(region: Region) -> tuple[StorePlan, bytes] | None:
         layout = loads(region.read(_HEADER.size, layout_bytes))
     except Exception:  # truncated, or of classes that no longer exist: pickle raises anything
         return None
-    if not isinstance(layout, Layout) or held > samples:
+    if not isinstance(layout, SampleLayout) or held > samples:
         return None
     planned = plan(layout, samples, held, arena_bytes, layout_bytes)
     return (planned, boot) if region.size >= planned.arena_at + used else None
@@ -137,7 +137,7 @@ def boot_id() -> bytes:
 class Store:
     """A region with a header, ready for use. Pickled, it is a handle to its region."""
 
-    def __init__(self, region: Region, planned: StorePlan) -> None:
+    def __init__(self, region: SharedRegion, planned: StorePlan) -> None:
         self.region = region
         self.plan = planned
         self.layout = layout = planned.layout
@@ -252,5 +252,5 @@ class Store:
         return values
 
 
-def _leaves_in_rows(layout: Layout) -> list[Any]:
+def _leaves_in_rows(layout: SampleLayout) -> list[Any]:
     return [layout.leaves[at] for at in layout.in_rows]

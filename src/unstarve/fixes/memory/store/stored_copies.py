@@ -29,9 +29,9 @@ from unstarve.fixes.memory.store.cache_placement import (
     place_store,
     too_large,
 )
-from unstarve.fixes.memory.store.dataset_probe import Probe, cannot_cache, fetched
+from unstarve.fixes.memory.store.dataset_probe import DatasetProbe, cannot_cache, fetched
 from unstarve.fixes.memory.store.process_locks import StallTimer, try_lock, unlock
-from unstarve.fixes.memory.store.sample_layout import Layout, Rows
+from unstarve.fixes.memory.store.sample_layout import Rows, SampleLayout
 from unstarve.fixes.memory.store.sample_store import MISSING, NO_ROOM, ODD, ROW, Store
 from unstarve.progress import SampleProgress, progress, stderr_console
 from unstarve.words import size as in_words
@@ -70,7 +70,7 @@ class Copies:
         return self
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> SampleLayout:
         """The layout that most samples share."""
         return self._store.layout
 
@@ -139,7 +139,7 @@ class Copies:
 
 
 def copies_of(
-    source: Any, samples: int, probed: Probe, options: CacheOptions, key: str | None, *, show: bool
+    source: Any, samples: int, probed: DatasetProbe, options: CacheOptions, key: str | None, *, show: bool
 ) -> Copies:
     """Find or make the store of a dataset and fill it, unless `options` ask for lazy filling."""
     if key is None:
@@ -284,7 +284,7 @@ def _fill_chunk(store: Store, source: Any, span: range, stop_when_full: bool, sh
     return True
 
 
-def _samples_at_once(layout: Layout) -> int:
+def _samples_at_once(layout: SampleLayout) -> int:
     """How many samples may be in memory besides the store: one, if their size is not known."""
     return 1 if layout.in_blobs else max(1, _AT_ONCE_BYTES // max(1, layout.row_bytes))
 

@@ -56,7 +56,7 @@ def test_a_file_that_is_cut_short_is_an_error_and_no_signal(tmp_path: Path) -> N
     lines = iter(done.stdout.splitlines())
     for case, engine in cases.items():
         assert next(lines) == engine
-        assert f"{tmp_path}/{case[0]} has become shorter since it was opened" in next(lines)
+        assert f"{tmp_path}/{case[0]} was truncated since it was opened" in next(lines)
 
 
 def test_tables_survive_a_file_that_is_cut_short(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_tables_survive_a_file_that_is_cut_short(tmp_path: Path) -> None:
     dataset = PackedDataset(path)
     os.truncate(path, 0)
     assert dataset._file.records["size"].sum() > 0
-    with pytest.raises(DataFileError, match="has become shorter"):
+    with pytest.raises(DataFileError, match="was truncated"):
         dataset[3]
-    with pytest.raises(DataFileError, match="has become shorter"):
+    with pytest.raises(DataFileError, match="was truncated"):
         dataset._file.checksums  # noqa: B018  # reads them

@@ -16,8 +16,8 @@ from packed_samples import images, mixed, ragged
 from same_batches import same
 from unstarve import PackedDataset, PackedWriter
 from unstarve.errors import DataFileError
-from unstarve.fixes.datasets.packed.format import FOOTER, MAGIC, Footer
-from unstarve.fixes.datasets.packed.verify import verify
+from unstarve.fixes.datasets.packed.packed_contents import verify
+from unstarve.fixes.datasets.packed.packed_format import FOOTER, MAGIC, Footer
 
 
 def write(path: Path, samples: list[Any], named: bool = False) -> Path:
@@ -91,7 +91,7 @@ def test_progress_is_told(tmp_path: Path) -> None:
         (b"", "is not a packed dataset"),
         (b"hello", "is not a packed dataset"),
         (b"PK\3\4" + bytes(5000), "is not a packed dataset"),
-        (MAGIC + b"\2\0" + bytes(5000), "version 2 of the format"),
+        (MAGIC + b"\2\0" + bytes(5000), "version 2 of the packed format"),
         (MAGIC + b"\1\0", "truncated"),
         (MAGIC + b"\1\0" + bytes(5000), "truncated"),
     ],
@@ -190,7 +190,7 @@ def test_a_hostile_index_is_refused(tmp_path: Path, evil: str) -> None:
 def test_an_index_that_is_no_index_is_refused(tmp_path: Path, text: bytes) -> None:
     data = write(tmp_path / "a", images(3)).read_bytes()
     (tmp_path / "b").write_bytes(with_index(data, text))
-    with pytest.raises(DataFileError, match="b is damaged: its index makes no sense"):
+    with pytest.raises(DataFileError, match="b is damaged: its index is invalid"):
         PackedDataset(tmp_path / "b")
 
 

@@ -13,7 +13,7 @@ import pytest
 from packed_samples import mixed
 from unstarve import PackedDataset, PackedWriter
 from unstarve.errors import UsageError
-from unstarve.fixes.datasets.packed.journal import parse
+from unstarve.fixes.datasets.packed.packed_partial import parse_journal
 
 
 def begin(path: Path, count: int = 5) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def test_a_folder_that_is_not_ours_is_refused(
             PackedWriter(path, resume=resume)
     monkeypatch.undo()
     kept = partial(path) if kind == "stranger's" else tmp_path / "elsewhere"
-    assert parse((kept / "journal.json").read_bytes()) is not None
+    assert parse_journal((kept / "journal.json").read_bytes()) is not None
 
 
 @pytest.mark.parametrize("name", ["thesis.tex", "records/thesis.tex"])
@@ -108,7 +108,7 @@ def test_what_is_not_ours_is_not_removed_although_a_lock_is_there(tmp_path: Path
     other.parent.mkdir(parents=True)
     other.write_text("precious")
     (partial(tmp_path / "a") / "lock").touch()
-    with pytest.raises(UsageError, match="holds something else"):
+    with pytest.raises(UsageError, match="holds other files"):
         PackedWriter(tmp_path / "a")
     assert other.read_text() == "precious"
 
@@ -159,7 +159,7 @@ ODD: dict[str, Any] = {
 def test_an_odd_journal_means_to_begin_anew(tmp_path: Path, kind: str) -> None:
     journal = begin(tmp_path / "a")
     file = partial(tmp_path / "a") / "journal.json"
-    assert parse(file.read_bytes()) is not None
+    assert parse_journal(file.read_bytes()) is not None
     odd = {**journal, **ODD[kind]} if isinstance(ODD[kind], dict) else ODD[kind]
     file.write_text(json.dumps(odd))
     with PackedWriter(tmp_path / "a", resume=True) as writer:
@@ -170,4 +170,4 @@ def test_an_odd_journal_means_to_begin_anew(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[" * 100_000, b"\xff"])
 def test_a_damaged_journal_is_no_journal(text: bytes) -> None:
-    assert parse(text) is None
+    assert parse_journal(text) is None

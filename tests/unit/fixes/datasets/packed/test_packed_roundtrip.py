@@ -16,8 +16,8 @@ from packed_samples import NUMPY_TYPES, ONE_OF_EACH, TORCH_TYPES, images, mixed,
 from same_batches import same
 from unstarve import PackedDataset, PackedWriter
 from unstarve.errors import UsageError
-from unstarve.fixes.datasets.packed.file import PackedFile
-from unstarve.fixes.datasets.packed.format import FOOTER, MAGIC, RECORD
+from unstarve.fixes.datasets.packed.packed_file import PackedFile
+from unstarve.fixes.datasets.packed.packed_format import FOOTER, MAGIC, RECORD
 
 READS = ["view", "pread", "direct", "auto"]
 
@@ -191,7 +191,7 @@ def test_names_and_words_about_the_source_are_kept(tmp_path: Path) -> None:
 def test_all_samples_have_a_name_or_none_has(tmp_path: Path) -> None:
     with PackedWriter(tmp_path / "a") as writer:
         writer.append(1, "one")
-        with pytest.raises(UsageError, match="all samples have a name or none has"):
+        with pytest.raises(UsageError, match="all samples must have a name, or none"):
             writer.append(2)
         writer.append(2, "two")
     assert list(PackedDataset(tmp_path / "a").names or ()) == ["one", "two"]

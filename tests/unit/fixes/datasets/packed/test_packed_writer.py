@@ -15,7 +15,7 @@ from packed_samples import images, mixed, ragged
 from same_batches import same
 from unstarve import PackedDataset, PackedWriter
 from unstarve.errors import UsageError
-from unstarve.fixes.datasets.packed import streams
+from unstarve.fixes.datasets.packed import packed_partial
 
 
 def whole(path: Path, samples: list[Any]) -> bytes:
@@ -75,7 +75,7 @@ def write_and_die(path: Path, samples: list[Any]) -> None:
 
 
 def told_in_another_process(path: Path) -> str:
-    streams._HELD.clear()  # what this process was forked off with
+    packed_partial._HELD.clear()  # what this process was forked off with
     with pytest.raises(UsageError) as refused:
         PackedWriter(path)
     return str(refused.value)
@@ -166,7 +166,7 @@ def test_a_folder_of_somebody_else_is_not_emptied(tmp_path: Path) -> None:
     other = tmp_path / "a.partial" / "thesis.tex"
     other.parent.mkdir()
     other.write_text("precious")
-    with pytest.raises(UsageError, match="holds something else"):
+    with pytest.raises(UsageError, match="holds other files"):
         PackedWriter(tmp_path / "a")
     assert other.read_text() == "precious"
 
@@ -194,8 +194,8 @@ def test_a_full_disk_loses_nothing_before_the_last_checkpoint(
         writer.append(samples[i], str(i))
     writer.checkpoint()
     with monkeypatch.context() as full:
-        full.setattr(streams, "_write_all", _no_room)
-        full.setattr(streams, "_BUFFER_BYTES", 1)
+        full.setattr(packed_partial, "_write_all", _no_room)
+        full.setattr(packed_partial, "_BUFFER_BYTES", 1)
         with pytest.raises(OSError, match="No space left"):
             writer.append(samples[12], "12")
         with pytest.raises(UsageError, match="has failed"):
@@ -223,7 +223,9 @@ def test_no_room_to_put_the_file_together_loses_nothing(
     writer.checkpoint()
     with monkeypatch.context() as full:
         full.setattr(
-            streams.Stream, "append_file", lambda self, other, start: _no_room(self._fd, b"half a file")
+            packed_partial.GrowingFile,
+            "append_file",
+            lambda self, other, start: _no_room(self._fd, b"half a file"),
         )
         with pytest.raises(OSError, match="No space left"):
             writer.close()
@@ -234,7 +236,7 @@ def test_no_room_to_put_the_file_together_loses_nothing(
 
 
 def test_words_that_json_cannot_hold_are_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="about must be what JSON can hold"):
+    with pytest.raises(UsageError, match="about must be serializable as JSON"):
         PackedWriter(tmp_path / "a", about={"when": object()})
     assert list(tmp_path.iterdir()) == []
 

@@ -1,17 +1,28 @@
-"""A sample → its schema, shapes and bytes, ready to be written."""
+"""A sample ↔ its schema, shapes and bytes."""
 
 from __future__ import annotations
 
+import math
+import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from unstarve.errors import UsageError
-from unstarve.fixes.datasets.packed.packed_schema import MAX_DEPTH, PackedLeaf, Schema, storable, tensor_type
+from unstarve.fixes.datasets.packed.packed_format import (
+    MAX_DEPTH,
+    PackedLeaf,
+    Schema,
+    leaf_alignment,
+    storable,
+    tensor_type,
+)
+from unstarve.fixes.io.formats import MAX_TENSOR_BYTES
 from unstarve.fixes.samples.structure import Node, Structure, Tree, nodes_of, take_apart
 
 Dims: TypeAlias = tuple[tuple[int, ...], ...]
@@ -22,7 +33,7 @@ _INT64 = range(-(2**63), 2**63)
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A sample as it is written: of each leaf, in order, its dims and its bytes."""
+    """A sample as it is written: dims and bytes of each leaf, in order."""
 
     schema: Schema
     dims: Dims
@@ -31,14 +42,14 @@ class Encoded:
 
     @property
     def size_bytes(self) -> int:
-        """All payloads together."""
+        """Bytes of all payloads."""
         return sum(len(payload) for payload in self.payloads)
 
 
 def encode(sample: Any) -> Encoded:
-    """Take a sample apart. The payloads share memory with its arrays and tensors where they can.
+    """Encode a sample. The payloads share memory with its arrays and tensors if possible.
 
-    Raises UsageError for what cannot be packed, and says where in the sample it is.
+    Raises UsageError for a value that cannot be packed, with its path in the sample.
     """
     try:
         tree, values = take_apart(sample, _container_kind)
@@ -59,12 +70,12 @@ def encode(sample: Any) -> Encoded:
 
 
 def dims_bytes(dims: Dims) -> bytes:
-    """The dims of all leaves, as a record starts with them."""
+    """Return the dims of all leaves as a record starts with them."""
     return np.array([size for shape in dims for size in shape], "<u8").tobytes()
 
 
 def checksum(head: bytes, payloads: Sequence[Any]) -> int:
-    """CRC-32 of a sample's dims and payloads."""
+    """Return the CRC-32 of a sample's dims and payloads."""
     crc = zlib.crc32(head)
     for payload in payloads:
         crc = zlib.crc32(payload, crc)
@@ -72,7 +83,7 @@ def checksum(head: bytes, payloads: Sequence[Any]) -> int:
 
 
 class _CannotPackError(Exception):
-    """What a value is, and what to return instead."""
+    """Says what a value is and what to return instead."""
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(f"{what}; {remedy}")
@@ -91,11 +102,20 @@ def _container_kind(value: Any, depth: int) -> type[Any] | None:
 
 
 def _check_keys(tree: Tree) -> None:
+    if _has_storable_keys(tree):
+        return
     for path, part in nodes_of(tree):
         for key in part.keys or () if isinstance(part, Node) else ():
             if type(key) not in (str, int):
                 what = f"{path or 'it'} is a dict with a key of type {type(key).__name__}"
                 raise UsageError(f"cannot be packed: {what}; use str or int keys")
+
+
+def _has_storable_keys(tree: Tree) -> bool:
+    if isinstance(tree, int):
+        return True
+    keys = tree.keys or ()
+    return all(type(key) in (str, int) for key in keys) and all(map(_has_storable_keys, tree.children))
 
 
 def _encoded(value: Any) -> _EncodedLeaf:
@@ -109,7 +129,7 @@ def _encoded(value: Any) -> _EncodedLeaf:
         if abs(value) >= 10**4000:  # Python refuses to read longer ones
             raise _CannotPackError("an int of over 4000 digits", "return bytes")
         return _text("bigint", str(value).encode())
-    plain = _NUMBERS.get(type(value))
+    plain = _TO_BYTES.get(type(value))
     if plain is not None:
         kind, to_bytes = plain
         return PackedLeaf(kind), (), to_bytes(value)
@@ -121,7 +141,7 @@ def _encoded(value: Any) -> _EncodedLeaf:
     raise _CannotPackError(f"of type {_type_name(value)}", remedy)
 
 
-_NUMBERS: dict[type, tuple[str, Callable[[Any], bytes]]] = {
+_TO_BYTES: dict[type, tuple[str, Callable[[Any], bytes]]] = {
     type(None): ("none", lambda value: b""),
     bool: ("bool", lambda value: b"\1" if value else b"\0"),
     int: ("int", lambda value: value.to_bytes(8, "little", signed=True)),
@@ -177,3 +197,105 @@ def _numpy_scalar(value: np.generic) -> _EncodedLeaf:
 def _type_name(value: object) -> str:
     kind = type(value)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+Memory = NDArray[np.uint8]
+
+
+def size_of(leaf: PackedLeaf, shape: tuple[int, ...]) -> int:
+    """Return the bytes of a leaf. Raises ValueError for a shape too large for torch and numpy."""
+    if math.prod(filter(None, shape)) * leaf.itemsize > MAX_TENSOR_BYTES:
+        raise ValueError("a tensor is larger than any file")
+    return math.prod(shape) * leaf.itemsize
+
+
+def value_of(leaf: PackedLeaf, shape: tuple[int, ...], memory: Memory) -> Any:
+    """Return the value with these bytes; a tensor or an array shares the memory."""
+    if leaf.kind == "tensor":
+        if memory.size == 0:
+            return torch.empty(shape, dtype=leaf.torch_dtype)
+        return torch.from_numpy(memory).view(leaf.torch_dtype).view(shape)
+    if leaf.kind == "array":
+        return memory.view(leaf.dtype).reshape(shape) if memory.size else np.empty(shape, leaf.dtype)
+    if leaf.kind == "scalar":
+        return memory.view(leaf.dtype)[0]
+    return _FROM_BYTES[leaf.kind](memory.tobytes())
+
+
+_FROM_BYTES: dict[str, Any] = {
+    "none": lambda data: None,
+    "bool": lambda data: data != b"\0",
+    "int": lambda data: int.from_bytes(data, "little", signed=True),
+    "float": lambda data: struct.unpack("<d", data)[0],
+    "complex": lambda data: complex(*struct.unpack("<dd", data)),
+    "str": lambda data: data.decode("utf-8", "surrogatepass"),
+    "bytes": lambda data: data,
+    "numpy.str": lambda data: np.str_(data.decode("utf-8", "surrogatepass")),
+    "numpy.bytes": np.bytes_,
+    "bigint": int,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPart:
+    """One leaf inside a record: its bytes are `memory[start : start + size]`."""
+
+    leaf: PackedLeaf
+    shape: tuple[int, ...]
+    start: int
+    size: int
+
+
+def record_parts(schema: Schema, memory: Memory) -> list[RecordPart]:
+    """Return where each leaf lies in a record. Raises ValueError if the record contradicts its schema.
+
+    Sizes in the record are checked before anything is allocated by them.
+    """
+    leaves = schema.leaves
+    head = 8 * sum(leaf.ndim for leaf in leaves)
+    if head > memory.size:
+        raise ValueError("it is shorter than its list of dims")
+    dims: Iterator[int] = iter(memory[:head].view("<u8").tolist())
+    parts: list[RecordPart] = []
+    end = head
+    for leaf in leaves:
+        shape = tuple(next(dims) for _ in range(leaf.ndim))
+        size = size_of(leaf, shape)
+        start = _aligned_start(end, size)
+        end = start + size
+        if end > memory.size:
+            raise ValueError("its leaves are larger than the record")
+        parts.append(RecordPart(leaf, shape, start, size))
+    if end != memory.size:
+        raise ValueError("its leaves are smaller than the record")
+    return parts
+
+
+def record_layout(dims: Dims, sizes: list[int]) -> tuple[list[int], int]:
+    """Return where leaves of these sizes start in a record, and where the record ends."""
+    end = 8 * sum(len(shape) for shape in dims)
+    starts = []
+    for size in sizes:
+        starts.append(_aligned_start(end, size))
+        end = starts[-1] + size
+    return starts, end
+
+
+def sample_of(schema: Schema, memory: Memory) -> Any:
+    """Return the sample in a record; its tensors and arrays share the record's memory."""
+    parts = record_parts(schema, memory)
+    return schema.sample(
+        [value_of(part.leaf, part.shape, memory[part.start : part.start + part.size]) for part in parts]
+    )
+
+
+def record_checksum(schema: Schema, memory: Memory) -> int:
+    """Return the checksum of the sample in a record."""
+    parts = record_parts(schema, memory)
+    head = dims_bytes(tuple(part.shape for part in parts))
+    return checksum(head, [memory[part.start : part.start + part.size] for part in parts])
+
+
+def _aligned_start(end: int, size: int) -> int:
+    alignment = leaf_alignment(size)
+    return -(-end // alignment) * alignment

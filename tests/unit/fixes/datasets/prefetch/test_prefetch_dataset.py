@@ -30,13 +30,13 @@ from torch.utils.data import (
 import unstarve
 from prefetch_sources import Batches, Waiting, no_threads, until
 from unstarve import AsyncPrefetchDataset
-from unstarve.fixes.datasets.prefetch import judge
+from unstarve.fixes.datasets.prefetch import thread_judge as judge
 
 
 @pytest.fixture(autouse=True)
 def _fetches_are_known_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is claimed here holds where threads are used; when they are is another file's claim."""
-    monkeypatch.setattr(judge, "timed", lambda fetch: (fetch(), judge.Fetch(2e-3, 1e-4)))
+    monkeypatch.setattr(judge, "timed", lambda fetch: (fetch(), judge.FetchTime(2e-3, 1e-4)))
 
 
 @pytest.fixture(autouse=True)
@@ -138,7 +138,7 @@ def test_a_sampler_of_ones_own_is_pulled_ahead_only_when_it_is_followed() -> Non
     iterator = iter(DataLoader(dataset, batch_size=2, sampler=sampler))
     assert numbers([next(iterator), next(iterator)]) == [[0, 3], [6, 9]]
     assert sampler.given == 4
-    assert "nothing beyond a batch, for Every3rd may depend on when it is asked" in dataset.explain()
+    assert "nothing is fetched beyond a batch: Every3rd may depend on when it is asked" in dataset.explain()
 
     source, sampler = Waiting(48), Every3rd(48)
     dataset = AsyncPrefetchDataset(source, queue_size=6, num_workers=2)

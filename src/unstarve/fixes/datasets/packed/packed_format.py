@@ -1,17 +1,61 @@
-"""The schema of a packed sample: its structure, and type and number of dimensions of each value.
+"""The format of a packed dataset, version 1. Everything is little-endian::
 
-As JSON, a container is an object and a leaf a list::
+    file    header data* table* index footer
+    header  4096 bytes:  8 s  magic b"UNSTPACK"
+                         u16  version
+                         zeros
+    footer  u64  where the index starts
+            u64  its length in bytes
+            u32  its CRC-32
+            u16  version
+            u16  reserved, 0
+            8 s  magic b"UNSTPACK"
+
+A sample is a tree: tuples, lists and dicts around *leaves* (see `PackedLeaf`). Samples that equal the first
+one in everything but their values are stored in **columns**, all others as **records**.
+
+A column holds one leaf of all such samples: row after row without gaps, starting at a multiple of 4096 bytes.
+Mapped into memory it is one C-contiguous tensor. There are no columns if the first sample holds text or
+bytes, whose length varies.
+
+A record is one whole sample::
+
+    record  u64 dims of every leaf, in order: the shape of a tensor or array, the length of text and bytes
+            the bytes of every leaf, in order, each starting at a multiple of `leaf_alignment`
+
+It starts at a multiple of `record_alignment`: 4096, the block size of storage, if samples are so large that
+the gap does not matter, else 64. Direct reads, past the page cache, read a little more on either side.
+
+The index is one JSON object::
+
+    {"samples": 4000,
+     "columns": {"schema": …, "rows": 3999, "leaves": [{"shape": [25000], "offset": 4096}]},   or null
+     "records": {"schemas": […], "table": TABLE},                                              or null
+     "checksums": TABLE,                                 u32 for each sample
+     "names": {"ends": TABLE, "text": TABLE},            or null; u64 where each name ends, UTF-8
+     "about": {…}}                                       notes of the packer about the source
+
+    TABLE   {"offset": …, "bytes": …, "crc": …}          its CRC-32; it starts at a multiple of 64 bytes
+
+A schema is JSON too: a container is an object and a leaf a list::
 
     {"tuple": [["tensor", "float32", 3], ["int"]]}
     {"dict": [["image", ["array", "|u1", 3]], ["name", ["str"]]]}
 
 A leaf names its kind; a tensor, array or numpy scalar also its type, and the first two their number of
-dimensions. Shapes are stored with each sample. This JSON is part of the file format.
+dimensions. Shapes are stored with each record, and once for all columns.
+
+The table of records has one `RECORD` row for each, by ascending sample. A sample *i* without a record is
+column row *i* minus the number of records before it. A sample's checksum, wherever it is stored, is the
+CRC-32 of its dims and then of its leaves' bytes in order, without the gaps between them.
+
+Reading executes nothing: no pickle, no code.
 """
 
 from __future__ import annotations
 
 import functools
+import struct
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -20,6 +64,63 @@ import torch
 
 from unstarve.fixes.samples.dtypes import torch_type
 from unstarve.fixes.samples.structure import Node, Structure, Tree
+
+MAGIC = b"UNSTPACK"
+VERSION = 1
+
+HEADER = struct.Struct("<8sH")
+HEADER_BYTES = 4096
+FOOTER = struct.Struct("<QQIHH8s")
+BLOCK_BYTES = 4096
+TABLE_ALIGNMENT = 64
+
+RECORD = np.dtype([("sample", "<u8"), ("offset", "<u8"), ("size", "<u8"), ("schema", "<u4"), ("zero", "<u4")])
+CHECKSUM = np.dtype("<u4")
+NAME_END = np.dtype("<u8")
+
+_LARGE_RECORD_BYTES = 64 << 10
+_LARGE_LEAF_BYTES = 1 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """The last bytes of a file: where its index is. Any change of a sample changes the footer."""
+
+    index_offset: int
+    index_bytes: int
+    index_crc: int
+
+    def pack(self) -> bytes:
+        """Return the bytes to write."""
+        return FOOTER.pack(self.index_offset, self.index_bytes, self.index_crc, VERSION, 0, MAGIC)
+
+
+def header() -> bytes:
+    """Return the first bytes of a packed file."""
+    return HEADER.pack(MAGIC, VERSION).ljust(HEADER_BYTES, b"\0")
+
+
+def aligned(offset: int, alignment: int) -> int:
+    """Round up to a multiple of the alignment."""
+    return -(-offset // alignment) * alignment
+
+
+def record_alignment(size_bytes: int) -> int:
+    """Return the alignment of a record; the gap before it is at most a sixteenth of its size."""
+    return BLOCK_BYTES if size_bytes >= _LARGE_RECORD_BYTES else 64
+
+
+def leaf_alignment(size_bytes: int) -> int:
+    """Return the alignment of a leaf inside its record."""
+    return 64 if size_bytes >= _LARGE_LEAF_BYTES else 16
+
+
+def natural(value: Any) -> int:
+    """Return a size or count from JSON. Raises ValueError if it is not one."""
+    if type(value) is not int or not 0 <= value < 2**62:
+        raise ValueError(f"{str(value)[:30]} is not a valid size")
+    return value
+
 
 _FIXED_SIZES = {"none": 0, "bool": 1, "int": 8, "float": 8, "complex": 16}
 _VARYING = frozenset(("str", "bytes", "numpy.str", "numpy.bytes", "bigint"))

@@ -1,4 +1,4 @@
-"""One iteration over the dataset: what comes next in it, and what of that is under way."""
+"""One iteration over the dataset: what comes next in it, and what is being fetched."""
 
 from __future__ import annotations
 
@@ -11,30 +11,29 @@ from typing import Any
 import numpy as np
 import torch
 
-from unstarve.fixes.datasets.prefetch.order import Order, Stride
-from unstarve.fixes.datasets.prefetch.tasks import Runner, Task
-from unstarve.fixes.datasets.prefetch.torch_order import NOT_OURS, Path
+from unstarve.fixes.datasets.prefetch.fetch_threads import FetchRunner, FetchTask
+from unstarve.fixes.datasets.prefetch.sampler_order import NOT_OURS, IndexPath, PulledOrder, StrideGuess
 
 Fetch = Callable[[Any], Any]
-"""From a unit to what it holds: from an index to a sample, from a whole batch of indices to its samples."""
+"""From a unit to its value: from an index to a sample, or from a batch of indices to its samples."""
 
 
 class Iteration:
-    """What is being fetched ahead for one iteration; without an `order`, accesses are guessed.
+    """What is fetched ahead for one iteration; without an `order`, accesses are guessed.
 
-    `batches` says whether the order's items are batches; None looks at each. `path` leads from the loader's
+    `batches` says whether the order's items are batches; None checks each. `path` converts the loader's
     indices to the dataset's.
     """
 
     def __init__(
-        self, order: Order | None = None, path: Path | None = None, batches: bool | None = None
+        self, order: PulledOrder | None = None, path: IndexPath | None = None, batches: bool | None = None
     ) -> None:
         self._order = (lambda: None) if order is None else weakref.ref(order)
         self.path = path
         self._batches = batches
-        self._stride = Stride()
-        self._flight: dict[Any, list[Task]] = {}
-        self._runner: Runner | None = None
+        self._stride = StrideGuess()
+        self._flight: dict[Any, list[FetchTask]] = {}
+        self._runner: FetchRunner | None = None
         self._lock = threading.Lock()
         self._given = 0
         self._taken = 0
@@ -42,11 +41,11 @@ class Iteration:
             weakref.finalize(order, self.abandon).atexit = False
 
     def start(
-        self, runner: Runner, fetch: Fetch, units: list[Any], ahead: Iterable[Any]
-    ) -> tuple[list[Task], list[Task]]:
-        """Have the units fetched, and those `ahead` behind them; return the tasks of both.
+        self, runner: FetchRunner, fetch: Fetch, units: list[Any], ahead: Iterable[Any]
+    ) -> tuple[list[FetchTask], list[FetchTask]]:
+        """Start to fetch the units and then those `ahead`; return the tasks of both.
 
-        What is under way already is taken over; what nobody wants any more is dropped.
+        Tasks that are running already are reused; tasks that nobody wants any more are dropped.
         """
         with self._lock:
             self._runner = runner
@@ -61,17 +60,17 @@ class Iteration:
                 drop(tasks)
         return asked, later
 
-    def take(self, fetch: Fetch, unit: Any) -> Task | None:
-        """Return the task that fetches the unit already, or None."""
+    def take(self, fetch: Fetch, unit: Any) -> FetchTask | None:
+        """Return the task that already fetches the unit, or None."""
         with self._lock:
             return _taken(self._flight, fetch, unit)
 
     def is_busy(self) -> bool:
-        """Whether anything was fetched ahead and not asked for yet."""
+        """Whether anything was fetched ahead that was not asked for yet."""
         return any(self._flight.values())
 
     def abandon(self) -> None:
-        """Drop everything under way; takes no lock, so that a finalizer may call it."""
+        """Drop all tasks. Takes no lock, so that a finalizer may call it."""
         flight, self._flight = self._flight, {}
         for tasks in tuple(flight.values()):
             drop(tasks)
@@ -79,7 +78,7 @@ class Iteration:
             self._runner.leave()
 
     def see(self, indices: list[Any], alone: bool) -> None:
-        """Note what is being asked for; `alone`, if not as a batch."""
+        """Note what is asked for; `alone` means one index, not a batch."""
         order = self._order()
         if order is None:
             self._stride.see(indices)
@@ -88,21 +87,21 @@ class Iteration:
             self._given = order.given
 
     def samples_ahead(self, most: int, count: Callable[[], int | None], alone: bool) -> list[Any]:
-        """The next `most` indices; `alone`, if the batch that was given last is asked for one by one.
+        """Return the next `most` indices; `alone` means that the current batch is asked for one by one.
 
-        `count()` is the size of the dataset, which a guess must not leave.
+        `count()` is the size of the dataset, which limits guesses.
         """
         order = self._order()
         if order is None:
             guesses = (index for batch in self._stride.ahead(count()) for index in batch)
             return [*islice(guesses, most)]
         rest = islice(self._own(order.current), self._taken, None) if alone else iter(())
-        # In a concatenation most indices may belong to others: do not look for ours without end.
+        # In a ConcatDataset most indices may belong to other datasets: limit the search for ours.
         items = islice(order.ahead(), 16 + 4 * most)
         return [*islice(chain(rest, chain.from_iterable(map(self._own, items))), most)] if most else []
 
     def batches_ahead(self, most: int, count: Callable[[], int | None]) -> list[list[Any]]:
-        """The next batches of indices where they are known: at least one, else `most` indices in all."""
+        """Return the next known batches of indices: at least one, and up to `most` indices in all."""
         order = self._order()
         items = self._stride.ahead(count()) if order is None else order.ahead()
         batches: list[list[Any]] = []
@@ -127,19 +126,19 @@ class Iteration:
         return isinstance(item, list) or (isinstance(item, np.ndarray | torch.Tensor) and item.ndim == 1)
 
 
-def drop(tasks: Iterable[Task]) -> None:
-    """Say that nobody will ask for these results."""
+def drop(tasks: Iterable[FetchTask]) -> None:
+    """Mark tasks whose results nobody will ask for."""
     for task in tasks:
         task.dropped = True
 
 
-def _submitted(runner: Runner, fetch: Fetch, unit: Any) -> Task:
-    task = Task(fetch, unit)
+def _submitted(runner: FetchRunner, fetch: Fetch, unit: Any) -> FetchTask:
+    task = FetchTask(fetch, unit)
     runner.submit(task)
     return task
 
 
-def _taken(flight: dict[Any, list[Task]], fetch: Fetch, unit: Any) -> Task | None:
+def _taken(flight: dict[Any, list[FetchTask]], fetch: Fetch, unit: Any) -> FetchTask | None:
     tasks = flight.get((fetch, _key(unit)))
     return tasks.pop(0) if tasks else None
 
@@ -150,5 +149,5 @@ def _key(unit: Any) -> Any:
     try:
         hash(unit)
     except TypeError:
-        return id(unit)  # the task that is found by it keeps the unit alive
+        return id(unit)  # the task keeps the unit alive
     return unit

@@ -1,50 +1,56 @@
-"""Whole chunks, read before their samples are asked for.
+"""Shuffling by chunks, for slow storage: an order of whole chunks, and reading them ahead.
 
-A sampler that visits chunks tells the order (an itinerary); from then on the chunks of a group are read with
-long sequential reads by threads, one group ahead of the one in use. Past the page cache, they are read into
-memory of our own and batches are copied out of it; through the page cache, the kernel is told to read them.
+`ChunkShuffleSampler` visits chunks of neighbouring samples in random order and announces that order (an
+`Itinerary`). From then on threads read the chunks of a group with long sequential reads, one group ahead of
+the one in use. Direct reads go into our own memory, from which batches are copied; otherwise the kernel is
+asked to read the chunks into the page cache.
 
-A group is read part by part, and the next part, also that of the next group, is on its way before one is
-there: storage never waits for Python.
+A group is read part by part, and the next part, even of the next group, is requested before the last one has
+arrived: storage never waits for Python.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Iterator, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
+from torch.utils.data import Sampler
 
-from unstarve.fixes.datasets.packed.access import Access, Offsets, pieces
-from unstarve.fixes.datasets.packed.contents import Contents
-from unstarve.fixes.datasets.packed.file import Memory
-from unstarve.fixes.datasets.packed.format import BLOCK_BYTES
-from unstarve.fixes.datasets.packed.sampler import Itinerary
-from unstarve.fixes.datasets.packed.source import Numbers, record_places
+from unstarve.errors import UsageError
+from unstarve.fixes.datasets.packed.packed_access import Numbers, Offsets, PackedAccess, pieces, record_places
+from unstarve.fixes.datasets.packed.packed_contents import Contents
+from unstarve.fixes.datasets.packed.packed_file import Memory
+from unstarve.fixes.datasets.packed.packed_format import BLOCK_BYTES
 from unstarve.fixes.memory.buffers import fresh_memory
 from unstarve.fixes.samples.gather import gather, gather_at
 
 _GROUPS_AHEAD = 1
-_MOST_GROUPS = 4
-"""Groups in memory at most; what is asked for beyond is read for itself."""
+_MAX_GROUPS = 4
+"""In memory; samples of further groups are read one by one."""
 
 _PART_BYTES = 16 << 20
-"""Read by one call: many long reads at once."""
+"""Bytes read by one call, as many long reads at once."""
 _PARTS_AT_ONCE = 2
 
 _SLACK = 8
-"""An eighth more: groups of as many samples differ by a few blocks, and use each other's memory."""
+"""Allocate an eighth more: groups differ in size by a few blocks and reuse each other's memory."""
 
 
-class Ahead:
-    """Reads one epoch's chunks ahead, for the process that began it.
+class ChunkReader:
+    """Reads one epoch's chunks ahead, in the process that began the epoch.
 
-    `spare` is memory to read into, from an epoch before.
+    `spare` is memory from an earlier epoch to read into.
     """
 
-    def __init__(self, contents: Contents, access: Access, itinerary: Itinerary, spare: list[Memory]) -> None:
+    def __init__(
+        self, contents: Contents, access: PackedAccess, itinerary: Itinerary, spare: list[Memory]
+    ) -> None:
         self._contents = contents
         self._access = access
         self._itinerary = itinerary
@@ -55,18 +61,18 @@ class Ahead:
             self._group_of_chunk[group] = number
         self._lock = threading.Lock()
         self._threads: ThreadPoolExecutor | None = None
-        self._loads: dict[int, Loaded] = {}
+        self._loads: dict[int, LoadedGroup] = {}
         self._left: dict[int, int] = {}  # samples that were not yet copied out, by group
         self._users: dict[int, int] = {}  # threads that copy right now
         self._next = 0  # the first group that was not yet begun
         self._spare = spare
 
-    def split(self, samples: Numbers, way: str) -> list[tuple[int, Numbers, Loaded | None]]:
-        """Cut a batch where the group changes: position, samples, and what was read of them ahead.
+    def split(self, samples: Numbers, way: str) -> list[tuple[int, Numbers, LoadedGroup | None]]:
+        """Cut a batch where the group changes: position, samples, and the loaded group that holds them.
 
-        None stands for samples that are read now. A part that has something must be given back with `done`.
+        None means that the samples must be read now. Call `done` for every part with a loaded group.
         """
-        if os.getpid() != self._pid:  # a worker forked off: it has no thread to read ahead with
+        if os.getpid() != self._pid:  # a forked worker: it has no thread to read ahead with
             return [(0, samples, None)]
         groups = self._group_of_chunk[samples // self._itinerary.chunk]
         if way != "direct":
@@ -79,8 +85,8 @@ class Ahead:
             for start, end in zip(starts.tolist(), ends, strict=True)
         ]
 
-    def done(self, loaded: Loaded, count: int) -> None:
-        """Say that so many samples were copied out; the memory of a group that is used up is used again."""
+    def done(self, loaded: LoadedGroup, count: int) -> None:
+        """Note that `count` samples were copied out; the memory of a used-up group is reused."""
         group = loaded.group
         with self._lock:
             self._left[group] -= count
@@ -90,7 +96,7 @@ class Ahead:
                 self._spare.append(loaded.memory)
 
     def close(self) -> list[Memory]:
-        """Read no further, and leave the memory that is not in use to another."""
+        """Stop reading and return the memory that is not in use."""
         if self._threads is None or self._pid != os.getpid():
             return []
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -98,7 +104,7 @@ class Ahead:
             spare, self._spare = self._spare, []
             return spare
 
-    def _loaded(self, group: int) -> Loaded | None:
+    def _loaded(self, group: int) -> LoadedGroup | None:
         self._begin(group, self._load)
         with self._lock:
             loaded = self._loads.get(group)
@@ -109,10 +115,10 @@ class Ahead:
         return loaded
 
     def _begin(self, group: int, how: Any) -> None:
-        """Begin all groups up to this one and those ahead of it."""
+        """Begin all groups up to this one and `_GROUPS_AHEAD` more."""
         with self._lock:
             last = min(group + _GROUPS_AHEAD, len(self._itinerary.groups) - 1)
-            while self._next <= last and len(self._loads) < _MOST_GROUPS:
+            while self._next <= last and len(self._loads) < _MAX_GROUPS:
                 if self._threads is None:
                     self._threads = ThreadPoolExecutor(_PARTS_AT_ONCE, thread_name_prefix="unstarve-chunks")
                 how(self._next, self._itinerary.samples(self._next), self._threads)
@@ -122,22 +128,22 @@ class Ahead:
         self._left[group] = len(samples)
         self._users[group] = 0
         spare = self._spare.pop() if self._spare else None
-        self._loads[group] = Loaded(group, samples, self._contents, self._access, spare)
+        self._loads[group] = LoadedGroup(group, samples, self._contents, self._access, spare)
         self._loads[group].begin(threads)
 
     def _advise(self, group: int, samples: Numbers, threads: ThreadPoolExecutor) -> None:
         threads.submit(advise, self._contents, self._access, samples)
 
 
-def advise(contents: Contents, access: Access, samples: Numbers) -> None:
-    """Have the kernel read these samples into the page cache, neighbours at once."""
+def advise(contents: Contents, access: PackedAccess, samples: Numbers) -> None:
+    """Ask the kernel to read these samples into the page cache, neighbours at once."""
     offsets, sizes = _stretches(contents, access, samples)
     for offset, size in zip(offsets.tolist(), sizes.tolist(), strict=True):
         contents.file.expect(offset, size)
 
 
-def _stretches(contents: Contents, access: Access, samples: Numbers) -> tuple[Numbers, Numbers]:
-    """The parts of the file that hold these samples, neighbours in one: where they start, and their sizes."""
+def _stretches(contents: Contents, access: PackedAccess, samples: Numbers) -> tuple[Numbers, Numbers]:
+    """Return offsets and sizes of the stretches of the file that hold these samples."""
     file = contents.file
     numbers, is_record = contents.place(samples)
     firsts, ends = _runs(np.sort(numbers[~is_record]))
@@ -154,25 +160,25 @@ def _stretches(contents: Contents, access: Access, samples: Numbers) -> tuple[Nu
 
 
 def _runs(numbers: Numbers) -> tuple[Numbers, Numbers]:
-    """Runs of consecutive numbers: their firsts and ends."""
+    """Return starts and ends of runs of consecutive numbers."""
     if not len(numbers):
         return numbers, numbers
     cuts = np.flatnonzero(np.diff(numbers) > 1)
     return numbers[np.concatenate(([0], cuts + 1))], numbers[np.concatenate((cuts, [-1]))] + 1
 
 
-class Loaded:
-    """All samples of a group in memory, read past the page cache: a source of their bytes after `wait`."""
+class LoadedGroup:
+    """All samples of a group in memory, read past the page cache. After `wait` it is a `Source`."""
 
     def __init__(
-        self, group: int, samples: Numbers, contents: Contents, access: Access, spare: Memory | None
+        self, group: int, samples: Numbers, contents: Contents, access: PackedAccess, spare: Memory | None
     ) -> None:
         self.group = group
         self._file = contents.file
         self._access = access
         offsets, sizes = _stretches(contents, access, samples)
         order = np.argsort(offsets)
-        # Whole blocks, at blocks of the memory: storage writes into it without a copy in between.
+        # Whole blocks at block addresses: storage writes into them without a copy in between.
         self._starts = offsets[order] // BLOCK_BYTES * BLOCK_BYTES
         ends = -(-(offsets[order] + sizes[order]) // BLOCK_BYTES) * BLOCK_BYTES
         room = ends - self._starts
@@ -185,7 +191,7 @@ class Loaded:
         self._parts: list[Future[None]] = []
 
     def begin(self, threads: ThreadPoolExecutor) -> None:
-        """Have all of it read, in order."""
+        """Start to read everything, in order."""
         offsets, sizes, to = pieces(self._starts, self._lengths, self._slots)
         part = np.cumsum(sizes) // _PART_BYTES
         cuts = np.flatnonzero(np.diff(part)) + 1
@@ -193,7 +199,7 @@ class Loaded:
         self._parts = [threads.submit(self._read, *some) for some in zip(*split, strict=True)]
 
     def wait(self) -> None:
-        """Return when all of it is there; raises what reading it raised."""
+        """Wait until everything is read. Raises what reading raised."""
         for part in self._parts:
             part.result()
 
@@ -210,7 +216,7 @@ class Loaded:
         gather_at(self.memory, self._places(at.offset + rows * at.row_bytes), out)
 
     def records(self, numbers: Numbers) -> list[Memory]:
-        """Copies of the bytes of records."""
+        """Return copies of the bytes of records."""
         offsets, sizes = record_places(self._file, numbers)
         return [
             self.memory[start : start + size].copy()
@@ -218,7 +224,76 @@ class Loaded:
         ]
 
     def _places(self, offsets: Numbers) -> Numbers:
-        """Where bytes of the file are in memory."""
+        """Return where bytes of the file are in memory."""
         at = np.searchsorted(self._starts, offsets, "right") - 1
         places: Numbers = self._slots[at] + offsets - self._starts[at]
         return places
+
+
+@dataclass(frozen=True)
+class Itinerary:
+    """An epoch's order of chunks: `groups` of chunk numbers, visited one after the other."""
+
+    count: int
+    chunk: int
+    groups: tuple[Numbers, ...]
+
+    def samples(self, group: int) -> Numbers:
+        """Return all samples of a group, chunk after chunk."""
+        chunks = self.groups[group]
+        every = (chunks[:, np.newaxis] * self.chunk + np.arange(self.chunk)).reshape(-1)
+        return every[every < self.count]
+
+
+class ChunkShuffleSampler(Sampler[int]):
+    """Every index once, in chunks of neighbours: chunks in random order, samples shuffled within a window.
+
+    `chunk` samples in a row are read as one; `window` chunks are mixed with each other. An epoch draws one
+    number from `generator` (None: torch's own), which decides its whole order. The larger the window,
+    the closer to a full shuffle and the more memory reading ahead needs.
+
+    Works as ``sampler=`` of any loader, for any dataset that stores neighbours together.
+    """
+
+    draws_at_once = True
+    """All random numbers of an epoch are drawn with its first index: a loader may pull the rest early."""
+
+    def __init__(
+        self,
+        source: Sized,
+        chunk: int,
+        window: int = 8,
+        generator: torch.Generator | None = None,
+        *,
+        on_epoch: Callable[[Itinerary], None] | None = None,
+    ) -> None:
+        if chunk < 1 or window < 1:
+            raise UsageError(f"chunk and window must be >= 1, got {chunk} and {window}")
+        self.source = source
+        self.chunk = chunk
+        self.window = window
+        self.generator = generator
+        self._on_epoch = on_epoch
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __iter__(self) -> Iterator[int]:
+        generator = torch.Generator()
+        generator.manual_seed(
+            int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
+        )
+        count = len(self.source)
+        order = torch.randperm(-(-count // self.chunk), generator=generator).numpy()
+        cuts = range(self.window, len(order), self.window)
+        groups = tuple(np.split(order, cuts)) if len(order) else ()
+        itinerary = Itinerary(count, self.chunk, groups)
+        if self._on_epoch is not None:
+            self._on_epoch(itinerary)
+        for group in range(len(groups)):
+            samples = itinerary.samples(group)
+            yield from samples[torch.randperm(len(samples), generator=generator).numpy()].tolist()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy in another process announces no epochs."""
+        return {**self.__dict__, "_on_epoch": None}

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from unstarve.fixes.datasets.prefetch import pool as pool_module
-from unstarve.fixes.datasets.prefetch.pool import Pool
-from unstarve.fixes.datasets.prefetch.tasks import Task
+from unstarve.fixes.datasets.prefetch import fetch_threads as pool_module
+from unstarve.fixes.datasets.prefetch.fetch_threads import FetchTask, ThreadPool
 
 LONGEST_S = 60.0
 
@@ -35,10 +34,10 @@ def test_a_ctrl_c_while_a_task_is_put_in_leaves_no_thread_behind(
 ) -> None:
     monkeypatch.setattr(pool_module, "IDLE_S", 0.05)
     monkeypatch.setattr(pool_module, "SimpleQueue", Interrupted)
-    pool = Pool(2)
+    pool = ThreadPool(2)
     wake: Any = pool._wake
     wake.moment = moment
-    first, second = Task(lambda unit: unit, 1), Task(lambda unit: unit, 2)
+    first, second = FetchTask(lambda unit: unit, 1), FetchTask(lambda unit: unit, 2)
     with pytest.raises(KeyboardInterrupt):
         pool.submit(first)
     pool.submit(second)
@@ -51,11 +50,11 @@ def test_a_thread_that_cannot_be_started_does_not_count(monkeypatch: pytest.Monk
     def start(_: Any) -> None:
         raise KeyboardInterrupt
 
-    pool = Pool(2)
+    pool = ThreadPool(2)
     with monkeypatch.context() as patched:
         patched.setattr("threading.Thread.start", start)
         with pytest.raises(KeyboardInterrupt):
-            pool.submit(Task(lambda unit: unit, 1))
-    task = Task(lambda unit: unit, 2)
+            pool.submit(FetchTask(lambda unit: unit, 1))
+    task = FetchTask(lambda unit: unit, 2)
     pool.submit(task)
     assert task.result() == 2
