@@ -21,8 +21,8 @@ def read_images(loader: Any) -> None:
     known, no workers.
     """
     from unstarve.fixes.datasets.images.torchvision_folder import stand_in_for
-    from unstarve.fixes.loader.engines.choose import choose
-    from unstarve.fixes.loader.engines.threads import STAND_IN
+    from unstarve.fixes.loader.engines.choose_engine import choose
+    from unstarve.fixes.loader.engines.thread_engine import STAND_IN
     from unstarve.steer.install_engine import RUNS_ON
 
     loader.__dict__[STAND_IN] = stand_in_for(loader.dataset)
@@ -39,7 +39,7 @@ def use_images() -> None:
     def __iter__(self: Any) -> Any:
         if _WANTED not in self.__dict__:
             return original(self)
-        from unstarve.fixes.loader.engines.threads import iterate
+        from unstarve.fixes.loader.engines.thread_engine import iterate
 
         return iterate(self)
 

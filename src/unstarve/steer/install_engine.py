@@ -13,8 +13,9 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from unstarve.fixes.loader.engines.choose import Choice, check_name, choose
-from unstarve.fixes.loader.engines.stock import ORIGINAL
+from unstarve.fixes.loader.engines.choose_engine import Choice, choose
+from unstarve.fixes.loader.engines.process_engines import ORIGINAL
+from unstarve.model.engines import check_engine
 
 RUNS_ON = "_unstarve_engine"
 """Attribute of a loader: the engine of its last epoch, for who reports on it."""
@@ -29,7 +30,7 @@ def install(engine: str = "auto") -> None:
     loader, torch's own does, with one warning. Calling it again changes the engine. Subclasses with a
     `_get_iterator` of their own and `unstarve.DataLoader`, which chooses for itself, are left alone.
     """
-    check_name(engine)
+    check_engine(engine)
     uninstall()
     torch_iter: Any = DataLoader.__iter__
     warned: list[str] = []

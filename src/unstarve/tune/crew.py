@@ -12,7 +12,7 @@ from torch.utils.data.dataloader import (
     _SingleProcessDataLoaderIter,
 )
 
-from unstarve.fixes.loader.ring.iterator import RingIterator
+from unstarve.fixes.loader.ring.ring_iterator import RingIterator
 from unstarve.model import LoaderSettings
 from unstarve.tune.images import ImageCrew
 from unstarve.tune.seen import Seen

@@ -7,7 +7,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from unstarve.fixes.loader.engines.drawing import settled_batches
+from unstarve.fixes.loader.engines.index_order import settled_batches
+from unstarve.model.engines import ENGINES, WORKER_ENGINES
 from unstarve.tune import images
 
 _torch_get_iterator = DataLoader._get_iterator
@@ -82,7 +83,7 @@ def _of_iterable(own: int) -> Fitness:
 
 def _why_not(loader: DataLoader[Any]) -> str | None:
     engine = getattr(loader, "engine", None)
-    if engine in ("views", "gather", "threads"):
+    if engine in ENGINES and engine not in WORKER_ENGINES:
         return f"the engine {engine!r} makes batches without workers"
     kind = type(loader)
     own_way = kind.__iter__ is not DataLoader.__iter__ and not hasattr(kind, "tunes_itself")

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from unstarve.errors import UsageError
 from unstarve.fixes.datasets.images.torchvision_folder import is_folder, stand_in_for
-from unstarve.fixes.loader.engines import threads
+from unstarve.fixes.loader.engines import thread_engine
 from unstarve.model import LoaderSettings
 from unstarve.tune.seen import Seen
 from unstarve.tune.stream import Stream
@@ -27,7 +27,7 @@ def why_not(loader: DataLoader[Any]) -> str | None:
     if not is_folder(loader.dataset):
         return ""
     try:
-        return threads.why_not(_SeenImages(loader, Stream(iter(())), _PROBE, 0))  # type: ignore[arg-type] # as a crew sees it
+        return thread_engine.why_no_threads(_SeenImages(loader, Stream(iter(())), _PROBE, 0))  # type: ignore[arg-type] # as a crew sees it
     except UsageError as error:
         return str(error)
 
@@ -39,10 +39,10 @@ class _SeenImages(Seen):
         super().__init__(loader, stream, settings)
         self.prefetch_factor = settings.prefetch_factor
         self.generator = torch.Generator().manual_seed(seed)
-        setattr(self, threads.STAND_IN, stand_in_for(loader.dataset))
+        setattr(self, thread_engine.STAND_IN, stand_in_for(loader.dataset))
 
 
-class ImageCrew(threads.Threads):
+class ImageCrew(thread_engine.ThreadIterator):
     """Threads that make batches in the place of workers."""
 
     pids: tuple[int, ...] = ()

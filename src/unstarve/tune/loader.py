@@ -8,16 +8,14 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from unstarve.errors import UsageError
-from unstarve.fixes.loader.engines import ring
+from unstarve.fixes.loader.engines import process_engines
 from unstarve.fixes.memory.store.budget import parse_bytes
 from unstarve.model import Tuning
+from unstarve.model.engines import Engine
 from unstarve.tune.explain import explain
 from unstarve.tune.round import Options
 from unstarve.tune.seen import SITE
 from unstarve.tune.tuner import Tuner
-
-TUNED = ("ring", "stock")
-"""Engines that have workers."""
 
 
 def autotune(
@@ -89,7 +87,7 @@ def tuner_for(loader: DataLoader[Any], asked: Mapping[str, Any]) -> Tuner:
 def _uses_ring(loader: Any) -> bool:
     """Whether it is a loader of ours whose workers, had it any, would hand over in reused memory."""
     asked_for = getattr(loader, "_engine_asked_for", None)
-    return asked_for in ("auto", "ring") and ring.why_not_here() is None
+    return asked_for in (Engine.AUTO, Engine.RING) and process_engines.why_no_ring() is None
 
 
 class TunedLoader:

@@ -13,7 +13,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import unstarve
 from same_batches import assert_same, assert_same_epochs
-from unstarve.fixes.loader.engines.epoch import Epoch, InMemoryIter
+from unstarve.fixes.loader.engines.torch_epoch import BegunEpoch, EpochIterator
 from unstarve.steer.install_engine import install, uninstall
 
 X = torch.arange(115.0).reshape(23, 5)
@@ -28,7 +28,7 @@ def clean() -> Iterator[None]:
 
 
 def is_ours(iterator: Any) -> bool:
-    return isinstance(iterator, (Epoch, InMemoryIter))
+    return isinstance(iterator, (EpochIterator, BegunEpoch))
 
 
 @pytest.mark.parametrize("shuffle", [False, True])

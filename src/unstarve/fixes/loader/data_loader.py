@@ -1,4 +1,4 @@
-"""torch's DataLoader with the same arguments, batches, order and seeds, run the fastest way."""
+"""torch's DataLoader with the same arguments, batches, order and seeds, run by the fastest engine."""
 
 from __future__ import annotations
 
@@ -7,46 +7,46 @@ from typing import Any, TypeVar
 
 from torch.utils.data import DataLoader as TorchDataLoader
 
-from unstarve.fixes.loader.engines.choose import Choice, check_name, choose
+from unstarve.fixes.loader.engines.choose_engine import Choice, choose
 from unstarve.model import Tuning
+from unstarve.model.engines import WORKER_ENGINES, Engine, check_engine
 from unstarve.tune.explain import explain
-from unstarve.tune.loader import TUNED, tuner_for
+from unstarve.tune.loader import tuner_for
 
 T = TypeVar("T", covariant=True)
 
 
 class DataLoader(TorchDataLoader[T]):
-    """A `torch.utils.data.DataLoader` that picks the fastest way to give the same batches.
+    """A `torch.utils.data.DataLoader` that gives the same batches with the fastest engine.
 
     It takes torch's arguments and gives torch's batches, in torch's order, drawing the same random numbers
-    from the same generators. `loader.engine` says how, `loader.explain()` why:
+    from the same generators. `loader.engine` names the engine, `loader.explain()` says why it was chosen:
 
     ``views``
-        samples are rows of tensors in memory and the order is the dataset's: batches are slices. They **share
-        memory with the dataset**: a batch that is changed in place changes it, and one that is saved, or sent
-        to another process, takes all of it along. `copy=True` rules this engine out.
+        Samples are rows of tensors in memory and the order is the dataset's: batches are slices. They **share
+        memory with the dataset**: changing a batch in place changes the dataset, and a batch that is saved or
+        sent to another process takes the whole dataset along. `copy=True` rules this engine out.
     ``gather``
-        samples are rows of tensors in memory: a batch is one compiled copy of its rows, made without workers
-        whatever `num_workers` says. With `pin_memory` and a GPU a thread makes them ahead in pinned memory.
+        Samples are rows of tensors in memory: a batch is one compiled copy of its rows, made without workers
+        whatever `num_workers` is. With `pin_memory` and a GPU a thread makes batches ahead in pinned memory.
     ``threads``
-        the dataset reads without the GIL, as unstarve's do from files, packed files and images: threads
-        make batches ahead, `num_workers` of them or a few, in memory that is used again.
+        The dataset reads without the GIL, as unstarve's datasets of files, packed files and images do:
+        threads (`num_workers`, or a few) make batches ahead in reused memory.
     ``ring``
-        any other dataset with workers: theirs are torch's worker processes, whose batches are handed over in
-        shared memory that is used again.
+        Any other dataset with workers: torch's worker processes hand batches over in reused shared memory.
     ``stock``
-        torch's own way, for all else.
+        torch's own way, for everything else.
 
-    Rows in memory are a tensor, a `TensorDataset`, a `StackDataset` or `Subset` of them, and datasets of
-    unstarve that have a method `rows()`. A dataset of yours may have one, too: it returns a tensor, or a
-    tuple, list or dict of them, such that sample i is row i of each; `rows_are_samples = True` in its class
-    says so.
+    Rows in memory are a tensor, a `TensorDataset`, a `StackDataset` or `Subset` of them, and any of
+    unstarve's datasets with a method `rows()`. Your own dataset can have one, too: it returns a tensor, or a
+    tuple, list or dict of tensors, such that sample i is row i of each; set `rows_are_samples = True` in its
+    class.
 
-    `engine` asks for one engine by name and raises ValueError where it cannot give the batches. The choice is
-    made anew for each epoch: a dataset may have its rows in memory only after the first.
+    `engine` requests one engine by name and raises ValueError if it cannot give the batches. The choice is
+    made again for each epoch: a dataset may have its rows in memory only after the first.
 
-    `autotune=True` lets it find its number of workers and prefetch depth while training goes on, where an
-    engine with workers runs it: see `unstarve.autotune`, whose arguments it may be given as a dict.
+    `autotune=True` searches for the number of workers and the prefetch depth while training runs, if an
+    engine with workers runs the loader; pass a dict for the arguments of `unstarve.autotune`.
     """
 
     tunes_itself = True
@@ -54,16 +54,16 @@ class DataLoader(TorchDataLoader[T]):
     def __init__(
         self,
         *args: Any,
-        engine: str = "auto",
+        engine: str = Engine.AUTO,
         copy: bool = False,
         autotune: bool | Mapping[str, Any] = False,
         **kwargs: Any,
     ) -> None:
-        check_name(engine)
+        check_engine(engine)
         super().__init__(*args, **kwargs)
         self._engine_asked_for = engine
         self.copy = copy
-        if engine != "auto":
+        if engine != Engine.AUTO:
             self._choice()
         self._tuner = None if autotune is False else tuner_for(self, {} if autotune is True else autotune)
 
@@ -74,11 +74,11 @@ class DataLoader(TorchDataLoader[T]):
 
     @property
     def tuning(self) -> Tuning | None:
-        """What was tried and found so far; None without `autotune`."""
+        """The settings tried and the results so far; None without `autotune`."""
         return None if self._tuner is None else self._tuner.tuning
 
     def explain(self) -> str:
-        """Say which engine runs this loader, why, and why the faster ones cannot; then what tuning found."""
+        """Say which engine runs this loader, why, why the faster ones cannot, and what tuning found."""
         choice = self._choice()
         lines = [f"{choice.engine}: {choice.reason}"]
         lines += [f"  not {engine}: {reason}" for engine, reason in choice.refused]
@@ -88,7 +88,7 @@ class DataLoader(TorchDataLoader[T]):
 
     def __iter__(self) -> Any:
         choice = self._choice()
-        if self._tuner is not None and self._tuner.why_not is None and choice.engine in TUNED:
+        if self._tuner is not None and self._tuner.why_not is None and choice.engine in WORKER_ENGINES:
             return self._tuner.iterate(self)
         iterator: Iterator[T] = choice.iterate()
         return iterator

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 LARGE = 1 << 20  # float32 elements
 
 
-class Filled(Dataset[Any]):
+class FilledSlot(Dataset[Any]):
     def __init__(self, count: int) -> None:
         self.count = count
 
@@ -29,7 +29,7 @@ class Filled(Dataset[Any]):
 def ring(count: int, **options: Any) -> DataLoader[Any]:
     # Not forked: the tests before may have used CUDA.
     options = {"batch_size": None, "num_workers": 1, "pin_memory": True, **options}
-    return DataLoader(Filled(count), engine="ring", multiprocessing_context="forkserver", **options)
+    return DataLoader(FilledSlot(count), engine="ring", multiprocessing_context="forkserver", **options)
 
 
 def test_everything_arrives_pinned() -> None:

@@ -29,9 +29,8 @@ from torch.utils.data import (
 
 import unstarve
 from tensor_files import same
-from unstarve.fixes.loader.engines import threads
-from unstarve.fixes.loader.engines.pace import THREADS
-from unstarve.fixes.loader.engines.reading_ahead import ReadingAhead
+from unstarve.fixes.loader.engines import thread_engine
+from unstarve.fixes.loader.engines.read_ahead import THREADS, BatchThreads
 from unstarve.fixes.memory.buffers import empty_batch
 
 COUNT = 23
@@ -331,7 +330,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
 def test_what_threads_cannot_do_as_well_is_refused(name: str) -> None:
     make, arguments, reason = REFUSED[name]
     loader = DataLoader(make(), **arguments)
-    assert reason in (threads.why_not(loader) or "")
+    assert reason in (thread_engine.why_no_threads(loader) or "")
     with pytest.raises(ValueError, match="engine 'threads' cannot run this loader"):
         unstarve.DataLoader(make(), engine="threads", **arguments)
 
@@ -348,23 +347,23 @@ def test_what_threads_cannot_do_as_well_is_refused(name: str) -> None:
 )
 def test_what_threads_can_do_they_say(arguments: dict[str, Any], why: str) -> None:
     loader = DataLoader(Rows(), **arguments)
-    assert threads.why_not(loader) is None
-    assert why in threads.why(loader)
+    assert thread_engine.why_no_threads(loader) is None
+    assert why in thread_engine.why_threads(loader)
 
 
 def test_a_dataset_that_cannot_be_read_any_more_is_an_error() -> None:
     dataset = Rows()
     loader = ours(dataset)
     dataset.releases_gil = False
-    with pytest.raises(ValueError, match="no read_batch that releases the GIL"):
-        threads.iterate(loader)
+    with pytest.raises(ValueError, match="no longer has a read_batch that releases the GIL"):
+        thread_engine.iterate(loader)
 
 
 def test_a_thread_that_cannot_begin_fails_its_batches() -> None:
     def begin(number: int) -> None:
         raise OSError("no device")
 
-    reading = ReadingAhead(1, lambda what: what, begin)
+    reading = BatchThreads(1, lambda what: what, begin)
     reading.ask(1)
     assert isinstance(reading.take(None)[1], OSError)
 
@@ -434,5 +433,5 @@ class Wide(Rows):
 def test_an_epoch_begins_in_the_memory_of_the_one_before() -> None:
     loader = ours(Wide(), batch_size=1, num_workers=2)
     assert sum(1 for _ in loader) == COUNT
-    kept = {block.ctypes.data for free in threads._memories[loader]._free.values() for block in free}
+    kept = {block.ctypes.data for free in thread_engine._memories[loader]._free.values() for block in free}
     assert kept & {batch.data_ptr() for batch in loader}

@@ -1,7 +1,7 @@
-"""What begins with an epoch, and what an iterator of ours still shows of torch's.
+"""Starting an epoch as torch does, and exposing what torch's iterators expose.
 
-torch's own base class begins each epoch: it warns about pinning, iterates the sampler and draws the seed for
-workers, so that the same is drawn from the same generators, whatever the version of torch.
+torch's own base class starts each epoch: it warns about pinning, iterates the sampler and draws the seed for
+workers, so the same numbers are drawn from the same generators with every version of torch.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as torch_loader
 
 PROFILER: dict[str, Any] = vars(profiler)
-"""Says under "_is_profiler_enabled" whether one runs now."""
+"""Its "_is_profiler_enabled" says whether a profiler is running."""
 
 Annotate = Callable[[], AbstractContextManager[Any]]
 
 
-class InMemoryIter(torch_loader._BaseDataLoaderIter):
-    """torch's side of an epoch; its batches come from one of our iterators."""
+class BegunEpoch(torch_loader._BaseDataLoaderIter):
+    """torch's side of an epoch that has begun; its batches come from one of our iterators."""
 
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)
         self._batches: Iterator[Any] | None = None
-        self._workers: list[Any] = []  # who asks for their processes finds that there are none
+        self._workers: list[Any] = []  # anyone who asks for worker processes finds none
         if self._num_workers > 0:
-            self._reset(loader, first_iter=True)  # where torch makes workers it begins twice
+            self._reset(loader, first_iter=True)  # with workers torch resets once more at the start
 
     def _next_data(self) -> Any:
         if self._batches is None:
@@ -38,21 +38,21 @@ class InMemoryIter(torch_loader._BaseDataLoaderIter):
         return next(self._batches)
 
 
-def begin(loader: DataLoader[Any]) -> InMemoryIter:
-    """Begin an epoch. A loader with persistent workers draws a seed for them once; so it is done here."""
+def begin(loader: DataLoader[Any]) -> BegunEpoch:
+    """Begin an epoch. As in torch, a loader with persistent workers draws a seed for them only once."""
     if not loader.persistent_workers or loader.num_workers == 0:
-        return InMemoryIter(loader)
+        return BegunEpoch(loader)
     before = loader._iterator
-    if isinstance(before, InMemoryIter):
+    if isinstance(before, BegunEpoch):
         before._reset(loader)
         return before
-    begun = InMemoryIter(loader if before is None else WithoutDraw(loader))
-    loader._iterator = begun  # lets go of torch's workers, where an earlier epoch had some
+    begun = BegunEpoch(loader if before is None else LoaderWithoutDraw(loader))
+    loader._iterator = begun  # releases torch's workers, if an earlier epoch had some
     return begun
 
 
-class WithoutDraw:
-    """A loader whose worker seed was drawn in an earlier epoch: another is drawn where nobody sees it."""
+class LoaderWithoutDraw:
+    """A loader whose worker seed was drawn in an earlier epoch: torch gets a throwaway generator."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         self._loader = loader
@@ -63,23 +63,23 @@ class WithoutDraw:
 
 
 def is_watched() -> bool:
-    """Whether somebody, `unstarve run` for one, has replaced the method through which torch gives batches."""
+    """Whether the method through which torch gives batches was replaced, for example by `unstarve run`."""
     given: Any = torch_loader._BaseDataLoaderIter.__next__
     return getattr(given, "__globals__", None) is not vars(torch_loader)
 
 
-def annotation(begun: InMemoryIter) -> Annotate | None:
-    """Return what makes the mark that torch's loader puts around a batch in a profile.
+def annotation(begun: BegunEpoch) -> Annotate | None:
+    """Return the context that marks a batch in a profile, as torch's loader does.
 
-    None where `begun` is what the user gets: it makes the mark itself.
+    None if the user gets `begun` itself, which makes the mark.
     """
     if is_watched():
         return None
     return functools.partial(profiler.record_function, begun._profile_name)
 
 
-def handed_out(begun: InMemoryIter, batches: Any) -> Iterator[Any]:
-    """Return what the user iterates: our iterator, or torch's around it where somebody watches that."""
+def handed_out(begun: BegunEpoch, batches: Any) -> Iterator[Any]:
+    """Return what the user iterates: our iterator, or torch's around it if torch's is watched."""
     if is_watched():
         begun._batches = batches
         return begun
@@ -87,10 +87,10 @@ def handed_out(begun: InMemoryIter, batches: Any) -> Iterator[Any]:
     return batches  # type: ignore[no-any-return] # one of several classes that share only this
 
 
-class Epoch:
-    """Beside a class that gives batches: what else torch's iterators can be asked. Mixed into ours."""
+class EpochIterator:
+    """A mixin for our iterators: everything that torch's iterators offer besides batches."""
 
-    _begun: InMemoryIter
+    _begun: BegunEpoch
     taken: int
     """Batches given so far."""
 
@@ -107,11 +107,11 @@ class Epoch:
         return getattr(self._begun, name)
 
     def __reduce__(self) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} cannot be pickled: iterate the loader again")
+        raise NotImplementedError(f"{type(self).__name__} cannot be pickled; iterate the loader again")
 
 
-class PythonEpoch(Epoch):
-    """One whose batches are made in Python, by `_advance`; a profile shows each with torch's mark."""
+class PythonEpochIterator(EpochIterator):
+    """An iterator whose batches are made in Python by `_advance`; a profile shows each with torch's mark."""
 
     _advance: Callable[[], Any]
     """Return the next batch, or raise StopIteration."""

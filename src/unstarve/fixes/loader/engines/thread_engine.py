@@ -1,10 +1,10 @@
-"""Batches read ahead by threads of the training process, for datasets that read without the GIL.
+"""The `threads` engine: threads of the training process read ahead, for datasets that read without the GIL.
 
-There is nothing to hand over between processes, and no process to start. Threads are `num_workers` many;
-without workers the training loop's pace says how far ahead a few of them read, or that the loop's own thread
-reads best. The sampler is asked by the loop's own thread, at the moments at which torch would ask it. A
-dataset that draws random numbers draws them as in torch's workers: each thread makes the batches of one of
-them, with a generator of that one's seed.
+No process is started and nothing is handed over between processes. There are `num_workers` threads; without
+workers the pace of the training loop decides how far ahead a few threads read, or that the loop's own thread
+reads. The loop's own thread asks the sampler, at the moments at which torch would. A dataset that draws
+random numbers draws them as in torch's workers: each thread makes the batches of one worker, with a generator
+of that worker's seed.
 """
 
 from __future__ import annotations
@@ -23,78 +23,75 @@ from torch.utils.data import dataloader as torch_loader
 from torch.utils.data._utils import pin_memory as torch_pin
 
 from unstarve.fixes.datasets.images.torchvision_folder import batches_of
-from unstarve.fixes.loader.engines.drawing import settled_batches
-from unstarve.fixes.loader.engines.epoch import WithoutDraw
-from unstarve.fixes.loader.engines.pace import MANY, THREADS, Pace
-from unstarve.fixes.loader.engines.reading_ahead import ReadingAhead
+from unstarve.fixes.loader.engines.index_order import settled_batches
+from unstarve.fixes.loader.engines.read_ahead import MANY, THREADS, BatchThreads, Pace
+from unstarve.fixes.loader.engines.torch_epoch import LoaderWithoutDraw
 from unstarve.fixes.memory.buffers import use_allocator_in_thread
 from unstarve.fixes.memory.recycling import Recycled
 from unstarve.fixes.samples.random_streams import Stream, use_stream_in_thread
 
 STAND_IN = "_unstarve_stand_in"
-"""Attribute of a loader: what makes batches in the place of its dataset, of the same samples."""
+"""Attribute of a loader: an object that makes batches of the same samples in place of its dataset."""
 
 _paces: weakref.WeakKeyDictionary[DataLoader[Any], Pace] = weakref.WeakKeyDictionary()
-"""What was learned in earlier epochs of loaders without workers."""
+"""The pace of earlier epochs, for loaders without workers."""
 
 _memories: weakref.WeakKeyDictionary[Any, Recycled] = weakref.WeakKeyDictionary()
-"""The batch memory of loaders: an epoch begins with what the one before has left."""
+"""The batch memory of loaders: an epoch starts with the memory of the one before."""
 
 
-def plan(loader: DataLoader[Any]) -> Callable[[], Iterator[Any]] | str:
-    """Return what iterates over batches made by threads, or why they cannot, or should not, make them."""
-    return why_not(loader) or functools.partial(iterate, loader)
+def plan_threads(loader: DataLoader[Any]) -> Callable[[], Iterator[Any]] | str:
+    """Return how to iterate over batches made by threads, or why threads cannot or should not make them."""
+    return why_no_threads(loader) or functools.partial(iterate, loader)
 
 
-def why_not(loader: DataLoader[Any]) -> str | None:
-    """Say why threads cannot give this loader's batches, or would be slower than processes."""
+def why_no_threads(loader: DataLoader[Any]) -> str | None:
+    """Say why threads cannot make this loader's batches, or not as fast as processes; None if they can."""
     if isinstance(loader.dataset, IterableDataset):
-        return "an IterableDataset gives samples in an order of its own"
+        return "an IterableDataset determines the order of its samples itself"
     if loader.batch_sampler is None:
         return "batch_size=None asks for single samples"
     if loader.collate_fn is not default_collate:
-        return "collate_fn is your own Python, which would hold the GIL"
+        return "collate_fn is Python code, which would hold the GIL"
     if loader.num_workers > 0 and loader.worker_init_fn is not None:
         return "worker_init_fn must run in worker processes"
     if loader.num_workers == 0 and loader.timeout != 0:
-        return "a timeout without workers is refused by torch"
+        return "torch refuses a timeout without workers"
     if loader.num_workers == 0 and settled_batches(loader.batch_sampler) == 0:
-        return (
-            "without workers torch asks this sampler batch by batch, and reading ahead would ask it earlier"
-        )
+        return "without workers torch asks this sampler batch by batch; reading ahead would ask it earlier"
     if reader_of(source_of(loader)) is None:
         return "the dataset has no read_batch that releases the GIL"
     if loader.num_workers == 0 and draws_of(source_of(loader)):
-        return "without workers torch draws what is random in the training loop's own thread, batch by batch"
+        return "without workers torch draws random numbers in the training thread, batch by batch"
     return None
 
 
-def why(loader: DataLoader[Any]) -> str:
-    """Say why threads are right here."""
+def why_threads(loader: DataLoader[Any]) -> str:
+    """Say what this engine gains."""
     count = loader.num_workers or THREADS
     return f"the dataset reads without the GIL: {count} thread{'s' if count > 1 else ''} read ahead"
 
 
 def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
-    """Return an iterator over one epoch. A loader with persistent workers has one for all, as torch's has."""
+    """Return an iterator over one epoch. As in torch, a loader with persistent workers keeps one for all."""
     if not loader.persistent_workers or loader.num_workers == 0:
-        return Threads(loader)
+        return ThreadIterator(loader)
     before = loader._iterator
-    if isinstance(before, Threads):
+    if isinstance(before, ThreadIterator):
         before._reset(loader)
         return before
-    begun = Threads(loader if before is None else WithoutDraw(loader))
+    begun = ThreadIterator(loader if before is None else LoaderWithoutDraw(loader))
     loader._iterator = begun
     return begun
 
 
 def source_of(loader: Any) -> Any:
-    """Return what the loader's batches are made of: its dataset, or what stands in for it."""
+    """Return the source of the loader's batches: its dataset, or the object that stands in for it."""
     return getattr(loader, STAND_IN, loader.dataset)
 
 
 def reader_of(dataset: Any) -> Callable[[Any], Any] | None:
-    """Return what makes a batch of indices without the GIL, also of a Subset; None where nothing does."""
+    """Return the function that makes batches without the GIL, also for a Subset; None if there is none."""
     if type(dataset) is Subset:
         inner = reader_of(dataset.dataset)
         return None if inner is None else functools.partial(_read_subset, inner, dataset.indices)
@@ -104,7 +101,7 @@ def reader_of(dataset: Any) -> Callable[[Any], Any] | None:
 
 
 def draws_of(dataset: Any) -> bool:
-    """Whether making a batch draws random numbers (from `streams.generator_here`), also of a Subset."""
+    """Whether making a batch draws random numbers (`random_streams.generator_here`), also for a Subset."""
     if type(dataset) is Subset:
         return draws_of(dataset.dataset)
     return getattr(batches_of(dataset) or dataset, "draws", False) is True
@@ -114,15 +111,15 @@ def _read_subset(read: Callable[[Any], Any], positions: Any, indices: Any) -> An
     return read([positions[index] for index in indices])
 
 
-class Threads(torch_loader._BaseDataLoaderIter):
-    """torch's base class warns, draws the seed for workers and iterates the sampler, as it always does."""
+class ThreadIterator(torch_loader._BaseDataLoaderIter):
+    """Iterates over batches made by threads; torch's base class draws the seed and iterates the sampler."""
 
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)
         source = source_of(loader)
         read = reader_of(source)
         if read is None:
-            raise ValueError("the dataset has no read_batch that releases the GIL any more")
+            raise ValueError("the dataset no longer has a read_batch that releases the GIL")
         workers = self._num_workers
         self._pace = None if workers else _paces.setdefault(loader, Pace())
         self._most_ahead = workers * (loader.prefetch_factor or 0) or MANY
@@ -133,7 +130,7 @@ class Threads(torch_loader._BaseDataLoaderIter):
         memory = _memories.setdefault(loader, Recycled(self._most_ahead + 2))
         make, begin = _in_pinned_memory(read) if self._pins else _in_recycled_memory(read, memory)
         count = workers or THREADS
-        self._reading = ReadingAhead(
+        self._reading = BatchThreads(
             count, make, _with_streams(begin, int(self._base_seed), count), in_turn=draws_of(source)
         )
         if self._pace is not None:
@@ -142,7 +139,7 @@ class Threads(torch_loader._BaseDataLoaderIter):
             self._reset(loader, first_iter=True)
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
-        """Begin an epoch: with workers torch asks the sampler now, without when the first batch is wanted."""
+        """Begin an epoch: with workers torch asks the sampler now, without them at the first batch."""
         super()._reset(loader, first_iter)
         self._reading.drop()
         self._read_ahead()
@@ -166,7 +163,7 @@ class Threads(torch_loader._BaseDataLoaderIter):
             self._pace.gives(time.perf_counter(), self._reading.make_s)
 
     def _make(self) -> Any:
-        """Make a batch here and now."""
+        """Make the next batch in this thread."""
         try:
             indices = self._next_index()  # type: ignore[no-untyped-call] # torch's own, which a watcher may time
         except StopIteration:
@@ -180,7 +177,7 @@ class Threads(torch_loader._BaseDataLoaderIter):
             self._reading.make_s = time.perf_counter() - since_s
 
     def _take(self) -> Any:
-        """Take the next of the batches that threads make."""
+        """Take the next batch from the threads."""
         if not self._reading.coming:
             if not self._persistent_workers:
                 self._reading.close()
@@ -200,7 +197,7 @@ class Threads(torch_loader._BaseDataLoaderIter):
             pass
 
     def _ask(self) -> bool:
-        """Have the sampler's next batch read. False: that was all."""
+        """Have the sampler's next batch read; False at the end of the epoch."""
         try:
             indices = self._next_index()  # type: ignore[no-untyped-call] # torch's own, which a watcher may time
         except StopIteration:
@@ -211,7 +208,7 @@ class Threads(torch_loader._BaseDataLoaderIter):
 
 
 def _own(indices: Any) -> Any:
-    """Return indices that a sampler cannot change any more while a thread reads by them."""
+    """Return a copy of the indices, which the sampler cannot change while a thread uses them."""
     if isinstance(indices, torch.Tensor):
         return indices.clone()
     return copy.copy(indices)
@@ -222,7 +219,7 @@ _Begin = Callable[[], None]
 
 
 def _with_streams(begin: _Begin, base_seed: int, count: int) -> Callable[[int], None]:
-    """Return what a thread does first, by its number: it gets what the worker of that number draws from."""
+    """Return a thread's start-up, by its number: it gets the random stream of the worker with that number."""
     generators = [torch.Generator().manual_seed(base_seed + number) for number in range(count)]
 
     def begin_with_stream(number: int) -> None:
@@ -233,12 +230,12 @@ def _with_streams(begin: _Begin, base_seed: int, count: int) -> Callable[[int], 
 
 
 def _in_recycled_memory(read: _Read, memory: Recycled) -> tuple[_Read, _Begin]:
-    """Return what makes a batch, and what a thread does first: choose the memory that batches are made in."""
+    """Return how to make a batch, and a thread's start-up, which chooses the memory for batches."""
     return read, functools.partial(use_allocator_in_thread, memory)
 
 
 def _in_pinned_memory(read: _Read) -> tuple[_Read, _Begin]:
-    """Do the same with memory that torch pins and recycles, on the device of the training loop's thread."""
+    """Do the same with memory that torch pins and recycles, on the training thread's device."""
     accelerator: Any = torch.accelerator
     old_names = not hasattr(accelerator, "current_device_index")  # before torch 2.7
     current = accelerator.current_device_idx if old_names else accelerator.current_device_index

@@ -15,10 +15,10 @@ from torch.utils.data import RandomSampler, TensorDataset
 
 from same_batches import assert_same, assert_same_epochs
 from unstarve import DataLoader
-from unstarve.fixes.loader.engines import gather as gather_engine
-from unstarve.fixes.loader.engines import pinned
-from unstarve.fixes.loader.engines.batches import empty_like_rows
-from unstarve.fixes.loader.engines.epoch import InMemoryIter
+from unstarve.fixes.loader.engines import gathered_batches as pinned
+from unstarve.fixes.loader.engines import memory_engines
+from unstarve.fixes.loader.engines.gathered_batches import empty_like_rows
+from unstarve.fixes.loader.engines.torch_epoch import BegunEpoch
 
 COUNT = 23
 DATA = TensorDataset(torch.arange(COUNT * 2.0).reshape(COUNT, 2), torch.arange(COUNT))
@@ -29,16 +29,18 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is nothing to pin for, ordinary memory stands in: all else is as with a GPU."""
     if torch.cuda.is_available():
         return
-    begin = gather_engine.begin
+    begin = memory_engines.begin
 
-    def pinning(loader: Any) -> InMemoryIter:
+    def pinning(loader: Any) -> BegunEpoch:
         begun = begin(loader)
         begun._pin_memory = True
         return begun
 
-    monkeypatch.setattr(gather_engine, "begin", pinning)
-    monkeypatch.setattr(gather_engine, "empty_pinned", empty_like_rows)
-    monkeypatch.setattr("unstarve.fixes.loader.engines.batches.pin_memory", lambda batch, device: batch)
+    monkeypatch.setattr(memory_engines, "begin", pinning)
+    monkeypatch.setattr(memory_engines, "empty_pinned", empty_like_rows)
+    monkeypatch.setattr(
+        "unstarve.fixes.loader.engines.gathered_batches.pin_memory", lambda batch, device: batch
+    )
 
 
 def makers() -> list[threading.Thread]:
@@ -76,7 +78,7 @@ def test_batches_and_draws_are_torchs(order: str, workers: int) -> None:
 def test_batches_are_made_before_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
     enough = threading.Event()
-    allocate = gather_engine.empty_pinned
+    allocate = memory_engines.empty_pinned
 
     def counting(leaf: torch.Tensor, count: int) -> torch.Tensor:
         made.append(count)
@@ -84,7 +86,7 @@ def test_batches_are_made_before_they_are_asked_for(monkeypatch: pytest.MonkeyPa
             enough.set()
         return allocate(leaf, count)
 
-    monkeypatch.setattr(gather_engine, "empty_pinned", counting)
+    monkeypatch.setattr(memory_engines, "empty_pinned", counting)
     iterator = iter(loader_of(shuffle=True))
     next(iterator)
     assert enough.wait(180)
@@ -129,8 +131,8 @@ def test_a_program_that_ends_inside_an_epoch_ends_at_once() -> None:
     script = """
 import torch
 from unstarve import DataLoader
-from unstarve.fixes.loader.engines import gather as engine
-from unstarve.fixes.loader.engines.batches import empty_like_rows
+from unstarve.fixes.loader.engines import memory_engines as engine
+from unstarve.fixes.loader.engines.gathered_batches import empty_like_rows
 begin = engine.begin
 def pinning(loader):
     begun = begin(loader)

@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from unstarve.fixes.loader.ring import repeating
-from unstarve.fixes.loader.ring.inbox import Inbox
-from unstarve.fixes.loader.ring.outbox import HANDLE, WHOLE, Outbox
-from unstarve.fixes.loader.ring.packing import COPIED_BYTES, LARGE_BYTES, pack
-from unstarve.fixes.loader.ring.repeating import Repeats
+from unstarve.fixes.loader.ring import batch_pickle
+from unstarve.fixes.loader.ring.batch_pickle import COPIED_BYTES, LARGE_BYTES, StreamCache, pack
+from unstarve.fixes.loader.ring.slot_messages import HANDLE, WHOLE, Inbox, Outbox
 
 LARGE = COPIED_BYTES  # float32 elements: well above what is copied
 
@@ -57,7 +55,7 @@ def assert_same(a: Any, b: Any) -> None:
 
 @pytest.mark.parametrize("name", TREES)
 def test_the_second_of_a_kind_is_packed_as_if_it_were_the_first(name: str) -> None:
-    repeats = Repeats()
+    repeats = StreamCache()
     assert repeats.pack(TREES[name](0)) is None
     for value in (1, 2, 3):
         batch = TREES[name](value)
@@ -140,14 +138,14 @@ MORE: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("name", MORE)
 def test_what_is_more_than_types_and_shapes_is_packed_afresh(name: str) -> None:
-    repeats = Repeats()
+    repeats = StreamCache()
     for _ in range(3):
         assert repeats.pack(MORE[name]()) is None
 
 
 def test_batches_that_all_differ_are_not_remembered_for_ever(line: Line) -> None:
-    for size in range(1, 3 * repeating._MOST_KNOWN):
+    for size in range(1, 3 * batch_pickle._MAX_REMEMBERED):
         for task in (0, 1, 2):
             assert line.send(task, filled(task, size))[1].tolist() == [task] * size
-    assert len(line.outbox._repeats._streams) <= repeating._MOST_KNOWN
-    assert len(line.inbox._plans._plans) <= repeating._MOST_KNOWN
+    assert len(line.outbox._repeats._streams) <= batch_pickle._MAX_REMEMBERED
+    assert len(line.inbox._plans._plans) <= batch_pickle._MAX_REMEMBERED

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from unstarve.fixes.loader.ring import pinned
-from unstarve.fixes.loader.ring.pinned import Fence
+from unstarve.fixes.loader.ring import gpu_fence as pinned
+from unstarve.fixes.loader.ring.gpu_fence import Fence
 from unstarve.fixes.memory.unnamed_memory import create
 
 NOT_READY = 600

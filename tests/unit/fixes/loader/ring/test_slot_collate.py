@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import default_collate
 from torch.utils.data._utils import collate
 
-from unstarve.fixes.loader.ring.collating import Collate
+from unstarve.fixes.loader.ring.slot_collate import SlotCollate
 
 Pair = collections.namedtuple("Pair", "x y")
 
@@ -34,10 +34,10 @@ def given() -> Given:
 
 
 @pytest.fixture
-def collated(given: Given, monkeypatch: pytest.MonkeyPatch) -> Collate:
+def collated(given: Given, monkeypatch: pytest.MonkeyPatch) -> SlotCollate:
     # Put back what it is before the test, whatever becomes of it.
     monkeypatch.setitem(collate.default_collate_fn_map, torch.Tensor, collate.collate_tensor_fn)
-    return Collate(given.allocate)
+    return SlotCollate(given.allocate)
 
 
 def row(number: int) -> torch.Tensor:
@@ -86,11 +86,11 @@ def test_batches_are_torchs(name: str, monkeypatch: pytest.MonkeyPatch, given: G
     samples = [SAMPLES[name](i) for i in range(4)]
     expected = default_collate(samples)
     monkeypatch.setitem(collate.default_collate_fn_map, torch.Tensor, collate.collate_tensor_fn)
-    assert_same(Collate(given.allocate)(samples), expected)
+    assert_same(SlotCollate(given.allocate)(samples), expected)
     assert_same(default_collate(samples), expected)
 
 
-def test_tensors_are_stacked_in_the_memory_that_is_given(given: Given, collated: Collate) -> None:
+def test_tensors_are_stacked_in_the_memory_that_is_given(given: Given, collated: SlotCollate) -> None:
     batch = collated([SAMPLES["dicts"](i) for i in range(4)])
     assert [tensor.data_ptr() for tensor in given.tensors] == [t.data_ptr() for t in batch.values()]
     own = default_collate([[row(1)], [row(2)]])  # also where somebody's own function calls it
@@ -109,7 +109,7 @@ REFUSED: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_torch_refuses_is_refused_in_its_words(name: str, collated: Collate) -> None:
+def test_what_torch_refuses_is_refused_in_its_words(name: str, collated: SlotCollate) -> None:
     with pytest.raises(Exception) as expected:  # noqa: PT011  # whatever torch raises
         default_collate(REFUSED[name])
     with pytest.raises(type(expected.value)) as refused:
@@ -127,13 +127,15 @@ def test_a_users_own_way_to_stack_is_used(
 
     functions: Any = collate.default_collate_fn_map
     monkeypatch.setitem(functions, torch.Tensor, own if already else collate.collate_tensor_fn)
-    collated = Collate(given.allocate)
+    collated = SlotCollate(given.allocate)
     functions[torch.Tensor] = own
     assert not collated.is_in_place
     assert collated([{"x": row(1)}] * 3) == {"x": "3 tensors"}
 
 
-def test_a_users_own_way_to_collate_dicts_is_used(collated: Collate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_own_way_to_collate_dicts_is_used(
+    collated: SlotCollate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     functions: Any = collate.default_collate_fn_map
     monkeypatch.setitem(functions, dict, lambda samples, *, collate_fn_map=None: f"{len(samples)} dicts")
     assert collated([{"x": row(1)}] * 3) == "3 dicts"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from unstarve.fixes.loader.engines import pace
-from unstarve.fixes.loader.engines.pace import FEW, MANY, Pace
+from unstarve.fixes.loader.engines import read_ahead as pace
+from unstarve.fixes.loader.engines.read_ahead import FEW, MANY, Pace
 
 
 class Loop:

@@ -1,12 +1,16 @@
-"""A batch ↔ a pickle of its tree and the memory of its arrays beside it.
+"""A batch ↔ a pickle of its tree, with the memory of its arrays beside it.
 
-The pickle is the one torch's loader would send, so that every object travels as it does there; only where it
-meets a tensor or a large numpy array it holds a number, a type and a shape. `pack` says which memory belongs
-to which number; `unpack` builds the batch on memory that holds those bytes.
+The pickle is the one torch's loader would send, so every object travels as it does there, except that a
+tensor or a large numpy array is reduced to a number, a type and a shape. `pack` returns the memory for each
+number; `loaded` builds the batch on memory that holds those bytes.
 
-What the training process receives is as with torch: strides are kept, tensors that overlap in memory still
-do, the same object twice is one object. Small tensors are copied out, so that somebody who keeps the labels
-of an epoch does not keep the images.
+The training process receives what torch would give it: strides are kept, tensors that overlap still do, and
+the same object twice is one object. Small tensors are copied out, so keeping the labels of an epoch does not
+keep its images.
+
+Batch after batch is the same tree with the same types and shapes; only the bytes differ. `StreamCache`, in a
+worker, reuses the stream that `pack` made for such a batch; `BuildPlans`, in the training process, builds it
+unpickled.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ _CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 _FOREIGN = (torch.Tensor, torch.UntypedStorage, torch.TypedStorage)
 _CPU = torch.device("cpu")
 
-# As multiprocessing's own pickler has it, without making it anew for every item.
+# The dispatch table of multiprocessing's pickler, without building it anew for every item.
 _REDUCERS: Any = ChainMap(
     ForkingPickler._extra_reducers,  # type: ignore[attr-defined]  # not in the stubs
     copyreg.dispatch_table,
@@ -45,12 +49,12 @@ _REDUCERS: Any = ChainMap(
 
 LARGE_BYTES = 4 << 20
 """Above this, copying takes longer than passing a file descriptor."""
-_MOST_SPREAD = 4
-"""Tensors that overlap are sent with all of their storage, unless it is so many times what they show."""
+_MAX_SPREAD = 4
+"""Overlapping tensors are sent with their whole storage, up to this many times the bytes they show."""
 
 
-class Unfit(Exception):
-    """The batch holds something that only torch's own way of sending can send."""
+class NotPackable(Exception):
+    """The batch holds something that only torch's own way can send."""
 
 
 class _Overlap(Exception):
@@ -74,7 +78,7 @@ class Packed:
 
 
 def pickled(item: Any) -> bytes:
-    """Return what multiprocessing would send for `item`."""
+    """Return the pickle that multiprocessing would send for `item`."""
     file = io.BytesIO()
     _Pickler(file).dump(item)
     return file.getvalue()
@@ -88,7 +92,7 @@ def has_code(dtype: torch.dtype) -> bool:
 def pack(item: Any) -> Packed:
     """Take the arrays out of anything that can be pickled.
 
-    Raises Unfit where torch's own way has to be taken, and whatever pickling raises.
+    Raises NotPackable if `item` must be sent torch's own way, and whatever pickling raises.
     """
     try:
         return _Packer().pack(item)
@@ -116,12 +120,12 @@ class _Packer(_Pickler):
         if kind is torch.Tensor:
             code = _CODES.get(obj.dtype)
             if code is None or not is_plain(obj):
-                raise Unfit("a tensor that is not plain memory of the CPU")
+                raise NotPackable("a tensor that is not plain CPU memory")
             return self._tensor(obj, code)
         if kind is np.ndarray:
             return self._array(obj)
         if issubclass(kind, _FOREIGN):
-            raise Unfit(f"a {kind.__name__}")
+            raise NotPackable(f"a {kind.__name__}")
         return NotImplemented
 
     def _tensor(self, tensor: torch.Tensor, code: int) -> Any:
@@ -129,7 +133,7 @@ class _Packer(_Pickler):
         start = tensor.data_ptr()
         size_bytes = tensor.nbytes if tensor.is_contiguous() else _span_bytes(tensor)
         if size_bytes > LARGE_BYTES and tensor.is_shared():  # type: ignore[no-untyped-call]  # untyped in torch
-            raise Unfit("much memory that is shared already: torch's own way copies none of it")
+            raise NotPackable("a large tensor in shared memory: torch's own way does not copy it")
         if size_bytes:
             self._show(tensor.untyped_storage()._cdata, start, start + size_bytes)
         return Arrays.tensor, (self._add(tensor, start, size_bytes), code, shape, stride)
@@ -144,8 +148,8 @@ class _Packer(_Pickler):
         others.append((start, end))
 
     def _array(self, array: Any) -> Any:
-        # A small one is best inside the pickle. One in pieces or in another byte order comes out of it in one
-        # piece and in this machine's order.
+        # A small array is best inside the pickle. One that is strided or in another byte order is made
+        # contiguous and native by pickling.
         flags, dtype = array.flags, array.dtype
         if array.nbytes <= COPIED_BYTES or dtype.hasobject or not dtype.isnative or not flags.forc:
             return NotImplemented
@@ -155,7 +159,7 @@ class _Packer(_Pickler):
 
     def _add(self, owner: object, address: int, size_bytes: int) -> int:
         if size_bytes and not address:
-            raise Unfit("a tensor without memory")
+            raise NotPackable("a tensor without memory")
         self.regions.append(Region(owner, address, size_bytes))
         return len(self.regions) - 1
 
@@ -170,8 +174,8 @@ class _OverlapPacker(_Packer):
 
     def pack(self, item: Any) -> Packed:
         packed = super().pack(item)
-        if sum(region.size_bytes for region in packed.regions) > _MOST_SPREAD * self._shown_bytes:
-            raise Unfit("tensors that overlap in a much larger storage")
+        if sum(region.size_bytes for region in packed.regions) > _MAX_SPREAD * self._shown_bytes:
+            raise NotPackable("overlapping tensors in a much larger storage")
         return packed
 
     def _tensor(self, tensor: torch.Tensor, code: int) -> Any:
@@ -189,7 +193,7 @@ class _OverlapPacker(_Packer):
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is its memory, shape and strides and nothing else."""
+    """Whether memory, shape and strides are all there is to a tensor."""
     return (
         tensor.is_cpu
         and tensor.layout is torch.strided
@@ -201,25 +205,15 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 
 def _span_bytes(tensor: torch.Tensor) -> int:
-    """How many bytes lie between the first and the last element, both included."""
+    """Bytes from the first to the last element, both included."""
     if tensor.numel() == 0:
         return 0
     steps = sum((count - 1) * stride for count, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return (steps + 1) * tensor.itemsize
 
 
-def unpack(stream: bytes, address: int, places: Sequence[tuple[int, int]], hold: Callable[[], Any]) -> Any:
-    """Build the batch that `pack` took apart.
-
-    The bytes of number i are `places[i] = (offset, size)` behind `address`. Where the batch uses that memory
-    itself, it does so through the buffer that `hold` returns (the memory at `address`, always the same
-    object for one batch), and keeps a reference to it.
-    """
-    return loaded(stream, Arrays(address, places, hold))
-
-
 def loaded(stream: bytes, arrays: Any) -> Any:
-    """Load a stream with `arrays`, which has the methods of `Arrays`, behind its numbers."""
+    """Build the batch of a stream; `arrays`, an object with the methods of `Arrays`, resolves its numbers."""
     return _Unpickler(stream, arrays).load()
 
 
@@ -235,8 +229,13 @@ class _Unpickler(pickle.Unpickler):
 
 
 class Arrays:
-    """Stands behind the numbers in a stream. The unpickler refers to it, never the other way round: in a
-    circle of references they would keep the memory until the garbage collector came by."""
+    """The arrays for the numbers in a stream.
+
+    The bytes of number i are at `address + offset` with `places[i] = (offset, size)`. A batch that uses that
+    memory directly does so through the buffer that `hold` returns (always the same object for one batch) and
+    keeps a reference to it. The unpickler refers to this object, never the other way round: a reference cycle
+    would keep the memory until the garbage collector runs.
+    """
 
     def __init__(self, address: int, places: Sequence[tuple[int, int]], hold: Callable[[], Any]) -> None:
         self._address = address
@@ -268,3 +267,111 @@ class Arrays:
 
     def array(self, number: int, dtype: Any, shape: tuple[int, ...], order: Any) -> Any:
         return np.ndarray(shape, dtype, self._hold(), self._places[number][0], order=order)
+
+
+_MAX_REMEMBERED = 64
+"""Most structures remembered: a loader whose batches all differ must not fill the memory."""
+_MAX_DEPTH = 16
+
+
+class StreamCache:
+    """The streams of earlier batches, by the batch's structure."""
+
+    def __init__(self) -> None:
+        self._streams: dict[tuple[Any, ...], bytes | None] = {}
+
+    def pack(self, batch: Any) -> Packed | None:
+        """Return what `pack` would; None for a structure that was not seen before."""
+        structure: list[Any] = []
+        tensors: list[torch.Tensor] = []
+        if not _describe(batch, structure, tensors, _MAX_DEPTH) or _share_memory(tensors):
+            return None
+        key = tuple(structure)
+        if key not in self._streams:
+            if len(self._streams) >= _MAX_REMEMBERED:
+                self._streams.clear()
+            self._streams[key] = None
+            return None
+        stream = self._streams[key]
+        if stream is None:
+            stream = self._streams[key] = pack(batch).stream
+        return Packed(stream, [Region(tensor, tensor.data_ptr(), tensor.nbytes) for tensor in tensors])
+
+
+def _describe(node: Any, structure: list[Any], tensors: list[torch.Tensor], depth: int) -> bool:
+    """Append all that determines the pickle of a tree; False if it depends on more than shapes."""
+    kind = type(node)
+    if kind is torch.Tensor:
+        tensors.append(node)
+        structure.append((node.dtype, node.shape, node.stride()))
+        return _is_simple(node)
+    if kind is dict:
+        structure.append((kind, *node))
+        if not all(type(key) is str for key in node):
+            return False
+        node = node.values()
+    elif kind is list or kind is tuple:
+        structure.append((kind, len(node)))
+    else:
+        return False
+    # An empty container could be one object in two places.
+    return bool(node) and depth > 0 and all(_describe(item, structure, tensors, depth - 1) for item in node)
+
+
+def _is_simple(tensor: torch.Tensor) -> bool:
+    """Whether `pack` would take its memory as it is. Large tensors need a closer look."""
+    return (
+        has_code(tensor.dtype)
+        and is_plain(tensor)
+        and tensor.is_contiguous()
+        and 0 < tensor.nbytes <= LARGE_BYTES
+        and tensor.data_ptr() != 0
+    )
+
+
+def _share_memory(tensors: list[torch.Tensor]) -> bool:
+    return len({tensor.untyped_storage()._cdata for tensor in tensors}) < len(tensors)
+
+
+Plan = Callable[[Arrays], Any]
+
+
+class BuildPlans:
+    """Builds repeated batches without unpickling their streams."""
+
+    def __init__(self) -> None:
+        self._plans: dict[bytes, Plan] = {}
+
+    def build(self, stream: bytes, arrays: Arrays) -> Any:
+        """Return the batch of a stream made by `StreamCache.pack`, on `arrays`."""
+        plan = self._plans.get(stream)
+        if plan is None:
+            if len(self._plans) >= _MAX_REMEMBERED:
+                self._plans.clear()
+            plan = self._plans[stream] = _planned(loaded(stream, _Blanks))
+        return plan(arrays)
+
+
+class _Blank(NamedTuple):
+    """The place of a tensor, and the arguments for `Arrays.tensor`."""
+
+    args: tuple[Any, ...]
+
+
+class _Blanks:
+    @staticmethod
+    def tensor(*args: Any) -> _Blank:
+        return _Blank(args)
+
+
+def _planned(tree: Any) -> Plan:
+    if type(tree) is _Blank:
+        args = tree.args
+        return lambda arrays: arrays.tensor(*args)
+    if type(tree) is dict:
+        items = [(key, _planned(item)) for key, item in tree.items()]
+        return lambda arrays: {key: plan(arrays) for key, plan in items}
+    plans = [_planned(item) for item in tree]
+    if type(tree) is tuple:
+        return lambda arrays: tuple([plan(arrays) for plan in plans])
+    return lambda arrays: [plan(arrays) for plan in plans]

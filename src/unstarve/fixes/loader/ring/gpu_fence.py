@@ -1,10 +1,11 @@
 """Slots as pinned memory: batches are copied to a GPU from where the worker wrote them.
 
-A copy with ``non_blocking=True`` goes on after its source is gone. torch's own pinned memory is not used
-again before the copies out of it are done; here the same is seen to by asking the driver for an event behind
-everything that the GPUs were told to do before the slot was let go. That happens inside ``next()``, in the
-thread that trains: nothing is asked of CUDA while that thread captures a graph, nor from a finalizer. The
-driver is called directly, because an error of the CUDA runtime would be found by torch's next check.
+A copy with ``non_blocking=True`` may still run after its source tensor is gone. torch reuses its own pinned
+memory only when the copies out of it are done. The fence ensures the same for slots: after a slot is released
+it records an event behind all work queued on the GPUs so far, and frees the slot when the event has passed.
+It does so inside ``next()``, in the thread that trains: never while that thread captures a graph, and never
+in a finalizer. It calls the driver directly, because torch's next check would pick up an error of the CUDA
+runtime.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ Action = Callable[[], None]
 
 
 class _DriverError(RuntimeError):
-    """The CUDA driver would not do what it was asked."""
+    """A call of the CUDA driver failed."""
 
 
 class Fence:
-    """Calls back once the GPUs have done all that they were asked to do before `when_done` was called."""
+    """Calls back once the GPUs have finished all work queued before `when_done` was called."""
 
     def __init__(self, driver: Any) -> None:
         self._driver = driver
@@ -48,7 +49,7 @@ class Fence:
         self._spare_events: dict[int, list[Any]] = {}
 
     def map(self, descriptor: int, size_bytes: int) -> tuple[Mapping, bool]:
-        """Map shared memory and pin it; return whether that could be done."""
+        """Map shared memory and pin it; return the mapping and whether pinning worked."""
         mapping = Mapping(descriptor, size_bytes, self._unpin_later)
         try:
             with self._inside(torch.cuda.current_device()), self._beside_captures():
@@ -59,11 +60,11 @@ class Fence:
         return mapping, True
 
     def when_done(self, action: Action) -> None:
-        """Call `action` from a later `settle`. Asks nothing of the driver here."""
+        """Have a later `settle` call `action`. Does not call the driver."""
         self._waiting.append(action)
 
     def settle(self) -> None:
-        """See what the GPUs have done meanwhile."""
+        """Run the actions whose GPU work is done, and mark those added since."""
         if not (self._waiting or self._marked or self._gone) or os.getpid() != self._pid:
             return
         if torch.cuda.is_current_stream_capturing() or not self._lock.acquire(blocking=False):
@@ -71,7 +72,7 @@ class Fence:
         try:
             self._call_back()
             if self._waiting:
-                # Taken out before the mark: what is let go from here on may be read by later work.
+                # Taken out before the mark: later GPU work may read slots released from here on.
                 actions = [self._waiting.popleft() for _ in range(len(self._waiting))]
                 self._marked.append((self._marks(), actions))
             while self._gone:
@@ -94,17 +95,17 @@ class Fence:
             unmap(address, size_bytes)
 
     def _unpin(self, address: int, size_bytes: int) -> None:
-        # Memory that could not be pinned is refused here, which is fine.
+        # The driver refuses memory that was never pinned, which is fine.
         with contextlib.suppress(_DriverError), self._inside(torch.cuda.current_device()):
             self._call("cuMemHostUnregister", ctypes.c_void_p(address))
         unmap(address, size_bytes)
 
     def _marks(self) -> list[tuple[int, Any]]:
-        """One event for every GPU that this process uses, behind all of its streams."""
+        """Record one event on every GPU that this process uses, behind all of its streams."""
         try:
             used = [device for device in range(torch.cuda.device_count()) if self._is_in_use(device)]
             return [(device, self._mark(device)) for device in used]
-        except _DriverError:  # wait instead of knowing
+        except _DriverError:  # no events: wait for everything instead
             torch.cuda.synchronize()
             return []
 
@@ -143,7 +144,7 @@ class Fence:
 
     @contextlib.contextmanager
     def _beside_captures(self) -> Iterator[None]:
-        """Another thread may capture a graph, which calls from this one would break."""
+        """Allow calls that would otherwise break a graph capture in another thread."""
         mode = ctypes.c_int(_RELAXED)
         self._call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
         try:
@@ -154,11 +155,11 @@ class Fence:
     def _call(self, name: str, *args: Any) -> None:
         code = getattr(self._driver, name)(*args)
         if code:
-            raise _DriverError(f"{name} failed with error {code} of the CUDA driver")
+            raise _DriverError(f"{name} failed with CUDA driver error {code}")
 
 
 def fence() -> Fence | None:
-    """Return this process's fence; None without CUDA and with drivers before 12.5, which lack the event."""
+    """Return this process's fence; None without CUDA or with a driver before 12.5, which lacks the event."""
     return _fence(os.getpid()) if torch.version.cuda is not None and torch.cuda.is_available() else None
 
 

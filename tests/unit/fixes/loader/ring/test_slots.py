@@ -14,9 +14,8 @@ import pytest
 import torch
 
 from unstarve.fixes.loader.ring import slots
-from unstarve.fixes.loader.ring.inbox import Inbox
-from unstarve.fixes.loader.ring.outbox import MOST_INLINE_BYTES, TAG, Outbox
-from unstarve.fixes.loader.ring.packing import COPIED_BYTES
+from unstarve.fixes.loader.ring.batch_pickle import COPIED_BYTES
+from unstarve.fixes.loader.ring.slot_messages import MOST_INLINE_BYTES, TAG, Inbox, Outbox
 from unstarve.fixes.memory.unnamed_memory import Mapping, create
 
 LARGE = COPIED_BYTES

@@ -9,12 +9,11 @@ from collections.abc import Callable
 
 import pytest
 
-from unstarve.fixes.loader.ring import bell
-from unstarve.fixes.loader.ring.bell import Bell, Patience
-from unstarve.fixes.loader.ring.queue import RingQueue
+from unstarve.fixes.loader.ring import ring_queue
+from unstarve.fixes.loader.ring.ring_queue import Bell, RingQueue, SpinWait
 
 CONTEXT = multiprocessing.get_context("fork")
-STEP_S = bell._LOOK_S / 10
+STEP_S = ring_queue._SPIN_S / 10
 
 
 class FakeTime:
@@ -31,15 +30,15 @@ class FakeTime:
     def give_way(self) -> None:
         """Somebody else takes the core for a while."""
         self.pauses += 1
-        self.now_s += 2 * bell._ALONE_S
+        self.now_s += 2 * ring_queue._YIELD_S
 
     def after(self, wait_s: float) -> Callable[[], bool]:
         """What is there once so much time has passed."""
         end_s = self.now_s + wait_s
         return lambda: self.now_s >= end_s
 
-    def patience(self) -> Patience:
-        return Patience(lambda: self.now_s, self.pause)
+    def spin(self) -> SpinWait:
+        return SpinWait(lambda: self.now_s, self.pause)
 
 
 def never() -> bool:
@@ -48,24 +47,24 @@ def never() -> bool:
 
 def test_what_comes_soon_is_seen() -> None:
     time = FakeTime()
-    patience = time.patience()
+    spin = time.spin()
     for _ in range(5):
-        assert patience.sees(time.after(2.5 * STEP_S))
+        assert spin.succeeds(time.after(2.5 * STEP_S))
     assert time.pauses == 15
 
 
 def test_a_look_ends_soon_when_nothing_comes() -> None:
     time = FakeTime()
-    assert not time.patience().sees(never)
-    assert time.now_s == pytest.approx(bell._LOOK_S, abs=2 * STEP_S)
+    assert not time.spin().succeeds(never)
+    assert time.now_s == pytest.approx(ring_queue._SPIN_S, abs=2 * STEP_S)
 
 
-def looks(time: FakeTime, patience: Patience, waits: int) -> list[int]:
+def looks(time: FakeTime, spin: SpinWait, waits: int) -> list[int]:
     """The numbers of those waits, all in vain, in which there was a look at all."""
     found = []
     for wait in range(waits):
         before = time.pauses
-        assert not patience.sees(never)
+        assert not spin.succeeds(never)
         if time.pauses > before:
             found.append(wait)
     return found
@@ -73,37 +72,37 @@ def looks(time: FakeTime, patience: Patience, waits: int) -> list[int]:
 
 def test_looks_in_vain_become_rare() -> None:
     time = FakeTime()
-    assert looks(time, time.patience(), 40) == [0, 2, 5, 10, 19, 36]
+    assert looks(time, time.spin(), 40) == [0, 2, 5, 10, 19, 36]
 
 
 def test_they_become_no_rarer_than_that() -> None:
     time = FakeTime()
-    patience = time.patience()
-    looks(time, patience, 4 * bell._MOST_SKIPPED)
-    assert len(looks(time, patience, 2 * (bell._MOST_SKIPPED + 1))) == 2
+    spin = time.spin()
+    looks(time, spin, 4 * ring_queue._MAX_SKIP)
+    assert len(looks(time, spin, 2 * (ring_queue._MAX_SKIP + 1))) == 2
 
 
 def test_where_others_have_work_nobody_looks_for_long() -> None:
     time = FakeTime()
-    patience = Patience(lambda: time.now_s, time.give_way)
-    assert not patience.sees(time.after(STEP_S))
+    spin = SpinWait(lambda: time.now_s, time.give_way)
+    assert not spin.succeeds(time.after(STEP_S))
     assert time.pauses == 1
-    assert looks(time, patience, bell._SKIPPED_AMONG_OTHERS) == []
-    assert looks(time, patience, 1) == [0]
+    assert looks(time, spin, ring_queue._SKIP_WHEN_SHARED) == []
+    assert looks(time, spin, 1) == [0]
 
 
 def test_a_look_that_was_worth_it_brings_the_next_ones_back() -> None:
     time = FakeTime()
-    patience = time.patience()
-    assert looks(time, patience, 36) == [0, 2, 5, 10, 19]
-    assert patience.sees(time.after(STEP_S))
-    assert looks(time, patience, 4) == [0, 2]
+    spin = time.spin()
+    assert looks(time, spin, 36) == [0, 2, 5, 10, 19]
+    assert spin.succeeds(time.after(STEP_S))
+    assert looks(time, spin, 4) == [0, 2]
 
 
 @pytest.mark.parametrize("patient", [False, True])
 def test_every_ring_is_heard_once(patient: bool) -> None:
     its = Bell(CONTEXT)
-    its.patience = Patience() if patient else None
+    its.spin = SpinWait() if patient else None
     assert not its.heard(0)
     its.ring()
     its.ring()
@@ -115,7 +114,7 @@ def test_every_ring_is_heard_once(patient: bool) -> None:
 
 def test_a_thread_beside_the_one_that_trains_does_not_look() -> None:
     its, time = Bell(CONTEXT), FakeTime()
-    its.patience = time.patience()
+    its.spin = time.spin()
     thread = threading.Thread(target=its.heard, args=(0.001,))
     thread.start()
     thread.join()

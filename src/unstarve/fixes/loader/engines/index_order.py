@@ -1,13 +1,14 @@
-"""Which rows go into which batch, in the order and with the random draws of torch's samplers.
+"""The indices of an epoch, in the order and with the random draws of torch's samplers.
 
-torch's samplers give one Python integer after the other. Those that are known here are drawn as whole arrays
-of indices instead, by the same calls on the same generators; any other sampler is iterated as it is.
+torch's samplers give one Python integer after the other. For the samplers known here, whole arrays of indices
+are drawn instead, by the same calls on the same generators; any other sampler is iterated as it is.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from torch.utils.data import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+from torch.utils.data.distributed import DistributedSampler
 
 Indices = NDArray[np.int64]
 
@@ -31,8 +33,8 @@ _SEQUENTIAL_CHUNK = 65_536
 
 
 @dataclass(frozen=True)
-class Order:
-    """The indices of one epoch. `whole`: an item of the source is a batch; else they are to be cut."""
+class IndexOrder:
+    """The indices of one epoch. `whole`: each item of `source` is a batch; otherwise a chunk to be cut."""
 
     source: Iterator[Any]
     whole: bool
@@ -40,30 +42,30 @@ class Order:
     drop_last: bool
 
 
-def order_of(loader: DataLoader[Any], batches: Iterator[Any], *, beyond: int = 0) -> Order:
+def order_of(loader: DataLoader[Any], batches: Iterator[Any], *, beyond: int = 0) -> IndexOrder:
     """Return the indices of an epoch that begins now; `batches` iterates the loader's own batch sampler.
 
-    Without workers nothing is drawn before the first batch is asked for, and then only what it needs; with
-    workers torch draws the indices of the batches that they prefetch at once, and so it is done here; the
-    caller itself asks for `beyond` of them ahead.
+    Without workers nothing is drawn before the first batch is asked for, and then only what it needs. With
+    workers torch draws the indices of all prefetched batches at once, and so does this, except for the
+    `beyond` batches that the caller itself asks for ahead.
     """
     ahead = max(loader.num_workers * (loader.prefetch_factor or 0) - beyond, 0)
     chunks = _known_order(loader)
     if chunks is None:
-        source = ReadAhead(batches, ahead) if ahead else batches
-        return Order(source, True, max(loader.batch_size or 1, 1), loader.drop_last)
+        source = IndexPrefetch(batches, ahead) if ahead else batches
+        return IndexOrder(source, True, max(loader.batch_size or 1, 1), loader.drop_last)
     sampler: Any = loader.batch_sampler
     size, drop_last = sampler.batch_size, sampler.drop_last
     if not ahead:
-        return Order(chunks, False, size, drop_last)
+        return IndexOrder(chunks, False, size, drop_last)
     if type(sampler.sampler) is RandomSampler and sampler.sampler.generator is not None:
-        # The one that draws more than once from a generator that others can see.
-        return Order(ReadAhead(Cuts(chunks, size, drop_last), ahead), True, size, drop_last)
-    return Order(itertools.chain(list(itertools.islice(chunks, 1)), chunks), False, size, drop_last)
+        # The only sampler that draws more than once from a generator that others can see.
+        return IndexOrder(IndexPrefetch(BatchCutter(chunks, size, drop_last), ahead), True, size, drop_last)
+    return IndexOrder(itertools.chain(list(itertools.islice(chunks, 1)), chunks), False, size, drop_last)
 
 
 def sequential_count(loader: DataLoader[Any]) -> int | None:
-    """Return how many samples are asked for in their natural order; None where the order is another."""
+    """Return how many samples are asked for in the dataset's order; None if the order is another."""
     sampler: Any = loader.batch_sampler
     if type(sampler) is BatchSampler and type(sampler.sampler) is SequentialSampler:
         return len(sampler.sampler.data_source)
@@ -92,7 +94,7 @@ def _in_sequence(sampler: Any, step: int) -> Iterator[Indices]:
 
 
 def _random(sampler: Any) -> Iterator[torch.Tensor]:
-    """Draw what `RandomSampler.__iter__` draws, at the same moments."""
+    """Draw the numbers of `RandomSampler.__iter__` at the same moments."""
     count = len(sampler.data_source)
     generator = sampler.generator
     if generator is None:
@@ -106,7 +108,7 @@ def _random(sampler: Any) -> Iterator[torch.Tensor]:
     for _ in range(sampler.num_samples // count):
         yield torch.randperm(count, generator=generator)
     rest = sampler.num_samples % count
-    if rest or sampler.generator is not None:  # torch draws once more even for no rest, which others can see
+    if rest or sampler.generator is not None:  # torch draws once more even without a rest; others can see it
         yield torch.randperm(count, generator=generator)[:rest]
 
 
@@ -134,7 +136,7 @@ _DRAWS: dict[type[Any], Callable[[Any], Iterator[torch.Tensor] | None]] = {
 
 @functools.cache
 def _draws_as_torch_does(kind: type[Any]) -> bool:
-    """Whether this version of torch draws as we do: the same indices, and the generators left alike."""
+    """Whether this version of torch draws as we do: same indices, same generator state afterwards."""
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         for generator in (None, torch.Generator()):
             used = torch.default_generator if generator is None else generator
@@ -163,7 +165,7 @@ def _as_indices(drawn: torch.Tensor) -> Indices:
 
 
 def _integers(values: Any) -> Indices | None:
-    """Return a one-dimensional array of int64, or None where that would not be the same numbers."""
+    """Return a one-dimensional int64 array, or None if that would change the numbers."""
     array = np.asarray(values)
     if array.ndim != 1 or not array.size or array.dtype.kind not in "iu" or array.dtype == np.uint64:
         return None
@@ -171,9 +173,9 @@ def _integers(values: Any) -> Indices | None:
 
 
 def as_index(item: Any) -> Indices | None:
-    """Return the indices of one batch as a batch sampler gave them; None where torch itself must judge them.
+    """Return the indices of one batch from a batch sampler's item; None if torch itself must interpret it.
 
-    A sample's index may be an integer of Python or numpy or a tensor of one; truth values are none of them.
+    A sample's index may be a Python or numpy integer or a tensor with one; booleans are not indices.
     """
     if isinstance(item, torch.Tensor):
         return _integers(item.numpy(force=True))
@@ -188,8 +190,8 @@ def as_index(item: Any) -> Indices | None:
     return None
 
 
-class Cuts:
-    """Chunks of indices → batches of them, as torch's BatchSampler cuts a stream of single ones."""
+class BatchCutter:
+    """Cuts chunks of indices into batches, as torch's BatchSampler does with single indices."""
 
     def __init__(self, chunks: Iterator[Indices], batch_size: int, drop_last: bool) -> None:
         self._chunks = chunks
@@ -197,7 +199,7 @@ class Cuts:
         self._drop_last = drop_last
         self._rest: Indices = np.empty(0, np.int64)
 
-    def __iter__(self) -> Cuts:
+    def __iter__(self) -> BatchCutter:
         return self
 
     def ready(self) -> bool:
@@ -220,18 +222,18 @@ class Cuts:
         return batch
 
 
-class ReadAhead:
-    """Draws `count` items at once, and another one whenever one is taken, as torch does for its workers."""
+class IndexPrefetch:
+    """Draws `count` items at once and one more whenever one is taken, as torch does for its workers."""
 
     def __init__(self, items: Iterator[Any], count: int) -> None:
         self._items = items
         self._drawn = deque(itertools.islice(items, count))
 
-    def __iter__(self) -> ReadAhead:
+    def __iter__(self) -> IndexPrefetch:
         return self
 
     def ready(self) -> bool:
-        """Whether an item lies ready."""
+        """Whether an item is ready."""
         return bool(self._drawn)
 
     def __next__(self) -> Any:
@@ -240,3 +242,26 @@ class ReadAhead:
         item = self._drawn.popleft()
         self._drawn.extend(itertools.islice(self._items, 1))
         return item
+
+
+# Each of these draws an epoch's numbers when asked for the first index, and none later.
+_AT_ONCE = (SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
+
+
+def settled_batches(batch_sampler: Any) -> float:
+    """Return how many batches of an epoch may be asked for early without changing any random stream.
+
+    0 for unknown samplers. A RandomSampler seeds a private generator; one with a shared generator draws from
+    it again at its end.
+    """
+    if type(batch_sampler) is not BatchSampler:
+        return 0
+    sampler: Any = batch_sampler.sampler
+    at_once = type(sampler) in _AT_ONCE or vars(type(sampler)).get(
+        "draws_at_once", False
+    )  # our own samplers say so
+    if at_once or (type(sampler) is RandomSampler and sampler.generator is None):
+        return math.inf
+    if type(sampler) is RandomSampler and not sampler.replacement:
+        return len(batch_sampler) - 1 if sampler.num_samples <= len(sampler.data_source) else 0
+    return 0

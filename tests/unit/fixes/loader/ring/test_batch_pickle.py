@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence
 
-from unstarve.fixes.loader.ring.packing import COPIED_BYTES, Packed, Unfit, pack, unpack
+from unstarve.fixes.loader.ring.batch_pickle import COPIED_BYTES, Arrays, NotPackable, Packed, loaded, pack
 
 LARGE = COPIED_BYTES  # float32 elements: well above what is copied
 
@@ -34,7 +34,7 @@ def opened(packed: Packed) -> Any:
         ctypes.memmove(address + end, region.address, region.size_bytes)
         places.append((end, region.size_bytes))
         end += -(-region.size_bytes // 64) * 64
-    return unpack(packed.stream, address, places, lambda: buffer)
+    return loaded(packed.stream, Arrays(address, places, lambda: buffer))
 
 
 def through_torch(item: Any) -> Any:
@@ -256,7 +256,7 @@ UNFIT: dict[str, Callable[[], Any]] = {
 @pytest.mark.filterwarnings("ignore")  # torch warns of what is experimental
 @pytest.mark.parametrize("name", UNFIT)
 def test_what_only_torch_can_send_is_left_to_it(name: str) -> None:
-    with pytest.raises(Unfit):
+    with pytest.raises(NotPackable):
         pack({"x": torch.zeros(3), "y": UNFIT[name]()})
 
 

@@ -1,4 +1,4 @@
-"""Datasets whose samples are the rows of tensors in memory: which ones, and where the rows are."""
+"""Find the rows of a dataset whose samples are rows of tensors in memory."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ Build = Callable[[Sequence[torch.Tensor]], Any]
 
 
 @dataclass(frozen=True)
-class Table:
-    """Sample i is row i of each leaf, or row ``positions[i]`` where there are positions."""
+class RowTable:
+    """Sample i is row i of each leaf, or row ``positions[i]`` if there are positions."""
 
     leaves: tuple[torch.Tensor, ...]
     build: Build | None
-    """Batches of the leaves → what `default_collate` would return; None where the only leaf's is it."""
+    """Turns batches of the leaves into the batch of `default_collate`; None: it is the only leaf's batch."""
     positions: NDArray[np.int64] | None = None
 
 
-def table_of(dataset: Any) -> Table | str:
-    """Return the rows that are the dataset's samples, or why there are none, in one sentence."""
+def row_table(dataset: Any) -> RowTable | str:
+    """Return the rows that are the dataset's samples, or, in one sentence, why there are none."""
     positions: NDArray[np.int64] | range | None = None
     while _is_plain(dataset, Subset, "__getitem__", "__getitems__", "__len__"):
         positions = _within(_as_positions(dataset.indices), positions)
         if positions is None:
-            return "the indices of a Subset are not integers in one dimension, or lie outside of its dataset"
+            return "the indices of a Subset are not a flat list of integers, or are outside its dataset"
         dataset = dataset.dataset
     tree = _tree_of(dataset)
     if isinstance(tree, str):
@@ -47,11 +47,11 @@ def table_of(dataset: Any) -> Table | str:
             positions = None
         else:
             positions = np.arange(positions.start, positions.stop, positions.step)
-    return Table(tuple(leaf.detach() for leaf in leaves), _build_for(tree), positions)
+    return RowTable(tuple(leaf.detach() for leaf in leaves), _build_for(tree), positions)
 
 
 def _tree_of(dataset: Any) -> Any:
-    """Return the dataset's tensors in the shape of its samples, or why there are none."""
+    """Return the dataset's tensors in the structure of its samples, or why there are none."""
     if isinstance(dataset, torch.Tensor):
         return dataset
     if _is_plain(dataset, TensorDataset, "__getitem__", "__getitems__", "__len__"):
@@ -71,20 +71,20 @@ def _stacked(datasets: Any) -> Any:
 
 
 def _rows_of(dataset: Any) -> Any:
-    """Return what `dataset.rows()` gives, where that is known to be its samples."""
+    """Return `dataset.rows()`, if those are known to be its samples."""
     name = type(dataset).__name__
     home = _home_of(type(dataset), "rows")
     if home is None or not callable(getattr(dataset, "rows", None)):
         return f"{name} does not hold its samples as rows of tensors (no method rows())"
     if not home.__module__.startswith("unstarve.") and not getattr(home, "rows_are_samples", False):
-        # Somebody's own method of that name may mean anything, and its rows lack the transforms of a sample.
-        return f"{name}.rows() may mean something else; if they are its samples, say rows_are_samples = True"
+        # A user's method of that name may mean anything, and its rows lack the transforms of a sample.
+        return f"{name}.rows() may not be its samples; if they are, set rows_are_samples = True in the class"
     for method in ("__getitem__", "__getitems__", "__len__"):
         overridden = _home_of(type(dataset), method)
         if overridden is not None and not issubclass(home, overridden):
-            return f"{name} has a {method} of its own, which rows() does not know of"
+            return f"{name} overrides {method}, and rows() does not know about it"
     tree = dataset.rows()
-    return f"{name}.rows() has none at present" if tree is None else tree
+    return f"{name}.rows() is None at present" if tree is None else tree
 
 
 def _home_of(cls: type[Any], method: str) -> type[Any] | None:
@@ -92,7 +92,7 @@ def _home_of(cls: type[Any], method: str) -> type[Any] | None:
 
 
 def _is_plain(dataset: Any, kind: type[Any], *methods: str) -> bool:
-    """Whether the dataset behaves as torch's own class does: no subclass has replaced one of the methods."""
+    """Whether the dataset behaves as torch's own class: no subclass overrides one of the methods."""
     return isinstance(dataset, kind) and all(
         getattr(type(dataset), method, None) is getattr(kind, method, None) for method in methods
     )
@@ -113,7 +113,7 @@ def _as_positions(indices: Any) -> NDArray[np.int64] | range | None:
 def _within(
     inner: NDArray[np.int64] | range | None, outer: NDArray[np.int64] | range | None
 ) -> NDArray[np.int64] | range | None:
-    """Positions in a subset's dataset, given positions in the subset; None where one lies outside."""
+    """Return positions in a subset's dataset, given positions in the subset; None if one is outside."""
     if outer is None or inner is None:
         return inner
     if isinstance(outer, range) and isinstance(inner, range):
@@ -156,28 +156,28 @@ def _why_not_leaf(leaf: Any) -> str | None:
         return f"the dataset's tensors are on {leaf.device}, not on the CPU"
     if leaf.layout is not torch.strided or leaf.is_nested or leaf.is_quantized or leaf.dim() == 0:
         return (
-            "the dataset's tensors have no rows of plain memory (sparse, nested, quantized or a single value)"
+            "the dataset's tensors are not rows of plain memory (sparse, nested, quantized or a single value)"
         )
     if leaf.requires_grad:
-        return "the dataset's tensors require gradients, which a copy of bytes would not carry"
+        return "the dataset's tensors require gradients, which a copy of bytes would lose"
     if not leaf.is_contiguous():
-        return "the dataset's tensors are not C-contiguous; tensor.contiguous(), called once, makes them so"
+        return "the dataset's tensors are not C-contiguous; call tensor.contiguous() once"
     if leaf.is_conj() or leaf.is_neg():
-        return "the dataset's tensors are lazily conjugated or negated (tensor.resolve_conj() ends that)"
+        return "the dataset's tensors are lazily conjugated or negated; call tensor.resolve_conj() once"
     return None
 
 
 def _why_not_collated(tree: Any) -> str | None:
-    """`default_collate` must treat each part of a sample as it does out of the box."""
+    """Say why `default_collate` would not treat each part of a sample as it does out of the box."""
     kinds = {type(part) for part in _parts(tree)}
     for kind in kinds:
         is_named_tuple = issubclass(kind, tuple) and hasattr(kind, "_fields")
         if kind not in (torch.Tensor, tuple, list, dict) and not is_named_tuple:
-            return f"its samples are made of {kind.__name__}, which default_collate has a way of its own for"
+            return f"default_collate treats {kind.__name__}, which its samples contain, in a special way"
     for known, collate in default_collate_fn_map.items():
         for kind in kinds:
             if collate is not collate_tensor_fn and issubclass(kind, known):
-                return "default_collate was taught another way to collate these samples"
+                return "a custom function is registered with default_collate for these samples"
     return None
 
 
@@ -188,7 +188,7 @@ def _parts(tree: Any) -> Iterator[Any]:
 
 
 def _build_for(tree: Any) -> Build | None:
-    """Return what puts the batches of the leaves together as `default_collate` does: tuples become lists."""
+    """Return a function that assembles the leaves' batches as `default_collate` does: tuples become lists."""
     if isinstance(tree, torch.Tensor):
         return None
     flat = isinstance(tree, list) or type(tree) is tuple

@@ -12,11 +12,9 @@ import torch
 from torch.utils.data import default_collate
 from torch.utils.data._utils import collate
 
-from unstarve.fixes.loader.ring.collating import Collate
-from unstarve.fixes.loader.ring.forms import Filled, Forms
-from unstarve.fixes.loader.ring.inbox import Inbox
-from unstarve.fixes.loader.ring.outbox import Outbox
-from unstarve.fixes.loader.ring.packing import COPIED_BYTES
+from unstarve.fixes.loader.ring.batch_pickle import COPIED_BYTES
+from unstarve.fixes.loader.ring.slot_collate import FilledSlot, RepeatCollate, SlotCollate
+from unstarve.fixes.loader.ring.slot_messages import Inbox, Outbox
 
 LARGE = COPIED_BYTES // 2  # float32 elements of a sample: two of them are more than what is copied
 SAMPLES = 3
@@ -29,7 +27,7 @@ class Line:
         ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.inbox = Inbox()
         self.outbox = Outbox(self.theirs, self.inbox.connect(ours), 2)
-        self.collate = Forms(Collate(self.outbox.allocate), self.outbox.take)
+        self.collate = RepeatCollate(SlotCollate(self.outbox.allocate), self.outbox.take)
         self.sent = 0
 
     def send(self, samples: Any) -> tuple[bool, Any]:
@@ -40,7 +38,7 @@ class Line:
         task, received = self.inbox.open(message) if message.startswith(b"u") else (self.sent, batch)
         assert task == self.sent
         self.sent += 1
-        return type(batch) is Filled, received
+        return type(batch) is FilledSlot, received
 
 
 @pytest.fixture
@@ -146,7 +144,7 @@ def test_a_change_is_noticed_and_the_way_back_too(name: str, line: Line) -> None
         line.send(samples_of(usual, number))
     for _ in range(4):
         changed = line.collate(CHANGED[name]())
-        if type(changed) is Filled:
+        if type(changed) is FilledSlot:
             changed = line.inbox.open(line.outbox.message((0, changed)) or b"")[1]
         assert_same(changed, default_collate(CHANGED[name]()))
         samples = samples_of(usual, 9)
