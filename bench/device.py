@@ -39,6 +39,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import DataLoader, Dataset
 
 from unstarve.collect.device.stalls import DeviceClock
+from unstarve.intervals import turn_order
 from unstarve.record import format as f
 
 WIDTH = 4096
@@ -334,11 +335,8 @@ def overhead(*, sync: bool, blocks: int, steps: int = 50) -> tuple[float, float,
     block(bare), block(clocked)
     pairs = []
     for number in range(blocks):
-        if number % 2:
-            without, with_it = block(bare), block(clocked)
-        else:
-            with_it, without = block(clocked), block(bare)
-        pairs.append((without, with_it))
+        took_ms = {step: block(step) for step in turn_order((clocked, bare), number)}
+        pairs.append((took_ms[bare], took_ms[clocked]))
     enough.set()
     beside.join()
     clock.close()

@@ -35,6 +35,7 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler
 import unstarve
 from unstarve.benchmark.images import save_image
 from unstarve.benchmark.installed import torchvision
+from unstarve.intervals import turn_order
 from unstarve.record.reader import read_run
 
 SIZE = 224
@@ -278,7 +279,7 @@ def rounds(setting: Setting, training: Training, most: int, began: float) -> dic
     with tempfile.TemporaryDirectory() as folder:
         for number in range(most):
             round_began = time.monotonic()
-            for name in list(ways)[:: -1 if number % 2 else 1]:
+            for name in turn_order(list(ways), number):
                 path = Path(folder) / f"{number}-{len(found[name])}-{list(ways).index(name)}.unstarve"
                 one = measure(ways[name](setting), training, setting, path)
                 found[name].append(one)

@@ -21,6 +21,8 @@ from statistics import median
 
 import numpy as np
 
+from unstarve.intervals import turn_order
+
 KINDS = ("smooth", "photo-like", "noisy")
 SIZES = ((375, 500), (1500, 2000))
 SIDE = 224
@@ -47,7 +49,7 @@ def row(kind: str, height: int, width: int, rounds: int, images: int) -> str:
     times_us: dict[str, list[float]] = {"": [], "turbo": []}
     digests = set()
     for number in range(rounds):
-        for decoder in ("", "turbo") if number % 2 == 0 else ("turbo", ""):
+        for decoder in turn_order(("", "turbo"), number):
             child = ["--images", str(images), "--child", kind, str(height), str(width)]
             environment = os.environ | {"UNSTARVE_JPEG": decoder}
             done = subprocess.run(

@@ -41,6 +41,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from unstarve.intervals import turn_order
+
 SIZE = 8
 SMALL, LARGE = 2, 66
 """Batch sizes of the worker's bench; few enough batches wait for the training thread that it never sleeps."""
@@ -220,7 +222,7 @@ def in_turns(steps: int, measure: Callable[[bool], float]) -> list[float]:
     """Microseconds without unstarve, and what it adds, from nanoseconds measured off and on in turns."""
     pairs = []
     for count in range(steps):
-        spent = {on: measure(on) for on in ((True, False) if count % 2 else (False, True))}
+        spent = {on: measure(on) for on in turn_order((False, True), count)}
         pairs.append((spent[False], spent[True]))
     bare = usual([off for off, _ in pairs])
     return [bare / 1e3, usual([on - off for off, on in pairs]) / 1e3]

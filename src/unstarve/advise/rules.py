@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from unstarve.advise import batches, flow, images, storage, workers
+from unstarve.intervals import WORTH_MENTIONING
 from unstarve.model import Advice, Diagnosis, State
 
 Rule = Callable[[Diagnosis], Advice | None]
@@ -39,9 +40,6 @@ RULES: tuple[Rule, ...] = (
 HOST_RULES: tuple[Rule, ...] = (flow.lighter_loop,)
 """About the loop, not its data: they hold for a training that is fed, too."""
 
-_SMALLEST_GAIN = 1.01
-"""Less than this is not worth a change."""
-
 
 def advise(diagnosis: Diagnosis) -> tuple[Advice, ...]:
     """What to change, the largest predicted gain first; nothing where data is not the problem."""
@@ -50,7 +48,7 @@ def advise(diagnosis: Diagnosis) -> tuple[Advice, ...]:
         return ()
     rules = HOST_RULES if state is State.FED else RULES + HOST_RULES
     found = [advice for rule in rules if (advice := rule(diagnosis)) is not None]
-    worth = [a for a in found if a.speedup is None or a.speedup.predicted >= _SMALLEST_GAIN]
+    worth = [a for a in found if a.speedup is None or a.speedup.predicted >= WORTH_MENTIONING]
     return _one_per_argument(sorted(worth, key=_gain, reverse=True))
 
 

@@ -16,13 +16,13 @@ from unstarve.advise.gain import (
     predict,
 )
 from unstarve.advise.images import decodes_images
+from unstarve.intervals import WORTH_IT
 from unstarve.model import Advice, Cause, Diagnosis, Scenario
 from unstarve.words import ms, workers
 
 _BLOCKED = 0.5
 """From this share of a fetch on, waiting decides how long it takes."""
 _WORTH_TELLING_S = 0.5e-3
-_CLEAR_GAIN = 1.05
 
 
 def workers_past_the_cores(d: Diagnosis) -> Advice | None:
@@ -127,7 +127,7 @@ def fewer_workers(d: Diagnosis) -> Advice | None:
         f"batch's {ms(demand.fetch_s)}",
     )
     # Fewer of them also get less of the cores beside the training thread: only a clear gain is one.
-    clear = advice is not None and advice.speedup is not None and advice.speedup.predicted >= _CLEAR_GAIN
+    clear = advice is not None and advice.speedup is not None and advice.speedup.predicted >= WORTH_IT
     return advice if clear else None
 
 

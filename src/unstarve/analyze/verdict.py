@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from unstarve.analyze.evidence import evidence
 from unstarve.analyze.timeline import Timeline
+from unstarve.intervals import WORTH_IT
 from unstarve.model import Cause, Demand, GpuSummary, Headroom, Run, State, Verdict
 
 _SECOND = 0.25
@@ -24,8 +25,6 @@ _WHY = {
     Cause.ORDER: "because finished batches are held back for a late one",
     Cause.CONTENTION: "because there are too few cores for the work",
 }
-_NO_GAIN = 1.05
-"""A speed-up below this is not worth anybody's time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +152,7 @@ def _times(speedup: float) -> str:
 def _measured_gain(headroom: Headroom, state: State) -> str:
     # Steps that vary for reasons of their own show no gain; if they hardly wait either, there is none.
     varies = headroom.low <= 1
-    if headroom.high < _NO_GAIN or headroom.speedup < _NO_GAIN - 0.02 or (varies and state is State.FED):
+    if headroom.high < WORTH_IT or headroom.speedup < WORTH_IT - 0.02 or (varies and state is State.FED):
         return "There is nothing to gain from faster loading (measured)."
     if not varies:
         return f"With data for free it runs {headroom.speedup:.2f}× as fast (measured)."

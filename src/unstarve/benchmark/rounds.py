@@ -17,6 +17,7 @@ from unstarve.benchmark.files import cached_share
 from unstarve.benchmark.memory import extra_memory
 from unstarve.benchmark.plan import Plan
 from unstarve.benchmark.timing import cpu_per_batch, median_ratio, same, seed_all, summary, time_per_batch
+from unstarve.intervals import turn_order
 from unstarve.model import Bar, Checked, Extra, Kind, Part, Promise, Way
 
 Say = Callable[[str], None]
@@ -97,8 +98,7 @@ class Rounds:
             yield self._measured[stock].batch_s[-1], self._time(entry, seed)
         else:
             for turn in range(self._part.pairs):
-                in_turn = (stock, entry) if turn % 2 == 0 else (entry, stock)  # nobody is always the first
-                both_s = {one: self._time(one, seed) for one in in_turn}
+                both_s = {one: self._time(one, seed) for one in turn_order((stock, entry), turn)}
                 yield both_s[stock], both_s[entry]
 
     def _time(self, entry: Entry, seed: int) -> float:

@@ -12,6 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from unstarve.intervals import WORTH_IT
 from unstarve.model import Forecast, WhatIf
 from unstarve.present.screen import for_screen
 from unstarve.present.units import rate, share, times
@@ -19,8 +20,6 @@ from unstarve.words import workers
 
 SCHEMA = "unstarve.whatif/1"
 _MARK_WIDTH = len("recorded,")
-_WORTH = 1.03
-"""Less than this is no reason to change anything."""
 
 
 def plain(result: WhatIf | None) -> dict[str, Any] | None:
@@ -64,7 +63,7 @@ def headline(result: WhatIf) -> str:
     """One sentence for a person."""
     enough, recorded = result.enough, result.recorded
     gain = enough.speedup / recorded.speedup
-    if gain < _WORTH:
+    if gain < WORTH_IT:
         if enough.setting.workers < recorded.setting.workers:
             now = _named(recorded, result)
             return f"With {_named(enough, result)} training would run as fast as with the recorded {now}."

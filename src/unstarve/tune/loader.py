@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 from unstarve.errors import UsageError
 from unstarve.fixes.loader.engines import process_engines
 from unstarve.fixes.memory.store.budget import parse_bytes
+from unstarve.loader_proxy import LoaderProxy
 from unstarve.model import Tuning
 from unstarve.model.engines import Engine
 from unstarve.tune.explain import explain
@@ -90,24 +91,21 @@ def _uses_ring(loader: Any) -> bool:
     return asked_for in (Engine.AUTO, Engine.RING) and process_engines.why_no_ring() is None
 
 
-class TunedLoader:
+class TunedLoader(LoaderProxy):
     """A loader that tunes itself; in all else it is the loader it wraps, ``isinstance`` included."""
 
-    _loader: DataLoader[Any]
+    dataloader: DataLoader[Any]
     _tuner: Tuner
     _asked: Mapping[str, Any]
 
     def __init__(self, loader: DataLoader[Any], asked: Mapping[str, Any]) -> None:
         # Written past __setattr__, which is for the loader's attributes.
-        vars(self).update(_loader=loader, _tuner=tuner_for(loader, asked), _asked=asked)
+        vars(self).update(dataloader=loader, _tuner=tuner_for(loader, asked), _asked=asked)
 
     def __iter__(self) -> Iterator[Any]:
         if self._tuner.why_not is not None:
-            return iter(self._loader)
-        return self._tuner.iterate(self._loader)
-
-    def __len__(self) -> int:
-        return len(self._loader)
+            return iter(self.dataloader)
+        return self._tuner.iterate(self.dataloader)
 
     @property
     def tuning(self) -> Tuning:
@@ -118,29 +116,9 @@ class TunedLoader:
         """Say what runs now and why, and what was tried."""
         return explain(self.tuning)
 
-    # --- being the loader ---
-
-    @property  # type: ignore[misc]  # isinstance() believes __class__; type() still tells the truth
-    def __class__(self) -> type:
-        return type(self._loader) if "_loader" in vars(self) else TunedLoader
-
-    def __getattr__(self, name: str) -> Any:
-        # Protocols such as copying and pickling look for dunders: those of the loader would act on it alone.
-        if name.startswith("__") or "_loader" not in vars(self):
-            raise AttributeError(f"'TunedLoader' object has no attribute '{name}'")
-        return getattr(self._loader, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in vars(self) or hasattr(TunedLoader, name):
-            raise UsageError(f"{name} is not to be set on a loader that tunes itself")
-        setattr(self._loader, name, value)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*object.__dir__(self), *dir(self._loader)})
-
     def __repr__(self) -> str:
-        return f"autotune({self._loader!r})"
+        return f"autotune({self.dataloader!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy begins to tune anew."""
-        return TunedLoader, (self._loader, self._asked)
+        return TunedLoader, (self.dataloader, self._asked)

@@ -10,11 +10,10 @@ import math
 import statistics
 from collections.abc import Generator, Sequence
 
+from unstarve.intervals import WORTH_SWITCHING, t95, turn_order
 from unstarve.model import Change, LoaderSettings
-from unstarve.tune.window import Window, price_of, t95
+from unstarve.tune.window import Window, price_of
 
-WORTH = 1.02
-"""A gain below this is not worth a change."""
 AS_GOOD = 0.98
 """Of the best speed: a setting that reaches it with fewer workers is preferred."""
 _LEAST_ROUNDS = 2
@@ -60,7 +59,7 @@ def _error(window: Window) -> float:
 
 def is_worth_it(gain: Change) -> bool:
     """Whether settings should be changed for it."""
-    return gain.low > 1 and gain.ratio >= WORTH
+    return gain.low > 1 and gain.ratio >= WORTH_SWITCHING
 
 
 class Race:
@@ -74,9 +73,8 @@ class Race:
     def run(self) -> Generator[LoaderSettings, Window, None]:
         """Ask for windows until it is decided; forth and back, which evens out a drift."""
         while not self._is_decided():
-            forth = len(self._rounds) % 2 == 0
             turn: dict[LoaderSettings, Window] = {}
-            for settings in self._runners if forth else self._runners[::-1]:
+            for settings in turn_order(self._runners, len(self._rounds)):
                 turn[settings] = yield settings
             self._rounds.append(turn)
             self._drop_losers()

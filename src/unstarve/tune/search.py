@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 
+from unstarve.intervals import WORTH_SWITCHING
 from unstarve.model import Change, LoaderSettings
 from unstarve.tune.aim import (
     CONTENT,
@@ -20,7 +21,7 @@ from unstarve.tune.aim import (
     wanted_workers,
 )
 from unstarve.tune.machine import Machine
-from unstarve.tune.race import AS_GOOD, WORTH, Race, compared, is_worth_it
+from unstarve.tune.race import AS_GOOD, Race, compared, is_worth_it
 from unstarve.tune.window import Window, price_of
 
 _DEPTH = 2
@@ -115,7 +116,7 @@ class Search:
         gain = self._gain(best)
         if gain is None and best != own:
             return Found(own, None, "too little was measured to tell")
-        if gain is None or gain.ratio < WORTH:
+        if gain is None or gain.ratio < WORTH_SWITCHING:
             return Found(own, None, "nothing that was tried is faster")
         if is_worth_it(gain):
             return Found(best, gain, f"{gain.ratio:.2f}× as fast as your own settings")

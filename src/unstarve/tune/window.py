@@ -6,11 +6,10 @@ import math
 import statistics
 from dataclasses import dataclass
 
+from unstarve.intervals import half_width
 from unstarve.model import LoaderSettings
 
 _MOST_BLOCKS = 10
-_T95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
-"""Student's t for 1, 2, … degrees of freedom, 95 %."""
 _EPOCHS = 3
 """So many short epochs are measured as a whole."""
 _FAR = 5.0
@@ -81,18 +80,6 @@ class Window:
 def price_of(settings: LoaderSettings) -> float:
     """What times per step are multiplied by before settings are ranked: other pixels must be worth it."""
     return _OTHER_PIXELS if settings.images else 1.0
-
-
-def half_width(values: tuple[float, ...]) -> float:
-    """Half of the 95 % interval of their mean; infinite for fewer than two."""
-    if len(values) < 2:
-        return math.inf
-    return t95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
-
-
-def t95(freedom: int) -> float:
-    """Student's t for so many degrees of freedom, from 1 on."""
-    return _T95[freedom - 1] if freedom <= len(_T95) else 2.0
 
 
 class Collector:

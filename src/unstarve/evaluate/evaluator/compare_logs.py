@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from statistics import median
 
+from unstarve.intervals import WORTH_IT
 from unstarve.model import LoadComparison, LoadLog
 from unstarve.present.units import duration, share
 
 _ENOUGH_STEPS = 20
-_NOTHING_TO_GAIN = 1.05
-"""Below this speed-up, training is fed: under 5 % of its time could be saved."""
 
 
 def compare_logs(real: LoadLog, ideal: LoadLog) -> LoadComparison:
@@ -55,6 +54,6 @@ def _headline(real: LoadLog, ideal: LoadLog, speedup: float | None) -> str:
     if steps < _ENOUGH_STEPS:
         return f"Too few steps to tell whether training waits for data: {steps}"
     saved = share(max(0, 1 - 1 / speedup))
-    if speedup < _NOTHING_TO_GAIN:
+    if speedup < WORTH_IT:
         return f"Training hardly waits for data: free data would save {saved} of its time"
     return f"Training waits {saved} of the time; {speedup:.1f}× faster if data were free"

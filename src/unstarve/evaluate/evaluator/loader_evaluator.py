@@ -21,7 +21,7 @@ from unstarve.evaluate.evaluator.first_batches import (
 from unstarve.evaluate.evaluator.load_recorder import LoadRecorder
 from unstarve.evaluate.evaluator.log_file import write_json
 from unstarve.evaluate.evaluator.timed_iterator import TimedIterator
-from unstarve.evaluate.loader_proxy import LoaderProxy, check_loader
+from unstarve.loader_proxy import LoaderProxy, check_loader
 from unstarve.present.units import rate
 from unstarve.steer.replay.replayed_batches import BatchCache
 

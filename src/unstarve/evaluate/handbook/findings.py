@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from unstarve.intervals import WORTH_IT
 from unstarve.model import ProfiledFunction, SampleCost, StartCost, Tried, WorkerSearch
 from unstarve.present.units import rate, share, times
 from unstarve.words import ms, size
 
-WORTH = 1.05
-"""A difference smaller than this is no reason to choose anything."""
 _PLAIN = 2.0
 """A difference that needs no second look."""
 
@@ -28,7 +27,7 @@ def beats(one: Tried, other: Tried) -> bool:
     What both were measured in only once counts when it is twice as fast.
     """
     ratios = _ratios(one, other)
-    return median(ratios) > (WORTH if len(ratios) > 1 else _PLAIN) and min(ratios) > 1
+    return median(ratios) > (WORTH_IT if len(ratios) > 1 else _PLAIN) and min(ratios) > 1
 
 
 def fastest(tried: Sequence[Tried]) -> Tried:

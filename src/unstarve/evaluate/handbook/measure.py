@@ -13,7 +13,7 @@ import torch
 from unstarve.collect.describe import batch_extent
 from unstarve.errors import UsageError
 from unstarve.evaluate.handbook.measured import LoaderThroughput, LoadingOverhead
-from unstarve.evaluate.loader_proxy import check_loader
+from unstarve.loader_proxy import check_loader
 
 _DEFAULT_COMPUTE_S = 0.01
 

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler
 from unstarve.errors import UsageError
 from unstarve.evaluate.evaluator.first_batches import shut_down
 from unstarve.evaluate.evaluator.timed_iterator import quick_size
+from unstarve.intervals import turn_order
 from unstarve.model import LoaderArguments, Tried
 
 S = TypeVar("S")
@@ -54,7 +55,7 @@ def in_rounds(
         began = clock()
         if number and began + round_s > deadline:
             break  # half a round is none: only settings of the same round can be compared
-        for setting in left if number % 2 == 0 else left[::-1]:
+        for setting in turn_order(left, number):
             if clock() >= deadline and not number and any(rates.values()):
                 break
             say(f"round {number + 1}: {_named(setting)}")

@@ -10,11 +10,11 @@ from unstarve.collect.call_site import call_site, variable_name
 from unstarve.errors import UsageError
 from unstarve.evaluate.evaluator.epoch_log import now_ns
 from unstarve.evaluate.evaluator.timed_iterator import quick_size
-from unstarve.evaluate.loader_proxy import LoaderProxy, check_loader
 from unstarve.evaluate.monitor.cause_of_change import what_changed
 from unstarve.evaluate.monitor.meter import Meter
 from unstarve.evaluate.monitor.regime import RegimeDetector
 from unstarve.evaluate.monitor.reporter import Reporter, ScalarWriter, flat_metrics
+from unstarve.loader_proxy import LoaderProxy, check_loader
 from unstarve.model import RegimeChange
 
 _SETTINGS = ("log_interval", "name", "writer", "send", "on_change", "change_factor", "window_steps")

@@ -88,7 +88,7 @@ def test_it_counts_as_the_loader_it_wraps() -> None:
     assert watched.dataset is loader.dataset
     watched.extra = 1
     assert loader.extra == 1  # type: ignore[attr-defined]  # set through the wrapper
-    with pytest.raises(UsageError, match="log_interval is fixed"):
+    with pytest.raises(UsageError, match="log_interval of a MonitoredDataLoader cannot be changed"):
         watched.log_interval = 3
     with pytest.raises(TypeError):
         len(MonitoredDataLoader(Stream(3)))
@@ -144,7 +144,7 @@ def test_the_loader_goes_when_its_user_lets_go() -> None:
 def test_what_makes_no_sense_is_refused(arguments: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError, match=told):
         MonitoredDataLoader([], **arguments)
-    with pytest.raises(UsageError, match="iterate"):
+    with pytest.raises(UsageError, match="must be iterable"):
         MonitoredDataLoader(3)  # type: ignore[arg-type]  # what a user may do
 
 

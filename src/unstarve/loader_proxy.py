@@ -1,4 +1,4 @@
-"""Stand in front of a loader and be it in all but name."""
+"""An object that stands in front of a loader and behaves like it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from unstarve.errors import UsageError
 
 
 class LoaderProxy:
-    """Attributes are read from and set on the wrapped loader, and ``isinstance(…, DataLoader)`` holds if it
-    is one. Subclasses keep their own attributes in ``vars(self)``; those are fixed once they are made.
+    """Reads and sets attributes on the wrapped loader; ``isinstance(…, DataLoader)`` holds if that is one.
+
+    A subclass keeps its own attributes in ``vars(self)``, `dataloader` among them. They cannot be set later.
     """
 
     dataloader: Any
 
     def __len__(self) -> int:
-        """As the loader's own, a TypeError included."""
+        """The loader's length; its TypeError if it has none."""
         return len(self.dataloader)
 
     def __bool__(self) -> bool:
@@ -26,16 +27,14 @@ class LoaderProxy:
         return type(self.dataloader) if "dataloader" in vars(self) else type(self)
 
     def __getattr__(self, name: str) -> Any:
-        # Protocols such as copying and pickling look for dunders: those of the loader would act on it alone.
+        # Copying and pickling look for dunders: the loader's own would leave the proxy out.
         if name.startswith("__") or "dataloader" not in vars(self):
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
         return getattr(self.dataloader, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in vars(self) or hasattr(type(self), name):
-            raise UsageError(
-                f"{name} is fixed once a {type(self).__name__} is made; make another one to change it"
-            )
+            raise UsageError(f"{name} of a {type(self).__name__} cannot be changed; create a new one")
         setattr(self.dataloader, name, value)
 
     def __dir__(self) -> list[str]:
@@ -43,6 +42,6 @@ class LoaderProxy:
 
 
 def check_loader(loader: Any) -> None:
-    """Raise a `UsageError` for what cannot be iterated over."""
+    """Raise a `UsageError` for an object that cannot be iterated over."""
     if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
-        raise UsageError(f"a loader is something to iterate over, and {loader!r} is not")
+        raise UsageError(f"a loader must be iterable, got {loader!r}")
