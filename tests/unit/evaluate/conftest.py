@@ -10,7 +10,7 @@ import pytest
 from torch.utils.data import dataloader
 from torch.utils.data._utils import fetch, pin_memory, worker
 
-from unstarve.evaluate.evaluator import log_file
+from unstarve.evaluate.evaluator import load_recorder as log_file
 
 MODULES = (dataloader, fetch, pin_memory, worker)
 

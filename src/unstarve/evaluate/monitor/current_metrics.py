@@ -8,7 +8,7 @@ from pathlib import Path
 
 from unstarve.collect.device.cuda import cuda_in_use
 from unstarve.collect.rank import environment_rank, group_rank
-from unstarve.evaluate.evaluator.log_file import replace_text
+from unstarve.evaluate.evaluator.load_recorder import replace_text
 from unstarve.evaluate.monitor.meter import Totals, all_totals
 from unstarve.model import Cause, Metric
 from unstarve.present.metrics import counter, gauge, labels_of

@@ -1,4 +1,4 @@
-"""Try a setting out: a loader over the user's dataset, run as fast as it goes for a moment."""
+"""Try settings on the user's dataset: loaders run at full speed, in turns, and their rates are compared."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
+from statistics import median
 from typing import Any, TypeVar
 
 import torch
@@ -16,7 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler
 from unstarve.errors import UsageError
 from unstarve.evaluate.evaluator.first_batches import shut_down
 from unstarve.evaluate.evaluator.timed_iterator import quick_size
-from unstarve.intervals import turn_order
+from unstarve.intervals import WORTH_IT, turn_order
 from unstarve.model import LoaderArguments, Tried
 
 S = TypeVar("S")
@@ -24,14 +25,14 @@ S = TypeVar("S")
 MOST_ROUNDS = 5
 _USUAL_ROUNDS = 3
 _HOPELESS = 0.5
-"""Of the fastest's rate: what is slower than this in its first round is not measured again."""
+"""Share of the fastest rate: a setting below it is not measured again."""
 _MEASURING = 0.6
-"""Of a burst's share of the time; the rest goes to starting workers."""
+"""Share of a setting's time that is measured; the rest goes to starting workers."""
 _SHORTEST_S, _LONGEST_S = 0.05, 1.0
 
 
 def burst_s(budget_s: float, settings: int) -> float:
-    """How long to measure one setting once, so that the usual number of rounds fits."""
+    """Seconds to measure one setting once so that the usual number of rounds fits."""
     return min(max(_MEASURING * budget_s / (settings * _USUAL_ROUNDS), _SHORTEST_S), _LONGEST_S)
 
 
@@ -43,10 +44,10 @@ def in_rounds(
     clock: Callable[[], float],
     say: Callable[[str], object],
 ) -> tuple[Tried, ...]:
-    """The settings' rates, in their order; those that could not be measured, or in time, are left out.
+    """Return the settings' rates in the given order, without those that could not be measured in time.
 
-    `measure` gives a rate, or None where there was none to be had. Every other round goes backwards, and
-    none is begun that would not end in time; but the first setting is measured whatever that takes.
+    `measure` returns a rate, or None if there was none. No round is started that would not end in time, but
+    the first setting is always measured.
     """
     deadline = clock() + budget_s
     rates: dict[LoaderArguments, list[float]] = {setting: [] for setting in settings}
@@ -54,7 +55,7 @@ def in_rounds(
     for number in range(MOST_ROUNDS):
         began = clock()
         if number and began + round_s > deadline:
-            break  # half a round is none: only settings of the same round can be compared
+            break  # only settings of the same round can be compared, so half a round is useless
         for setting in turn_order(left, number):
             if clock() >= deadline and not number and any(rates.values()):
                 break
@@ -64,7 +65,7 @@ def in_rounds(
                 rates[setting].append(rate)
         taken_s, measured = clock() - began, len(left)
         best = max((found[-1] for found in rates.values() if len(found) == number + 1), default=0.0)
-        # Whoever missed this round has nothing to be compared with in the next.
+        # A setting that missed this round cannot be compared in the next.
         left = [s for s in left if len(rates[s]) == number + 1 and rates[s][-1] >= _HOPELESS * best]
         round_s = taken_s * len(left) / measured if measured else 0.0
     return _tried(rates)
@@ -92,7 +93,7 @@ _SEED = 0
 
 
 class Trials:
-    """Loaders over one dataset. Indices are drawn at random without end, and no global stream is touched."""
+    """Loaders over one dataset. Random indices never end; global random streams are left alone."""
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class Trials:
         self._order = None if is_iterable(dataset) else _Endless(len(dataset), self._generator)
 
     def loader(self, setting: LoaderArguments, **more: Any) -> DataLoader[Any]:
-        """A loader of torch's own with this setting."""
+        """Return torch's own loader with this setting."""
         given = {**self.options, "pin_memory": setting.pin_memory, **more}
         if setting.prefetch_factor is not None:
             given["prefetch_factor"] = setting.prefetch_factor
@@ -125,7 +126,7 @@ class Trials:
             )
 
     def rate(self, setting: LoaderArguments, seconds: float, *, device: str | None = None) -> float | None:
-        """Samples per second over `seconds`, once every worker has delivered; None if the data ends before.
+        """Samples per second over `seconds`, after each worker's first batch; None if the data ends earlier.
 
         With a `device`, each batch is copied to it.
         """
@@ -142,11 +143,11 @@ class Trials:
                     tree_map(lambda part: _copied(part, device), batch)
                 size = quick_size(batch)
                 samples += size if size >= 0 else setting.batch_size or 1
-                # Workers deliver in turns: only whole turns are fair to slow and fast ones.
+                # Workers deliver in turns: only whole turns are fair to slow and fast workers.
                 if count % crew == 0 and self.clock() - begin >= seconds:
                     break
             if device == "cuda":
-                torch.cuda.synchronize()  # copies that are still under way are part of it
+                torch.cuda.synchronize()  # unfinished copies count, too
             taken_s = self.clock() - begin
             return samples / taken_s if samples and taken_s > 0 else None
         finally:
@@ -160,7 +161,7 @@ class Trials:
         *,
         device: str | None = None,
     ) -> tuple[Tried, ...]:
-        """The settings in turns, for about so many seconds together."""
+        """Measure the settings in turns, for about `budget_s` seconds in total."""
         seconds = burst_s(budget_s, len(settings))
         return in_rounds(
             settings,
@@ -171,7 +172,7 @@ class Trials:
         )
 
     def start_s(self, loader: DataLoader[Any]) -> float:
-        """From ``iter()`` to the first batch."""
+        """Seconds from ``iter()`` to the first batch."""
         with _unwarned():
             begin = self.clock()
             iterator = iter(loader)
@@ -183,7 +184,7 @@ class Trials:
 
 
 class _Endless(Sampler[int]):
-    """All indices in random order, again and again; goes on where the loader before it has left off."""
+    """All indices in random order, again and again; each loader continues where the one before stopped."""
 
     def __init__(self, length: int, generator: torch.Generator) -> None:
         self._length = length
@@ -200,14 +201,14 @@ class _Endless(Sampler[int]):
 
 @contextmanager
 def _unwarned() -> Iterator[None]:
-    """torch warns of more workers than cores, which is what is to be found out."""
+    """Silence torch's warning about more workers than cores: trying them is the point."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
         yield
 
 
 def is_iterable(dataset: Any) -> bool:
-    """Whether it yields samples in an order of its own."""
+    """Whether the dataset determines the order of its samples itself."""
     return isinstance(dataset, IterableDataset)
 
 
@@ -219,18 +220,51 @@ def _checked(dataset: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     unknown = set(options) - _PASSED_ON
     if unknown:
         raise UsageError(
-            f"{', '.join(sorted(unknown))} cannot be given here; what is passed on to the loaders that are "
-            f"tried is {', '.join(sorted(_PASSED_ON))}"
+            f"unknown option {', '.join(sorted(unknown))}; the loaders accept {', '.join(sorted(_PASSED_ON))}"
         )
     if isinstance(dataset, DataLoader):
-        raise UsageError("give the dataset, as in find_num_workers(loader.dataset), not the DataLoader")
+        raise UsageError("pass the dataset, as in find_num_workers(loader.dataset), not the DataLoader")
     if not is_iterable(dataset):
         try:
             empty = len(dataset) == 0
         except TypeError:
             raise UsageError(
-                f"{dataset!r} is no dataset: it has no len() and is no IterableDataset"
+                f"{dataset!r} is not a dataset: it has no len() and is not an IterableDataset"
             ) from None
         if empty:
-            raise UsageError("the dataset is empty, so there is nothing to measure")
+            raise UsageError("the dataset is empty: nothing to measure")
     return dict(options)
+
+
+_OBVIOUS = 2.0
+"""A ratio that needs no second round."""
+
+
+def ratio(one: Tried, other: Tried) -> float:
+    """How many times as fast as the other: the median over the rounds that both have."""
+    return median(_ratios(one, other))
+
+
+def beats(one: Tried, other: Tried) -> bool:
+    """Whether it is faster in every round, and worth it; with a single round, whether it is twice as fast."""
+    ratios = _ratios(one, other)
+    return median(ratios) > (WORTH_IT if len(ratios) > 1 else _OBVIOUS) and min(ratios) > 1
+
+
+def fastest(tried: Sequence[Tried]) -> Tried:
+    """The setting with the highest median rate."""
+    return max(tried, key=lambda one: one.rate)
+
+
+def fewest_of_the_fastest(tried: Sequence[Tried]) -> Tried:
+    """The first in the given order that no other beats."""
+    return next(one for one in tried if not any(beats(other, one) for other in tried))
+
+
+def _ratios(one: Tried, other: Tried) -> list[float]:
+    return [a / b for a, b in zip(one.rates, other.rates, strict=False)]
+
+
+def are_compared(tried: Sequence[Tried]) -> bool:
+    """Whether two or more settings were measured often enough to tell a small difference from noise."""
+    return len(tried) > 1 and all(len(one.rates) > 1 for one in (tried[0], fastest(tried)))

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from unstarve.evaluate.monitor.meter import WindowSum, changed
-from unstarve.evaluate.monitor.regime import RegimeDetector, Shift
+from unstarve.evaluate.monitor.regime_change import RegimeDetector, Shift
 from unstarve.model import Cause, Window
 
 MS = 1_000_000

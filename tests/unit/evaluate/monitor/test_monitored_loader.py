@@ -198,8 +198,8 @@ def test_a_line_is_logged_every_so_many_batches(clock: Clock, caplog: pytest.Log
     train(train_loader, clock, 5.0)
     # The first step has no work before it: 35 ms in four steps.
     assert caplog.messages == [
-        "train_loader: step 4: waits 5 ms of 8.75 ms a step (57 %), 914 samples/s",
-        "train_loader: step 8: waits 5 ms of 10 ms a step (50 %), 800 samples/s",
+        "train_loader: step 4: waits 5 ms of 8.75 ms per step (57 %), 914 samples/s",
+        "train_loader: step 8: waits 5 ms of 10 ms per step (50 %), 800 samples/s",
     ]
 
 
@@ -234,9 +234,9 @@ def test_what_a_callback_or_a_chart_raises_never_reaches_training(
     )
     train(watched, clock, 5.0)
     assert [m for m in caplog.messages if "failed" in m] == [
-        "broken: writer failed; training goes on",
-        "broken: send failed; training goes on",
-        "broken: on_change failed; training goes on",
+        "broken: writer failed; training continues",
+        "broken: send failed; training continues",
+        "broken: on_change failed; training continues",
     ]
 
 

@@ -7,17 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from unstarve.evaluate.handbook.find_workers import concluded
-from unstarve.evaluate.handbook.findings import (
-    beats,
-    compared,
-    fastest,
-    least_of_the_fastest,
-    ratio,
+from unstarve.evaluate.handbook.find_workers import (
+    concluded,
+    needed_bytes,
+    room_bytes,
+    that_fit,
     worker_candidates,
 )
-from unstarve.evaluate.handbook.memory_fit import needed_bytes, room_bytes, that_fit
-from unstarve.evaluate.handbook.trials import MOST_ROUNDS, burst_s, in_rounds
+from unstarve.evaluate.handbook.setting_trials import (
+    MOST_ROUNDS,
+    are_compared,
+    beats,
+    burst_s,
+    fastest,
+    fewest_of_the_fastest,
+    in_rounds,
+    ratio,
+)
 from unstarve.model import LoaderArguments, Tried
 
 
@@ -135,16 +141,16 @@ def test_rounds_are_compared_with_their_own_neighbours() -> None:
 def test_what_was_measured_once_must_be_plain() -> None:
     assert not beats(tried(4, 150), tried(2, 100, 100))
     assert beats(tried(4, 250, 240), tried(2, 100))
-    assert not compared([tried(4, 150), tried(2, 100, 100)])
-    assert compared([tried(4, 150, 160), tried(2, 100)])
+    assert not are_compared([tried(4, 150), tried(2, 100, 100)])
+    assert are_compared([tried(4, 150, 160), tried(2, 100)])
 
 
 def test_the_fewest_workers_that_nothing_beats_are_chosen() -> None:
     flat = [tried(0, 50), tried(2, 199, 201), tried(4, 202, 199), tried(8, 204, 203)]
     assert fastest(flat).setting.num_workers == 8
-    assert least_of_the_fastest(flat).setting.num_workers == 2
+    assert fewest_of_the_fastest(flat).setting.num_workers == 2
     rising = [tried(0, 10), tried(1, 20), tried(2, 40), tried(4, 80), tried(8, 170, 165)]
-    assert least_of_the_fastest(rising).setting.num_workers == 8
+    assert fewest_of_the_fastest(rising).setting.num_workers == 8
 
 
 @pytest.mark.parametrize(
@@ -179,7 +185,7 @@ def test_the_answer_may_be_none() -> None:
     found = concluded((tried(0, 10, 10), tried(2, 4), tried(4, 3)), 3, 2.0, {})
     assert (found.num_workers, found.headline) == (
         0,
-        "No worker is needed: this process loads as fast by itself.",
+        "No workers are needed: this process loads as fast by itself.",
     )
     assert found.code == "DataLoader(dataset, batch_size=32, num_workers=0)"
 

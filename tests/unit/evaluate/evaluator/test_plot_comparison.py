@@ -9,9 +9,8 @@ import pytest
 
 from sample_loaders import numbered
 from unstarve.errors import LogError, UsageError
-from unstarve.evaluate.evaluator.compare_logs import compare_logs
 from unstarve.evaluate.evaluator.loader_evaluator import LoaderEvaluator
-from unstarve.evaluate.evaluator.plot_comparison import plot_comparison
+from unstarve.evaluate.evaluator.plot_comparison import compare_logs, plot_comparison
 from unstarve.model import LoadLog
 
 
@@ -27,7 +26,7 @@ def test_the_speed_up_is_that_of_whole_steps() -> None:
     assert compared.real_wait_share == pytest.approx(0.6)
     assert compared.ideal_wait_share == 0
     assert (compared.real_per_s, compared.unit) == (pytest.approx(8), "samples")
-    assert compared.headline == "Training waits 60 % of the time; 2.5× faster if data were free"
+    assert compared.headline == "Training waits 60 % of the time; 2.5× as fast if loading were free"
 
 
 def test_a_wait_that_costs_nothing_is_not_called_lost() -> None:
@@ -52,7 +51,7 @@ def test_a_replay_that_was_slower_loses_nothing() -> None:
 
 
 def test_few_steps_allow_no_verdict() -> None:
-    assert "Too few steps" in compare_logs(log(0.6, 1.0, batches=5), log(0.0, 0.4)).headline
+    assert "too few to tell" in compare_logs(log(0.6, 1.0, batches=5), log(0.0, 0.4)).headline
 
 
 def test_logs_without_steps_claim_no_speed_up() -> None:
@@ -81,5 +80,5 @@ def test_what_holds_no_batches_cannot_be_plotted(tmp_path: Path) -> None:
         plot_comparison(log(0.1, 1.0), LoaderEvaluator(numbered()), tmp_path / "x.png")
     with pytest.raises(LogError, match="real_log"):
         plot_comparison(LoadLog("x", "log", (), (), ()), log(0.1, 1.0), tmp_path / "x.png")
-    with pytest.raises(UsageError, match="not a int"):
+    with pytest.raises(UsageError, match="got int"):
         plot_comparison(3, log(0.1, 1.0), tmp_path / "x.png")

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from sample_loaders import Stream, numbered
 from unstarve.errors import UsageError
-from unstarve.evaluate.handbook.measure import measure_loading_overhead, measure_throughput
+from unstarve.evaluate.handbook.measure_loader import measure_loading_overhead, measure_throughput
 
 
 class Clock:
@@ -66,7 +66,7 @@ def test_a_compute_function_gets_every_batch(clock: Clock) -> None:
 def test_a_short_loader_is_measured_as_far_as_it_goes(clock: Clock) -> None:
     measured = measure_loading_overhead(clock.loader(3, load_s=1.0), 50)
     assert measured.num_batches == 3
-    assert "before the 50 asked for" in str(measured)
+    assert "before the 50 requested" in str(measured)
 
 
 def test_an_empty_loader_divides_nothing_by_zero() -> None:
@@ -118,7 +118,7 @@ def test_computing_is_simulated_or_done_not_both() -> None:
 
 
 def test_what_cannot_be_called_or_iterated_is_refused() -> None:
-    with pytest.raises(UsageError, match="called"):
+    with pytest.raises(UsageError, match="must be callable"):
         measure_loading_overhead(numbered(), compute=3)  # type: ignore[arg-type]  # the point of the test
     with pytest.raises(UsageError, match="must be iterable"):
         measure_throughput(3)  # type: ignore[arg-type]  # the point of the test
