@@ -33,8 +33,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 import unstarve
-from unstarve.benchmark.images import save_image
-from unstarve.benchmark.installed import torchvision
+from unstarve.benchmark.bench_data import save_image
+from unstarve.benchmark.optional_packages import torchvision
 from unstarve.intervals import turn_order
 from unstarve.record.reader import read_run
 

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from peer_loaders.spdl import Pipelined
-from unstarve.benchmark.entries import Entry
-from unstarve.benchmark.installed import installed
+from unstarve.benchmark.bench_plan import BenchEntry
+from unstarve.benchmark.optional_packages import installed
 from unstarve.model import Kind
 
 _SIZE = 224
@@ -76,7 +76,7 @@ def _opencv(images: Any) -> Any:
 
 
 IMAGE_PEERS = (
-    Entry("DALI on the CPU", Kind.PEER, _dali),
-    Entry("simplejpeg + OpenCV, SPDL", Kind.PEER, _simplejpeg),
-    Entry("OpenCV, SPDL", Kind.PEER, _opencv),
+    BenchEntry("DALI on the CPU", Kind.PEER, _dali),
+    BenchEntry("simplejpeg + OpenCV, SPDL", Kind.PEER, _simplejpeg),
+    BenchEntry("OpenCV, SPDL", Kind.PEER, _opencv),
 )

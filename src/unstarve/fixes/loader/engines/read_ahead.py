@@ -145,7 +145,7 @@ _WEIGHT = 0.3
 """Weight of the newest value in a moving average."""
 
 
-class Pace:
+class ReadAheadPace:
     """Decides how many batches to read ahead, from the times at which the loop asks for and gets batches."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ from torch.utils.data._utils import pin_memory as torch_pin
 
 from unstarve.fixes.datasets.images.torchvision_folder import batches_of
 from unstarve.fixes.loader.engines.index_order import settled_batches
-from unstarve.fixes.loader.engines.read_ahead import MANY, THREADS, BatchThreads, Pace
+from unstarve.fixes.loader.engines.read_ahead import MANY, THREADS, BatchThreads, ReadAheadPace
 from unstarve.fixes.loader.engines.torch_epoch import LoaderWithoutDraw
 from unstarve.fixes.memory.buffers import use_allocator_in_thread
 from unstarve.fixes.memory.recycling import Recycled
@@ -33,7 +33,7 @@ from unstarve.fixes.samples.random_streams import Stream, use_stream_in_thread
 STAND_IN = "_unstarve_stand_in"
 """Attribute of a loader: an object that makes batches of the same samples in place of its dataset."""
 
-_paces: weakref.WeakKeyDictionary[DataLoader[Any], Pace] = weakref.WeakKeyDictionary()
+_paces: weakref.WeakKeyDictionary[DataLoader[Any], ReadAheadPace] = weakref.WeakKeyDictionary()
 """The pace of earlier epochs, for loaders without workers."""
 
 _memories: weakref.WeakKeyDictionary[Any, Recycled] = weakref.WeakKeyDictionary()
@@ -121,7 +121,7 @@ class ThreadIterator(torch_loader._BaseDataLoaderIter):
         if read is None:
             raise ValueError("the dataset no longer has a read_batch that releases the GIL")
         workers = self._num_workers
-        self._pace = None if workers else _paces.setdefault(loader, Pace())
+        self._pace = None if workers else _paces.setdefault(loader, ReadAheadPace())
         self._most_ahead = workers * (loader.prefetch_factor or 0) or MANY
         self._settled = math.inf if workers else settled_batches(loader.batch_sampler)
         self._asked = 0

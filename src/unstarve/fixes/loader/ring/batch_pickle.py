@@ -61,7 +61,7 @@ class _Overlap(Exception):
     """Two tensors show the same memory."""
 
 
-class Region(NamedTuple):
+class BatchRegion(NamedTuple):
     """Memory that belongs to a batch; `owner` keeps it alive."""
 
     owner: object
@@ -70,17 +70,17 @@ class Region(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedBatch:
     """The tree of a batch as `stream`, and the memory of its arrays by their number in it."""
 
     stream: bytes
-    regions: list[Region] = field(default_factory=list)
+    regions: list[BatchRegion] = field(default_factory=list)
 
 
 def pickled(item: Any) -> bytes:
     """Return the pickle that multiprocessing would send for `item`."""
     file = io.BytesIO()
-    _Pickler(file).dump(item)
+    _BatchPickler(file).dump(item)
     return file.getvalue()
 
 
@@ -89,7 +89,7 @@ def has_code(dtype: torch.dtype) -> bool:
     return dtype in _CODES
 
 
-def pack(item: Any) -> Packed:
+def pack(item: Any) -> PackedBatch:
     """Take the arrays out of anything that can be pickled.
 
     Raises NotPackable if `item` must be sent torch's own way, and whatever pickling raises.
@@ -100,20 +100,20 @@ def pack(item: Any) -> Packed:
         return _OverlapPacker().pack(item)
 
 
-class _Pickler(pickle.Pickler):
+class _BatchPickler(pickle.Pickler):
     dispatch_table = _REDUCERS
 
 
-class _Packer(_Pickler):
+class _Packer(_BatchPickler):
     def __init__(self) -> None:
         self._file = io.BytesIO()
         super().__init__(self._file)
-        self.regions: list[Region] = []
+        self.regions: list[BatchRegion] = []
         self._shown: dict[int, list[tuple[int, int]]] = {}
 
-    def pack(self, item: Any) -> Packed:
+    def pack(self, item: Any) -> PackedBatch:
         self.dump(item)
-        return Packed(self._file.getvalue(), self.regions)
+        return PackedBatch(self._file.getvalue(), self.regions)
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
@@ -160,7 +160,7 @@ class _Packer(_Pickler):
     def _add(self, owner: object, address: int, size_bytes: int) -> int:
         if size_bytes and not address:
             raise NotPackable("a tensor without memory")
-        self.regions.append(Region(owner, address, size_bytes))
+        self.regions.append(BatchRegion(owner, address, size_bytes))
         return len(self.regions) - 1
 
 
@@ -172,7 +172,7 @@ class _OverlapPacker(_Packer):
         self._numbers: dict[int, int] = {}
         self._shown_bytes = 0
 
-    def pack(self, item: Any) -> Packed:
+    def pack(self, item: Any) -> PackedBatch:
         packed = super().pack(item)
         if sum(region.size_bytes for region in packed.regions) > _MAX_SPREAD * self._shown_bytes:
             raise NotPackable("overlapping tensors in a much larger storage")
@@ -280,7 +280,7 @@ class StreamCache:
     def __init__(self) -> None:
         self._streams: dict[tuple[Any, ...], bytes | None] = {}
 
-    def pack(self, batch: Any) -> Packed | None:
+    def pack(self, batch: Any) -> PackedBatch | None:
         """Return what `pack` would; None for a structure that was not seen before."""
         structure: list[Any] = []
         tensors: list[torch.Tensor] = []
@@ -295,7 +295,9 @@ class StreamCache:
         stream = self._streams[key]
         if stream is None:
             stream = self._streams[key] = pack(batch).stream
-        return Packed(stream, [Region(tensor, tensor.data_ptr(), tensor.nbytes) for tensor in tensors])
+        return PackedBatch(
+            stream, [BatchRegion(tensor, tensor.data_ptr(), tensor.nbytes) for tensor in tensors]
+        )
 
 
 def _describe(node: Any, structure: list[Any], tensors: list[torch.Tensor], depth: int) -> bool:

@@ -81,7 +81,7 @@ class SlotCollate:
 _numbers: Callable[[Any], torch.Tensor] = default_collate
 
 
-class Column(NamedTuple):
+class SlotColumn(NamedTuple):
     """One tensor of a batch: the type of its values and its place in the slot."""
 
     key: Any
@@ -116,7 +116,7 @@ class SlotLayout:
     kind: type[Any]
     keys: tuple[Any, ...]
     sample_count: int
-    columns: tuple[Column, ...]
+    columns: tuple[SlotColumn, ...]
     table_offset: int
     tail: bytes
     """The bytes at `table_offset`: the table and the pickle."""
@@ -182,7 +182,7 @@ class RepeatCollate:
         if slot.tensors is None or slot.tensors.layout is not layout:
             slot.tensors = _tensors_on(layout, slot)
         try:
-            if all(map(Column.fill, layout.columns, itertools.repeat(samples), slot.tensors.columns)):
+            if all(map(SlotColumn.fill, layout.columns, itertools.repeat(samples), slot.tensors.columns)):
                 return FilledSlot(slot, layout)
         except Exception:  # torch collates it or raises its own error
             pass
@@ -231,7 +231,7 @@ def _is_memory(tensor: Any) -> bool:
 def _layout_for(seen_shape: _BatchShape, batch: Any) -> SlotLayout:
     columns, places, end = [], [], HEADER_BYTES
     for key, (kind, shape, dtype) in zip(seen_shape.keys, seen_shape.columns, strict=True):
-        columns.append(Column(key, kind, shape, dtype, end))
+        columns.append(SlotColumn(key, kind, shape, dtype, end))
         size_bytes = shape.numel() * dtype.itemsize
         places += [end, size_bytes]
         end = aligned(end + size_bytes)

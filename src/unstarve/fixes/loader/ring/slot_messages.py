@@ -24,7 +24,7 @@ from unstarve.fixes.loader.ring.batch_pickle import (
     COPIED_BYTES,
     Arrays,
     BuildPlans,
-    Packed,
+    PackedBatch,
     StreamCache,
     has_code,
     loaded,
@@ -122,7 +122,7 @@ class Outbox:
             self._open = None
             return self._slots.take(size_bytes)
 
-    def _packed(self, item: object) -> tuple[int, Packed]:
+    def _packed(self, item: object) -> tuple[int, PackedBatch]:
         if type(item) is tuple and len(item) == 2 and type(item[0]) is int and item[0] >= 0:
             repeated = self._repeats.pack(item[1])
             if repeated is not None:
@@ -130,7 +130,7 @@ class Outbox:
         return WHOLE, pack(item)
 
 
-def _layout(packed: Packed, built_in: Slot | None) -> tuple[list[int], int, int]:
+def _layout(packed: PackedBatch, built_in: Slot | None) -> tuple[list[int], int, int]:
     """Return the offsets of the regions, of the table, and of the end.
 
     A region inside `built_in` stays where it is; the others go behind its used part.
@@ -150,7 +150,7 @@ def _layout(packed: Packed, built_in: Slot | None) -> tuple[list[int], int, int]
     return offsets, end, end + PLACE.size * len(packed.regions) + len(packed.stream)
 
 
-def _write(packed: Packed, slot: Slot, offsets: Sequence[int], table_offset: int) -> None:
+def _write(packed: PackedBatch, slot: Slot, offsets: Sequence[int], table_offset: int) -> None:
     slot.tensors = None
     address = slot.mapping.address
     for region, offset in zip(packed.regions, offsets, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unstarve.fixes.loader.engines import read_ahead as pace
-from unstarve.fixes.loader.engines.read_ahead import FEW, MANY, Pace
+from unstarve.fixes.loader.engines.read_ahead import FEW, MANY, ReadAheadPace
 
 
 class Loop:
@@ -15,7 +15,7 @@ class Loop:
         self.blocks = 0
         monkeypatch.setattr(pace, "_blocks_read", lambda: self.blocks)
         self.now_s = 100.0
-        self.pace = Pace()
+        self.pace = ReadAheadPace()
 
     def runs(self, batches: int, *, make_s: float, step_s: float, blocks: int = 0) -> int:
         self.pace.begins()

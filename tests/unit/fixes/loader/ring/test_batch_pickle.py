@@ -17,7 +17,14 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence
 
-from unstarve.fixes.loader.ring.batch_pickle import COPIED_BYTES, Arrays, NotPackable, Packed, loaded, pack
+from unstarve.fixes.loader.ring.batch_pickle import (
+    COPIED_BYTES,
+    Arrays,
+    NotPackable,
+    PackedBatch,
+    loaded,
+    pack,
+)
 
 LARGE = COPIED_BYTES  # float32 elements: well above what is copied
 
@@ -27,7 +34,7 @@ def through_slot(item: Any) -> Any:
     return opened(pack(item))
 
 
-def opened(packed: Packed) -> Any:
+def opened(packed: PackedBatch) -> Any:
     buffer = np.zeros(64 + sum(region.size_bytes + 64 for region in packed.regions), np.uint8)
     address, end, places = buffer.ctypes.data, 64, []
     for region in packed.regions:

@@ -1,4 +1,4 @@
-"""Parts a, b and c: data that lies in memory as one tensor."""
+"""Parts a, b and c: data in memory as one tensor."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from unstarve.benchmark.entries import Entry, PartPlan, faster, ours, public, stock
-from unstarve.benchmark.plan import Sizes
+from unstarve.benchmark.bench_plan import BenchEntry, PartPlan, Sizes, faster, ours, public, stock
 from unstarve.fixes.samples.gather import gather
 from unstarve.model import Bar, Kind, Promise
 
 
 @dataclass(frozen=True)
 class Held:
-    """Rows in memory, and how they are to be loaded."""
+    """Rows in memory, and how to load them."""
 
     rows: torch.Tensor
     batch_size: int
@@ -26,12 +25,12 @@ class Held:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What loaders are given."""
+        """Arguments for loaders."""
         return {"batch_size": self.batch_size, "shuffle": self.shuffle}
 
 
 class GatherAlone:
-    """The copy of a batch's rows into memory that is used again and again, and nothing else."""
+    """Only the copy of a batch's rows into reused memory."""
 
     def __init__(self, held: Held) -> None:
         self._held = held
@@ -73,10 +72,10 @@ _OTHER_PARTS = (
         lambda held: public("DataLoader")(TensorDataset(held.rows), **held.options),
     ),
 )
-"""Every part of ours that can serve rows, in the one table that people size for themselves."""
+"""Our other ways to serve rows, for the one table whose sizes users choose."""
 
 
-def _entries(in_torch: tuple[Bar, ...], in_ours: tuple[Bar, ...]) -> tuple[Entry, ...]:
+def _entries(in_torch: tuple[Bar, ...], in_ours: tuple[Bar, ...]) -> tuple[BenchEntry, ...]:
     return (
         stock(lambda held: DataLoader(TensorDataset(held.rows), **held.options)),
         ours(
@@ -93,7 +92,7 @@ def _entries(in_torch: tuple[Bar, ...], in_ours: tuple[Bar, ...]) -> tuple[Entry
 
 
 _SMALL = Bar(Promise.EXTRA_BYTES, 750_000)
-_LIMIT = Entry("gather alone", Kind.LIMIT, GatherAlone)
+_LIMIT = BenchEntry("gather alone", Kind.LIMIT, GatherAlone)
 
 
 def _row_title(order: str) -> Callable[[Sizes], str]:

@@ -10,20 +10,19 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from unstarve.benchmark.disk import DiskAlone, files_alone, stretches_alone
-from unstarve.benchmark.entries import Entry, Missing, PartPlan, faster, ours, public, stock
-from unstarve.benchmark.files import cached_share, forget, tensor_files
-from unstarve.benchmark.plan import Sizes
+from unstarve.benchmark.bench_data import cached_share, forget, tensor_files
+from unstarve.benchmark.bench_plan import BenchEntry, Missing, PartPlan, Sizes, faster, ours, public, stock
+from unstarve.benchmark.disk_limit import DiskAlone, files_alone, stretches_alone
 from unstarve.model import Bar, Kind, Promise
 
 _PACKED = "all.packed"
 _COLD = 0.02
-"""The share of the files that may still be in the page cache."""
+"""Share of the files that may still be in the page cache."""
 _CHUNK_BYTES = 1 << 20
-"""Of a packed file, read at once where nothing else is done."""
+"""Bytes of a packed file per read, for the limit."""
 
 
-class Loaded(Dataset[Any]):
+class LoadedFiles(Dataset[Any]):
     """As most people write it: one `torch.load` per sample."""
 
     def __init__(self, paths: list[Path]) -> None:
@@ -38,7 +37,7 @@ class Loaded(Dataset[Any]):
 
 @dataclass(frozen=True)
 class Stored:
-    """Files with a tensor each; `folder` has room for other forms of the same data."""
+    """Files with one tensor each; `folder` also takes other formats of the same data."""
 
     paths: list[Path]
     batch_size: int
@@ -46,21 +45,21 @@ class Stored:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What loaders are given."""
+        """Arguments for loaders."""
         return {"batch_size": self.batch_size, "shuffle": True}
 
     @property
     def batches(self) -> int:
-        """In an epoch."""
+        """Batches in an epoch."""
         return -(-len(self.paths) // self.batch_size)
 
     @property
     def everything(self) -> list[Path]:
-        """All files that any way reads."""
+        """All files that any entry reads."""
         return [path for path in self.folder.rglob("*") if path.is_file()]
 
     def packed(self) -> Path:
-        """The same samples in one packed file, made the first time."""
+        """The same samples in one packed file, created the first time."""
         path = self.folder / _PACKED
         if not path.exists():
             with public("PackedWriter")(path) as writer:
@@ -76,16 +75,16 @@ def _prepare(sizes: Sizes, folder: Path) -> Stored:
 
 def _prepare_cold(sizes: Sizes, folder: Path) -> Stored:
     if not hasattr(os, "posix_fadvise"):
-        raise Missing("this system cannot be told to forget files")
+        raise Missing("this system cannot drop files from the page cache")
     stored = _prepare(sizes, folder)
     forget(stored.paths)
     if (cached_share(stored.paths) or 0.0) > 0.1:
-        raise Missing(f"{folder} is kept in memory: give --folder on a disk")
+        raise Missing(f"{folder} is in memory; pass --folder with a folder on a disk")
     return stored
 
 
 def _forget(stored: Stored) -> None:
-    """Make all files cold, or raise: a time with warm ones would be wrong."""
+    """Drop all files from the page cache, or raise: a time with cached files would be wrong."""
     forget(stored.everything)
     packed = stored.folder / _PACKED
     for paths in (stored.paths, [packed] if packed.exists() else []):
@@ -117,13 +116,13 @@ def _chunks_alone(stored: Stored) -> DiskAlone:
     return stretches_alone(stored.packed(), _CHUNK_BYTES, stored.batches, shuffle=False)
 
 
-_STOCK = stock(lambda stored: DataLoader(Loaded(stored.paths), **stored.options))
+_STOCK = stock(lambda stored: DataLoader(LoadedFiles(stored.paths), **stored.options))
 _EMPTY = Bar(Promise.CACHED_SHARE, 0.01)
-_FILES_ALONE = Entry(
+_FILES_ALONE = BenchEntry(
     "the disk alone, files", Kind.LIMIT, lambda stored: files_alone(stored.paths, stored.batches)
 )
-_ROWS_ALONE = Entry("the disk alone, packed", Kind.LIMIT, _rows_alone)
-_CHUNKS_ALONE = Entry("the disk alone, in chunks", Kind.LIMIT, _chunks_alone)
+_ROWS_ALONE = BenchEntry("the disk alone, packed", Kind.LIMIT, _rows_alone)
+_CHUNKS_ALONE = BenchEntry("the disk alone, in chunks", Kind.LIMIT, _chunks_alone)
 
 FROM_FILES = (
     PartPlan(
@@ -143,7 +142,7 @@ FROM_FILES = (
         (
             _STOCK,
             ours("TensorFileDataset, ours", lambda stored: _files(public("DataLoader"), stored)),
-            # Made afresh: a dataset keeps a small file in memory.
+            # Created for each measurement: a dataset keeps a small file in memory.
             ours("PackedDataset, ours", lambda stored: _packed(public("DataLoader"), stored), afresh=True),
             ours("PackedDataset, chunks", _chunked, same_batches=False, afresh=True),
             ours(

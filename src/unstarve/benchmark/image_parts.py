@@ -11,17 +11,16 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from unstarve.benchmark.entries import Entry, PartPlan, faster, ours, public, stock
-from unstarve.benchmark.images import image_files
-from unstarve.benchmark.installed import torchvision
-from unstarve.benchmark.plan import Sizes
+from unstarve.benchmark.bench_data import image_files
+from unstarve.benchmark.bench_plan import BenchEntry, PartPlan, Sizes, faster, ours, public, stock
+from unstarve.benchmark.optional_packages import torchvision
 from unstarve.model import Bar, Kind, Promise
 
 SIZE = 224
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _WORKERS = 2
 _NEXT_TO_NOTHING = 8
-"""Pixels that a box is resized to where only its decoding is of interest."""
+"""Pixels to which a crop is resized if only its decoding matters."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +32,11 @@ class Images:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What loaders are given."""
+        """Arguments for loaders."""
         return {"batch_size": self.batch_size, "shuffle": True, "num_workers": _WORKERS}
 
     def dataset(self, **options: Any) -> Any:
-        """Ours, which does what stock's transforms do."""
+        """Our dataset, which does what stock's transforms do."""
         return public("ImageFolderDataset")(self.root, size=SIZE, mean=MEAN, std=STD, **options)
 
 
@@ -73,7 +72,7 @@ def _kept(images: Images) -> Any:
 
 
 class Decoding:
-    """Random boxes of all images, decoded and thrown away."""
+    """Random crops of all images, decoded and thrown away."""
 
     def __init__(self, images: Images) -> None:
         dataset = public("ImageFolderDataset")(images.root, size=_NEXT_TO_NOTHING, dtype=torch.uint8)
@@ -87,7 +86,7 @@ def _ours(images: Images) -> Any:
     return public("DataLoader")(images.dataset(), **images.options)
 
 
-# Batches are stock's but for what two JPEG decoders differ by, which the tests state.
+# The batches equal stock's up to the difference between two JPEG decoders, which the tests bound.
 _like_stock = partial(ours, same_batches=False)
 
 IMAGES = (
@@ -99,7 +98,7 @@ IMAGES = (
             _like_stock("ImageFolderDataset, ours", _ours, faster(3), Bar(Promise.OVER_LIMIT, 0.25)),
             _like_stock("DecodeCrop, torch's", _as_transform, faster(1.8)),
             _like_stock('cache="ram", ours', _kept, faster(10)),
-            Entry("decoding alone", Kind.LIMIT, Decoding),
+            BenchEntry("decoding alone", Kind.LIMIT, Decoding),
         ),
         skip=4,
         batch_samples=lambda s: s.jpeg_batch,

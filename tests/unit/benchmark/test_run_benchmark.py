@@ -9,12 +9,19 @@ from typing import Any
 
 import pytest
 
-from unstarve.benchmark import rounds as rounds_module
-from unstarve.benchmark.entries import Entry, Missing, PartPlan, faster, ours, public, stock
-from unstarve.benchmark.parts import PARTS
-from unstarve.benchmark.plan import Plan, Sizes
-from unstarve.benchmark.rounds import Rounds
-from unstarve.benchmark.run import chosen
+from unstarve.benchmark import run_benchmark as rounds_module
+from unstarve.benchmark.bench_plan import (
+    BenchEntry,
+    BenchPlan,
+    Missing,
+    PartPlan,
+    Sizes,
+    faster,
+    ours,
+    public,
+    stock,
+)
+from unstarve.benchmark.run_benchmark import PARTS, Rounds, chosen
 from unstarve.errors import UsageError
 from unstarve.model import Bar, Extra, Kind, Part, Promise
 
@@ -46,7 +53,10 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return said
 
 
-def measured(entries: tuple[Entry, ...], plan: Plan = Plan(seeds=(1, 2)), **options: Any) -> Part:  # noqa: B008  # frozen
+TWO_ROUNDS = BenchPlan(seeds=(1, 2))
+
+
+def measured(entries: tuple[BenchEntry, ...], plan: BenchPlan = TWO_ROUNDS, **options: Any) -> Part:
     part = PartPlan("x", "some", lambda sizes: "title", lambda sizes, folder: "data", entries, **options)
     rounds = Rounds(part, plan, Path(), lambda what: None)
     rounds.run()
@@ -65,7 +75,7 @@ def test_all_ways_are_measured_in_every_round(log: list[str]) -> None:
         (
             stock(lambda _: Loader(log, "stock 8.0")),
             ours("fast", lambda _: Loader(log, "fast 2.0"), faster(3), faster(5)),
-            Entry("other", Kind.PEER, lambda _: Loader(log, "other 4.0", first=9)),
+            BenchEntry("other", Kind.PEER, lambda _: Loader(log, "other 4.0", first=9)),
         )
     )
     timed = [word for word in log if word.startswith("time")]
@@ -102,7 +112,7 @@ def test_in_pairs_stock_and_each_way_take_turns_and_the_usual_ratio_counts(
         stock(lambda _: Loader(log, "stock")),
         ours("a", lambda _: Loader(log, "a"), same_batches=False),
     )
-    part = measured(entries, Plan(seeds=(1,)), pairs=3)
+    part = measured(entries, BenchPlan(seeds=(1,)), pairs=3)
     assert taken == ["stock", "stock", "a", "a", "stock", "stock", "a"]
     assert part.ways[0].batch_s == (6.0,)
     assert part.ways[1].batch_s == (2.0, 2.0, 2.0)
@@ -123,7 +133,7 @@ def test_what_cannot_be_measured_says_why_and_the_others_go_on(log: list[str]) -
         None,
         "not available",
         "failed: ValueError: no such thing",
-        "gives other batches than stock",
+        "its batches differ from stock's",
         None,
     ]
     assert part.ways[4].speedup == 8.0
@@ -140,7 +150,7 @@ def test_without_data_or_stock_nothing_is_claimed(log: list[str]) -> None:
     ]
     part = PartPlan("x", "some", lambda sizes: "", fails(Missing("kept in memory")), entries)
     rounds = Rounds(
-        replace(part, prepare=lambda sizes, folder: fails(Missing("no disk"))(0)), Plan(), Path(), print
+        replace(part, prepare=lambda sizes, folder: fails(Missing("no disk"))(0)), BenchPlan(), Path(), print
     )
     rounds.run()
     assert [way.missing for way in rounds.result().ways] == ["no disk", "no disk"]
@@ -152,7 +162,7 @@ def test_the_result_may_be_asked_for_at_any_time(log: list[str]) -> None:
             raise KeyboardInterrupt
 
     part = PartPlan("x", "some", lambda s: "", lambda s, f: 0, (stock(lambda _: Loader(log, "stock 8.0")),))
-    rounds = Rounds(part, Plan(seeds=(1, 2)), Path(), stopped)
+    rounds = Rounds(part, BenchPlan(seeds=(1, 2)), Path(), stopped)
     assert rounds.result().ways[0].missing == "not measured yet"
     with pytest.raises(KeyboardInterrupt):
         rounds.run()
@@ -173,7 +183,7 @@ def test_every_kind_of_bar_is_checked(log: list[str], bar: Bar, found: Any, met:
     entries = (
         stock(lambda _: Loader(log, "stock 8.0")),
         ours("fine", lambda _: Loader(log, "fine 1.1"), bar),
-        Entry("limit", Kind.LIMIT, lambda _: Loader(log, "limit 1.0")),
+        BenchEntry("limit", Kind.LIMIT, lambda _: Loader(log, "limit 1.0")),
     )
     (checked,) = measured(entries, memory=True).ways[1].checked
     assert (checked.measured, checked.met) == (found, met)
@@ -185,8 +195,8 @@ def test_a_way_is_compared_with_the_limit_that_it_names(log: list[str]) -> None:
         stock(lambda _: Loader(log, "stock 8.0")),
         ours("a", lambda _: Loader(log, "a 3.0"), bar, limit="second"),
         ours("b", lambda _: Loader(log, "b 3.0"), bar, limit="neither"),
-        Entry("first", Kind.LIMIT, lambda _: Loader(log, "first 1.0")),
-        Entry("second", Kind.LIMIT, lambda _: Loader(log, "second 2.0")),
+        BenchEntry("first", Kind.LIMIT, lambda _: Loader(log, "first 1.0")),
+        BenchEntry("second", Kind.LIMIT, lambda _: Loader(log, "second 2.0")),
     )
     ways = measured(entries).ways
     assert [way.checked[0].measured for way in ways[1:3]] == [0.5, None]
@@ -203,7 +213,7 @@ def test_other_sizes_are_not_judged(log: list[str]) -> None:
         stock(lambda _: Loader(log, "stock 8.0")),
         ours("a", lambda _: Loader(log, "a 1.0"), faster(2)),
     )
-    (checked,) = measured(entries, Plan(sizes=Sizes(rows=10))).ways[1].checked
+    (checked,) = measured(entries, BenchPlan(sizes=Sizes(rows=10))).ways[1].checked
     assert (checked.measured, checked.met) == (8.0, None)
 
 
@@ -215,7 +225,7 @@ def test_parts_are_chosen_by_letter_and_name() -> None:
         "large-rows-in-order",
         "prefetch",
     ]
-    with pytest.raises(UsageError, match="there is no part 'z'; there are a, rows, b"):
+    with pytest.raises(UsageError, match="unknown part 'z'; choose from a, rows, b"):
         chosen(["z"])
     assert len({part.name for part in PARTS}) == len(PARTS)
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unstarve.benchmark import disk as disk_module
-from unstarve.benchmark.disk import files_alone, stretches_alone
-from unstarve.benchmark.entries import Missing
+from unstarve.benchmark import disk_limit as disk_module
+from unstarve.benchmark.bench_plan import Missing
+from unstarve.benchmark.disk_limit import files_alone, stretches_alone
 from unstarve.fixes.io.reading import FD, LENGTH, OFFSET, PATH, Outcome, Plan
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from unstarve.benchmark.images import image_files
+from unstarve.benchmark.bench_data import image_files
 
 
 def test_images_of_several_sizes_are_made_once(tmp_path: Path) -> None:

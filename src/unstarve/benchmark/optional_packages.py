@@ -1,4 +1,4 @@
-"""What is installed here of other projects."""
+"""Packages of other projects, if they are installed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from unstarve.benchmark.entries import Missing
+from unstarve.benchmark.bench_plan import Missing
 
 
 def installed(module: str) -> Any:
-    """Import a module of another project; raise Missing where that does not work."""
+    """Import a module of another project; raise Missing if that fails."""
     try:
         return import_module(module)
-    except Exception as error:  # a package that is broken here, whatever way, is not measured
+    except Exception as error:  # a package that is broken in any way is not measured
         absent = isinstance(error, ModuleNotFoundError) and (error.name or "") == module.partition(".")[0]
         raise Missing("not installed" if absent else f"cannot be imported: {error}") from error
 
@@ -26,15 +26,15 @@ _OPERATORS = (
     "_deform_conv2d_backward",
 )  # fmt: skip
 _declared: list[torch.library.Library] = []
-"""Kept, for what a library declares ends with it."""
+"""Kept alive: declarations end with their library object."""
 
 
 @cache
 def torchvision() -> Any:
-    """Return torchvision with its datasets and transforms; raise Missing where it does not work.
+    """Return torchvision with its datasets and transforms; raise Missing if it does not work.
 
-    Its wheel is built for CUDA and cannot load its operators beside a torch without; then it does not even
-    import. Datasets and transforms need none of them: that their names are declared is enough.
+    A wheel built for CUDA cannot load its operators beside a torch without CUDA, and then fails to import.
+    Datasets and transforms need none of the operators; declaring their names is enough.
     """
     try:
         return installed("torchvision")

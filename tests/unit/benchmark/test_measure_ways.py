@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from unstarve.benchmark.timing import cpu_per_batch, median_ratio, same, seed_all, summary, time_per_batch
+from unstarve.benchmark.measure_ways import (
+    cpu_per_batch,
+    median_ratio,
+    same,
+    seed_all,
+    summary,
+    time_per_batch,
+)
 
 
 class Epochs:
@@ -51,7 +58,7 @@ def test_cpu_time_is_that_of_this_process_and_of_workers_that_ended(monkeypatch:
 
 def test_the_first_batches_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert time_per_batch(Epochs(monkeypatch), least_s=0, skip=3) == 1.0
-    with pytest.raises(ValueError, match="no more than 4 batches"):
+    with pytest.raises(ValueError, match="at most 4 batches"):
         time_per_batch(Epochs(monkeypatch), least_s=0, skip=4)
 
 

@@ -1,4 +1,4 @@
-"""What storage alone can give: the same bytes in one native call, with nobody to give them to."""
+"""The limit that storage sets: the same bytes read in one native call and thrown away."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unstarve.benchmark.entries import Missing
+from unstarve.benchmark.bench_plan import Missing
 from unstarve.fixes.io.reading import FD, LENGTH, OFFSET, OUT, PATH, TO, Names, Plan, blank_plan, read_plan
 from unstarve.fixes.memory.recycling import fresh_memory
 
@@ -22,10 +22,10 @@ _REFUSED = "the file system has no direct reads"
 
 
 class DiskAlone:
-    """Reads all of a plan past the page cache for each epoch of `batches`, which are all empty.
+    """Reads a whole plan past the page cache for each epoch, which yields `batches` empty batches.
 
-    No batch waits for another, no file is looked into, and Python is not asked for any sample. So many reads
-    are on their way at once as proved fastest. Rows without a path are read from `file`.
+    No batch waits for another, no file is parsed, and no Python runs per sample. The number of reads in
+    flight is the one that proved fastest. Rows without a path are read from `file`.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class DiskAlone:
         yield from [None] * self._batches
 
     def _read(self, depth: int) -> float:
-        """Read everything; return how many seconds it took."""
+        """Read everything and return the seconds it took."""
         since_s = time.perf_counter()
         plan = self._plan[torch.randperm(len(self._plan)).numpy()] if self._shuffle else self._plan.copy()
         plan[:, TO] = _slots(plan[:, LENGTH])
@@ -62,7 +62,7 @@ class DiskAlone:
 
 
 def files_alone(paths: Sequence[Path], batches: int) -> DiskAlone:
-    """All of these files, whole, in random order."""
+    """All of these files as a whole, in random order."""
     names = Names(map(str, paths))
     sizes_bytes = np.array([path.stat().st_size for path in paths])
     plan = _plan(np.zeros_like(sizes_bytes), sizes_bytes)
@@ -71,7 +71,7 @@ def files_alone(paths: Sequence[Path], batches: int) -> DiskAlone:
 
 
 def stretches_alone(path: Path, stretch_bytes: int, batches: int, *, shuffle: bool) -> DiskAlone:
-    """One file in stretches of this size, in random order or one after the other."""
+    """One file in stretches of `stretch_bytes`, in random order or in sequence."""
     starts = np.arange(path.stat().st_size // stretch_bytes) * stretch_bytes
     plan = _plan(starts, np.full_like(starts, stretch_bytes))
     return DiskAlone(plan, batches, names=None, file=path, shuffle=shuffle)
@@ -93,6 +93,6 @@ def _plan(offsets: NDArray[np.int64], sizes_bytes: NDArray[np.int64]) -> Plan:
 
 
 def _slots(sizes_bytes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where to read into: memory that all share in turn, as nobody looks at the bytes."""
+    """Where to read to: memory shared by all reads in turn, as nobody uses the bytes."""
     slot_bytes = -(-int(sizes_bytes.max()) // _BLOCK_BYTES) * _BLOCK_BYTES
     return np.arange(len(sizes_bytes)) % max(1, _ROOM_BYTES // slot_bytes) * slot_bytes
