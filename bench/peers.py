@@ -26,7 +26,7 @@ PACKAGES = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--part", default="", help="letters or names; all that a peer can do if not given")
+    parser.add_argument("--part", default="", help="letters or names [default: all parts with a peer]")
     parser.add_argument("--quick", action="store_true", help="little data, few rounds")
     options = parser.parse_args()
     parts = [replace(p, entries=(*p.entries, *PEERS[p.name])) for p in PARTS if p.name in PEERS]
