@@ -80,7 +80,7 @@ def evaluators(processes: int, steps: int) -> None:
     """Print the microseconds that each evaluator adds to a batch, in turns with the bare loop."""
     from unstarve import LoaderEvaluator
 
-    heading("around a loader that costs nothing", "µs a batch")
+    heading("around a loader that costs nothing", "µs per batch")
     batches = [(torch.zeros(8, 4), torch.zeros(8)) for _ in range(steps)]
     wrappers: dict[str, Callable[[Any], Iterable[Any]]] = {"unstarve LoaderEvaluator": LoaderEvaluator}
     try:

@@ -88,7 +88,7 @@ def wrapped() -> list[Work]:
 def show(names: list[str] | None, make: Make) -> None:
     """Print a line for each training: medians over the rounds."""
     print("a settled loader ÷ torch's with the same settings: speed, CPU per batch\n")
-    print(f"{'':<18}{'÷ plain, kept':>30}{'÷ begun anew':>16}{'main, µs a batch':>20}")
+    print(f"{'':<18}{'÷ plain, kept':>30}{'÷ begun anew':>16}{'main, µs per batch':>20}")
     print(
         f"{'workload':<18}{'speed':>8}{'main':>7}{'workers':>9}{'all':>6}{'speed':>8}{'all':>8}"
         f"{'plain':>12}{'tuned':>8}"

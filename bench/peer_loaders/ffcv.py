@@ -1,4 +1,4 @@
-"""ffcv: samples in one file of its own kind."""
+"""ffcv: samples in one file in its own format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other projects that decode images: each with what its own pages recommend for a random crop."""
+"""Other projects that decode images, each set up as its own documentation recommends for a random crop."""
 
 from __future__ import annotations
 
