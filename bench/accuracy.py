@@ -1,8 +1,8 @@
-"""How often the verdict is right: the zoo of planted bottlenecks through ``unstarve run``.
+"""How often the verdict is right: the zoo of planted bottlenecks, run under ``unstarve run``.
 
-Prints truth against verdict for every case, the wait share that the script measured itself against the
-reported one, and what unrelated processes took of the machine meanwhile. It is a measurement: it ends
-with exit code 0 however the verdicts are.
+For every case it prints the truth and the verdict, the wait share that the script measured itself and the
+reported one, and how much of the machine other processes used meanwhile. It is a measurement, not a gate: the
+exit code is always 0.
 
     python bench/accuracy.py [--repeats N] [--only NAME…] [--quick] [--json FILE]
 """
@@ -51,11 +51,11 @@ class Outcome:
     true_wait_share: float | None
     wait_share: float | None
     seconds: float
-    """The whole command, imports and report included."""
+    """Duration of the whole command, including imports and the report."""
     neighbours: float
-    """Cores that other processes than the case's used meanwhile, other virtual machines included."""
+    """Cores used by other processes meanwhile, including other virtual machines."""
     pressure: float
-    """Share of the time in which something that was ready to run had no core, the case's own included."""
+    """Share of the time in which a runnable task, of the case or not, had no core."""
     evidence: tuple[str, ...] = ()
 
     @property
@@ -68,7 +68,7 @@ class Outcome:
 
     @property
     def error_points(self) -> float | None:
-        """Reported less true wait share, in points."""
+        """Reported minus true wait share, in percentage points."""
         if self.wait_share is None or self.true_wait_share is None:
             return None
         return (self.wait_share - self.true_wait_share) * 100
@@ -78,8 +78,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--repeats", type=int, default=1, metavar="N", help="runs of every case")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=[case.name for case in CASES])
-    parser.add_argument("--quick", action="store_true", help="only what is far from every threshold")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every outcome")
+    parser.add_argument("--quick", action="store_true", help="only cases far from every threshold")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every outcome to this file")
     arguments = parser.parse_args()
     chosen = [case for case in CASES if case.quick or not arguments.quick]
     if arguments.only:
@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def play(case: Case) -> Outcome:
-    """Run a case under ``unstarve run`` in a folder of its own."""
+    """Run a case under ``unstarve run`` in a separate folder."""
     with tempfile.TemporaryDirectory(prefix="zoo-") as folder:
         report_file = Path(folder) / "report.json"
         command = [sys.executable, "-m", "unstarve", "run", "-o", "zoo.unstarve", "--json", str(report_file)]
@@ -128,7 +128,7 @@ def play(case: Case) -> Outcome:
 
 
 def call(command: list[str], folder: str) -> str:
-    """The command's output. Nothing that it started outlives this, also when it is interrupted."""
+    """Return the command's output. No process it started outlives the call, even if that is interrupted."""
     process = subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -160,7 +160,7 @@ def machine_cpu_s() -> float:
 
 
 def pressure_s() -> float:
-    """From ``some avg10=0.00 avg60=0.00 avg300=0.00 total=1234`` (µs); 0 where the kernel does not count."""
+    """From ``some avg10=0.00 avg60=0.00 avg300=0.00 total=1234`` (µs); 0 if the kernel does not count it."""
     try:
         line = Path("/proc/pressure/cpu").read_text().split("\n", 1)[0]
     except OSError:
@@ -189,7 +189,7 @@ def print_summary(outcomes: list[Outcome]) -> None:
     calm = [outcome for outcome in outcomes if outcome.neighbours < CALM_CORES]
     if len(calm) < len(outcomes):
         right = sum(outcome.state_ok and outcome.cause_ok for outcome in calm)
-        print(f"both right where neighbours took under {CALM_CORES} cores: {right} of {len(calm)}")
+        print(f"both right with neighbours below {CALM_CORES} cores: {right} of {len(calm)}")
     compared = [
         (points, outcome.case) for outcome in outcomes if (points := outcome.error_points) is not None
     ]

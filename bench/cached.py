@@ -1,12 +1,12 @@
-"""What `CachedDataset` gains and costs in torch's own loader, without workers, against the dataset itself.
+"""The gain and cost of `CachedDataset` in torch's own loader, without workers, against the plain dataset.
 
 Each pair is timed in turns within one run, by the CPU time of the one thread that does all the work, which
-other processes disturb less than wall time. Printed are medians of the ratios and the quartiles around them.
+other processes disturb less than wall time. It prints the median ratio and its quartiles.
 
-- small rows: `randn(10000, 100)`, batches of 64, shuffled, as a tensor and as a dataset that was filled
-- samples that cost 1 ms of CPU: the first epoch of a lazy cache, a cache that holds nothing (a budget of 0),
-  and a transform of that cost behind the cache
-- memory: what the process grows by, beyond the data
+- small rows: `randn(10000, 100)`, batches of 64, shuffled, as a tensor and as a filled cache
+- samples that cost 1 ms of CPU: the first epoch of a lazy cache, a cache with a budget of 0, and a transform
+  of that cost behind the cache
+- memory: how much the process grows, without the data
 
     python bench/cached.py [--quick]
 """
@@ -67,9 +67,9 @@ def main() -> None:
     report("small rows, filled", Rows, lambda: filled, 64, repeats)
     few = max(3, repeats // 5)
     behind = CachedDataset(torch.zeros(256, 3, 32, 32), transform=work)
-    report("1 ms a sample, lazy, first epoch", Costly, lazy, 32, few)
-    report("1 ms a sample, nothing fits", Costly, nothing, 32, few)
-    report("1 ms a sample, behind the cache", Costly, lambda: behind, 32, few)
+    report("1 ms per sample, lazy, 1st epoch", Costly, lazy, 32, few)
+    report("1 ms per sample, nothing fits", Costly, nothing, 32, few)
+    report("1 ms per sample, behind the cache", Costly, lambda: behind, 32, few)
 
     for name, data in (("a tensor", ROWS), ("filled", Rows())):
         print(f"{'memory, ' + name:34} {grown_mb(data):6.2f} MB for {ROWS.nbytes / 1e6:.2f} MB of data")
@@ -111,7 +111,7 @@ def grown_mb(data: Any) -> float:
 
 
 def shared_bytes() -> int:
-    """Memory of this process, with its part of what it shares."""
+    """Proportional set size of this process."""
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 

@@ -1,19 +1,19 @@
-"""How right unstarve's account of the GPU is, and what it costs; needs a CUDA device, else says so.
+"""The accuracy and the cost of unstarve's GPU accounting; needs a CUDA device.
 
-For each mix of loader and step, in one and the same stretch of training:
+For each mix of loader and step, during the same stretch of training:
 
     wait      share of the time that the host spent in next()
     stall     share in which the GPU starved for data, by unstarve's events
     truth     the same by torch.profiler: its idle time (no kernel, copy or fill running) inside the waits
     idle      all of the profiler's idle time
-    gaps      what of that lies outside the waits and is shorter than 50 µs each: launch gaps
+    gaps      the part of it outside the waits in gaps shorter than 50 µs: launch gaps
     late      idle − truth − gaps: the host's code had given the GPU nothing to do
-    unused    idle as unstarve knows it: 1 − the utilization that the driver records
+    unused    idle time as unstarve sees it: 1 − the utilization that the driver records
     unread    waits whose events had not fired at the end
 
 ``stall`` may differ from ``truth`` by 3 points. Then the cost: a step of 4 ms with and without the events, in
-turns, once with the host ahead of the device and once with a synchronization in every step; a thread beside
-it reads the events, as one does in a recorded training.
+turns, once with the host ahead of the device and once with a synchronization in every step; a thread reads
+the events meanwhile, as in a recorded training.
 
     python bench/device.py [--quick]
 """
@@ -39,11 +39,12 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import DataLoader, Dataset
 
 from unstarve.collect.device.stalls import DeviceClock
+from unstarve.intervals import turn_order
 from unstarve.record import format as f
 
 WIDTH = 4096
 LAYER_MS = 0.33
-"""Forward, backward and update of one layer below on an H200: what makes a step about as long as it says."""
+"""Time of forward, backward and update of one layer below on an H200, from which step lengths are set."""
 LAUNCH_GAP_NS = 50_000
 POINTS = 0.03
 OVERHEAD = 0.005
@@ -54,7 +55,7 @@ Step = Callable[[Batch], None]
 
 
 class Sleepy(Dataset[torch.Tensor]):
-    """Samples that take their time."""
+    """Samples that take a given time."""
 
     def __init__(self, sample_s: float, floats: int = WIDTH) -> None:
         self._sample_s = sample_s
@@ -89,7 +90,7 @@ def in_memory() -> Iterator[Batch]:
 
 
 def training(step_ms: float, after_s: float = 0.0, *, sync: bool = False) -> Callable[[], Step]:
-    """A stack of linear layers and an optimizer; then, perhaps, code that the GPU has nothing to do with."""
+    """A stack of linear layers and an optimizer; then, optionally, code without GPU work."""
 
     def make() -> Step:
         layers = [torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(round(step_ms / LAYER_MS))]
@@ -150,7 +151,7 @@ def tiny_kernels() -> Step:
 
 
 def prefetcher() -> Take:
-    """The well-known one: fetch and copy on a side stream while training runs on the current one."""
+    """The well-known prefetcher: fetch and copy on a side stream while training runs on the current one."""
     side = torch.cuda.Stream()
 
     def take(following: Callable[[], Batch]) -> Batch:
@@ -234,7 +235,7 @@ def measure(mix: Mix, seconds: float) -> Measured:
 
 
 def device_work(profiler: Any) -> Iterator[tuple[int, int]]:
-    """Begin and end, in nanoseconds since 1970, of whatever ran on the device."""
+    """Return begin and end, in nanoseconds since 1970, of everything that ran on the device."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
@@ -300,7 +301,7 @@ def weighted(pairs: list[tuple[float, int]]) -> float | None:
 
 
 def overhead(*, sync: bool, blocks: int, steps: int = 50) -> tuple[float, float, float]:
-    """Milliseconds a step without and with the clock, and the median of the paired ratios less one."""
+    """Return milliseconds per step without and with the clock, and the median paired ratio minus one."""
     step = training(4, sync=sync)()
     batch = torch.ones(8, WIDTH)
     clock = DeviceClock(lambda kind, now, row: None, print)
@@ -334,11 +335,8 @@ def overhead(*, sync: bool, blocks: int, steps: int = 50) -> tuple[float, float,
     block(bare), block(clocked)
     pairs = []
     for number in range(blocks):
-        if number % 2:
-            without, with_it = block(bare), block(clocked)
-        else:
-            with_it, without = block(clocked), block(bare)
-        pairs.append((without, with_it))
+        took_ms = {step: block(step) for step in turn_order((clocked, bare), number)}
+        pairs.append((took_ms[bare], took_ms[clocked]))
     enough.set()
     beside.join()
     clock.close()
@@ -352,7 +350,7 @@ def main() -> None:
     parser.add_argument("--only", help="mixes whose name contains this")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
-        print("bench/device.py: no CUDA device here, nothing to measure")
+        print("bench/device.py: no CUDA device, nothing to measure")
         return
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Python {platform.python_version()}")
     names = ("steps", "wait", "stall", "truth", "idle", "gaps", "late", "unused", "unread")
@@ -364,7 +362,7 @@ def main() -> None:
         line, off = tell(mix, measure(mix, 1.5 if arguments.quick else 3.0))
         worst = max(worst, off)
         print(line, flush=True)
-    print(f"\nlargest difference of stall and truth: {worst * 100:.1f} points (bar: {POINTS * 100:g})")
+    print(f"\nlargest difference between stall and truth: {worst * 100:.1f} points (bar: {POINTS * 100:g})")
     for sync in (False, True):
         without, with_it, ratio = overhead(sync=sync, blocks=20 if arguments.quick else 40)
         kind = "synchronizing every step" if sync else "host ahead of the device"

@@ -1,12 +1,12 @@
-"""ResNet-50 on a CUDA device, fed with JPEGs in several ways; without such a device it says so and ends.
+"""ResNet-50 on a CUDA device, fed with JPEGs in several ways; needs a CUDA device.
 
 Batches of 256 random crops of 224×224, bf16 autocast, channels_last, SGD; as many workers (or threads) as
-there are cores. The ways take turns; of each, medians over the rounds:
+cores. The ways take turns; the table shows medians over the rounds:
 
-    images/s    that training went through, once workers and queues were warm
-    stall       share of that time in which the GPU had nothing to do and training waited for data
-    wait        share that the host spent in next(); it may wait while the GPU still works
-    ceiling     images/s against those with batches that lie on the GPU already
+    images/s    of training, once workers and queues are warm
+    stall       share of that time in which the GPU was idle because training waited for data
+    wait        share that the host spent in next(); the GPU may still be working then
+    ceiling     images/s relative to batches that are already on the GPU
 
     python bench/device_images.py [--quick] [--model resnet18]
 """
@@ -33,17 +33,18 @@ import torch
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 import unstarve
-from unstarve.benchmark.images import save_image
-from unstarve.benchmark.installed import torchvision
+from unstarve.benchmark.bench_data import save_image
+from unstarve.benchmark.optional_packages import torchvision
+from unstarve.intervals import turn_order
 from unstarve.record.run_reader import read_run
 
 SIZE = 224
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 PREFETCH = 2
 ENOUGH = 10_000_000
-"""Samples in an epoch: more than anybody trains on here."""
+"""Samples in an epoch: more than are ever used here."""
 MOST_S = 225.0
-"""No round is begun that would end later."""
+"""No round is started that would end later."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Setting:
     batch_size: int
     workers: int
     seconds: float
-    """For which each way is measured in a round."""
+    """Seconds for which each way is measured in a round."""
 
     @property
     def on_gpu(self) -> bool:
@@ -63,11 +64,11 @@ class Setting:
 
     @property
     def warm_up_steps(self) -> int:
-        """Until batches come as fast as they are made, and none that was made ahead is left."""
+        """Seconds until batches arrive as fast as they are made, and none made ahead is left."""
         return self.workers * PREFETCH + 4
 
     def loader(self, kind: Callable[..., Any], dataset: Any) -> Any:
-        """Return an endless shuffled loader: one whose epoch ends would start its workers anew."""
+        """Return an endless shuffled loader: at the end of an epoch it would restart its workers."""
         return kind(
             dataset, batch_size=self.batch_size, num_workers=self.workers, prefetch_factor=PREFETCH,
             sampler=RandomSampler(dataset, replacement=True, num_samples=ENOUGH),
@@ -122,7 +123,7 @@ class Kept:
 
 
 class OnDevice(Dataset[Any]):
-    """A few batches that lie where they are needed, over and over."""
+    """A few batches that are already on the device, over and over."""
 
     def __init__(self, setting: Setting) -> None:
         made: Any = unstarve.DataLoader(setting.dataset(), batch_size=setting.batch_size, drop_last=True)
@@ -186,7 +187,7 @@ class Training:
         self._optimizer.step()
 
     def wait(self) -> None:
-        """Until the device has done all that it was told."""
+        """Wait until the device has finished."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
@@ -230,7 +231,7 @@ def measure(loader: Iterable[Any], training: Training, setting: Setting, path: P
 
 
 def stalls_ns(path: Path, begin_ns: int, end_ns: int) -> Iterator[int]:
-    """The device's stalls that the recording has of this stretch."""
+    """Return the device's stalls that were recorded during this stretch."""
     for process in read_run(path).processes:
         for stall in process.stalls:
             if begin_ns <= stall.ask_ns and stall.got_ns <= end_ns:
@@ -238,7 +239,7 @@ def stalls_ns(path: Path, begin_ns: int, end_ns: int) -> Iterator[int]:
 
 
 def make_images(folder: Path, count: int) -> None:
-    """Draw them on all cores, before CUDA is woken: processes are forked."""
+    """Draw the images on all cores, before CUDA is initialized: processes are forked."""
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(partial(_save, folder), range(count), chunksize=8))
 
@@ -248,7 +249,7 @@ def _save(folder: Path, number: int) -> None:
 
 
 def workers_that_fit(workers: int, batch_size: int) -> int:
-    """Fewer where shared memory has no room for the batches of so many."""
+    """Return fewer workers if shared memory is too small for the batches of so many."""
     shared = Path("/dev/shm")
     if not shared.is_dir():
         return workers
@@ -272,13 +273,13 @@ def tell(found: dict[str, list[Measured]]) -> None:
 
 
 def rounds(setting: Setting, training: Training, most: int, began: float) -> dict[str, list[Measured]]:
-    """Let the ways take turns, from the other end in every second round, while there is time."""
+    """Let the ways take turns while there is time."""
     ways = all_ways()
     found: dict[str, list[Measured]] = {name: [] for name in ways}
     with tempfile.TemporaryDirectory() as folder:
         for number in range(most):
             round_began = time.monotonic()
-            for name in list(ways)[:: -1 if number % 2 else 1]:
+            for name in turn_order(list(ways), number):
                 path = Path(folder) / f"{number}-{len(found[name])}-{list(ways).index(name)}.unstarve"
                 one = measure(ways[name](setting), training, setting, path)
                 found[name].append(one)
@@ -292,7 +293,7 @@ def rounds(setting: Setting, training: Training, most: int, began: float) -> dic
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one round, shorter stretches")
-    parser.add_argument("--model", default="resnet50", help="another one of torchvision's, such as resnet18")
+    parser.add_argument("--model", default="resnet50", help="another model of torchvision, such as resnet18")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="default: one per core")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -300,7 +301,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         root, on_gpu = Path(folder) / "images", arguments.device == "cuda"
         if on_gpu and not _has_driver():
-            print("bench/device_images.py: no CUDA device here, nothing to measure")
+            print("bench/device_images.py: no CUDA device, nothing to measure")
             return
         make_images(root, (512 if arguments.quick else 2048) if on_gpu else 32)
         batch_size = 256 if on_gpu else 8
@@ -318,7 +319,7 @@ def main() -> None:
 
 
 def _has_driver() -> bool:
-    """Whether there is a device, found out without CUDA being woken in this process."""
+    """Whether there is a device, checked without initializing CUDA in this process."""
     return torch.cuda.device_count() > 0
 
 

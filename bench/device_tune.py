@@ -1,9 +1,9 @@
-"""Tuning where batches go to a GPU: how good the settings are that are found, with pinned memory.
+"""Tuning with batches that go to a GPU from pinned memory: how good the settings found are.
 
-A small network trains on a CUDA device from a dataset that is slow in one way each, with pinned memory and
-copies that do not block. As in bench/tune.py a loader tunes itself along; then some settings, the user's own
-among them, run in turns with the tuned loader, which still runs. Losses of a tuned training are compared with
-those of a plain one, number by number. It is a measurement: it ends with exit code 0.
+A small network trains on a CUDA device from datasets that are slow in one way each, with pinned memory and
+non-blocking copies. As in bench/tune.py a loader tunes itself during training; then several settings,
+including the user's own, take turns with the tuned loader. The losses of a tuned training are compared with
+those of a plain one, number by number. It is a measurement, not a gate: the exit code is always 0.
 
     python bench/device_tune.py [--rounds N] [--seconds S]
 """
@@ -34,7 +34,7 @@ _FEATURES = 3 * 64 * 64
 
 @dataclass(frozen=True)
 class Sample:
-    """An image's worth of numbers that takes so long to load."""
+    """A sample of an image's size that takes a given time to load."""
 
     cpu_ms: float = 0.0
     sleep_ms: float = 0.0
@@ -49,7 +49,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Work:
-    """A training: how samples are loaded, and its user's own settings."""
+    """A training: how samples are loaded, and the user's own settings."""
 
     name: str
     load: Sample
@@ -76,7 +76,7 @@ WORKS = (
 
 
 def trainer() -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return a step of training; the network begins with the same weights each time."""
+    """Return a training step; the network starts with the same weights each time."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(_FEATURES, 2048), nn.ReLU(), nn.Linear(2048, 10)).cuda()
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
@@ -93,7 +93,7 @@ def trainer() -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def rate(batches: Iterator[Any], step: Callable[..., Any], settings: LoaderSettings, seconds: float) -> float:
-    """Batches per second, once the pipeline is full."""
+    """Return batches per second, once the pipeline is full."""
     for _ in range(settings.in_flight + max(settings.num_workers, 4)):
         step(next(batches))
     torch.cuda.synchronize()
@@ -157,7 +157,7 @@ def main() -> None:
         judge(work, options.rounds, options.seconds)
     print()
     for work in WORKS:
-        print(f"{work.name}: losses {'the same' if same_losses(work) else 'DIFFER'} while it is tuned")
+        print(f"{work.name}: losses {'are the same' if same_losses(work) else 'DIFFER'} while tuning")
 
 
 if __name__ == "__main__":

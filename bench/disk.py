@@ -1,11 +1,11 @@
-"""What bounds a disk: reads of several sizes, few and many at once, into small and into huge pages.
+"""The limits of a disk: reads of several sizes, few and many in flight, into small and into huge pages.
 
-Python threads that wait for one O_DIRECT read each, from random places of a file of random bytes: nothing of
-unstarve's own reader. The best of three turns counts, as a busy machine makes them slower.
+Python threads wait for one O_DIRECT read each, at random offsets of a file of random bytes; unstarve's own
+reader is not involved. The best of three turns counts, because a busy machine only makes them slower.
 
-A row that does not grow with the reads in flight is bound by bandwidth; one whose GB/s grow with the size of
-the reads, by operations per second. A difference between small and huge pages is what a list of memory pages
-costs: a virtual disk's host may work it off page by page.
+A row that does not grow with the reads in flight is limited by bandwidth; one whose GB/s grow with the size
+of the reads, by operations per second. A difference between small and huge pages is the cost of the list of
+memory pages, which a virtual disk's host may process page by page.
 
     python bench/disk.py [--folder DIR] [--size GB] [--seconds S]
 """
@@ -31,8 +31,10 @@ TURNS = 3
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--folder", type=Path, help="on the disk in question [default: the temporary one]")
-    parser.add_argument("--size", type=float, default=1.0, help="of the file that is read, in GB")
+    parser.add_argument(
+        "--folder", type=Path, help="a folder on the disk to measure [default: the temporary folder]"
+    )
+    parser.add_argument("--size", type=float, default=1.0, help="size of the file that is read, in GB")
     parser.add_argument("--seconds", type=float, default=0.15, help="for each turn")
     given = parser.parse_args()
     print(
@@ -54,7 +56,7 @@ def main() -> None:
 
 
 def written(path: Path, size_bytes: int) -> Path:
-    """Write a file of random bytes, and see that it is on the disk."""
+    """Write a file of random bytes and flush it to the disk."""
     with path.open("wb") as file:
         for _ in range(size_bytes >> 20):
             file.write(os.urandom(1 << 20))
@@ -64,7 +66,7 @@ def written(path: Path, size_bytes: int) -> Path:
 
 
 def rate(path: Path, read_bytes: int, depth: int, pages: str, seconds: float) -> float:
-    """GB/s with so many threads."""
+    """Return GB/s with this many threads."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
     places = os.fstat(fd).st_size // read_bytes
     counts = [0] * depth
@@ -87,7 +89,7 @@ def rate(path: Path, read_bytes: int, depth: int, pages: str, seconds: float) ->
 
 
 def memory_of(size_bytes: int, pages: str) -> memoryview:
-    """Memory to read into, of small pages or of huge ones; it starts where a huge page does."""
+    """Return memory to read into, of small or huge pages, aligned to a huge page."""
     mapped = mmap.mmap(-1, 2 * HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     mapped.madvise(mmap.MADV_HUGEPAGE if pages == "huge" else mmap.MADV_NOHUGEPAGE)
     start = -ctypes.addressof(ctypes.c_char.from_buffer(mapped)) % HUGE_PAGE

@@ -1,8 +1,10 @@
-"""What it costs to get a batch out of a worker: torch's own loader against the ring engine, one worker.
+"""The cost of the hand-off of a batch from a worker: torch's own loader against the ring engine, one worker.
 
-Both run in turn on the same dataset, whose own work is next to nothing; medians of the rounds are printed.
-Every batch is new memory: torch sends a tensor that it has sent before without copying it, which no training
-set does. ``python bench/handoff.py [name …] [--rounds N]``
+Both take turns on the same dataset, whose own work is negligible; medians of the rounds are printed. Every
+batch is new memory: torch sends a tensor that it has sent before without copying it, which no training set
+does.
+
+    python bench/handoff.py [NAME…] [--rounds N]
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ class Fresh(Dataset[Any]):
 
 
 class Rows(Dataset[Any]):
-    """Samples that exist, to be collated."""
+    """Ready samples that are collated."""
 
     def __init__(self, count: int, size: int) -> None:
         self.count, self.row = count, torch.randn(size)

@@ -1,8 +1,7 @@
-"""How right ``unstarve ideal`` is: planted waits, the speed-up that free data brings, and the measured one.
+"""How accurate ``unstarve ideal`` is: the true speed-up of free loading against the measured one.
 
-Steps and loads are sleeps, so that the truth is known: without workers a step takes both, with workers the
-longer of both. It is a measurement, for a quiet machine: it ends with exit code 0 however right the answers
-are.
+Steps and loads are sleeps, so the truth is known: without workers a step takes both, with workers the longer
+of the two. It is a measurement for a quiet machine, not a gate: the exit code is always 0.
 
     python bench/ideal.py [--repeats N]
 """
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BAR = 0.10
-"""Relative error that is allowed."""
+"""Allowed relative error."""
 TRAIN = """
 import statistics, sys, time
 import torch
@@ -47,14 +46,14 @@ finally:
 
 @dataclass(frozen=True)
 class Plant:
-    """One training of sleeps."""
+    """One training whose loads and steps are sleeps."""
 
     load_s: float
     compute_s: float
     workers: int
 
     def truth(self, step_s: float) -> float:
-        """The speed-up that free data brings, where computing really took `step_s`."""
+        """Return the speed-up of free loading if computing really took `step_s`."""
         if not self.workers:
             return (step_s + self.load_s) / step_s
         return max(step_s, self.load_s / self.workers) / step_s
@@ -80,7 +79,7 @@ def main() -> None:
 
 
 def measured(plant: Plant) -> float:
-    """Measure one training and print a row; the relative error."""
+    """Measure one training, print a row and return the relative error."""
     with tempfile.TemporaryDirectory(prefix="ideal-") as folder:
         script, report = Path(folder) / "train.py", Path(folder) / "report.json"
         script.write_text(TRAIN)

@@ -1,10 +1,10 @@
-"""Our JPEG decoder beside libjpeg-turbo's decoding of a part: the same random crops, CPU time per image.
+"""Our JPEG decoder against libjpeg-turbo's partial decode: the same random crops, CPU time per image.
 
     python bench/jpeg.py [--rounds 5] [--images 64]
 
 Both decode only the rows and columns of the crop, resize it to 224×224 and write bytes; only the decoder
-differs (UNSTARVE_JPEG=turbo). Each measurement is a process of its own, and the two take turns. Prints the
-median over the rounds of turbo's CPU time divided by ours, and checks that all pixels are equal.
+differs (UNSTARVE_JPEG=turbo). Each measurement runs in a separate process, and the two take turns. It prints
+the median over the rounds of turbo's CPU time divided by ours, and checks that all pixels are equal.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import zlib
 from statistics import median
 
 import numpy as np
+
+from unstarve.intervals import turn_order
 
 KINDS = ("smooth", "photo-like", "noisy")
 SIZES = ((375, 500), (1500, 2000))
@@ -43,11 +45,11 @@ def main() -> None:
 
 
 def row(kind: str, height: int, width: int, rounds: int, images: int) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     times_us: dict[str, list[float]] = {"": [], "turbo": []}
     digests = set()
     for number in range(rounds):
-        for decoder in ("", "turbo") if number % 2 == 0 else ("turbo", ""):
+        for decoder in turn_order(("", "turbo"), number):
             child = ["--images", str(images), "--child", kind, str(height), str(width)]
             environment = os.environ | {"UNSTARVE_JPEG": decoder}
             done = subprocess.run(
@@ -61,14 +63,14 @@ def row(kind: str, height: int, width: int, rounds: int, images: int) -> str:
             times_us[decoder].append(taken_us)
             digests.add(digest)
     if len(digests) != 1:
-        raise SystemExit(f"{kind}, {width}×{height}: the two decoders give other pixels")
+        raise SystemExit(f"{kind}, {width}×{height}: the pixels of the two decoders differ")
     ratio = median(turbo / own for own, turbo in zip(times_us[""], times_us["turbo"], strict=True))
     own, turbo = (f"{median(times_us[name]):.0f} µs" for name in ("", "turbo"))
     return f"| {kind} | {width}×{height} | {own} | {turbo} | {ratio:.2f}× |"
 
 
 def measured(kind: str, height: int, width: int, count: int) -> tuple[float, int]:
-    """Microseconds of CPU per image, and a checksum of all pixels."""
+    """Return CPU microseconds per image, and a checksum of all pixels."""
     import torch
 
     from unstarve.fixes.datasets.images.crop_recipe import RATIO, SCALE, RandomBoxes, draw_cuts
@@ -86,7 +88,7 @@ def measured(kind: str, height: int, width: int, count: int) -> tuple[float, int
 
 
 def jpeg(kind: str, height: int, width: int, seed: int) -> bytes:
-    """An image of quality 90, with colours at half the resolution."""
+    """Return an image of quality 90, with colours at half resolution."""
     from PIL import Image
 
     random = np.random.default_rng(seed)

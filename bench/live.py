@@ -1,10 +1,10 @@
-"""What looking on costs: CPU time of `unstarve top` over wall time, beside a run that is being written.
+"""The cost of watching: CPU time of `unstarve top` over wall time, while a run is being written.
 
     python bench/live.py [--seconds 20] [--workers 8] [--interval S] [--steps-per-s 20 200 2000]
 
-The run is made up: this script writes the events that a training with so many steps a second and its workers
-would write, batch by batch, as the processes would. Starting up (Python and its imports) is told apart; it is
-paid once. The bar is 1 % of a core.
+The run is synthetic: this script writes the events that a training with this many steps per second and its
+workers would write, batch by batch. Start-up (Python and its imports) is paid once and shown separately. The
+bar is 1 % of a core.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from unstarve.record.writer import Writer
 MS = 1_000_000
 FETCH_MS = 20
 FIRST_LOOKS_S = 3.0
-"""Until then imports and the first, longer, read are over."""
+"""By then, imports and the longer first read are done."""
 
 
 class MadeUpRun:
-    """Writes the events of a training that never was, until it is told to end."""
+    """Writes the events of a synthetic training until it is stopped."""
 
     def __init__(self, path: Path, workers: int, steps_per_s: float) -> None:
         claim(path, ["train.py"], "run")
@@ -93,7 +93,7 @@ class MadeUpRun:
 
 
 def cost_of_top(path: Path, seconds: float, interval: float | None) -> tuple[float, float]:
-    """CPU seconds of starting up, and then per second."""
+    """Return the CPU seconds of starting up, and per second afterwards."""
     command = ["top", str(path), *([] if interval is None else ["--interval", str(interval)])]
     terminal = pexpect.spawn("unstarve", command, dimensions=(40, 100), timeout=60)
     terminal.expect("throughput")
@@ -110,7 +110,7 @@ def cost_of_top(path: Path, seconds: float, interval: float | None) -> tuple[flo
 
 
 def _drain(terminal: Any, seconds: float) -> None:
-    """Read what is drawn, as a terminal does."""
+    """Read the output, as a terminal does."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
@@ -120,7 +120,7 @@ def _drain(terminal: Any, seconds: float) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What `unstarve top` costs.")
+    parser = argparse.ArgumentParser(description="The cost of `unstarve top`.")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--interval", type=float, help="as of `unstarve top`")
@@ -129,7 +129,7 @@ def main() -> None:
     print(
         f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d')}"
     )
-    print(f"{options.workers} workers, {options.seconds:g} s of looking on\n")
+    print(f"{options.workers} workers, {options.seconds:g} s of watching\n")
     print(f"{'steps/s':>8}  {'CPU of a core':>13}  {'starting up':>11}")
     for steps_per_s in options.steps_per_s:
         with tempfile.TemporaryDirectory(prefix="unstarve-bench-") as folder:

@@ -1,21 +1,21 @@
-"""What unstarve itself costs, measured beside the bare loop in one run.
+"""The overhead of unstarve itself, measured in turns with the bare loop.
 
-``LoaderEvaluator`` (log mode) and, where it is installed, DALI's evaluator are timed around a loader that
-costs nothing, in turns with the bare loop. What ``unstarve run`` costs the training process is timed inside a
-recorded process, in turns with a loader from which unstarve was taken off again; what it costs a worker, by
-whole processes in turns:
+``LoaderEvaluator`` (log mode) and, if installed, DALI's evaluator are timed around a loader that costs
+nothing, in turns with the bare loop. The cost of ``unstarve run`` to the training process is timed inside a
+recorded process, in turns with a loader from which unstarve was removed; its cost to a worker, by whole
+processes in turns:
 
-- CPU time of the training thread in a step, by ``next()``: with a worker and without, for an empty step and
-  for one that computes and so leaves the caches cold. Writing the record is in there;
-- CPU time of a worker's main thread from batch to batch, for small and for large batches, which tells what a
-  batch adds and what a sample adds;
-- CPU time of the stack sampler's thread, which is paid by the second and not by the step: at first, while it
-  looks often, and later;
-- wall time of a step that computes for 5 ms, all of unstarve on against all of it off, the sampler included.
+- CPU time of the training thread per step, inside ``next()``: with a worker and without, for an empty step
+  and for one that computes and so leaves the caches cold. Writing the record is included.
+- CPU time of a worker's main thread from batch to batch, for small and for large batches, which separates the
+  cost per batch from the cost per sample.
+- CPU time of the stack sampler's thread, per second rather than per step: at first, while it samples often,
+  and later.
+- Wall time of a step that computes for 5 ms: all of unstarve on, including the sampler, against all off.
 
-Steps with and without unstarve follow each other, so that what else the machine does meets both; their
-differences are averaged without the extreme ones. Every number is the mean over several processes, behind it
-half the width of its 95 % interval: the noise of this machine at this hour.
+Steps with and without unstarve alternate, so that other load on the machine hits both; their differences are
+averaged without the extremes. Every number is a mean over several processes, followed by half the width of
+its 95 % interval: the noise of this machine at this hour.
 
     python bench/overhead.py [--quick] [--only PART]
 """
@@ -25,7 +25,6 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import math
 import os
 import platform
 import statistics
@@ -41,12 +40,12 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from unstarve.intervals import half_width, turn_order
+
 SIZE = 8
 SMALL, LARGE = 2, 66
-"""Batch sizes of the worker's bench; few enough batches wait for the training thread that it never sleeps."""
+"""Batch sizes of the worker's bench; so few batches wait for the training thread that it never sleeps."""
 STEP_BAR_US, BATCH_BAR_US, SAMPLE_BAR_US = 30.0, 40.0, 2.0
-T_95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
-"""Student's t for 95 %, by the number of values."""
 
 
 def main() -> None:
@@ -73,16 +72,15 @@ def heading(what: str, unit: str) -> None:
 
 
 def line(name: str, values: Sequence[float], bar: float | None = None) -> None:
-    half = T_95[len(values)] * statistics.stdev(values) / math.sqrt(len(values))
     limit = "" if bar is None else f"≤ {bar:g}"
-    print(f"{name:58}{statistics.mean(values):12.2f}{half:7.2f}{limit:>9}", flush=True)
+    print(f"{name:58}{statistics.mean(values):12.2f}{half_width(values):7.2f}{limit:>9}", flush=True)
 
 
 def evaluators(processes: int, steps: int) -> None:
-    """Microseconds each evaluator adds to a batch, in turns with the bare loop."""
+    """Print the microseconds that each evaluator adds to a batch, in turns with the bare loop."""
     from unstarve import LoaderEvaluator
 
-    heading("around a loader that costs nothing", "µs a batch")
+    heading("around a loader that costs nothing", "µs per batch")
     batches = [(torch.zeros(8, 4), torch.zeros(8)) for _ in range(steps)]
     wrappers: dict[str, Callable[[Any], Iterable[Any]]] = {"unstarve LoaderEvaluator": LoaderEvaluator}
     try:
@@ -115,7 +113,7 @@ def loop_us(loader: Iterable[Any]) -> float:
 def training_thread(processes: int, steps: int) -> None:
     heading("CPU that unstarve run adds to the training thread", "µs a step")
     for workers in (0, 1):
-        # Without workers, the training process makes the batch and pays for that, too.
+        # Without workers, the training process also makes the batch.
         bar = STEP_BAR_US if workers else STEP_BAR_US + BATCH_BAR_US + SIZE * SAMPLE_BAR_US
         for step, us in (("empty step", 0), ("step of 2 ms", 2000)):
             found = [told_by(under_unstarve("next", workers, us, steps)) for _ in range(processes)]
@@ -178,7 +176,7 @@ def told_by(command: list[str]) -> Any:
 
 
 class Switched:
-    """An iterator with unstarve on it, which can be taken off and put back between two batches."""
+    """An iterator from which unstarve can be removed, and put back, between two batches."""
 
     def __init__(self, workers: int, batches: int) -> None:
         rows = torch.zeros((batches + 100) * SIZE, 16)
@@ -200,7 +198,7 @@ class Switched:
             next(self._iterator)
 
     def set(self, on: bool) -> Callable[[], Any]:
-        """Switch unstarve; what then gives the next batch."""
+        """Switch unstarve on or off; return the function that gives the next batch."""
         own = self._iterator.__dict__
         if on:
             own["_unstarve_tap"] = self._tap
@@ -217,20 +215,20 @@ class Switched:
 
 
 def in_turns(steps: int, measure: Callable[[bool], float]) -> list[float]:
-    """Microseconds without unstarve, and what it adds, from nanoseconds measured off and on in turns."""
+    """Return the microseconds without unstarve and those it adds, from nanoseconds measured in turns."""
     pairs = []
     for count in range(steps):
-        spent = {on: measure(on) for on in ((True, False) if count % 2 else (False, True))}
+        spent = {on: measure(on) for on in turn_order((False, True), count)}
         pairs.append((spent[False], spent[True]))
     bare = usual([off for off, _ in pairs])
     return [bare / 1e3, usual([on - off for off, on in pairs]) / 1e3]
 
 
 def next_us(workers: int, step_us: int, steps: int) -> list[float]:
-    """Microseconds of the training thread's CPU in a bare ``next()``, and what recording adds.
+    """Return the training thread's CPU microseconds in a bare ``next()``, and those that recording adds.
 
-    By stretches: what is between two recorded batches is taken for a step of training, so that the first ones
-    behind batches that were not recorded are not like the others.
+    Measured in stretches: recording counts the time between two recorded batches as a step, so the first
+    batches after unrecorded ones differ from the others.
     """
     settling, stretch = 2, 3
     switched = Switched(workers, 2 * steps * (settling + stretch) // stretch)
@@ -252,7 +250,7 @@ def next_us(workers: int, step_us: int, steps: int) -> list[float]:
 
 
 def train_us(workers: int, rounds: int, steps: int) -> list[float]:
-    """Microseconds of a bare step that computes, and what all of unstarve adds; by stretches of steps."""
+    """Return the microseconds of a bare computing step and those that unstarve adds, in stretches."""
     from unstarve.collect.recorder import recorder
 
     stretch = 20
@@ -277,13 +275,13 @@ def train_us(workers: int, rounds: int, steps: int) -> list[float]:
 
 
 def unhindered_ns() -> int:
-    """Wall clock, less what this thread has waited for a core that other processes had."""
+    """Return wall time minus the time this thread waited for a core."""
     queued = int(Path("/proc/thread-self/schedstat").read_text().split()[1])
     return time.perf_counter_ns() - queued
 
 
 def usual(values: Sequence[float], left_out: float = 0.05) -> float:
-    """The mean without the extremes on both sides, which are other processes' doing."""
+    """Return the mean without the extremes on both sides, which other processes cause."""
     cut = int(left_out * len(values))
     return statistics.mean(sorted(values)[cut : len(values) - cut])
 
@@ -309,7 +307,7 @@ def worker_us(size: int, batches: int) -> float:
 
 
 def sampler_ms() -> list[float]:
-    """CPU milliseconds a second of the sampler's thread beside Python code: in the first one, and later."""
+    """Return the sampler thread's CPU milliseconds per second: in the first second, and later."""
     from unstarve.collect.recorder import recorder
 
     next(iter(DataLoader(torch.zeros(8, 1), batch_size=SIZE)))
@@ -327,7 +325,7 @@ def sampler_ms() -> list[float]:
 
 
 def rounds_of(step_s: float) -> int:
-    """How often to multiply for a step of that length."""
+    """Return how many multiplications make a step of that length."""
     x, count = torch.rand(64, 64), 0
     until = time.thread_time() + 1
     while time.thread_time() < until:

@@ -1,8 +1,8 @@
 """A packed dataset against the stock loader over single files, warm and cold, in one run.
 
 4,000 samples of 100 KB (float32) in batches of 64. Stock is torch's DataLoader without workers over
-`torch.load` of one .pt file each. Rounds interleave all contenders; before a cold one its files are dropped
-from the page cache. Prints medians, their ratio to stock, and the engine that ran.
+`torch.load` of one .pt file per sample. All contenders take turns; before a cold measurement its files are
+dropped from the page cache. It prints medians, their ratio to stock, and the engine used.
 
     python bench/packed.py [--count N] [--rounds N] [--folder DIR]
 """
@@ -31,7 +31,7 @@ BARS = {"warm, shuffled": 25.0, "cold, shuffled": 14.0, "cold, chunked": 17.0}
 
 
 class Files(Dataset[torch.Tensor]):
-    """What people write: one file per sample."""
+    """As most people write it: one file per sample."""
 
     def __init__(self, folder: Path) -> None:
         self.files = sorted(str(path) for path in folder.iterdir())
@@ -122,7 +122,7 @@ def epoch(loader: Iterable[torch.Tensor], count: int) -> float:
 
 def show(temperature: str, times: dict[str, list[float]], notes: dict[str, str]) -> None:
     stock = statistics.median(times["stock"])
-    print(f"\n{temperature:26} ms an epoch   × stock   bar")
+    print(f"\n{temperature:26}ms per epoch   × stock   bar")
     for name, seconds in times.items():
         median = statistics.median(seconds)
         bar = f"{BARS[name]:4.0f}" if name in BARS else "    "

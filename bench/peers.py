@@ -1,8 +1,8 @@
-"""`unstarve bench` with the other projects that are installed here beside ours, in the same rounds.
+"""`unstarve bench` with other projects' loaders beside ours, in the same rounds.
 
     python bench/peers.py [--part A,B…] [--quick]
 
-Measured where they are installed: tensordict, webdataset, litdata, SPDL, DALI, ffcv, simplejpeg, OpenCV.
+Measured if installed: tensordict, webdataset, litdata, SPDL, DALI, ffcv, simplejpeg, OpenCV.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from dataclasses import replace
 from peer_loaders import PEERS
 from rich.console import Console
 
-from unstarve.benchmark.parts import PARTS
-from unstarve.benchmark.plan import QUICK, Plan, Sizes
-from unstarve.benchmark.run import run
+from unstarve.benchmark.bench_plan import QUICK, BenchPlan, Sizes
+from unstarve.benchmark.run_benchmark import PARTS, run
 from unstarve.model.nouns import Shown
 from unstarve.present.terminal.bench_table import print_summary
 
@@ -27,12 +26,12 @@ PACKAGES = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--part", default="", help="letters or names; all that a peer can do if not given")
+    parser.add_argument("--part", default="", help="letters or names [default: all parts with a peer]")
     parser.add_argument("--quick", action="store_true", help="little data, few rounds")
     options = parser.parse_args()
     parts = [replace(p, entries=(*p.entries, *PEERS[p.name])) for p in PARTS if p.name in PEERS]
     words = tuple(word for word in options.part.split(",") if word)
-    plan = Plan(words, sizes=QUICK if options.quick else Sizes(), quick=options.quick, memory=False)
+    plan = BenchPlan(words, sizes=QUICK if options.quick else Sizes(), quick=options.quick, memory=False)
     with Shown(Console(), Console(stderr=True), tables=True) as shown:
         print_summary(run(plan, shown, parts, PACKAGES), Console())
 

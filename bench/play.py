@@ -1,6 +1,6 @@
 """Train one case of the zoo, as a user's script would: ``python bench/play.py NAME``.
 
-Works in the current folder. The last line of the output is the truth that the script measured itself.
+It works in the current folder. The last line of the output is the truth, measured by the script itself.
 """
 
 from __future__ import annotations

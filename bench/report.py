@@ -1,8 +1,7 @@
-"""How long the page of a large run takes: to write by ``unstarve report --html``, and to open in Chromium.
+"""How long the page of a large run takes to write (``unstarve report --html``) and to open in Chromium.
 
-The run is made up: 10,000 steps, 8 workers, on a fake clock, written as training processes write theirs.
-Writing is timed as a user sees it, Python's start included; opening from going to the page until all of it
-is drawn.
+The run is synthetic: 10,000 steps, 8 workers, on a fake clock, written as training processes would. Writing
+is timed as a user sees it, including the start of Python; opening, from navigation until everything is drawn.
 
     python bench/report.py [--steps N] [--workers N] [--repeats N]
 """

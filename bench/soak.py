@@ -1,13 +1,13 @@
-"""Every engine for a thousand short epochs, disturbed in every way: nothing grows, every batch is right.
+"""Every engine for a thousand short epochs under all kinds of faults: nothing grows, every batch is right.
 
     python bench/soak.py [--minutes 60] [--epochs 1000] [--only NAME…] [--json FILE]
 
 Epochs take turns: undisturbed, left early, the iterator dropped, Ctrl-C, a worker killed, descriptors at the
-limit, /dev/shm full, the disk full. The last two need file systems of our own, which root and most users may
-mount for their own processes. Each row of the table is a process of its own. After a warm-up, and again
-after the last, its child processes, threads, descriptors, shared and resident memory are counted.
+limit, /dev/shm full, the disk full. The last two need private file systems, which root and most users may
+mount for their own processes. Each row of the table is a separate process. After a warm-up, and again after
+the last epoch, its child processes, threads, descriptors, shared and resident memory are counted.
 
-Prints a Markdown table. Exits with 1 if a batch was wrong, an epoch ended in another way than it should, a
+It prints a Markdown table, and exits with 1 if a batch was wrong, an epoch ended in an unexpected way, a
 count grew, or resident memory grew by more than 5 % and 20 MB.
 """
 
@@ -37,15 +37,15 @@ MB = 1 << 20
 _DISK_MB = 24
 _WARM_TURNS = 10  # a pool of threads has its size by then
 _FEW_EPOCHS = 100
-"""With fewer, one turn has to do for warming up."""
+"""With fewer epochs, a single turn is the warm-up."""
 _EPOCH_S = 300
-"""An epoch takes milliseconds: one that takes so long hangs, and says where."""
+"""An epoch takes milliseconds: one that takes this many seconds hangs, and prints where."""
 _GROWTH = (0.05, 20 * MB)
 
 
 @dataclass
 class Row:
-    """What came of a setup."""
+    """The outcome of a setup."""
 
     name: str
     engine: str = ""
@@ -56,7 +56,7 @@ class Row:
     torchs: bool = False
 
     def problems(self) -> list[str]:
-        """What is not as it should be."""
+        """Return everything that is wrong."""
         found = [self.wrong] if self.wrong else []
         if self.torchs:
             return found
@@ -103,7 +103,7 @@ def main() -> int:
 
 
 def in_own_process(setup: Setup, epochs: int, seconds: float) -> Row:
-    """Run a setup in a child, which may end in any way."""
+    """Run a setup in a child process, which may end in any way."""
     with tempfile.TemporaryDirectory(prefix="unstarve-soak-") as folder:
         answer = Path(folder, "answer.json")
         disk = Path(folder, "disk")

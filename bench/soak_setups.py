@@ -1,4 +1,4 @@
-"""What `soak.py` iterates: every engine and every dataset, with samples that batches are checked against."""
+"""The loaders of `soak.py`: every engine and every dataset, with the samples to check batches against."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Setup:
     truth: Callable[[], torch.Tensor]
     """Row i is sample i."""
     writes: bool = False
-    """Makes files for each epoch, on a disk that may be full."""
+    """Creates files for each epoch, on a disk that may be full."""
     persistent: bool = False
     """Its workers stay from epoch to epoch."""
     torchs: bool = False
-    """Torch's own workers, for comparison: what grows there is shown and is no failure of ours."""
+    """torch's own workers, for comparison: growth is shown, but is not a failure."""
     recorded: bool = False
     """Runs under `unstarve run`."""
 
@@ -46,7 +46,7 @@ def values() -> torch.Tensor:
 
 
 class Rows(Dataset[Any]):
-    """Samples that Python makes one by one; `wait_s` is what each takes to come."""
+    """Samples that Python makes one by one; each takes `wait_s`."""
 
     def __init__(self, wait_s: float = 0.0) -> None:
         self._values, self._wait_s = values(), wait_s
@@ -84,7 +84,7 @@ def setups() -> dict[str, Setup]:
             lambda f: loader(unstarve.PackedDataset(_packed(f), read="pread"), **shuffled),
             values,
         ),
-        Setup("gather, packed anew each epoch", _packed_anew, values, writes=True),
+        Setup("gather, packed in each epoch", _packed_anew, values, writes=True),
         Setup(
             "threads, ImageFolderDataset",
             lambda f: loader(_images(f), **shuffled),
@@ -155,7 +155,7 @@ def _noise(number: int) -> torch.Tensor:
 
 @cache
 def _pixels() -> torch.Tensor:
-    """What the images hold, read once and in order."""
+    """Return the pixels of the images, read once and in order."""
     with tempfile.TemporaryDirectory() as folder:
         images = _images(Path(folder))
         return torch.stack([images[i][0] for i in range(SAMPLES)])

@@ -1,4 +1,4 @@
-"""What `soak.py` does to an epoch, and what must be as before afterwards."""
+"""The faults that `soak.py` injects into an epoch, and the counts that must be unchanged afterwards."""
 
 from __future__ import annotations
 
@@ -28,25 +28,26 @@ _SHM = Path("/dev/shm")
 
 
 class WrongError(Exception):
-    """A batch that is not right, or an end that no user should see."""
+    """A wrong batch, or an end that no user should see."""
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What can be disturbed: a loader, the truth about its samples, the disk it may write to."""
+    """What faults act on: a loader, its true samples, the disk it may write to."""
 
     make: Callable[[], Any]
     make_other: Callable[[], Any]
-    """Of a loader whose workers may come to harm: persistent ones would be missed by the next epoch."""
+    """Makes a loader whose workers may be killed: the next epoch would miss persistent ones."""
     truth: torch.Tensor
     disk: Path | None
-    """A small file system, where one could be mounted."""
+    """A small file system, if one could be mounted."""
     has_workers: bool
 
     def batches(self, loader: Any, timeout_s: float = 0) -> Iterator[Any]:
-        """Its batches, each checked; all samples are there once if it gets to the end.
+        """Yield its batches, each checked; at the end every sample must have come exactly once.
 
-        A worker that cannot even send a batch says so on stderr, as torch's do: only a timeout ends the wait.
+        A worker that cannot even send a batch reports it on stderr, as torch's do: only a timeout ends the
+        wait.
         """
         seen: list[int] = []
         loader.timeout = timeout_s if self.has_workers else 0
@@ -77,9 +78,9 @@ def dropped(epoch: Epoch) -> None:
 
 
 def interrupted(epoch: Epoch) -> None:
-    """Ctrl-C at any time: in the training process and, as a terminal would, in its workers.
+    """Ctrl-C at any time: in the training process and, as from a terminal, in its workers.
 
-    With workers, from the first batch on: torch forgets those that it was just starting.
+    With workers, only after the first batch: torch loses workers that it was just starting.
     """
     others = _children()
     batches = epoch.batches(epoch.make_other())
@@ -103,7 +104,7 @@ def interrupted(epoch: Epoch) -> None:
 
 
 def worker_killed(epoch: Epoch) -> None:
-    """``kill -9`` of a worker: torch's error, unless all batches were there already."""
+    """``kill -9`` of a worker: torch's error, unless all batches had arrived already."""
     others = _children()
     batches = epoch.batches(epoch.make_other())
     next(batches)
@@ -115,7 +116,7 @@ def worker_killed(epoch: Epoch) -> None:
 
 @contextlib.contextmanager
 def _worker_lost() -> Iterator[None]:
-    """Take torch's errors for a worker that is gone, also while its batch was fetched from it."""
+    """Accept torch's errors for a worker that is gone, also while its batch was being received."""
     try:
         yield
     except (ConnectionError, EOFError):
@@ -134,9 +135,9 @@ def _children() -> set[psutil.Process]:
 
 
 def few_descriptors(epoch: Epoch) -> None:
-    """Hardly any descriptor is left: the epoch works, or fails with an error that says so.
+    """Almost no descriptors left: the epoch works, or fails with an error that says so.
 
-    With workers, from the first batch on: Python loses a pipe when it cannot start a process.
+    With workers, only after the first batch: Python leaks a pipe when it cannot start a process.
     """
     others = _children()
     batches = epoch.batches(epoch.make_other(), timeout_s=_TIMEOUT_S)
@@ -165,12 +166,12 @@ def full_disk(epoch: Epoch) -> None:
 
 
 def _made(epoch: Epoch) -> Iterator[Any]:
-    """A loader that is made when its first batch is asked for."""
+    """A loader that is created when its first batch is requested."""
     yield from epoch.batches(epoch.make_other(), timeout_s=_TIMEOUT_S)
 
 
 def _finish_or_fail(batches: Iterator[Any]) -> None:
-    """All batches, or an error about what there is too little of; from a worker it comes as RuntimeError."""
+    """All batches, or an error that names the scarce resource; from a worker it is a RuntimeError."""
     try:
         for _ in batches:
             pass
@@ -196,13 +197,13 @@ def _filled(folder: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Resources:
-    """What a process holds."""
+    """The resources that a process holds."""
 
     processes: int
     threads: int
     descriptors: int
     shm_bytes: int
-    """In files of /dev/shm and in shared memory without a name."""
+    """Bytes in files of /dev/shm and in unnamed shared memory."""
     rss_bytes: int
 
     def counts(self) -> tuple[int, int, int, int]:
@@ -210,7 +211,7 @@ class Resources:
 
 
 def resources() -> Resources:
-    """What this process holds now, after everything that nobody refers to is gone."""
+    """Count what this process holds now, after a garbage collection."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     me = psutil.Process()
@@ -224,7 +225,7 @@ def resources() -> Resources:
 
 
 def steady() -> Resources:
-    """The same once counts stay as they are for a second: workers take a while to end."""
+    """Count once the numbers are stable for a second: workers take a while to end."""
     deadline, now = time.monotonic() + SETTLE_S, resources()
     while True:
         time.sleep(1)
@@ -234,7 +235,7 @@ def steady() -> Resources:
 
 
 def settled(before: Resources) -> Resources:
-    """The same once counts are back to what they were, or after a minute as they are."""
+    """Count once the numbers are back to what they were, or after a minute."""
     deadline = time.monotonic() + SETTLE_S
     while True:
         now = resources()
@@ -245,7 +246,7 @@ def settled(before: Resources) -> Resources:
 
 
 def _shm_bytes() -> int:
-    """Files by their size, shared memory of this process by what is resident: more may be reserved."""
+    """Count files by their size, and this process's shared memory by its resident part."""
     status = Path("/proc/self/status").read_text().partition("RssShmem:")[2]
     return sum(file.stat().st_size for file in _SHM.iterdir()) + (int(status.split()[0]) << 10)
 
@@ -254,9 +255,9 @@ CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 
 
 def mount_small(folder: Path, size_mb: int) -> bool:
-    """Put small file systems at /dev/shm and at `folder`, for this process and its children only.
+    """Mount small file systems at /dev/shm and at `folder`, for this process and its children only.
 
-    False where the system does not let us, as in some containers. To be called while there is one thread.
+    Returns False if the system does not allow it, as in some containers. Call it while there is one thread.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     user, group = os.getuid(), os.getgid()

@@ -1,15 +1,15 @@
 """PyTorch's own DataLoader tests: what passes with torch's loader passes with ours and under `unstarve run`.
 
 The test file is not part of this project. It is `test/test_dataloader.py` of pytorch/pytorch, or
-`test/stateful_dataloader/test_dataloader.py` of pytorch/data, which tests the same through torchdata's;
-either may be given. A copy in which only the import of `DataLoader` differs is run three times, each in a
-process and a temporary folder of its own: with torch's loader, with ours, and with torch's under
-`unstarve run`. What fails in the last two alone is run again, because some of these tests depend on timing.
+`test/stateful_dataloader/test_dataloader.py` of pytorch/data, which runs the same tests through torchdata's
+loader. A copy in which only the import of `DataLoader` differs runs three times, each in a separate process
+and temporary folder: with torch's loader, with ours, and with torch's under `unstarve run`. Tests that fail
+only in the last two are run again, because some of them depend on timing.
 
     pip install expecttest
     python bench/torch_tests.py PATH_TO_TEST_FILE [-k EXPRESSION] [--timeout SECONDS] [--jobs N]
 
-Prints the tests whose outcomes differ, and exits with 1 if one passes with torch's loader alone.
+It prints the tests whose outcomes differ, and exits with 1 if one passes only with torch's loader.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 
 _TORCH, _OURS = "from torch.utils.data import DataLoader", "from unstarve import DataLoader"
 WAYS = {"torch": _TORCH, "unstarve": _OURS, "recorded": _TORCH}
-"""How the tests are run, and the loader that they import."""
+"""How the tests are run, and which loader they import."""
 _TORCHDATA = "from torchdata.stateful_dataloader import StatefulDataLoader as DataLoader"
 
 
@@ -34,9 +34,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("path", type=Path, help="PyTorch's test file")
-    parser.add_argument("-k", default="", help="run only tests that match, as pytest's -k does")
+    parser.add_argument("-k", default="", help="run only matching tests, like pytest's -k")
     parser.add_argument("--timeout", type=float, default=3000, help="seconds for each of the three runs")
-    parser.add_argument("--jobs", type=int, default=1, help="tests at a time, with pytest-xdist")
+    parser.add_argument("--jobs", type=int, default=1, help="tests in parallel, with pytest-xdist")
     given = parser.parse_args()
     source = given.path.read_text()
     arguments = ["-k", given.k] if given.k else []
@@ -57,12 +57,12 @@ def main() -> int:
         for test in sorted(worse):
             print(f"lost: {test} passes with torch's loader, not {way}")
         lost += len(worse)
-    print(f"{lost} lost" if lost else "pass: no test passes with torch's loader alone")
+    print(f"{lost} lost" if lost else "pass: no test passes only with torch's loader")
     return 1 if lost else 0
 
 
 def differences(theirs: dict[str, str], ours: dict[str, str], way: str) -> set[str]:
-    """Print what differs; return the tests that pass with torch's loader and do not this way."""
+    """Print the differences; return the tests that pass with torch's loader but not this way."""
     for test in sorted(theirs.keys() | ours.keys()):
         if theirs.get(test) != ours.get(test):
             print(f"  {test}: torch {theirs.get(test)}, {way} {ours.get(test)}")
@@ -70,7 +70,7 @@ def differences(theirs: dict[str, str], ours: dict[str, str], way: str) -> set[s
 
 
 def run(source: str, way: str, arguments: list[str], timeout_s: float) -> dict[str, str]:
-    """Run a copy of the file this way; test → "passed", "failed" or "skipped"."""
+    """Run a copy of the file this way; return "passed", "failed" or "skipped" by test."""
     with tempfile.TemporaryDirectory() as folder:
         copy, report = Path(folder, "test_with_loader.py"), Path(folder, "report.xml")
         copy.write_text(with_loader(source, WAYS[way]))
@@ -103,7 +103,7 @@ def with_loader(source: str, import_line: str) -> str:
         return source.replace(_TORCHDATA, import_line)
     first_class = re.search(r"^(@|class )", source, re.MULTILINE)
     if first_class is None:
-        raise SystemExit("this file holds no tests")
+        raise SystemExit("this file contains no tests")
     at = first_class.start()
     return f"{source[:at]}{import_line}\n\n\n{source[at:]}"
 

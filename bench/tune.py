@@ -1,19 +1,18 @@
-"""How good the settings are that `unstarve.autotune` finds, and how long it takes to find them.
+"""How good the settings found by `unstarve.autotune` are, and how long finding them takes.
 
-For each workload a loader tunes itself while training goes on. Then a sweep measures settings one by one,
-workers 0–16 × prefetch 1–8, on a thin grid; how long all 129 of them would have taken follows from it. In the
-end the tuned loader, which still runs, the best three of the sweep, the user's own settings and the best with
-no more workers than cores are measured in turns. All of them keep their workers from one turn to the next, as
-in an epoch of real training: new processes, with memory that is new, are faster for a while. Only what was
-measured in the same round is compared; the median of the rounds is told. Which of the three is the best, the
-other rounds say: the luckiest in a round is faster there than it is. It is a measurement: it ends with exit
-code 0. All of it takes 35 minutes on two cores, and needs a machine that does nothing else;
-bench/tune_sim.py judges the search alone, and does not.
+For each workload a loader tunes itself during training. Then a sweep measures settings one by one, workers
+0–16 × prefetch 1–8, on a thin grid; the time for all 129 settings is extrapolated from it. Finally the tuned
+loader, the best three settings of the sweep, the user's own and the best with no more workers than cores are
+measured in turns. All of them keep their workers from turn to turn, as in an epoch of real training: new
+processes with fresh memory are faster for a while. Settings are compared only within a round, and the median
+of the rounds is printed. Which of the three is best is decided by the other rounds, because the luckiest in a
+round looks faster than it is. It is a measurement, not a gate: the exit code is always 0. It takes 35 minutes
+on two cores and needs an idle machine; bench/tune_sim.py judges the search alone and does not.
 
     python bench/tune.py [--only NAME…] [--quick] [--json FILE]
     python bench/tune.py --wrapper [--only NAME…]
 
-With --wrapper it only compares a loader that has settled with torch's own, as bench/tune_wrapper.py explains.
+--wrapper only compares a settled loader with torch's own: see bench/tune_wrapper.py.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ QUICK = Plan(workers=(0, 1, 2, 4, 8, 16), depths=(2, 8), window_s=1.0, final_s=1
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out for one workload."""
+    """The result for one workload."""
 
     name: str
     own: LoaderSettings
@@ -110,9 +109,9 @@ def loader_of(work: Work, settings: LoaderSettings) -> DataLoader[Any]:
 def rate(
     batches: Iterator[Any], work: Work, settings: LoaderSettings, seconds: float, ready: int = 0
 ) -> float:
-    """Batches per second; those that fill the pipeline are not counted.
+    """Return batches per second, without those that fill the pipeline.
 
-    Nor are those that lie `ready`, and those that are made while they are trained with.
+    Nor does it count batches that are already `ready`, or those made while training uses them up.
     """
     step = work.step
     for _ in range(ready + settings.in_flight + max(settings.num_workers, 1)):
@@ -130,7 +129,7 @@ def measured(work: Work, settings: LoaderSettings, seconds: float) -> float:
 
 
 def tune(work: Work) -> tuple[Any, Iterator[Any], float]:
-    """Train until the loader has settled; with a budget it does not search again while it is measured."""
+    """Train until the loader has settled; with a budget it does not search again during measurements."""
     loader = unstarve.autotune(loader_of(work, work.own), budget_s=MOST_TUNING_S)
     step, begun = work.step, time.perf_counter()
     batches = iter(loader)
@@ -188,14 +187,14 @@ def fastest(rates: Rates, some: Sequence[LoaderSettings], without: int | None = 
 
 
 def over_the_fastest(rates: Rates, some: Sequence[LoaderSettings]) -> float:
-    """How many times as fast as the fastest of some the tuned loader is, by the median of the rounds."""
+    """Return how many times as fast as the fastest of some the tuned loader is: a median of rounds."""
     return statistics.median(
         tuned / rates[fastest(rates, some, without=turn)][turn] for turn, tuned in enumerate(rates[None])
     )
 
 
 def _rotated(finalists: list[LoaderSettings | None], turn: int) -> list[LoaderSettings | None]:
-    """Nobody is always the first."""
+    """Return the finalists with another one first in each turn."""
     first = turn % len(finalists)
     return finalists[first:] + finalists[:first]
 
@@ -233,7 +232,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=names, help="; ".join(names))
     parser.add_argument("--quick", action="store_true", help="a coarser grid, shorter windows")
     parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--wrapper", action="store_true", help="what being tuned costs once it has settled")
+    parser.add_argument(
+        "--wrapper", action="store_true", help="measure the cost of a tuned loader that has settled"
+    )
     options = parser.parse_args()
     warnings.filterwarnings("ignore", message="This DataLoader will create")
     if options.wrapper:

@@ -1,9 +1,9 @@
-"""How well tuning chooses where nothing but noise is in its way: trainings that are played, not run.
+"""How well the tuner chooses under noise, on simulated trainings.
 
-Each scene is a workload of bench/tune_work.py, or a harder one, as the discrete-event model of the loader has
-it. The real search and the real windows see its steps on a made-up clock, slower and faster by chance: each
-step by itself, and all of them for some seconds, as on a machine that has other work to do. So the choice is
-judged against the truth, over as many seeds as one likes, on a machine that may be busy itself.
+Each scene is a workload of bench/tune_work.py, or a harder one, simulated by the discrete-event model of the
+loader. The real search and the real windows see its steps on a simulated clock with random noise: on each
+step, and on all steps for some seconds, as on a busy machine. So choices are judged against the truth, over
+any number of seeds, and the machine that runs this may be busy.
 
     python bench/tune_sim.py [--only NAME…] [--seeds N] [--noise SHARE]
 """
@@ -33,16 +33,16 @@ GRID = (
 )
 START = WorkerStart(worker_s=0.012, boot_s=0.03)
 SWEEP_S = 2.0
-"""A sweep measures each setting for so long."""
+"""Seconds for which a sweep measures each setting."""
 _DRIFT_S = 4.0
-"""How long it takes until a machine's mood has changed."""
+"""Seconds until the machine's noise level has changed."""
 _PLAYED = 480
 _TWO = LoaderSettings(2, 2)
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A training: what its batches demand, in milliseconds, and the settings that its user has."""
+    """A training: the demands of its batches, in milliseconds, and the user's own settings."""
 
     name: str
     own: LoaderSettings
@@ -51,7 +51,7 @@ class Scene:
     disk_depth: float = math.inf
     remote_limit: float = math.inf
     switching: float = 0.01
-    """What each worker beyond the cores adds to all CPU work, as a share."""
+    """Share that each worker beyond the cores adds to all CPU work."""
 
     def setup(self, settings: LoaderSettings) -> LoaderSetup:
         return LoaderSetup(
@@ -63,7 +63,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Course:
-    """How a setting goes without noise: for each step, what training takes and what it then waits."""
+    """A setting without noise: for each step, the time of training and the wait after it."""
 
     start_s: float
     fill: tuple[tuple[float, float], ...]
@@ -118,7 +118,7 @@ class Weather:
 
 @dataclass(frozen=True)
 class Result:
-    """What tuning came to in one scene, in one weather."""
+    """The result of tuning in one scene with one seed."""
 
     found: SearchResult
     of_the_best: float
@@ -130,7 +130,7 @@ class Result:
 def window(
     scene: Scene, settings: LoaderSettings, weather: Weather, pace: WindowPace, *, anew: bool
 ) -> StepWindow:
-    """Measure a setting as a round does: its start and what fills the pipeline are left out."""
+    """Measure a setting as a round does, without its start and the filling of the pipeline."""
     here, collector = course(scene, settings), WindowCollector(settings, pace)
     if anew:
         weather.now += here.start_s
@@ -185,14 +185,14 @@ def best_period_s(scene: Scene) -> float:
 
 @functools.cache
 def sweep_s(scene: Scene) -> float:
-    """What measuring every setting takes."""
+    """Seconds to measure every setting."""
     starts = [course(scene, settings) for settings in GRID]
     filling = statistics.fmean(one.start_s + sum(map(sum, one.fill)) for one in starts)
     return ALL_SETTINGS * (SWEEP_S + filling)
 
 
 def _ms(varies: float = 0.15, **demand: float) -> tuple[BatchDemand, ...]:
-    """Batches that demand so many milliseconds each, more or less: equal ones would fall in step."""
+    """Return batches that demand about this many milliseconds each: equal ones would fall into step."""
     draw = random.Random(7)
     return tuple(
         BatchDemand(
@@ -245,7 +245,7 @@ def main() -> None:
     names = [one.name for one in scenes()]
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=names, help="; ".join(names))
     parser.add_argument("--seeds", type=int, default=40)
-    parser.add_argument("--noise", type=float, default=0.1, help="share by which a machine's mood varies")
+    parser.add_argument("--noise", type=float, default=0.1, help="share by which the machine's speed varies")
     options = parser.parse_args()
     print(f"{options.seeds} seeds, noise of {options.noise:.0%}\n")
     print("scene                 own   most   ÷ best   5 %   < .95    ÷ own worst   < .97", end="")

@@ -1,4 +1,4 @@
-"""What bench/tune.py trains: datasets that are slow in one way each, and a step."""
+"""The workloads of bench/tune.py: datasets that are slow in one way each, and a step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from unstarve.model import LoaderSettings
 
 @dataclass(frozen=True)
 class Work:
-    """A training: samples, how many in a batch, the step, and the settings that its user has."""
+    """A training: samples, batch size, step, and the user's own settings."""
 
     name: str
     load: Callable[[int], Any]
@@ -40,7 +40,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Tail:
-    """A sample that takes long now and then."""
+    """A sample that occasionally takes long."""
 
     usual_ms: float
     slow_ms: float
@@ -54,7 +54,7 @@ class Tail:
 
 @dataclass(frozen=True)
 class Large:
-    """A sample of new memory that costs little to make and much to hand over."""
+    """A sample of new memory that is cheap to make and expensive to hand over."""
 
     floats: int
 
@@ -63,7 +63,7 @@ class Large:
 
 
 class Cold:
-    """A sample read from the disk, at a random place of a large file, and never from the page cache."""
+    """A sample read from the disk at a random offset of a large file, never from the page cache."""
 
     def __init__(self, size: int = 256 * MIB, block: int = 256 * 1024) -> None:
         self._folder = tempfile.TemporaryDirectory()

@@ -1,8 +1,8 @@
-"""What a loader that tunes itself costs once it has settled on the settings it had: bench/tune.py --wrapper.
+"""The cost of a self-tuning loader that has settled on the user's own settings: bench/tune.py --wrapper.
 
-It runs in turns with torch's own loader of the same settings. That one is there twice: kept, as the tuned one
-is, and begun anew for each turn, as a sweep does, so that what keeping workers costs is not taken for the
-tuner's. CPU time is what a busy machine changes least.
+It takes turns with torch's own loader with the same settings. That one runs twice: kept, like the tuned one,
+and restarted for each turn, as in a sweep, so that the cost of keeping workers is not billed to the tuner.
+CPU time is what a busy machine changes least.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Make = Callable[[Work, LoaderSettings], DataLoader[Any]]
 
 
 def settled(work: Work, make: Make) -> Iterator[Any]:
-    """Batches of a loader that has been tuned, and told to stop before it could try anything."""
+    """Return batches of a tuned loader that was told to stop before it could try anything."""
     loader = unstarve.autotune(make(work, work.own), budget_steps=1)
     batches = iter(loader)
     while not loader.tuning.settled:
@@ -62,7 +62,7 @@ def turn(batches: Iterator[Any], work: Work, seconds: float) -> Turn:
 
 
 def compare(work: Work, make: Make) -> dict[str, list[Turn]]:
-    """Turns of each, round by round; nobody is always the first."""
+    """Return the turns of each loader, round by round, with another one first in each round."""
     kept, tuned = iter(make(work, work.own)), settled(work, make)
     runners: dict[str, Callable[[], Iterator[Any]]] = {
         "plain, kept": lambda: kept,
@@ -79,7 +79,7 @@ def compare(work: Work, make: Make) -> dict[str, list[Turn]]:
 
 
 def wrapped() -> list[Work]:
-    """What is compared; batches that cost nothing show what is added to each."""
+    """Return the workloads; batches that cost nothing show what is added to each."""
     bare = Work("bare, no workers", int, LoaderSettings(0), batch=1, step_ms=0)
     names = ("cpu", "cpu, crowded", "tiny", "hand-off", "fine")
     return [*(work for work in works() if work.name in names), replace(bare, name="bare", own=_TWO), bare]
@@ -87,10 +87,8 @@ def wrapped() -> list[Work]:
 
 def show(names: list[str] | None, make: Make) -> None:
     """Print a line for each training: medians over the rounds."""
-    print(
-        "a loader that has settled on the user's own settings ÷ torch's with the same: speed, CPU per batch\n"
-    )
-    print(f"{'':<18}{'÷ plain, kept':>30}{'÷ begun anew':>16}{'main, µs a batch':>20}")
+    print("a settled loader ÷ torch's with the same settings: speed, CPU per batch\n")
+    print(f"{'':<18}{'÷ plain, kept':>30}{'÷ begun anew':>16}{'main, µs per batch':>20}")
     print(
         f"{'workload':<18}{'speed':>8}{'main':>7}{'workers':>9}{'all':>6}{'speed':>8}{'all':>8}"
         f"{'plain':>12}{'tuned':>8}"
@@ -130,6 +128,6 @@ def _median(turns: list[Turn], what: Callable[[Turn], float]) -> float:
 
 
 def _ratio(of: list[Turn], to: list[Turn], what: Callable[[Turn], float]) -> float:
-    """LiveSearch by round; not a number where there is nothing to compare."""
+    """Return the median over the rounds; nan if there is nothing to compare."""
     pairs = [(what(one), what(other)) for one, other in zip(of, to, strict=True)]
     return statistics.median(one / other if other else math.nan for one, other in pairs)

@@ -1,12 +1,12 @@
-"""Predicted against measured throughput: how far `unstarve whatif` is off, and how good its intervals are.
+"""Predicted against measured throughput: the errors of `unstarve whatif`, and how good its intervals are.
 
-Trains every workload of whatif_play.py with several numbers of workers, each recorded by ``unstarve run``.
-Then every recording predicts all the others. A second table does the same for advice: what the report of a
-recording promises for a change of the loader's arguments against training with that change.
+It trains every workload of whatif_play.py with several numbers of workers, each recorded by ``unstarve run``.
+Then every recording predicts all the others. A second table does the same for advice: the gain that a report
+promises for a change of the loader's arguments against training with that change.
 
-Other people's work on the same cores changes from run to run, and no prediction can know it. So errors are
-told three times: as they are, for runs that had the machine to themselves, and with the neighbours that were
-there during the measured run given to the model. It is a measurement: it ends with exit code 0.
+Other load on the same cores changes from run to run, and no prediction can know it. So errors are printed
+three times: as they are, for runs that had the machine to themselves, and with the model told about the
+neighbours of the measured run. It is a measurement, not a gate: the exit code is always 0.
 
     python bench/whatif.py [--only NAME…] [--workers N…] [--seconds S] [--no-advice] [--quick] [--json FILE]
 """
@@ -68,7 +68,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Pair:
-    """A prediction and what came of it."""
+    """A prediction and its outcome."""
 
     workload: str
     recorded: str
@@ -103,8 +103,8 @@ def main() -> None:
     names = arguments.only or (QUICK if arguments.quick else tuple(WORKLOADS))
     counts = [n for n in arguments.workers if n <= 4] if arguments.quick else arguments.workers
     print(f"torch {torch.__version__}, Python {platform.python_version()}, {os.cpu_count()} cores\n")
-    print("error of predicted throughput: from a recording with so many workers (rows) to others (columns);")
-    print("✗ marks what was measured outside of the interval\n")
+    print("error of predicted throughput: from a recording with N workers (rows) to others (columns);")
+    print("✗ marks measurements outside the interval\n")
     print(f"{'workload':18}{'from':>5}" + "".join(f"{count:>9}" for count in counts) + f"{'neighbours':>13}")
     pairs: list[Pair] = []
     promised: list[Pair] = []
@@ -127,7 +127,7 @@ def main() -> None:
 
 
 def train(name: str, change: Mapping[str, Any], seconds: float, folder: Path) -> Measured | None:
-    """Record one training; None when it did not come to its end."""
+    """Record one training; None if it did not finish."""
     run = folder / f"{name}-{time.monotonic_ns()}.unstarve"
     command = [sys.executable, "-m", "unstarve", "run", "-q", "-o", str(run), str(PLAY)]
     with tempfile.TemporaryDirectory(prefix="whatif-") as place:
@@ -141,7 +141,7 @@ def train(name: str, change: Mapping[str, Any], seconds: float, folder: Path) ->
 
 
 def compared(name: str, runs: Sequence[Measured], counts: Sequence[int]) -> Iterable[Pair]:
-    """Every recording's predictions of all others; prints a line for each recording."""
+    """Predict all other recordings from each; prints a line per recording."""
     predictors = [predictor(measured) for measured in runs]
     for source, predict in zip(runs, predictors, strict=True):
         if predict is None:
@@ -187,14 +187,14 @@ def asked(change: Mapping[str, Any]) -> Scenario:
 
 
 def beside(predict: LoaderModel, scenario: Scenario, crowd: Competition) -> float:
-    """Predicted steps per second, but for other neighbours than those that the recording had."""
+    """Return the predicted steps per second with other neighbours than the recording had."""
     demand = dataclasses.replace(predict.demand, competition=crowd)
     played = pace_of(demand, fill_in(demand, scenario), predict.draws[0]).period_s
     return predict.recorded[0].period_s / (played * predict.demand.period_s)
 
 
 def followed(name: str, runs: Sequence[Measured], seconds: float, folder: Path) -> Iterable[Pair]:
-    """What the report promises for a change of arguments, and what the change gains."""
+    """Compare the gain that the report promises for a change with the measured one."""
     for source in runs:
         diagnosis = api.diagnose(api.load_run(source.run))
         for advice in diagnosis.advice:
@@ -206,7 +206,7 @@ def followed(name: str, runs: Sequence[Measured], seconds: float, folder: Path) 
 
 
 def kept(name: str, source: Measured, advice: Advice, seconds: float, folder: Path) -> Pair | None:
-    """Train before and after a change, one right behind the other."""
+    """Train before and after a change, back to back."""
     change = {**source.change, **advice.change}
     if not change.get("num_workers"):
         change = {k: v for k, v in change.items() if k in ("num_workers", "batch_size")}

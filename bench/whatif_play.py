@@ -2,8 +2,8 @@
 
     python bench/whatif_play.py NAME '{"num_workers": 2}' SECONDS
 
-Works in the current folder. Trains until SECONDS have passed after warm-up; the last line of the output is
-the truth that the script measured itself.
+It works in the current folder and trains until SECONDS have passed after warm-up. The last line of the output
+is the truth, measured by the script itself.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FEWEST_STEPS = 30
 
 @dataclass(frozen=True)
 class Repeated:
-    """A sample that is a fixed amount of work, whatever a core is worth at the moment."""
+    """A sample with a fixed amount of work, however fast the core is at the moment."""
 
     chunk: Callable[[], object]
     times: int
@@ -45,7 +45,7 @@ class Repeated:
 
 @dataclass(frozen=True)
 class Image:
-    """A fresh array of so many floats."""
+    """A sample that is a new array of floats."""
 
     floats: int
 
@@ -65,7 +65,7 @@ class Workload:
 
 
 class Gpu:
-    """A training step that keeps a real accelerator busy for `ms`, and waits for its result or not."""
+    """A training step that keeps a real accelerator busy for `ms`, and optionally waits for its result."""
 
     def __init__(self, ms: float, *, waits: bool = True) -> None:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -87,7 +87,7 @@ class Gpu:
 
 
 def accelerator(ms: float, *, waits: bool = True) -> Callable[[Any], None]:
-    """A real one where there is one; elsewhere the step sleeps."""
+    """Use a real device if there is one; otherwise the step sleeps."""
     return Gpu(ms, waits=waits) if torch.cuda.is_available() else Device(ms)
 
 
@@ -138,7 +138,7 @@ WORKLOADS: dict[str, Workload] = {
 
 
 def play(name: str, change: Mapping[str, Any], seconds: float) -> Truth:
-    """Train until the time is over."""
+    """Train until the time is up."""
     workload = WORKLOADS[name]
     options = {"batch_size": workload.batch_size, **workload.options, **change}
     loader: DataLoader[Any] = DataLoader(workload.dataset(), **options)

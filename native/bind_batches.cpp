@@ -338,7 +338,7 @@ PyType_Slot slots[] = {{Py_tp_iter, reinterpret_cast<void *>(PyObject_SelfIter)}
 
 void bind_batches(nb::module_ &module) {
     nb::class_<Batches>(module, "Batches", nb::type_slots(slots),
-                        "Batches gathered from tensors; see unstarve.fixes.loader.engines.batches for its arguments.")
+                        "Batches gathered from tensors; see unstarve.fixes.loader.engines.gathered_batches for its arguments.")
         .def(nb::init<nb::object, bool, std::size_t, bool, nb::list, std::optional<Index>, nb::object, nb::object,
                       nb::object, nb::object, nb::object, nb::object, nb::dict, unsigned>(),
              nb::kw_only(), "source"_a, "whole"_a, "batch_size"_a, "drop_last"_a, "leaves"_a,

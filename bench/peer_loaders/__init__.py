@@ -1,4 +1,4 @@
-"""Other projects that load data, each with what its own pages recommend, by the part that they can serve."""
+"""Other projects' loaders, each set up as its own documentation recommends, by the part that it can serve."""
 
 from __future__ import annotations
 
@@ -18,4 +18,4 @@ PEERS = {
     "prefetch": (SPDL_WAITING,),
     "images": IMAGE_PEERS,
 }
-"""Name of a part of `unstarve bench` → who else can do it."""
+"""Entries of other projects, by the name of a part of `unstarve bench`."""

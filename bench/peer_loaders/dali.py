@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from unstarve.benchmark.entries import Entry
-from unstarve.benchmark.installed import installed
+from unstarve.benchmark.bench_plan import BenchEntry
+from unstarve.benchmark.optional_packages import installed
 from unstarve.model import Kind
 
 _THREADS = 2
@@ -35,4 +35,4 @@ def _make(stored: Any) -> Any:
     )  # fmt: skip
 
 
-DALI = Entry("DALI (npy files)", Kind.PEER, _make)
+DALI = BenchEntry("DALI (npy files)", Kind.PEER, _make)

@@ -1,4 +1,4 @@
-"""ffcv: samples in one file of its own kind."""
+"""ffcv: samples in one file in its own format."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from unstarve.benchmark.entries import Entry
-from unstarve.benchmark.installed import installed
+from unstarve.benchmark.bench_plan import BenchEntry
+from unstarve.benchmark.optional_packages import installed
 from unstarve.model import Kind
 
 _THREADS = 2
@@ -42,4 +42,4 @@ def _make(stored: Any) -> Any:
     )  # fmt: skip
 
 
-FFCV = Entry("ffcv", Kind.PEER, _make)
+FFCV = BenchEntry("ffcv", Kind.PEER, _make)

@@ -1,4 +1,4 @@
-"""Other projects that decode images: each with what its own pages recommend for a random crop."""
+"""Other projects that decode images, each set up as its own documentation recommends for a random crop."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from peer_loaders.spdl import Pipelined
-from unstarve.benchmark.entries import Entry
-from unstarve.benchmark.installed import installed
+from unstarve.benchmark.bench_plan import BenchEntry
+from unstarve.benchmark.optional_packages import installed
 from unstarve.model import Kind
 
 _SIZE = 224
@@ -75,7 +75,7 @@ def _opencv(images: Any) -> Any:
 
 
 IMAGE_PEERS = (
-    Entry("DALI on the CPU", Kind.PEER, _dali),
-    Entry("simplejpeg + OpenCV, SPDL", Kind.PEER, _simplejpeg),
-    Entry("OpenCV, SPDL", Kind.PEER, _opencv),
+    BenchEntry("DALI on the CPU", Kind.PEER, _dali),
+    BenchEntry("simplejpeg + OpenCV, SPDL", Kind.PEER, _simplejpeg),
+    BenchEntry("OpenCV, SPDL", Kind.PEER, _opencv),
 )

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from unstarve.benchmark.entries import Entry
-from unstarve.benchmark.installed import installed
+from unstarve.benchmark.bench_plan import BenchEntry
+from unstarve.benchmark.optional_packages import installed
 from unstarve.model import Kind
 
 
@@ -24,4 +24,4 @@ def _make(stored: Any) -> Any:
     return litdata.StreamingDataLoader(samples, batch_size=stored.batch_size)
 
 
-LITDATA = Entry("litdata", Kind.PEER, _make)
+LITDATA = BenchEntry("litdata", Kind.PEER, _make)

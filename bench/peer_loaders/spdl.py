@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.utils.data import default_collate
 
-from unstarve.benchmark.entries import Entry
-from unstarve.benchmark.installed import installed
+from unstarve.benchmark.bench_plan import BenchEntry
+from unstarve.benchmark.optional_packages import installed
 from unstarve.model import Kind
 
 _WAITING_THREADS = 16
@@ -49,5 +49,5 @@ def _waiting(waited: Any) -> Any:
     return Pipelined(load, waited.count, waited.batch_size, _WAITING_THREADS)
 
 
-SPDL_FILES = Entry("SPDL", Kind.PEER, _files)
-SPDL_WAITING = Entry("SPDL", Kind.PEER, _waiting)
+SPDL_FILES = BenchEntry("SPDL", Kind.PEER, _files)
+SPDL_WAITING = BenchEntry("SPDL", Kind.PEER, _waiting)

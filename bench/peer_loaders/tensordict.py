@@ -6,8 +6,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from unstarve.benchmark.entries import Entry
-from unstarve.benchmark.installed import installed
+from unstarve.benchmark.bench_plan import BenchEntry
+from unstarve.benchmark.optional_packages import installed
 from unstarve.model import Kind
 
 
@@ -20,4 +20,4 @@ def _make(held: Any) -> Any:
     return DataLoader(together, collate_fn=_as_it_is, **held.options)
 
 
-TENSORDICT = Entry("tensordict", Kind.PEER, _make)
+TENSORDICT = BenchEntry("tensordict", Kind.PEER, _make)

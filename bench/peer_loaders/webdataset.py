@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, default_collate
 
-from unstarve.benchmark.entries import Entry
-from unstarve.benchmark.installed import installed
+from unstarve.benchmark.bench_plan import BenchEntry
+from unstarve.benchmark.optional_packages import installed
 from unstarve.model import Kind
 
 _SHUFFLED = 1000
@@ -26,4 +26,4 @@ def _make(stored: Any) -> Any:
     return DataLoader(samples.batched(stored.batch_size, collation_fn=default_collate), batch_size=None)
 
 
-WEBDATASET = Entry("webdataset", Kind.PEER, _make)
+WEBDATASET = BenchEntry("webdataset", Kind.PEER, _make)

@@ -1,4 +1,4 @@
-"""A zoo of planted bottlenecks: small trainings whose one truth is known, by family of causes.
+"""A zoo of planted bottlenecks: small trainings with a known cause, one module per family of causes.
 
 `pin` and `copy` are missing: without an accelerator nothing is pinned or copied.
 """

@@ -23,6 +23,6 @@ class Case:
     cause: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     quick: bool = False
-    """Cheap, and so far from every threshold that it is right on any quiet machine: the tests run it."""
+    """Cheap, and far enough from every threshold to be right on any quiet machine: the tests run it."""
     why_not: Callable[[], str | None] = runs_anywhere
-    """The reason why this machine cannot play it, or None."""
+    """Why this machine cannot run it, or None."""

@@ -1,7 +1,7 @@
 """Limits that need cgroup v1 and the right to write there; elsewhere such cases are skipped.
 
-A limited script moves itself into a group of its own and back; `sweep` removes groups whose script was
-killed before it could.
+A limited script moves itself into a new group and back; `sweep` removes groups whose script was killed before
+it could.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def few_cores(cores: float) -> Mapping[str, str]:
 
 @contextlib.contextmanager
 def limited(controller: str, files: Mapping[str, str]) -> Iterator[None]:
-    """This process, and all that it starts meanwhile, under a limit."""
+    """Limit this process and all processes that it starts meanwhile."""
     home = ROOT / controller / _own_group(controller).lstrip("/")
     if not home.is_dir():  # in a container the path may be the host's
         home = ROOT / controller

@@ -1,4 +1,4 @@
-"""More work than cores: processes are ready to run and do not."""
+"""More work than cores: processes are runnable but do not run."""
 
 from __future__ import annotations
 

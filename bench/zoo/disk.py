@@ -44,7 +44,7 @@ def write_file(name: str, size: int) -> None:
 
 @functools.cache
 def buffer(size: int) -> mmap.mmap:
-    """Aligned, as O_DIRECT wants it, and mapped once, so that a read costs no page faults of its own."""
+    """Aligned, as O_DIRECT requires, and mapped once, so that a read causes no page faults."""
     return mmap.mmap(-1, size)
 
 
@@ -148,7 +148,7 @@ def throttled(truth: Truth) -> None:
 
 
 def no_cold_reads() -> str | None:
-    """Why a file in the temporary folder cannot be read cold: it lives in memory, say."""
+    """Say why a file in the temporary folder cannot be read cold, for example because it is in memory."""
     try:
         with tempfile.TemporaryFile() as file:
             file.write(os.urandom(4 * MIB))

@@ -1,6 +1,6 @@
 """One sample in many is late, and finished batches wait behind it.
 
-With ``in_order=False`` most of the waiting goes away: what is needed lies ready and is held back.
+With ``in_order=False`` most of the waiting goes away: the batches are ready and only held back.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from zoo.work import Model, burn
 
 
 class SlowSampler(Sampler[int]):
-    """Looks long for every index."""
+    """Searches for a long time for every index."""
 
     def __init__(self, count: int, cpu_ms: float) -> None:
         self.count = count
@@ -32,7 +32,7 @@ class SlowSampler(Sampler[int]):
 
 
 class WeightedBatches(Sampler[list[int]]):
-    """Draws every batch anew from the weights of millions."""
+    """Draws every batch from the weights of millions of samples."""
 
     def __init__(self, batches: int, weights: int) -> None:
         self.batches = batches

@@ -1,4 +1,4 @@
-"""Epochs that are short beside what it takes to begin one."""
+"""Epochs that are short compared with the time to start one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Table(Items):
 
 
 def short_epochs(truth: Truth) -> None:
-    """Four workers forked anew for every 8 batches."""
+    """Four workers, forked again for every 8 batches."""
     fit(truth, DataLoader(Items(64, Fixed()), batch_size=8, num_workers=4), Model(3), epochs=16)
 
 

@@ -1,4 +1,4 @@
-"""The wait share as the training script itself sees it: what a report is compared with."""
+"""The wait share as measured by the training script itself, to compare a report with."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ class Truth:
     def line(self) -> str:
         """The marker line: from the ask after warm-up to the end of the last step.
 
-        A wait ends with a batch. What ``next()`` takes to end an epoch is told apart: `shutdown_share`.
+        A wait ends with a batch. The time that ``next()`` takes to end an epoch is separate:
+        `shutdown_share`.
         """
         measured = self._asked[WARMUP_STEPS:]
         if not measured:
@@ -63,7 +64,7 @@ class Truth:
 
 
 def parse_truth(output: str) -> dict[str, Any]:
-    """What a script's output says about itself; a share of None is not known."""
+    """Read the truth from a script's output; a share of None is unknown."""
     for line in reversed(output.splitlines()):
         if line.startswith(MARK):
             return dict(json.loads(line.removeprefix(MARK)))

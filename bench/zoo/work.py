@@ -1,7 +1,7 @@
 """Work whose size is known on any machine: CPU work by the CPU time it burns, waiting by the clock.
 
-A burnt millisecond is one of the calling thread's own, so that a slow or a busy machine changes how long
-it takes and not how much it is.
+CPU work is counted in the calling thread's CPU time, so a slow or busy machine changes how long it takes, not
+how much it is.
 """
 
 from __future__ import annotations

@@ -38,11 +38,9 @@ if TYPE_CHECKING:
         write_metrics as write_metrics,
     )
     from unstarve.evaluate.handbook.find_workers import find_num_workers as find_num_workers
-    from unstarve.evaluate.handbook.measure import (
+    from unstarve.evaluate.handbook.measure_loader import (
         measure_loading_overhead as measure_loading_overhead,
         measure_throughput as measure_throughput,
-    )
-    from unstarve.evaluate.handbook.measured import (
         LoaderThroughput as LoaderThroughput,
         LoadingOverhead as LoadingOverhead,
     )
@@ -101,8 +99,12 @@ _PUBLIC = {
     "unstarve.evaluate.evaluator.loader_evaluator": ("LoaderEvaluator",),
     "unstarve.evaluate.monitor.current_metrics": ("current_metrics", "write_metrics"),
     "unstarve.evaluate.handbook.find_workers": ("find_num_workers",),
-    "unstarve.evaluate.handbook.measure": ("measure_loading_overhead", "measure_throughput"),
-    "unstarve.evaluate.handbook.measured": ("LoaderThroughput", "LoadingOverhead"),
+    "unstarve.evaluate.handbook.measure_loader": (
+        "LoaderThroughput",
+        "LoadingOverhead",
+        "measure_loading_overhead",
+        "measure_throughput",
+    ),
     "unstarve.evaluate.monitor.metrics_server": ("MetricsServer", "serve_metrics"),
     "unstarve.evaluate.monitor.monitored_loader": ("MonitoredDataLoader",),
     "unstarve.evaluate.handbook.epoch_profiler": ("DataLoaderProfiler", "EpochProfile"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from unstarve.benchmark.images import drawn
+from unstarve.benchmark.bench_data import drawn
 
 _SIZES = ((37, 50), (60, 41), (45, 45), (33, 80))
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from unstarve.benchmark.entries import Missing
-from unstarve.benchmark.installed import torchvision
+from unstarve.benchmark.bench_plan import Missing
+from unstarve.benchmark.optional_packages import torchvision
 
 
 def torchvision_here() -> Any:

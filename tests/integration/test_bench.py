@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from unstarve.benchmark.memory import extra_memory
-from unstarve.benchmark.parts import PARTS
-from unstarve.benchmark.plan import QUICK
+from unstarve.benchmark.bench_plan import QUICK
+from unstarve.benchmark.measure_ways import extra_memory
+from unstarve.benchmark.run_benchmark import PARTS
 
 UNSTARVE = Path(sys.executable).with_name("unstarve")
 TINY = ["--quick", "--dataset-size", "200,10", "--batch-size", "8"]

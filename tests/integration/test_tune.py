@@ -67,7 +67,7 @@ if __name__ == "__main__":
 IMAGES = """
 import torch
 from torch.utils.data import DataLoader
-from unstarve.benchmark.installed import torchvision
+from unstarve.benchmark.optional_packages import torchvision
 
 if __name__ == "__main__":
     torch.manual_seed(3)

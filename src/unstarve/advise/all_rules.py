@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from unstarve.advise.rules import batch_delivery, batch_timing, data_storage, image_decoding, worker_count
+from unstarve.intervals import WORTH_MENTIONING
 from unstarve.model import Advice, Diagnosis, State
 
 Rule = Callable[[Diagnosis], Advice | None]
@@ -39,9 +40,6 @@ RULES: tuple[Rule, ...] = (
 HOST_RULES: tuple[Rule, ...] = (batch_timing.lighter_loop,)
 """Rules about the loop, not its data: they apply to a fed training, too."""
 
-_SMALLEST_GAIN = 1.01
-"""A smaller gain is not worth a change."""
-
 
 def advise(diagnosis: Diagnosis) -> tuple[Advice, ...]:
     """What to change, largest predicted gain first; nothing when data is not the problem."""
@@ -50,7 +48,7 @@ def advise(diagnosis: Diagnosis) -> tuple[Advice, ...]:
         return ()
     rules = HOST_RULES if state is State.FED else RULES + HOST_RULES
     found = [advice for rule in rules if (advice := rule(diagnosis)) is not None]
-    worth = [a for a in found if a.speedup is None or a.speedup.predicted >= _SMALLEST_GAIN]
+    worth = [a for a in found if a.speedup is None or a.speedup.predicted >= WORTH_MENTIONING]
     return _one_per_argument(sorted(worth, key=_gain, reverse=True))
 
 

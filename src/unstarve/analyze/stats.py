@@ -8,14 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unstarve.intervals import half_width
 from unstarve.model import Spread
-
-# Two-sided 95% quantiles of Student's t for 1 … 30 degrees of freedom.
-_T95 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
-    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
-    2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +32,8 @@ def spread_ms(seconds: Sequence[float]) -> Spread | None:
 
 def mean_estimate(values: Sequence[float]) -> Estimate:
     """Mean of at least two independent values."""
-    count = len(values)
-    mean = sum(values) / count
-    variance = sum((value - mean) ** 2 for value in values) / (count - 1)
-    t = _T95[count - 2] if count - 2 < len(_T95) else 1.96
-    half = t * math.sqrt(variance / count)
+    mean = sum(values) / len(values)
+    half = half_width(values)
     return Estimate(mean, mean - half, mean + half)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from unstarve.analyze.timeline import Timeline
+from unstarve.intervals import WORTH_IT
 from unstarve.model import Cause, Demand, Doing, GpuSummary, Headroom, Run, State, Verdict
 from unstarve.words import duration, percent, size, times, workers
 
@@ -24,8 +25,6 @@ _WHY = {
     Cause.ORDER: "because late batches hold back finished ones",
     Cause.CONTENTION: "because there are too few free cores",
 }
-_NO_GAIN = 1.05
-"""A speed-up below this is not worth the effort."""
 _WORTH_TELLING = 0.05
 _WORTH_TELLING_APART = 0.2
 
@@ -152,7 +151,7 @@ def _times(speedup: float) -> str:
 def _measured_gain(headroom: Headroom, state: State) -> str:
     # Steps that vary by themselves show no gain; if they hardly wait either, there is none.
     varies = headroom.low <= 1
-    if headroom.high < _NO_GAIN or headroom.speedup < _NO_GAIN - 0.02 or (varies and state is State.FED):
+    if headroom.high < WORTH_IT or headroom.speedup < WORTH_IT - 0.02 or (varies and state is State.FED):
         return "There is nothing to gain from faster loading (measured)."
     if not varies:
         return f"If loading were free, training would run {times(headroom.speedup, 2)} as fast (measured)."

@@ -1,10 +1,11 @@
 """`unstarve bench`: the fixes against torch's own loader, side by side in one run.
 
-`plan.py`     what to measure, at which sizes
-`entries.py`  one way to load, and one part: the ways that load the same data
-`parts/`      the parts, by what they are about
-`timing.py`   seconds per batch, round by round, all ways taking turns
-`memory.py`   memory besides the data, each way in a process of its own
-`files.py`    what parts read from storage, and how to make the system forget it
-`run.py`      a plan → what was measured
+`bench_plan`         what to measure: sizes, entries (ways to load), parts (entries for the same data)
+`memory_parts`       the parts, by where their data comes from; also `file_parts`, `image_parts` and
+                     `worker_parts`
+`run_benchmark`      plan → results: all entries of a part take turns, round by round
+`measure_ways`       time and CPU time per batch; memory besides the data, in a separate process
+`bench_data`         files and images that parts read, and how to drop them from the page cache
+`disk_limit`         the same reads without a loader: the limit that storage sets
+`optional_packages`  packages of other projects, if installed
 """

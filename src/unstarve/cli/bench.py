@@ -19,7 +19,7 @@ from unstarve.present.exports.figures import check_figure_name, speedup_figure
 from unstarve.present.terminal.bench_table import print_part, print_summary
 
 if TYPE_CHECKING:
-    from unstarve.benchmark.plan import Plan, Sizes
+    from unstarve.benchmark.bench_plan import BenchPlan, Sizes
 
 _SEVERAL = 5
 _SIZED_PART = "rows"
@@ -66,7 +66,7 @@ def bench(
 
     All ways to load take turns, so a busy machine slows them alike. Ctrl-C prints what was measured so far.
     """
-    from unstarve.benchmark.run import run
+    from unstarve.benchmark.run_benchmark import run
 
     plan = _plan(part, multi_seed, seeds, batch_size, dataset_size, quick, folder)
     check_json(json_to)
@@ -129,8 +129,8 @@ def _plan(
     dataset_size: str | None,
     quick: bool,
     folder: Path | None,
-) -> Plan:
-    from unstarve.benchmark.plan import QUICK, Plan, Sizes
+) -> BenchPlan:
+    from unstarve.benchmark.bench_plan import QUICK, BenchPlan, Sizes
 
     sizes = QUICK if quick else Sizes()
     if batch_size is not None:
@@ -140,7 +140,7 @@ def _plan(
     words = tuple(word for words in part or () for word in words.split(",") if word)
     if not words and (batch_size is not None or dataset_size is not None):
         words = (_SIZED_PART,)
-    return Plan(words, _seeds(seeds, multi_seed, quick), sizes, quick, memory=not quick, folder=folder)
+    return BenchPlan(words, _seeds(seeds, multi_seed, quick), sizes, quick, memory=not quick, folder=folder)
 
 
 def _sized(sizes: Sizes, text: str) -> Sizes:

@@ -1,4 +1,4 @@
-"""Read a few batches from a loader without anyone drawing other random numbers afterwards."""
+"""Read a few batches from a loader without changing any random number drawn afterwards."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ _PLAIN = (bool, int, float, str, type(None))
 
 @contextmanager
 def random_state_kept(loader: Any) -> Iterator[None]:
-    """Put back all random streams on leaving: the global ones and those the loader's parts hold.
+    """Restore all random streams on exit: the global ones and those held by the loader's parts.
 
-    Samplers also get back their counters, flags and lists, so that one that walks through an order of its
-    own starts where it stood. What a dataset or a sampler keeps beyond that (open files, other objects)
-    cannot be put back.
+    Samplers also get back their counters, flags and lists, so that one with a fixed order continues where it
+    was. Other state of a dataset or sampler (open files, other objects) cannot be restored.
     """
     put_back = [*_global_streams(), *_own_streams(loader)]
     for sampler in _samplers(loader):

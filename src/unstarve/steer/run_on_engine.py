@@ -42,7 +42,7 @@ def iterate_on_engine(original: Callable[..., Any], engine: str) -> Callable[...
 
 def _choice(loader: Any, engine: str, warned: list[str]) -> Any:
     # It needs all of torch, which is not there yet when torch's loader module is imported.
-    from unstarve.fixes.loader.engines.choose import choose
+    from unstarve.fixes.loader.engines.choose_engine import choose
 
     try:
         return choose(loader, engine, copy=engine == "auto")

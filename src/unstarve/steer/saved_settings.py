@@ -108,8 +108,8 @@ def read_images(loader: Any) -> None:
     """
     # These need all of torch, which is not there yet when its loader module is imported.
     from unstarve.fixes.datasets.images.torchvision_folder import stand_in_for
-    from unstarve.fixes.loader.engines.choose import choose
-    from unstarve.fixes.loader.engines.threads import STAND_IN
+    from unstarve.fixes.loader.engines.choose_engine import choose
+    from unstarve.fixes.loader.engines.thread_engine import STAND_IN
 
     loader.__dict__[STAND_IN] = stand_in_for(loader.dataset)
     choose(loader, "threads")
@@ -124,7 +124,7 @@ def iterate_with_images(original: Callable[..., Any]) -> Callable[..., Any]:
     def __iter__(self: Any) -> Any:
         if _READS_IMAGES not in self.__dict__:
             return original(self)
-        from unstarve.fixes.loader.engines.threads import iterate  # see above
+        from unstarve.fixes.loader.engines.thread_engine import iterate
 
         return iterate(self)
 

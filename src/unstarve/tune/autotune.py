@@ -9,17 +9,17 @@ from torch.utils.data import DataLoader as TorchDataLoader
 
 from unstarve.errors import UsageError
 from unstarve.fixes.loader.data_loader import EngineLoader
-from unstarve.fixes.loader.engines import ring
+from unstarve.fixes.loader.engines.process_engines import why_no_ring
 from unstarve.fixes.memory.store.cache_placement import parse_bytes
+from unstarve.loader_proxy import LoaderProxy
 from unstarve.marks import SITE
 from unstarve.model import Tuning
+from unstarve.model.engine_names import WORKER_ENGINES, Engine
 from unstarve.tune.explain import explain
 from unstarve.tune.live_search import Options
 from unstarve.tune.tuner import Tuner
 
 T = TypeVar("T", covariant=True)
-
-_ENGINES_WITH_WORKERS = ("ring", "stock")
 
 
 def autotune(
@@ -93,7 +93,7 @@ def _uses_ring(loader: Any) -> bool:
     """Whether this is a loader of ours whose workers, if it had any, would send batches through the ring."""
     if not isinstance(loader, EngineLoader):
         return False
-    return loader.requested_engine in ("auto", "ring") and ring.why_not_here() is None
+    return loader.requested_engine in (Engine.AUTO, Engine.RING) and why_no_ring() is None
 
 
 class DataLoader(EngineLoader[T]):
@@ -132,7 +132,7 @@ class DataLoader(EngineLoader[T]):
     def __init__(
         self,
         *args: Any,
-        engine: str = "auto",
+        engine: str = Engine.AUTO,
         copy: bool = False,
         autotune: bool | Mapping[str, Any] = False,
         **kwargs: Any,
@@ -155,27 +155,24 @@ class DataLoader(EngineLoader[T]):
         if tuner is None or tuner.why_not is not None:
             return super().__iter__()
         choice = self._choice()
-        return tuner.iterate(self) if choice.engine in _ENGINES_WITH_WORKERS else choice.iterate()
+        return tuner.iterate(self) if choice.engine in WORKER_ENGINES else choice.iterate()
 
 
-class AutotunedLoader:
+class AutotunedLoader(LoaderProxy):
     """A loader that tunes itself and otherwise acts as the loader it wraps, also for ``isinstance``."""
 
-    _loader: TorchDataLoader[Any]
+    dataloader: TorchDataLoader[Any]
     _tuner: Tuner
     _arguments: Mapping[str, Any]
 
     def __init__(self, loader: TorchDataLoader[Any], arguments: Mapping[str, Any]) -> None:
         # Written past __setattr__, which sets the loader's attributes.
-        vars(self).update(_loader=loader, _tuner=tuner_for(loader, arguments), _arguments=arguments)
+        vars(self).update(dataloader=loader, _tuner=tuner_for(loader, arguments), _arguments=arguments)
 
     def __iter__(self) -> Iterator[Any]:
         if self._tuner.why_not is not None:
-            return iter(self._loader)
-        return self._tuner.iterate(self._loader)
-
-    def __len__(self) -> int:
-        return len(self._loader)
+            return iter(self.dataloader)
+        return self._tuner.iterate(self.dataloader)
 
     @property
     def tuning(self) -> Tuning:
@@ -186,29 +183,9 @@ class AutotunedLoader:
         """Say what runs now and why, and what was tried."""
         return explain(self.tuning)
 
-    # --- acting as the loader ---
-
-    @property  # type: ignore[misc]  # isinstance() believes __class__; type() still tells the truth
-    def __class__(self) -> type:
-        return type(self._loader) if "_loader" in vars(self) else AutotunedLoader
-
-    def __getattr__(self, name: str) -> Any:
-        # Copying and pickling look for dunder methods: those of the loader would handle the loader alone.
-        if name.startswith("__") or "_loader" not in vars(self):
-            raise AttributeError(f"'AutotunedLoader' object has no attribute '{name}'")
-        return getattr(self._loader, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in vars(self) or hasattr(AutotunedLoader, name):
-            raise UsageError(f"{name} cannot be set on a loader that tunes itself")
-        setattr(self._loader, name, value)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*object.__dir__(self), *dir(self._loader)})
-
     def __repr__(self) -> str:
-        return f"autotune({self._loader!r})"
+        return f"autotune({self.dataloader!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy starts tuning from the beginning."""
-        return AutotunedLoader, (self._loader, self._arguments)
+        return AutotunedLoader, (self.dataloader, self._arguments)

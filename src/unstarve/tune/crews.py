@@ -20,8 +20,8 @@ from torch.utils.data.dataloader import (
 
 from unstarve.errors import UsageError
 from unstarve.fixes.datasets.images.torchvision_folder import is_folder, stand_in_for
-from unstarve.fixes.loader.engines import threads
-from unstarve.fixes.loader.ring.iterator import RingIterator
+from unstarve.fixes.loader.engines import thread_engine
+from unstarve.fixes.loader.ring.ring_iterator import RingIterator
 from unstarve.model import LoaderSettings
 from unstarve.tune.index_stream import IndexStream, LoaderView
 
@@ -215,7 +215,7 @@ class _ImageLoaderView(LoaderView):
         super().__init__(loader, stream, settings)
         self.prefetch_factor = settings.prefetch_factor
         self.generator = torch.Generator().manual_seed(seed)
-        setattr(self, threads.STAND_IN, stand_in_for(loader.dataset))
+        setattr(self, thread_engine.STAND_IN, stand_in_for(loader.dataset))
 
 
 def why_no_image_crew(loader: DataLoader[Any]) -> str | None:
@@ -225,12 +225,12 @@ def why_no_image_crew(loader: DataLoader[Any]) -> str | None:
     one_thread = LoaderSettings(1, 1, images=True)
     try:
         view: Any = _ImageLoaderView(loader, IndexStream(iter(())), one_thread, 0)
-        return threads.why_not(view)
+        return thread_engine.why_no_threads(view)
     except UsageError as error:
         return str(error)
 
 
-class ImageCrew(threads.Threads):
+class ImageCrew(thread_engine.ThreadIterator):
     """Threads that read the images of an image folder, instead of workers.
 
     Files, order and targets are the dataset's own. Random crops are drawn from other generators, and pixels

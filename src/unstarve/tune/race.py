@@ -10,11 +10,10 @@ import math
 import statistics
 from collections.abc import Generator, Sequence
 
+from unstarve.intervals import WORTH_SWITCHING, t95, turn_order
 from unstarve.model import Change, LoaderSettings
-from unstarve.tune.step_window import StepWindow, price_of, t95
+from unstarve.tune.step_window import StepWindow, price_of
 
-WORTH = 1.02
-"""A gain below this is not worth a change."""
 AS_GOOD = 0.98
 """A setting that reaches this share of the best speed with fewer workers is preferred."""
 _MIN_ROUNDS = 2
@@ -60,7 +59,7 @@ def _error(window: StepWindow) -> float:
 
 def is_worth_it(gain: Change) -> bool:
     """Whether a gain justifies changing the settings."""
-    return gain.low > 1 and gain.ratio >= WORTH
+    return gain.low > 1 and gain.ratio >= WORTH_SWITCHING
 
 
 class Race:
@@ -74,9 +73,8 @@ class Race:
     def run(self) -> Generator[LoaderSettings, StepWindow, None]:
         """Yield settings to measure until it is decided; back and forth, which evens out a drift."""
         while not self._is_decided():
-            forward = len(self._rounds) % 2 == 0
             turn: dict[LoaderSettings, StepWindow] = {}
-            for settings in self._runners if forward else self._runners[::-1]:
+            for settings in turn_order(self._runners, len(self._rounds)):
                 turn[settings] = yield settings
             self._rounds.append(turn)
             self._drop_losers()

@@ -13,8 +13,9 @@ import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 
+from unstarve.intervals import WORTH_SWITCHING
 from unstarve.model import Change, LoaderSettings
-from unstarve.tune.race import AS_GOOD, WORTH, Race, compared, is_worth_it
+from unstarve.tune.race import AS_GOOD, Race, compared, is_worth_it
 from unstarve.tune.step_window import StepWindow, price_of
 from unstarve.words import percent, times
 
@@ -129,7 +130,7 @@ class Search:
         gain = self._gain(best)
         if gain is None and best != own:
             return SearchResult(own, None, "too little was measured to tell")
-        if gain is None or gain.ratio < WORTH:
+        if gain is None or gain.ratio < WORTH_SWITCHING:
             return SearchResult(own, None, "no faster setting was found")
         if is_worth_it(gain):
             return SearchResult(best, gain, f"{times(gain.ratio, 2)} as fast as your own settings")

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 import psutil
 
+from unstarve.intervals import half_width
 from unstarve.model import LoaderSettings
 
 _MAX_BLOCKS = 10
-_T95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
-"""Student's t for 1, 2, … degrees of freedom, 95 %."""
 _EPOCHS = 3
 """Number of short epochs, measured as wholes, that make a window."""
 _OUTLIER = 5.0
@@ -85,18 +84,6 @@ class StepWindow:
 def price_of(settings: LoaderSettings) -> float:
     """Factor on the time per step when settings are ranked: different pixels must be worth it."""
     return _IMAGE_PRICE if settings.images else 1.0
-
-
-def half_width(values: tuple[float, ...]) -> float:
-    """Half of the 95 % interval of their mean; infinite for fewer than two values."""
-    if len(values) < 2:
-        return math.inf
-    return t95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
-
-
-def t95(freedom: int) -> float:
-    """Student's t for this many degrees of freedom, at least 1."""
-    return _T95[freedom - 1] if freedom <= len(_T95) else 2.0
 
 
 class CpuClock:

@@ -8,7 +8,8 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from unstarve.fixes.loader.data_loader import EngineLoader
-from unstarve.fixes.loader.engines.drawing import settled_batches
+from unstarve.fixes.loader.engines.index_order import settled_batches
+from unstarve.model.engine_names import ENGINES, WORKER_ENGINES
 from unstarve.tune.crews import why_no_image_crew
 
 _torch_get_iterator = DataLoader._get_iterator
@@ -86,7 +87,7 @@ def _of_iterable(own_workers: int) -> Tunability:
 
 def _why_not(loader: DataLoader[Any]) -> str | None:
     engine = getattr(loader, "engine", None)
-    if engine in ("views", "gather", "threads"):
+    if engine in ENGINES and engine not in WORKER_ENGINES:
         return f"engine {engine!r} makes batches without workers"
     kind = type(loader)
     own_iter = kind.__iter__ is not DataLoader.__iter__ and not isinstance(loader, EngineLoader)

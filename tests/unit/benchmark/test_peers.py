@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from peer_loaders import PEERS
 
-from unstarve.benchmark.parts import PARTS
+from unstarve.benchmark.run_benchmark import PARTS
 from unstarve.model import Kind
 
 

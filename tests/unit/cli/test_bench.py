@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unstarve.benchmark.plan import QUICK, Plan, Sizes
+from unstarve.benchmark.bench_plan import QUICK, BenchPlan, Sizes
 from unstarve.cli.bench import _plan
 from unstarve.errors import UsageError
 
@@ -17,7 +17,7 @@ def plan_of(
     multi: bool = False,
     quick: bool = False,
     batch: int | None = None,
-) -> Plan:
+) -> BenchPlan:
     return _plan(part, multi, seeds, batch, size, quick, None)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from unstarve.evaluate.evaluator import log_file
+from unstarve.evaluate.evaluator import load_recorder as log_file
 from unstarve.launch.hooks import detach
 
 

@@ -14,8 +14,8 @@ import unstarve
 from sample_loaders import Failing, first_numbers, numbered
 from unstarve.collect.recorder import recorder
 from unstarve.errors import RunExistsError, UsageError
-from unstarve.evaluate.monitor import cause_of_change as why
-from unstarve.evaluate.monitor.regime import Shift
+from unstarve.evaluate.monitor import regime_change as why
+from unstarve.evaluate.monitor.regime_change import Shift
 from unstarve.model import Cause, Diagnosis, Series, Window
 from unstarve.model.launch_settings import VARIABLE
 

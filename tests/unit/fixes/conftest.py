@@ -6,7 +6,7 @@ import pytest
 
 from unstarve.fixes.datasets.files import tensor_file_dataset
 from unstarve.fixes.io import formats, reading
-from unstarve.fixes.loader.engines import batches as batches_module
+from unstarve.fixes.loader.engines import gathered_batches
 from unstarve.fixes.samples import gather as gather_module
 from unstarve.native import native, why_not_native
 
@@ -17,7 +17,7 @@ needs_native = pytest.mark.skipif(native() is None, reason=f"native: {why_not_na
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "twin":
         monkeypatch.setattr(gather_module, "native", lambda: None)
-        monkeypatch.setattr(batches_module, "native", lambda: None)
+        monkeypatch.setattr(gathered_batches, "native", lambda: None)
     return str(request.param)
 
 

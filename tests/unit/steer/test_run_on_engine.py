@@ -13,7 +13,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import unstarve
 from same_batches import assert_same, assert_same_epochs
-from unstarve.fixes.loader.engines.epoch import Epoch, InMemoryIter
+from unstarve.fixes.loader.engines.torch_epoch import BegunEpoch, EpochIterator
 from unstarve.steer.run_on_engine import iterate_on_engine
 
 X = torch.arange(115.0).reshape(23, 5)
@@ -34,7 +34,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 def is_ours(iterator: Any) -> bool:
-    return isinstance(iterator, (Epoch, InMemoryIter))
+    return isinstance(iterator, (EpochIterator, BegunEpoch))
 
 
 @pytest.mark.parametrize("shuffle", [False, True])

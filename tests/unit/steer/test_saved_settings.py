@@ -14,7 +14,7 @@ from torch.utils.data import dataloader as stock
 from image_folders import make_folder
 from torchvision_here import torchvision_here
 from unstarve.collect.describe import loader_config
-from unstarve.fixes.loader.engines.threads import Threads
+from unstarve.fixes.loader.engines.thread_engine import ThreadIterator
 from unstarve.model import Place, SavedLoader
 from unstarve.steer.saved_settings import create_with_saved, digest, iterate_with_images, place_here
 
@@ -128,8 +128,8 @@ def test_images_are_read_by_unstarve_and_the_dataset_stays_the_scripts(
     imaged, beside = make_images(tmp_path)
     assert type(imaged.dataset).__name__ == "ImageFolder"
     epochs = [iter(imaged), iter(imaged)]
-    assert all(isinstance(epoch, Threads) for epoch in epochs)
-    assert not isinstance(iter(beside), Threads)
+    assert all(isinstance(epoch, ThreadIterator) for epoch in epochs)
+    assert not isinstance(iter(beside), ThreadIterator)
     for epoch in epochs:
         assert [target for _, targets in epoch for target in targets.tolist()] == list(range(12))
     assert loader_config(imaged)["engine"] == "threads"
@@ -143,7 +143,7 @@ def test_images_that_unstarve_cannot_read_are_told_and_left_to_the_script(
     problems = apply(here(make_images, "imaged", num_workers=2, images=True))
     imaged, _ = make_images(tmp_path, torchvision_here().transforms.ColorJitter())
     assert imaged.num_workers == 0
-    assert not isinstance(iter(imaged), Threads)
+    assert not isinstance(iter(imaged), ThreadIterator)
     (problem,) = problems
     assert "ColorJitter" in problem
     assert "applied" not in loader_config(imaged)

@@ -16,13 +16,13 @@ from unstarve.advise.gain import (
 )
 from unstarve.advise.loader_call import loader_call
 from unstarve.advise.rules.image_decoding import decodes_images
+from unstarve.intervals import WORTH_IT
 from unstarve.model import Advice, Cause, Diagnosis, Scenario
 from unstarve.words import duration, workers
 
 _BLOCKED = 0.5
 """A fetch that waits for at least this share of its time is limited by waiting."""
 _WORTH_TELLING_S = 0.5e-3
-_CLEAR_GAIN = 1.05
 
 
 def workers_past_the_cores(d: Diagnosis) -> Advice | None:
@@ -130,7 +130,7 @@ def fewer_workers(d: Diagnosis) -> Advice | None:
         f"takes, {duration(demand.queued_s)} is waiting for a free core",
     )
     # Fewer workers also get a smaller share of the cores beside training: only a clear gain counts.
-    clear = advice is not None and advice.speedup is not None and advice.speedup.predicted >= _CLEAR_GAIN
+    clear = advice is not None and advice.speedup is not None and advice.speedup.predicted >= WORTH_IT
     return advice if clear else None
 
 

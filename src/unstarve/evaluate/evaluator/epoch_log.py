@@ -1,4 +1,4 @@
-"""What is written down while a loader is iterated, and the document made from it."""
+"""The times recorded while a loader is iterated, and the JSON document made from them."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from typing import Any
 SCHEMA = "unstarve.log/1"
 
 now_ns = time.perf_counter_ns
-"""The clock of all logs: monotonic, so that no duration is ever negative."""
+"""The clock of all logs: monotonic, so no duration is negative."""
 
 
 @dataclass(slots=True)
 class EpochLog:
-    """One iteration over a loader, written to at every batch: plain integers, some eight bytes each."""
+    """One iteration over a loader: three eight-byte integers per batch."""
 
     mode: str
     begin_ns: int
-    """``iter(loader)`` was entered: workers are started from here on."""
+    """``iter(loader)`` was entered: workers start from here on."""
     ready_ns: int
     """``iter(loader)`` returned."""
     batches: array[int] = field(default_factory=lambda: array("q"))
-    """When each was asked for, when it came, and its samples, −1 where unknown. One array, which is given all
-    three at once: a Ctrl-C may come between two calls."""
+    """For each batch: when it was requested, when it arrived, its samples (−1: unknown). One array, extended
+    by all three at once, because a Ctrl-C may come between two calls."""
     end_ns: int | None = None
-    """The loader was exhausted, or the iterator given up."""
+    """When the loader was exhausted or the iterator abandoned."""
     exhausted: bool = False
     error: str | None = None
-    """Type of the last exception that came out of ``next()``."""
+    """Type of the last exception raised by ``next()``."""
 
     @property
     def ask_ns(self) -> array[int]:
@@ -47,7 +47,7 @@ class EpochLog:
 
     @property
     def last_ns(self) -> int:
-        """The end, or the last thing known of an epoch that has none yet."""
+        """The end, or the last known time of an epoch that has not ended."""
         return self.end_ns or (self.batches[-2] if self.batches else self.ready_ns)
 
     def load_s(self) -> list[float]:
@@ -69,7 +69,7 @@ class EpochLog:
 def document(
     epochs: Sequence[EpochLog], *, mode: str, cached: int, device: str, gpu_utilization: float | None = None
 ) -> dict[str, Any]:
-    """All epochs as plain data: the keys of DALI's metrics, and ours. Times are in seconds."""
+    """Return all epochs as plain data: DALI's keys and ours. Times are in seconds."""
     load_s = [seconds for epoch in epochs for seconds in epoch.load_s()]
     sizes = [size if size >= 0 else None for epoch in epochs for size in epoch.sizes]
     summaries = [epoch.summary() for epoch in epochs]
@@ -102,10 +102,10 @@ def document(
 
 
 def _step_s(epochs: Sequence[EpochLog]) -> list[float]:
-    """From each delivered batch to the next.
+    """Seconds from each delivered batch to the next.
 
-    Between two epochs, what training does with no iterator at hand (validation, a checkpoint) is left out:
-    that step is the rest of the one epoch and the start of the other.
+    Work between two epochs (validation, a checkpoint) is left out: that step is the rest of one epoch plus
+    the start of the next.
     """
     steps: list[float] = []
     before: EpochLog | None = None

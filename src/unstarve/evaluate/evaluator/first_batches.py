@@ -1,4 +1,4 @@
-"""How long a loader is and what its first batches look like, at the least cost to the loader."""
+"""Find a loader's length and read its first batches, with as few side effects as possible."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from torch.utils.data import DataLoader, IterableDataset
 from unstarve.evaluate.random_state import random_state_kept
 from unstarve.steer.replay.replayed_batches import BatchCache
 
-# A length is a promise, and some loaders break it. What an epoch really yielded is remembered here for
-# as long as the loader lives, so that a later replay of the same loader can be as long.
+# Some loaders yield more or fewer batches than len() says. The number an epoch really yielded is remembered
+# for as long as the loader lives, so that a later replay of it has the same length.
 _yielded: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 
 def note_epoch_length(loader: Any, batches: int) -> None:
-    """A whole epoch of `loader` was seen to have this many batches."""
+    """Remember that a whole epoch of `loader` had this many batches."""
     try:
         _yielded[loader] = batches
     except TypeError:
-        return  # cannot be weakly referenced or hashed, like a list: its len() is to be trusted
+        return  # no weak reference or hash, like a list: its len() can be trusted
 
 
 def epoch_length(loader: Any) -> int | None:
-    """Batches per epoch: as last seen, else as the loader says; None when nobody knows."""
+    """Batches per epoch: as last seen, else as the loader says; None if unknown."""
     try:
         return _yielded[loader]
     except (KeyError, TypeError):
@@ -35,11 +35,11 @@ def epoch_length(loader: Any) -> int | None:
 
 
 def promised_length(loader: Any) -> int | None:
-    """What ``len(loader)`` would be, without the call where it has a side effect."""
+    """``len(loader)``, computed without the call if that has a side effect."""
     try:
         if not (isinstance(loader, DataLoader) and isinstance(loader.dataset, IterableDataset)):
             return len(loader)
-        # DataLoader.__len__ would make torch warn later about a dataset that yields more than it said.
+        # After DataLoader.__len__ torch warns about an iterable dataset that yields more than its length.
         samples = len(loader.dataset)  # type: ignore[arg-type]  # may have a length; if not, a TypeError says so
     except (TypeError, NotImplementedError):
         return None
@@ -49,10 +49,9 @@ def promised_length(loader: Any) -> int | None:
 
 
 def fill_cache(cache: BatchCache, loader: Any) -> int | None:
-    """Read from `loader` until `cache` is full or the epoch ends, and leave as little trace as possible.
+    """Read from `loader` until `cache` is full or the epoch ends; return the epoch's length if it ended.
 
-    Random streams are put back, and workers that were started for this are gone on return. The epoch's
-    length is returned if it was seen to end.
+    Random streams are restored, and workers started for this are gone on return.
     """
     with random_state_kept(loader):
         kept_workers = getattr(loader, "_iterator", None)
@@ -77,7 +76,7 @@ def _read_into(cache: BatchCache, iterator: Iterator[Any]) -> int | None:
 
 
 def shut_down(iterator: Any, loader: Any) -> None:
-    """End an iteration before its end: its workers are gone on return."""
+    """Stop an iteration early: its workers are gone on return."""
     if inspect.isgenerator(iterator):
         iterator.close()
     elif hasattr(iterator, "_shutdown_workers"):

@@ -1,9 +1,15 @@
-"""The epochs of one evaluator, and the files they are kept in."""
+"""The epochs of one evaluator, and the JSON files that are kept current while training runs."""
 
 from __future__ import annotations
 
 import atexit
+import contextlib
+import json
+import os
+import sys
+import warnings
 import weakref
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +17,20 @@ import torch
 
 from unstarve.collect.device.gpu import Gauge, cuda_in_use
 from unstarve.evaluate.evaluator.epoch_log import EpochLog, document, now_ns
-from unstarve.evaluate.evaluator.log_file import NEVER_NS, LogFile
+from unstarve.outputs import write_output
 
 
 class LoadRecorder:
-    """Collects epochs; writes both files when one ends, and the log from time to time and at exit too.
+    """Collects epochs; writes both files when one ends, and the log also from time to time and at exit.
 
-    Knows neither the loader nor its wrapper, so that an iterator that is still around keeps neither alive.
+    Refers to neither the loader nor its wrapper, so a leftover iterator keeps neither alive.
     """
 
     def __init__(self, mode: str, *, metrics_file: Path | None, log_file: Path | None) -> None:
         self.mode = mode
         self.cached_batches = 0
         self.due_ns = NEVER_NS
-        """When the log should be written again, even within an epoch."""
+        """When to write the log again, even within an epoch."""
         self._epochs: list[EpochLog] = []
         self._gpu = GpuUse()
         self._metrics = LogFile(metrics_file, periodic=False) if metrics_file else None
@@ -34,14 +40,14 @@ class LoadRecorder:
         _recorders.add(self)
 
     def begin_epoch(self, begin_ns: int) -> EpochLog:
-        """A new epoch whose ``iter()`` was entered at `begin_ns` and has just returned."""
+        """Start an epoch whose ``iter()`` was entered at `begin_ns` and has just returned."""
         self._gpu.look()
         epoch = EpochLog(self.mode, begin_ns, ready_ns=now_ns())
         self._epochs.append(epoch)
         return epoch
 
     def end_epoch(self, epoch: EpochLog, *, exhausted: bool) -> None:
-        """The epoch's iterator is exhausted or was given up; only the first call counts."""
+        """End an epoch: its iterator is exhausted or abandoned. Only the first call counts."""
         if epoch.end_ns is not None:
             return
         epoch.end_ns = now_ns()
@@ -51,11 +57,11 @@ class LoadRecorder:
         self._write_log(can_wait=True)
 
     def write_log(self) -> None:
-        """Bring the log on disk up to date, if there is to be one."""
+        """Write the log to disk now, if there is one."""
         self._write_log(can_wait=False)
 
     def write_late(self) -> None:
-        """What could wait until the process ends, and an epoch that nobody ended."""
+        """At exit, write what was postponed, and epochs that never ended."""
         interrupted = any(epoch.end_ns is None for epoch in self._epochs)
         if self._log is not None and (interrupted or self._log.is_behind):
             self.write_log()
@@ -68,7 +74,7 @@ class LoadRecorder:
             self.due_ns = self._log.due_ns
 
     def document(self) -> dict[str, Any]:
-        """Everything recorded so far, as plain data."""
+        """Return everything recorded so far, as plain data."""
         self._gpu.look()
         return document(
             self._epochs,
@@ -80,7 +86,7 @@ class LoadRecorder:
 
 
 class GpuUse:
-    """How busy the current GPU was, by the driver's own record, whenever somebody looks."""
+    """Utilization of the current GPU, from the driver's own record."""
 
     def __init__(self) -> None:
         self._gauge: Gauge | None = None
@@ -89,11 +95,11 @@ class GpuUse:
 
     @property
     def share(self) -> float | None:
-        """Mean share of the time in which a kernel was running; None where no GPU says so."""
+        """Mean share of the time in which a kernel was running; None if no GPU reports it."""
         return self._percents / self._samples / 100 if self._samples else None
 
     def look(self) -> None:
-        """Take in what the driver has recorded since the last look."""
+        """Add what the driver has recorded since the last call."""
         if not cuda_in_use():
             return
         self._gauge = self._gauge or Gauge.of(torch.cuda.current_device())
@@ -107,10 +113,80 @@ _recorders: weakref.WeakSet[LoadRecorder] = weakref.WeakSet()
 
 @atexit.register
 def _write_late() -> None:
-    """After an uncaught exception the traceback keeps the iterator alive, so that it never ends its epoch."""
+    """After an uncaught exception the traceback keeps the iterator alive, so it never ends its epoch."""
     for recorder in _recorders:
         recorder.write_late()
 
 
 def _device() -> str:
     return torch.cuda.get_device_name() if cuda_in_use() else "cpu"
+
+
+_FLUSH_EVERY_NS = 1_000_000_000
+_COSTLY_NS = 20_000_000
+_PAUSE_PER_WRITE = 100
+"""The pause after a write lasts at least this many times as long as the write: writing takes at most 1 %."""
+
+NEVER_NS = 2**63 - 1
+
+
+class LogFile:
+    """A JSON file that is replaced at each write.
+
+    A failed write warns once and stops periodic writes. Only the process that created the object writes: a
+    forked worker inherits it and must not.
+    """
+
+    def __init__(self, path: Path, *, periodic: bool) -> None:
+        self.path = path
+        self._periodic = periodic
+        self._pid = os.getpid()
+        self._has_warned = False
+        self.due_ns = now_ns() + _FLUSH_EVERY_NS if periodic else NEVER_NS
+        """When the next periodic write is due."""
+        self.is_behind = False
+        """Whether the last write was postponed."""
+        self._is_costly = False
+        self._rested_ns = 0
+
+    def write(self, document: Callable[[], Mapping[str, Any]], *, can_wait: bool = False) -> None:
+        """Write now; with `can_wait`, postpone a slow write until one is due."""
+        begin_ns = now_ns()
+        self.is_behind = can_wait and self._is_costly and begin_ns < self._rested_ns
+        if self.is_behind or os.getpid() != self._pid:
+            return
+        try:
+            write_json(self.path, document())
+        except OSError as error:
+            self.due_ns = NEVER_NS
+            self._warn(f"the loader log cannot be written, training continues: {error}")
+            return
+        end_ns = now_ns()
+        self._is_costly = end_ns - begin_ns > _COSTLY_NS
+        self._rested_ns = end_ns + _PAUSE_PER_WRITE * (end_ns - begin_ns)
+        if self._periodic:
+            self.due_ns = max(self._rested_ns, end_ns + _FLUSH_EVERY_NS)
+
+    def _warn(self, message: str) -> None:
+        if self._has_warned:
+            return
+        self._has_warned = True
+        try:
+            warnings.warn(message, RuntimeWarning, stacklevel=4)
+        except RuntimeWarning:  # warnings are errors in this process; training must still go on
+            print(f"unstarve: {message}", file=sys.stderr)
+
+
+def write_json(path: Path, document: Mapping[str, Any]) -> None:
+    """Replace `path` atomically, as `replace_text` does."""
+    replace_text(path, json.dumps(document) + "\n")
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Replace `path` atomically: a reader sees the old text or the new one, never a part.
+
+    A missing folder is created. Raises `OutputError`, which is an OSError.
+    """
+    with contextlib.suppress(OSError):  # if the folder cannot be created, writing says why
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_output(path, text, sync=False)  # training must not wait for the storage

@@ -1,4 +1,4 @@
-"""Wrap a loader to log how long its batches take, or to replay a few of them as if data were free."""
+"""Wrap a loader to log how long its batches take, or to replay a few of them as if loading were free."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from unstarve.evaluate.evaluator.first_batches import (
     note_epoch_length,
     promised_length,
 )
-from unstarve.evaluate.evaluator.load_recorder import LoadRecorder
-from unstarve.evaluate.evaluator.log_file import write_json
+from unstarve.evaluate.evaluator.load_recorder import LoadRecorder, write_json
 from unstarve.evaluate.evaluator.timed_iterator import TimedIterator
-from unstarve.evaluate.loader_proxy import LoaderProxy, check_loader
+from unstarve.loader_proxy import LoaderProxy, check_loader
 from unstarve.steer.replay.replayed_batches import BatchCache
 from unstarve.words import duration, percent, rate
 
@@ -31,21 +30,21 @@ _SETTINGS = ("mode", "num_cached_batches", "metrics_file", "log_file", "replay_b
 
 
 class LoaderEvaluator(LoaderProxy):
-    """A loader that times itself; in all else it is the loader it wraps.
+    """A loader that times itself; otherwise it behaves like the loader it wraps.
 
     ``mode="log"`` passes the loader's own batches through. ``mode="replay"`` reads `num_cached_batches`
-    full-size batches when it is made and hands those out again and again: the ideal to compare with.
+    full-size batches when it is created and returns those again and again: the ideal to compare with.
 
-    - Attributes are read from and set on the wrapped loader, and ``isinstance(…, DataLoader)`` holds if
-      it is one. The evaluator's own settings are fixed once it is made.
+    - Attributes are read from and set on the wrapped loader, and ``isinstance(…, DataLoader)`` holds if it
+      is one. The evaluator's own settings cannot be changed later.
     - `get_metrics` covers all epochs so far; two iterators at the same time do not mix.
-    - `metrics_file` and `log_file` are written when an epoch ends or is given up; `log_file` also from
-      time to time and at exit, so that a killed training leaves one too.
-    - Times are the host's. On CUDA, a wait does not mean that the device had nothing to do.
+    - `metrics_file` and `log_file` are written when an epoch ends or is abandoned; `log_file` also from
+      time to time and at exit, so that a killed training leaves one, too.
+    - Times are the host's. On CUDA, a wait does not mean that the device was idle.
 
-    A replayed epoch has `replay_batches` batches if that is given, else as many as the loader yields, as
-    far as that is known: an epoch was seen to its end, or the loader has a length. Otherwise it goes on
-    until the consumer stops. `replay_on` and `device` say where replayed batches live: see `BatchCache`.
+    A replayed epoch has `replay_batches` batches if given, otherwise as many as the loader yields, if that is
+    known from an earlier epoch or from its length. Otherwise it is endless. `replay_on` and `device` say
+    where replayed batches are kept: see `BatchCache`.
     """
 
     mode: Mode
@@ -74,7 +73,7 @@ class LoaderEvaluator(LoaderProxy):
         cache = (
             BatchCache(num_cached_batches, replay_on=replay_on, device=device) if mode == "replay" else None
         )
-        # Written past __setattr__, which is for the loader's attributes.
+        # Bypasses __setattr__, which sets the loader's attributes.
         vars(self).update(
             dataloader=dataloader,
             mode=mode,
@@ -106,7 +105,7 @@ class LoaderEvaluator(LoaderProxy):
         return TimedIterator(iterator, self._recorder.begin_epoch(begin_ns), self._recorder, on_exhausted)
 
     def __len__(self) -> int:
-        """As the loader's own, a TypeError included; `replay_batches` where that decides."""
+        """`replay_batches` if it decides, otherwise the loader's length; its TypeError if it has none."""
         if self._cache is not None and self.replay_batches is not None:
             return self.replay_batches
         return super().__len__()
@@ -125,25 +124,25 @@ class LoaderEvaluator(LoaderProxy):
 
     @property
     def cache_ready(self) -> bool:
-        """There are batches to replay."""
+        """Whether there are batches to replay."""
         return bool(self._cache)
 
     @property
     def cached_batches(self) -> list[Any]:
-        """The batches to replay, each the caller's to change; empty in log mode."""
+        """Copies of the batches to replay; empty in log mode."""
         return [] if self._cache is None else [self._cache.hand_out() for _ in range(len(self._cache))]
 
     def get_metrics(self) -> dict[str, Any]:
-        """All epochs so far, times in seconds; empty before the first batch.
+        """Return the metrics of all epochs so far, in seconds; empty before the first batch.
 
-        ``batch_times`` are times inside ``next()``, ``step_times`` go from one delivered batch to the next,
-        ``total_time`` is the wall time of the epochs from ``iter()`` to their end.
+        ``batch_times`` are times inside ``next()``, ``step_times`` run from one delivered batch to the next,
+        ``total_time`` is the wall time of all epochs from ``iter()`` to their end.
         """
         metrics = self._recorder.document()
         return metrics if metrics["total_batches"] else {}
 
     def save_metrics(self, filename: str | Path | None = None) -> None:
-        """Write `get_metrics` as JSON to `filename`, by default to `metrics_file`; an OSError is raised."""
+        """Write `get_metrics` as JSON to `filename`, by default to `metrics_file`; raises OSError."""
         target = filename or self.metrics_file
         if not target:
             print("No filename provided for saving metrics")
@@ -152,7 +151,7 @@ class LoaderEvaluator(LoaderProxy):
         print(f"Metrics saved to: {target}")
 
     def print_summary(self) -> None:
-        """Print a few lines on the loader and on what was measured."""
+        """Print a summary of the loader and its metrics."""
         cached = self._recorder.cached_batches
         metrics = self.get_metrics()
         print(
@@ -165,7 +164,7 @@ class LoaderEvaluator(LoaderProxy):
         return f"LoaderEvaluator({self.dataloader!r}, mode={self.mode!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy has the same settings, reads the batches it replays itself, and has measured nothing yet."""
+        """A copy has the same settings, reads its own batches to replay, and has measured nothing yet."""
         return _made_again, (
             self.dataloader,
             {name: vars(self)[name] for name in _SETTINGS} | self._placement,
@@ -177,21 +176,21 @@ def _made_again(dataloader: Iterable[Any], settings: dict[str, Any]) -> LoaderEv
 
 
 def _ignore(batches: int) -> None:
-    """A replayed epoch is as long as it was told to be."""
+    """The length of a replayed epoch teaches nothing about the loader."""
 
 
 def _check(dataloader: Any, mode: str, num_cached_batches: int, replay_batches: int | None) -> None:
     if mode not in ("log", "replay"):
-        raise UsageError(f"mode is 'log' or 'replay', not {mode!r}")
+        raise UsageError(f"mode must be 'log' or 'replay', got {mode!r}")
     check_loader(dataloader)
     if type(num_cached_batches) is not int or num_cached_batches < 1:
-        raise UsageError(f"num_cached_batches is a whole number, at least 1, not {num_cached_batches!r}")
+        raise UsageError(f"num_cached_batches must be an integer >= 1, got {num_cached_batches!r}")
     if replay_batches is not None and (type(replay_batches) is not int or replay_batches < 1):
-        raise UsageError(f"replay_batches is a whole number, at least 1, or None, not {replay_batches!r}")
+        raise UsageError(f"replay_batches must be an integer >= 1 or None, got {replay_batches!r}")
 
 
 def summary_text(loader: Any, metrics: Mapping[str, Any], *, mode: str, cached: int, capacity: int) -> str:
-    """A few lines on the loader and, if any batch was delivered, on how long it took."""
+    """Summarize the loader and, if any batch was delivered, its times in a few lines."""
     lines = [
         "Loader Evaluator Summary:",
         f"  Mode: {mode}",
@@ -205,7 +204,7 @@ def summary_text(loader: Any, metrics: Mapping[str, Any], *, mode: str, cached: 
         start_s = sum(metrics["iterator_start_times"])
         lines += [
             f"  Total batches processed: {batches}",
-            f"  Epochs: {len(metrics['epochs'])}{'' if metrics['complete'] else ' (not all to their end)'}",
+            f"  Epochs: {len(metrics['epochs'])}{'' if metrics['complete'] else ' (not all complete)'}",
             f"  Total time: {duration(wall_s)}",
             f"  Starting the loader: {duration(start_s)}",
             f"  Average batch time: {duration(metrics['avg_batch_time'])}",

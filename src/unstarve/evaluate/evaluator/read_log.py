@@ -1,4 +1,4 @@
-"""Read back what was measured: an evaluator's log, DALI's metrics or a run file → `LoadLog`."""
+"""Read an evaluator's log, DALI's metrics or a run file into a `LoadLog`."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _SCHEMA_VERSION = 1
 
 
 def read_log(path: str | Path, phase: Phase = Phase.REAL) -> LoadLog:
-    """The batch times in `path`; a LogError names the file and what is wrong with it.
+    """Return the batch times in `path`; a LogError names the file and what is wrong with it.
 
-    `phase` chooses the steps of an `unstarve ideal` run file, which holds real and replayed ones.
+    `phase` chooses between the real and the replayed steps of an `unstarve ideal` run file.
     """
     path = Path(path)
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        raise LogError(f"{path}: there is no such file") from None
+        raise LogError(f"{path}: no such file") from None
     except OSError as error:
         raise LogError(f"{path}: cannot be read: {error.strerror or error}") from None
     if data.startswith(_RUN_MAGIC) or path.suffix == ".unstarve":
-        from unstarve.api import load_log_from_run  # it brings the whole analysis along
+        from unstarve.api import load_log_from_run  # imports the whole analysis
 
         return load_log_from_run(path, phase)
     try:
@@ -41,17 +41,15 @@ def read_log(path: str | Path, phase: Phase = Phase.REAL) -> LoadLog:
 
 
 def log_from_metrics(metrics: Any, *, label: str) -> LoadLog:
-    """The batch times of ``LoaderEvaluator.get_metrics()``, ours or DALI's; `label` names them in errors."""
+    """Return the batch times of ``LoaderEvaluator.get_metrics()``, ours or DALI's; `label` is for errors."""
     if not isinstance(metrics, Mapping):
-        raise LogError(
-            f"{label}: holds a {type(metrics).__name__} where a log holds an object with batch_times"
-        )
+        raise LogError(f"{label}: a log must be an object with batch_times, got {type(metrics).__name__}")
     _check_schema(metrics.get("schema"), label)
     if metrics and "batch_times" not in metrics:
-        raise LogError(f"{label}: has no batch_times, so it is not the log of a loader")
+        raise LogError(f"{label}: no batch_times, so it is not a loader log")
     load_s = _durations(metrics, "batch_times", label)
     if not load_s:
-        raise LogError(f"{label}: holds no batches; nothing was iterated before it was written")
+        raise LogError(f"{label}: no batches; it was written before the loader was iterated")
     step_s = _durations(metrics, "step_times", label)
     if step_s and len(step_s) != len(load_s) - 1:
         raise LogError(f"{label}: {len(step_s)} step_times do not fit {len(load_s)} batch_times")
@@ -69,16 +67,16 @@ def _check_schema(schema: object, label: str) -> None:
     if schema is None:
         return  # DALI's metrics have none
     if not isinstance(schema, str) or not schema.startswith(_SCHEMA_NAME):
-        raise LogError(f"{label}: is {schema!r}, not the log of a loader ({_SCHEMA_NAME}{_SCHEMA_VERSION})")
+        raise LogError(f"{label}: schema is {schema!r}, not {_SCHEMA_NAME}{_SCHEMA_VERSION} (a loader log)")
     version = schema.removeprefix(_SCHEMA_NAME)
     if version != str(_SCHEMA_VERSION):
-        raise LogError(f"{label}: is of version {version}, this unstarve reads version {_SCHEMA_VERSION}")
+        raise LogError(f"{label}: log version {version}, but this unstarve reads version {_SCHEMA_VERSION}")
 
 
 def _durations(metrics: Mapping[str, Any], key: str, label: str) -> tuple[float, ...]:
     values = metrics.get(key, [])
     if not isinstance(values, (list, tuple)) or not all(_is_duration(value) for value in values):
-        raise LogError(f"{label}: {key} is not a list of seconds")
+        raise LogError(f"{label}: {key} must be a list of seconds")
     return tuple(float(value) for value in values)
 
 
@@ -90,7 +88,7 @@ def _sizes(metrics: Mapping[str, Any], batches: int, label: str) -> tuple[int | 
     values = metrics.get("batch_sizes", [])
     fits = isinstance(values, (list, tuple)) and len(values) in (0, batches)
     if not fits or not all(value is None or type(value) is int for value in values):
-        raise LogError(f"{label}: batch_sizes is not a list of whole numbers, one for each batch")
+        raise LogError(f"{label}: batch_sizes must be a list of integers, one per batch")
     return tuple(values)
 
 
@@ -98,5 +96,5 @@ def _share(value: object, label: str) -> float | None:
     if value is None:
         return None
     if not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise LogError(f"{label}: gpu_busy_share is not a number from 0 to 1")
+        raise LogError(f"{label}: gpu_busy_share must be a number from 0 to 1")
     return float(value)

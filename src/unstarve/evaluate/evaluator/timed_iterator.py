@@ -1,4 +1,4 @@
-"""An iterator over batches that writes down when each was asked for and when it came."""
+"""An iterator over batches that records when each was requested and when it arrived."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from unstarve.evaluate.evaluator.load_recorder import LoadRecorder
 
 _USUAL_CONTAINERS = frozenset((dict, list, tuple))
 _MOST = 2**63
-"""What no batch counts, whatever a foreign object says, and no field of a log holds."""
+"""More samples than any batch has, whatever a foreign object says, and more than a log field holds."""
 
 
 class TimedIterator:
-    """Behaves as the iterator it wraps, also after an exception, at well under a microsecond a batch.
+    """Behaves like the iterator it wraps, also after an exception, at well under a microsecond per batch.
 
-    `on_exhausted` is called with the number of batches when the iterator has no more.
+    `on_exhausted` is called with the number of batches when the iterator is exhausted.
     """
 
     __slots__ = ("_advance", "_epoch", "_iterator", "_note", "_on_exhausted", "_recorder")
@@ -64,20 +64,20 @@ class TimedIterator:
         return getattr(object.__getattribute__(self, "_iterator"), name)
 
     def __del__(self) -> None:
-        with suppress(Exception):  # at interpreter exit anything may be gone already
+        with suppress(Exception):  # at interpreter exit, anything may be gone already
             self._recorder.end_epoch(self._epoch, exhausted=False)
 
 
 def quick_size(batch: Any) -> int:
-    """Samples in a batch, −1 if unknown: `batch_extent`, with a shortcut to the usual first tensor."""
+    """Samples in a batch, −1 if unknown: `batch_extent`, with a short cut to the usual first tensor."""
     item = batch
     try:
         while (kind := type(item)) in _USUAL_CONTAINERS:
             item = next(iter(item.values())) if kind is dict else item[0]
         size = int(item.shape[0])
         return size if size < _MOST else -1
-    except Exception:  # no tensor comes first
+    except Exception:  # the first item is not a tensor
         try:
             return batch_extent(batch)[0]
-        except Exception:  # a foreign object that does not like to be looked at
+        except Exception:  # a foreign object that raises when inspected
             return -1

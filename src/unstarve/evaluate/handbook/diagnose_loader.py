@@ -1,9 +1,10 @@
-"""The classic workflow as one call: a sample, workers, batch sizes, prefetch and pinning, functions."""
+"""The classic workflow in one call: samples, workers, batch sizes, prefetching, pinning, functions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from statistics import median
 from types import SimpleNamespace
 from typing import Any
@@ -12,19 +13,34 @@ import torch
 
 from unstarve.advise.loader_call import loader_arguments
 from unstarve.evaluate.evaluator.first_batches import shut_down
-from unstarve.evaluate.handbook.find_workers import check, search
-from unstarve.evaluate.handbook.findings import conclude
-from unstarve.evaluate.handbook.memory_fit import room_bytes, that_fit
+from unstarve.evaluate.handbook.find_workers import check, room_bytes, search, that_fit
 from unstarve.evaluate.handbook.sample_cost import function_profile, sample_cost
-from unstarve.evaluate.handbook.telling import Telling
-from unstarve.evaluate.handbook.trials import Trials, is_iterable
+from unstarve.evaluate.handbook.setting_trials import (
+    Trials,
+    are_compared,
+    beats,
+    fastest,
+    fewest_of_the_fastest,
+    is_iterable,
+    ratio,
+)
+from unstarve.evaluate.handbook.stage_progress import StageProgress
 from unstarve.evaluate.random_state import random_state_kept
-from unstarve.model import LoaderArguments, LoaderDiagnosis, StartCost, Tried
+from unstarve.model import (
+    LoaderArguments,
+    LoaderDiagnosis,
+    ProfiledFunction,
+    SampleCost,
+    StartCost,
+    Tried,
+    WorkerSearch,
+)
+from unstarve.words import duration, percent, rate, size, times
 
 _UNTIL = {"sample": 0.05, "workers": 0.5, "batch": 0.7, "prefetch": 0.82, "pin": 0.9, "functions": 1.0}
-"""Share of the time by which a part should be done: what one leaves over is the next one's."""
+"""Share of the time by which a part should be done; the next part gets what it leaves over."""
 _FUNCTIONS = 0.05
-"""Of the time."""
+"""Share of the time for profiling functions."""
 _BATCH_FACTORS = (0.5, 1, 2, 4)
 _PREFETCH = (2, 4, 8)
 _STARTS = 3
@@ -34,24 +50,24 @@ _FEWEST_STARTS = 2
 def diagnose_dataloader(
     dataset: Any, batch_size: int = 32, *, budget_s: float = 30.0, progress: bool = True, **options: Any
 ) -> LoaderDiagnosis:
-    """Find out how `dataset` wants to be loaded, in about `budget_s` seconds; ``print`` what comes back.
+    """Find the best way to load `dataset` in about `budget_s` seconds; ``print`` the result.
 
-    In turn: what a single sample costs; how loading scales with workers and with the batch size; whether
-    prefetching deeper, pinning (where there is a GPU) and keeping workers alive help; which functions of
+    It measures the cost of a single sample; how loading scales with workers and with the batch size; whether
+    deeper prefetching, pinning (with a GPU) and persistent workers help; and which functions of
     ``__getitem__`` take the time. The result ends with the recommended ``DataLoader(…)``: every argument in
     it was measured to help by more than the noise.
 
-    `options` go to the loaders as they are; samples are also fetched in this process, random streams are put
-    back, and exceptions of the dataset pass. Nothing trains meanwhile: to see a training with its loader,
-    `unstarve run` it.
+    `options` are passed to the loaders. Samples are also fetched in this process; random streams are
+    restored, and exceptions of the dataset propagate. Nothing trains meanwhile: to see a loader within its
+    training, use `unstarve run`.
     """
     check(batch_size, budget_s)
     trials = Trials(dataset, options)
-    with Telling(show=progress) as telling, random_state_kept(SimpleNamespace(dataset=dataset)):
-        return _diagnose(trials, batch_size, budget_s, telling)
+    with StageProgress(show=progress) as shown, random_state_kept(SimpleNamespace(dataset=dataset)):
+        return _diagnose(trials, batch_size, budget_s, shown)
 
 
-def _diagnose(trials: Trials, batch_size: int, budget_s: float, telling: Telling) -> LoaderDiagnosis:
+def _diagnose(trials: Trials, batch_size: int, budget_s: float, shown: StageProgress) -> LoaderDiagnosis:
     begin = trials.clock()
 
     def left_s(part: str) -> float:
@@ -61,16 +77,16 @@ def _diagnose(trials: Trials, batch_size: int, budget_s: float, telling: Telling
         settings: Sequence[LoaderArguments], seconds: float, device: str | None = None
     ) -> tuple[Tried, ...]:
         fit, _ = that_fit(settings, sample.sample_bytes, room_bytes())
-        return trials.compare(fit, seconds, telling.say, device=device)
+        return trials.compare(fit, seconds, shown.detail, device=device)
 
-    telling.stage("1 of 5: single samples")
+    shown.stage("1 of 5: single samples")
     sample = sample_cost(trials.dataset, left_s("sample"))
-    telling.stage("2 of 5: numbers of workers")
-    found = search(trials, batch_size, None, sample, left_s("workers"), telling)
+    shown.stage("2 of 5: numbers of workers")
+    found = search(trials, batch_size, None, sample, left_s("workers"), shown)
     base = LoaderArguments(found.num_workers, batch_size)
-    telling.stage("3 of 5: batch sizes")
+    shown.stage("3 of 5: batch sizes")
     sizes = tried(_batch_sizes(trials.dataset, base), left_s("batch"))
-    telling.stage("4 of 5: prefetching, pinning, keeping workers")
+    shown.stage("4 of 5: prefetching, pinning, keeping workers")
     deeper = [LoaderArguments(base.num_workers, batch_size, depth) for depth in _PREFETCH]
     prefetch = tried(deeper, left_s("prefetch")) if base.num_workers else ()
     pinning: tuple[Tried, ...] = ()
@@ -78,7 +94,7 @@ def _diagnose(trials: Trials, batch_size: int, budget_s: float, telling: Telling
         both = [LoaderArguments(base.num_workers, batch_size, pin_memory=pin) for pin in (False, True)]
         pinning = tried(both, left_s("pin"), device="cuda")
     start = start_cost(trials, base, left_s("pin")) if base.num_workers else None
-    telling.stage("5 of 5: functions")
+    shown.stage("5 of 5: functions")
     functions = function_profile(trials.dataset, min(left_s("functions"), _FUNCTIONS * budget_s))
     conclusion = conclude(sample, found, sizes, prefetch, pinning, start, functions)
     return LoaderDiagnosis(
@@ -98,17 +114,17 @@ def _diagnose(trials: Trials, batch_size: int, budget_s: float, telling: Telling
 
 
 def _batch_sizes(dataset: Any, base: LoaderArguments) -> list[LoaderArguments]:
-    """The user's own first: whatever the time suffices for, the others are compared with it."""
+    """The user's own size first: it is measured in any case, and the others are compared with it."""
     own = base.batch_size or 1
     sizes = {max(round(own * factor), 1) for factor in _BATCH_FACTORS}
-    with suppress(TypeError):  # a stream may have no length
+    with suppress(TypeError):  # an iterable dataset may have no length
         length = len(dataset)
         sizes = {size for size in sizes if is_iterable(dataset) or size <= max(length, own)}
     return [LoaderArguments(base.num_workers, size) for size in sorted(sizes, key=lambda s: (s != own, s))]
 
 
 def start_cost(trials: Trials, setting: LoaderArguments, budget_s: float) -> StartCost:
-    """Measured in turns: one epoch with new workers, one with workers that were kept."""
+    """Time the first batch of an epoch in turns: with new workers, with persistent ones."""
     fresh: list[float] = []
     kept: list[float] = []
     deadline = trials.clock() + budget_s
@@ -123,3 +139,120 @@ def start_cost(trials: Trials, setting: LoaderArguments, budget_s: float) -> Sta
         if iterator is not None:
             shut_down(iterator, lasting)
     return StartCost(median(fresh), median(kept), shown=min(fresh) > max(kept))
+
+
+_MOSTLY_CPU, _HARDLY_CPU = 0.8, 0.5
+_UNEVEN = 5.0
+"""The slowest sample over the typical one: from here on it is mentioned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """Findings in words, and the recommended arguments."""
+
+    headline: str
+    findings: tuple[str, ...]
+    arguments: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+def conclude(
+    sample: SampleCost,
+    workers: WorkerSearch,
+    sizes: Sequence[Tried],
+    prefetch: Sequence[Tried],
+    pinning: Sequence[Tried],
+    start: StartCost | None,
+    functions: Sequence[ProfiledFunction] | None,
+) -> Conclusion:
+    """Turn the measurements into findings and arguments; only arguments measured to help are included."""
+    findings = [_of_samples(sample), workers.headline]
+    arguments: dict[str, Any] = {
+        "batch_size": workers.arguments["batch_size"],
+        "num_workers": workers.num_workers,
+    }
+    notes: list[str] = []
+    for what, tried in (("batch sizes", sizes), ("prefetch depths", prefetch), ("pinning", pinning)):
+        if tried and not are_compared(tried):
+            notes.append(f"there was no time to compare {what}; increase budget_s")
+    if are_compared(sizes):
+        findings.append(_of_sizes(sizes))
+    if are_compared(prefetch):
+        deeper = fewest_of_the_fastest(prefetch)
+        if deeper is not prefetch[0]:
+            depth = deeper.setting.prefetch_factor
+            findings.append(
+                f"prefetch_factor={depth} loads {times(ratio(deeper, prefetch[0]), 2)} as fast as 2."
+            )
+            arguments["prefetch_factor"] = depth
+        else:
+            findings.append("Prefetching more than 2 batches per worker is not faster.")
+    if start is not None:
+        findings.append(_of_start(start))
+        if start.shown:
+            arguments["persistent_workers"] = True
+    if are_compared(pinning):
+        helps = beats(pinning[1], pinning[0])
+        gain = times(ratio(pinning[1], pinning[0]), 2)
+        findings.append(f"With pin_memory=True batches reach the GPU {gain} as fast{_unless(helps)}.")
+        if helps:
+            arguments["pin_memory"] = True
+    if not pinning:
+        notes.append("no GPU here: pin_memory=True was not tried and may help on a machine with one")
+    if functions is None:
+        notes.append("functions are not listed: another profiler is running")
+    elif functions:
+        top = functions[0]
+        findings.append(f"Most of a sample's time, {percent(top.share)}, is spent in {top.name}.")
+    return Conclusion(_headline(sample, workers), tuple(findings), arguments, tuple(notes))
+
+
+def _headline(sample: SampleCost, workers: WorkerSearch) -> str:
+    best = fastest(workers.tried)
+    return f"{_kind(sample)} {workers.headline} The highest rate measured is {rate(best.rate)} samples/s."
+
+
+def _kind(sample: SampleCost) -> str:
+    if sample.cpu_share >= _MOSTLY_CPU:
+        return "Fetching a sample is CPU work."
+    if sample.cpu_share <= _HARDLY_CPU:
+        return "Fetching a sample is mostly waiting: more workers than cores help."
+    return "Fetching a sample is part CPU work, part waiting."
+
+
+def _of_samples(sample: SampleCost) -> str:
+    holds = "" if sample.sample_bytes is None else f" and holds {size(sample.sample_bytes)}"
+    told = (
+        f"A sample takes {duration(sample.typical_s)}, {percent(sample.cpu_share)} of it on a "
+        f"CPU,{holds}".rstrip(
+    )
+        ","
+    )
+    if sample.longest_s >= _UNEVEN * sample.typical_s:
+        which = "" if sample.slowest is None else f" (index {sample.slowest})"
+        told += f"; the slowest of {sample.samples} took {duration(sample.longest_s)}{which}"
+    return f"{told}."
+
+
+def _of_sizes(sizes: Sequence[Tried]) -> str:
+    own, best = sizes[0], fastest(sizes)
+    if best is own or not beats(best, own):
+        return f"No other batch size loads more samples per second than {own.setting.batch_size}."
+    return (
+        f"Batches of {best.setting.batch_size} load {times(ratio(best, own), 2)} as many samples per second "
+        f"as batches of {own.setting.batch_size}; a larger batch also changes how training converges."
+    )
+
+
+def _of_start(start: StartCost) -> str:
+    if not start.shown:
+        return "Keeping workers alive between epochs saves no measurable time."
+    return (
+        f"Keeping workers alive saves {duration(start.fresh_s - start.kept_s)} at the start of "
+        f"every epoch after "
+        "the first."
+    )
+
+
+def _unless(helps: bool) -> str:
+    return "" if helps else ", which is within noise"

@@ -1,4 +1,4 @@
-"""Time a training loop's batches by hand, epoch by epoch."""
+"""Time the batches of a training loop by hand, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from unstarve.errors import UsageError
 from unstarve.evaluate.evaluator.timed_iterator import quick_size
-from unstarve.evaluate.handbook.measured import ByName
+from unstarve.evaluate.handbook.measure_loader import ByName
 from unstarve.words import percent, rate
 
 _UNKNOWN = -1
@@ -24,9 +24,9 @@ _HEADINGS = (
 
 @dataclass(frozen=True, slots=True)
 class EpochProfile(ByName):
-    """One epoch in numbers: seconds, and None for what is not known.
+    """One epoch in numbers: times in seconds, None if unknown.
 
-    A batch's time goes from the batch before it (the epoch's start, for the first) to itself.
+    A batch's time runs from the batch before it (for the first, from the start of the epoch) to itself.
     """
 
     NAMES: ClassVar = (
@@ -34,7 +34,7 @@ class EpochProfile(ByName):
     )  # fmt: skip
 
     epoch: int
-    """From 1."""
+    """Counted from 1."""
     num_batches: int
     total_time: float
     mean_time: float | None
@@ -48,7 +48,7 @@ class EpochProfile(ByName):
     samples_per_s: float | None
     """None unless every batch's size is known."""
     load_ratio: float | None
-    """Share of the epoch spent starting the loader and inside ``next()``; known if it was watched."""
+    """Share of the epoch spent starting the loader and inside ``next()``; known if `watch` was used."""
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class _OpenEpoch:
 
 
 class DataLoaderProfiler:
-    """Statistics over batch times. Let it watch a loader::
+    """Statistics of batch times. Let it watch a loader::
 
         profiler = DataLoaderProfiler()
         for batch in profiler.watch(loader):
@@ -69,7 +69,7 @@ class DataLoaderProfiler:
         print(profiler.report())
 
     or call `start_epoch`, `record_batch` after each batch, and `end_epoch`. As a context manager it ends an
-    epoch that is still open. Calls out of order raise a UsageError.
+    epoch that is still running. Calls out of order raise a UsageError.
     """
 
     def __init__(self) -> None:
@@ -86,16 +86,14 @@ class DataLoaderProfiler:
             self.end_epoch()
 
     def start_epoch(self) -> None:
-        """The clock of an epoch starts."""
+        """Start the clock of an epoch."""
         if self._open is not None:
-            raise UsageError(
-                "an epoch is already being profiled; call end_epoch() before the next one starts"
-            )
+            raise UsageError("an epoch is already running; call end_epoch() before start_epoch()")
         now = time.perf_counter()
         self._open = _OpenEpoch(begin=now, last=now)
 
     def record_batch(self, size: int | None = None) -> None:
-        """A batch is done; `size` is its number of samples."""
+        """Record that a batch is done; `size` is its number of samples."""
         epoch = self._need_open("record_batch()")
         now = time.perf_counter()
         epoch.batch_s.append(now - epoch.last)
@@ -103,7 +101,7 @@ class DataLoaderProfiler:
         epoch.last = now
 
     def end_epoch(self) -> EpochProfile:
-        """The epoch is over; its profile is also kept in `epochs`."""
+        """End the epoch and return its profile, which is also kept in `epochs`."""
         epoch = self._need_open("end_epoch()")
         self._open = None
         profile = _profile(len(self.epochs) + 1, epoch, total_s=time.perf_counter() - epoch.begin)
@@ -111,7 +109,7 @@ class DataLoaderProfiler:
         return profile
 
     def watch(self, loader: Iterable[Any]) -> Iterator[Any]:
-        """Iterate over `loader` as one epoch; it ends with the loop, however that ends."""
+        """Iterate over `loader` as one epoch, which ends with the loop, however that ends."""
         self.start_epoch()
         epoch = self._need_open("watch()")
         epoch.load_s = 0.0
@@ -132,7 +130,7 @@ class DataLoaderProfiler:
                 self.end_epoch()
 
     def report(self) -> str:
-        """A table of all epochs so far, to be printed."""
+        """Return a table of all epochs so far."""
         rows = [_HEADINGS, *(_row(profile) for profile in self.epochs)]
         widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
         return "\n".join(
@@ -141,7 +139,7 @@ class DataLoaderProfiler:
 
     def _need_open(self, call: str) -> _OpenEpoch:
         if self._open is None:
-            raise UsageError(f"{call} needs an epoch to be under way; call start_epoch() first")
+            raise UsageError(f"{call} needs a running epoch; call start_epoch() first")
         return self._open
 
 

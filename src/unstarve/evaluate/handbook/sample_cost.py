@@ -1,4 +1,4 @@
-"""Single samples, one after the other in this process: what they cost, and which functions that goes to."""
+"""The cost of single samples, fetched one after the other in this process, and the functions it goes to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 
 from unstarve.collect.describe import batch_extent
 from unstarve.errors import UsageError
-from unstarve.evaluate.handbook.trials import is_iterable
+from unstarve.evaluate.handbook.setting_trials import is_iterable
 from unstarve.model import ProfiledFunction, SampleCost
 
 _MOST_SAMPLES = 2000
@@ -24,9 +24,9 @@ _MOST_FUNCTIONS = 10
 _SMALLEST_SHARE = 0.01
 _SEED = 1
 _PROFILER = "_lsprof.Profiler"
-"""In the names of the profiler's own functions."""
+"""Part of the names of the profiler's own functions."""
 _NO_MORE = object()
-"""A stream has ended."""
+"""Returned when an iterable dataset has ended."""
 
 Clock = Callable[[], float]
 
@@ -34,7 +34,7 @@ Clock = Callable[[], float]
 def sample_cost(
     dataset: Any, seconds: float, *, clock: Clock = time.perf_counter, cpu_clock: Clock = time.thread_time
 ) -> SampleCost:
-    """Get random samples for so many seconds; the very first one, which may open files, does not count."""
+    """Fetch random samples for `seconds`; the very first one, which may open files, does not count."""
     walls: list[tuple[float, int | None]] = []
     cpus: list[float] = []
     sample_bytes = None
@@ -52,7 +52,7 @@ def sample_cost(
         if len(walls) > _FEWEST_SAMPLES and after - begin >= seconds:
             break
     if not walls:
-        raise UsageError("the dataset yields no sample, so there is nothing to measure")
+        raise UsageError("the dataset yields no sample: nothing to measure")
     if len(walls) > 1:
         del walls[0], cpus[0]
     times = np.array([wall for wall, _ in walls])
@@ -72,7 +72,7 @@ def sample_cost(
 def function_profile(
     dataset: Any, seconds: float, *, clock: Clock = time.perf_counter
 ) -> tuple[ProfiledFunction, ...] | None:
-    """The functions that getting samples spends its time in; None where another profiler is at work."""
+    """Profile the functions that fetching samples spends its time in; None if another profiler is running."""
     profile = cProfile.Profile()
     begin = clock()
     try:
@@ -81,7 +81,7 @@ def function_profile(
                 break
             if number >= _FEWEST_SAMPLES and clock() - begin >= seconds:
                 break
-    except ValueError as error:  # what Python 3.12 says; older ones take turns without a word
+    except ValueError as error:  # raised by Python 3.12; older versions silently take turns
         if "profil" not in str(error):
             raise
         return None
@@ -89,7 +89,7 @@ def function_profile(
 
 
 def costly(stats: Any) -> tuple[ProfiledFunction, ...]:
-    """Of `pstats.Stats`, the functions that matter, by the time spent in themselves."""
+    """The most expensive functions of a `pstats.Stats`, by the time spent in themselves."""
     entries = list(stats.stats.items())
     total_s = sum(own_s for _, (_, _, own_s, _, _) in entries)
     found = [
@@ -101,7 +101,7 @@ def costly(stats: Any) -> tuple[ProfiledFunction, ...]:
 
 
 def _samples(dataset: Any) -> Iterator[tuple[int | None, Callable[[], Any]]]:
-    """What gets a sample, and its index where it has one."""
+    """Yield a sample's index, if it has one, and a function that fetches it."""
     if is_iterable(dataset):
         stream = iter(dataset)
         for _ in range(_MOST_SAMPLES):

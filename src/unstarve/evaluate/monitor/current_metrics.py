@@ -8,7 +8,7 @@ from pathlib import Path
 
 from unstarve.collect.device.gpu import cuda_in_use
 from unstarve.collect.host_facts import environment_rank, group_rank
-from unstarve.evaluate.evaluator.log_file import replace_text
+from unstarve.evaluate.evaluator.load_recorder import replace_text
 from unstarve.evaluate.monitor.meter import Totals, all_totals
 from unstarve.model import Cause, Metric
 from unstarve.present.exports.prometheus import counter, exposition, gauge, labels_of

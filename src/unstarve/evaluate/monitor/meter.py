@@ -1,4 +1,4 @@
-"""What a monitored loader has delivered so far: process-wide totals, windows, changes."""
+"""What monitored loaders have delivered so far: process-wide totals, windows, changes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
-from unstarve.evaluate.monitor.regime import RegimeDetector, Shift
+from unstarve.evaluate.monitor.regime_change import RegimeDetector, Shift
 from unstarve.model import Cause, RegimeChange, Window
 
 
 class WindowSum:
-    """Adds up steps and hands a window out when it has `size` of them."""
+    """Adds up steps and returns a window for every `size` of them."""
 
     __slots__ = ("_begin_ns", "_end_ns", "_samples", "_size", "_step_ns", "_waits_ns", "_windowed")
 
@@ -29,13 +29,13 @@ class WindowSum:
         self._end_ns = 0
 
     def add(self, wait_ns: int, step_ns: int, got_ns: int, samples: int) -> Window | None:
-        """One more step, that ended at `got_ns` with a batch of `samples` (−1: not known)."""
+        """Add a step that ended at `got_ns` with a batch of `samples` (−1: unknown)."""
         if not self._waits_ns:
             self._begin_ns = got_ns - step_ns
         self._waits_ns.append(wait_ns)
         self._step_ns += step_ns
         self._end_ns = got_ns
-        # One batch of unknown size makes the sum unknown: it stays negative.
+        # One batch of unknown size makes the sum unknown (negative).
         self._samples = -1 if samples < 0 or self._samples < 0 else self._samples + samples
         if len(self._waits_ns) < self._size:
             return None
@@ -45,7 +45,7 @@ class WindowSum:
         return window
 
     def so_far(self) -> Window | None:
-        """The window as it is now; None while it is empty."""
+        """Return the unfinished window; None while it is empty."""
         count = len(self._waits_ns)
         if not count:
             return None
@@ -64,7 +64,7 @@ class WindowSum:
 
 @dataclass(slots=True)
 class Totals:
-    """All batches that loaders of one name have delivered in this process."""
+    """All batches that loaders with one name have delivered in this process."""
 
     loader: str
     batches: int = 0
@@ -73,26 +73,27 @@ class Totals:
     step_ns: int = 0
     changes: int = 0
     window: Window | None = None
-    """The last one that was complete."""
+    """The last complete window."""
 
 
 _totals: dict[str, Totals] = {}
 
 
 def totals_of(loader: str) -> Totals:
-    """The totals of this name; a loader that is made anew adds to those of the one before it."""
+    """Return the totals for a name; a loader that is created again adds to them."""
     return _totals.setdefault(loader, Totals(loader))
 
 
 def all_totals() -> list[Totals]:
-    """Of every loader that is or was monitored in this process."""
+    """Return the totals of every loader ever monitored in this process."""
     return list(_totals.values())
 
 
 class Meter:
-    """Takes the batches of one loader.
+    """Counts the batches of one loader.
 
-    `on_window` is called with every window of `log_interval` steps, `on_change` with every change of regime.
+    `on_window` is called with every window of `log_interval` steps, `on_change` with every change of the
+    wait.
     """
 
     __slots__ = (
@@ -130,7 +131,7 @@ class Meter:
         self._on_window, self._on_change, self._why = on_window, on_change, why
 
     def add(self, wait_ns: int, step_ns: int, got_ns: int, samples: int) -> None:
-        """A batch was delivered at `got_ns`, `step_ns` after the one before; `samples` is −1 if unknown."""
+        """Count a batch delivered at `got_ns`, `step_ns` after the one before; `samples` is −1 if unknown."""
         self.batches += 1
         self.wait_ns += wait_ns
         totals = self.totals
@@ -149,21 +150,21 @@ class Meter:
             self._on_change(changed(totals.loader, shift, self._why(shift)))
 
     def keep_rest(self, rest_ns: int) -> None:
-        """An epoch is over: the work on its last batch is part of a step that has not ended yet."""
+        """At the end of an epoch, keep the time spent on its last batch for the next step."""
         self._rest_ns = rest_ns
 
     def take_rest(self) -> int:
-        """What the last epoch has left over; once."""
+        """Return the time kept from the last epoch, once."""
         rest_ns, self._rest_ns = self._rest_ns, 0
         return rest_ns
 
     def latest(self) -> Window | None:
-        """The last complete window; before there is one, what there is of the first."""
+        """Return the last complete window, or the unfinished first one."""
         return self.window or self._logged.so_far()
 
 
 def changed(loader: str, shift: Shift, cause: Cause | None) -> RegimeChange:
-    """A shift in words and numbers that a person wants."""
+    """Turn a shift into the numbers that a person wants."""
     before_s, after_s = (median(w.wait_s for w in windows) for windows in (shift.before, shift.after))
     before_share, after_share = (
         median(w.wait_share or 0.0 for w in windows) for windows in (shift.before, shift.after)

@@ -1,4 +1,4 @@
-"""Watch a loader in production: log it, chart it, and say when waiting for data becomes another matter."""
+"""Monitor a loader in production: log it, chart it, and warn when the wait for data changes."""
 
 from __future__ import annotations
 
@@ -10,29 +10,28 @@ from unstarve.collect.call_site import call_site, variable_name
 from unstarve.errors import UsageError
 from unstarve.evaluate.evaluator.epoch_log import now_ns
 from unstarve.evaluate.evaluator.timed_iterator import quick_size
-from unstarve.evaluate.loader_proxy import LoaderProxy, check_loader
-from unstarve.evaluate.monitor.cause_of_change import what_changed
 from unstarve.evaluate.monitor.meter import Meter
-from unstarve.evaluate.monitor.regime import RegimeDetector
+from unstarve.evaluate.monitor.regime_change import RegimeDetector, what_changed
 from unstarve.evaluate.monitor.reporter import Reporter, ScalarWriter, flat_metrics
+from unstarve.loader_proxy import LoaderProxy, check_loader
 from unstarve.model import RegimeChange
 
 _SETTINGS = ("log_interval", "name", "writer", "send", "on_change", "change_factor", "window_steps")
 
 
 class MonitoredDataLoader(LoaderProxy):
-    """A loader that says how it does; in all else it is the loader it wraps, with the same batches.
+    """A loader that reports on itself; otherwise it is the loader it wraps, with the same batches.
 
-    Every `log_interval` batches it logs a line (logger ``unstarve.monitor``, level INFO), gives `metrics` to
-    `writer` (anything with ``add_scalar``, such as torch's ``SummaryWriter``) and calls
-    ``send(metrics, step=…)``: ``wandb.log`` and ``mlflow.log_metrics`` fit as they are.
+    Every `log_interval` batches it logs a line (logger ``unstarve.monitor``, level INFO), passes `metrics` to
+    `writer` (anything with ``add_scalar``, such as torch's ``SummaryWriter``) and calls ``send(metrics,
+    step=…)``: ``wandb.log`` and ``mlflow.log_metrics`` can be used directly.
 
-    When the wait per batch has changed by `change_factor` and stays so for three windows of `window_steps`
-    batches, it logs a warning and calls `on_change` with a `RegimeChange`. Its ``cause`` is known where the
-    process is being recorded (`unstarve run`, `unstarve.recording`). None for `on_change` only logs.
+    When the wait per batch changes by `change_factor` for three windows of `window_steps` batches in a row,
+    it logs a warning and calls `on_change`, if given, with a `RegimeChange`. Its ``cause`` is known if the
+    process is being recorded (`unstarve run`, `unstarve.recording`).
 
-    What `writer`, `send` or `on_change` raise is logged and never reaches training. `name` is what the loader
-    goes by; by default the variable it is assigned to. Memory does not grow with the number of batches.
+    Exceptions of `writer`, `send` and `on_change` are logged and never reach training. `name` is the loader's
+    name in logs; by default the variable it is assigned to. Memory does not grow with the number of batches.
     """
 
     name: str
@@ -58,7 +57,7 @@ class MonitoredDataLoader(LoaderProxy):
     ) -> None:
         check_loader(dataloader)
         _check(log_interval, writer, change_factor, window_steps)
-        # Written past __setattr__, which is for the loader's attributes.
+        # Bypasses __setattr__, which sets the loader's attributes.
         vars(self).update(
             dataloader=dataloader,
             log_interval=log_interval,
@@ -91,15 +90,15 @@ class MonitoredDataLoader(LoaderProxy):
 
     @property
     def total_time(self) -> float:
-        """Seconds that training has waited for them."""
+        """Seconds that training has waited for these batches."""
         return self._meter.wait_ns / 1e9
 
     def metrics(self) -> dict[str, float]:
-        """The last `log_interval` batches as a flat dictionary; what is not known is left out.
+        """Return the last `log_interval` batches as a flat dictionary, without unknown values.
 
         ``data/wait_ms``, ``data/wait_ms_p95`` and ``data/step_ms`` per batch; ``data/wait_share``;
-        ``data/stall_share``, the same on a CPU and not known to the host alone on a GPU;
-        ``data/throughput`` in samples a second; ``data/steps_per_s``. Empty before the first batch.
+        ``data/stall_share``, the same on a CPU and unknown on a GPU; ``data/throughput`` in samples per
+        second; ``data/steps_per_s``. Empty before the first batch.
         """
         window = self._meter.latest()
         return {} if window is None else flat_metrics(window)
@@ -108,7 +107,7 @@ class MonitoredDataLoader(LoaderProxy):
         return f"MonitoredDataLoader({self.dataloader!r}, name={self.name!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy has the same settings and has seen nothing yet."""
+        """A copy has the same settings and has counted nothing yet."""
         return _made_again, (self.dataloader, {name: vars(self)[name] for name in _SETTINGS})
 
 
@@ -119,22 +118,22 @@ def _made_again(dataloader: Iterable[Any], settings: dict[str, Any]) -> Monitore
 def _check(log_interval: Any, writer: Any, change_factor: Any, window_steps: Any) -> None:
     for name, value in (("log_interval", log_interval), ("window_steps", window_steps)):
         if type(value) is not int or value < 1:
-            raise UsageError(f"{name} is a whole number of batches, at least 1, not {value!r}")
+            raise UsageError(f"{name} must be an integer >= 1, got {value!r}")
     if not isinstance(change_factor, (int, float)) or not change_factor > 1:
-        raise UsageError(f"change_factor is a number above 1, not {change_factor!r}")
+        raise UsageError(f"change_factor must be > 1, got {change_factor!r}")
     if writer is not None and not hasattr(writer, "add_scalar"):
-        raise UsageError(f"writer needs an add_scalar method, as SummaryWriter has; {writer!r} has none")
+        raise UsageError(f"writer must have an add_scalar method, like SummaryWriter; got {writer!r}")
 
 
 _log = logging.getLogger("unstarve.monitor")
 
 
 class MonitoredIterator:
-    """Behaves as the iterator it wraps, also after an exception.
+    """Behaves like the iterator it wraps, also after an exception.
 
-    A step goes from one batch to the next; the first one of an epoch begins with ``iter()``, whose time is
-    part of its wait, and the work on an epoch's last batch counts for the first step of the next epoch.
-    What training does between two epochs with no iterator at hand is nobody's step.
+    A step runs from one batch to the next. The first step of an epoch starts with ``iter()``, whose time is
+    part of its wait; the work on an epoch's last batch belongs to the first step of the next epoch. Other
+    work between two epochs belongs to no step.
     """
 
     __slots__ = ("_ended", "_iterator", "_meter", "_start_ns", "_step_from_ns")
@@ -165,8 +164,8 @@ class MonitoredIterator:
         self._step_from_ns = got_ns
         try:
             self._meter.add(wait_ns, step_ns, got_ns, quick_size(batch))
-        except Exception:  # a defect of ours must not cost the user the training
-            _log.exception("a batch could not be counted; training goes on")
+        except Exception:  # a bug of ours must not stop training
+            _log.exception("a batch could not be counted; training continues")
         return batch
 
     def __getattr__(self, name: str) -> Any:

@@ -1,6 +1,6 @@
-"""Tell the world what a monitored loader does: the log, charts, a callback.
+"""Where a monitored loader reports: the log, charts, a callback.
 
-Knows nothing of the loader itself, so that an iterator that is still around does not keep one alive.
+Does not refer to the loader itself, so a leftover iterator does not keep it alive.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _log = logging.getLogger("unstarve.monitor")
 
 
 class ScalarWriter(Protocol):
-    """What is asked of a ``SummaryWriter``."""
+    """The part of a ``SummaryWriter`` that is used."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int | None = None) -> Any:
-        """Take one value."""
+        """Write one value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Where windows and changes go; what fails there is logged and goes no further."""
+    """Receives windows and changes; failures of the user's callbacks are logged and go no further."""
 
     name: str
     writer: ScalarWriter | None
@@ -34,7 +34,7 @@ class Reporter:
     on_change: Callable[[RegimeChange], object] | None
 
     def report(self, window: Window) -> None:
-        """So many steps are done."""
+        """Report a complete window."""
         _log.info("%s", _line(self.name, window))
         writer, send = self.writer, self.send
         if writer is None and send is None:
@@ -46,7 +46,7 @@ class Reporter:
             self._guarded("send", lambda: send(metrics, step=window.last_step))
 
     def tell(self, change: RegimeChange) -> None:
-        """Waiting for data has become another matter."""
+        """Report that the wait for data has changed."""
         _log.warning("%s", change)
         on_change = self.on_change
         if on_change is not None:
@@ -55,18 +55,18 @@ class Reporter:
     def _guarded(self, what: str, action: Callable[[], object]) -> None:
         try:
             action()
-        except Exception:  # a chart that cannot be drawn must not cost the user the training
-            _log.exception("%s: %s failed; training goes on", self.name, what)
+        except Exception:  # a failing chart must not stop training
+            _log.exception("%s: %s failed; training continues", self.name, what)
 
 
 def flat_metrics(window: Window) -> dict[str, float]:
-    """One window under the names that charts go by; what is not known is left out."""
+    """Return a window under the names used in charts, without unknown values."""
     known = {
         "data/wait_ms": window.wait_s * 1e3,
         "data/wait_ms_p95": window.wait_p95_s * 1e3,
         "data/step_ms": window.step_s * 1e3,
         "data/wait_share": window.wait_share,
-        # On a GPU the host's wait is not the device's stall, and nobody here knows that one.
+        # On a GPU the host's wait is not the device's stall, which is unknown here.
         "data/stall_share": None if cuda_in_use() else window.wait_share,
         "data/throughput": window.samples_per_s,
         "data/steps_per_s": window.steps_per_s,
@@ -85,5 +85,5 @@ def _line(name: str, window: Window) -> str:
     speed = "" if per_s is None else f", {rate(per_s)} samples/s"
     return (
         f"{name}: step {window.last_step:,}: waits {duration(window.wait_s)} of "
-        f"{duration(window.step_s)} a step{waits}{speed}"
+        f"{duration(window.step_s)} per step{waits}{speed}"
     )

@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 from torch.utils.data import DataLoader as TorchDataLoader
 
-from unstarve.fixes.loader.engines.choose import Choice, check_name, choose
+from unstarve.fixes.loader.engines.choose_engine import Choice, choose
 from unstarve.marks import ChoosesEngine
+from unstarve.model.engine_names import Engine, check_engine
 
 T = TypeVar("T", covariant=True)
 
@@ -16,12 +17,12 @@ T = TypeVar("T", covariant=True)
 class EngineLoader(TorchDataLoader[T], ChoosesEngine):
     """`unstarve.DataLoader` without `autotune`; its docstring explains the arguments and the engines."""
 
-    def __init__(self, *args: Any, engine: str = "auto", copy: bool = False, **kwargs: Any) -> None:
-        check_name(engine)
+    def __init__(self, *args: Any, engine: str = Engine.AUTO, copy: bool = False, **kwargs: Any) -> None:
+        check_engine(engine)
         super().__init__(*args, **kwargs)
         self.requested_engine = engine
         self.copy = copy
-        if engine != "auto":
+        if engine != Engine.AUTO:
             self._choice()
 
     @property

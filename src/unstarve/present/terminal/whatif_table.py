@@ -11,13 +11,12 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from unstarve.intervals import WORTH_IT
 from unstarve.model import Forecast, WhatIf
 from unstarve.present.terminal.screen import for_screen
 from unstarve.words import interval, percent, rate, times, workers
 
 _MARK_WIDTH = len("recorded,")
-_WORTH = 1.03
-"""A smaller gain is no reason to change anything."""
 
 
 def print_whatif(result: WhatIf, console: Console) -> None:
@@ -33,7 +32,7 @@ def headline(result: WhatIf) -> str:
     """The best choice in one sentence."""
     enough, recorded = result.enough, result.recorded
     gain = enough.speedup / recorded.speedup
-    if gain < _WORTH:
+    if gain < WORTH_IT:
         if enough.setting.workers < recorded.setting.workers:
             now = _named(recorded, result)
             return f"With {_named(enough, result)} training would run as fast as with the recorded {now}."

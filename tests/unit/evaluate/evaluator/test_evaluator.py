@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from sample_loaders import Failing, first_numbers, numbered
-from unstarve.evaluate.evaluator import log_file
+from unstarve.evaluate.evaluator import load_recorder
 from unstarve.evaluate.evaluator.loader_evaluator import LoaderEvaluator
 from unstarve.evaluate.evaluator.read_log import read_log
 
@@ -137,10 +137,10 @@ def test_an_exception_in_the_loader_leaves_a_log_that_names_it(tmp_path: Path) -
 
 SCRIPT = """
 import os, signal, sys
-from unstarve.evaluate.evaluator import log_file
+from unstarve.evaluate.evaluator import load_recorder
 from unstarve.evaluate.evaluator.loader_evaluator import LoaderEvaluator
-log_file._FLUSH_EVERY_NS = 0
-log_file._PAUSE_PER_WRITE = 0
+load_recorder._FLUSH_EVERY_NS = 0
+load_recorder._PAUSE_PER_WRITE = 0
 for number in LoaderEvaluator(range(10), log_file=sys.argv[1]):
     if number == 4:
         {end}
@@ -202,8 +202,8 @@ def test_a_failed_write_leaves_the_last_log(tmp_path: Path, monkeypatch: pytest.
 def test_a_costly_log_is_not_written_again_at_every_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_file, "_COSTLY_NS", -1)
-    monkeypatch.setattr(log_file, "_PAUSE_PER_WRITE", 10**9)
+    monkeypatch.setattr(load_recorder, "_COSTLY_NS", -1)
+    monkeypatch.setattr(load_recorder, "_PAUSE_PER_WRITE", 10**9)
     file = tmp_path / "log.json"
     evaluator = LoaderEvaluator(numbered(), log_file=file)
     list(evaluator)

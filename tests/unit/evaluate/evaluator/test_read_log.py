@@ -74,17 +74,17 @@ def test_a_run_file_goes_to_the_run_reader(
         (" \n", "is empty"),
         ("{", "not JSON"),
         ("hello", "not JSON"),
-        ([1, 2], "holds a list"),
+        ([1, 2], "got list"),
         ({}, "no batches"),
         (DALI | {"batch_times": []}, "no batches"),
         ({"mode": "log"}, "no batch_times"),
-        (DALI | {"batch_times": "fast"}, "batch_times is not a list of seconds"),
-        (DALI | {"batch_times": [1, None]}, "batch_times is not a list of seconds"),
-        (DALI | {"batch_times": [1, -1]}, "batch_times is not a list of seconds"),
+        (DALI | {"batch_times": "fast"}, "batch_times must be a list of seconds"),
+        (DALI | {"batch_times": [1, None]}, "batch_times must be a list of seconds"),
+        (DALI | {"batch_times": [1, -1]}, "batch_times must be a list of seconds"),
         (DALI | {"step_times": [1, 1, 1]}, "3 step_times do not fit 2"),
-        (DALI | {"batch_sizes": [1]}, "one for each batch"),
+        (DALI | {"batch_sizes": [1]}, "one per batch"),
         (DALI | {"gpu_busy_share": 7}, "gpu_busy_share"),
-        (DALI | {"schema": "unstarve.report/1"}, "not the log of a loader"),
+        (DALI | {"schema": "unstarve.report/1"}, "a loader log"),
         (DALI | {"schema": "unstarve.log/9"}, "version 9"),
     ],
 )
@@ -96,7 +96,7 @@ def test_what_is_no_log_is_named_with_its_reason(tmp_path: Path, content: Any, r
 
 
 def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
-    with pytest.raises(LogError, match=r"nothing\.json: there is no such file"):
+    with pytest.raises(LogError, match=r"nothing\.json: no such file"):
         read_log(tmp_path / "nothing.json")
     with pytest.raises(LogError, match="cannot be read"):
         read_log(tmp_path)

@@ -17,11 +17,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 import unstarve
 from sample_loaders import Failing, Stream
 from unstarve.errors import UsageError
-from unstarve.evaluate.handbook.diagnose_loader import start_cost
-from unstarve.evaluate.handbook.findings import conclude
+from unstarve.evaluate.handbook.diagnose_loader import conclude, start_cost
 from unstarve.evaluate.handbook.sample_cost import costly, function_profile, sample_cost
-from unstarve.evaluate.handbook.telling import Telling
-from unstarve.evaluate.handbook.trials import Trials
+from unstarve.evaluate.handbook.setting_trials import Trials
+from unstarve.evaluate.handbook.stage_progress import StageProgress
 from unstarve.model import (
     LoaderArguments,
     ProfiledFunction,
@@ -149,9 +148,9 @@ def test_workers_are_started_anew_and_kept_and_all_of_them_end() -> None:
 @pytest.mark.parametrize(
     ("dataset", "options", "told"),
     [
-        (Numbers(), {"shuffle": True}, "shuffle cannot be given"),
+        (Numbers(), {"shuffle": True}, "unknown option shuffle"),
         (DataLoader(Numbers()), {}, "loader.dataset"),
-        (3, {}, "no dataset"),
+        (3, {}, "not a dataset"),
         ([], {}, "empty"),
         (Numbers(), {"batch_size": 0}, "batch_size"),
         (Numbers(), {"budget_s": 0}, "budget_s"),
@@ -273,7 +272,7 @@ def test_a_batch_size_is_told_and_never_changed() -> None:
 def test_what_the_time_did_not_suffice_for_is_said_and_not_concluded() -> None:
     once = concluded(prefetch=(tried(100, prefetch_factor=2), tried(130, prefetch_factor=4)))
     assert "prefetch_factor" not in once.arguments
-    assert any("depths of prefetching" in note for note in once.notes)
+    assert any("prefetch depths" in note for note in once.notes)
 
 
 def test_an_uneven_sample_and_the_costliest_function_are_named() -> None:
@@ -282,13 +281,13 @@ def test_an_uneven_sample_and_the_costliest_function_are_named() -> None:
     found = conclude(uneven, WORKERS, (), (), (), None, (top,))
     assert any("200 ms (index 17)" in finding for finding in found.findings)
     assert any("90%, is spent in decode" in finding for finding in found.findings)
-    assert found.headline.startswith("Samples are waited for")
+    assert found.headline.startswith("Fetching a sample is mostly waiting")
     assert concluded().findings[0] == "A sample takes 2.00 ms, 95% of it on a CPU, and holds 1 KB."
     other = conclude(uneven, WORKERS, (), (), (), None, None)
     assert any("another profiler" in note for note in other.notes)
 
 
-# --- telling ---
+# --- progress ---
 
 
 class Terminal(io.StringIO):
@@ -298,18 +297,18 @@ class Terminal(io.StringIO):
 
 def test_a_terminal_gets_one_line_and_is_left_clean() -> None:
     screen = Terminal()
-    with Telling(show=True, stream=screen) as telling:
-        telling.stage("a")
-        telling.say("b")
-    assert "\n" not in screen.getvalue()
-    assert "a: b" in screen.getvalue()
-    assert screen.getvalue().endswith("\r\x1b[K")
+    with StageProgress(show=True, stream=screen) as progress:
+        progress.stage("a")
+        progress.detail("b")
+    shown = screen.getvalue()
+    assert "unstarve: a: b" in shown
+    assert "\x1b[2K" in shown[shown.index("a: b") :]  # the line is erased
 
 
 def test_a_log_gets_a_line_a_stage_and_silence_is_silent() -> None:
     log, silent = io.StringIO(), io.StringIO()
     for stream, show in ((log, True), (silent, False)):
-        with Telling(show=show, stream=stream) as telling:
-            telling.stage("a")
-            telling.say("b")
+        with StageProgress(show=show, stream=stream) as progress:
+            progress.stage("a")
+            progress.detail("b")
     assert (log.getvalue(), silent.getvalue()) == ("unstarve: a\n", "")

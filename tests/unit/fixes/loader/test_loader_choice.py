@@ -58,20 +58,20 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
     "samples": (lambda: DataLoader(X, batch_size=None), "batch_size=None"),
     "collate": (lambda: DataLoader(X, collate_fn=list), "collate_fn list"),
     "worker_init_fn": (lambda: DataLoader(X, num_workers=1, worker_init_fn=print), "worker_init_fn"),
-    "own iterator": (lambda: OwnIterator(X), "_get_iterator of its own"),
+    "own iterator": (lambda: OwnIterator(X), "overrides _get_iterator"),
     "changed samples": (lambda: DataLoader(Changed(X)), "Changed does not hold its samples as rows"),
-    "changed rows": (lambda: DataLoader(ChangedRows(X)), "has a __getitem__ of its own"),
+    "changed rows": (lambda: DataLoader(ChangedRows(X)), "overrides __getitem__"),
     "another meaning": (lambda: DataLoader(OwnMeaning()), "rows_are_samples = True"),
-    "no rows now": (lambda: DataLoader(Rows(None)), "none at present"),
+    "no rows now": (lambda: DataLoader(Rows(None)), "rows() is None at present"),
     "other lengths": (lambda: DataLoader(Rows(X[:5])), "one row for each sample"),
     "no tensors": (lambda: DataLoader(Rows((X, "a"))), "hold str, not plain tensors"),
     "nothing in it": (lambda: DataLoader(Rows(())), "hold no tensors"),
-    "own container": (lambda: DataLoader(Rows(OrderedDict(x=X))), "made of OrderedDict"),
+    "own container": (lambda: DataLoader(Rows(OrderedDict(x=X))), "treats OrderedDict"),
     "parameters": (lambda: DataLoader(Rows(torch.nn.Parameter(X))), "hold Parameter"),
     "gradients": (lambda: DataLoader(grad()), "require gradients"),
     "not contiguous": (lambda: DataLoader(X.transpose(1, 2)), "not C-contiguous"),
     "conjugated": (lambda: DataLoader(X.to(torch.complex64).conj()), "conjugated"),
-    "sparse": (lambda: DataLoader(Rows(torch.eye(COUNT).to_sparse())), "no rows of plain memory"),
+    "sparse": (lambda: DataLoader(Rows(torch.eye(COUNT).to_sparse())), "not rows of plain memory"),
     "elsewhere": (lambda: DataLoader(Rows(X.to("meta"))), "are on meta"),
     "odd subset": (lambda: DataLoader(Subset(X, ["a", "b"])), "indices of a Subset"),  # type: ignore[list-item]
     "subset outside": (lambda: DataLoader(Subset(Subset(X, [1]), [0, 1])), "indices of a Subset"),
@@ -103,27 +103,31 @@ def test_a_collate_function_of_the_users_is_not_mistaken_for_torchs(monkeypatch:
     assert DataLoader(X, collate_fn=default_collate).engine == "views"
     monkeypatch.setitem(default_collate_fn_map, torch.Tensor, lambda batch, *, collate_fn_map: "taught")
     loader = DataLoader(X, batch_size=23)
-    assert "taught another way" in loader.explain()
+    assert "a custom function is registered" in loader.explain()
     assert list(loader) == ["taught"]
 
 
 def test_one_engine_can_be_asked_for() -> None:
-    assert DataLoader(X, engine="gather").explain() == "gather: asked for"
+    assert DataLoader(X, engine="gather").explain() == "gather: requested"
     assert DataLoader(X, engine="stock", shuffle=True).engine == "stock"
     assert_same(list(DataLoader(X, engine="gather", batch_size=4)), list(DataLoader(X, batch_size=4)))
-    with pytest.raises(ValueError, match=r"engine must be 'auto' or one of views, gather, .*not 'fast'"):
+    with pytest.raises(
+        ValueError, match=r"engine must be one of auto, views, gather, threads, ring, stock, got 'fast'$"
+    ):
         DataLoader(X, engine="fast")
-    with pytest.raises(ValueError, match="engine 'views' cannot run this loader: the order is not that"):
+    with pytest.raises(ValueError, match=r"got 'rign'; did you mean 'ring'\?$"):
+        DataLoader(X, engine="rign")
+    with pytest.raises(ValueError, match="engine 'views' cannot run this loader: the order is not the"):
         DataLoader(X, engine="views", shuffle=True)
     with pytest.raises(ValueError, match=r"engine 'gather' cannot run this loader: collate_fn list"):
         DataLoader(X, engine="gather", collate_fn=list)
-    with pytest.raises(ValueError, match="copy=True asks for memory of their own"):
+    with pytest.raises(ValueError, match="copy=True rules that out"):
         DataLoader(X, engine="views", copy=True)
 
 
 def test_it_says_what_it_does_and_why() -> None:
-    assert DataLoader(X).explain().startswith("views: the samples lie in memory in the order asked for")
+    assert DataLoader(X).explain().startswith("views: the samples are in memory in the requested order")
     explained = DataLoader(X, shuffle=True, num_workers=2).explain().splitlines()
     assert explained[0].startswith("gather: the samples are rows in memory")
-    assert explained[0].endswith("without the workers")
-    assert explained[1] == "  not views: the order is not that of the dataset"
+    assert explained[0].endswith("made without workers")
+    assert explained[1] == "  not views: the order is not the dataset's"

@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import DataLoader, TensorDataset
 
 from unstarve.evaluate.evaluator.loader_evaluator import LoaderEvaluator
-from unstarve.evaluate.handbook.measure import measure_loading_overhead
+from unstarve.evaluate.handbook.measure_loader import measure_loading_overhead
 from unstarve.steer.replay.replayed_batches import BatchCache
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

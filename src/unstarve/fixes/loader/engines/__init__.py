@@ -1,8 +1,9 @@
-"""Ways to run a loader's arguments. One module each, with the same two functions:
+"""Ways to run a loader's arguments: the engines, listed in `choose_engine`.
 
-`plan(loader)`     what gives a fresh iterator over an epoch that begins now; or, in one sentence, why this
-                   engine cannot give what torch's loader would
-`why(loader)`      why it is the right one here, in one sentence
-
-A module whose batches share memory with the dataset says `SHARES_MEMORY = True`.
+`choose_engine`     picks the engine for a loader and explains the choice
+`memory_engines`    views, gather: samples are rows of tensors in memory (`row_table`, `gathered_batches`)
+`thread_engine`     threads: the dataset reads without the GIL (`read_ahead`)
+`process_engines`   ring, stock: worker processes, or torch's own way
+`index_order`       the indices of an epoch, drawn exactly as torch's samplers draw them
+`torch_epoch`       what torch does at the start of an epoch, and what its iterators expose
 """

@@ -1,4 +1,4 @@
-"""Worker processes hand batches over in shared memory that is used again: no new pages, no descriptors.
+"""Worker processes hand batches over in reused shared memory: no new pages, no file descriptors.
 
 How a batch travels:
 
@@ -8,17 +8,11 @@ How a batch travels:
        │         └─ pipe: a few bytes naming the slot ─►  │
        └──────────────── slot is free again ◄─────────────┘
 
-`memory`     anonymous shared memory, mapped without a file descriptor kept
-`bell`       how who waits for a message learns that it is there
-`collating`  `default_collate`, straight into a slot
-`forms`      samples → slot without a batch in between, where they are like those before
-`packing`    a batch ↔ a pickle without the bytes of its arrays, and where those bytes lie
-`repeating`  batches that look like an earlier one: not pickled again
-`slots`      the worker's side: which slot is free, when one is made or replaced
-`outbox`     the worker's side: a batch → a slot → a message
-`inbox`      the training process's side: a message → a batch, and the slot freed in the end
-`queue`      a multiprocessing queue that writes small messages at once, without its thread
-`pinned`     slots as pinned memory: they are free when the GPU has read them, too
-`worker`     what a worker process runs around torch's own loop
-`iterator`   torch's own iterator with the above in place
+`ring_iterator`  torch's own iterator and worker loop, with the parts below put in
+`slot_collate`   samples → slot: `default_collate` that stacks in the slot itself
+`batch_pickle`   a batch ↔ a pickle without the bytes of its arrays; repeated batches skip the pickling
+`slots`          who owns a slot, when one is created, replaced and freed; both sides
+`slot_messages`  `Outbox`: batch → slot → message, in a worker; `Inbox`: message → batch, in training
+`ring_queue`     a multiprocessing queue that writes small messages at once, without its thread
+`gpu_fence`      slots as pinned memory: one is free only when the GPU has read it, too
 """

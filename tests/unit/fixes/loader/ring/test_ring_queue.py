@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from unstarve.fixes.loader.ring.inbox import Inbox
-from unstarve.fixes.loader.ring.outbox import Outbox
-from unstarve.fixes.loader.ring.queue import RingQueue
+from unstarve.fixes.loader.ring.ring_queue import RingQueue
+from unstarve.fixes.loader.ring.slot_messages import Inbox, Outbox
 
 PIPE_BYTES = 1 << 16
 HUGE = "x" * (4 * PIPE_BYTES)
