@@ -106,7 +106,7 @@ class _Block:
                 raise OSError("this system shares locks between open files")
             storage = _of_shared_file(sent, size_bytes)
         finally:
-            os.close(sent)  # the storage has a descriptor of its own
+            os.close(sent)  # the storage has its own descriptor
         batch = torch.empty(0, dtype=dtype).set_(storage).view(*shape)
         inside = torch.from_numpy(self._memory[:size_bytes]).view(dtype).view(*shape)
         return Lent(inside, batch)

@@ -55,6 +55,7 @@ Reading executes nothing: no pickle, no code.
 from __future__ import annotations
 
 import functools
+import reprlib
 import struct
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -115,10 +116,15 @@ def leaf_alignment(size_bytes: int) -> int:
     return 64 if size_bytes >= _LARGE_LEAF_BYTES else 16
 
 
+def _brief(value: Any) -> str:
+    """Return the beginning of a value from a file, without formatting all of it: it may be huge."""
+    return reprlib.repr(value)[:60]
+
+
 def natural(value: Any) -> int:
     """Return a size or count from JSON. Raises ValueError if it is not one."""
     if type(value) is not int or not 0 <= value < 2**62:
-        raise ValueError(f"{str(value)[:30]} is not a valid size")
+        raise ValueError(f"{_brief(value)} is not a valid size")
     return value
 
 
@@ -224,7 +230,7 @@ def _leaf_from_json(value: Any) -> PackedLeaf:
             return PackedLeaf(kind)
         case [str(kind)] if kind in _VARYING:
             return PackedLeaf(kind, ndim=1)
-    raise ValueError(f"a schema cannot contain {str(value)[:60]}")
+    raise ValueError(f"a schema cannot contain {_brief(value)}")
 
 
 def _dict_from_json(items: list[Any], depth: int, leaves: list[PackedLeaf]) -> Node:
@@ -236,7 +242,7 @@ def _dict_from_json(items: list[Any], depth: int, leaves: list[PackedLeaf]) -> N
                 keys.append(key)
                 children.append(_tree_from_json(child, depth + 1, leaves))
             case _:
-                raise ValueError(f"a dict in a schema cannot contain {str(item)[:60]}")
+                raise ValueError(f"a dict in a schema cannot contain {_brief(item)}")
     if len(set(keys)) != len(keys):
         raise ValueError("a dict has the same key twice")
     return Node(dict, tuple(keys), tuple(children))

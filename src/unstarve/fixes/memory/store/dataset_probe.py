@@ -94,7 +94,7 @@ def warn_if_random(dataset: Any, drew: bool) -> None:
 
 
 def _random_state() -> bytes:
-    """Return the state of the global random generators; it changes when somebody draws."""
+    """Return the state of the global random generators; it changes with every draw."""
     streams = (random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state().numpy())
     return pickle.dumps(streams)
 

@@ -173,7 +173,7 @@ def _sign_of(pid: int, label: str) -> str | None:
         sign = re.fullmatch(rf"/memfd:{label}-(\d+|{_MAKING}) \(deleted\)", _target(link))
         if sign is not None:
             signs.append(sign[1])
-    return min(signs, default=None)  # a number, where it has just been made
+    return min(signs, default=None)  # a number sorts before "making": both exist for a moment
 
 
 def _opened(pid: int, number: int) -> SharedRegion:

@@ -175,7 +175,7 @@ def _gather_columns(
 def dumps(value: Any) -> bytes:
     """Pickle a value, tensors as their plain bytes. Raises whatever pickle raises.
 
-    pickle alone would write every tensor as a file of its own: ten times slower and a kilobyte longer.
+    pickle alone would write every tensor as a separate archive: ten times slower and a kilobyte longer.
     """
     with io.BytesIO() as file:
         _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
