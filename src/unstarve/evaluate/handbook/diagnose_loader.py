@@ -222,12 +222,8 @@ def _kind(sample: SampleCost) -> str:
 
 def _of_samples(sample: SampleCost) -> str:
     holds = "" if sample.sample_bytes is None else f" and holds {size(sample.sample_bytes)}"
-    told = (
-        f"A sample takes {duration(sample.typical_s)}, {percent(sample.cpu_share)} of it on a "
-        f"CPU,{holds}".rstrip(
-    )
-        ","
-    )
+    told = f"A sample takes {duration(sample.typical_s)}, {percent(sample.cpu_share)} of it on a CPU,{holds}"
+    told = told.rstrip(",")
     if sample.longest_s >= _UNEVEN * sample.typical_s:
         which = "" if sample.slowest is None else f" (index {sample.slowest})"
         told += f"; the slowest of {sample.samples} took {duration(sample.longest_s)}{which}"
