@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 import types
@@ -205,3 +206,11 @@ def _patches(node: ast.AST, names: set[str]) -> bool:
 
 
 PATCHED_METHODS = {"__init__", "__iter__", "__next__", "__init_subclass__", "__call__", "_get_iterator"}
+
+
+def test_every_file_that_the_guide_for_contributors_names_exists() -> None:
+    repository = SOURCE.parents[1]
+    named = set(re.findall(r"`((?:[\w.]+/)*\w+(?:\.py|/))`", (repository / "CONTRIBUTING.md").read_text()))
+    assert len(named) > 30
+    places = (repository, SOURCE)
+    assert {name for name in named if not any((place / name).exists() for place in places)} == set()

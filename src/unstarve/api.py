@@ -28,6 +28,7 @@ from unstarve.predict.forecast import (
     model_trainings,
     what_if,
 )
+from unstarve.present.page import show_results_in_notebooks
 from unstarve.record.follow import Follower
 from unstarve.record.run_reader import read_run
 
@@ -41,6 +42,9 @@ __all__ = [
     "views_of",
     "whatif",
 ]
+
+
+show_results_in_notebooks()
 
 
 def load_run(path: str | os.PathLike[str]) -> Run:

@@ -95,4 +95,4 @@ def test_a_process_that_only_evaluates_is_not_taken_for_the_training(project) ->
     report = project.record("train.py")
     assert report["run"]["steps"] == 40
     assert report["run"]["ranks"] == 1
-    assert "1 other process" in report["lost"][0]
+    assert "another process iterated loaders" in report["lost"][0]

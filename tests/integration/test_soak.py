@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "bench" / "soak.py"
-ROWS = ("gather, CachedDataset in a file", "gather, packed anew each epoch", "ring")
+ROWS = ("gather, CachedDataset in a file", "gather, packed in each epoch", "ring")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts are read from /proc")

@@ -71,7 +71,7 @@ def test_python_gets_the_same_answers(recorded) -> None:
     [
         (("--workers", "two"), "--workers must be whole numbers"),
         (("--prefetch", "0"), "--prefetch must be whole numbers from 1"),
-        (("--workers", "1,2,3,4,5,6,7,8", "--batch-size", "1,2,3,4,5,6,7,8,9"), "fewer at a time"),
+        (("--workers", "1,2,3,4,5,6,7,8", "--batch-size", "1,2,3,4,5,6,7,8,9"), "ask for fewer"),
         (("--plot", "curve.gif"), ".png or .svg"),
     ],
 )

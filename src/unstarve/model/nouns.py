@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
-from importlib import import_module
 from typing import Any, TypeVar
 
 _DEEPEST = 40
@@ -16,7 +15,7 @@ T = TypeVar("T")
 class Shown:
     """A mixin with the methods that Jupyter and IPython look for.
 
-    The presenter is imported by name only when a result is shown, so that the nouns do not depend on it.
+    `show_with` names the presenter, so that the nouns do not depend on it.
     """
 
     __slots__ = ()
@@ -34,8 +33,18 @@ class Shown:
         return str(_presenter().text_of(self))
 
 
+_find_presenter: list[Callable[[], Any]] = []
+
+
+def show_with(find_presenter: Callable[[], Any]) -> None:
+    """Set what draws nouns: `find_presenter` is called when one is shown first, and returns a module with
+    ``html_of`` and ``text_of``.
+    """
+    _find_presenter[:] = [find_presenter]
+
+
 def _presenter() -> Any:
-    return import_module("unstarve.present.page.notebook")
+    return _find_presenter[0]()
 
 
 def each_text(value: T, change: Callable[[str, str], str]) -> T:

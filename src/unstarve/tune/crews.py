@@ -70,13 +70,32 @@ class InProcessCrew(_SingleProcessDataLoaderIter):
         return indices
 
 
+class _Pausable:
+    """Mixin for a crew that takes indices ahead of training."""
+
+    def pause(self: Any) -> None:
+        """Take no more indices; pending batches are still delivered."""
+        self._paused = True
+
+    def resume(self: Any, loader: DataLoader[Any], stream: IndexStream, settings: LoaderSettings) -> None:
+        """Take indices again; from another stream if another epoch has begun."""
+        self._paused = False
+        if stream is self.stream:
+            self.set_depth(settings.prefetch_factor)
+            return
+        self.settings = settings
+        self.stream = stream
+        self._index_sampler = stream
+        self._reset(loader)
+
+
 if TYPE_CHECKING:
     _Workers = _MultiProcessingDataLoaderIter
 else:
     _Workers = object
 
 
-class SteeredWorkers(_Workers):
+class SteeredWorkers(_Pausable, _Workers):
     """Mixin for an iterator of torch's kind with worker processes."""
 
     def __init__(
@@ -136,21 +155,6 @@ class SteeredWorkers(_Workers):
         self.settings = LoaderSettings(self.settings.num_workers, depth)
         self._prefetch_factor = depth
         self._top_up()
-
-    def pause(self) -> None:
-        """Take no more indices; pending batches are still delivered."""
-        self._paused = True
-
-    def resume(self, loader: DataLoader[Any], stream: IndexStream, settings: LoaderSettings) -> None:
-        """Take indices again; from another stream if another epoch has begun."""
-        self._paused = False
-        if stream is self.stream:
-            self.set_depth(settings.prefetch_factor)
-            return
-        self.settings = settings
-        self.stream = stream
-        self._index_sampler = stream
-        self._reset(loader)
 
     def undelivered(self) -> list[Any]:
         """Return the indices of pending batches in order; of all batches if none was delivered yet."""
@@ -230,7 +234,7 @@ def why_no_image_crew(loader: DataLoader[Any]) -> str | None:
         return str(error)
 
 
-class ImageCrew(thread_engine.ThreadIterator):
+class ImageCrew(_Pausable, thread_engine.ThreadIterator):
     """Threads that read the images of an image folder, instead of workers.
 
     Files, order and targets are the dataset's own. Random crops are drawn from other generators, and pixels
@@ -268,21 +272,10 @@ class ImageCrew(thread_engine.ThreadIterator):
         self._most_ahead = self.settings.in_flight
         self._read_ahead()
 
-    def pause(self) -> None:
-        """Take no more indices; pending batches are still delivered."""
-        self._paused = True
-
     def resume(self, loader: DataLoader[Any], stream: IndexStream, settings: LoaderSettings) -> None:
         """Take indices again; from another stream if another epoch has begun."""
-        self._paused = False
-        if stream is self.stream:
-            self.set_depth(settings.prefetch_factor)
-            return
-        self.settings = settings
-        self.stream = stream
-        self._index_sampler = stream
         self._most_ahead = settings.in_flight
-        self._reset(loader)
+        super().resume(loader, stream, settings)
 
     def undelivered(self) -> list[Any]:
         """Return the indices of a batch that failed, then of pending ones, in order."""

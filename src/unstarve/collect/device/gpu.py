@@ -8,11 +8,9 @@ cannot be had (another vendor, a container without the library, a slice of a GPU
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -35,32 +33,6 @@ def has_context(device: int) -> bool:
     """Whether this process has already used this device, rather than merely being able to."""
     asked = getattr(torch._C, "_cuda_hasPrimaryContext", None)
     return asked is not None and bool(asked(device))
-
-
-@contextlib.contextmanager
-def any_capture_allowed() -> Iterator[None]:
-    """Inside the block, querying events does not break a CUDA graph that another thread is capturing.
-
-    By default CUDA forbids such queries to all threads of a process, and fails the capture.
-    """
-    exchange = _capture_mode_exchange()
-    if exchange is None:
-        yield
-        return
-    mode = ctypes.c_int(_RELAXED)
-    exchange(ctypes.byref(mode))  # swaps: `mode` now holds the previous mode
-    try:
-        yield
-    finally:
-        exchange(ctypes.byref(mode))
-
-
-@functools.cache
-def _capture_mode_exchange() -> Any | None:
-    try:
-        return ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
-    except (OSError, AttributeError):  # not an NVIDIA GPU
-        return None
 
 
 class _Memory(ctypes.Structure):

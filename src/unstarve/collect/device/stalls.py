@@ -31,7 +31,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-from unstarve.collect.device.gpu import Gauge, any_capture_allowed, cuda_in_use, has_context
+from unstarve.collect.device.gpu import Gauge, cuda_in_use, has_context
 from unstarve.collect.device.wait_marks import (
     Events,
     Mark,
@@ -43,6 +43,7 @@ from unstarve.collect.device.wait_marks import (
     recycle,
     stalls_of,
 )
+from unstarve.cuda_driver import beside_graph_captures, cuda_driver
 from unstarve.record import format as f
 
 Row = tuple[int | bytes, ...]
@@ -194,7 +195,7 @@ class DeviceClock:
             return  # another thread is reading
         try:
             unread = self._unread
-            with any_capture_allowed():
+            with beside_graph_captures(cuda_driver()):
                 while unread and all(self._query(event) for event in unread[0][1]):
                     mark, got, what, ask_ns, got_ns = unread.popleft()
                     stalls = stalls_of(mark, got, got_ns - ask_ns, self._elapsed_ms)
@@ -259,7 +260,7 @@ class DeviceClock:
         self._assumed.clear()
 
     def _is_idle(self, plan: MarkingPlan) -> bool:
-        with any_capture_allowed():
+        with beside_graph_captures(cuda_driver()):
             self._idle_lately = all(self._is_done(lane.stream) for lane in plan.lanes)
         return self._idle_lately
 

@@ -24,7 +24,6 @@ from unstarve.evaluate.handbook.setting_trials import (
     is_iterable,
     ratio,
 )
-from unstarve.evaluate.handbook.stage_progress import StageProgress
 from unstarve.evaluate.random_state import random_state_kept
 from unstarve.model import (
     LoaderArguments,
@@ -35,6 +34,7 @@ from unstarve.model import (
     Tried,
     WorkerSearch,
 )
+from unstarve.progress import StageProgress, stages, stderr_console
 from unstarve.words import duration, percent, rate, size, times
 
 _UNTIL = {"sample": 0.05, "workers": 0.5, "batch": 0.7, "prefetch": 0.82, "pin": 0.9, "functions": 1.0}
@@ -63,7 +63,10 @@ def diagnose_dataloader(
     """
     check(batch_size, budget_s)
     trials = Trials(dataset, options)
-    with StageProgress(show=progress) as shown, random_state_kept(SimpleNamespace(dataset=dataset)):
+    with (
+        stages(stderr_console() if progress else None) as shown,
+        random_state_kept(SimpleNamespace(dataset=dataset)),
+    ):
         return _diagnose(trials, batch_size, budget_s, shown)
 
 

@@ -13,10 +13,10 @@ from unstarve.advise.loader_call import loader_arguments
 from unstarve.errors import UsageError
 from unstarve.evaluate.handbook.sample_cost import sample_cost
 from unstarve.evaluate.handbook.setting_trials import Trials, fastest, fewest_of_the_fastest, ratio
-from unstarve.evaluate.handbook.stage_progress import StageProgress
 from unstarve.evaluate.random_state import random_state_kept
 from unstarve.machine import available_bytes, cgroup_quota_cores, usable_cores
 from unstarve.model import LoaderArguments, SampleCost, Tried, WorkerSearch
+from unstarve.progress import StageProgress, stages, stderr_console
 from unstarve.words import times
 from unstarve.words import workers as in_words
 
@@ -44,7 +44,10 @@ def find_num_workers(
     """
     check(batch_size, budget_s, candidates)
     trials = Trials(dataset, options)
-    with StageProgress(show=progress) as shown, random_state_kept(SimpleNamespace(dataset=dataset)):
+    with (
+        stages(stderr_console() if progress else None) as shown,
+        random_state_kept(SimpleNamespace(dataset=dataset)),
+    ):
         shown.stage("measuring single samples")
         cost = sample_cost(dataset, _LOOKING * budget_s)
         shown.stage("trying numbers of workers")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -104,7 +103,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     monkeypatch.setattr(module, "torch", torch_like)
     monkeypatch.setattr(module, "cuda_in_use", lambda: fake.initialized)
     monkeypatch.setattr(module, "has_context", lambda device: device in fake.contexts)
-    monkeypatch.setattr(module, "any_capture_allowed", contextlib.nullcontext)
+    monkeypatch.setattr(module, "cuda_driver", lambda: None)
     monkeypatch.setattr(module, "Gauge", SimpleNamespace(of=lambda device: None))
     monkeypatch.setattr(module, "register_optimizer_step_post_hook", register)
     return fake

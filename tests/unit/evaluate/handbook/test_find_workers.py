@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import io
 import random
 import warnings
 from collections.abc import Iterator
@@ -20,7 +19,6 @@ from unstarve.errors import UsageError
 from unstarve.evaluate.handbook.diagnose_loader import conclude, start_cost
 from unstarve.evaluate.handbook.sample_cost import costly, function_profile, sample_cost
 from unstarve.evaluate.handbook.setting_trials import Trials
-from unstarve.evaluate.handbook.stage_progress import StageProgress
 from unstarve.model import (
     LoaderArguments,
     ProfiledFunction,
@@ -285,30 +283,3 @@ def test_an_uneven_sample_and_the_costliest_function_are_named() -> None:
     assert concluded().findings[0] == "A sample takes 2.00 ms, 95% of it on a CPU, and holds 1 KB."
     other = conclude(uneven, WORKERS, (), (), (), None, None)
     assert any("another profiler" in note for note in other.notes)
-
-
-# --- progress ---
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_terminal_gets_one_line_and_is_left_clean() -> None:
-    screen = Terminal()
-    with StageProgress(show=True, stream=screen) as progress:
-        progress.stage("a")
-        progress.detail("b")
-    shown = screen.getvalue()
-    assert "unstarve: a: b" in shown
-    assert "\x1b[2K" in shown[shown.index("a: b") :]  # the line is erased
-
-
-def test_a_log_gets_a_line_a_stage_and_silence_is_silent() -> None:
-    log, silent = io.StringIO(), io.StringIO()
-    for stream, show in ((log, True), (silent, False)):
-        with StageProgress(show=show, stream=stream) as progress:
-            progress.stage("a")
-            progress.detail("b")
-    assert (log.getvalue(), silent.getvalue()) == ("unstarve: a\n", "")

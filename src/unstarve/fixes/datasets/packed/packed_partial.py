@@ -40,7 +40,7 @@ _HELD: set[Path] = set()
 """Folders this process writes to: the lock keeps out only other processes."""
 
 
-class GrowingFile:
+class AppendedFile:
     """A file that is appended to. Small pieces are buffered; `size` includes them."""
 
     def __init__(self, path: Path, folder: int, size: int = 0) -> None:
@@ -88,7 +88,7 @@ class GrowingFile:
         self.flush()
         os.fsync(self._fd)
 
-    def append_file(self, other: GrowingFile, start: int) -> None:
+    def append_file(self, other: AppendedFile, start: int) -> None:
         """Append another stream's file from `start` on."""
         other.flush()
         while piece := os.pread(other._fd, _COPY_BYTES, start):
@@ -128,7 +128,7 @@ class Partial:
         Raises UsageError if another process is writing or the folder is not ours.
         """
         self.folder = partial_folder(destination).absolute()
-        self.streams: dict[str, GrowingFile] = {}
+        self.streams: dict[str, AppendedFile] = {}
         self.journal: Journal | None = None
         if self.folder in _HELD:
             raise UsageError(_busy(destination))
@@ -152,10 +152,10 @@ class Partial:
             self.close()
             raise
 
-    def stream(self, name: str, start: bytes = b"") -> GrowingFile:
+    def stream(self, name: str, start: bytes = b"") -> AppendedFile:
         """Return the stream of this name; a new one begins with `start`."""
         if name not in self.streams:
-            self.streams[name] = GrowingFile(self.folder / name, self._fd)
+            self.streams[name] = AppendedFile(self.folder / name, self._fd)
             self.streams[name].write(start)
         return self.streams[name]
 
@@ -192,7 +192,7 @@ class Partial:
         try:
             self.journal = parse_journal(_content(_JOURNAL, self._fd))
             for name, size in (self.journal.sizes if self.journal is not None else {}).items():
-                self.streams[name] = GrowingFile(self.folder / name, self._fd, size)
+                self.streams[name] = AppendedFile(self.folder / name, self._fd, size)
         except (OSError, ValueError):  # no journal yet, or files are missing
             self._close_streams()
             self.journal = None

@@ -38,8 +38,8 @@ from unstarve.fixes.datasets.packed.packed_partial import (
     NAMES,
     RECORD_TABLE,
     RECORDS,
+    AppendedFile,
     ColumnLayout,
-    GrowingFile,
     Journal,
     Partial,
     column_stream,
@@ -241,7 +241,7 @@ def columns_for(first: Encoded) -> ColumnLayout | None:
     return ColumnLayout(first.schema, first.dims)
 
 
-def assemble(partial: Partial, journal: Journal) -> GrowingFile:
+def assemble(partial: Partial, journal: Journal) -> AppendedFile:
     """Join the streams; return the one that is the whole file now."""
     whole, starts = _joined_data(partial)
     index = {
@@ -265,7 +265,7 @@ def assemble(partial: Partial, journal: Journal) -> GrowingFile:
     return whole
 
 
-def _joined_data(partial: Partial) -> tuple[GrowingFile, dict[str, int]]:
+def _joined_data(partial: Partial) -> tuple[AppendedFile, dict[str, int]]:
     """Return the stream that holds the bytes of all samples, and where each stream starts in it."""
     names = sorted(name for name in partial.streams if name == RECORDS or is_column(name))
     if not names:
@@ -294,7 +294,7 @@ def _columns_entry(journal: Journal, partial: Partial, starts: dict[str, int]) -
 
 
 def _records_entry(
-    journal: Journal, partial: Partial, whole: GrowingFile, starts: dict[str, int]
+    journal: Journal, partial: Partial, whole: AppendedFile, starts: dict[str, int]
 ) -> dict[str, Any] | None:
     if RECORDS not in starts:
         return None
@@ -310,7 +310,7 @@ def _content(partial: Partial, name: str) -> bytes:
     return partial.stream(name).content()
 
 
-def _table_entry(whole: GrowingFile, content: bytes) -> dict[str, int]:
+def _table_entry(whole: AppendedFile, content: bytes) -> dict[str, int]:
     whole.pad(TABLE_ALIGNMENT)
     place = {"offset": whole.size, "bytes": len(content), "crc": zlib.crc32(content)}
     whole.write(content)

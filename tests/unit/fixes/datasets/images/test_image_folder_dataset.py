@@ -100,7 +100,7 @@ def test_without_workers_what_is_random_is_drawn_in_the_training_loop(root: Path
     expected = epoch(DataLoader(dataset, batch_size=2))
     loader = unstarve.DataLoader(dataset, batch_size=2)
     assert loader.engine == "stock"
-    assert "own thread" in loader.explain()
+    assert "random numbers in the training thread" in loader.explain()
     assert_same(epoch(loader), expected)
     assert (
         unstarve.DataLoader(unstarve.ImageFolderDataset(root, crop="center"), batch_size=2).engine

@@ -223,7 +223,7 @@ def test_no_room_to_put_the_file_together_loses_nothing(
     writer.checkpoint()
     with monkeypatch.context() as full:
         full.setattr(
-            packed_partial.GrowingFile,
+            packed_partial.AppendedFile,
             "append_file",
             lambda self, other, start: _no_room(self._fd, b"half a file"),
         )
