@@ -210,7 +210,8 @@ PATCHED_METHODS = {"__init__", "__iter__", "__next__", "__init_subclass__", "__c
 
 def test_every_file_that_the_guide_for_contributors_names_exists() -> None:
     repository = SOURCE.parents[1]
-    named = set(re.findall(r"`((?:[a-z_.]+/)*[a-z_]+(?:\.py|/))`", (repository / "CONTRIBUTING.md").read_text()))
+    guide = (repository / "CONTRIBUTING.md").read_text()
+    named = set(re.findall(r"`((?:[a-z_.]+/)*[a-z_]+(?:\.py|/))`", guide))
     assert len(named) > 30
     places = (repository, SOURCE)
     assert {name for name in named if not any((place / name).exists() for place in places)} == set()
