@@ -55,6 +55,10 @@ def rows(ledger: PythonLedger) -> list[dict[str, Any]]:
     return found
 
 
+CLOCKS_DIFFER_NS = 5_000_000
+"""By which CPU time may run ahead of the clock on a busy machine: the kernel corrects it in steps."""
+
+
 def spin(cpu_ns: int = 3_000_000) -> None:
     """Compute for so long. It may be told as less: what a hypervisor took before was told as CPU time."""
     until = time.thread_time_ns() + cpu_ns
@@ -251,9 +255,10 @@ def test_a_short_collate_behind_a_short_one_is_timed_and_taken_for_cpu(
         work.done(own)
         work.record(0, 8, -1, 0)
     found = rows(ledger)
-    for only_timed in found[1:3]:
-        assert 0 <= only_timed["collate_cpu_ns"] <= only_timed["done_ns"] - only_timed["collate_ns"]
-        assert only_timed["cpu_ns"] >= 0
+    # Measured after all if the one before was interrupted: the two clocks differ a little.
+    for short in found[1:3]:
+        assert 0 <= short["collate_cpu_ns"] <= short["done_ns"] - short["collate_ns"] + CLOCKS_DIFFER_NS
+        assert short["cpu_ns"] >= 0
     assert all(row["collate_cpu_ns"] >= 2_000_000 for row in found[2:])
 
 
