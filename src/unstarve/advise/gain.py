@@ -70,7 +70,7 @@ def step_s(d: Diagnosis) -> float | None:
 
 
 def free_step_s(d: Diagnosis) -> float | None:
-    """Seconds per step if data were free."""
+    """Seconds per step if loading were free."""
     step = step_s(d)
     return None if step is None or d.headroom is None else step / max(d.headroom.speedup, 1.0)
 

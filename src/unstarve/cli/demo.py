@@ -45,7 +45,7 @@ def demo(
     slow = _record(folder, "slow", "slow.py")
     print_report(slow, console)
 
-    _title(console, 2, "`unstarve ideal`: how fast is it if data is free?")
+    _title(console, 2, "`unstarve ideal`: how fast is it if loading is free?")
     ideal = _record(folder, "ideal", "slow.py", _IDEAL)
     console.print(ideal.verdict.headline, style="bold", highlight=False)
 

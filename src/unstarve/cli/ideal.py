@@ -1,4 +1,4 @@
-"""`unstarve ideal CMD…`: measure how fast training is when data costs nothing."""
+"""`unstarve ideal CMD…`: measure how fast training is when loading is free."""
 
 from __future__ import annotations
 

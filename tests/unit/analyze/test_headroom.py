@@ -1,4 +1,4 @@
-"""How much faster training would be if data were free."""
+"""How much faster training would be if loading were free."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ export const COLUMNS: Column[] = [
     cell: (line) => shown(of(line, throughput), (words) => words),
   },
   {
-    key: "headroom", title: "If data were free", numeric: true, order: (line) => of(line, (s) => s.headroom),
+    key: "headroom", title: "If loading were free", numeric: true, order: (line) => of(line, (s) => s.headroom),
     cell: (line) => shown(of(line, (s) => s.headroom), (ratio) => times(ratio)),
   },
   {

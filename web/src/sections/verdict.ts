@@ -18,7 +18,7 @@ function figures(report: Report): HTMLElement[] {
   else if (report.wait_share !== null) add(percent(report.wait_share), "of the time waiting for data");
   if (report.headroom) {
     const how = report.headroom.method === "replay" ? "measured" : "estimated";
-    add(times(report.headroom.speedup), `if data were free${within(report.headroom.speedup, report.headroom)}, ${how}`);
+    add(times(report.headroom.speedup), `if loading were free${within(report.headroom.speedup, report.headroom)}, ${how}`);
   }
   const { samples_per_s: samples, steps_per_s: steps } = report.throughput;
   if (samples !== null) add(rate(samples), "samples a second");

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _LEFT = 0.075
 _FITS_AT_17 = 66
 """Characters of a headline that fit at 17 points; a longer one gets a smaller font."""
-_REAL_NAME, _IDEAL_NAME = "real", "free data"
+_REAL_NAME, _IDEAL_NAME = "real", "free loading"
 
 _ShareRow = tuple[str, float, str]
 """Name, share and colour."""

@@ -43,7 +43,7 @@ def _numbers(d: Diagnosis) -> Iterator[str]:
         yield f"| device starved | {percent(d.stall_share)} |"
     if d.headroom is not None:
         h = d.headroom
-        yield f"| if data were free ({h.method}) | {times_interval(h.speedup, h.low, h.high, 2)} |"
+        yield f"| if loading were free ({h.method}) | {times_interval(h.speedup, h.low, h.high, 2)} |"
     if d.throughput.samples_per_s is not None:
         yield f"| samples a second | {rate(d.throughput.samples_per_s)} |"
     if d.throughput.steps_per_s is not None:

@@ -94,7 +94,7 @@ def _numbers(d: Diagnosis) -> Table | None:
     if d.headroom is not None:
         how = "measured by replay" if d.headroom.method == "replay" else "estimated from waits"
         h = d.headroom
-        table.add_row("if data were free", f"{times_interval(h.speedup, h.low, h.high, 2)}, {how}")
+        table.add_row("if loading were free", f"{times_interval(h.speedup, h.low, h.high, 2)}, {how}")
     if d.throughput.steps_per_s is not None:
         samples = d.throughput.samples_per_s
         per_s = f"{rate(d.throughput.steps_per_s)} steps/s"

@@ -1,4 +1,4 @@
-"""A few real batches, kept and handed out again and again: training as if data were free.
+"""A few real batches, kept and handed out again and again: training as if loading were free.
 
 The kept batches must be representative, and handing one out must cost next to nothing:
 

@@ -12,7 +12,7 @@ from unstarve.model import LoadComparison, LoadLog
 from unstarve.present.exports.comparison_figure import comparison_figure
 
 KNOWN = LoadComparison(
-    headline="Training waits 58% of the time; 2.4× faster if data were free",
+    headline="Training waits 58% of the time; 2.4× faster if loading were free",
     speedup=2.4,
     lost_share=0.58,
     real_wait_share=0.6,

@@ -126,7 +126,7 @@ def test_a_huge_headroom_is_not_told_in_digits() -> None:
     assert "more than 100×" in d.verdict.headline
     text = shown(d)
     assert "e+" not in text
-    assert "more than 100×" in text.split("if data were free")[1]
+    assert "more than 100×" in text.split("if loading were free")[1]
 
 
 def test_advice_in_json_has_the_keys_of_the_schema() -> None:
