@@ -15,7 +15,7 @@ from rich.console import Console
 
 from unstarve.benchmark.bench_plan import QUICK, BenchPlan, Sizes
 from unstarve.benchmark.run_benchmark import PARTS, run
-from unstarve.model.nouns import Shown
+from unstarve.cli.bench import BenchProgress
 from unstarve.present.terminal.bench_table import print_summary
 
 PACKAGES = (
@@ -32,7 +32,7 @@ def main() -> None:
     parts = [replace(p, entries=(*p.entries, *PEERS[p.name])) for p in PARTS if p.name in PEERS]
     words = tuple(word for word in options.part.split(",") if word)
     plan = BenchPlan(words, sizes=QUICK if options.quick else Sizes(), quick=options.quick, memory=False)
-    with Shown(Console(), Console(stderr=True), tables=True) as shown:
+    with BenchProgress(Console(), Console(stderr=True), tables=True) as shown:
         print_summary(run(plan, shown, parts, PACKAGES), Console())
 
 

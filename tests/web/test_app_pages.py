@@ -171,7 +171,7 @@ def elsewhere(tmp_path: Path) -> Iterator[Callable[[str], str]]:
         threading.Thread(target=server.serve_forever).start()
 
         def linked(address: str) -> str:
-            # A name of its own each time: of one that it knows, a browser may show the page of before.
+            # A new name each time: a browser may show the cached page of a name it knows.
             number = len(list(tmp_path.glob("page*.html")))
             (tmp_path / f"page{number}.html").write_text(f'<a href="{address}">there</a>')
             return (

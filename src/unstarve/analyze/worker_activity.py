@@ -83,7 +83,7 @@ def _unfinished(pulses: Sequence[Pulse], last_ns: int) -> tuple[Doing | None, in
     same = len(after)
     while same and after[same - 1].doing is after[-1].doing:
         same -= 1
-    # The first activity seen after its last batch is taken to have begun right after that batch.
+    # Assume that the first activity after its last batch began right after that batch.
     return after[-1].doing, after[same].at_ns if same else last_ns
 
 

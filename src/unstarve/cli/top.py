@@ -144,7 +144,7 @@ class _Watching:
     def _watch(self) -> str | None:
         with listening() as keys:
             self._look = replace(self._look, keys=keys.keyboard is not None)
-            # No thread of its own: the screen is drawn when there is something new.
+            # No refresh thread: the screen is drawn when there is something new.
             with Screen(
                 console=self._console,
                 screen=True,

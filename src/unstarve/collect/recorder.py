@@ -266,7 +266,7 @@ _failed = False
 
 
 def recorder(worker_id: int | None = None) -> Recorder | None:
-    """The recorder of this process, created on first use; None when this process is not to be recorded."""
+    """The recorder of this process, created on first use; None if this process is not recorded."""
     global _recorder, _failed
     if _recorder is not None or _failed:
         return _recorder

@@ -124,7 +124,7 @@ def _bound(options: ServeOptions) -> socket.socket:
         reasons = {
             errno.EADDRINUSE: "another program uses that port; choose another with --port (0: any free one)",
             errno.EACCES: "that port needs root; choose one above 1023 with --port",
-            errno.EADDRNOTAVAIL: "this machine has no such address; choose one of its own with --host",
+            errno.EADDRNOTAVAIL: "this machine has no such address; pass one of its addresses with --host",
         }
         reason = reasons.get(error.errno or 0, error.strerror or str(error))
         raise UsageError(f"cannot serve on {where}: {reason}") from error

@@ -9,7 +9,7 @@ from unstarve.model import Advice, Cause, Demand, Diagnosis, Scenario
 from unstarve.words import duration, percent, size, workers
 
 _OPENS = 0.5
-"""Files opened per sample above which each sample is taken to be a file."""
+"""From this many opened files per sample, assume that each sample is a file."""
 _SMALL_BYTES = 1e6
 _FAR = ("nfs", "cifs", "smb", "fuse", "9p", "lustre", "gpfs", "beegfs", "ceph", "gluster", "afs", "virtiofs")
 """Prefixes of file systems served by another machine or process."""

@@ -11,7 +11,7 @@ are discarded if the next query finds work.
 
 Events are read later, after they have fired, and in another thread: while training waits for its device,
 every microsecond before the next launch counts. Nothing here ever waits for the device, wakes a device that
-training does not use, or lets an error of its own reach training.
+training does not use, or lets one of its errors reach training.
 
 Where work is spread over streams, the device is idle when all of them are: a wait is marked on each stream
 that training was seen to use, and only the time common to all of them counts. Nothing is marked while a CUDA

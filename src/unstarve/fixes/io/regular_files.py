@@ -53,7 +53,7 @@ def open_or_errno(path: str | bytes | os.PathLike[str], flags: int = 0) -> int:
             raise OSError(errno.EISDIR if stat.S_ISDIR(mode) else NOT_REGULAR, "not a regular file")
         if _NONBLOCK:
             os.set_blocking(fd, True)
-    except BaseException:
+    except BaseException:  # Ctrl-C included: the descriptor must not leak
         os.close(fd)
         raise
     return fd

@@ -31,7 +31,7 @@ def log(batches: int, load_s: float, *, gpu: float | None = None) -> LoadLog:
 
 @pytest.fixture
 def output(tmp_path: Path) -> Path:
-    return tmp_path / "made" / "image.svg"
+    return tmp_path / "made" / "figure.svg"
 
 
 def test_the_figure_says_what_was_found(output: Path) -> None:

@@ -1,4 +1,4 @@
-"""A trace that Perfetto and chrome://tracing can open, made of the same lanes as every other image."""
+"""A trace that Perfetto and chrome://tracing can open, made of the same lanes as every other view."""
 
 from __future__ import annotations
 

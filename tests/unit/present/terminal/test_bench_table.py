@@ -1,4 +1,4 @@
-"""A benchmark as a table, as JSON and as an image."""
+"""A benchmark as a table, as JSON and as a figure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The image in letters: who was busy and who waited, one column for one stretch of time."""
+"""Lanes in letters: who was busy and who waited, one column per stretch of time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from unstarve.present.terminal.lanes import lanes
 
 def drawn(*shown: Lane, width: int = 80) -> list[str]:
     out = io.StringIO()
-    image = lanes(shown, width)
-    if image is not None:
-        Console(file=out, width=width).print(image)
+    drawn = lanes(shown, width)
+    if drawn is not None:
+        Console(file=out, width=width).print(drawn)
     return out.getvalue().splitlines()
 
 

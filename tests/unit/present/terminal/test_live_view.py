@@ -1,4 +1,4 @@
-"""The image of a running training fits the screen and says what is known."""
+"""The live view of a training fits the screen and says what is known."""
 
 from __future__ import annotations
 
