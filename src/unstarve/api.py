@@ -91,7 +91,8 @@ def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int =
     model = model_trainings(run, trainings)
     if isinstance(model, LoaderModel):
         diagnosis = dataclasses.replace(diagnosis, forecaster=model, whatif=what_if(model, REPORTED_WORKERS))
-    return dataclasses.replace(diagnosis, advice=advise(diagnosis))
+    advice, rejected = advise(diagnosis)
+    return dataclasses.replace(diagnosis, advice=advice, rejected=rejected)
 
 
 def whatif(

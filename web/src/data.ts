@@ -4,7 +4,7 @@ export interface Spread { mean: number; p50: number; p95: number; max: number }
 export interface Interval { predicted: number; low: number; high: number }
 
 export interface Advice {
-  id: string; title: string; why: string; code: string; speedup: Interval | null;
+  id: string; title: string; why: string; code: string; speedup: Interval | null; note?: string; command?: string;
 }
 
 export interface WhatifPoint {
@@ -28,6 +28,7 @@ export interface Report {
   functions: { name: string; file: string; line: number; where: string; seconds: number; share: number }[];
   slow_samples: { index: number; ms: number }[];
   advice: Advice[];
+  rejected?: { id: string; what: string; why: string }[];
   health: { id: string; severity: string; message: string; fix: string }[];
   gpu: Record<string, number | null> | null;
   overhead: { us_per_step: number | null; share: number | null };

@@ -2,18 +2,16 @@
 
 A rule describes its change as a `Scenario`, and the run's forecaster simulates it. A predicted gain never
 exceeds the headroom. Its interval may, when the change means fewer workers: workers slow the step itself,
-which an estimated headroom does not include. A change that would slow training down gains nothing. What lies
-outside the loader (a copy to the device) is not simulated: there a rule says which share of the waiting goes.
+which an estimated headroom does not include. A gain below 1 is a loss, and is not cut off. What lies outside
+the loader (a copy to the device) is not simulated: there a rule says which share of the waiting goes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from unstarve.advise.proposal import Outcome
 from unstarve.model import Cause, Demand, Diagnosis, Gain, Scenario
-
-Outcome = Scenario | Mapping[Cause, float]
-"""What would be different, or which share of each cause's waiting would disappear."""
 
 UNCHANGED = Scenario()
 _ENOUGH = 0.95
@@ -39,8 +37,8 @@ def predict(
     most = max(room.high, room.speedup, 1.0)
     if room.method == "estimate" and _frees_cores(d, likely):
         most = max(most, high)
-    predicted = _within(1.0, predicted, max(room.speedup, 1.0))
-    return Gain(predicted, _within(1.0, low, predicted), _within(predicted, high, most))
+    predicted = min(predicted, max(room.speedup, 1.0))
+    return Gain(predicted, min(low, predicted), max(min(high, most), predicted))
 
 
 def _frees_cores(d: Diagnosis, outcome: Outcome) -> bool:
@@ -48,6 +46,26 @@ def _frees_cores(d: Diagnosis, outcome: Outcome) -> bool:
     if not isinstance(outcome, Scenario) or outcome.workers is None or d.demand is None:
         return False
     return outcome.workers < d.demand.workers
+
+
+def both(a: Outcome, b: Outcome) -> Outcome | None:
+    """Two changes at once; None when they cannot be simulated together."""
+    if not isinstance(a, Scenario) or not isinstance(b, Scenario):
+        return None
+    left = dict(a.left)
+    for stage, share in b.left.items():
+        left[stage] = left.get(stage, 1.0) * share
+    return Scenario(
+        workers=b.workers if a.workers is None else a.workers,
+        prefetch=b.prefetch if a.prefetch is None else a.prefetch,
+        in_order=b.in_order if a.in_order is None else a.in_order,
+        persistent=b.persistent if a.persistent is None else a.persistent,
+        batch_size=b.batch_size if a.batch_size is None else a.batch_size,
+        left=left,
+        evened=max(a.evened, b.evened),
+        foreign=a.foreign * b.foreign,
+        cores=b.cores if a.cores is None else a.cores,
+    )
 
 
 def cheaper(stage: str, left: float) -> Scenario:
@@ -109,7 +127,3 @@ def _without_waits(d: Diagnosis, gone: Mapping[Cause, float]) -> float:
         return 1.0
     share = sum(d.waits.get(cause, 0.0) * part for cause, part in gone.items()) / waited_s
     return step / (step - (step - free) * min(share, 1.0))
-
-
-def _within(least: float, value: float, most: float) -> float:
-    return min(max(value, least), most)

@@ -1,4 +1,4 @@
-"""The ``DataLoader(…)`` call as the user wrote it, with some arguments set."""
+"""The code that advice prints: the user's own ``DataLoader(…)`` call with a change applied."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
+from unstarve.advise.proposal import Code, Edit
 from unstarve.model import LoaderSummary
 from unstarve.model.saved import NEED_WORKERS, POSITIONS
 
@@ -22,23 +23,47 @@ _WIDEST = 72
 """Longest call on one line, in columns: a report has 80."""
 
 
-def loader_call(loader: LoaderSummary, change: Mapping[str, Any]) -> str:
-    """The loader's call with `change` applied; built from the recorded arguments if its source is unknown."""
+def code_for(loader: LoaderSummary | None, edit: Edit) -> str:
+    """The edit as code that can be pasted over the loader's statement: commands to run once are comments."""
+    lines = [f"# once, in a shell: {command}" for command in edit.shell] + list(edit.before)
+    if loader is not None and edit.changes_call:
+        lines.append(loader.statement + edited_call(loader, edit))
+    lines += edit.after
+    code = "\n".join(lines)
+    return f"import unstarve\n\n{code}" if "unstarve." in code else code
+
+
+def edited_call(loader: LoaderSummary, edit: Edit) -> str:
+    """The loader's call after the edit; built from the recorded arguments if its source is unknown."""
     written = _parsed(loader.source)
     if written is not None:
         try:
-            return _changed(written, change)
+            return _changed(written, edit, len(loader.statement))
         except RecursionError:  # nested too deeply
             pass
-    return _changed(_from_config(loader.config), change)
+    return _changed(_from_config(loader.config), edit, len(loader.statement))
 
 
-def _changed(call: ast.Call, change: Mapping[str, Any]) -> str:
-    for name, value in change.items():
+def _changed(call: ast.Call, edit: Edit, indent: int) -> str:
+    for name, value in edit.arguments.items():
         _set(call, name, value)
-    if change.get("num_workers") == 0:
+    if edit.arguments.get("num_workers") == 0:
         call.keywords = [keyword for keyword in call.keywords if keyword.arg not in NEED_WORKERS]
-    return _written(call)
+    if edit.dataset is not None:
+        _set_dataset(call, edit.dataset)
+    if edit.engine:
+        call.func = ast.parse("unstarve.DataLoader", mode="eval").body
+    return _written(call, indent)
+
+
+def _set_dataset(call: ast.Call, template: str) -> None:
+    """Put the call's dataset into the template; it is the first argument, or called ``dataset``."""
+    for keyword in call.keywords:
+        if keyword.arg == "dataset":
+            keyword.value = ast.parse(template.format(ast.unparse(keyword.value)), mode="eval").body
+            return
+    if call.args and not isinstance(call.args[0], ast.Starred):
+        call.args[0] = ast.parse(template.format(ast.unparse(call.args[0])), mode="eval").body
 
 
 def _parsed(source: str | None) -> ast.Call | None:
@@ -50,7 +75,7 @@ def _parsed(source: str | None) -> ast.Call | None:
 
 
 def _set(call: ast.Call, name: str, value: Any) -> None:
-    new = ast.Constant(value)
+    new: ast.expr = ast.parse(value, mode="eval").body if isinstance(value, Code) else ast.Constant(value)
     for keyword in call.keywords:
         if keyword.arg == name:
             keyword.value = new
@@ -104,10 +129,10 @@ def _from_config(config: Mapping[str, Any]) -> ast.Call:
     return ast.Call(ast.Name("DataLoader"), [ast.Name("dataset")], keywords)
 
 
-def _written(call: ast.Call) -> str:
+def _written(call: ast.Call, indent: int = 0) -> str:
     """The call on one line if it fits, otherwise one argument per line."""
     line = ast.unparse(call)
-    if len(line) <= _WIDEST:
+    if indent + len(line) <= _WIDEST:
         return line
     arguments = [ast.unparse(argument) for argument in call.args]
     arguments += [

@@ -70,6 +70,18 @@ def call_source(filename: str, line: int, kind: str) -> str | None:
     return text if made else None
 
 
+def call_statement(filename: str, line: int, source: str) -> str:
+    """What stands before the call that `call_source` found: ``train_loader = `` or ``return ``.
+
+    Empty when the call is only a part of its statement.
+    """
+    before, _, _ = linecache.getline(filename, line).partition(source.partition("\n")[0])
+    after = linecache.getline(filename, line + source.count("\n"))
+    _, _, rest = after.partition(source.rpartition("\n")[2])
+    simple = re.fullmatch(r"\s*(?:return|[\w.]+(?:\s*:[^=]+)?\s*=)\s*", before)
+    return before.strip() + " " if simple and not rest.partition("#")[0].strip() else ""
+
+
 def _calls(line: str, name: str) -> list[int]:
     """Where calls of this name begin, including the modules in front of it."""
     return [match.start() for match in re.finditer(rf"(?<![\w.])(?:\w+\.)*{name}(?:\[[^\]]*\])?\(", line)]

@@ -19,7 +19,8 @@ import torch
 
 from unstarve.collect import file_opens as opens
 from unstarve.collect import transforms
-from unstarve.collect.call_site import call_site, call_source, short, variable_name
+from unstarve.collect.call_site import call_site, call_source, call_statement, short, variable_name
+from unstarve.collect.dataset_facts import dataset_facts
 from unstarve.collect.describe import failed_images, loader_config
 from unstarve.collect.device.gpu import cuda_in_use
 from unstarve.collect.device.stalls import device_clock
@@ -123,7 +124,15 @@ class Recorder:
             # The source would mislead where the call was given other arguments than it says.
             source = None if "applied" in config else call_source(filename, line, kind)
             self.writer.meta(
-                "loader", id=number, name=shown, where=where, kind=kind, config=config, source=source
+                "loader",
+                id=number,
+                name=shown,
+                where=where,
+                kind=kind,
+                config=config,
+                source=source,
+                statement=call_statement(filename, line, source) if source else "",
+                dataset=dataset_facts(getattr(loader, "dataset", None)),
             )
             return number
 

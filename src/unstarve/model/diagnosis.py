@@ -96,6 +96,10 @@ class LoaderSummary:
     """The call that created it, as the user wrote it; None when it was not found."""
     tensors: int | None = None
     """Tensors per batch; None when not counted."""
+    statement: str = ""
+    """What stands before the call, such as ``train_loader = ``; empty when that is not simple."""
+    dataset: Mapping[str, Any] = field(default_factory=dict)
+    """Facts about the dataset, for advice; see `Loader.dataset`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +151,21 @@ class SlowSample:
     ms: float
 
 
+_NO_LOSS = 0.98
+"""A smaller lower bound is more than noise around no change at all."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Predicted throughput after a change, relative to before."""
+    """Predicted throughput after a change, relative to before. Below 1 it is a loss."""
 
     predicted: float
     low: float
     high: float
+
+    @property
+    def may_be_loss(self) -> bool:
+        return self.low < _NO_LOSS
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +183,23 @@ class Advice:
     """None when it cannot be predicted."""
     code: str
     """Code to write."""
+    note: str = ""
+    """What else changes, in one sentence, such as the order of batches; empty when batches stay the same."""
+    command: str = ""
+    """A command that tries the change without editing the source."""
+    parts: tuple[str, ...] = ()
+    """The ids of the changes that are made together; empty for a single change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A change that was considered and is not advised."""
+
+    id: str
+    what: str
+    """The change in a few words: ``more workers``."""
+    why: str
+    """Why it would not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +242,7 @@ class Diagnosis(Shown):
     functions: tuple[FunctionCost, ...] = ()
     slow_samples: tuple[SlowSample, ...] = ()
     advice: tuple[Advice, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
     system: Mapping[str, Any] = field(default_factory=dict)
     """``cores``, ``quota_cores``, ``filesystems``, …: the machine as the training process saw it."""
     typical: tuple[Lane, ...] = ()

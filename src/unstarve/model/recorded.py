@@ -256,6 +256,10 @@ class Loader:
     """The call that made it, as the user wrote it; None where it could not be found."""
     tensors: int | None = None
     """Number of tensors in a batch; None with workers, or if there are too many to count."""
+    statement: str = ""
+    """What stands before the call on its line, such as ``train_loader = ``; empty when that is not simple."""
+    dataset: Mapping[str, Any] = field(default_factory=dict)
+    """Facts about the dataset that advice needs, as `collect.dataset_facts` finds them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,6 +176,8 @@ _FIELDS: dict[str, dict[str, Check]] = {
         "kind": _text,
         "config": _config,
         "source": _optional(_text),
+        "statement": _optional(_text),
+        "dataset": _optional(_config),
     },
     "batch": {"loader": _loader, "tensors": _optional(_whole(0, _MOST_NUMBER))},
     "crew": {"loader": _loader, "epoch": _place, "pids": _list_of(_pid, _MOST_CREW)},

@@ -212,7 +212,15 @@ class ProcessStream:
     def _loader(self, meta: dict[str, Any]) -> Loader:
         number, tensors = meta["id"], self.tensors.get(meta["id"])
         return Loader(
-            number, meta["name"], meta["where"], meta["kind"], meta["config"], meta.get("source"), tensors
+            number,
+            meta["name"],
+            meta["where"],
+            meta["kind"],
+            meta["config"],
+            meta.get("source"),
+            tensors,
+            meta.get("statement") or "",
+            meta.get("dataset") or {},
         )
 
     def _system(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from unstarve.model import Advice, Cause, Diagnosis, FunctionCost, SlowSample, S
 
 
 def advised(d: Diagnosis) -> dict[str, Advice]:
-    return {one.id: one for one in advise(with_forecaster(d))}
+    return {one.id: one for one in advise(with_forecaster(d))[0]}
 
 
 SPAWN = {"multiprocessing_context": "spawn"}
@@ -70,7 +70,7 @@ def test_a_rule_speaks_where_its_cause_is_found(id: str, cause: Cause, given: di
         assert one.code
         assert max(len(line) for line in one.code.splitlines()) <= 72
         assert one.speedup is not None
-        assert 1 <= one.speedup.low <= one.speedup.predicted <= one.speedup.high
+        assert one.speedup.low <= one.speedup.predicted <= one.speedup.high
         assert one.speedup.predicted <= d.headroom.speedup
 
 
@@ -110,14 +110,14 @@ def test_a_rule_is_silent_where_it_would_not_help(id: str, cause: Cause, given: 
 @pytest.mark.parametrize("state", [State.FED, State.INCONCLUSIVE])
 @pytest.mark.parametrize("cause", [Cause.CPU, Cause.REMOTE, Cause.COMPUTE, Cause.UNKNOWN])
 def test_nothing_is_advised_where_data_is_not_the_problem(state: State, cause: Cause) -> None:
-    assert advise(diagnosis_of(cause, workers=0, cpu_s=0.1, remote_s=0.1, state=state)) == ()
+    assert advise(diagnosis_of(cause, workers=0, cpu_s=0.1, remote_s=0.1, state=state)) == ((), ())
 
 
 def test_a_loop_busy_with_itself_is_told_what_to_move_out() -> None:
     d = diagnosis_of(Cause.HOST, workers=2, state=State.FED)
     cost = FunctionCost("log_images", "/home/me/train.py", 31, Cause.HOST, 4.0, 0.6)
     other = FunctionCost("decode", "/home/me/data.py", 7, Cause.CPU, 9.0, 0.9)
-    (one,) = advise(dataclasses.replace(d, functions=(other, cost)))
+    (one,), _ = advise(dataclasses.replace(d, functions=(other, cost)))
     assert one.id == "lighter-loop"
     assert "log_images" in one.title
     assert "train.py:31" in one.why
@@ -144,7 +144,7 @@ def test_latency_asks_for_more_workers_than_cores_and_keeps_the_users_call() -> 
 def test_workers_that_wait_for_each_other_are_not_asked_for_more_of() -> None:
     crowd = diagnosis_of(Cause.REMOTE, workers=3, remote_s=0.3, step_s=0.1)
     assert "lock" in advised(crowd)["more-workers"].why
-    assert "more-workers" not in {one.id for one in advise(with_forecaster(crowd, waits_together=True))}
+    assert "more-workers" not in {one.id for one in advise(with_forecaster(crowd, waits_together=True))[0]}
 
 
 def test_new_workers_are_kept_between_epochs() -> None:
@@ -167,7 +167,7 @@ def test_slow_samples_are_named() -> None:
 def test_the_largest_gain_comes_first_and_an_argument_is_set_only_once() -> None:
     d = diagnosis_of(Cause.REMOTE, workers=1, remote_s=0.2, disk_s=0.1, cpu_s=0.1, cores=8, opens=8,
                      waits={Cause.REMOTE: 4.0, Cause.DISK: 3.0, Cause.CPU: 3.0})  # fmt: skip
-    found = advise(with_forecaster(d))
+    found, _ = advise(with_forecaster(d))
     gains = [one.speedup.predicted for one in found if one.speedup is not None]
     assert gains == sorted(gains, reverse=True)
     assert sum("num_workers" in one.change for one in found) == 1
@@ -181,7 +181,7 @@ def test_a_loader_whose_inside_was_not_seen_leaves_every_rule_unharmed() -> None
 
 
 def test_without_forecaster_advice_comes_without_a_gain() -> None:
-    for one in advise(diagnosis_of(Cause.COLLATE, workers=2, collate_s=0.2)):
+    for one in advise(diagnosis_of(Cause.COLLATE, workers=2, collate_s=0.2))[0]:
         assert one.speedup is None
 
 

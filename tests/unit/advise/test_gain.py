@@ -23,7 +23,7 @@ def test_no_gain_is_promised_past_the_headroom(count: int) -> None:
     d = diagnosis_of(Cause.REMOTE, workers=1, remote_s=0.3, step_s=0.3, free_s=0.1)
     gain = gain_of(d, Scenario(workers=count))
     assert d.headroom is not None
-    assert 1 <= gain.low <= gain.predicted <= gain.high <= d.headroom.high
+    assert gain.low <= gain.predicted <= gain.high <= d.headroom.high
     assert gain.predicted <= d.headroom.speedup
 
 
@@ -72,18 +72,18 @@ def test_the_share_of_a_waits_cause_that_goes_away_is_gained() -> None:
     assert gain.low == 1
 
 
-def test_nothing_is_predicted_without_headroom_or_forecaster_and_nothing_below_one() -> None:
+def test_nothing_is_predicted_without_headroom_or_forecaster_and_a_loss_is_said() -> None:
     d = diagnosis_of(Cause.CPU, workers=2, cpu_s=0.1)
     assert predict(d, Scenario(workers=4)) is None
     known = with_forecaster(d)
     assert predict(dataclasses.replace(known, headroom=None), Scenario(workers=4)) is None
     slower = predict(known, Scenario(workers=1))
     assert slower is not None
-    assert slower.predicted == slower.low == 1
+    assert slower.low <= slower.predicted < 1
     none = dataclasses.replace(known, headroom=Headroom(0.98, 0.95, 1.01, "replay"))
     gain = predict(none, Scenario(workers=8))
     assert gain is not None
-    assert (gain.predicted, gain.low) == (1, 1)
+    assert gain.low <= gain.predicted <= 1
     assert gain.high <= 1.01
 
 

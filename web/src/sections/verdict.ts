@@ -27,10 +27,13 @@ function figures(report: Report): HTMLElement[] {
 }
 
 export function advice(report: Report): HTMLElement | null {
-  if (report.advice.length === 0) return null;
+  const rejected = report.rejected ?? [];
+  if (report.advice.length === 0 && rejected.length === 0) return null;
   return el("section", { id: "advice", "aria-labelledby": "advice-title" },
     el("h2", { id: "advice-title" }, "What to change"),
-    el("ol", { class: "advice" }, ...report.advice.map(one)));
+    el("ol", { class: "advice" }, ...report.advice.map(one)),
+    rejected.length > 0 && el("div", { class: "rejected" }, el("h3", {}, "Considered, but not advised"),
+      el("ul", {}, ...rejected.map((item) => el("li", {}, `${item.what}: ${item.why}`)))));
 }
 
 function one(item: Advice): HTMLElement {
@@ -39,8 +42,11 @@ function one(item: Advice): HTMLElement {
       el("h3", {}, item.title),
       item.speedup && el("span", { class: "gain", title: "predicted speed-up and its interval" },
         times(item.speedup.predicted), el("small", {}, within(item.speedup.predicted, item.speedup)))),
-    el("p", {}, `${item.why.charAt(0).toUpperCase()}${item.why.slice(1)}.`),
-    item.code !== "" && code(item.code));
+    item.speedup && item.speedup.low < 0.98 && el("p", { class: "warn" }, "It may also be slower: measure it."),
+    el("p", {}, `${item.why.charAt(0).toUpperCase()}${item.why.slice(1)}. ${item.note ?? ""}`.trim()),
+    item.code !== "" && code(item.code),
+    item.command ? el("p", {}, "Or, without changing your code:") : null,
+    item.command ? code(item.command) : null);
 }
 
 export function code(text: string): HTMLElement {

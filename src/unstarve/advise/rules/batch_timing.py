@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from unstarve.advise.diagnosis_facts import (
     costliest,
     matters,
@@ -12,35 +10,34 @@ from unstarve.advise.diagnosis_facts import (
     torch_at_least,
     workers_of,
 )
-from unstarve.advise.gain import UNCHANGED, cheaper, free_step_s, making_s, predict
-from unstarve.advise.loader_call import loader_call
-from unstarve.model import Advice, Cause, Diagnosis, Scenario, State
+from unstarve.advise.gain import UNCHANGED, cheaper, free_step_s, making_s
+from unstarve.advise.proposal import Edit, Proposal
+from unstarve.model import Cause, Diagnosis, Scenario, State
 from unstarve.words import duration, percent
 
 _MOST_PREFETCH = 16
 _STOCK_PREFETCH = 2
 
 
-def persistent_workers(d: Diagnosis) -> Advice | None:
+def persistent_workers(d: Diagnosis) -> Proposal | None:
     """Without persistent workers, every epoch ends its workers and starts new ones."""
     loader = stock_loader(d)
     if loader is None or not matters(d, Cause.STARTUP) or loader.epochs < 2 or not workers_of(d):
         return None
     if loader.config.get("persistent_workers"):
         return None
-    change = {"persistent_workers": True}
-    return Advice(
+    return Proposal(
         "persistent-workers",
+        "persistent_workers=True",
         "Keep workers alive between epochs",
         f"each of {loader.epochs} epochs started new workers, which took "
         f"{duration(loader.startup_s)} in total",
-        change,
-        predict(d, Scenario(persistent=True)),
-        loader_call(loader, change),
+        Edit({"persistent_workers": True}),
+        Scenario(persistent=True),
     )
 
 
-def lighter_dataset(d: Diagnosis) -> Advice | None:
+def lighter_dataset(d: Diagnosis) -> Proposal | None:
     """Without fork, the dataset is pickled and sent to each worker, however large it is."""
     loader = stock_loader(d)
     if loader is None or not matters(d, Cause.STARTUP) or not workers_of(d):
@@ -48,54 +45,66 @@ def lighter_dataset(d: Diagnosis) -> Advice | None:
     method = loader.config.get("multiprocessing_context")
     if method not in ("spawn", "forkserver"):
         return None
-    return Advice(
+    return Proposal(
         "lighter-dataset",
+        "a smaller dataset object",
         "Keep the dataset object small: load its data in the worker",
         f"with {method}, the dataset is pickled for each of {workers_of(d)} workers; starts took "
         f"{duration(loader.startup_s)}",
-        {},
-        predict(d, cheaper("start", 0.5), worst=UNCHANGED, best=cheaper("start", 0.1)),
-        "def __getstate__(self):   # in the dataset; load again on first use\n"
-        "    return {**self.__dict__, 'data': None}",
+        Edit(
+            before=(
+                "def __getstate__(self):   # in the dataset; load again on first use",
+                "    return {**self.__dict__, 'data': None}",
+            )
+        ),
+        cheaper("start", 0.5),
+        worst=UNCHANGED,
+        best=cheaper("start", 0.1),
     )
 
 
-def any_order(d: Diagnosis) -> Advice | None:
+def any_order(d: Diagnosis) -> Proposal | None:
     """Batches are delivered in order: a late one holds back finished ones."""
     loader = stock_loader(d)
     if loader is None or not matters(d, Cause.ORDER) or not torch_at_least(d, 2, 6) or workers_of(d) < 2:
         return None
     if loader.config.get("in_order") is False:
         return None
-    change = {"in_order": False}
-    return Advice(
+    return Proposal(
         "any-order",
+        "in_order=False",
         "Take batches as they finish, not in order",
-        f"{_tail(d)} and hold back finished ones; the order of batches will then vary between runs",
-        change,
-        predict(d, Scenario(in_order=False)),
-        loader_call(loader, change),
+        f"{_tail(d)} and hold back finished ones",
+        Edit({"in_order": False}),
+        Scenario(in_order=False),
+        note="The order of batches will then vary between runs.",
     )
 
 
-def level_samples(d: Diagnosis) -> Advice | None:
+def level_samples(d: Diagnosis) -> Proposal | None:
     """Slow samples spread over all batches slow down every batch."""
     if d.demand is None or not matters(d, Cause.ORDER):
         return None
     slow = ", ".join(f"{sample.index} ({duration(sample.ms / 1e3)})" for sample in d.slow_samples[:3])
-    return Advice(
+    return Proposal(
         "level-samples",
+        "evened-out samples",
         "Even out slow samples: prepare them in advance, or bucket by cost",
         _tail(d) + (f"; the slowest samples are {slow}" if slow else ""),
-        {},
-        predict(d, Scenario(evened=0.5), worst=UNCHANGED, best=Scenario(evened=1.0)),
-        "order = np.argsort(cost)   # of each sample: its length, its file size\n"
-        "batches = [order[i : i + n].tolist() for i in range(0, len(order), n)]\n"
-        "random.shuffle(batches)   # DataLoader(dataset, batch_sampler=batches)",
+        Edit(
+            before=(
+                "order = np.argsort(cost)   # of each sample: its length, its file size",
+                "batches = [order[i : i + n].tolist() for i in range(0, len(order), n)]",
+                "random.shuffle(batches)   # DataLoader(dataset, batch_sampler=batches)",
+            )
+        ),
+        Scenario(evened=0.5),
+        worst=UNCHANGED,
+        best=Scenario(evened=1.0),
     )
 
 
-def deeper_prefetch(d: Diagnosis) -> Advice | None:
+def deeper_prefetch(d: Diagnosis) -> Proposal | None:
     """Workers that keep up on average, but not always, need more batches ready."""
     demand, loader, free = d.demand, stock_loader(d), free_step_s(d)
     if demand is None or loader is None or not free or not demand.workers:
@@ -110,18 +119,17 @@ def deeper_prefetch(d: Diagnosis) -> Advice | None:
     if now >= _MOST_PREFETCH:
         return None
     depth = min(2 * now, _MOST_PREFETCH)
-    change: dict[str, Any] = {"prefetch_factor": depth}
-    return Advice(
+    return Proposal(
         "deeper-prefetch",
+        f"prefetch_factor={depth}",
         f"Keep more batches ready: prefetch_factor={depth}",
         f"{_tail(d)}, with {now} batches prefetched per worker",
-        change,
-        predict(d, Scenario(prefetch=depth)),
-        loader_call(loader, change),
+        Edit({"prefetch_factor": depth}),
+        Scenario(prefetch=depth),
     )
 
 
-def lighter_loop(d: Diagnosis) -> Advice | None:
+def lighter_loop(d: Diagnosis) -> Proposal | None:
     """Work in the loop between batches keeps the device waiting just as missing data would."""
     if d.verdict.cause is not Cause.HOST:
         return None
@@ -131,16 +139,20 @@ def lighter_loop(d: Diagnosis) -> Advice | None:
     why = "the loop's own Python takes " + (
         "the most time" if spent is None else f"{percent(spent)} of the time"
     )
-    return Advice(
+    return Proposal(
         "lighter-loop",
+        "a lighter loop",
         f"Move {what} out of the training loop",
         why + (f"; top functions: {named(found)}" if found else ""),
-        {},
+        Edit(
+            after=(
+                "total += loss.detach()          # every step: stays on the device",
+                "if step % 100 == 0:",
+                "    log(total.item() / 100)     # now and then: waits for the device",
+                "    total.zero_()",
+            )
+        ),
         None,  # the step without it was not measured
-        "total += loss.detach()          # every step: stays on the device\n"
-        "if step % 100 == 0:\n"
-        "    log(total.item() / 100)     # now and then: waits for the device\n"
-        "    total.zero_()",
     )
 
 

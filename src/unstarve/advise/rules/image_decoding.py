@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from unstarve.advise.diagnosis_facts import matters, stock_loader
-from unstarve.advise.gain import predict
-from unstarve.advise.loader_call import loader_call
-from unstarve.model import Advice, Cause, Diagnosis, FunctionCost, Scenario
+from unstarve.advise.proposal import Edit, Proposal
+from unstarve.model import Cause, Diagnosis, FunctionCost, Scenario
 from unstarve.words import duration, percent
 
 _DECODERS = ("/PIL/ImageFile.py", "/PIL/JpegImagePlugin.py", "/torchvision/io/")
@@ -29,7 +28,7 @@ _IN_TORCHS_LOADER = (0.7, 0.4)
 _KEPT_DECODED = (0.0, 0.2)
 
 
-def decode_only_the_crop(d: Diagnosis) -> Advice | None:
+def decode_only_the_crop(d: Diagnosis) -> Proposal | None:
     """Pillow decodes whole images, one by one, into memory that is thrown away."""
     demand, loader = d.demand, stock_loader(d)
     if demand is None or loader is None or not matters(d, Cause.CPU, Cause.CONTENTION):
@@ -42,14 +41,18 @@ def decode_only_the_crop(d: Diagnosis) -> Advice | None:
     finished = Scenario(left={"cpu": _left(d, *_LIKELY), "collate": 0.0, "handoff": 0.05})
     as_transform = Scenario(left={"cpu": _left(d, *_IN_TORCHS_LOADER)})
     kept = Scenario(left={"cpu": _left(d, *_KEPT_DECODED), "collate": 0.0, "handoff": 0.05})
-    return Advice(
+    return Proposal(
         "decode-crop",
+        f"unstarve.{own}",
         f"Decode only what the crop needs, without the GIL: unstarve.{own}",
         f"decoding takes {percent(decoding)} and cropping, resizing and converting {percent(cutting)} of the "
         f"{duration(demand.fetch_s)} that fetching a batch takes",
-        {},
-        predict(d, finished if is_folder else as_transform, worst=as_transform, best=kept),
-        _FOLDER_CODE + loader_call(loader, {}) if is_folder else _TRANSFORM_CODE,
+        Edit(dataset="unstarve.ImageFolderDataset.like({})", engine=True)
+        if is_folder
+        else Edit(before=_TRANSFORM_CODE),
+        finished if is_folder else as_transform,
+        worst=as_transform,
+        best=kept,
     )
 
 
@@ -78,12 +81,8 @@ def _left(d: Diagnosis, of_decoding: float, of_cutting: float) -> float:
     return max(0.0, 1 - decoding * (1 - of_decoding) - cutting * (1 - of_cutting))
 
 
-_FOLDER_CODE = (
-    "from unstarve import DataLoader, ImageFolderDataset\n"
-    "dataset = ImageFolderDataset(ROOT, size=224, mean=MEAN, std=STD)\n"
-)
 _TRANSFORM_CODE = (
-    "decode_crop = unstarve.DecodeCrop(224, mean=MEAN, std=STD)\n"
-    "image = decode_crop(path)   # in __getitem__; path or bytes\n"
-    "# instead of Image.open, convert, RandomResizedCrop, flip, ToTensor, …"
+    "decode_crop = unstarve.DecodeCrop(224, mean=MEAN, std=STD)",
+    "image = decode_crop(path)   # in __getitem__; path or bytes",
+    "# instead of Image.open, convert, RandomResizedCrop, flip, ToTensor, …",
 )

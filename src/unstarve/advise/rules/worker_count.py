@@ -12,12 +12,11 @@ from unstarve.advise.gain import (
     enough_workers,
     free_step_s,
     making_s,
-    predict,
 )
-from unstarve.advise.loader_call import loader_call
+from unstarve.advise.proposal import Edit, Proposal
 from unstarve.advise.rules.image_decoding import decodes_images
 from unstarve.intervals import WORTH_IT
-from unstarve.model import Advice, Cause, Diagnosis, Scenario
+from unstarve.model import Cause, Diagnosis, Scenario
 from unstarve.words import duration, workers
 
 _BLOCKED = 0.5
@@ -25,7 +24,7 @@ _BLOCKED = 0.5
 _WORTH_TELLING_S = 0.5e-3
 
 
-def workers_past_the_cores(d: Diagnosis) -> Advice | None:
+def workers_past_the_cores(d: Diagnosis) -> Proposal | None:
     """A fetch that waits needs no core: more workers than cores still help."""
     count, demand = enough_workers(d), d.demand
     if demand is None or count is None or count <= demand.workers or not matters(d, Cause.REMOTE):
@@ -49,7 +48,7 @@ def workers_past_the_cores(d: Diagnosis) -> Advice | None:
     )
 
 
-def workers_instead_of_none(d: Diagnosis) -> Advice | None:
+def workers_instead_of_none(d: Diagnosis) -> Proposal | None:
     """With ``num_workers=0``, torch's default, loading and training take turns while cores are idle."""
     count, demand, cores = enough_workers(d), d.demand, usable_cores(d)
     if demand is None or count is None or demand.workers or matters(d, Cause.REMOTE):
@@ -65,7 +64,7 @@ def workers_instead_of_none(d: Diagnosis) -> Advice | None:
     )
 
 
-def workers_on_idle_cores(d: Diagnosis) -> Advice | None:
+def workers_on_idle_cores(d: Diagnosis) -> Proposal | None:
     """CPU work spreads over cores until all are busy."""
     count, demand, cores = enough_workers(d), d.demand, usable_cores(d)
     if demand is None or count is None or cores is None or count <= demand.workers or not demand.workers:
@@ -82,7 +81,7 @@ def workers_on_idle_cores(d: Diagnosis) -> Advice | None:
     )
 
 
-def cheaper_samples(d: Diagnosis) -> Advice | None:
+def cheaper_samples(d: Diagnosis) -> Proposal | None:
     """When every core is busy, more workers only wait for each other: the work itself must shrink."""
     demand, cores, free = d.demand, usable_cores(d), free_step_s(d)
     if demand is None or cores is None or not free:
@@ -98,29 +97,30 @@ def cheaper_samples(d: Diagnosis) -> Advice | None:
     what = f"{found[0].name}()" if found else "__getitem__"
     spent = f"; top functions: {named(found)}" if found else ""
     part = sum(cost.share for cost in found) or 1.0
-    return Advice(
+    return Proposal(
         "cheaper-work",
+        "cheaper samples",
         f"Make {what} cheaper: {_cores(cores)} cannot keep up",
         f"a batch needs {duration(computing_s(demand))} of CPU time on {_cores(cores)}{spent}",
-        {},
-        predict(
-            d,
-            cheaper("cpu", 1 - min(part, 1.0) / 2),
-            worst=UNCHANGED,
-            best=cheaper("cpu", 1 - min(part, 1.0) * 0.75),
+        Edit(
+            before=(
+                "# once, before training: decode, resize, save as uint8 arrays",
+                "# in __getitem__: load the array, apply only the random transforms",
+            )
         ),
-        "# once, before training: decode, resize, save as uint8 arrays\n"
-        "# in __getitem__: load the array, apply only the random transforms",
+        cheaper("cpu", 1 - min(part, 1.0) / 2),
+        worst=UNCHANGED,
+        best=cheaper("cpu", 1 - min(part, 1.0) * 0.75),
     )
 
 
-def fewer_workers(d: Diagnosis) -> Advice | None:
+def fewer_workers(d: Diagnosis) -> Proposal | None:
     """More busy workers than cores take turns, which costs switches and memory and gains nothing."""
     demand, cores = d.demand, usable_cores(d)
     if demand is None or cores is None or not matters(d, Cause.CONTENTION) or demand.workers <= cores:
         return None
     count = max(int(cores), 1)
-    advice = _worker_advice(
+    return _worker_advice(
         d,
         "fewer-workers",
         count,
@@ -128,13 +128,12 @@ def fewer_workers(d: Diagnosis) -> Advice | None:
         f"{workers(demand.workers)} share {_cores(cores)}: of the {duration(demand.fetch_s)} that "
         f"fetching a batch "
         f"takes, {duration(demand.queued_s)} is waiting for a free core",
+        # Fewer workers also get a smaller share of the cores beside training: only a clear gain counts.
+        least=WORTH_IT,
     )
-    # Fewer workers also get a smaller share of the cores beside training: only a clear gain counts.
-    clear = advice is not None and advice.speedup is not None and advice.speedup.predicted >= WORTH_IT
-    return advice if clear else None
 
 
-def more_cores(d: Diagnosis) -> Advice | None:
+def more_cores(d: Diagnosis) -> Proposal | None:
     """With few workers, waiting for a core comes from a quota or from other processes."""
     demand, cores = d.demand, usable_cores(d)
     if not matters(d, Cause.CONTENTION):
@@ -150,24 +149,28 @@ def more_cores(d: Diagnosis) -> Advice | None:
     if limited:
         title = f"Raise the CPU quota of {_cores(float(quota or 0))}"
         why = f"the container may use {quota:g} of {present or 'the machine’s'} cores{queued}"
-        code = "docker run --cpus=N …   # Kubernetes: resources.limits.cpu"
+        code: tuple[str, ...] = ("docker run --cpus=N …   # Kubernetes: resources.limits.cpu",)
     else:
         title = "Move other work off these cores"
         why = f"batches wait for a core although there are no more workers than cores{queued}"
         code = (
-            "ps -eo pid,psr,pcpu,comm --sort=-pcpu | head   # what else runs here\n"
-            "cv2.setNumThreads(0)   # in worker_init_fn: one thread per worker"
+            "ps -eo pid,psr,pcpu,comm --sort=-pcpu | head   # what else runs here",
+            "cv2.setNumThreads(0)   # in worker_init_fn: one thread per worker",
         )
     likely = Scenario(cores=float(present), foreign=0.5) if limited and present else Scenario(foreign=0.5)
     free = Scenario(cores=likely.cores, foreign=0.0)
-    return Advice("more-cores", title, why, {}, predict(d, likely, worst=UNCHANGED, best=free), code)
+    return Proposal(
+        "more-cores", "more cores", title, why, Edit(before=code), likely, worst=UNCHANGED, best=free
+    )
 
 
 def _cores(count: float) -> str:
     return "1 core" if count == 1 else f"{count:g} cores"
 
 
-def _worker_advice(d: Diagnosis, id: str, count: int, title: str, why: str) -> Advice | None:
+def _worker_advice(
+    d: Diagnosis, id: str, count: int, title: str, why: str, least: float | None = None
+) -> Proposal | None:
     loader, demand = stock_loader(d), d.demand
     if loader is None or demand is None:
         return None
@@ -178,4 +181,4 @@ def _worker_advice(d: Diagnosis, id: str, count: int, title: str, why: str) -> A
         likely = Scenario(workers=count, persistent=True)
     if is_iterable(loader) and count > max(demand.workers, 1):
         why += "; an IterableDataset must split its samples by get_worker_info()"
-    return Advice(id, title, why, change, predict(d, likely), loader_call(loader, change))
+    return Proposal(id, workers(count), title, why, Edit(change), likely, least=least)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from unstarve.model import Advice, Diagnosis, State
+from unstarve.present.gain_text import gain_text
 from unstarve.words import duration, percent, printable, rate, times_interval
 
 _MARKS = {State.STARVED: "🔴", State.TIGHT: "🟡", State.FED: "🟢", State.INCONCLUSIVE: "⚪"}
@@ -31,6 +32,11 @@ def _lines(d: Diagnosis) -> Iterator[str]:
         yield ""
     for number, advice in enumerate(d.advice, 1):
         yield from _advice(number, advice)
+    if d.rejected:
+        yield "Considered, but not advised:"
+        yield ""
+        yield from (f"- {_text(f'{one.what}: {one.why}')}" for one in d.rejected)
+        yield ""
     yield from (f"> ⚠ {_text(message)}" for message in d.lost)
 
 
@@ -53,13 +59,10 @@ def _numbers(d: Diagnosis) -> Iterator[str]:
 
 
 def _advice(number: int, advice: Advice) -> Iterator[str]:
-    gain = advice.speedup
-    told = ""
-    if gain is not None:
-        told = f" — ≈ {times_interval(gain.predicted, gain.low, gain.high, 2)} predicted"
+    told = "" if advice.speedup is None else f" — {gain_text(advice.speedup)}"
     yield f"**{number}. {_text(advice.title)}**{told}"
     yield ""
-    yield _text(advice.why)
+    yield _text(f"{advice.why}. {advice.note}".strip())
     yield ""
     if advice.code:
         code = printable(advice.code, len(advice.code), lines=True)
@@ -67,6 +70,9 @@ def _advice(number: int, advice: Advice) -> Iterator[str]:
         yield f"{fence}python"
         yield code
         yield fence
+        yield ""
+    if advice.command:
+        yield f"Or, without changing your code: {_code(advice.command)}"
         yield ""
 
 

@@ -50,6 +50,7 @@ def report(diagnosis: Diagnosis) -> dict[str, Any]:
         "functions": [_plain(cost) for cost in d.functions],
         "slow_samples": [_plain(sample) for sample in d.slow_samples],
         "advice": [_plain(advice) for advice in d.advice],
+        "rejected": [_plain(one) for one in d.rejected],
         "whatif": None if d.whatif is None else _forecasts(d.whatif),
         "health": [],
         "gpu": _plain(d.gpu),

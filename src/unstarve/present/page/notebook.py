@@ -21,6 +21,7 @@ from unstarve.model import (
     WhatIf,
     WorkerSearch,
 )
+from unstarve.present.gain_text import gain_text
 from unstarve.present.page import html_fragments as html
 from unstarve.present.terminal.report_card import print_comparison, print_report
 from unstarve.present.terminal.tried_settings import (
@@ -138,12 +139,14 @@ def _diagnosis(d: Diagnosis) -> Iterator[str]:
 
 
 def _advice(number: int, advice: Advice) -> Iterator[str]:
-    gain = advice.speedup
-    told = "" if gain is None else f" — ≈ {times_interval(gain.predicted, gain.low, gain.high)} predicted"
+    told = "" if advice.speedup is None else f" — {gain_text(advice.speedup)}"
     yield html.title(f"{number}. {advice.title}{told}")
-    yield html.sentence(advice.why[:1].upper() + advice.why[1:] + ".")
+    yield html.sentence(f"{advice.why[:1].upper()}{advice.why[1:]}. {advice.note}".strip())
     if advice.code:
         yield html.code(advice.code)
+    if advice.command:
+        yield html.sentence("Or, without changing your code:")
+        yield html.code(advice.command)
 
 
 def _comparison(result: Comparison) -> Iterator[str]:

@@ -12,7 +12,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from unstarve.model import Advice, Comparison, Diagnosis, Gain, LoaderSummary, Row, Share, Spread, State
+from unstarve.model import Advice, Comparison, Diagnosis, LoaderSummary, Row, Share, Spread, State
+from unstarve.present.gain_text import gain_text
 from unstarve.present.terminal.lanes import lanes
 from unstarve.present.terminal.screen import for_screen
 from unstarve.words import duration, percent, points, rate, times, times_interval
@@ -42,10 +43,10 @@ def print_report(diagnosis: Diagnosis, console: Console) -> None:
         lanes(diagnosis.typical, console.width),
         _loaders(diagnosis.loaders, console.width),
     )
-    for part in (numbers, budget, drawn, loaders, _walk(diagnosis), _advice(diagnosis)):
+    for part in (numbers, budget, drawn, loaders, _walk(diagnosis), _advice(diagnosis), _rejected(diagnosis)):
         if part is not None:
             console.print(Padding(part, (0, 1)))
-    if diagnosis.advice:
+    if diagnosis.advice or diagnosis.rejected:
         console.print()
     for loader in diagnosis.loaders:
         if "applied" in loader.config:
@@ -170,18 +171,27 @@ def _advice(d: Diagnosis) -> Group | None:
     return Group(Text("\nadvice", "bold"), table)
 
 
+def _rejected(d: Diagnosis) -> Text | None:
+    """What was considered and is not advised, in one line each."""
+    if not d.rejected:
+        return None
+    return Text("\n").join(
+        [Text("\nconsidered, but not advised", "bold"), *(Text(f"{r.what}: {r.why}") for r in d.rejected)]
+    )
+
+
 def _piece(one: Advice) -> Group:
     lines: list[RenderableType] = [Text(one.title, "bold")]
     if one.speedup is not None:
-        lines.append(Text(f"{_gain(one.speedup)} predicted", "green"))
+        lines.append(Text(gain_text(one.speedup), "yellow" if one.speedup.may_be_loss else "green"))
     lines.append(Text(one.why[:1].upper() + one.why[1:] + ".", overflow="fold"))
+    if one.note:
+        lines.append(Text(one.note, overflow="fold"))
     lines.append(Padding(Text(one.code, "cyan", overflow="fold"), (0, 0, 0, 2)))
+    if one.command:
+        lines.append(Text("or, without changing your code:"))
+        lines.append(Padding(Text(one.command, "cyan", overflow="fold"), (0, 0, 0, 2)))
     return Group(*lines)
-
-
-def _gain(gain: Gain) -> str:
-    digits = 1 if gain.predicted >= 1.2 else 2
-    return f"≈ {times_interval(gain.predicted, gain.low, gain.high, digits)}"
 
 
 def _footer(d: Diagnosis) -> Text:

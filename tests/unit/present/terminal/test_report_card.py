@@ -80,7 +80,7 @@ def advised(cause: Cause, **given: Any) -> Diagnosis:
     d = diagnosis_of(cause, **given)
     cost = FunctionCost("Dataset.__getitem__", "/home/me/a/long/path/data.py", 7, Cause.CPU, 9.0, 0.9)
     d = with_forecaster(dataclasses.replace(d, functions=(cost,)))
-    return dataclasses.replace(d, advice=advise(d))
+    return dataclasses.replace(d, advice=advise(d)[0])
 
 
 def shown(d: Diagnosis, width: int = 80) -> str:
@@ -132,7 +132,7 @@ def test_a_huge_headroom_is_not_told_in_digits() -> None:
 def test_advice_in_json_has_the_keys_of_the_schema() -> None:
     d = advised(Cause.REMOTE, workers=2, remote_s=0.3)
     first = json.loads(json.dumps(json_view.report(d)))["advice"][0]
-    assert set(first) == {"id", "title", "why", "change", "speedup", "code"}
+    assert set(first) == {"id", "title", "why", "change", "speedup", "code", "note", "command", "parts"}
     assert set(first["speedup"]) == {"predicted", "low", "high"}
     assert first["change"] == dict(d.advice[0].change)
 
@@ -153,8 +153,8 @@ def test_the_json_report_is_complete_and_plain() -> None:
     assert back["schema"] == "unstarve.report/1"
     assert set(back) == {
         "schema", "run", "verdict", "wait_share", "stall_share", "throughput", "step_ms", "wait_ms", "budget",
-        "waits", "demand", "headroom", "functions", "slow_samples", "advice", "health", "gpu", "overhead",
-        "loaders", "lost", "system", "walk", "whatif", "memory",
+        "waits", "demand", "headroom", "functions", "slow_samples", "advice", "rejected", "health", "gpu",
+        "overhead", "loaders", "lost", "system", "walk", "whatif", "memory",
     }  # fmt: skip
     assert back["verdict"]["state"] == "starved"
     assert back["loaders"][0]["steps"] == 50
