@@ -106,7 +106,8 @@ class Demand:
     workers: int
     batches: int
     """Number of batches behind these means."""
-    samples: float
+    samples: float | None
+    """As throughput counts them; None when the samples of a batch could not be counted."""
     fetch_s: float
     """Wall time of fetching the samples; the next four are its parts."""
     cpu_s: float
@@ -136,7 +137,7 @@ class FunctionCost:
     where: Cause
     seconds: float
     share: float
-    """Of all sampled time of the same kind: making batches, or the step."""
+    """Of all sampled time of the same stage: fetching, collating or the step. Of a transform: of all fetching."""
 
 
 @dataclass(frozen=True, slots=True)
