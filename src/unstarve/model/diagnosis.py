@@ -137,7 +137,7 @@ class FunctionCost:
     where: Cause
     seconds: float
     share: float
-    """Of all sampled time of the same stage: fetching, collating or the step. Of a transform: of all fetching."""
+    """Of the sampled time of its stage: fetching, collating or the step. Of a transform: of all fetching."""
 
 
 @dataclass(frozen=True, slots=True)

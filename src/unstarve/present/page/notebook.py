@@ -155,6 +155,7 @@ def _comparison(result: Comparison) -> Iterator[str]:
     head = ("", f"A  {PurePath(result.a.path).name}", f"B  {PurePath(result.b.path).name}")
     states = ("state", result.a.verdict.state, result.b.verdict.state)
     yield html.table(head, [states, *(_row(row) for row in result.rows)])
+    yield html.lines(result.notes)
     yield html.lines(
         f"{'✗' if gate.failed else '✓'} {gate.expression}: {gate.reason}" for gate in result.gates
     )
@@ -168,7 +169,7 @@ def _row(row: Row) -> tuple[str, str, str]:
             return duration(value / 1e3)
         return percent(value) if row.unit == "%" else f"{rate(value)} {row.unit}"
 
-    return row.metric.replace("_", " "), shown(row.a), shown(row.b)
+    return row.label, shown(row.a), shown(row.b)
 
 
 def _whatif(result: WhatIf) -> Iterator[str]:

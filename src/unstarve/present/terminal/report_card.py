@@ -72,6 +72,8 @@ def print_comparison(result: Comparison, console: Console) -> None:
     for row in result.rows:
         table.add_row(*_comparison_cells(row))
     console.print(Padding(table, (0, 1)))
+    for note in result.notes:
+        console.print(Text("· ", "bright_black") + Text(note, "default"))
     for gate in result.gates:
         mark = Text("✗ ", "red") if gate.failed else Text("✓ ", "green")
         console.print(mark + Text(f"{gate.expression}: {gate.reason}", "default"))
@@ -202,10 +204,10 @@ def _comparison_cells(row: Row) -> tuple[str, str, str, str]:
     if row.unit == "%":
         change = "" if row.a is None or row.b is None else points(row.b - row.a)
         a, b = ("–" if v is None else percent(v) for v in (row.a, row.b))
-        return row.metric.replace("_", " "), a, b, change
+        return row.label, a, b, change
     change = "" if row.a is None or row.b is None or not row.a else times(row.b / row.a, 2)
     a, b = ("–" if v is None else _with_unit(v, row.unit) for v in (row.a, row.b))
-    return row.metric.replace("_", " "), a, b, change
+    return row.label, a, b, change
 
 
 def _state(d: Diagnosis) -> Text:
