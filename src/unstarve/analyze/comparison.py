@@ -52,7 +52,7 @@ def _rows(a: Diagnosis, b: Diagnosis) -> tuple[Row, ...]:
         else pick("throughput", _STEPS, "throughput", lambda d: d.throughput.steps_per_s)
     )
     waiting = "waiting for data" if a.device == b.device == "cpu" else "host waited"
-    step = "step with its wait"
+    step = "step + wait"
     return (
         throughput,
         pick("stall_share", "%", "GPU starved", lambda d: d.stall_share),

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from unstarve.model import Advice, Diagnosis, State
+from unstarve.present.shares import shares
 from unstarve.words import duration, percent, printable, rate, times_interval
 
 _MARKS = {State.STARVED: "🔴", State.TIGHT: "🟡", State.FED: "🟢", State.INCONCLUSIVE: "⚪"}
@@ -37,10 +38,8 @@ def _lines(d: Diagnosis) -> Iterator[str]:
 def _numbers(d: Diagnosis) -> Iterator[str]:
     yield "| | |"
     yield "|---|--:|"
-    if d.wait_share is not None:
-        yield f"| waiting for data | {percent(d.wait_share)} |"
-    if d.gpu is not None and d.stall_share is not None:
-        yield f"| device starved | {percent(d.stall_share)} |"
+    for label, share in shares(d):
+        yield f"| {label} | {'unknown' if share is None else percent(share)} |"
     if d.headroom is not None:
         h = d.headroom
         yield f"| if loading were free ({h.method}) | {times_interval(h.speedup, h.low, h.high, 2)} |"
