@@ -134,7 +134,7 @@ def lighter_loop(d: Diagnosis) -> Advice | None:
     return Advice(
         "lighter-loop",
         f"Move {what} out of the training loop",
-        why + (f"; top functions: {named(found)}" if found else ""),
+        why + (f"; top functions by share of the steps: {named(found)}" if found else ""),
         {},
         None,  # the step without it was not measured
         "total += loss.detach()          # every step: stays on the device\n"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from unstarve.model import Advice, Diagnosis, State
-from unstarve.present.shares import shares
+from unstarve.present.shares import budget_title, shares
 from unstarve.words import duration, percent, printable, rate, times_interval
 
 _MARKS = {State.STARVED: "🔴", State.TIGHT: "🟡", State.FED: "🟢", State.INCONCLUSIVE: "⚪"}
@@ -26,7 +26,7 @@ def _lines(d: Diagnosis) -> Iterator[str]:
     yield from _numbers(d)
     budget = [share for share in d.budget if share.share >= _SMALLEST_SHARE]
     if budget:
-        yield "| where the time went | share | time |"
+        yield f"| {budget_title(d)} | share | time |"
         yield "|---|--:|--:|"
         yield from (f"| {s.cause} | {percent(s.share)} | {duration(s.seconds)} |" for s in budget)
         yield ""

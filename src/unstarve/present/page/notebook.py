@@ -22,6 +22,7 @@ from unstarve.model import (
     WorkerSearch,
 )
 from unstarve.present.page import html_fragments as html
+from unstarve.present.shares import budget_title
 from unstarve.present.terminal.report_card import print_comparison, print_report
 from unstarve.present.terminal.tried_settings import (
     called,
@@ -119,7 +120,7 @@ def _diagnosis(d: Diagnosis) -> Iterator[str]:
     yield html.lines(d.verdict.evidence)
     budget = [s for s in d.budget if s.share >= _SMALLEST_SHARE]
     if budget:
-        yield html.title("where the time went")
+        yield html.title(budget_title(d))
         yield html.bars(
             ((s.cause, s.share, f"{percent(s.share)}  {duration(s.seconds)}") for s in budget),
             _COLOURS[d.verdict.state],

@@ -12,8 +12,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from unstarve.model import Advice, Comparison, Diagnosis, Gain, LoaderSummary, Row, Share, Spread, State
-from unstarve.present.shares import shares
+from unstarve.model import Advice, Comparison, Diagnosis, Gain, LoaderSummary, Row, Spread, State
+from unstarve.present.shares import budget_title, shares
 from unstarve.present.terminal.lanes import lanes
 from unstarve.present.terminal.path_text import PathText
 from unstarve.present.terminal.screen import for_screen
@@ -39,7 +39,7 @@ def print_report(diagnosis: Diagnosis, console: Console) -> None:
     """Print the report of one run."""
     diagnosis = for_screen(diagnosis)
     console.print(_card(diagnosis))
-    numbers, budget = _numbers(diagnosis), _budget(diagnosis.budget, console.width)
+    numbers, budget = _numbers(diagnosis), _budget(diagnosis, console.width)
     drawn, loaders = (
         lanes(diagnosis.typical, console.width),
         _loaders(diagnosis.loaders, console.width),
@@ -110,18 +110,18 @@ def _numbers(d: Diagnosis) -> Table | None:
     return table
 
 
-def _budget(shares: tuple[Share, ...], width: int) -> Group | None:
-    if not shares:
+def _budget(d: Diagnosis, width: int) -> Group | None:
+    if not d.budget:
         return None
     table = Table.grid(padding=(0, 2))
     longest = max(_SHORTEST_BAR, min(_BAR_WIDTH, width - _BESIDE_BAR))
-    for share in shares:
+    for share in d.budget:
         if share.share < _SMALLEST_SHARE:
             continue
         filled = round(share.share * longest)
         bar = Text("█" * filled, "blue") + Text("░" * (longest - filled), "bright_black")
         table.add_row(share.cause, bar, Text(percent(share.share), justify="right"), duration(share.seconds))
-    return Group(Text("\nwhere the time went", "bold"), table)
+    return Group(Text(f"\n{budget_title(d)}", "bold"), table)
 
 
 def _loaders(loaders: tuple[LoaderSummary, ...], width: int) -> Table | None:

@@ -87,6 +87,7 @@ def test_on_a_gpu_each_share_says_whose_it_is() -> None:
     assert re.search(r"host waited +88% of the time", text)
     assert "estimated from the GPU's stalls" in text
     assert "waiting for data" not in text
+    assert "where the GPU's time went" in text
     blind = text_of(run_of(gpu_training(stall_s=None)))
     assert re.search(r"GPU starved +unknown", blind)
     assert re.search(r"host waited +60% of the time", blind)
