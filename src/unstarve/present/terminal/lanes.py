@@ -29,6 +29,8 @@ _LOOKS = {
     Doing.PIN: ("█", "cyan"),
     Doing.STALL: ("·", "red"),
 }
+_WORK = (Doing.STEP, Doing.FETCH, Doing.PIN)
+"""What is drawn however short it is."""
 _KEYS = (
     (LaneKind.MAIN, Doing.STEP, "step"),
     (LaneKind.MAIN, Doing.WAIT, "waiting"),
@@ -59,7 +61,7 @@ def lanes(shown: Sequence[Lane], width: int) -> Group | None:
 
 
 def _line(lane: Lane, end_s: float, columns: int) -> Text:
-    """One character per column: what took most of its time, and something of every short span."""
+    """One character per column: what took most of its time; a short step has one, too."""
     per_column = end_s / columns
     spent: list[dict[int, float]] = [{} for _ in range(columns)]  # by the number of the span
     for number, span in enumerate(lane.spans):
@@ -69,7 +71,7 @@ def _line(lane: Lane, end_s: float, columns: int) -> Text:
             begin_s, until_s = column * per_column, (column + 1) * per_column
             spent[column][number] = max(min(span.end_s, until_s) - max(span.begin_s, begin_s), 0.0)
     shown = [_most(lane, inside, per_column) for inside in spent]
-    _give_room(shown, spent)
+    _give_room(lane, shown, spent)
     line = Text()
     for most in shown:
         line.append(*((" ",) if most is None else _LOOKS[lane.spans[most].doing]))
@@ -87,13 +89,16 @@ def _most(lane: Lane, inside: Mapping[int, float], per_column: float) -> int | N
     return max((n for n in inside if lane.spans[n].doing is doing), key=lambda n: inside[n])
 
 
-def _give_room(shown: list[int | None], spent: Sequence[Mapping[int, float]]) -> None:
-    """Give each span that has no column one of those it lies in, unless that hides another span."""
+def _give_room(lane: Lane, shown: list[int | None], spent: Sequence[Mapping[int, float]]) -> None:
+    """Give each short span of work that has no column one of those it lies in, unless that hides another.
+
+    A short wait needs none: drawn a hundred times as long as it was, it would look like the bottleneck.
+    """
     owned = Counter(shown)
     hidden: dict[int, list[int]] = {}
     for column, inside in enumerate(spent):
         for number, seconds in inside.items():
-            if seconds > 0 and not owned[number]:
+            if seconds > 0 and not owned[number] and lane.spans[number].doing in _WORK:
                 hidden.setdefault(number, []).append(column)
     for number, within in hidden.items():
         free = [column for column in within if shown[column] is None or owned[shown[column]] > 1]
