@@ -198,9 +198,12 @@ class Diagnosis(Shown):
     exit_code: int | None
     verdict: Verdict
     wait_share: float | None
+    """Of the measured time: the host waited for data."""
     stall_share: float | None
+    """Of the measured time: the accelerator starved for data, None if unknown; on a CPU the wait share."""
     throughput: Throughput
     step_ms: Spread | None
+    """From one delivered batch to the next inside an epoch: the step and its wait."""
     wait_ms: Spread | None
     budget: tuple[Share, ...]
     headroom: Headroom | None
