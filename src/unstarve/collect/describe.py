@@ -100,7 +100,7 @@ def _walk(batch: Any, collated: bool) -> tuple[int, int]:
         item = pending.pop()
         seen += 1
         if seen > _MOST_ITEMS:
-            return size, -1
+            return (size if collated or size >= 0 else _ready_made(batch)), -1
         if isinstance(item, (torch.Tensor, array)):
             nbytes += item.nbytes
             first = len(item) if item.ndim else -1
@@ -123,7 +123,7 @@ def _ready_made(batch: Any) -> int:
 
     Lists of equal length, one per field, or a list of tuples or mappings, one per sample.
     """
-    if type(batch) is list and all(isinstance(item, (tuple, Mapping)) for item in batch):
+    if type(batch) is list and batch and isinstance(batch[0], (tuple, Mapping)):
         return len(batch)
     return _columns(list(batch.values()) if isinstance(batch, Mapping) else batch)
 
