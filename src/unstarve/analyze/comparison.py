@@ -139,7 +139,8 @@ def _notes(a: Diagnosis, b: Diagnosis, throughput: Row) -> tuple[str, ...]:
         else min(d.throughput.steps_per_s * d.step_ms.mean / 1e3, 1.0)
         for d in (a, b)
     ]
-    if _differ(*inside):
+    # A short run begins with a wait that belongs to no step, and ends without one.
+    if _differ(*inside, by=_WORTH_TELLING + 2 / max(min(a.steps, b.steps), 1)):
         shares = ", ".join(
             f"{percent(1 - (share or 0.0))} of {run}" for share, run in zip(inside, "AB", strict=True)
         )
@@ -154,8 +155,8 @@ def _ratio(value: float | None, by: float | None) -> float | None:
     return None if value is None or not by else value / by
 
 
-def _differ(a: float | None, b: float | None) -> bool:
-    return a is not None and b is not None and min(a, b) > 0 and max(a, b) / min(a, b) > _WORTH_TELLING
+def _differ(a: float | None, b: float | None, *, by: float = _WORTH_TELLING) -> bool:
+    return a is not None and b is not None and min(a, b) > 0 and max(a, b) / min(a, b) > by
 
 
 def _check(expression: str, rows: Sequence[Row], change: Change | None) -> Gate:

@@ -137,6 +137,10 @@ def test_validation_of_one_run_alone_is_no_unexplained_difference() -> None:
     assert result.notes or throughput == pytest.approx(step, rel=0.02)
 
 
+def test_the_ends_of_a_short_run_need_no_note() -> None:
+    assert compare(simple_run([(0.02, 0.005)] * 40), simple_run([(0.02, 0.005)] * 400)).notes == ()
+
+
 def test_throughput_is_in_steps_where_samples_are_unknown() -> None:
     training = FakeTraining()
     training.begin()
