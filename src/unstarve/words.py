@@ -86,6 +86,11 @@ def rate(per_s: float, *, short: bool = False) -> str:
     return _figure(per_s, 2)
 
 
+def mean_count(value: float) -> str:
+    """How many there are on average, whole where that is exact: ``32``, ``7.5``."""
+    return f"{value:,.0f}" if value == int(value) else _figure(value, 1)
+
+
 def size(count: float) -> str:
     """Bytes in the unit that fits: ``512 bytes``, ``38 MB``, ``1.5 GB``."""
     for unit in ("bytes", "KB", "MB"):

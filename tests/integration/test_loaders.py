@@ -165,3 +165,27 @@ def test_the_budget_sums_to_the_wall_time(report) -> None:
     assert total == pytest.approx(report["run"]["wall_s"], rel=0.01)
     assert sum(line["share"] for line in report["budget"]) == pytest.approx(1)
     assert report["lost"] == []
+
+
+READY = """
+from data import *
+
+class Ready(Dataset):
+    def __len__(self):
+        return 30
+    def __getitem__(self, index):
+        return torch.zeros(50, 3), torch.zeros(50)
+
+loader = DataLoader(Ready(), batch_size=None)
+for epoch in range(2):
+    for x, y in loader:
+        pass
+"""
+
+
+def test_samples_of_ready_made_batches_are_counted_everywhere(project) -> None:
+    project.write("ready.py", READY)
+    report = project.record("ready.py")
+    assert report["demand"]["samples"] == 50
+    assert report["throughput"]["samples_per_s"] == pytest.approx(50 * report["throughput"]["steps_per_s"])
+    assert report["loaders"][0]["samples"] == 60 * 50

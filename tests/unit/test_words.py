@@ -16,6 +16,7 @@ from unstarve.words import (
     clock,
     duration,
     interval,
+    mean_count,
     percent,
     points,
     printable,
@@ -133,3 +134,8 @@ def test_no_other_module_formats_a_share_or_a_ratio() -> None:
         for match in by_hand.finditer(path.read_text())
     ]
     assert found == []
+
+
+@pytest.mark.parametrize(("value", "told"), [(32.0, "32"), (7.5, "7.5"), (1234.0, "1,234"), (99.96, "100")])
+def test_a_mean_count_is_whole_where_it_is_exact(value: float, told: str) -> None:
+    assert mean_count(value) == told

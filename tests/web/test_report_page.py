@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from fake_gpu import gpu_training
+from fakes import run_of, simple_run
 from large_run import large_run
 from unstarve.analyze.chart_views import views_of
 from unstarve.api import diagnose
@@ -53,11 +55,68 @@ def test_everything_is_there_and_the_answer_comes_first(opened: Any, tmp_path: P
 
 def test_a_legend_has_no_empty_fields(opened: Any, tmp_path: Path) -> None:
     page = opened.show(written(tmp_path))
-    assert page.inner_text("#over-time .u-legend") == "waitstep (with its wait)"
+    assert page.inner_text("#over-time .u-legend") == "waitstep + wait"
     page.hover("#over-time .u-over")
     shown = page.inner_text("#over-time .u-legend")
     assert shown.startswith("at")
     assert "ms" in shown
+
+
+def test_on_a_gpu_each_share_says_whose_it_is(opened: Any, tmp_path: Path) -> None:
+    run = run_of(gpu_training(wait_s=0.088, stall_s=0.083))
+    file = tmp_path / "gpu.html"
+    file.write_text(report_page(diagnose(run), views_of(run)), encoding="utf-8")
+    page = opened.show(file)
+    assert page.inner_text("h1").startswith("The GPU starved 83% of the time (the host waited 88%)")
+    figures = page.inner_text("#verdict .figures").split("\n")
+    assert figures[figures.index("83%") + 1] == "of the time the GPU starved"
+    assert figures[figures.index("88%") + 1] == "of the time the host waited"
+
+
+@pytest.mark.parametrize("opened", [(360, "light")], indirect=True)
+def test_a_long_path_is_broken_after_separators(opened: Any, tmp_path: Path) -> None:
+    folders = "/home/somebody/projects/segmentation/experiments/december"
+    page = opened.show(written(tmp_path, word=f"{folders}/decode"))
+    tops = page.eval_on_selector(
+        "#functions .name small",
+        """place => [...place.childNodes].filter(node => node.nodeType === Node.TEXT_NODE).map(text => {
+            const range = document.createRange();
+            range.selectNodeContents(text);
+            return range.getClientRects().length;
+        })""",
+    )
+    assert len(tops) > 6
+    assert set(tops) == {1}  # no name goes over two lines
+    assert page.text_content("#functions .name small") == f"/data/{folders}/decode.py:3"
+
+
+def test_a_step_narrower_than_a_pixel_is_seen(opened: Any, tmp_path: Path) -> None:
+    run = simple_run([(0.05, 0.00002)] * 40)
+    file = tmp_path / "short.html"
+    file.write_text(report_page(diagnose(run), views_of(run)), encoding="utf-8")
+    page = opened.show(file)
+    page.wait_for_function(
+        """() => {
+            const canvas = document.querySelector("#timeline canvas"), root = document.documentElement;
+            const y = Math.round((22 + 12) * canvas.width / canvas.clientWidth);
+            const row = canvas.getContext("2d").getImageData(0, y, canvas.width, 1).data;
+            const step = getComputedStyle(root).getPropertyValue("--cause-compute").trim();
+            const wanted = [1, 3, 5].map(at => parseInt(step.slice(at, at + 2), 16));
+            let steps = 0, inside = false;
+            for (let x = 0; x < canvas.width; x++) {
+                const same = wanted.every((value, i) => Math.abs(value - row[x * 4 + i]) < 8);
+                if (same && !inside) steps += 1;
+                inside = same;
+            }
+            return steps >= 5;
+        }"""
+    )
+
+
+def test_functions_say_what_their_shares_are_of(opened: Any, tmp_path: Path) -> None:
+    page = opened.show(written(tmp_path))
+    assert "share of its stage" in page.inner_text("#functions thead")
+    assert "sampled time of the function's stage" in page.inner_text("#functions .note")
 
 
 def test_no_request_leaves_the_page(opened: Any, tmp_path: Path) -> None:

@@ -70,7 +70,8 @@ export interface Views extends Omit<ViewColumns, "lanes" | "batches"> {
 export interface OneRun { report: Report; views: Views | null }
 export interface Comparison {
   headline: string; change: { ratio: number; low: number; high: number; shown: boolean } | null;
-  rows: { metric: string; unit: string; a: number | null; b: number | null }[];
+  rows: { metric: string; unit: string; a: number | null; b: number | null; label: string }[];
+  notes: string[];
   gates: { expression: string; failed: boolean; reason: string }[];
 }
 export type Page =

@@ -18,6 +18,11 @@ export function el<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
+/** A text whose paths may be broken after a separator, so that no name is broken in the middle. */
+export function breakable(text: string): (Node | string)[] {
+  return text.split(/(?<=[/\\])(?=[^\s/\\])/).flatMap((piece, at) => (at === 0 ? [piece] : [el("wbr"), piece]));
+}
+
 export function section(id: string, title: string, ...children: (Child | Child[])[]): HTMLElement {
   return el("section", { id, "aria-labelledby": `${id}-title` }, el("h2", { id: `${id}-title` }, title), ...children);
 }

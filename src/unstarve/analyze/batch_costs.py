@@ -11,7 +11,7 @@ import numpy as np
 from unstarve.analyze.batch_production import EpochProduction, MadeBatch
 from unstarve.analyze.blame import split_collate, split_fetch
 from unstarve.analyze.timeline import Timeline
-from unstarve.model import Cause, Demand, FunctionCost, Process, Sampled, SlowSample, Work
+from unstarve.model import Batch, Cause, Demand, FunctionCost, Process, Sampled, SlowSample, Work
 
 _MOST_SLOW_SAMPLES = 10
 _SLOW = 3.0
@@ -41,7 +41,7 @@ def demand_of(timeline: Timeline, made: Mapping[tuple[int, int], EpochProduction
         loader=next((x.name for x in timeline.process.loaders if x.id == timeline.main), "loader"),
         workers=workers,
         batches=count,
-        samples=sum(work.samples for work in works) / count,
+        samples=_samples(pairs),
         fetch_s=sum(work.collate_ns - work.begin_ns for work in works) / count / 1e9,
         cpu_s=parts[Cause.CPU] / count,
         disk_s=parts[Cause.DISK] / count,
@@ -57,6 +57,16 @@ def demand_of(timeline: Timeline, made: Mapping[tuple[int, int], EpochProduction
         busy_share=_busy_share(timeline.main, made) if workers else None,
         tail=_tail(works),
     )
+
+
+def _samples(pairs: Sequence[tuple[Batch, MadeBatch]]) -> float | None:
+    """Samples per batch, as delivered: a dataset may return ready-made batches, one for each index.
+
+    Where the delivered ones cannot be counted, a list of indices tells how many were fetched.
+    """
+    known = [b.size if b.size is not None else m.work.samples for b, m in pairs]
+    uncounted = any(b.size is None and m.work.samples <= 1 for b, m in pairs)
+    return None if uncounted else sum(known) / len(known)
 
 
 def _made_for(

@@ -22,6 +22,7 @@ from unstarve.analyze.budget import (
 from unstarve.analyze.chart_views import typical_lanes
 from unstarve.analyze.device_summary import summarize_gpu
 from unstarve.analyze.headroom import estimated_headroom, measured_headroom
+from unstarve.analyze.headroom_reasons import beyond_waits
 from unstarve.analyze.loader_summary import summarize_loaders
 from unstarve.analyze.memory_summary import memory_of
 from unstarve.analyze.stats import spread_ms
@@ -66,14 +67,17 @@ def analyze_run(
     on_cpu = all(t.process.device == "cpu" for t in timelines)
     stall_share = wait_share if on_cpu else None if gpu is None else gpu.stall_share
     lost_share = wait_share if stall_share is None else stall_share
+    headroom = _headroom(run, timelines, lost_share)
     findings = Findings(
         timelines,
         lost_share,
-        _headroom(run, timelines, lost_share),
+        headroom,
         total(_waits(t.measured, m) for t, m in zip(timelines, made, strict=True)),
         total(_steps(t) for t in timelines) if gpu is None else device_steps(gpu, measured_s),
         next((d for t, m in zip(timelines, made, strict=True) if (d := demand_of(t, m)) is not None), None),
         gpu,
+        wait_share,
+        None if headroom is None else beyond_waits(timelines, headroom, lost_share, gpu),
     )
     spent = total(causes_of(spans, t.process, m) for spans, t, m in zip(told, timelines, made, strict=True))
     if gpu is not None:
@@ -111,12 +115,7 @@ def analyze_run(
         functions=function_costs(run.processes, _blocked_on(findings.demand)),
         system=_system(run, trainers),
         typical=_typical(trainings),
-        walk=walk(
-            findings.stall_share is not None and findings.stall_share >= (thresholds or Thresholds()).tight,
-            findings.stall_share,
-            _mean([step.seconds for t in timelines for step in t.steps]) if timelines else None,
-            findings.demand,
-        ),
+        walk=walk(findings, thresholds or Thresholds()),
         memory=_memory(timelines, run),
         slow_samples=slow_samples({(i, *key): p for i, m in enumerate(made) for key, p in m.items()}),
     )

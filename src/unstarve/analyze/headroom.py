@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from unstarve.analyze.stats import block_means, mean_estimate, ratio_estimate
 from unstarve.analyze.timeline import Timeline
@@ -20,23 +22,51 @@ def measured_headroom(timeline: Timeline) -> Headroom | None:
     Pairing neighbours cancels slow drift (clocks, caches, other load). None when fewer than two replay blocks
     have such neighbours, because there is no interval then.
     """
-    durations = _step_seconds(timeline)
-    by_block: defaultdict[int, list[float]] = defaultdict(list)
-    for batch in timeline.batches:
-        seconds = durations.get((batch.epoch, batch.position))
-        if seconds is not None and batch.block and not batch.settling and batch.position > 0:
-            by_block[batch.block].append(seconds)
-    means = {block: sum(v) / len(v) for block, v in by_block.items() if len(v) >= _FEWEST_STEPS}
-    replayed = {batch.block for batch in timeline.batches if batch.phase is Phase.REPLAY}
     ratios = [
-        (means[block - 1] + means[block + 1]) / 2 / means[block]
-        for block in sorted(replayed)
-        if all(means.get(near, 0.0) > 0 for near in (block - 1, block, block + 1))
+        (before.seconds + after.seconds) / 2 / replay.seconds for before, replay, after in compared(timeline)
     ]
     if len(ratios) < 2:
         return None
     estimate = ratio_estimate(ratios)
     return Headroom(estimate.value, estimate.low, estimate.high, "replay")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The mean step of one block of `unstarve ideal`."""
+
+    seconds: float
+    """From one request to the next: the wait, and the step itself."""
+    wait_s: float
+    queued_s: float
+    """Part of the step itself in which the training thread was runnable but had no core."""
+
+
+def compared(timeline: Timeline) -> list[tuple[Block, Block, Block]]:
+    """Every measured replay block between its two real neighbours."""
+    durations = _step_seconds(timeline)
+    by_block: defaultdict[int, list[tuple[float, Batch]]] = defaultdict(list)
+    for batch in timeline.batches:
+        seconds = durations.get((batch.epoch, batch.position))
+        if seconds is not None and batch.block and not batch.settling and batch.position > 0:
+            by_block[batch.block].append((seconds, batch))
+    blocks = {number: _block(steps) for number, steps in by_block.items() if len(steps) >= _FEWEST_STEPS}
+    blocks = {number: block for number, block in blocks.items() if block.seconds > 0}
+    replayed = {batch.block for batch in timeline.batches if batch.phase is Phase.REPLAY}
+    return [
+        (blocks[number - 1], blocks[number], blocks[number + 1])
+        for number in sorted(replayed)
+        if all(near in blocks for near in (number - 1, number, number + 1))
+    ]
+
+
+def _block(steps: Sequence[tuple[float, Batch]]) -> Block:
+    count = len(steps)
+    return Block(
+        sum(seconds for seconds, _ in steps) / count,
+        sum(batch.wait_ns for _, batch in steps) / count / 1e9,
+        sum(batch.step_queued_ns or 0 for _, batch in steps) / count / 1e9,
+    )
 
 
 def _step_seconds(timeline: Timeline) -> dict[tuple[int, int], float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from unstarve.analyze.mean_step import Lost, lost_by, mean_step
 from unstarve.analyze.timeline import Timeline
 from unstarve.intervals import WORTH_IT
 from unstarve.model import Cause, Demand, Doing, GpuSummary, Headroom, Run, State, Verdict
@@ -54,6 +55,10 @@ class Findings:
     """Seconds of the steps themselves, per cause."""
     demand: Demand | None
     gpu: GpuSummary | None = None
+    wait_share: float | None = None
+    """Share of the time that the host waited; on a CPU the same as `stall_share`."""
+    beyond_waits: str | None = None
+    """Why the headroom is larger than the waits explain; None when it is not."""
 
 
 def conclude(run: Run, findings: Findings, thresholds: Thresholds) -> Verdict:
@@ -66,13 +71,10 @@ def conclude(run: Run, findings: Findings, thresholds: Thresholds) -> Verdict:
         )
     state = _state(findings.stall_share, thresholds)
     cause, second = _fed_cause(findings) if state is State.FED else _wait_causes(findings)
-    return Verdict(
-        state,
-        cause,
-        _headline(state, cause, findings),
-        evidence(findings.timelines, cause, findings.demand, findings.gpu, findings.waits),
-        second,
-    )
+    lines = evidence(findings.timelines, cause, findings.demand, findings.gpu, findings.waits)
+    if findings.beyond_waits is not None:
+        lines = (*lines, findings.beyond_waits)
+    return Verdict(state, cause, _headline(state, cause, findings), lines, second)
 
 
 def _fed_cause(findings: Findings) -> tuple[Cause, Cause | None]:
@@ -127,20 +129,31 @@ def _what_is_missing(run: Run, timelines: list[Timeline], thresholds: Thresholds
 
 
 def _headline(state: State, cause: Cause, findings: Findings) -> str:
-    share, headroom = findings.stall_share or 0.0, findings.headroom
-    waits = percent(share)
+    headroom, waits = findings.headroom, _waits(findings, fed=state is State.FED)
     if state is State.FED:
-        sentence = f"Training is fed: it waits for data {waits} of the time."
+        sentence = f"Training is fed: {waits}."
         if cause is Cause.HOST:
             sentence += " The training loop's own Python takes longer than the computation."
     else:
         why = _WHY.get(cause)
-        sentence = f"Training waits for data {waits} of the time" + (f", mostly {why}." if why else ".")
+        sentence = waits[:1].upper() + waits[1:] + (f", mostly {why}." if why else ".")
     if headroom is not None and headroom.method == "replay":
         return f"{sentence} {_measured_gain(headroom, state)}"
     if headroom is None or state is State.FED:
         return sentence
     return f"{sentence} If loading were free, training would run {_times(headroom.speedup)} as fast."
+
+
+def _waits(findings: Findings, *, fed: bool) -> str:
+    """The share of time lost to data, and whose: the GPU's by its own clock, or the host's."""
+    share = percent(findings.stall_share or 0.0)
+    whose = lost_by(findings.timelines, findings.gpu)
+    if whose is Lost.WAIT:
+        return f"{'it' if fed else 'training'} waits for data {share} of the time"
+    if whose is Lost.HOST:
+        return f"the host waited for data {share} of the time"
+    host = "" if findings.wait_share is None else f" (the host waited {percent(findings.wait_share)})"
+    return f"the GPU starved {share} of the time{host}"
 
 
 def _times(speedup: float) -> str:
@@ -166,14 +179,14 @@ def evidence(
     waits: Mapping[Cause, float] | None = None,
 ) -> tuple[str, ...]:
     """The measured times and what points to the cause; `waits` are seconds of waiting per cause."""
-    lines = [*_step_times(timelines), *_starts(timelines)]
+    lines = [*_step_times(timelines, gpu), *_starts(timelines)]
     if cause is Cause.CONTENTION and waits:
         lines.insert(min(1, len(lines)), _missed_cores(waits))
         if demand is not None and _share(demand.queued_s, demand) < _WORTH_TELLING_APART:
             demand = None  # cores were missing elsewhere, for example while sending
     if demand is not None and cause in _BY_CAUSE:
         lines.insert(min(1, len(lines)), _BY_CAUSE[cause](demand))
-    if any(timeline.process.device != "cpu" for timeline in timelines):
+    if lost_by(timelines, gpu) is not Lost.WAIT:
         lines += _device(gpu)
     return tuple(lines)
 
@@ -181,7 +194,7 @@ def evidence(
 def _device(gpu: GpuSummary | None) -> list[str]:
     if gpu is None or gpu.stall_share is None:
         return ["waits are measured on the host: the accelerator may still have had work queued"]
-    lines = [f"by its own clock, the GPU was starved {percent(gpu.stall_share)} of the time"]
+    lines = ["the GPU's share is by its own clock; in the rest of the host's waits it still had work"]
     if gpu.host_late_share is not None and gpu.host_late_share >= _WORTH_TELLING:
         lines.append(
             f"the GPU was idle another {percent(gpu.host_late_share)} of the time: the host gave it "
@@ -190,12 +203,17 @@ def _device(gpu: GpuSummary | None) -> list[str]:
     return lines
 
 
-def walk(waits: bool, share: float | None, step_s: float | None, demand: Demand | None) -> tuple[str, ...]:
+def walk(findings: Findings, thresholds: Thresholds) -> tuple[str, ...]:
     """The questions people ask one after another, with this run's answers."""
+    share, demand = findings.stall_share, findings.demand
     if share is None:
         return ()
-    lines = [f"Does training wait?  {'yes' if waits else 'no'}: {percent(share)} of the time"]
-    if demand is None or step_s is None:
+    waits = "yes" if share >= thresholds.tight else "no"
+    who = {Lost.WAIT: "", Lost.HOST: "the host waited ", Lost.GPU: "the GPU starved "}
+    whose = lost_by(findings.timelines, findings.gpu)
+    lines = [f"Does training wait?  {waits}: {who[whose]}{percent(share)} of the time"]
+    step = mean_step(findings.timelines, findings.gpu)
+    if demand is None or step is None:
         return tuple(lines)
     batch_s = demand.fetch_s + demand.collate_s + demand.handoff_s + demand.pin_s + demand.sampler_s
     # The training process draws the indices itself: workers cannot share that.
@@ -203,8 +221,8 @@ def walk(waits: bool, share: float | None, step_s: float | None, demand: Demand 
     pace = f"with {workers(demand.workers)} one every {duration(pace_s)}"
     makers = pace if demand.workers else "without workers"
     lines.append(
-        f"Is loading slow?     a batch takes {duration(batch_s)} to make, {makers}; a step takes "
-        f"{duration(step_s)}"
+        f"Is loading slow?     a batch takes {duration(batch_s)} to make, {makers}; the step itself takes "
+        f"{duration(step.own_s)}"
     )
     stages = {
         "on CPU": demand.cpu_s,
@@ -221,15 +239,18 @@ def walk(waits: bool, share: float | None, step_s: float | None, demand: Demand 
     return tuple(lines)
 
 
-def _step_times(timelines: Sequence[Timeline]) -> list[str]:
-    steps = [step for timeline in timelines for step in timeline.steps]
-    if not steps:
+def _step_times(timelines: Sequence[Timeline], gpu: GpuSummary | None) -> list[str]:
+    step = mean_step(timelines, gpu)
+    if step is None:
         return []
-    mean_step_s = sum(step.seconds for step in steps) / len(steps)
-    mean_wait_s = sum(step.wait_s for step in steps) / len(steps)
+    lost = {
+        Lost.WAIT: "of waiting for the next batch",
+        Lost.HOST: "in which the host waited for the next batch",
+        Lost.GPU: "in which the GPU starved",
+    }[lost_by(timelines, gpu)]
     return [
-        f"{len(steps)} measured steps took {duration(mean_step_s)} on average, "
-        f"including {duration(mean_wait_s)} of waiting for the next batch"
+        f"{step.steps} measured steps took {duration(step.own_s)} on average, "
+        f"plus {duration(step.lost_s)} {lost}"
     ]
 
 
@@ -256,8 +277,8 @@ def _share(part_s: float, demand: Demand) -> float:
 
 
 def _cpu(demand: Demand) -> str:
-    per_sample = demand.cpu_s / demand.samples if demand.samples else demand.cpu_s
-    return f"{_fetching(demand.cpu_s, demand)} CPU time: {duration(per_sample)} per sample"
+    each = f"{duration(demand.cpu_s / demand.samples)} per sample" if demand.samples else ""
+    return f"{_fetching(demand.cpu_s, demand)} CPU time: {each or f'{duration(demand.cpu_s)} per batch'}"
 
 
 def _remote(demand: Demand) -> str:

@@ -114,6 +114,11 @@ def _print_once(live: Live, console: Console) -> None:
         console.print(verdict_line(live.state, live.exit_code, _verdict(live.path)), highlight=False)
 
 
+def _lost_share(live: Live) -> float | None:
+    """The share that the first line shows."""
+    return live.wait_share if live.stall_share is None else live.stall_share
+
+
 def _verdict(path: str) -> Verdict | None:
     """Verdict on the whole run; None if it cannot be read."""
     try:
@@ -163,7 +168,7 @@ class _Watching:
                 spent_s = 0.0
                 if not self._look.paused or self._live is None:
                     self._live = live_of(self._follower.read())
-                    self._history.append(self._live.wait_share)
+                    self._history.append(_lost_share(self._live))
                     if self._live.state is not RunState.RUNNING:
                         return None
             assert self._live is not None

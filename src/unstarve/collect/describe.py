@@ -100,7 +100,7 @@ def _walk(batch: Any, collated: bool) -> tuple[int, int]:
         item = pending.pop()
         seen += 1
         if seen > _MOST_ITEMS:
-            return size, -1
+            return (size if collated or size >= 0 else _ready_made(batch)), -1
         if isinstance(item, (torch.Tensor, array)):
             nbytes += item.nbytes
             first = len(item) if item.ndim else -1
@@ -113,9 +113,19 @@ def _walk(batch: Any, collated: bool) -> tuple[int, int]:
             pending.extend(reversed(item))
     if not collated and not agree:
         size = 1
-    if nbytes == 0:
-        return (len(batch) if size < 0 and isinstance(batch, (list, tuple)) else size), -1
-    return size, nbytes
+    if nbytes == 0 and size < 0:
+        return (_rows(batch) if collated else _ready_made(batch)), -1
+    return size, nbytes or -1
+
+
+def _ready_made(batch: Any) -> int:
+    """Samples of a batch without tensors that the dataset itself has made; −1 where they cannot be told.
+
+    Lists of equal length, one per field, or a list of tuples or mappings, one per sample.
+    """
+    if type(batch) is list and batch and isinstance(batch[0], (tuple, Mapping)):
+        return len(batch)
+    return _columns(list(batch.values()) if isinstance(batch, Mapping) else batch)
 
 
 def count_tensors(batch: Any) -> int | None:

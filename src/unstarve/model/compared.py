@@ -51,7 +51,7 @@ class Change:
     """B's speed compared to A's."""
 
     ratio: float
-    """B's throughput divided by A's."""
+    """B's throughput divided by A's, in the unit of the row ``throughput``."""
     low: float
     high: float
     shown: bool
@@ -72,9 +72,12 @@ class Row:
     """One quantity of both runs; None when unknown."""
 
     metric: str
+    """Its name in gates."""
     unit: str
     a: float | None
     b: float | None
+    label: str
+    """Its name for a person, which says whose time it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +91,5 @@ class Comparison(Shown):
     headline: str
     rows: tuple[Row, ...]
     gates: tuple[Gate, ...]
+    notes: tuple[str, ...] = ()
+    """Why throughput and step mean change by different factors, where they do."""

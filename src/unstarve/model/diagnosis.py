@@ -110,7 +110,8 @@ class Demand:
     workers: int
     batches: int
     """Number of batches behind these means."""
-    samples: float
+    samples: float | None
+    """As throughput counts them; None when the samples of a batch could not be counted."""
     fetch_s: float
     """Wall time of fetching the samples; the next four are its parts."""
     cpu_s: float
@@ -140,7 +141,7 @@ class FunctionCost:
     where: Cause
     seconds: float
     share: float
-    """Of all sampled time of the same kind: making batches, or the step."""
+    """Of the sampled time of its stage: fetching, collating or the step. Of a transform: of all fetching."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +227,12 @@ class Diagnosis(Shown):
     exit_code: int | None
     verdict: Verdict
     wait_share: float | None
+    """Of the measured time: the host waited for data."""
     stall_share: float | None
+    """Of the measured time: the accelerator starved for data, None if unknown; on a CPU the wait share."""
     throughput: Throughput
     step_ms: Spread | None
+    """From one delivered batch to the next inside an epoch: the step and its wait."""
     wait_ms: Spread | None
     budget: tuple[Share, ...]
     headroom: Headroom | None

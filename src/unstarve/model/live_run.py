@@ -109,7 +109,9 @@ class TrainerNow:
     main: int
     """Index in `loaders` of the one in use now."""
     wait_share: float | None
+    """The host's."""
     stall_share: float | None
+    """The accelerator's, None if unknown; on a CPU the wait share."""
     loaders: tuple[LoaderNow, ...]
     memory: MemoryNow
 

@@ -12,10 +12,10 @@ from unstarve.analyze.timeline import Timeline, build_timeline
 from unstarve.model import Received, Sent, Work
 
 
-def timeline_of(steps: int = 10) -> Timeline:
+def timeline_of(steps: int = 10, size: int | None = 8) -> Timeline:
     training = FakeTraining()
     training.epoch([(0.1, 0.1)] * steps)
-    training.batches = [b._replace(task=b.position, sampler_ns=MS) for b in training.batches]
+    training.batches = [b._replace(task=b.position, sampler_ns=MS, size=size) for b in training.batches]
     timeline = build_timeline(training.process(), 0)
     assert timeline is not None
     return timeline
@@ -68,6 +68,22 @@ def test_means_over_the_measured_batches() -> None:
     assert demand.sampler_s == pytest.approx(0.001)
     assert demand.storage_bytes == 10**6
     assert demand.tail == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("delivered", "indices", "samples"),
+    [
+        (50, 1, 50),  # a dataset that returns whole batches, one for each index
+        (50, 50, 50),  # __getitems__, or a sampler of lists of indices
+        (None, 50, 50),  # a batch of a foreign type: the list of indices tells
+        (None, 1, None),  # a ready-made batch of a foreign type
+    ],
+)
+def test_samples_are_those_delivered(delivered: int | None, indices: int, samples: int | None) -> None:
+    works = [work_of(task, 200 * task, cpu_ms=100, samples=indices) for task in range(10)]
+    demand = demand_of(timeline_of(size=delivered), made_by(0, works, handed_over=False))
+    assert demand is not None
+    assert demand.samples == samples
 
 
 def test_how_busy_workers_were() -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from fakes import FakeTraining, diagnosis_of
+import dataclasses
+
+import pytest
+
+from fake_gpu import gpu_training
+from fakes import FakeTraining, diagnosis_of, run_of, simple_run
+from unstarve.analyze.diagnose import analyze_run
 from unstarve.analyze.timeline import Timeline, build_timeline
-from unstarve.analyze.verdict import evidence, walk
-from unstarve.model import Cause
+from unstarve.analyze.verdict import Findings, Thresholds, evidence, walk
+from unstarve.model import Cause, Demand, State
 
 
 def timeline() -> Timeline:
@@ -14,6 +20,10 @@ def timeline() -> Timeline:
     found = build_timeline(training.process(), 0)
     assert found is not None
     return found
+
+
+def walked(demand: Demand | None) -> tuple[str, ...]:
+    return walk(Findings([timeline()], 0.8, None, {}, {}, demand), Thresholds())
 
 
 def test_missed_cores_are_told_as_a_share_of_the_waiting() -> None:
@@ -29,6 +39,54 @@ def test_missed_cores_are_told_as_a_share_of_the_waiting() -> None:
 
 def test_workers_do_not_share_the_samplers_work() -> None:
     demand = diagnosis_of(Cause.SAMPLER, workers=4, cpu_s=0.004, sampler_s=0.1).demand
-    _, loading, stage = walk(True, 0.8, 0.11, demand)
+    _, loading, stage = walked(demand)
     assert "a batch takes 104 ms to make, with 4 workers one every 101 ms" in loading
     assert stage.endswith("sampler 100 ms")
+
+
+def test_a_step_beside_the_time_to_make_a_batch_does_not_include_the_wait() -> None:
+    demand = diagnosis_of(Cause.CPU, workers=0, cpu_s=0.1).demand
+    _, loading, _ = walked(demand)
+    assert loading.endswith("a batch takes 100 ms to make, without workers; the step itself takes 200 ms")
+    (took,) = evidence([timeline()], Cause.UNKNOWN, None)
+    assert took == "10 measured steps took 200 ms on average, plus 90.0 ms of waiting for the next batch"
+
+
+def test_on_a_gpu_the_headline_is_the_gpus_share_and_names_the_hosts_too() -> None:
+    d = analyze_run(run_of(gpu_training(wait_s=0.088, stall_s=0.083)))
+    assert d.verdict.state is State.STARVED
+    assert d.verdict.headline.startswith("The GPU starved 83% of the time (the host waited 88%)")
+    assert "about 5.9×" in d.verdict.headline
+    assert d.verdict.evidence[0].endswith("took 17.0 ms on average, plus 83.0 ms in which the GPU starved")
+    assert d.walk[0] == "Does training wait?  yes: the GPU starved 83% of the time"
+
+
+def test_a_gpu_that_is_fed_while_the_host_waits_says_so() -> None:
+    d = analyze_run(run_of(gpu_training(wait_s=0.04, stall_s=0.001)))
+    assert d.verdict.state is State.FED
+    assert d.verdict.headline == "Training is fed: the GPU starved 1% of the time (the host waited 40%)."
+    assert d.verdict.evidence[0].startswith("94 measured steps took 99.0 ms on average, plus 1.00 ms")
+
+
+def test_where_the_gpu_was_not_watched_the_share_is_named_as_the_hosts() -> None:
+    d = analyze_run(run_of(gpu_training(stall_s=None)))
+    assert d.stall_share is None
+    assert d.verdict.headline.startswith("The host waited for data 60% of the time")
+    assert "in which the host waited" in d.verdict.evidence[0]
+    assert d.walk == ("Does training wait?  yes: the host waited 60% of the time",)
+
+
+def test_on_a_cpu_training_waits() -> None:
+    d = analyze_run(simple_run([(0.06, 0.04)] * 50))
+    assert d.verdict.headline.startswith("Training waits for data 60% of the time")
+    assert not any(
+        "GPU" in line or "host" in line for line in (d.verdict.headline, *d.verdict.evidence, *d.walk)
+    )
+
+
+@pytest.mark.parametrize(("samples", "told"), [(50.0, "2.00 ms per sample"), (None, "100 ms per batch")])
+def test_the_cost_is_per_sample_only_where_samples_can_be_counted(samples: float | None, told: str) -> None:
+    demand = diagnosis_of(Cause.CPU, workers=0, cpu_s=0.1).demand
+    assert demand is not None
+    found = evidence([timeline()], Cause.CPU, dataclasses.replace(demand, samples=samples))
+    assert f"fetching is 100% CPU time: {told}" in found

@@ -44,6 +44,11 @@ def test_an_uncollated_sample_is_one_and_a_ready_made_batch_is_as_many_as_it_hol
     image, label = torch.zeros(3, 4, 4), torch.tensor(1)
     assert batch_extent((image, label), collated=False)[0] == 1
     assert batch_extent((X, Y), collated=False)[0] == 8
+    assert batch_extent(("a text", 3), collated=False)[0] == -1
+    assert batch_extent((["one", "two", "three"], [1, 2, 3]), collated=False)[0] == 3
+    assert batch_extent({"text": ["one", "two", "three"], "label": [1, 2, 3]}, collated=False)[0] == 3
+    assert batch_extent([("one", 1), ("two", 2)], collated=False)[0] == 2
+    assert batch_extent({"text": ["a"] * 5000, "label": [1] * 5000}, collated=False)[0] == 5000
 
 
 def test_a_loader_is_described_by_plain_data() -> None:

@@ -40,7 +40,7 @@ function options(width: number): uPlot.Options {
     axes: [axis(tick, { size: 34 }), axis(percent, { scale: "share", size: 54 }), axis(round, { scale: "rate", side: 1, size: 60, grid: { show: false } })],
     series: [
       { label: "at", value: value(duration) },
-      { label: "waiting", scale: "share", stroke: colour("wait"), width: 1.5, points: { show: false }, value: value(percent) },
+      { label: "host waits", scale: "share", stroke: colour("wait"), width: 1.5, points: { show: false }, value: value(percent) },
       { label: "throughput", scale: "rate", stroke: colour("cause-compute"), width: 1.5, points: { show: false }, value: value(rate) },
     ],
     hooks: legendHooks,

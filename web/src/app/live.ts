@@ -96,8 +96,9 @@ class LivePanel {
 function figures(now: Live, loader: Loader | undefined): HTMLElement[] {
   const found: HTMLElement[] = [];
   const add = (value: string, label: string): number => found.push(el("div", { class: "figure" }, el("b", {}, value), el("span", {}, label)));
-  if (now.wait_share !== null) add(percent(now.wait_share), "of the time waiting for data");
-  if (now.stall_share !== null && now.stall_share !== now.wait_share) add(percent(now.stall_share), "device starved");
+  const onCpu = now.trainers.every((one) => one.device === "cpu");
+  if (!onCpu && now.stall_share !== null) add(percent(now.stall_share), "of the time the GPU starves");
+  if (now.wait_share !== null) add(percent(now.wait_share), onCpu ? "of the time waiting for data" : "of the time the host waits");
   if (now.samples_per_s !== null) add(rate(now.samples_per_s), "samples a second");
   if (now.steps_per_s !== null) add(rate(now.steps_per_s), "steps a second");
   add(count(now.steps), "steps so far");
@@ -111,7 +112,7 @@ function figures(now: Live, loader: Loader | undefined): HTMLElement[] {
 }
 
 function ranks(trainers: Trainer[]): HTMLElement {
-  return table(["rank", "doing", "waits", "starved", "loader", "steps/s", "steps"], trainers.map((one) => {
+  return table(["rank", "doing", "host waits", "GPU starves", "loader", "steps/s", "steps"], trainers.map((one) => {
     const loader = one.loaders[one.main];
     return [one.rank ?? "–", doing(one.doing, one.since_s), share(one.wait_share), share(one.stall_share), loader?.name ?? "–",
       perSecond(loader?.steps_per_s ?? null), loader?.steps ?? 0];

@@ -32,5 +32,6 @@ export function budget(report: Report): HTMLElement | null {
   const rows = shown.map((line) => el("li", {},
     swatch(line.cause), el("b", {}, line.cause), el("span", { class: "meaning" }, MEANING[line.cause] ?? ""),
     el("span", { class: "number" }, percent(line.share)), el("span", { class: "number" }, duration(line.seconds))));
-  return section("budget", "Where the time went", bar, el("ul", { class: "legend" }, ...rows));
+  const onGpu = report.gpu !== null && report.stall_share !== null;
+  return section("budget", onGpu ? "Where the GPU's time went" : "Where the time went", bar, el("ul", { class: "legend" }, ...rows));
 }

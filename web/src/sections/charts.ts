@@ -35,12 +35,12 @@ export function overTime(views: Views): HTMLElement | null {
       series: [
         { label: "at", value: value(duration) },
         { label: "wait", stroke: colour("wait"), width: 1.5, value: value((ms) => duration(ms / 1e3)) },
-        { label: "step (with its wait)", stroke: colour("cause-compute"), width: 1.5, value: value((ms) => duration(ms / 1e3)) },
+        { label: "step + wait", stroke: colour("cause-compute"), width: 1.5, value: value((ms) => duration(ms / 1e3)) },
       ],
       hooks: { ...legendHooks, drawClear: [(plot) => shade(plot, views)] },
     },
   });
-  return section("over-time", "Wait and step over time", chart(build, "wait and step time of every batch"),
+  return section("over-time", "Wait and step over time", chart(build, "wait of every batch, and step with wait"),
     el("p", { class: "note" }, "Shaded: warm-up, which does not count. Dashed: an epoch begins. Drag to zoom, double-click to see all."));
 }
 
@@ -61,7 +61,7 @@ function shade(plot: uPlot, views: Views): void {
 }
 
 export function distribution(views: Views): HTMLElement | null {
-  const charts = [histogram("wait", views.wait_ms, "wait"), histogram("step", views.step_ms, "cause-compute")].filter((one) => one !== null);
+  const charts = [histogram("wait", views.wait_ms, "wait"), histogram("step + wait", views.step_ms, "cause-compute")].filter((one) => one !== null);
   return charts.length === 0 ? null : section("distribution", "How long batches and steps take", el("div", { class: "pair" }, ...charts),
     el("p", { class: "note" }, "Logarithmic scale. A bar that stands apart holds the few that are far off."));
 }
@@ -80,7 +80,7 @@ function histogram(name: string, found: Histogram | null, look: string): HTMLEle
   });
   const first = duration((found.edges_ms[0] ?? 0) / 1e3), last = duration((found.edges_ms.at(-1) ?? 0) / 1e3);
   return el("figure", { class: "histogram" },
-    el("figcaption", {}, `${count(found.counts.reduce((a, b) => a + b, 0))} ${name}s`),
+    el("figcaption", {}, `${name}: ${count(found.counts.reduce((a, b) => a + b, 0))} measured`),
     el("div", { class: "bars", role: "img", "aria-label": `distribution of ${name} times from ${first} to ${last}` }, ...bars),
     el("div", { class: "ends" }, el("span", {}, first), el("span", {}, last)));
 }

@@ -8,11 +8,11 @@ import { timeline } from "./timeline";
 
 export function comparison(found: Comparison, a: OneRun, b: OneRun): (HTMLElement | null)[] {
   const better = found.change?.shown ? (found.change.ratio >= 1 ? "fed" : "starved") : "inconclusive";
-  const rows = found.rows.map((row) => [row.metric.replaceAll("_", " "), shown(row.a, row.unit), shown(row.b, row.unit), change(row)]);
+  const rows = found.rows.map((row) => [row.label, shown(row.a, row.unit), shown(row.b, row.unit), change(row)]);
   return [
     el("section", { id: "verdict", class: `card state-${better}`, "aria-label": "comparison" },
       el("p", { class: "badge" }, "A against B"), el("h1", {}, found.headline),
-      el("ul", { class: "evidence" }, ...found.gates.map((gate) => el("li", {}, `${gate.failed ? "✗" : "✓"} ${gate.expression}: ${gate.reason}`)))),
+      el("ul", { class: "evidence" }, ...found.notes.map((note) => el("li", {}, note)), ...found.gates.map((gate) => el("li", {}, `${gate.failed ? "✗" : "✓"} ${gate.expression}: ${gate.reason}`)))),
     section("numbers", "Numbers", table(["", `A  ${name(a)}`, `B  ${name(b)}`, "B against A"], [
       ["state", a.report.verdict.state, b.report.verdict.state, ""], ...rows], [1, 2, 3])),
     el("div", { class: "sides" }, side("A", a), side("B", b)),

@@ -1,5 +1,5 @@
 import type { Report } from "../data";
-import { el, section, swatch, table } from "../dom";
+import { breakable, el, section, swatch, table } from "../dom";
 import { bytes, count, duration, percent } from "../format";
 
 /** Cause over function: the width of a block is its share of the sampled time. */
@@ -26,10 +26,12 @@ export function functions(report: Report): HTMLElement | null {
     const bar = el("span", { class: "bar" });
     bar.style.width = `${(f.seconds / most) * 100}%`;
     bar.style.background = `var(--cause-${f.where})`;
-    return [el("div", { class: "name" }, el("b", {}, f.name), el("small", {}, place(f))), el("span", {}, swatch(f.where), f.where),
+    return [el("div", { class: "name" }, el("b", {}, f.name), el("small", {}, breakable(place(f)))), el("span", {}, swatch(f.where), f.where),
       percent(f.share), duration(f.seconds), el("div", { class: "track" }, bar)];
   });
-  return section("functions", "Functions and transforms", flame, table(["function", "cause", "share", "time", ""], rows, [2, 3]));
+  return section("functions", "Functions and transforms", flame, table(["function", "cause", "share of its stage", "time", ""], rows, [2, 3]),
+    el("p", { class: "note" }, "A share is of the sampled time of the function's stage in all processes: fetching (cpu, disk, remote), collate, or the step (host). "
+      + "A transform is timed, not sampled: its share is of all fetching, and its time is in the functions that it calls, too."));
 }
 
 const place = (f: { file: string; line: number }): string => (f.line > 0 ? `${f.file}:${f.line}` : f.file);
@@ -49,7 +51,7 @@ export function health(report: Report): HTMLElement | null {
 export function loaders(report: Report): HTMLElement | null {
   if (report.loaders.length === 0) return null;
   const rows = report.loaders.map((loader) => [
-    el("div", { class: "name" }, el("b", {}, loader.name), el("small", {}, loader.where)),
+    el("div", { class: "name" }, el("b", {}, loader.name), el("small", {}, breakable(loader.where))),
     String(loader.config["num_workers"] ?? "–"), String(loader.config["batch_size"] ?? "–"), `${loader.epochs}`, `${loader.steps}`,
     loader.wait_ms ? duration(loader.wait_ms.p50 / 1e3) : "–", loader.wait_ms ? duration(loader.wait_ms.p95 / 1e3) : "–", duration(loader.startup_s),
   ]);
@@ -86,6 +88,6 @@ export function environment(report: Report): HTMLElement {
     facts.push(["unstarve overhead", `${duration(overhead.us_per_step / 1e6)} a step (${percent(overhead.share)})`]);
   }
   return section("environment", "Environment",
-    report.lost.length > 0 && el("ul", { class: "lost" }, ...report.lost.map((line) => el("li", {}, line))),
-    el("dl", {}, ...facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])));
+    report.lost.length > 0 && el("ul", { class: "lost" }, ...report.lost.map((line) => el("li", {}, breakable(line)))),
+    el("dl", {}, ...facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, breakable(value))])));
 }

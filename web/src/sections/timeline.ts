@@ -35,7 +35,7 @@ const LOOK: Record<string, string> = {
 };
 const WORDS: Record<string, string> = {
   step: "step", wait: "waiting for data", start: "starting", fetch: "fetching samples", collate: "building the batch",
-  send: "handing off", pin: "pinning", stall: "device starved", between: "between epochs",
+  send: "handing off", pin: "pinning", stall: "GPU starved", between: "between epochs",
 };
 
 function legend(views: Views): HTMLElement {
@@ -150,16 +150,11 @@ class Drawing {
     const kinds = this.views.doings.length;
     const sums = new Float64Array(kinds);
     let column = -1;
+    const short: { column: number; doing: number; total: number }[] = [];
     const flush = (): void => {
       let best = 0, total = 0;
       for (let k = 0; k < kinds; k++) { total += sums[k] ?? 0; if ((sums[k] ?? 0) > (sums[best] ?? 0)) best = k; }
-      if (total > 0) {
-        pen.globalAlpha = Math.max(0.25, Math.min(1, total));
-        pen.fillStyle = this.colours[best] ?? "#888";
-        pen.fillRect(column, top, 1, LANE);
-        pen.globalAlpha = 1;
-        sums.fill(0);
-      }
+      if (total > 0) { short.push({ column, doing: best, total }); sums.fill(0); }
     };
     for (let i = firstVisible(lane, this.from); i < lane.begin.length; i++) {
       const begin = lane.begin[i] ?? 0, end = lane.end[i] ?? 0;
@@ -180,6 +175,14 @@ class Drawing {
       }
     }
     flush();
+    // Last, so that no long neighbour covers them; one that stands alone is wide enough to be seen.
+    short.forEach(({ column: at, doing, total }, i) => {
+      const alone = short[i - 1]?.column !== at - 1 && short[i + 1]?.column !== at + 1;
+      pen.globalAlpha = alone ? 1 : Math.max(0.25, Math.min(1, total));
+      pen.fillStyle = this.colours[doing] ?? "#888";
+      pen.fillRect(at, top, alone ? 2 : 1, LANE);
+    });
+    pen.globalAlpha = 1;
     pen.restore();
     pen.fillStyle = colour("text");
     pen.fillText(shortened(pen, lane.name, LABEL - 8), 0, top + LANE / 2);

@@ -1,5 +1,5 @@
 import type { Advice, Report } from "../data";
-import { el } from "../dom";
+import { breakable, el } from "../dom";
 import { LARGEST_RATIO, interval, percent, rate, times } from "../format";
 
 export function verdict(report: Report): HTMLElement {
@@ -8,14 +8,15 @@ export function verdict(report: Report): HTMLElement {
     el("p", { class: "badge" }, state),
     el("h1", {}, headline),
     el("div", { class: "figures" }, figures(report)),
-    evidence.length > 0 && el("ul", { class: "evidence" }, ...evidence.map((line) => el("li", {}, line))));
+    evidence.length > 0 && el("ul", { class: "evidence" }, ...evidence.map((line) => el("li", {}, breakable(line)))));
 }
 
 function figures(report: Report): HTMLElement[] {
   const found: HTMLElement[] = [];
   const add = (value: string, label: string): number => found.push(el("div", { class: "figure" }, el("b", {}, value), el("span", {}, label)));
-  if (report.gpu && report.stall_share !== null) add(percent(report.stall_share), "GPU starved for data");
-  else if (report.wait_share !== null) add(percent(report.wait_share), "of the time waiting for data");
+  const onCpu = report.run.device === "cpu";
+  if (!onCpu && report.stall_share !== null) add(percent(report.stall_share), "of the time the GPU starved");
+  if (report.wait_share !== null) add(percent(report.wait_share), onCpu ? "of the time waiting for data" : "of the time the host waited");
   if (report.headroom) {
     const how = report.headroom.method === "replay" ? "measured" : "estimated";
     add(times(report.headroom.speedup), `if loading were free${within(report.headroom.speedup, report.headroom)}, ${how}`);
@@ -43,7 +44,7 @@ function one(item: Advice): HTMLElement {
       item.speedup && el("span", { class: "gain", title: "predicted speed-up and its interval" },
         times(item.speedup.predicted), el("small", {}, within(item.speedup.predicted, item.speedup)))),
     item.speedup && item.speedup.low < 0.98 && el("p", { class: "warn" }, "It may also be slower: measure it."),
-    el("p", {}, `${item.why.charAt(0).toUpperCase()}${item.why.slice(1)}. ${item.note ?? ""}`.trim()),
+    el("p", {}, breakable(`${item.why.charAt(0).toUpperCase()}${item.why.slice(1)}. ${item.note ?? ""}`.trim())),
     item.code !== "" && code(item.code),
     item.command ? el("p", {}, "Or, without changing your code:") : null,
     item.command ? code(item.command) : null);

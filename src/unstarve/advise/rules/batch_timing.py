@@ -143,7 +143,7 @@ def lighter_loop(d: Diagnosis) -> Proposal | None:
         "lighter-loop",
         "a lighter loop",
         f"Move {what} out of the training loop",
-        why + (f"; top functions: {named(found)}" if found else ""),
+        why + (f"; top functions by share of the steps: {named(found)}" if found else ""),
         Edit(
             after=(
                 "total += loss.detach()          # every step: stays on the device",

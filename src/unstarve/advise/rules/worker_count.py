@@ -95,7 +95,7 @@ def cheaper_samples(d: Diagnosis) -> Proposal | None:
         return None  # `decode_only_the_crop` says how
     found = costliest(d, Cause.CPU)
     what = f"{found[0].name}()" if found else "__getitem__"
-    spent = f"; top functions: {named(found)}" if found else ""
+    spent = f"; top functions by share of fetching: {named(found)}" if found else ""
     part = sum(cost.share for cost in found) or 1.0
     return Proposal(
         "cheaper-work",

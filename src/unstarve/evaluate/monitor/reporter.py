@@ -83,7 +83,8 @@ def _line(name: str, window: Window) -> str:
     waits = "" if window.wait_share is None else f" ({percent(window.wait_share)})"
     per_s = window.samples_per_s
     speed = "" if per_s is None else f", {rate(per_s)} samples/s"
+    who = "the host waits" if cuda_in_use() else "waits"  # the GPU's stall is unknown here
     return (
-        f"{name}: step {window.last_step:,}: waits {duration(window.wait_s)} of "
+        f"{name}: step {window.last_step:,}: {who} {duration(window.wait_s)} of "
         f"{duration(window.step_s)} per step{waits}{speed}"
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from unstarve.model import Advice, Diagnosis, State
 from unstarve.present.gain_text import gain_text
+from unstarve.present.shares import budget_title, shares
 from unstarve.words import duration, percent, printable, rate, times_interval
 
 _MARKS = {State.STARVED: "🔴", State.TIGHT: "🟡", State.FED: "🟢", State.INCONCLUSIVE: "⚪"}
@@ -26,7 +27,7 @@ def _lines(d: Diagnosis) -> Iterator[str]:
     yield from _numbers(d)
     budget = [share for share in d.budget if share.share >= _SMALLEST_SHARE]
     if budget:
-        yield "| where the time went | share | time |"
+        yield f"| {budget_title(d)} | share | time |"
         yield "|---|--:|--:|"
         yield from (f"| {s.cause} | {percent(s.share)} | {duration(s.seconds)} |" for s in budget)
         yield ""
@@ -43,10 +44,8 @@ def _lines(d: Diagnosis) -> Iterator[str]:
 def _numbers(d: Diagnosis) -> Iterator[str]:
     yield "| | |"
     yield "|---|--:|"
-    if d.wait_share is not None:
-        yield f"| waiting for data | {percent(d.wait_share)} |"
-    if d.gpu is not None and d.stall_share is not None:
-        yield f"| device starved | {percent(d.stall_share)} |"
+    for label, share in shares(d):
+        yield f"| {label} | {'unknown' if share is None else percent(share)} |"
     if d.headroom is not None:
         h = d.headroom
         yield f"| if loading were free ({h.method}) | {times_interval(h.speedup, h.low, h.high, 2)} |"

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from prometheus_client import Metric as Family
 
 _HELP = {
-    "unstarve_wait_seconds_total": "Time training spent waiting for data, by cause.",
-    "unstarve_step_seconds_total": "Time of all training steps, waiting included.",
+    "unstarve_wait_seconds_total": "Time the host spent waiting for data, by cause.",
+    "unstarve_step_seconds_total": "Time of all training steps, the host's waits included.",
     "unstarve_batches_total": "Batches delivered.",
     "unstarve_samples_total": "Samples delivered.",
-    "unstarve_wait_ratio": "Share of the time training waits for data, 0 to 1.",
-    "unstarve_stall_ratio": "Share of the time the device is idle because data is late, 0 to 1.",
+    "unstarve_wait_ratio": "Share of the time the host waits for data, 0 to 1.",
+    "unstarve_stall_ratio": "Share of the time the GPU starves for data, 0 to 1; on a CPU the wait ratio.",
     "unstarve_regime_changes_total": "Lasting changes of the wait for data: how many.",
     "unstarve_time_seconds_total": "Where the time of the run went, by cause.",
     "unstarve_headroom_ratio": "How many times as fast training would be if loading were free.",

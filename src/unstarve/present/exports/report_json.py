@@ -70,6 +70,7 @@ def comparison(result: Comparison) -> dict[str, Any]:
         "headline": result.headline,
         "change": _plain(result.change),
         "rows": [_plain(row) for row in result.rows],
+        "notes": list(result.notes),
         "gates": [_plain(gate) for gate in result.gates],
         "a": report(result.a),
         "b": report(result.b),

@@ -21,7 +21,7 @@ def write_events(folder: Path, diagnosis: Diagnosis, series: Sequence[Series]) -
 
     The scalars of the main loader are ``data/wait_ms``, ``data/stall_share``, ``data/throughput`` and so on,
     those of others ``data/NAME/wait_ms``; the verdict is added as text. Steps count from 1 over all epochs.
-    Event files of an earlier call are replaced.
+    TensorBoard shows beside a chart what it measures. Event files of an earlier call are replaced.
     """
     ranks = sorted({one.rank for one in series}, key=lambda rank: rank or 0)
     written = 0
@@ -40,10 +40,11 @@ def _write(folder: Path, diagnosis: Diagnosis, series: Sequence[Series], *, told
     except OSError as error:
         raise UsageError(f"cannot write to {folder}: {error.strerror or error}") from error
     written = 0
+    described: set[str] = set()
     try:
         for one in series:
             for step, point in enumerate(one.points, start=1):
-                values = [_scalar(f"{_prefix(one)}/{name}", value) for name, value in scalars(point)]
+                values = [_scalar(_prefix(one), name, value, described) for name, value in scalars(point)]
                 writer.add_event(_event((point.got_ns + one.clock_offset_ns) / 1e9, step, values))
                 written += 1
         if told:
@@ -55,6 +56,16 @@ def _write(folder: Path, diagnosis: Diagnosis, series: Sequence[Series], *, told
     for file in earlier:  # TensorBoard would draw two copies of a run as one zigzag line
         file.unlink(missing_ok=True)
     return written
+
+
+_MEANINGS = {
+    "wait_ms": "The host's wait for the batch, in milliseconds.",
+    "step_ms": "From one delivered batch to the next, the host's wait included, in milliseconds.",
+    "stall_share": "Share of the step in which the GPU starved, by its own clock; on a CPU the wait's share.",
+    "throughput": "Samples per second.",
+    "ready_batches": "Batches that were ready when this one was requested.",
+    "wait_ms_by_cause": "The host's wait for the batch by cause, in milliseconds.",
+}
 
 
 def scalars(point: StepPoint) -> Iterator[tuple[str, float]]:
@@ -80,8 +91,14 @@ def _event(at_s: float, step: int, values: list[Any]) -> Any:
     return _tensorboard("compat.proto.event_pb2").Event(wall_time=at_s, step=step, summary=summary)
 
 
-def _scalar(tag: str, value: float) -> Any:
-    return _tensorboard("compat.proto.summary_pb2").Summary.Value(tag=tag, simple_value=value)
+def _scalar(prefix: str, name: str, value: float, described: set[str]) -> Any:
+    """A scalar; TensorBoard reads what it measures from the first one of its tag."""
+    summaries, tag = _tensorboard("compat.proto.summary_pb2"), f"{prefix}/{name}"
+    metadata = None
+    if tag not in described:
+        described.add(tag)
+        metadata = summaries.SummaryMetadata(summary_description=_MEANINGS[name.split("/")[0]])
+    return summaries.Summary.Value(tag=tag, simple_value=value, metadata=metadata)
 
 
 def _text(tag: str, text: str) -> Any:

@@ -23,6 +23,7 @@ from unstarve.model import (
 )
 from unstarve.present.gain_text import gain_text
 from unstarve.present.page import html_fragments as html
+from unstarve.present.shares import budget_title
 from unstarve.present.terminal.report_card import print_comparison, print_report
 from unstarve.present.terminal.tried_settings import (
     called,
@@ -120,7 +121,7 @@ def _diagnosis(d: Diagnosis) -> Iterator[str]:
     yield html.lines(d.verdict.evidence)
     budget = [s for s in d.budget if s.share >= _SMALLEST_SHARE]
     if budget:
-        yield html.title("where the time went")
+        yield html.title(budget_title(d))
         yield html.bars(
             ((s.cause, s.share, f"{percent(s.share)}  {duration(s.seconds)}") for s in budget),
             _COLOURS[d.verdict.state],
@@ -158,6 +159,7 @@ def _comparison(result: Comparison) -> Iterator[str]:
     head = ("", f"A  {PurePath(result.a.path).name}", f"B  {PurePath(result.b.path).name}")
     states = ("state", result.a.verdict.state, result.b.verdict.state)
     yield html.table(head, [states, *(_row(row) for row in result.rows)])
+    yield html.lines(result.notes)
     yield html.lines(
         f"{'✗' if gate.failed else '✓'} {gate.expression}: {gate.reason}" for gate in result.gates
     )
@@ -171,7 +173,7 @@ def _row(row: Row) -> tuple[str, str, str]:
             return duration(value / 1e3)
         return percent(value) if row.unit == "%" else f"{rate(value)} {row.unit}"
 
-    return row.metric.replace("_", " "), shown(row.a), shown(row.b)
+    return row.label, shown(row.a), shown(row.b)
 
 
 def _whatif(result: WhatIf) -> Iterator[str]:

@@ -37,7 +37,8 @@ _KEYS = (
     ("?, h", "this help"),
 )
 _MEANS = (
-    "waiting: training is blocked in next(loader)",
+    "waiting, host waits: training is blocked in next(loader)",
+    "GPU starved: the GPU has nothing to do until the next batch, by its own clock",
     "queue: batches ready when training asks for one; if it is empty, workers are too slow",
     "busy: share of its time a worker makes batches, and what takes most of it: cpu, disk,",
     "remote (network, a lock, a sleep), contention (no core was free), collate, handoff",
@@ -73,7 +74,7 @@ class Look:
     helps: bool = False
     paused: bool = False
     history: Sequence[float | None] = field(default_factory=tuple)
-    """Wait shares of earlier updates, newest last."""
+    """The first line's shares at earlier updates, newest last."""
     keys: bool = False
     """Whether key presses are read."""
 
@@ -145,14 +146,19 @@ def _numbers(live: Live, trainer: TrainerNow, loader: LoaderNow, look: Look, wid
 
 
 def _waiting(live: Live, trainer: TrainerNow, look: Look, width: int) -> Text:
-    if trainer.wait_share is None:
-        return _labelled("waiting", "not known yet")
+    """The share that the verdict is about: the GPU's where its clock is known; then the host's."""
+    on_cpu, stall = trainer.device == "cpu", trainer.stall_share
+    label = "waiting" if on_cpu else "host waits" if stall is None else "GPU starved"
+    share = trainer.wait_share if on_cpu or stall is None else stall
+    if share is None:
+        return _labelled(label, "not known yet")
     colour = COLOURS[live.looks] if live.looks is not None else "default"
-    line = _labelled("waiting", "").append(_bar(trainer.wait_share, _BAR), colour)
-    line.append(f" {percent(trainer.wait_share)}", f"bold {colour}")
-    if trainer.device != "cpu":
-        stall = "not known" if trainer.stall_share is None else percent(trainer.stall_share)
-        line.append(f", device starved {stall}")
+    line = _labelled(label, "").append(_bar(share, _BAR), colour)
+    line.append(f" {percent(share)}", f"bold {colour}")
+    if not on_cpu and stall is None:
+        line.append(", GPU starved: not known")
+    elif not on_cpu and trainer.wait_share is not None:
+        line.append(f", host waits {percent(trainer.wait_share)}")
     if trainer.since_s is not None and trainer.doing is not None:
         doing = "waiting" if trainer.doing is Doing.WAIT else "in one step"
         line.append(f", {doing} for {clock(trainer.since_s)}", "bold")

@@ -12,9 +12,11 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from unstarve.model import Advice, Comparison, Diagnosis, LoaderSummary, Row, Share, Spread, State
+from unstarve.model import Advice, Comparison, Diagnosis, LoaderSummary, Row, Spread, State
 from unstarve.present.gain_text import gain_text
+from unstarve.present.shares import budget_title, shares
 from unstarve.present.terminal.lanes import lanes
+from unstarve.present.terminal.path_text import PathText
 from unstarve.present.terminal.screen import for_screen
 from unstarve.words import duration, percent, points, rate, times, times_interval
 
@@ -38,7 +40,7 @@ def print_report(diagnosis: Diagnosis, console: Console) -> None:
     """Print the report of one run."""
     diagnosis = for_screen(diagnosis)
     console.print(_card(diagnosis))
-    numbers, budget = _numbers(diagnosis), _budget(diagnosis.budget, console.width)
+    numbers, budget = _numbers(diagnosis), _budget(diagnosis, console.width)
     drawn, loaders = (
         lanes(diagnosis.typical, console.width),
         _loaders(diagnosis.loaders, console.width),
@@ -51,9 +53,9 @@ def print_report(diagnosis: Diagnosis, console: Console) -> None:
     for loader in diagnosis.loaders:
         if "applied" in loader.config:
             applied = f"settings applied to {loader.name} ({loader.where}): {loader.config['applied']}"
-            console.print(Text("✓ ", "green") + Text(applied, "default"))
+            console.print(PathText(Text("✓ ", "green") + Text(applied, "default")))
     for message in diagnosis.lost:
-        console.print(Text("! ", "yellow") + Text(message, "default"))
+        console.print(PathText(Text("! ", "yellow") + Text(message, "default")))
     console.print(_footer(diagnosis))
 
 
@@ -73,6 +75,8 @@ def print_comparison(result: Comparison, console: Console) -> None:
     for row in result.rows:
         table.add_row(*_comparison_cells(row))
     console.print(Padding(table, (0, 1)))
+    for note in result.notes:
+        console.print(Text("· ", "bright_black") + Text(note, "default"))
     for gate in result.gates:
         mark = Text("✗ ", "red") if gate.failed else Text("✓ ", "green")
         console.print(mark + Text(f"{gate.expression}: {gate.reason}", "default"))
@@ -80,8 +84,8 @@ def print_comparison(result: Comparison, console: Console) -> None:
 
 def _card(d: Diagnosis) -> Panel:
     title = Text(f" {d.verdict.state.upper()} ", f"bold reverse {COLOURS[d.verdict.state]}")
-    lines: list[RenderableType] = [Text(d.verdict.headline, "bold")]
-    lines += [Text(f"· {line}") for line in d.verdict.evidence]
+    lines: list[RenderableType] = [PathText(Text(d.verdict.headline, "bold"))]
+    lines += [PathText(Text(f"· {line}")) for line in d.verdict.evidence]
     return Panel(Group(*lines), title=title, title_align="left", box=box.ROUNDED,
                  border_style=COLOURS[d.verdict.state], padding=(0, 1))  # fmt: skip
 
@@ -90,34 +94,35 @@ def _numbers(d: Diagnosis) -> Table | None:
     if not d.steps:
         return None
     table = Table.grid(padding=(0, 2))
-    if d.wait_share is not None:
-        table.add_row("waiting for data", f"{percent(d.wait_share)} of the time")
+    for label, share in shares(d):
+        table.add_row(label, "unknown" if share is None else f"{percent(share)} of the time")
     if d.headroom is not None:
-        how = "measured by replay" if d.headroom.method == "replay" else "estimated from waits"
+        waits = "waits" if d.gpu is None or d.stall_share is None else "the GPU's stalls"
+        how = "measured by replay" if d.headroom.method == "replay" else f"estimated from {waits}"
         h = d.headroom
         table.add_row("if loading were free", f"{times_interval(h.speedup, h.low, h.high, 2)}, {how}")
     if d.throughput.steps_per_s is not None:
         samples = d.throughput.samples_per_s
         per_s = f"{rate(d.throughput.steps_per_s)} steps/s"
         table.add_row("throughput", per_s + (f", {rate(samples)} samples/s" if samples is not None else ""))
-    for label, spread in (("step", d.step_ms), ("wait", d.wait_ms)):
+    for label, spread in (("step + wait", d.step_ms), ("wait", d.wait_ms)):
         if spread is not None:
             table.add_row(label, _spread(spread))
     return table
 
 
-def _budget(shares: tuple[Share, ...], width: int) -> Group | None:
-    if not shares:
+def _budget(d: Diagnosis, width: int) -> Group | None:
+    if not d.budget:
         return None
     table = Table.grid(padding=(0, 2))
     longest = max(_SHORTEST_BAR, min(_BAR_WIDTH, width - _BESIDE_BAR))
-    for share in shares:
+    for share in d.budget:
         if share.share < _SMALLEST_SHARE:
             continue
         filled = round(share.share * longest)
         bar = Text("█" * filled, "blue") + Text("░" * (longest - filled), "bright_black")
         table.add_row(share.cause, bar, Text(percent(share.share), justify="right"), duration(share.seconds))
-    return Group(Text("\nwhere the time went", "bold"), table)
+    return Group(Text(f"\n{budget_title(d)}", "bold"), table)
 
 
 def _loaders(loaders: tuple[LoaderSummary, ...], width: int) -> Table | None:
@@ -132,7 +137,7 @@ def _loaders(loaders: tuple[LoaderSummary, ...], width: int) -> Table | None:
         mark = " (nested)" if loader.nested else " (background)" if loader.background else ""
         engine = loader.config.get("engine")
         where = loader.where if engine is None else f"{loader.where}, engine {engine}"
-        shown = Text(loader.name + mark) + Text(f"\n{where}", "bright_black")
+        shown = PathText(Text(loader.name + mark) + Text(f"\n{where}", "bright_black"))
         p50, p95 = (
             ("–", "–") if loader.wait_ms is None else (_ms(loader.wait_ms.p50), _ms(loader.wait_ms.p95))
         )
@@ -155,7 +160,7 @@ def _walk(d: Diagnosis) -> Group | None:
     table.add_column(overflow="fold")
     for line in d.walk:
         question, answer = [*re.split(r"(?<=\?)\s+", line, maxsplit=1), ""][:2]
-        table.add_row(Text(question), Text(answer))
+        table.add_row(Text(question), PathText(Text(answer)))
     if d.advice:
         table.add_row("What to change?", Text(d.advice[0].title, "bold"))
     return Group(Text("\nstep by step", "bold"), table)
@@ -184,7 +189,7 @@ def _piece(one: Advice) -> Group:
     lines: list[RenderableType] = [Text(one.title, "bold")]
     if one.speedup is not None:
         lines.append(Text(gain_text(one.speedup), "yellow" if one.speedup.may_be_loss else "green"))
-    lines.append(Text(one.why[:1].upper() + one.why[1:] + ".", overflow="fold"))
+    lines.append(PathText(Text(one.why[:1].upper() + one.why[1:] + ".")))
     if one.note:
         lines.append(Text(one.note, overflow="fold"))
     lines.append(Padding(Text(one.code, "cyan", overflow="fold"), (0, 0, 0, 2)))
@@ -212,10 +217,10 @@ def _comparison_cells(row: Row) -> tuple[str, str, str, str]:
     if row.unit == "%":
         change = "" if row.a is None or row.b is None else points(row.b - row.a)
         a, b = ("–" if v is None else percent(v) for v in (row.a, row.b))
-        return row.metric.replace("_", " "), a, b, change
+        return row.label, a, b, change
     change = "" if row.a is None or row.b is None or not row.a else times(row.b / row.a, 2)
     a, b = ("–" if v is None else _with_unit(v, row.unit) for v in (row.a, row.b))
-    return row.metric.replace("_", " "), a, b, change
+    return row.label, a, b, change
 
 
 def _state(d: Diagnosis) -> Text:

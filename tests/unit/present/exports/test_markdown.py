@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import dataclasses
 
+from fake_gpu import gpu_training
+from fakes import run_of
 from large_run import large_run
+from unstarve.analyze.diagnose import analyze_run
 from unstarve.api import diagnose
 from unstarve.model import Advice, Diagnosis, Gain
 from unstarve.present.exports.markdown import markdown
@@ -17,6 +20,13 @@ def test_the_verdict_comes_first_and_the_budget_is_a_table() -> None:
     lines = shown().splitlines()
     assert lines[0].startswith("### 🔴 starved: ")
     assert "| where the time went | share | time |" in lines
+
+
+def test_each_share_says_whose_it_is() -> None:
+    on_gpu = markdown(analyze_run(run_of(gpu_training(wait_s=0.088, stall_s=0.083))))
+    assert "| GPU starved | 83% |\n| host waited | 88% |" in on_gpu
+    assert "| GPU starved | unknown |" in markdown(analyze_run(run_of(gpu_training(stall_s=None))))
+    assert "| waiting for data |" in shown()
 
 
 def test_names_from_the_data_cannot_break_out() -> None:

@@ -11,6 +11,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
+from fake_gpu import gpu_training
+from fakes import run_of
 from large_run import large_run
 from unstarve.api import diagnose, series_of
 from unstarve.cli import report as report_verb
@@ -41,6 +43,15 @@ def test_a_run_is_read_back_as_it_was_written() -> None:
     (labels,) = (labels for name, labels, _ in found if name == "unstarve_batches_total")
     assert labels == {"rank": "0", "loader": "train"}
     assert values["unstarve_run_info", diagnosis.verdict.cause] == 1
+
+
+def test_the_ratios_say_whose_they_are() -> None:
+    run = run_of(gpu_training(wait_s=0.088, stall_s=0.083))
+    told = {m.name: (m.help, m.value) for m in report_metrics(diagnose(run), series_of(run))}
+    assert told["unstarve_stall_ratio"][1] == pytest.approx(0.83, abs=0.005)
+    assert "GPU starves" in told["unstarve_stall_ratio"][0]
+    assert told["unstarve_wait_ratio"][1] == pytest.approx(0.88, abs=0.005)
+    assert "host waits" in told["unstarve_wait_ratio"][0]
 
 
 def test_every_family_is_declared_once_and_in_one_piece() -> None:

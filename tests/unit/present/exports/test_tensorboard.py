@@ -52,6 +52,16 @@ def test_the_scalars_that_people_look_for_are_there(tmp_path: Path) -> None:
     assert {f"data/{name}" for name in wanted} <= tags
 
 
+def test_a_chart_says_whose_time_it_shows(tmp_path: Path) -> None:
+    write(tmp_path, large_run(40, 2))
+    found = read(tmp_path)
+    described = {
+        name: found.SummaryMetadata(f"data/{name}").summary_description for name in ("wait_ms", "stall_share")
+    }
+    assert "host's wait" in described["wait_ms"]
+    assert "GPU starved" in described["stall_share"]
+
+
 def test_what_is_not_known_of_a_step_is_no_point(tmp_path: Path) -> None:
     training = FakeTraining(device="H200")
     training.begin()

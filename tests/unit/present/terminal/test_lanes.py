@@ -36,6 +36,39 @@ def test_waiting_and_working_are_drawn_where_they_happened() -> None:
     assert lines[4].split() == ["█", "step", "·", "waiting", "█", "fetch", "▓", "collate"]
 
 
+def test_steps_much_shorter_than_a_column_are_still_seen() -> None:
+    spans, at = [], 0.0
+    for _ in range(6):
+        spans += [(at, at + 0.05, Doing.WAIT), (at + 0.05, at + 0.0502, Doing.STEP)]
+        at += 0.0502
+    line = drawn(lane("main", LaneKind.MAIN, *spans))[2]
+    assert line.count("█") == 6
+    assert line.count("·") == 54
+
+
+def test_short_waits_are_not_made_longer_than_they_are() -> None:
+    spans, at = [], 0.0
+    for _ in range(6):
+        spans += [(at, at + 0.0002, Doing.WAIT), (at + 0.0002, at + 0.0502, Doing.STEP)]
+        at += 0.0502
+    assert "·" not in drawn(lane("main", LaneKind.MAIN, *spans))[2]
+
+
+def test_short_spans_do_not_hide_the_long_ones() -> None:
+    spans, at = [], 0.0
+    for _ in range(60):
+        spans += [(at, at + 0.009, Doing.COLLATE), (at + 0.009, at + 0.01, Doing.FETCH)]
+        at += 0.01
+    worker = lane("worker 0", LaneKind.WORKER, *spans)
+    line = drawn(lane("main", LaneKind.MAIN, (0, 0.6, Doing.STEP)), worker)[3]
+    assert line.count("▓") >= 55
+
+
+def test_a_short_span_amid_idle_time_is_seen() -> None:
+    worker = lane("worker 0", LaneKind.WORKER, (0.3, 0.3001, Doing.FETCH))
+    assert drawn(MAIN, worker)[3].count("█") == 1
+
+
 def test_it_fits_its_width_and_gives_way_where_there_is_no_room() -> None:
     assert all(len(line) <= 60 for line in drawn(MAIN, width=60))
     assert drawn(MAIN, width=30) == []

@@ -142,7 +142,11 @@ def test_a_worker_that_hangs_says_for_how_long_and_one_that_is_silent_is_not_gue
 def test_a_wait_that_lasts_and_a_device_that_starves_are_told() -> None:
     gpu = trainer(device="NVIDIA H200", stall_share=0.25, since_s=12.0)
     text = "\n".join(drawn(live(gpu), width=100))
-    assert "70%, device starved 25%, waiting for 12 s" in text
+    assert "GPU starved █████" in text
+    assert "25%, host waits 70%, waiting for 12 s" in text
+    blind = "\n".join(drawn(live(replace(gpu, stall_share=None)), width=100))
+    assert "host waits  ██████████████" in blind
+    assert "70%, GPU starved: not known" in blind
 
 
 def test_each_loader_of_each_rank_can_be_looked_at() -> None:

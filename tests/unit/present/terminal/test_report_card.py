@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import re
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from fake_forecaster import with_forecaster
+from fake_gpu import gpu_training
 from fakes import FakeTraining, diagnosis_of, run_of, simple_run
 from unstarve.advise.all_rules import advise
 from unstarve.analyze.comparison import compare
@@ -58,6 +60,43 @@ def test_any_run_can_be_shown_at_any_width(width: int) -> None:
         text = text_of(run, width)
         assert "INCONCLUSIVE" in text
         assert max(len(line) for line in text.splitlines()) <= width
+
+
+def test_the_place_of_a_loader_is_broken_after_separators() -> None:
+    training = FakeTraining()
+    training.epoch([(0.06, 0.04)] * 50)
+    process = training.process()
+    where = "/home/somebody/projects/segmentation/experiments/train_everything.py:41"
+    loader = dataclasses.replace(process.loaders[0], where=where)
+    run = run_of(dataclasses.replace(process, loaders=(loader,)))
+    cells = [
+        line[:30].split()[0]
+        for line in text_of(run).splitlines()
+        if line.startswith("  ") and "/" in line[:30]
+    ]
+    assert len(cells) > 1
+    assert all(cell.endswith("/") for cell in cells)
+    assert "train_everything." in text_of(run)
+    assert json_view.report(analyze_run(run))["loaders"][0]["where"] == where
+
+
+def test_on_a_gpu_each_share_says_whose_it_is() -> None:
+    text = text_of(run_of(gpu_training(wait_s=0.088, stall_s=0.083)))
+    assert "The GPU starved 83% of the time (the host waited 88%)" in text
+    assert re.search(r"GPU starved +83% of the time", text)
+    assert re.search(r"host waited +88% of the time", text)
+    assert "estimated from the GPU's stalls" in text
+    assert "waiting for data" not in text
+    assert "where the GPU's time went" in text
+    blind = text_of(run_of(gpu_training(stall_s=None)))
+    assert re.search(r"GPU starved +unknown", blind)
+    assert re.search(r"host waited +60% of the time", blind)
+
+
+def test_a_step_and_its_wait_together_are_named_so() -> None:
+    text = text_of(simple_run([(0.06, 0.04)] * 50))
+    assert re.search(r"step \+ wait +100 ms typical", text)
+    assert re.search(r"\n wait +60.0 ms typical", text)
 
 
 def test_of_many_loaders_the_busiest_are_shown_and_the_rest_counted() -> None:
