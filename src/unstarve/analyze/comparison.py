@@ -75,13 +75,14 @@ def _change(run_a: Run, run_b: Run) -> Change | None:
 
 def _speeds(run: Run) -> list[tuple[float, float | None]]:
     """Steps and samples per second of up to ten equal stretches of the measured part of the first rank."""
-    timelines = timelines_of(run, WARMUP_STEPS)
+    profiled = run.kind == "import"  # a window of a few steps, chosen to be typical
+    timelines = timelines_of(run, 0 if profiled else WARMUP_STEPS)
     if not timelines:
         return []
     batches = timelines[0].measured_batches
     # The real steps of `unstarve ideal` are not consecutive: replayed ones lie between them.
     apart = [step.seconds for step in timelines[0].steps] if run.kind == "ideal" else None
-    size = max((len(batches) - 1) // _BLOCKS, _FEWEST_BLOCK_STEPS)
+    size = max((len(batches) - 1) // _BLOCKS, 1 if profiled else _FEWEST_BLOCK_STEPS)
     speeds = []
     for at in range(0, min(len(batches), len(apart or batches)) - size, size):
         elapsed_s = (batches[at + size].got_ns - batches[at].got_ns) / 1e9

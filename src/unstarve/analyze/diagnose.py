@@ -22,6 +22,7 @@ from unstarve.analyze.budget import (
 from unstarve.analyze.chart_views import typical_lanes
 from unstarve.analyze.device_summary import summarize_gpu
 from unstarve.analyze.headroom import estimated_headroom, measured_headroom
+from unstarve.analyze.imported_run import analyze_import
 from unstarve.analyze.loader_summary import summarize_loaders
 from unstarve.analyze.memory_summary import memory_of
 from unstarve.analyze.stats import spread_ms
@@ -53,6 +54,9 @@ def analyze_run(
 
     `trainings` are `recorded_trainings(run, warmup_steps)`, for a caller that needs them too.
     """
+    profiled = next((p for p in run.processes if p.profile is not None), None)
+    if run.kind == "import" and profiled is not None and profiled.profile is not None:
+        return analyze_import(run, profiled, profiled.profile, thresholds or Thresholds())
     trainers = training_processes(run)
     trainings = recorded_trainings(run, warmup_steps) if trainings is None else trainings
     timelines, made = [t.timeline for t in trainings], [t.productions for t in trainings]

@@ -8,7 +8,21 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from unstarve.cli import bench, compare, demo, ideal, pack, report, run, serve, top, trace, tune, whatif
+from unstarve.cli import (
+    bench,
+    compare,
+    demo,
+    ideal,
+    import_,
+    pack,
+    report,
+    run,
+    serve,
+    top,
+    trace,
+    tune,
+    whatif,
+)
 
 
 class _Verb(TyperCommand):
@@ -57,6 +71,7 @@ app.command("ideal", cls=_Verb)(ideal.ideal)
 app.command("tune", cls=_Verb)(tune.tune)
 app.command("report", cls=_Verb)(report.report)
 app.command("compare", cls=_Verb)(compare.compare)
+app.command("import", cls=_Verb)(import_.import_)
 app.command("top", cls=_Verb)(top.top)
 app.command("trace", cls=_Verb)(trace.trace)
 app.command("serve", cls=_Verb)(serve.serve)

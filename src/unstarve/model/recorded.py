@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from unstarve.model.causes import Phase
 from unstarve.model.chart_data import Doing
+from unstarve.model.profile import Profile
 
 STOPPED_EARLY = "recording stopped early"
 """How the loss message of a process begins that could not write any more."""
@@ -298,6 +299,8 @@ class Process:
     readings: tuple[Reading, ...] = ()
     pulses: tuple[Pulse, ...] = ()
     """In the order of time; empty where nothing could be sampled, and in old runs."""
+    profile: Profile | None = None
+    """What a profiler said about it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from unstarve.record import format as f
 from unstarve.record.chunks import Chunk, Scan, check_header
 from unstarve.record.events import Packed, epochs_of, events_of, unpacked
 from unstarve.record.metas import LATEST_NS, meta_of
+from unstarve.record.profile_meta import profile_of
 from unstarve.record.run_file import launcher_alive, parts_folder, unwritten
 
 _UNKNOWN_LAUNCH: dict[str, Any] = {"command": [], "kind": "run", "started_at": 0.0}
@@ -207,6 +208,7 @@ class ProcessStream:
             stalls=self._events(f.STALL),
             readings=self._events(f.GAUGE),
             pulses=self._events(f.PULSE),
+            profile=profile_of(self.newest["profile"]) if "profile" in self.newest else None,
         )
 
     def _loader(self, meta: dict[str, Any]) -> Loader:

@@ -55,6 +55,7 @@ def report(diagnosis: Diagnosis) -> dict[str, Any]:
         "health": [],
         "gpu": _plain(d.gpu),
         "memory": _plain(d.memory),
+        "profile": _plain(d.profile),
         "overhead": _plain(d.overhead),
         "system": dict(d.system),
         "walk": list(d.walk),

@@ -15,6 +15,7 @@ from rich.text import Text
 from unstarve.model import Advice, Comparison, Diagnosis, LoaderSummary, Row, Share, Spread, State
 from unstarve.present.gain_text import gain_text
 from unstarve.present.terminal.lanes import lanes
+from unstarve.present.terminal.profile_tables import profile_tables
 from unstarve.present.terminal.screen import for_screen
 from unstarve.words import duration, percent, points, rate, times, times_interval
 
@@ -43,7 +44,16 @@ def print_report(diagnosis: Diagnosis, console: Console) -> None:
         lanes(diagnosis.typical, console.width),
         _loaders(diagnosis.loaders, console.width),
     )
-    for part in (numbers, budget, drawn, loaders, _walk(diagnosis), _advice(diagnosis), _rejected(diagnosis)):
+    for part in (
+        numbers,
+        budget,
+        drawn,
+        loaders,
+        profile_tables(diagnosis.profile),
+        _walk(diagnosis),
+        _advice(diagnosis),
+        _rejected(diagnosis),
+    ):
         if part is not None:
             console.print(Padding(part, (0, 1)))
     if diagnosis.advice or diagnosis.rejected:
@@ -196,6 +206,8 @@ def _piece(one: Advice) -> Group:
 
 def _footer(d: Diagnosis) -> Text:
     status = "still recording" if d.live else "cut short" if d.cut_short else f"exit code {d.exit_code}"
+    if d.kind == "import":
+        status = "imported"
     parts = [
         f"{duration(d.wall_s)}, {d.steps} steps ({d.warmup_steps} warm-up)",
         d.device if d.ranks <= 1 else f"{d.ranks} × {d.device}",
