@@ -14,6 +14,7 @@ from unstarve.cli import (
     demo,
     ideal,
     import_,
+    nsys,
     pack,
     report,
     run,
@@ -72,6 +73,7 @@ app.command("tune", cls=_Verb)(tune.tune)
 app.command("report", cls=_Verb)(report.report)
 app.command("compare", cls=_Verb)(compare.compare)
 app.command("import", cls=_Verb)(import_.import_)
+app.command("nsys", cls=_Verb)(nsys.nsys)
 app.command("top", cls=_Verb)(top.top)
 app.command("trace", cls=_Verb)(trace.trace)
 app.command("serve", cls=_Verb)(serve.serve)
@@ -80,7 +82,7 @@ app.command("whatif", cls=_Verb)(whatif.whatif)
 app.command("demo", cls=_Verb)(demo.demo)
 app.command("bench", cls=_Verb)(bench.bench)
 
-_TAKE_A_COMMAND = {"run", "ideal", "tune"}
+_TAKE_A_COMMAND = {"run", "ideal", "tune", "nsys"}
 
 
 def _show_version(wanted: bool) -> None:
