@@ -11,10 +11,14 @@ from unstarve.analyze.diagnose import analyze_run
 from unstarve.analyze.stats import mean_estimate
 from unstarve.analyze.timeline import WARMUP_STEPS, timelines_of
 from unstarve.errors import UsageError
-from unstarve.model import Change, Comparison, Diagnosis, Gate, Row, Run
+from unstarve.model import Change, Comparison, Diagnosis, Gate, OperatorChange, Row, Run
+from unstarve.model.profile import Profile
 from unstarve.words import points, times_interval
 
 _BLOCKS = 10
+_MOST_OPERATORS = 10
+_VISIBLE_CHANGE = 0.01
+"""Smallest change of an operator's time, as a share of all operators' time."""
 _FEWEST_BLOCK_STEPS = 3
 
 _EXPRESSION = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*([+-]?\d+(?:\.\d+)?)\s*(%|pt)?\s*")
@@ -32,7 +36,25 @@ def compare(run_a: Run, run_b: Run, gates: Sequence[str] = ()) -> Comparison:
     rows = _rows(a, b)
     change = _change(run_a, run_b)
     checks = tuple(_check(gate, rows, change) for gate in gates)
-    return Comparison(a, b, change, _headline(change), rows, checks)
+    return Comparison(a, b, change, _headline(change), rows, checks, _operators(a.profile, b.profile))
+
+
+def _operators(a: Profile | None, b: Profile | None) -> tuple[OperatorChange, ...]:
+    """The operators whose time per step changed the most; none unless both runs were profiled."""
+    if a is None or b is None:
+        return ()
+    on_device = bool(a.devices and b.devices)
+    spent = [
+        {
+            one.name: ((one.device_s if on_device else one.self_s) or 0.0) / max(p.steps, 1)
+            for one in p.operators
+        }
+        for p in (a, b)
+    ]
+    changes = [OperatorChange(name, *(side.get(name, 0.0) for side in spent)) for name in spent[0] | spent[1]]
+    total_s = max(sum(side.values()) for side in spent)
+    large = [one for one in changes if abs(one.b_s - one.a_s) >= _VISIBLE_CHANGE * total_s > 0]
+    return tuple(sorted(large, key=lambda one: -abs(one.b_s - one.a_s))[:_MOST_OPERATORS])
 
 
 def _rows(a: Diagnosis, b: Diagnosis) -> tuple[Row, ...]:

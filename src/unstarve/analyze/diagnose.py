@@ -54,9 +54,8 @@ def analyze_run(
 
     `trainings` are `recorded_trainings(run, warmup_steps)`, for a caller that needs them too.
     """
-    profiled = next((p for p in run.processes if p.profile is not None), None)
-    if run.kind == "import" and profiled is not None and profiled.profile is not None:
-        return analyze_import(run, profiled, profiled.profile, thresholds or Thresholds())
+    if run.kind == "import" and run.profile is not None and run.processes:
+        return analyze_import(run, run.processes[0], run.profile, thresholds or Thresholds())
     trainers = training_processes(run)
     trainings = recorded_trainings(run, warmup_steps) if trainings is None else trainings
     timelines, made = [t.timeline for t in trainings], [t.productions for t in trainings]
@@ -115,6 +114,7 @@ def analyze_run(
         functions=function_costs(run.processes, _blocked_on(findings.demand)),
         system=_system(run, trainers),
         typical=_typical(trainings),
+        profile=run.profile,
         walk=walk(
             findings.stall_share is not None and findings.stall_share >= (thresholds or Thresholds()).tight,
             findings.stall_share,

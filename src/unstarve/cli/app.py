@@ -119,6 +119,10 @@ def separate(argv: Sequence[str]) -> list[str]:
         word = arguments[at]
         if word == "--":
             return arguments
+        if word == "--profile":  # its value is optional, and comes with "="
+            arguments[at] = "--profile="
+            at += 1
+            continue
         if not word.startswith("-") or word == "-m":
             return [*arguments[:at], "--", *arguments[at:]]
         at += 2 if word in takes_value else 1

@@ -88,8 +88,10 @@ class Capture:
     """Graph launches, too. `link` is the operator that launched it, −1 when unknown."""
     copies: Column = field(default_factory=lambda: Column("device", "kind", "memory", "bytes", "link"))
     fills: Column = field(default_factory=lambda: Column("device"))
-    host: Column = field(default_factory=lambda: Column("thread", "name", "link", "operator"))
-    """Operators, annotations and calls of the CUDA runtime."""
+    host: Column = field(
+        default_factory=lambda: Column("thread", "name", "link", "operator", "shape", "stack")
+    )
+    """Operators, annotations, calls of the CUDA runtime. `shape` and `stack` are names, −1 when unknown."""
     waits: Column = field(default_factory=lambda: Column("thread", "name"))
     """``next(loader)`` in a training process."""
     steps: Column = field(default_factory=lambda: Column("thread"))

@@ -109,7 +109,7 @@ class _Export:
     def _runtime(self, to: Capture) -> None:
         for begin, end, thread, name in self._rows(_RUNTIME, ("start", "end", "globalTid", "nameId")):
             if _whole(begin, end, thread):
-                to.host.add(begin, end, thread, to.names.number(self._text(name)), -1, 0)
+                to.host.add(begin, end, thread, to.names.number(self._text(name)), -1, 0, -1, -1)
 
     def _ranges(self, to: Capture) -> None:
         """NVTX ranges: waits for a loader, steps, and what the host was doing."""
@@ -125,7 +125,7 @@ class _Export:
                 to.waits.add(begin, end, thread, name)
             elif _STEP.fullmatch(said):
                 steps.append((begin, end, thread))
-            to.host.add(begin, end, thread, name, -1, int(operator != said))
+            to.host.add(begin, end, thread, name, -1, int(operator != said), -1, -1)
         if len(steps) >= _FEWEST_STEPS:
             for step in steps:
                 to.steps.add(*step)

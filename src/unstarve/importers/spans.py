@@ -46,6 +46,16 @@ def complement(spans: Union, low: int, high: int) -> Union:
     return Union(begin[end > begin], end[end > begin])
 
 
+def minus(spans: Union, taken: Union) -> Union:
+    """The part of a union that another one does not cover."""
+    if not len(spans.begin) or not len(taken.begin):
+        return spans
+    low, high = int(spans.begin[0]), int(spans.end[-1])
+    outside, covered = complement(spans, low, high), clipped(taken, low, high)
+    rest = union(np.r_[outside.begin, covered.begin], np.r_[outside.end, covered.end])
+    return complement(rest, low, high)
+
+
 def shared_ns(a: Union, b: Union) -> int:
     """Time that lies in both."""
     return int(shared_each(a.begin, a.end, b).sum())

@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from unstarve.importers.capture import COPY_KINDS, MEMORIES, Capture, Column, Times
-from unstarve.importers.spans import Union, clipped, complement, shared_each, shared_ns, union
+from unstarve.importers.phases import phases_of
+from unstarve.importers.spans import Union, clipped, complement, minus, shared_each, shared_ns, union
 from unstarve.model.profile import CopyUse, DeviceUse, FileUse, IdleGap, NamedUse, Profile
 
 _MOST_NAMED = 30
 _MOST_GAPS = 10
 _MOST_FILES = 200
+_SHORT_GAP_NS = 200_000
+"""Idle gaps up to this length lie between kernels that are launched one by one."""
 _LOOK_BACK = 64
 """Host events before a moment among which the one around it is sought."""
 
@@ -24,6 +27,7 @@ def profile_of(capture: Capture) -> Profile:
         work = _DeviceWork(capture, device, low, high)
         devices.append(work.use(waits))
         gaps += work.gaps(capture, waits)
+    host = _HostWork(capture)
     return Profile(
         source=capture.source,
         tool=capture.tool,
@@ -31,10 +35,14 @@ def profile_of(capture: Capture) -> Profile:
         waits=int(((capture.waits.begin >= low) & (capture.waits.begin < high)).sum()),
         wait_s=waits.total_ns / 1e9,
         devices=tuple(devices),
+        steps=len(capture.steps) or max(len(waits.begin) - 1, 0),
+        phases=phases_of(capture, waits, training_thread(capture), host.launched, host.copied),
         gaps=tuple(sorted(gaps, key=lambda gap: -gap.seconds)[:_MOST_GAPS]),
         copies=_copies(capture, low, high),
         kernels=_kernels(capture),
-        operators=_operators(capture),
+        operators=host.operators("name"),
+        by_shape=host.operators("shape"),
+        by_stack=host.operators("stack"),
         calls=_calls(capture),
         files=_files(capture),
     )
@@ -87,6 +95,7 @@ class _DeviceWork:
             kernel_s=kernel_ns / 1e9,
             idle_s=self.idle.total_ns / 1e9,
             starved_s=shared_ns(self.idle, waits) / 1e9,
+            launch_gap_s=_short_gaps_ns(minus(self.idle, waits)) / 1e9,
             exposed_copy_s=(self.from_host.total_ns - shared_ns(self.from_host, self.kernels)) / 1e9,
         )
 
@@ -102,6 +111,11 @@ class _DeviceWork:
             doing = "waiting for the loader" if 2 * waited > end - begin else host.doing((begin + end) // 2)
             found.append(IdleGap(self._device, (begin - self._low) / 1e9, (end - begin) / 1e9, doing))
         return found
+
+
+def _short_gaps_ns(idle: Union) -> int:
+    lengths = idle.end - idle.begin
+    return int(lengths[lengths < _SHORT_GAP_NS].sum())
 
 
 class _HostThread:
@@ -158,37 +172,56 @@ def _kernels(capture: Capture) -> tuple[NamedUse, ...]:
     )
 
 
-def _operators(capture: Capture) -> tuple[NamedUse, ...]:
-    """Operators by the time they take, with their own part and what they ran on the device."""
-    host = capture.host
-    is_operator = host.of("operator") == 1
-    if not is_operator.any():
-        return ()
-    lengths = host.end - host.begin
-    around = _enclosing_operators(host, is_operator)
-    own = lengths.copy()
-    inner = np.flatnonzero(is_operator & (around >= 0))
-    np.subtract.at(own, around[inner], lengths[inner])
-    on_device = _device_ns(capture, is_operator, around)
-    names, numbers = np.unique(host.of("name"), return_inverse=True)
+class _HostWork:
+    """Host events with what is inside them and what they launched."""
 
-    def summed(values: Times) -> np.ndarray:
-        return np.bincount(numbers[is_operator], values[is_operator].astype(float), len(names)) / 1e9
-
-    calls = np.bincount(numbers[is_operator], minlength=len(names))
-    spent, own_s, device_s = summed(lengths), summed(np.maximum(own, 0)), summed(on_device)
-    largest = np.argsort(-np.maximum(own_s, device_s), kind="stable")[:_MOST_NAMED]
-    return tuple(
-        NamedUse(
-            capture.names.texts[int(names[at])],
-            int(calls[at]),
-            float(spent[at]),
-            float(own_s[at]),
-            float(device_s[at]),
+    def __init__(self, capture: Capture) -> None:
+        host = capture.host
+        self._host, self._texts = host, capture.names.texts
+        self.is_operator = host.of("operator") == 1
+        around = _enclosing_operators(host, self.is_operator)
+        self._lengths = host.end - host.begin
+        self._own = self._lengths.copy()
+        inner = np.flatnonzero(self.is_operator & (around >= 0))
+        np.subtract.at(self._own, around[inner], self._lengths[inner])
+        links = host.of("link").tolist()
+        order = np.argsort(self.is_operator, kind="stable").tolist()  # operators last: they win
+        launcher = {
+            links[at]: at if self.is_operator[at] else int(around[at]) for at in order if links[at] >= 0
+        }
+        self.launched = _device_ns(host, launcher, capture.kernels) + _device_ns(
+            host, launcher, capture.copies
         )
-        for at in largest
-        if calls[at]
-    )
+        self.copied = _outward(_device_ns(host, launcher, capture.copies, "HtoD"), around)
+
+    def operators(self, by: str) -> tuple[NamedUse, ...]:
+        """Operators by what they take, grouped by ``name``, ``shape`` or ``stack``."""
+        keys = self._host.of(by)
+        chosen = self.is_operator & (keys >= 0)
+        if not chosen.any():
+            return ()
+        groups, numbers = np.unique(keys[chosen], return_inverse=True)
+
+        def summed(values: Times) -> np.ndarray:
+            return np.bincount(numbers, values[chosen].astype(float), len(groups)) / 1e9
+
+        calls = np.bincount(numbers, minlength=len(groups))
+        spent, own_s, device_s = (
+            summed(self._lengths),
+            summed(np.maximum(self._own, 0)),
+            summed(self.launched),
+        )
+        largest = np.argsort(-np.maximum(own_s, device_s), kind="stable")[:_MOST_NAMED]
+        return tuple(
+            NamedUse(
+                self._texts[int(groups[at])],
+                int(calls[at]),
+                float(spent[at]),
+                float(own_s[at]),
+                float(device_s[at]),
+            )
+            for at in largest
+        )
 
 
 def _enclosing_operators(host: Column, is_operator: np.ndarray) -> Times:
@@ -210,26 +243,29 @@ def _enclosing_operators(host: Column, is_operator: np.ndarray) -> Times:
     return found
 
 
-def _device_ns(capture: Capture, is_operator: np.ndarray, around: Times) -> Times:
-    """Nanoseconds on the device per host event: counted for the operator that launched the work.
-
-    Work is linked to its operator, or to the runtime call inside it that launched it.
-    """
-    host = capture.host
-    launcher = {
-        link: at if is_operator[at] else int(around[at])
-        for at, link in sorted(enumerate(host.of("link").tolist()), key=lambda one: bool(is_operator[one[0]]))
-        if link >= 0
-    }
+def _device_ns(host: Column, launcher: dict[int, int], work: Column, kind: str | None = None) -> Times:
+    """Nanoseconds on the device per host event: counted for the operator that launched the work."""
     spent = np.zeros(len(host), np.int64)
-    for column in (capture.kernels, capture.copies):
-        for link, length in zip(
-            column.of("link").tolist(), (column.end - column.begin).tolist(), strict=True
-        ):
-            at = launcher.get(link, -1)
-            if at >= 0:
-                spent[at] += length
+    links, lengths = work.of("link"), work.end - work.begin
+    chosen = links >= 0
+    if kind is not None:
+        chosen &= work.of("kind") == COPY_KINDS.index(kind)
+    for link, length in zip(links[chosen].tolist(), lengths[chosen].tolist(), strict=True):
+        at = launcher.get(link, -1)
+        if at >= 0:
+            spent[at] += length
     return spent
+
+
+def _outward(spent: Times, around: Times) -> Times:
+    """The same, counted for all operators around each event, too."""
+    total = spent.copy()
+    for at in np.flatnonzero(spent).tolist():
+        outer = int(around[at])
+        while outer >= 0:
+            total[outer] += spent[at]
+            outer = int(around[outer])
+    return total
 
 
 def _calls(capture: Capture) -> tuple[NamedUse, ...]:

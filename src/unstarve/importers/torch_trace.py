@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from pathlib import Path
@@ -113,7 +114,18 @@ class _Reader:
         number = self._to.names.number(name)
         if _LOADER.match(name):
             self._to.waits.add(*times, thread, number)
-        self._to.host.add(*times, thread, number, _link(details), int(operator))
+        shape, stack = details.get("Input Dims", details.get("Input dims")), details.get("Call stack")
+        self._to.host.add(
+            *times,
+            thread,
+            number,
+            _link(details),
+            int(operator),
+            self._to.names.number(f"{name} {json.dumps(shape)}") if operator and shape else -1,
+            self._to.names.number(f"{name} {_caller(stack)}")
+            if operator and isinstance(stack, str) and stack
+            else -1,
+        )
 
     def _thread(self, event: dict[str, Any]) -> int:
         key = (str(event.get("pid"))[:40], str(event.get("tid"))[:40])
@@ -144,6 +156,15 @@ def _link(details: dict[str, Any]) -> int:
     """The number that joins an operator and the device's work it launched; −1 when there is none."""
     link = _number(details.get("External id", details.get("external id")))
     return int(link) if link is not None and 0 <= link < 1 << 62 else -1
+
+
+def _caller(stack: str) -> str:
+    """The innermost line of a stack outside of torch: ``train.py(42): loss``."""
+    lines = [line.strip() for line in stack.split(";") if line.strip()]
+    return next(
+        (line for line in lines if "/torch/" not in line and "<built-in" not in line),
+        lines[0] if lines else "",
+    )
 
 
 def _tool(header: dict[str, Any]) -> str:

@@ -78,6 +78,15 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorChange:
+    """An operator in two profiled runs: seconds per step, on the device where there is one."""
+
+    name: str
+    a_s: float
+    b_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison(Shown):
     """B compared to A, and whether the gates pass."""
 
@@ -88,3 +97,5 @@ class Comparison(Shown):
     headline: str
     rows: tuple[Row, ...]
     gates: tuple[Gate, ...]
+    operators: tuple[OperatorChange, ...] = ()
+    """Those that changed the most, if both runs were profiled."""

@@ -31,6 +31,8 @@ class DeviceUse:
     """Idle while the training thread waited for a loader."""
     exposed_copy_s: float
     """Copies from the host while no kernel ran."""
+    launch_gap_s: float = 0.0
+    """Short idle gaps between kernels: the host launched the next one too late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,18 @@ class FileUse:
 
 
 @dataclass(frozen=True, slots=True)
+class PhaseUse:
+    """One phase of the training step, over all profiled steps."""
+
+    name: str
+    """``data``, ``copy``, ``forward``, ``backward``, ``optimizer`` or ``other``."""
+    seconds: float
+    """On the host. The phases sum to the steps."""
+    device_s: float
+    """Of the kernels and copies that were launched in it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """One profiled window of a training."""
 
@@ -90,10 +104,17 @@ class Profile:
     """Loader waits in the window."""
     wait_s: float
     devices: tuple[DeviceUse, ...] = ()
+    steps: int = 0
+    """Profiled steps; 0 when the file does not mark them."""
+    phases: tuple[PhaseUse, ...] = ()
     gaps: tuple[IdleGap, ...] = ()
     """The longest, longest first."""
     copies: tuple[CopyUse, ...] = ()
     kernels: tuple[NamedUse, ...] = ()
     operators: tuple[NamedUse, ...] = ()
+    by_shape: tuple[NamedUse, ...] = ()
+    """Operators with the shapes of their inputs; empty when those were not recorded."""
+    by_stack: tuple[NamedUse, ...] = ()
+    """Operators with the line of Python that called them; empty when stacks were not recorded."""
     calls: tuple[NamedUse, ...] = ()
     files: tuple[FileUse, ...] = ()

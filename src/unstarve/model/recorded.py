@@ -299,8 +299,6 @@ class Process:
     readings: tuple[Reading, ...] = ()
     pulses: tuple[Pulse, ...] = ()
     """In the order of time; empty where nothing could be sampled, and in old runs."""
-    profile: Profile | None = None
-    """What a profiler said about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,3 +320,5 @@ class Run:
     """What could not be read or recorded, one sentence each."""
     damaged: bool = False
     """Part of the file could not be read or was invalid."""
+    profile: Profile | None = None
+    """What a profiler said: an imported file, or the window of `unstarve run --profile`."""

@@ -225,7 +225,12 @@ _FIELDS: dict[str, dict[str, Check]] = {
         "waits": _count,
         "wait_s": _seconds,
         "devices": _list_of(
-            _object_of({"device": _place, **_times("busy", "kernel", "idle", "starved", "exposed_copy")})
+            _object_of(
+                {
+                    "device": _place,
+                    **_times("busy", "kernel", "idle", "starved", "exposed_copy", "launch_gap"),
+                }
+            )
         ),
         "gaps": _list_of(
             _object_of({"device": _place, "host": _text, "begin_s": _seconds, "seconds": _seconds})
@@ -243,8 +248,12 @@ _FIELDS: dict[str, dict[str, Check]] = {
                 }
             )
         ),
+        "steps": _count,
+        "phases": _list_of(_object_of({"name": _text, "seconds": _seconds, "device_s": _seconds})),
         "kernels": _list_of(_NAMED_USE),
         "operators": _list_of(_NAMED_USE),
+        "by_shape": _list_of(_NAMED_USE),
+        "by_stack": _list_of(_NAMED_USE),
         "calls": _list_of(_NAMED_USE),
         "files": _list_of(
             _object_of(

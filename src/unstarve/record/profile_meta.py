@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from unstarve.model.profile import CopyUse, DeviceUse, FileUse, IdleGap, NamedUse, Profile
+from unstarve.model.profile import CopyUse, DeviceUse, FileUse, IdleGap, NamedUse, PhaseUse, Profile
 
 _LISTS = {
     "devices": DeviceUse,
@@ -12,6 +12,9 @@ _LISTS = {
     "copies": CopyUse,
     "kernels": NamedUse,
     "operators": NamedUse,
+    "by_shape": NamedUse,
+    "by_stack": NamedUse,
+    "phases": PhaseUse,
     "calls": NamedUse,
     "files": FileUse,
 }

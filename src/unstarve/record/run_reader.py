@@ -31,7 +31,8 @@ def read_run(path: Path) -> Run:
     lost: list[str] = []
     run_file, *parts = _files(path)
     skipped = _scan(run_file, _content(run_file), streams)
-    launch, result = (_of_launcher(streams, name) for name in ("launch", "result"))
+    launch, result = (_newest(streams, name) for name in ("launch", "result"))
+    profile = _newest(streams, "profile")
     if (
         result is None or result.get("folded") is False
     ):  # else the parts are in the file and about to be removed
@@ -63,6 +64,7 @@ def read_run(path: Path) -> Run:
         live=result is None and launcher_alive(launch),
         lost=tuple(lost),
         damaged=bool(skipped or invalid),
+        profile=None if profile is None else profile_of(profile),
     )
 
 
@@ -109,7 +111,7 @@ def _scan(path: Path, data: bytes, streams: dict[int, ProcessStream]) -> int:
     return skipped + scan.damaged + len(data) - scan.at
 
 
-def _of_launcher(streams: dict[int, ProcessStream], name: str) -> dict[str, Any] | None:
+def _newest(streams: dict[int, ProcessStream], name: str) -> dict[str, Any] | None:
     return next((stream.newest[name] for stream in streams.values() if name in stream.newest), None)
 
 
@@ -208,7 +210,6 @@ class ProcessStream:
             stalls=self._events(f.STALL),
             readings=self._events(f.GAUGE),
             pulses=self._events(f.PULSE),
-            profile=profile_of(self.newest["profile"]) if "profile" in self.newest else None,
         )
 
     def _loader(self, meta: dict[str, Any]) -> Loader:

@@ -72,6 +72,7 @@ def comparison(result: Comparison) -> dict[str, Any]:
         "change": _plain(result.change),
         "rows": [_plain(row) for row in result.rows],
         "gates": [_plain(gate) for gate in result.gates],
+        "operators": [_plain(one) for one in result.operators],
         "a": report(result.a),
         "b": report(result.b),
     }

@@ -9,8 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from unstarve.model import OperatorChange
 from unstarve.model.profile import NamedUse, Profile
-from unstarve.words import duration, percent, size
+from unstarve.words import duration, percent, size, times
 
 _MOST_ROWS = 5
 _MOST_CALLS = 8
@@ -41,6 +42,22 @@ def _parts(p: Profile) -> Iterator[RenderableType]:
                 percent(d.exposed_copy_s / window),
             )
             for d in p.devices
+        ],
+    )
+    steps = max(p.steps, 1)
+    total = sum(phase.seconds for phase in p.phases)
+    yield from _table(
+        "profiled steps",
+        ("phase", "per step", "share", *(["on the GPU"] if p.devices else [])),
+        [
+            (
+                phase.name,
+                duration(phase.seconds / steps),
+                percent(phase.seconds / total),
+                *([duration(phase.device_s / steps)] if p.devices else []),
+            )
+            for phase in p.phases
+            if total and (phase.seconds or phase.device_s)
         ],
     )
     yield from _table(
@@ -89,16 +106,53 @@ def _parts(p: Profile) -> Iterator[RenderableType]:
     )
 
 
+def operator_table(profile: Profile, by: str, sort: str) -> RenderableType | None:
+    """The operators, grouped by ``name``, ``shape`` or ``stack``; None when that was not recorded."""
+    used = {"name": profile.operators, "shape": profile.by_shape, "stack": profile.by_stack}[by]
+    key = {
+        "self": lambda one: one.self_s or 0.0,
+        "cpu": lambda one: one.seconds,
+        "device": lambda one: one.device_s or 0.0,
+        "calls": lambda one: one.calls,
+    }[sort]
+    rows = [
+        (u.name, str(u.calls), duration(u.self_s or 0.0), duration(u.seconds), duration(u.device_s or 0.0))
+        for u in sorted(used, key=key, reverse=True)
+    ]
+    tables = list(_table("operators", ("operator", "calls", "own CPU time", "CPU time", "on the GPU"), rows))
+    return Group(*tables) if tables else None
+
+
+def operator_changes(changes: Sequence[OperatorChange]) -> RenderableType | None:
+    """What two profiles differ in; None when nothing does."""
+    rows = [
+        (
+            _short(one.name),
+            duration(one.a_s),
+            duration(one.b_s),
+            times(one.b_s / one.a_s) if one.a_s else "new",
+        )
+        for one in changes
+    ]
+    tables = list(_table("operators that changed, per step", ("operator", "A", "B", "B against A"), rows))
+    return Group(*tables) if tables else None
+
+
 def _named(title: str, used: Sequence[NamedUse]) -> Iterator[RenderableType]:
-    if any(one.self_s is not None for one in used):
+    columns: Sequence[str]
+    rows: list[tuple[str, ...]]
+    if any(one.device_s for one in used):
         columns = ("operator", "calls", "own CPU time", "on the GPU")
         rows = [
             (_short(u.name), str(u.calls), duration(u.self_s or 0.0), duration(u.device_s or 0.0))
             for u in used
         ]
+    elif any(one.self_s is not None for one in used):
+        columns = ("operator", "calls", "own CPU time")
+        rows = [(_short(u.name), str(u.calls), duration(u.self_s or 0.0)) for u in used]
     else:
-        columns = (title.removesuffix("s"), "calls", "time", "")
-        rows = [(_short(u.name), str(u.calls), duration(u.seconds), "") for u in used]
+        columns = (title.removesuffix("s"), "calls", "time")
+        rows = [(_short(u.name), str(u.calls), duration(u.seconds)) for u in used]
     yield from _table(title, columns, rows)
 
 

@@ -15,7 +15,7 @@ from rich.text import Text
 from unstarve.model import Advice, Comparison, Diagnosis, LoaderSummary, Row, Share, Spread, State
 from unstarve.present.gain_text import gain_text
 from unstarve.present.terminal.lanes import lanes
-from unstarve.present.terminal.profile_tables import profile_tables
+from unstarve.present.terminal.profile_tables import operator_changes, profile_tables
 from unstarve.present.terminal.screen import for_screen
 from unstarve.words import duration, percent, points, rate, times, times_interval
 
@@ -83,6 +83,9 @@ def print_comparison(result: Comparison, console: Console) -> None:
     for row in result.rows:
         table.add_row(*_comparison_cells(row))
     console.print(Padding(table, (0, 1)))
+    changed = operator_changes(result.operators)
+    if changed is not None:
+        console.print(Padding(changed, (0, 1)))
     for gate in result.gates:
         mark = Text("✗ ", "red") if gate.failed else Text("✓ ", "green")
         console.print(mark + Text(f"{gate.expression}: {gate.reason}", "default"))
