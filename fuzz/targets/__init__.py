@@ -20,7 +20,7 @@ from typing import Protocol, cast
 
 from fuzz import CORPUS
 
-NAMES = ("run_file", "trace", "pt", "npy", "safetensors", "packed", "jpeg", "web")
+NAMES = ("run_file", "trace", "pt", "npy", "safetensors", "packed", "jpeg", "profile", "web")
 
 
 class Target(Protocol):

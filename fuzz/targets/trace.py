@@ -1,7 +1,4 @@
-"""Traces of hostile runs: `unstarve trace` writes JSON that other programs can read, whatever is in a run.
-
-There is no reader of other programs' traces yet; when there is, it belongs here.
-"""
+"""Traces of hostile runs: `unstarve trace` writes JSON that other programs can read, whatever is in a run."""
 
 from __future__ import annotations
 

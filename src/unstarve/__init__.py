@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         DataFileError as DataFileError,
         ImageError as ImageError,
         LogError as LogError,
+        ProfileError as ProfileError,
         MissingExtraError as MissingExtraError,
         NotPredictableError as NotPredictableError,
         RunFileError as RunFileError,
@@ -64,6 +65,16 @@ if TYPE_CHECKING:
     from unstarve.fixes.datasets.packed.packed_chunks import ChunkShuffleSampler as ChunkShuffleSampler
     from unstarve.fixes.datasets.packed.packed_writer import PackedWriter as PackedWriter
     from unstarve.fixes.datasets.prefetch.prefetch_dataset import AsyncPrefetchDataset as AsyncPrefetchDataset
+    from unstarve.evaluate.profiling.profile_block import profile as profile
+    from unstarve.evaluate.profiling.implementations import (
+        compare_implementations as compare_implementations,
+        Implementations as Implementations,
+    )
+    from unstarve.evaluate.profiling.memory_use import (
+        largest_batch as largest_batch,
+        memory_profile as memory_profile,
+        MemoryUse as MemoryUse,
+    )
     from unstarve.model import (
         Comparison as Comparison,
         Diagnosis as Diagnosis,
@@ -88,6 +99,7 @@ _PUBLIC = {
         "DataFileError",
         "ImageError",
         "LogError",
+        "ProfileError",
         "MissingExtraError",
         "NotPredictableError",
         "RunFileError",
@@ -109,6 +121,9 @@ _PUBLIC = {
     "unstarve.evaluate.monitor.monitored_loader": ("MonitoredDataLoader",),
     "unstarve.evaluate.handbook.epoch_profiler": ("DataLoaderProfiler", "EpochProfile"),
     "unstarve.evaluate.record_block": ("Recording", "recording"),
+    "unstarve.evaluate.profiling.profile_block": ("profile",),
+    "unstarve.evaluate.profiling.implementations": ("Implementations", "compare_implementations"),
+    "unstarve.evaluate.profiling.memory_use": ("MemoryUse", "largest_batch", "memory_profile"),
     "unstarve.tune.autotune": ("DataLoader", "autotune"),
     "unstarve.fixes.datasets.cached.cached_dataset": ("CachedDataset",),
     "unstarve.fixes.datasets.files.tensor_file_dataset": ("TensorFileDataset",),

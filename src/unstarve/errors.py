@@ -13,6 +13,7 @@
     │   └── JobError            the server could not analyse it: the process died
     │       ├── JobTimeoutError it took too long
     │       └── JobMemoryError  it needed too much memory
+    ├── ProfileError            a profiler's file cannot be imported
     ├── LogError                a loader log cannot be read
     ├── SettingsFileError       a file of loader settings cannot be used
     ├── CacheError              a dataset cannot be cached
@@ -84,6 +85,10 @@ class JobTimeoutError(JobError):
 
 class JobMemoryError(JobError):
     """Analysing a run for the server needed too much memory."""
+
+
+class ProfileError(UnstarveError):
+    """A profiler's file cannot be imported: damaged, cut off, or of another kind."""
 
 
 class LogError(UnstarveError):

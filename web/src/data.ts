@@ -11,6 +11,16 @@ export interface WhatifPoint {
   workers: number; samples_per_s: number | null; steps_per_s: number; low: number; high: number; recorded: boolean;
 }
 
+export interface NamedUse { name: string; calls: number; seconds: number; self_s: number | null; device_s: number | null; process: number | null }
+export interface Profile {
+  source: string; window_s: number;
+  devices: { device: number; busy_s: number; kernel_s: number; starved_s: number; exposed_copy_s: number }[];
+  gaps: { device: number; begin_s: number; seconds: number; host: string }[];
+  copies: { device: number; kind: string; memory: string; count: number; bytes: number; seconds: number; exposed_s: number }[];
+  kernels: NamedUse[]; operators: NamedUse[]; calls: NamedUse[];
+  files: { path: string; process: number; opens: number; reads: number; bytes: number; seconds: number }[];
+}
+
 export interface Report {
   run: {
     command: string[]; kind: string; path: string; started_at: number; wall_s: number; steps: number;
@@ -42,6 +52,7 @@ export interface Report {
     training_peak_bytes: number | null; workers_peak_bytes: number | null; shm_peak_bytes: number | null;
     shm_total_bytes: number | null; lines: { name: string; at_s: number[]; bytes: number[] }[];
   } | null;
+  profile?: Profile | null;
   walk?: string[];
   lost: string[];
 }

@@ -7,6 +7,7 @@ import { budget } from "./sections/budget";
 import { distribution, memory, overTime, whatif } from "./sections/charts";
 import { comparison } from "./sections/comparison";
 import { environment, functions, health, loaders, slowSamples } from "./sections/details";
+import { profile } from "./sections/profile";
 import { timeline } from "./sections/timeline";
 import { advice, verdict } from "./sections/verdict";
 
@@ -14,7 +15,7 @@ function reportSections({ report, views }: OneRun): (HTMLElement | null)[] {
   return [
     verdict(report), advice(report), health(report), budget(report),
     views && timeline(views), views && overTime(views), views && distribution(views),
-    functions(report), slowSamples(report), whatif(report), memory(report), loaders(report), environment(report),
+    profile(report), functions(report), slowSamples(report), whatif(report), memory(report), loaders(report), environment(report),
   ];
 }
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from unstarve.analyze.diagnose import analyze_run
+from unstarve.analyze.operator_changes import operator_changes
 from unstarve.analyze.stats import mean_estimate
 from unstarve.analyze.timeline import WARMUP_STEPS, Timeline, timelines_of
 from unstarve.errors import UsageError
@@ -37,7 +38,16 @@ def compare(run_a: Run, run_b: Run, gates: Sequence[str] = ()) -> Comparison:
     checks = tuple(_check(gate, rows, change) for gate in gates)
     on_cpu = a.device == b.device == "cpu"
     shown = tuple(row for row in rows if not (on_cpu and row.metric == "stall_share"))
-    return Comparison(a, b, change, _headline(change, rows[0].unit), shown, checks, _notes(a, b, rows[0]))
+    return Comparison(
+        a,
+        b,
+        change,
+        _headline(change, rows[0].unit),
+        shown,
+        checks,
+        _notes(a, b, rows[0]),
+        operator_changes(a.profile, b.profile),
+    )
 
 
 def _rows(a: Diagnosis, b: Diagnosis) -> tuple[Row, ...]:
@@ -83,9 +93,10 @@ def _relative_error(run: Run, *, by_samples: bool) -> float | None:
 
     The error of a ratio of sums, from the residuals of up to ten equal stretches.
     """
-    timelines = timelines_of(run, WARMUP_STEPS)
+    profiled = run.kind == "import"  # a window of a few steps, chosen to be typical
+    timelines = timelines_of(run, 0 if profiled else WARMUP_STEPS)
     delivered = _deliveries(timelines[0]) if timelines else []
-    size = max((len(delivered) - 1) // _BLOCKS, _FEWEST_BLOCK_STEPS)
+    size = max((len(delivered) - 1) // _BLOCKS, 1 if profiled else _FEWEST_BLOCK_STEPS)
     stretches = []
     for at in range(0, len(delivered) - size, size):
         taken = delivered[at + 1 : at + size + 1]

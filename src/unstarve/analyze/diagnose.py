@@ -23,6 +23,7 @@ from unstarve.analyze.chart_views import typical_lanes
 from unstarve.analyze.device_summary import summarize_gpu
 from unstarve.analyze.headroom import estimated_headroom, measured_headroom
 from unstarve.analyze.headroom_reasons import beyond_waits
+from unstarve.analyze.imported_run import analyze_import
 from unstarve.analyze.loader_summary import summarize_loaders
 from unstarve.analyze.memory_summary import memory_of
 from unstarve.analyze.stats import spread_ms
@@ -54,6 +55,8 @@ def analyze_run(
 
     `trainings` are `recorded_trainings(run, warmup_steps)`, for a caller that needs them too.
     """
+    if run.kind == "import" and run.profile is not None and run.processes:
+        return analyze_import(run, run.processes[0], run.profile, thresholds or Thresholds())
     trainers = training_processes(run)
     trainings = recorded_trainings(run, warmup_steps) if trainings is None else trainings
     timelines, made = [t.timeline for t in trainings], [t.productions for t in trainings]
@@ -115,6 +118,7 @@ def analyze_run(
         functions=function_costs(run.processes, _blocked_on(findings.demand)),
         system=_system(run, trainers),
         typical=_typical(trainings),
+        profile=run.profile,
         walk=walk(findings, thresholds or Thresholds()),
         memory=_memory(timelines, run),
         slow_samples=slow_samples({(i, *key): p for i, m in enumerate(made) for key, p in m.items()}),

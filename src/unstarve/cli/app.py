@@ -8,7 +8,22 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from unstarve.cli import bench, compare, demo, ideal, pack, report, run, serve, top, trace, tune, whatif
+from unstarve.cli import (
+    bench,
+    compare,
+    demo,
+    ideal,
+    import_,
+    nsys,
+    pack,
+    report,
+    run,
+    serve,
+    top,
+    trace,
+    tune,
+    whatif,
+)
 
 
 class _Verb(TyperCommand):
@@ -57,6 +72,8 @@ app.command("ideal", cls=_Verb)(ideal.ideal)
 app.command("tune", cls=_Verb)(tune.tune)
 app.command("report", cls=_Verb)(report.report)
 app.command("compare", cls=_Verb)(compare.compare)
+app.command("import", cls=_Verb)(import_.import_)
+app.command("nsys", cls=_Verb)(nsys.nsys)
 app.command("top", cls=_Verb)(top.top)
 app.command("trace", cls=_Verb)(trace.trace)
 app.command("serve", cls=_Verb)(serve.serve)
@@ -65,7 +82,7 @@ app.command("whatif", cls=_Verb)(whatif.whatif)
 app.command("demo", cls=_Verb)(demo.demo)
 app.command("bench", cls=_Verb)(bench.bench)
 
-_TAKE_A_COMMAND = {"run", "ideal", "tune"}
+_TAKE_A_COMMAND = {"run", "ideal", "tune", "nsys"}
 
 
 def _show_version(wanted: bool) -> None:
@@ -102,6 +119,10 @@ def separate(argv: Sequence[str]) -> list[str]:
         word = arguments[at]
         if word == "--":
             return arguments
+        if word == "--profile":  # its value is optional, and comes with "="
+            arguments[at] = "--profile="
+            at += 1
+            continue
         if not word.startswith("-") or word == "-m":
             return [*arguments[:at], "--", *arguments[at:]]
         at += 2 if word in takes_value else 1

@@ -23,11 +23,12 @@ from unstarve.api import diagnose, views_of
 from unstarve.cli.output_files import check_json, write_file, write_json
 from unstarve.cli.overwriting import written_meanwhile
 from unstarve.errors import CommandNotFoundError, RunExistsError, RunFileError
+from unstarve.importers.attach_profile import keep_profile, merge_spans
 from unstarve.launch.bootstrap_check import why_unseen
 from unstarve.launch.command import launch, resolve
 from unstarve.launch.written_files import WrittenFiles, files_written_since
 from unstarve.model import SavedLoader
-from unstarve.model.launch_settings import IdealSettings, LaunchSettings
+from unstarve.model.launch_settings import IdealSettings, LaunchSettings, ProfileSettings
 from unstarve.outputs import check_output, real_file
 from unstarve.present.exports import report_json as json_view
 from unstarve.present.page.html_page import report_page
@@ -84,6 +85,7 @@ class Request:
     ideal: IdealSettings | None = None
     engine: str | None = None
     settings_file: Path | None = None
+    profile: ProfileSettings | None = None
     caution: str | None = None
     """A warning to print before the command starts. With one, the files it wrote are listed at the end."""
 
@@ -121,6 +123,7 @@ def record(request: Request) -> tuple[Path, int]:
         ideal=request.ideal,
         engine=request.engine,
         saved=saved,
+        profile=request.profile,
     )
     if request.caution is not None:
         print(f"unstarve: {request.caution}", file=sys.stderr, flush=True)
@@ -132,9 +135,13 @@ def record(request: Request) -> tuple[Path, int]:
     if exit_code == -signal.SIGTERM and _stopped_by_us(run_path):
         exit_code = 0
     error = why_unseen(parts_folder(run_path), argv) or _unused(request, run_path, saved)
+    trace = None if request.profile is None else keep_profile(run_path)
     problem = finish(run_path, exit_code, error)
     if problem:
         print(printable(f"unstarve: {problem}"), file=sys.stderr)
+    if trace is not None:
+        merged = merge_spans(trace, read_run(run_path))
+        print(printable(f"unstarve: profiler trace, with the workers in it: {merged}"), file=sys.stderr)
     return run_path, exit_code
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -16,9 +17,27 @@ from unstarve.present.exports import report_json as json_view
 from unstarve.present.exports.markdown import markdown
 from unstarve.present.exports.prometheus import exposition, report_metrics
 from unstarve.present.page.html_page import report_page
+from unstarve.present.terminal.profile_tables import operator_table
 from unstarve.present.terminal.report_card import print_report
 from unstarve.present.terminal.screen import screen
 from unstarve.words import printable
+
+
+class Grouping(StrEnum):
+    """What makes two operators the same."""
+
+    name = "name"
+    shape = "shape"
+    stack = "stack"
+
+
+class Sorting(StrEnum):
+    """Times of an operator, and its calls."""
+
+    self = "self"
+    cpu = "cpu"
+    device = "device"
+    calls = "calls"
 
 
 def report(
@@ -35,6 +54,15 @@ def report(
         Path | None,
         typer.Option("--tensorboard", metavar="DIR", help="Write one TensorBoard event per step."),
     ] = None,
+    ops: Annotated[
+        bool, typer.Option("--ops", help="Print the operators of a profiled run (run --profile, import).")
+    ] = False,
+    by: Annotated[
+        Grouping, typer.Option("--by", help="With --ops: group operators by this.")
+    ] = Grouping.name,
+    sort: Annotated[
+        Sorting, typer.Option("--sort", help="With --ops: largest first, by this time.")
+    ] = Sorting.self,
     prometheus: Annotated[
         Path | None,
         typer.Option(
@@ -56,10 +84,23 @@ def report(
             _write_events(tensorboard, diagnosis, series_of(recorded))
         if json_to is not None:
             write_json(json_to, json_view.report(diagnosis))
+        if ops:
+            _print_operators(diagnosis, by, sort)
+            return
         if as_markdown:
             typer.echo(markdown(diagnosis), nl=False)
         elif html is tensorboard is prometheus is json_to is None:
             print_report(diagnosis, screen())
+
+
+def _print_operators(diagnosis: Diagnosis, by: Grouping, sort: Sorting) -> None:
+    if diagnosis.profile is None:
+        raise UsageError(f"{diagnosis.path} has no profile: record it with unstarve run --profile")
+    table = operator_table(diagnosis.profile, by.value, sort.value)
+    if table is None:
+        hint = "; record them with --profile-stacks" if by is Grouping.stack else ""
+        raise UsageError(f"{diagnosis.path} has no operators by {by.value}{hint}")
+    screen().print(table)
 
 
 def _write_events(folder: Path, diagnosis: Diagnosis, series: Sequence[Series]) -> None:

@@ -19,6 +19,9 @@ from unstarve.cli.recording import (
 )
 from unstarve.errors import UsageError
 from unstarve.model.engine_names import Engine
+from unstarve.model.launch_settings import ProfileSettings
+
+_MANY_STEPS = 30
 
 
 def run(
@@ -42,6 +45,18 @@ def run(
             "auto picks the fastest engine that fits.",
         ),
     ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            metavar="[=WAIT,WARMUP,ACTIVE,REPEAT]",
+            help="Run torch.profiler over a few steps: by default 3, after 5 and a warm-up of 1. "
+            "The trace, with the workers in it, is written next to the run file.",
+        ),
+    ] = None,
+    profile_stacks: Annotated[
+        bool, typer.Option("--profile-stacks", help="With --profile: record the Python stack of operators.")
+    ] = False,
     settings_file: With = None,
     quiet: Quiet = False,
     force: Force = False,
@@ -56,6 +71,8 @@ def run(
     """
     if steps is not None and stop_after is not None:
         raise UsageError("give --steps or --stop-after, not both; --stop-after N also records N steps")
+    if profile_stacks and profile is None:
+        raise UsageError("--profile-stacks needs --profile")
     chosen = None if engine is None else engine.value
     record_and_show(
         Request(
@@ -69,6 +86,25 @@ def run(
             steps=steps,
             stop_after=stop_after,
             engine=chosen,
+            profile=None if profile is None else profile_window(profile, stacks=profile_stacks),
             settings_file=settings_file,
         )
     )
+
+
+def profile_window(text: str, *, stacks: bool) -> ProfileSettings:
+    """The window that ``WAIT,WARMUP,ACTIVE,REPEAT`` names; missing numbers have their defaults."""
+    names = ("wait", "warmup", "active", "repeat")
+    words = text.split(",") if text else []
+    if len(words) > len(names) or not all(word.strip().isdecimal() for word in words):
+        raise UsageError(f"--profile takes up to four numbers of steps, such as 5,1,3,1; got {text!r}")
+    numbers = dict(zip(names, map(int, words), strict=False))
+    if numbers.get("active") == 0 or numbers.get("repeat") == 0:
+        raise UsageError(f"--profile must have at least one active step and one window; got {text!r}")
+    window = ProfileSettings(**numbers, stacks=stacks)
+    if window.active > _MANY_STEPS:
+        typer.echo(
+            f"unstarve: {window.active} profiled steps can write hundreds of megabytes; 3 are usually enough",
+            err=True,
+        )
+    return window

@@ -26,6 +26,7 @@ from unstarve.collect.device.gpu import cuda_in_use
 from unstarve.collect.device.stalls import device_clock
 from unstarve.collect.host_facts import describe_system, environment_rank, group_rank
 from unstarve.collect.process_pulse import ProcessPulse
+from unstarve.collect.profiler_window import ProfilerWindow
 from unstarve.collect.sampling.stack_sampler import StackSampler
 from unstarve.collect.substitute import new_substitute
 from unstarve.model.launch_settings import LaunchSettings
@@ -72,6 +73,10 @@ class Recorder:
         self._lock = threading.RLock()
         name = f"{socket.gethostname()}-{self.pid}-{time.time_ns()}.part"
         self.writer = Writer(Path(settings.parts) / name)
+        self.window: ProfilerWindow | None = None
+        """The profiler's window, until it is over."""
+        if settings.profile is not None and not worker:
+            self.window = ProfilerWindow(settings.profile, Path(settings.parts), self.lose)
         self.device = None if worker else device_clock(self.row, self.lose)
         self.writer.ledger.has_device = self.device is not None
         start_ns = time.perf_counter_ns()
@@ -173,9 +178,27 @@ class Recorder:
         delivered = self._delivered[number]
         if delivered == _DEVICE_AFTER_STEPS:
             self._write_device()
-            self.writer.ledger.special = self._limit < sys.maxsize or self.substitute is not None
+            self._see_every_batch()
         if delivered >= self._limit:
             self.limit_reached = True
+
+    def before_batch(self, number: int) -> None:
+        """A loader is asked for a top-level batch while the profiler's window is not over."""
+        if self.window is None:
+            return
+        try:
+            self.window.before_batch(number)
+        except Exception as error:  # training goes on without the profile
+            self.lose(f"profiling failed: {error!r}")
+            self.window.done = True
+        if self.window.done:
+            self.window = None
+            self._see_every_batch()
+
+    def _see_every_batch(self) -> None:
+        """Let batches pass through Python if something has to be decided at each of them."""
+        decides = self.substitute is not None or self.window is not None
+        self.writer.ledger.special = self._limit < sys.maxsize or decides
 
     def ends_at(self, number: int) -> bool:
         """Whether the recording ends when this loader is next asked: its last step is complete then."""
@@ -239,6 +262,8 @@ class Recorder:
         with self._lock:
             if not self.active or os.getpid() != self.pid:
                 return
+            if self.window is not None:
+                self.window.close()
             if self.device is not None:
                 self.device.close()
             self._write_device()

@@ -126,6 +126,8 @@ class Tap:
             return advance(source)
         if (substitute is not None or owner.limit_reached) and self._is_over():
             return advance(source)
+        if owner.window is not None and not self._nested:
+            owner.before_batch(self.number)
         # A signal handler may raise anywhere in here: the next wait must begin anew all the same.
         wait = self.wait
         mark = ask = None

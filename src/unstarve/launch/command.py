@@ -59,7 +59,8 @@ def resolve(command: Sequence[str]) -> list[str]:
 def switched_on(settings: LaunchSettings) -> dict[str, str]:
     """The environment variables that make every Python process record itself."""
     path = os.pathsep.join(filter(None, [str(_BOOTSTRAP), os.environ.get("PYTHONPATH")]))
-    return {**settings.to_environment(), "PYTHONPATH": path}
+    quiet = {} if settings.profile is None else {"KINETO_LOG_LEVEL": os.environ.get("KINETO_LOG_LEVEL", "99")}
+    return {**settings.to_environment(), **quiet, "PYTHONPATH": path}
 
 
 def launch(

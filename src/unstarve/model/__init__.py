@@ -22,7 +22,15 @@ from unstarve.model.chart_data import (
     StepPoint,
     Views,
 )
-from unstarve.model.compared import Change, Comparison, Gate, LoadComparison, LoadLog, Row
+from unstarve.model.compared import (
+    Change,
+    Comparison,
+    Gate,
+    LoadComparison,
+    LoadLog,
+    OperatorChange,
+    Row,
+)
 from unstarve.model.diagnosis import (
     Advice,
     Demand,
@@ -115,6 +123,7 @@ __all__ = [
     "MemorySummary",
     "Metric",
     "MetricKind",
+    "OperatorChange",
     "Overhead",
     "Part",
     "Phase",

@@ -81,6 +81,15 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorChange:
+    """An operator in two profiled runs: seconds per step, on the device where there is one."""
+
+    name: str
+    a_s: float
+    b_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison(Shown):
     """B compared to A, and whether the gates pass."""
 
@@ -93,3 +102,5 @@ class Comparison(Shown):
     gates: tuple[Gate, ...]
     notes: tuple[str, ...] = ()
     """Why throughput and step mean change by different factors, where they do."""
+    operators: tuple[OperatorChange, ...] = ()
+    """Those that changed the most, if both runs were profiled."""

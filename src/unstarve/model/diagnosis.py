@@ -10,6 +10,7 @@ from unstarve.model.causes import Cause, State
 from unstarve.model.chart_data import Lane
 from unstarve.model.forecasts import Forecaster, WhatIf
 from unstarve.model.nouns import Shown
+from unstarve.model.profile import Profile
 from unstarve.model.resources import GpuSummary, MemorySummary
 
 
@@ -257,5 +258,7 @@ class Diagnosis(Shown):
     """Predicts the gains of advice; None when the loader cannot be modelled."""
     memory: MemorySummary | None = None
     """Of the rank that waited the most; None when not recorded, as in older runs."""
+    profile: Profile | None = None
+    """What a profiler said; of an imported file, everything that is known."""
     walk: tuple[str, ...] = ()
     """The questions people ask one after another, with this run's answers."""

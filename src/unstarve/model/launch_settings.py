@@ -40,6 +40,18 @@ class TuneSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ProfileSettings:
+    """The window of `unstarve run --profile`, in steps."""
+
+    wait: int = 5
+    warmup: int = 1
+    active: int = 3
+    repeat: int = 1
+    stacks: bool = False
+    """Also record the Python stack of every operator."""
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchSettings:
     """What each process of the command should do."""
 
@@ -58,6 +70,7 @@ class LaunchSettings:
     """Tune the training loaders and record nothing; progress is written to `parts`."""
     saved: tuple[SavedLoader, ...] = ()
     """Settings for loaders, by the place of their creation."""
+    profile: ProfileSettings | None = None
 
     def to_environment(self) -> dict[str, str]:
         return {VARIABLE: json.dumps(asdict(self))}
@@ -70,9 +83,11 @@ class LaunchSettings:
             return None
         fields = json.loads(text)
         ideal, saved, tune = fields.pop("ideal"), fields.pop("saved"), fields.pop("tune")
+        profile = fields.pop("profile")
         return cls(
             **fields,
             ideal=None if ideal is None else IdealSettings(**ideal),
             tune=None if tune is None else TuneSettings(**tune),
             saved=tuple(saved_from_plain(one) for one in saved),
+            profile=None if profile is None else ProfileSettings(**profile),
         )

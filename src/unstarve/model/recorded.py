@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from unstarve.model.causes import Phase
 from unstarve.model.chart_data import Doing
+from unstarve.model.profile import Profile
 
 STOPPED_EARLY = "recording stopped early"
 """How the loss message of a process begins that could not write any more."""
@@ -319,3 +320,5 @@ class Run:
     """What could not be read or recorded, one sentence each."""
     damaged: bool = False
     """Part of the file could not be read or was invalid."""
+    profile: Profile | None = None
+    """What a profiler said: an imported file, or the window of `unstarve run --profile`."""

@@ -29,6 +29,7 @@ A META payload is one UTF-8 JSON object whose key ``meta`` says what it describe
     sampled  found, cpu_s: what the stack sampler has seen so far      (repeated: the last one counts)
     system   cores, quota, …: what the process knows of its machine    (repeated: the last one counts)
     transforms  spent: name, seconds, calls of single transforms       (repeated: the last one counts)
+    profile  what a profiler's file says, as `model.profile.Profile`   (in imported runs)
     device   name, rank                                                (when training has begun, at its end)
     lost     message: something could not be recorded
     end      end_ns, stopped                                           (last of a process)

@@ -147,6 +147,23 @@ _ARGUMENTS: dict[str, Check] = {
     "prefetch_factor": _whole(1, _MOST_NUMBER),
     "batch_size": _whole(1, _MOST_NUMBER),
 }
+
+
+def _times(*names: str) -> dict[str, Check]:
+    return {f"{name}_s": _seconds for name in names}
+
+
+_NAMED_USE = _object_of(
+    {
+        "name": _text,
+        "calls": _count,
+        "seconds": _seconds,
+        "self_s": _optional(_seconds),
+        "device_s": _optional(_seconds),
+        "process": _optional(_whole(0, LATEST_NS)),
+    }
+)
+
 _FIELDS: dict[str, dict[str, Check]] = {
     "launch": {
         "command": _list_of(_text, 1 << 20),
@@ -200,6 +217,56 @@ _FIELDS: dict[str, dict[str, Check]] = {
             )
         ),
         "grouped": _optional(_flag),
+    },
+    "profile": {
+        "source": _text,
+        "tool": _text,
+        "window_s": _seconds,
+        "waits": _count,
+        "wait_s": _seconds,
+        "devices": _list_of(
+            _object_of(
+                {
+                    "device": _place,
+                    **_times("busy", "kernel", "idle", "starved", "exposed_copy", "launch_gap"),
+                }
+            )
+        ),
+        "gaps": _list_of(
+            _object_of({"device": _place, "host": _text, "begin_s": _seconds, "seconds": _seconds})
+        ),
+        "copies": _list_of(
+            _object_of(
+                {
+                    "device": _place,
+                    "kind": _text,
+                    "memory": _text,
+                    "count": _count,
+                    "bytes": _whole(0, LATEST_NS),
+                    "seconds": _seconds,
+                    "exposed_s": _seconds,
+                }
+            )
+        ),
+        "steps": _count,
+        "phases": _list_of(_object_of({"name": _text, "seconds": _seconds, "device_s": _seconds})),
+        "kernels": _list_of(_NAMED_USE),
+        "operators": _list_of(_NAMED_USE),
+        "by_shape": _list_of(_NAMED_USE),
+        "by_stack": _list_of(_NAMED_USE),
+        "calls": _list_of(_NAMED_USE),
+        "files": _list_of(
+            _object_of(
+                {
+                    "path": _text,
+                    "process": _whole(0, LATEST_NS),
+                    "opens": _count,
+                    "reads": _count,
+                    "bytes": _whole(0, LATEST_NS),
+                    "seconds": _seconds,
+                }
+            )
+        ),
     },
     "transforms": {"spent": _list_of(_row_of(_text, _seconds, _count))},
     "device": {"name": _text, "rank": _optional(_whole(0, _MOST_NUMBER))},

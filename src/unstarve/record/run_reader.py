@@ -12,6 +12,7 @@ from unstarve.record import format as f
 from unstarve.record.chunks import Chunk, Scan, check_header
 from unstarve.record.events import Packed, epochs_of, events_of, unpacked
 from unstarve.record.metas import LATEST_NS, meta_of
+from unstarve.record.profile_meta import profile_of
 from unstarve.record.run_file import launcher_alive, parts_folder, unwritten
 
 _UNKNOWN_LAUNCH: dict[str, Any] = {"command": [], "kind": "run", "started_at": 0.0}
@@ -30,7 +31,8 @@ def read_run(path: Path) -> Run:
     lost: list[str] = []
     run_file, *parts = _files(path)
     skipped = _scan(run_file, _content(run_file), streams)
-    launch, result = (_of_launcher(streams, name) for name in ("launch", "result"))
+    launch, result = (_newest(streams, name) for name in ("launch", "result"))
+    profile = _newest(streams, "profile")
     if (
         result is None or result.get("folded") is False
     ):  # else the parts are in the file and about to be removed
@@ -62,6 +64,7 @@ def read_run(path: Path) -> Run:
         live=result is None and launcher_alive(launch),
         lost=tuple(lost),
         damaged=bool(skipped or invalid),
+        profile=None if profile is None else profile_of(profile),
     )
 
 
@@ -108,7 +111,7 @@ def _scan(path: Path, data: bytes, streams: dict[int, ProcessStream]) -> int:
     return skipped + scan.damaged + len(data) - scan.at
 
 
-def _of_launcher(streams: dict[int, ProcessStream], name: str) -> dict[str, Any] | None:
+def _newest(streams: dict[int, ProcessStream], name: str) -> dict[str, Any] | None:
     return next((stream.newest[name] for stream in streams.values() if name in stream.newest), None)
 
 

@@ -55,6 +55,7 @@ def report(diagnosis: Diagnosis) -> dict[str, Any]:
         "health": [],
         "gpu": _plain(d.gpu),
         "memory": _plain(d.memory),
+        "profile": _plain(d.profile),
         "overhead": _plain(d.overhead),
         "system": dict(d.system),
         "walk": list(d.walk),
@@ -72,6 +73,7 @@ def comparison(result: Comparison) -> dict[str, Any]:
         "rows": [_plain(row) for row in result.rows],
         "notes": list(result.notes),
         "gates": [_plain(gate) for gate in result.gates],
+        "operators": [_plain(one) for one in result.operators],
         "a": report(result.a),
         "b": report(result.b),
     }

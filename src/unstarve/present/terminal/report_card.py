@@ -17,6 +17,7 @@ from unstarve.present.gain_text import gain_text
 from unstarve.present.shares import budget_title, shares
 from unstarve.present.terminal.lanes import lanes
 from unstarve.present.terminal.path_text import PathText
+from unstarve.present.terminal.profile_tables import operator_changes, profile_tables
 from unstarve.present.terminal.screen import for_screen
 from unstarve.words import duration, percent, points, rate, times, times_interval
 
@@ -45,7 +46,16 @@ def print_report(diagnosis: Diagnosis, console: Console) -> None:
         lanes(diagnosis.typical, console.width),
         _loaders(diagnosis.loaders, console.width),
     )
-    for part in (numbers, budget, drawn, loaders, _walk(diagnosis), _advice(diagnosis), _rejected(diagnosis)):
+    for part in (
+        numbers,
+        budget,
+        drawn,
+        loaders,
+        profile_tables(diagnosis.profile),
+        _walk(diagnosis),
+        _advice(diagnosis),
+        _rejected(diagnosis),
+    ):
         if part is not None:
             console.print(Padding(part, (0, 1)))
     if diagnosis.advice or diagnosis.rejected:
@@ -77,6 +87,9 @@ def print_comparison(result: Comparison, console: Console) -> None:
     console.print(Padding(table, (0, 1)))
     for note in result.notes:
         console.print(Text("· ", "bright_black") + Text(note, "default"))
+    changed = operator_changes(result.operators)
+    if changed is not None:
+        console.print(Padding(changed, (0, 1)))
     for gate in result.gates:
         mark = Text("✗ ", "red") if gate.failed else Text("✓ ", "green")
         console.print(mark + Text(f"{gate.expression}: {gate.reason}", "default"))
@@ -201,6 +214,8 @@ def _piece(one: Advice) -> Group:
 
 def _footer(d: Diagnosis) -> Text:
     status = "still recording" if d.live else "cut short" if d.cut_short else f"exit code {d.exit_code}"
+    if d.kind == "import":
+        status = "imported"
     parts = [
         f"{duration(d.wall_s)}, {d.steps} steps ({d.warmup_steps} warm-up)",
         d.device if d.ranks <= 1 else f"{d.ranks} × {d.device}",

@@ -1,0 +1,90 @@
+"""`unstarve run --profile`: torch.profiler over a few steps of an unmodified script.
+
+Steps are counted where the training loop asks its loader for a batch. Outside of its window nothing runs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unstarve.model.launch_settings import ProfileSettings
+
+TRACE_SUFFIX = ".trace.json"
+
+
+class ProfilerWindow:
+    """Starts, steps and stops the profiler. Called in the training thread only."""
+
+    def __init__(self, settings: ProfileSettings, folder: Path, lose: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._lose = lose
+        self._asked: Counter[int] = Counter()
+        self._loader: int | None = None
+        """The loader whose steps are profiled: the first that gets as far as the window."""
+        self._profiler: Any = None
+        self._steps = 0
+        """Since the profiler was started."""
+        self._windows = 0
+        self.done = False
+
+    def before_batch(self, loader: int) -> None:
+        """A step of this loader is complete, and the next batch is asked for."""
+        if self.done or not torch.is_grad_enabled() or self._loader not in (None, loader):
+            return  # validation is not profiled
+        if self._profiler is not None:
+            self._step()
+            return
+        self._asked[loader] += 1
+        if self._asked[loader] > self._settings.wait:
+            self._loader = loader
+            self._asked.clear()
+            self._start()
+
+    def close(self) -> None:
+        """Training ends: write what the window has so far."""
+        if self._profiler is not None:
+            self._stop()
+        elif not self.done and not self._windows:
+            self._lose(f"nothing was profiled: training ended before step {self._settings.wait + 1}")
+        self.done = True
+
+    def _start(self) -> None:
+        if torch._C._autograd._profiler_enabled():
+            self._lose("nothing was profiled: the script runs torch.profiler itself")
+            self.done = True
+            return
+        from torch import profiler  # imports much, and only where it is asked for
+
+        settings = self._settings
+        self._profiler = profiler.profile(
+            schedule=profiler.schedule(wait=0, warmup=settings.warmup, active=settings.active, repeat=1),
+            on_trace_ready=self._write,
+            record_shapes=True,
+            with_stack=settings.stacks,
+        )
+        self._steps = 0
+        self._profiler.start()
+
+    def _step(self) -> None:
+        self._steps += 1
+        self._profiler.step()
+        if self._steps >= self._settings.warmup + self._settings.active:
+            self._stop()
+
+    def _stop(self) -> None:
+        finished, self._profiler = self._profiler, None
+        finished.stop()
+        self._windows += 1
+        self.done = self._windows >= self._settings.repeat
+
+    def _write(self, finished: Any) -> None:
+        name = f"{os.getpid()}-{time.time_ns()}{TRACE_SUFFIX}"
+        finished.export_chrome_trace(str(self._folder / name))

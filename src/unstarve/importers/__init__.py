@@ -1,0 +1,1 @@
+"""Files of other profilers → a run: nsys SQLite exports and torch.profiler traces."""

@@ -1,0 +1,285 @@
+"""`Capture` → `Profile`: how busy each device was, what it waited for, and where the time went."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstarve.importers.capture import COPY_KINDS, MEMORIES, Capture, Column, Times
+from unstarve.importers.phases import phases_of
+from unstarve.importers.spans import Union, clipped, complement, minus, shared_each, shared_ns, union
+from unstarve.model.profile import CopyUse, DeviceUse, FileUse, IdleGap, NamedUse, Profile
+
+_MOST_NAMED = 30
+_MOST_GAPS = 10
+_MOST_FILES = 200
+_SHORT_GAP_NS = 200_000
+"""Idle gaps up to this length lie between kernels that are launched one by one."""
+_LOOK_BACK = 64
+"""Host events before a moment among which the one around it is sought."""
+
+
+def profile_of(capture: Capture) -> Profile:
+    """Everything a report shows of a profiler's file."""
+    low, high = capture.window
+    waits = _waits(capture, low, high)
+    devices, gaps = [], []
+    for device in _devices(capture):
+        work = _DeviceWork(capture, device, low, high)
+        devices.append(work.use(waits))
+        gaps += work.gaps(capture, waits)
+    host = _HostWork(capture)
+    return Profile(
+        source=capture.source,
+        tool=capture.tool,
+        window_s=(high - low) / 1e9,
+        waits=int(((capture.waits.begin >= low) & (capture.waits.begin < high)).sum()),
+        wait_s=waits.total_ns / 1e9,
+        devices=tuple(devices),
+        steps=len(capture.steps) or max(len(waits.begin) - 1, 0),
+        phases=phases_of(capture, waits, training_thread(capture), host.launched, host.copied),
+        gaps=tuple(sorted(gaps, key=lambda gap: -gap.seconds)[:_MOST_GAPS]),
+        copies=_copies(capture, low, high),
+        kernels=_kernels(capture),
+        operators=host.operators("name"),
+        by_shape=host.operators("shape"),
+        by_stack=host.operators("stack"),
+        calls=_calls(capture),
+        files=_files(capture),
+    )
+
+
+def training_thread(capture: Capture) -> int | None:
+    """The thread that waits for loaders; without waits, the one that keeps the host busiest."""
+    column = capture.waits if len(capture.waits) else capture.host
+    if not len(column):
+        return None
+    threads, numbers = np.unique(column.of("thread"), return_inverse=True)
+    spent = np.bincount(numbers, weights=(column.end - column.begin).astype(float))
+    return int(threads[int(spent.argmax())])
+
+
+def _waits(capture: Capture, low: int, high: int) -> Union:
+    chosen = capture.waits.of("thread") == training_thread(capture)
+    return clipped(union(capture.waits.begin[chosen], capture.waits.end[chosen]), low, high)
+
+
+def _devices(capture: Capture) -> list[int]:
+    used = np.concatenate([c.of("device") for c in (capture.kernels, capture.copies, capture.fills)])
+    return [int(device) for device in np.unique(used)]
+
+
+class _DeviceWork:
+    """What ran on one device, as unions inside the window."""
+
+    def __init__(self, capture: Capture, device: int, low: int, high: int) -> None:
+        self._device, self._low, self._high = device, low, high
+        self.kernels = self._of(capture.kernels)
+        copies = capture.copies
+        self.from_host = self._of(copies, copies.of("kind") == COPY_KINDS.index("HtoD"))
+        parts = [self.kernels, self._of(copies), self._of(capture.fills)]
+        busy = union(np.concatenate([p.begin for p in parts]), np.concatenate([p.end for p in parts]))
+        self.busy = clipped(busy, low, high)
+        self.idle = complement(busy, low, high)
+
+    def _of(self, column: Column, chosen: np.ndarray | None = None) -> Union:
+        mine = column.of("device") == self._device
+        if chosen is not None:
+            mine &= chosen
+        return clipped(union(column.begin[mine], column.end[mine]), self._low, self._high)
+
+    def use(self, waits: Union) -> DeviceUse:
+        kernel_ns = self.kernels.total_ns
+        return DeviceUse(
+            device=self._device,
+            busy_s=self.busy.total_ns / 1e9,
+            kernel_s=kernel_ns / 1e9,
+            idle_s=self.idle.total_ns / 1e9,
+            starved_s=shared_ns(self.idle, waits) / 1e9,
+            launch_gap_s=_short_gaps_ns(minus(self.idle, waits)) / 1e9,
+            exposed_copy_s=(self.from_host.total_ns - shared_ns(self.from_host, self.kernels)) / 1e9,
+        )
+
+    def gaps(self, capture: Capture, waits: Union) -> list[IdleGap]:
+        """The longest stretches without work."""
+        lengths = self.idle.end - self.idle.begin
+        longest = np.argsort(-lengths, kind="stable")[:_MOST_GAPS]
+        host = _HostThread(capture)
+        found = []
+        for at in longest:
+            begin, end = int(self.idle.begin[at]), int(self.idle.end[at])
+            waited = int(shared_each(np.array([begin]), np.array([end]), waits)[0])
+            doing = "waiting for the loader" if 2 * waited > end - begin else host.doing((begin + end) // 2)
+            found.append(IdleGap(self._device, (begin - self._low) / 1e9, (end - begin) / 1e9, doing))
+        return found
+
+
+def _short_gaps_ns(idle: Union) -> int:
+    lengths = idle.end - idle.begin
+    return int(lengths[lengths < _SHORT_GAP_NS].sum())
+
+
+class _HostThread:
+    """What the training thread did, by moment."""
+
+    def __init__(self, capture: Capture) -> None:
+        mine = capture.host.of("thread") == training_thread(capture)
+        order = np.argsort(capture.host.begin[mine], kind="stable")
+        self._begin = capture.host.begin[mine][order]
+        self._end = capture.host.end[mine][order]
+        self._name = capture.host.of("name")[mine][order]
+        self._texts = capture.names.texts
+
+    def doing(self, moment: int) -> str:
+        """The innermost event around a moment; empty when there is none."""
+        last = int(np.searchsorted(self._begin, moment, side="right"))
+        for at in range(last - 1, max(last - 1 - _LOOK_BACK, -1), -1):
+            if self._end[at] >= moment:
+                return self._texts[int(self._name[at])]
+        return ""
+
+
+def _copies(capture: Capture, low: int, high: int) -> tuple[CopyUse, ...]:
+    column = capture.copies
+    found = []
+    keys = np.stack([column.of("device"), column.of("kind"), column.of("memory")], axis=1)
+    for device, kind, memory in np.unique(keys, axis=0):
+        mine = (keys == (device, kind, memory)).all(axis=1)
+        kernels = _DeviceWork(capture, int(device), low, high).kernels
+        begin, end = column.begin[mine], column.end[mine]
+        exposed = (end - begin) - shared_each(begin, end, kernels)
+        found.append(
+            CopyUse(
+                int(device),
+                COPY_KINDS[int(kind)],
+                MEMORIES[int(memory)],
+                int(mine.sum()),
+                int(column.of("bytes")[mine].sum()),
+                int((end - begin).sum()) / 1e9,
+                int(exposed.sum()) / 1e9,
+            )
+        )
+    return tuple(sorted(found, key=lambda copy: -copy.seconds))
+
+
+def _kernels(capture: Capture) -> tuple[NamedUse, ...]:
+    column = capture.kernels
+    names, numbers = np.unique(column.of("name"), return_inverse=True)
+    calls = np.bincount(numbers, minlength=len(names))
+    spent = np.bincount(numbers, weights=(column.end - column.begin).astype(float), minlength=len(names))
+    order = np.argsort(-spent, kind="stable")[:_MOST_NAMED]
+    return tuple(
+        NamedUse(capture.names.texts[int(names[at])], int(calls[at]), float(spent[at]) / 1e9) for at in order
+    )
+
+
+class _HostWork:
+    """Host events with what is inside them and what they launched."""
+
+    def __init__(self, capture: Capture) -> None:
+        host = capture.host
+        self._host, self._texts = host, capture.names.texts
+        self.is_operator = host.of("operator") == 1
+        around = _enclosing_operators(host, self.is_operator)
+        self._lengths = host.end - host.begin
+        self._own = self._lengths.copy()
+        inner = np.flatnonzero(self.is_operator & (around >= 0))
+        np.subtract.at(self._own, around[inner], self._lengths[inner])
+        links = host.of("link").tolist()
+        order = np.argsort(self.is_operator, kind="stable").tolist()  # operators last: they win
+        launcher = {
+            links[at]: at if self.is_operator[at] else int(around[at]) for at in order if links[at] >= 0
+        }
+        self.launched = _device_ns(host, launcher, capture.kernels) + _device_ns(
+            host, launcher, capture.copies
+        )
+        self.copied = _outward(_device_ns(host, launcher, capture.copies, "HtoD"), around)
+
+    def operators(self, by: str) -> tuple[NamedUse, ...]:
+        """Operators by what they take, grouped by ``name``, ``shape`` or ``stack``."""
+        keys = self._host.of(by)
+        chosen = self.is_operator & (keys >= 0)
+        if not chosen.any():
+            return ()
+        groups, numbers = np.unique(keys[chosen], return_inverse=True)
+
+        def summed(values: Times) -> np.ndarray:
+            return np.bincount(numbers, values[chosen].astype(float), len(groups)) / 1e9
+
+        calls = np.bincount(numbers, minlength=len(groups))
+        spent, own_s, device_s = (
+            summed(self._lengths),
+            summed(np.maximum(self._own, 0)),
+            summed(self.launched),
+        )
+        largest = np.argsort(-np.maximum(own_s, device_s), kind="stable")[:_MOST_NAMED]
+        return tuple(
+            NamedUse(
+                self._texts[int(groups[at])],
+                int(calls[at]),
+                float(spent[at]),
+                float(own_s[at]),
+                float(device_s[at]),
+            )
+            for at in largest
+        )
+
+
+def _enclosing_operators(host: Column, is_operator: np.ndarray) -> Times:
+    """For each host event, the innermost operator around it on its thread; −1 where there is none."""
+    begin, end, thread = host.begin.tolist(), host.end.tolist(), host.of("thread").tolist()
+    operator = is_operator.tolist()
+    found = np.full(len(begin), -1, np.int64)
+    open_: list[int] = []
+    last_thread = None
+    for at in np.lexsort((-host.end, host.begin, host.of("thread"))).tolist():
+        if thread[at] != last_thread:
+            open_, last_thread = [], thread[at]
+        while open_ and end[open_[-1]] <= begin[at]:
+            open_.pop()
+        if open_ and end[at] <= end[open_[-1]]:
+            found[at] = open_[-1]
+        if operator[at]:
+            open_.append(at)
+    return found
+
+
+def _device_ns(host: Column, launcher: dict[int, int], work: Column, kind: str | None = None) -> Times:
+    """Nanoseconds on the device per host event: counted for the operator that launched the work."""
+    spent = np.zeros(len(host), np.int64)
+    links, lengths = work.of("link"), work.end - work.begin
+    chosen = links >= 0
+    if kind is not None:
+        chosen &= work.of("kind") == COPY_KINDS.index(kind)
+    for link, length in zip(links[chosen].tolist(), lengths[chosen].tolist(), strict=True):
+        at = launcher.get(link, -1)
+        if at >= 0:
+            spent[at] += length
+    return spent
+
+
+def _outward(spent: Times, around: Times) -> Times:
+    """The same, counted for all operators around each event, too."""
+    total = spent.copy()
+    for at in np.flatnonzero(spent).tolist():
+        outer = int(around[at])
+        while outer >= 0:
+            total[outer] += spent[at]
+            outer = int(around[outer])
+    return total
+
+
+def _calls(capture: Capture) -> tuple[NamedUse, ...]:
+    texts = capture.names.texts
+    found = [
+        NamedUse(texts[name], count, spent_ns / 1e9, process=process)
+        for (process, name), (count, spent_ns) in capture.calls.items()
+    ]
+    return tuple(sorted(found, key=lambda call: -call.seconds)[:_MOST_NAMED])
+
+
+def _files(capture: Capture) -> tuple[FileUse, ...]:
+    found = [
+        FileUse(path, process, opens, reads, size, spent_ns / 1e9)
+        for (process, path), (opens, reads, size, spent_ns) in capture.files.items()
+    ]
+    return tuple(sorted(found, key=lambda file: -file.seconds)[:_MOST_FILES])

@@ -1,0 +1,173 @@
+"""What a profiler said, as tables: devices, copies, gaps, kernels, operators, file calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from unstarve.model import OperatorChange
+from unstarve.model.profile import NamedUse, Profile
+from unstarve.words import duration, percent, size, times
+
+_MOST_ROWS = 5
+_MOST_CALLS = 8
+_LONGEST_NAME = 60
+_WORTH_SHOWING = 0.01
+"""Share of the window from which an idle gap is shown."""
+
+
+def profile_tables(profile: Profile | None) -> Group | None:
+    """All tables that have a row; None without a profile."""
+    if profile is None:
+        return None
+    parts = list(_parts(profile))
+    return Group(*parts) if parts else None
+
+
+def _parts(p: Profile) -> Iterator[RenderableType]:
+    window = p.window_s or 1.0
+    yield from _table(
+        "devices",
+        ("device", "busy", "kernels", "starved", "copies exposed"),
+        [
+            (
+                f"GPU {d.device}",
+                percent(d.busy_s / window),
+                percent(d.kernel_s / window),
+                percent(d.starved_s / window),
+                percent(d.exposed_copy_s / window),
+            )
+            for d in p.devices
+        ],
+    )
+    steps = max(p.steps, 1)
+    total = sum(phase.seconds for phase in p.phases)
+    yield from _table(
+        "profiled steps",
+        ("phase", "per step", "share", *(["on the GPU"] if p.devices else [])),
+        [
+            (
+                phase.name,
+                duration(phase.seconds / steps),
+                percent(phase.seconds / total),
+                *([duration(phase.device_s / steps)] if p.devices else []),
+            )
+            for phase in p.phases
+            if total and (phase.seconds or phase.device_s)
+        ],
+    )
+    yield from _table(
+        "copies",
+        ("kind", "memory", "count", "size", "time", "exposed"),
+        [
+            (
+                f"{c.kind} (GPU {c.device})",
+                c.memory or "–",
+                str(c.count),
+                size(c.bytes),
+                duration(c.seconds),
+                duration(c.exposed_s),
+            )
+            for c in p.copies[:_MOST_ROWS]
+        ],
+    )
+    gaps = [gap for gap in p.gaps if gap.seconds >= _WORTH_SHOWING * window][:_MOST_ROWS]
+    yield from _table(
+        "longest idle gaps",
+        ("what the host was doing", "GPU", "at", "idle for"),
+        [
+            (
+                _short(g.host or "Python of the training loop"),
+                str(g.device),
+                duration(g.begin_s),
+                duration(g.seconds),
+            )
+            for g in gaps
+        ],
+    )
+    yield from _named("kernels", p.kernels[:_MOST_ROWS])
+    yield from _named("operators", p.operators[:_MOST_ROWS])
+    yield from _table(
+        "file calls",
+        ("call", "process", "calls", "time"),
+        [(c.name, str(c.process), str(c.calls), duration(c.seconds)) for c in p.calls[:_MOST_CALLS]],
+    )
+    yield from _table(
+        "files",
+        ("file", "process", "opens", "reads", "size", "time"),
+        [
+            (u.path, str(u.process), str(u.opens), str(u.reads), size(u.bytes), duration(u.seconds))
+            for u in p.files[:_MOST_ROWS]
+        ],
+    )
+
+
+def operator_table(profile: Profile, by: str, sort: str) -> RenderableType | None:
+    """The operators, grouped by ``name``, ``shape`` or ``stack``; None when that was not recorded."""
+    used = {"name": profile.operators, "shape": profile.by_shape, "stack": profile.by_stack}[by]
+    key = {
+        "self": lambda one: one.self_s or 0.0,
+        "cpu": lambda one: one.seconds,
+        "device": lambda one: one.device_s or 0.0,
+        "calls": lambda one: one.calls,
+    }[sort]
+    rows = [
+        (u.name, str(u.calls), duration(u.self_s or 0.0), duration(u.seconds), duration(u.device_s or 0.0))
+        for u in sorted(used, key=key, reverse=True)
+    ]
+    tables = list(_table("operators", ("operator", "calls", "own CPU time", "CPU time", "on the GPU"), rows))
+    return Group(*tables) if tables else None
+
+
+def operator_changes(changes: Sequence[OperatorChange]) -> RenderableType | None:
+    """What two profiles differ in; None when nothing does."""
+    rows = [
+        (
+            _short(one.name),
+            duration(one.a_s),
+            duration(one.b_s),
+            times(one.b_s / one.a_s) if one.a_s else "new",
+        )
+        for one in changes
+    ]
+    tables = list(_table("operators that changed, per step", ("operator", "A", "B", "B against A"), rows))
+    return Group(*tables) if tables else None
+
+
+def _named(title: str, used: Sequence[NamedUse]) -> Iterator[RenderableType]:
+    columns: Sequence[str]
+    rows: list[tuple[str, ...]]
+    if any(one.device_s for one in used):
+        columns = ("operator", "calls", "own CPU time", "on the GPU")
+        rows = [
+            (_short(u.name), str(u.calls), duration(u.self_s or 0.0), duration(u.device_s or 0.0))
+            for u in used
+        ]
+    elif any(one.self_s is not None for one in used):
+        columns = ("operator", "calls", "own CPU time")
+        rows = [(_short(u.name), str(u.calls), duration(u.self_s or 0.0)) for u in used]
+    else:
+        columns = (title.removesuffix("s"), "calls", "time")
+        rows = [(_short(u.name), str(u.calls), duration(u.seconds)) for u in used]
+    yield from _table(title, columns, rows)
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[RenderableType]:
+    if not rows:
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column(columns[0], overflow="fold", min_width=14)
+    for name in columns[1:]:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    yield Text(f"\n{title}", "bold")
+    yield table
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"

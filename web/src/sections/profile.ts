@@ -1,0 +1,32 @@
+import type { Profile, Report } from "../data";
+import { el, section, table } from "../dom";
+import { bytes, count, duration, percent } from "../format";
+
+/** What a profiler said about devices, copies, kernels and operators. */
+export function profile(report: Report): HTMLElement | null {
+  const found = report.profile;
+  if (!found) return null;
+  return section("profile", `What ${found.source} recorded`, ...parts(found));
+}
+
+function parts(p: Profile): HTMLElement[] {
+  const share = (seconds: number): string => percent(seconds / (p.window_s || 1));
+  const titled = (title: string, head: string[], rows: (string | HTMLElement)[][], numbers: number[]): HTMLElement[] =>
+    rows.length === 0 ? [] : [el("h3", {}, title), table(head, rows, numbers)];
+  return [
+    ...titled("Devices", ["device", "busy", "kernels", "starved", "copies exposed"],
+      p.devices.map((d) => [`GPU ${d.device}`, share(d.busy_s), share(d.kernel_s), share(d.starved_s), share(d.exposed_copy_s)]), [1, 2, 3, 4]),
+    ...titled("Copies", ["kind", "memory", "count", "size", "time", "exposed"],
+      p.copies.map((c) => [`${c.kind} (GPU ${c.device})`, c.memory || "–", count(c.count), bytes(c.bytes), duration(c.seconds), duration(c.exposed_s)]), [2, 3, 4, 5]),
+    ...titled("Longest idle gaps", ["what the host was doing", "device", "at", "idle for"],
+      p.gaps.map((g) => [g.host || "Python of the training loop", `GPU ${g.device}`, duration(g.begin_s), duration(g.seconds)]), [2, 3]),
+    ...titled("Kernels", ["kernel", "calls", "time"],
+      p.kernels.slice(0, 15).map((k) => [el("code", {}, k.name), count(k.calls), duration(k.seconds)]), [1, 2]),
+    ...titled("Operators", ["operator", "calls", "own CPU time", "on the GPU"],
+      p.operators.slice(0, 15).map((o) => [el("code", {}, o.name), count(o.calls), duration(o.self_s ?? 0), duration(o.device_s ?? 0)]), [1, 2, 3]),
+    ...titled("File calls", ["call", "process", "calls", "time"],
+      p.calls.slice(0, 15).map((c) => [c.name, String(c.process ?? "–"), count(c.calls), duration(c.seconds)]), [2, 3]),
+    ...titled("Files", ["file", "process", "opens", "reads", "size", "time"],
+      p.files.slice(0, 15).map((f) => [f.path, `${f.process}`, count(f.opens), count(f.reads), bytes(f.bytes), duration(f.seconds)]), [2, 3, 4, 5]),
+  ];
+}
