@@ -13,7 +13,8 @@ export interface WhatifPoint {
 
 export interface NamedUse { name: string; calls: number; seconds: number; self_s: number | null; device_s: number | null; process: number | null }
 export interface Profile {
-  source: string; window_s: number;
+  source: string; window_s: number; steps: number;
+  phases: { name: string; seconds: number; device_s: number }[];
   devices: { device: number; busy_s: number; kernel_s: number; starved_s: number; exposed_copy_s: number }[];
   gaps: { device: number; begin_s: number; seconds: number; host: string }[];
   copies: { device: number; kind: string; memory: string; count: number; bytes: number; seconds: number; exposed_s: number }[];
@@ -84,6 +85,7 @@ export interface Comparison {
   rows: { metric: string; unit: string; a: number | null; b: number | null; label: string }[];
   notes: string[];
   gates: { expression: string; failed: boolean; reason: string }[];
+  operators?: { name: string; a_s: number; b_s: number }[];
 }
 export type Page =
   | { page: "report"; home?: string | null; report: Report; views: ViewColumns | null }

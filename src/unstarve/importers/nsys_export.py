@@ -121,9 +121,9 @@ class _Export:
             said = text if isinstance(text, str) else self._text(number)
             operator = _OPERATOR.sub("", said)
             name = to.names.number(operator)
-            if _LOADER.fullmatch(said):
+            if _LOADER.fullmatch(operator):
                 to.waits.add(begin, end, thread, name)
-            elif _STEP.fullmatch(said):
+            elif _STEP.fullmatch(operator):
                 steps.append((begin, end, thread))
             to.host.add(begin, end, thread, name, -1, int(operator != said), -1, -1)
         if len(steps) >= _FEWEST_STEPS:

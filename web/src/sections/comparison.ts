@@ -15,8 +15,16 @@ export function comparison(found: Comparison, a: OneRun, b: OneRun): (HTMLElemen
       el("ul", { class: "evidence" }, ...found.notes.map((note) => el("li", {}, note)), ...found.gates.map((gate) => el("li", {}, `${gate.failed ? "✗" : "✓"} ${gate.expression}: ${gate.reason}`)))),
     section("numbers", "Numbers", table(["", `A  ${name(a)}`, `B  ${name(b)}`, "B against A"], [
       ["state", a.report.verdict.state, b.report.verdict.state, ""], ...rows], [1, 2, 3])),
+    operators(found),
     el("div", { class: "sides" }, side("A", a), side("B", b)),
   ];
+}
+
+function operators(found: Comparison): HTMLElement | null {
+  const changed = found.operators ?? [];
+  if (changed.length === 0) return null;
+  return section("operators", "Operators that changed, per step", table(["operator", "A", "B", "B against A"],
+    changed.map((o) => [el("code", {}, o.name), duration(o.a_s), duration(o.b_s), o.a_s === 0 ? "new" : times(o.b_s / o.a_s)]), [1, 2, 3]));
 }
 
 function side(letter: string, run: OneRun): HTMLElement {

@@ -13,7 +13,13 @@ function parts(p: Profile): HTMLElement[] {
   const share = (seconds: number): string => percent(seconds / (p.window_s || 1));
   const titled = (title: string, head: string[], rows: (string | HTMLElement)[][], numbers: number[]): HTMLElement[] =>
     rows.length === 0 ? [] : [el("h3", {}, title), table(head, rows, numbers)];
+  const phases = p.phases.filter((phase) => phase.seconds > 0 || phase.device_s > 0);
+  const total = phases.reduce((sum, phase) => sum + phase.seconds, 0) || 1;
+  const steps = Math.max(p.steps, 1);
   return [
+    ...titled("A step", ["phase", "per step", "share", ...(p.devices.length > 0 ? ["on the GPU"] : [])],
+      phases.map((f) => [f.name, duration(f.seconds / steps), percent(f.seconds / total),
+        ...(p.devices.length > 0 ? [duration(f.device_s / steps)] : [])]), [1, 2, 3]),
     ...titled("Devices", ["device", "busy", "kernels", "starved", "copies exposed"],
       p.devices.map((d) => [`GPU ${d.device}`, share(d.busy_s), share(d.kernel_s), share(d.starved_s), share(d.exposed_copy_s)]), [1, 2, 3, 4]),
     ...titled("Copies", ["kind", "memory", "count", "size", "time", "exposed"],
