@@ -48,9 +48,9 @@ def interval(low: float, high: float, digits: int = 1) -> str:
 
 
 def times_interval(value: float, low: float, high: float, digits: int = 1) -> str:
-    """A ratio and its interval: ``2.8× (2.6–2.9)``."""
+    """A ratio and its interval: ``2.8× (2.6–2.9)``; without one that has no width."""
     ratio = times(value, digits)
-    return ratio if value > _LARGEST_RATIO else f"{ratio} {interval(low, high, digits)}"
+    return ratio if value > _LARGEST_RATIO or low == high else f"{ratio} {interval(low, high, digits)}"
 
 
 def duration(seconds: float, deviation_s: float | None = None, *, tick: bool = False) -> str:

@@ -93,10 +93,9 @@ def _relative_error(run: Run, *, by_samples: bool) -> float | None:
 
     The error of a ratio of sums, from the residuals of up to ten equal stretches.
     """
-    profiled = run.kind == "import"  # a window of a few steps, chosen to be typical
-    timelines = timelines_of(run, 0 if profiled else WARMUP_STEPS)
+    timelines = timelines_of(run, WARMUP_STEPS)
     delivered = _deliveries(timelines[0]) if timelines else []
-    size = max((len(delivered) - 1) // _BLOCKS, 1 if profiled else _FEWEST_BLOCK_STEPS)
+    size = max((len(delivered) - 1) // _BLOCKS, 1 if run.kind == "import" else _FEWEST_BLOCK_STEPS)
     stretches = []
     for at in range(0, len(delivered) - size, size):
         taken = delivered[at + 1 : at + size + 1]

@@ -93,8 +93,12 @@ def training_processes(run: Run) -> list[Process]:
 
 
 def timelines_of(run: Run, warmup_steps: int) -> list[Timeline]:
-    """The timelines of the processes that train; processes that received no batch are left out."""
-    return [t for p in training_processes(run) if (t := build_timeline(p, warmup_steps)) is not None]
+    """The timelines of the processes that train; processes that received no batch are left out.
+
+    An imported window has no warm-up: it was chosen to be typical.
+    """
+    left_out = 0 if run.kind == "import" else warmup_steps
+    return [t for p in training_processes(run) if (t := build_timeline(p, left_out)) is not None]
 
 
 def build_timeline(process: Process, warmup_steps: int) -> Timeline | None:

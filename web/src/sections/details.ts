@@ -76,7 +76,7 @@ export function environment(report: Report): HTMLElement {
     ["wall time", duration(run.wall_s)], ["steps", `${count(run.steps)} (${run.warmup_steps} warm-up)`],
     ["device", run.ranks > 1 ? `${run.ranks} × ${run.device}` : run.device],
     ["versions", Object.entries(run.versions).map(([name, version]) => `${name} ${version}`).join(", ")],
-    ["ended", run.live ? "still recording" : run.cut_short ? "cut short" : `exit code ${run.exit_code}`],
+    ["ended", run.live ? "still recording" : run.cut_short ? "cut short" : run.kind === "import" ? "imported" : `exit code ${run.exit_code}`],
   ];
   for (const [name, value] of Object.entries(report.system ?? {})) {
     const words = inWords(value);

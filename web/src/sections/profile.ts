@@ -9,6 +9,9 @@ export function profile(report: Report): HTMLElement | null {
   return section("profile", `What ${found.source} recorded`, ...parts(found));
 }
 
+/** Names of C++ templates are longer than any table is wide. */
+const named = (name: string): HTMLElement => el("code", { title: name }, name.length > 70 ? `${name.slice(0, 69)}…` : name);
+
 function parts(p: Profile): HTMLElement[] {
   const share = (seconds: number): string => percent(seconds / (p.window_s || 1));
   const titled = (title: string, head: string[], rows: (string | HTMLElement)[][], numbers: number[]): HTMLElement[] =>
@@ -27,9 +30,9 @@ function parts(p: Profile): HTMLElement[] {
     ...titled("Longest idle gaps", ["what the host was doing", "device", "at", "idle for"],
       p.gaps.map((g) => [g.host || "Python of the training loop", `GPU ${g.device}`, duration(g.begin_s), duration(g.seconds)]), [2, 3]),
     ...titled("Kernels", ["kernel", "calls", "time"],
-      p.kernels.slice(0, 15).map((k) => [el("code", {}, k.name), count(k.calls), duration(k.seconds)]), [1, 2]),
+      p.kernels.slice(0, 15).map((k) => [named(k.name), count(k.calls), duration(k.seconds)]), [1, 2]),
     ...titled("Operators", ["operator", "calls", "own CPU time", "on the GPU"],
-      p.operators.slice(0, 15).map((o) => [el("code", {}, o.name), count(o.calls), duration(o.self_s ?? 0), duration(o.device_s ?? 0)]), [1, 2, 3]),
+      p.operators.slice(0, 15).map((o) => [named(o.name), count(o.calls), duration(o.self_s ?? 0), duration(o.device_s ?? 0)]), [1, 2, 3]),
     ...titled("File calls", ["call", "process", "calls", "time"],
       p.calls.slice(0, 15).map((c) => [c.name, String(c.process ?? "–"), count(c.calls), duration(c.seconds)]), [2, 3]),
     ...titled("Files", ["file", "process", "opens", "reads", "size", "time"],

@@ -68,5 +68,5 @@ async function copyText(text: string, said: HTMLElement): Promise<void> {
 
 /** Beyond a hundredfold the interval means as little as the digits. */
 function within(ratio: number, bounds: { low: number; high: number }): string {
-  return ratio > LARGEST_RATIO ? "" : ` ${interval(bounds.low, bounds.high)}`;
+  return ratio > LARGEST_RATIO || bounds.low === bounds.high ? "" : ` ${interval(bounds.low, bounds.high)}`;
 }
