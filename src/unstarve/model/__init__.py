@@ -36,6 +36,7 @@ from unstarve.model.diagnosis import (
     SlowSample,
     Spread,
     Throughput,
+    UnseenBatches,
     Verdict,
 )
 from unstarve.model.forecasts import Forecast, Forecaster, Scenario, Setting, WhatIf
@@ -53,9 +54,12 @@ from unstarve.model.monitoring import Metric, MetricKind, RegimeChange, Window
 from unstarve.model.nouns import Shown
 from unstarve.model.recorded import (
     Batch,
+    BatchFunction,
     Crew,
     Epoch,
     Loader,
+    LoopPlace,
+    LoopProfile,
     Process,
     Pulse,
     Reading,
@@ -75,6 +79,7 @@ __all__ = [
     "Advice",
     "Bar",
     "Batch",
+    "BatchFunction",
     "BatchStory",
     "Benchmark",
     "Cause",
@@ -109,6 +114,8 @@ __all__ = [
     "LoaderNow",
     "LoaderSettings",
     "LoaderSummary",
+    "LoopPlace",
+    "LoopProfile",
     "MemoryLine",
     "MemoryNow",
     "MemorySummary",
@@ -151,6 +158,7 @@ __all__ = [
     "Trial",
     "Tried",
     "Tuning",
+    "UnseenBatches",
     "Verdict",
     "Views",
     "Way",

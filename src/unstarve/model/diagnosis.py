@@ -145,6 +145,21 @@ class SlowSample:
 
     index: int
     ms: float
+    file: str | None = None
+    """The file it was read from, where that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnseenBatches:
+    """What gave a training without a loader its batches; `kind` to `text` as in `BatchFunction`."""
+
+    kind: str
+    name: str
+    file: str
+    line: int
+    text: str
+    share: float
+    """Of the loop's time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +227,8 @@ class Diagnosis(Shown):
     demand: Demand | None = None
     functions: tuple[FunctionCost, ...] = ()
     slow_samples: tuple[SlowSample, ...] = ()
+    unseen_batches: UnseenBatches | None = None
+    """Only where no loader was iterated."""
     advice: tuple[Advice, ...] = ()
     system: Mapping[str, Any] = field(default_factory=dict)
     """``cores``, ``quota_cores``, ``filesystems``, …: the machine as the training process saw it."""
@@ -223,5 +240,7 @@ class Diagnosis(Shown):
     """Predicts the gains of advice; None when the loader cannot be modelled."""
     memory: MemorySummary | None = None
     """Of the rank that waited the most; None when not recorded, as in older runs."""
+    failure: str | None = None
+    """The line that says why the command failed; None when it did not, or the reason is not known."""
     walk: tuple[str, ...] = ()
     """The questions people ask one after another, with this run's answers."""
