@@ -153,8 +153,8 @@ def test_the_json_report_is_complete_and_plain() -> None:
     assert back["schema"] == "unstarve.report/1"
     assert set(back) == {
         "schema", "run", "verdict", "wait_share", "stall_share", "throughput", "step_ms", "wait_ms", "budget",
-        "waits", "demand", "headroom", "functions", "slow_samples", "advice", "health", "gpu", "overhead",
-        "loaders", "lost", "system", "walk", "whatif", "memory",
+        "waits", "demand", "headroom", "functions", "slow_samples", "unseen_batches", "advice", "health",
+        "gpu", "overhead", "loaders", "lost", "system", "walk", "whatif", "memory",
     }  # fmt: skip
     assert back["verdict"]["state"] == "starved"
     assert back["loaders"][0]["steps"] == 50
