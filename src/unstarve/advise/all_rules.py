@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from unstarve.advise.rules import batch_delivery, batch_timing, data_storage, image_decoding, worker_count
+from unstarve.advise.rules import (
+    batch_delivery,
+    batch_timing,
+    data_storage,
+    image_decoding,
+    unseen_batches,
+    worker_count,
+)
 from unstarve.intervals import WORTH_MENTIONING
 from unstarve.model import Advice, Diagnosis, State
 
@@ -45,7 +52,8 @@ def advise(diagnosis: Diagnosis) -> tuple[Advice, ...]:
     """What to change, largest predicted gain first; nothing when data is not the problem."""
     state = diagnosis.verdict.state
     if state is State.INCONCLUSIVE:
-        return ()
+        watched = unseen_batches.watch_batches(diagnosis)
+        return () if watched is None else (watched,)
     rules = HOST_RULES if state is State.FED else RULES + HOST_RULES
     found = [advice for rule in rules if (advice := rule(diagnosis)) is not None]
     worth = [a for a in found if a.speedup is None or a.speedup.predicted >= WORTH_MENTIONING]
