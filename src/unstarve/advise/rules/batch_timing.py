@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Any
 
 from unstarve.advise.diagnosis_facts import (
@@ -14,7 +15,7 @@ from unstarve.advise.diagnosis_facts import (
 )
 from unstarve.advise.gain import UNCHANGED, cheaper, free_step_s, making_s, predict
 from unstarve.advise.loader_call import loader_call
-from unstarve.model import Advice, Cause, Diagnosis, Scenario, State
+from unstarve.model import Advice, Cause, Diagnosis, Scenario, SlowSample, State
 from unstarve.words import duration, percent
 
 _MOST_PREFETCH = 16
@@ -82,7 +83,7 @@ def level_samples(d: Diagnosis) -> Advice | None:
     """Slow samples spread over all batches slow down every batch."""
     if d.demand is None or not matters(d, Cause.ORDER):
         return None
-    slow = ", ".join(f"{sample.index} ({duration(sample.ms / 1e3)})" for sample in d.slow_samples[:3])
+    slow = ", ".join(f"{_sample(sample)} ({duration(sample.ms / 1e3)})" for sample in d.slow_samples[:3])
     return Advice(
         "level-samples",
         "Even out slow samples: prepare them in advance, or bucket by cost",
@@ -93,6 +94,11 @@ def level_samples(d: Diagnosis) -> Advice | None:
         "batches = [order[i : i + n].tolist() for i in range(0, len(order), n)]\n"
         "random.shuffle(batches)   # DataLoader(dataset, batch_sampler=batches)",
     )
+
+
+def _sample(sample: SlowSample) -> str:
+    """Its file if that is known, else its index."""
+    return str(sample.index) if sample.file is None else PurePath(sample.file).name
 
 
 def deeper_prefetch(d: Diagnosis) -> Advice | None:

@@ -29,6 +29,7 @@ _WIDE = 78
 _MOST_LOADERS = 8
 _SMALLEST_SHARE = 0.001
 """Smaller shares are only in the JSON."""
+_MOST_SLOW = 3
 _MOST_ADVICE = 3
 """The rest is only in the JSON."""
 
@@ -42,7 +43,8 @@ def print_report(diagnosis: Diagnosis, console: Console) -> None:
         lanes(diagnosis.typical, console.width),
         _loaders(diagnosis.loaders, console.width),
     )
-    for part in (numbers, budget, drawn, loaders, _walk(diagnosis), _advice(diagnosis)):
+    slow = _slow_samples(diagnosis)
+    for part in (numbers, budget, drawn, loaders, _walk(diagnosis), slow, _advice(diagnosis)):
         if part is not None:
             console.print(Padding(part, (0, 1)))
     if diagnosis.advice:
@@ -158,6 +160,18 @@ def _walk(d: Diagnosis) -> Group | None:
     if d.advice:
         table.add_row("What to change?", Text(d.advice[0].title, "bold"))
     return Group(Text("\nstep by step", "bold"), table)
+
+
+def _slow_samples(d: Diagnosis) -> Group | None:
+    """The slowest samples, by file where that is known."""
+    if not d.slow_samples:
+        return None
+    table = Table.grid(padding=(0, 2))
+    table.add_column(overflow="fold")
+    for sample in d.slow_samples[:_MOST_SLOW]:
+        named = f"sample {sample.index}" + ("" if sample.file is None else f"  {sample.file}")
+        table.add_row(Text(named), _ms(sample.ms))
+    return Group(Text("\nslowest samples", "bold"), table)
 
 
 def _advice(d: Diagnosis) -> Group | None:
