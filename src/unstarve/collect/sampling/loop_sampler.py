@@ -177,7 +177,8 @@ def begin() -> None:
     """
     global _sampler
     if _sampler is None and not any(word.startswith("from multiprocessing.") for word in sys.orig_argv):
-        _sampler = LoopSampler()
+        with contextlib.suppress(RuntimeError):  # no more threads: training comes first
+            _sampler = LoopSampler()
 
 
 def end() -> None:
