@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         load_run as load_run,
         whatif as whatif,
     )
-    from unstarve.collect.tap import watch as watch
+    from unstarve.collect.watch import watch as watch
     from unstarve.errors import (
         CacheError as CacheError,
         CacheTooLargeError as CacheTooLargeError,
@@ -92,7 +92,7 @@ if TYPE_CHECKING:
 
 _PUBLIC = {
     "unstarve.api": ("compare", "diagnose", "follow", "load_run", "whatif"),
-    "unstarve.collect.tap": ("watch",),
+    "unstarve.collect.watch": ("watch",),
     "unstarve.errors": (
         "CacheError",
         "CacheTooLargeError",

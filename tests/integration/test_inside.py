@@ -232,3 +232,46 @@ def test_many_epochs_of_new_workers_stay_small(project) -> None:
     assert len([p for p in run.processes if p.worker]) == 20
     assert_every_batch_is_matched(process, made)
     assert (project.folder / "run.unstarve").stat().st_size < 20 * 20_000
+
+
+def test_slow_samples_are_named_by_their_files(project) -> None:
+    script = project.write(
+        "train.py",
+        """
+        import sys
+        from pathlib import Path
+        from data import *
+        from torch.utils.data import Subset
+
+        class Files(Dataset):
+            def __init__(self):
+                self.paths = [f"images/{n}.bin" for n in range(80)]
+            def __len__(self):
+                return 80
+            def __getitem__(self, index):
+                time.sleep(0.5 if index == 40 else 0.001)
+                return torch.zeros(2)
+
+        class Opening(Files):
+            def __init__(self):
+                self.root = Path("images")
+            def __getitem__(self, index):
+                (self.root / f"{index}.bin").read_bytes()
+                return super().__getitem__(index)
+
+        if __name__ == "__main__":
+            Path("images").mkdir(exist_ok=True)
+            for n in range(80):
+                Path(f"images/{n}.bin").write_bytes(b"0123")
+            dataset = {"listed": Subset(Files(), range(79, -1, -1)), "opened": Opening()}[sys.argv[1]]
+            for batch in DataLoader(dataset, batch_size=4, num_workers=int(sys.argv[2])):
+                pass
+        """,
+    )
+    for kind, index in (("listed", 39), ("opened", 40)):
+        for workers in ("0", "2"):
+            report = project.record(script, kind, workers)
+            slowest = report["slow_samples"][0]
+            assert (slowest["index"], slowest["file"]) == (index, "images/40.bin")
+    shown = project.unstarve("report", "run.unstarve").stdout
+    assert "sample 40  images/40.bin" in shown

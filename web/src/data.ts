@@ -37,7 +37,7 @@ export interface Report {
   budget: { cause: string; seconds: number; share: number }[];
   headroom: { speedup: number; low: number; high: number; method: string } | null;
   functions: { name: string; file: string; line: number; where: string; seconds: number; share: number }[];
-  slow_samples: { index: number; ms: number }[];
+  slow_samples: { index: number; ms: number; file?: string | null }[];
   advice: Advice[];
   rejected?: { id: string; what: string; why: string }[];
   health: { id: string; severity: string; message: string; fix: string }[];

@@ -10,7 +10,14 @@ from unstarve.advise.diagnosis_facts import stock_loader
 from unstarve.advise.gain import both, predict
 from unstarve.advise.loader_call import code_for
 from unstarve.advise.proposal import Proposal
-from unstarve.advise.rules import batch_delivery, batch_timing, data_storage, image_decoding, worker_count
+from unstarve.advise.rules import (
+    batch_delivery,
+    batch_timing,
+    data_storage,
+    image_decoding,
+    unseen_batches,
+    worker_count,
+)
 from unstarve.intervals import WORTH_IT, WORTH_MENTIONING
 from unstarve.model import Advice, Diagnosis, Gain, Rejected, State
 from unstarve.words import times, times_interval
@@ -70,7 +77,8 @@ def advise(d: Diagnosis) -> tuple[tuple[Advice, ...], tuple[Rejected, ...]]:
     """
     state = d.verdict.state
     if state is State.INCONCLUSIVE:
-        return (), ()
+        watched = unseen_batches.watch_batches(d)
+        return (() if watched is None else (watched,)), ()
     advised: list[_Weighed] = []
     rejected: list[Rejected] = []
     for rule in HOST_RULES if state is State.FED else RULES + HOST_RULES:

@@ -108,6 +108,7 @@ def _tail(works: Sequence[Work]) -> float:
 def slow_samples(made: Mapping[Any, EpochProduction]) -> tuple[SlowSample, ...]:
     """The samples that stand out, slowest first."""
     slowest: dict[int, float] = {}
+    files: dict[int, str] = {}
     times = []
     for production in made.values():
         for one in production.by_task.values():
@@ -115,11 +116,13 @@ def slow_samples(made: Mapping[Any, EpochProduction]) -> tuple[SlowSample, ...]:
                 times.append(one.work.slow_ns)
                 index = one.work.slow_index
                 slowest[index] = max(slowest.get(index, 0.0), one.work.slow_ns / 1e6)
+                if one.work.slow_file is not None:
+                    files[index] = one.work.slow_file
     if not times:
         return ()
     limit_ms = _SLOW * float(np.median(times)) / 1e6
     found = sorted(((ms, index) for index, ms in slowest.items() if ms > limit_ms), reverse=True)
-    return tuple(SlowSample(index, ms) for ms, index in found[:_MOST_SLOW_SAMPLES])
+    return tuple(SlowSample(index, ms, files.get(index)) for ms, index in found[:_MOST_SLOW_SAMPLES])
 
 
 def function_costs(processes: Sequence[Process], blocked: Cause) -> tuple[FunctionCost, ...]:

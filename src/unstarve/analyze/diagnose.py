@@ -26,6 +26,7 @@ from unstarve.analyze.headroom_reasons import beyond_waits
 from unstarve.analyze.imported_run import analyze_import
 from unstarve.analyze.loader_summary import summarize_loaders
 from unstarve.analyze.memory_summary import memory_of
+from unstarve.analyze.no_batches import loop_functions, unseen_batches
 from unstarve.analyze.stats import spread_ms
 from unstarve.analyze.timeline import WARMUP_STEPS, Timeline, TimeSpan, training_processes
 from unstarve.analyze.verdict import Findings, Thresholds, conclude, walk
@@ -115,7 +116,11 @@ def analyze_run(
         gpu=gpu,
         waits=findings.waits,
         demand=findings.demand,
-        functions=function_costs(run.processes, _blocked_on(findings.demand)),
+        functions=function_costs(run.processes, _blocked_on(findings.demand))
+        if timelines
+        else loop_functions(run),
+        unseen_batches=None if timelines else unseen_batches(run),
+        failure=run.failure,
         system=_system(run, trainers),
         typical=_typical(trainings),
         profile=run.profile,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from unstarve.analyze.command_end import after, ended_early, failed
 from unstarve.analyze.mean_step import Lost, lost_by, mean_step
+from unstarve.analyze.no_batches import loop_notes, why_no_batches
 from unstarve.analyze.timeline import Timeline
 from unstarve.intervals import WORTH_IT
 from unstarve.model import Cause, Demand, Doing, GpuSummary, Headroom, Run, State, Verdict
@@ -66,15 +68,26 @@ def conclude(run: Run, findings: Findings, thresholds: Thresholds) -> Verdict:
     missing = _what_is_missing(run, findings.timelines, thresholds)
     if missing is not None or findings.stall_share is None:
         text = missing or "The recorded time is too short to judge."
-        return Verdict(
-            State.INCONCLUSIVE, Cause.UNKNOWN, text, evidence(findings.timelines, Cause.UNKNOWN, None)
-        )
+        told = evidence(findings.timelines, Cause.UNKNOWN, None)
+        return Verdict(State.INCONCLUSIVE, Cause.UNKNOWN, text, told + _notes(run, findings, text))
     state = _state(findings.stall_share, thresholds)
     cause, second = _fed_cause(findings) if state is State.FED else _wait_causes(findings)
     lines = evidence(findings.timelines, cause, findings.demand, findings.gpu, findings.waits)
     if findings.beyond_waits is not None:
         lines = (*lines, findings.beyond_waits)
-    return Verdict(state, cause, _headline(state, cause, findings), lines, second)
+    return Verdict(state, cause, _headline(state, cause, findings), lines + _notes(run, findings), second)
+
+
+def _notes(run: Run, findings: Findings, headline: str = "") -> tuple[str, ...]:
+    """How the command ended and what it did instead of iterating loaders, where the headline does not say."""
+    if not findings.timelines:
+        return loop_notes(run)
+    ended = ended_early(run, after(_steps_of(findings.timelines))) if failed(run) else None
+    return () if ended is None or headline.startswith(ended) else (ended[:1].lower() + ended[1:],)
+
+
+def _steps_of(timelines: Sequence[Timeline]) -> int:
+    return max(len(timeline.batches) for timeline in timelines)
 
 
 def _fed_cause(findings: Findings) -> tuple[Cause, Cause | None]:
@@ -102,13 +115,7 @@ def _what_is_missing(run: Run, timelines: list[Timeline], thresholds: Thresholds
     if not timelines:
         if any(process.batches for process in run.processes):
             return "Batches were recorded only inside DataLoader workers; the training loop was not recorded."
-        lost = [*run.lost, *(message for process in run.processes for message in process.lost)]
-        if lost:
-            return f"Nothing could be recorded: {lost[0]}."
-        return (
-            "No DataLoader was iterated. If your loader is something else, "
-            "wrap it: for batch in unstarve.watch(loader)."
-        )
+        return why_no_batches(run)
     if all(timeline.batches[0].thread != 0 for timeline in timelines):
         return (
             "The loader is consumed in a background thread, so its waits do not show whether training waits. "
@@ -120,6 +127,9 @@ def _what_is_missing(run: Run, timelines: list[Timeline], thresholds: Thresholds
             f"Only {steps} real steps could be measured; {thresholds.fewest_steps} are needed. "
             "Let the command run longer, or make the blocks shorter with --block-steps."
         )
+    if steps < thresholds.fewest_steps and failed(run):
+        ended = ended_early(run, after(_steps_of(timelines)))
+        return f"{ended}. A verdict needs {thresholds.fewest_steps} steps after warm-up."
     if steps < thresholds.fewest_steps:
         count = f"{steps} steps were" if steps != 1 else "1 step was"
         return (

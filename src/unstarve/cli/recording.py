@@ -25,7 +25,8 @@ from unstarve.cli.overwriting import written_meanwhile
 from unstarve.errors import CommandNotFoundError, RunExistsError, RunFileError
 from unstarve.importers.attach_profile import keep_profile, merge_spans
 from unstarve.launch.bootstrap_check import why_unseen
-from unstarve.launch.command import launch, resolve
+from unstarve.launch.command import launch, other_python, resolve
+from unstarve.launch.command_errors import command_error
 from unstarve.launch.written_files import WrittenFiles, files_written_since
 from unstarve.model import SavedLoader
 from unstarve.model.launch_settings import IdealSettings, LaunchSettings, ProfileSettings
@@ -114,6 +115,9 @@ def record(request: Request) -> tuple[Path, int]:
     """Run the command and record it. Return the run file and the exit code, negative for a signal."""
     saved = () if request.settings_file is None else read_saved(request.settings_file)
     argv = resolve(request.command)
+    note = None if request.quiet else other_python(request.command)
+    if note is not None:
+        print(printable(f"unstarve: {note}"), file=sys.stderr, flush=True)
     run_path = _claim(request)
     settings = LaunchSettings(
         parts=str(parts_folder(run_path).absolute()),
@@ -134,9 +138,11 @@ def record(request: Request) -> tuple[Path, int]:
         raise
     if exit_code == -signal.SIGTERM and _stopped_by_us(run_path):
         exit_code = 0
-    error = why_unseen(parts_folder(run_path), argv) or _unused(request, run_path, saved)
+    parts = parts_folder(run_path)
+    error = why_unseen(parts, argv) or _unused(request, run_path, saved)
+    failure = command_error(parts) if exit_code else None
     trace = None if request.profile is None else keep_profile(run_path)
-    problem = finish(run_path, exit_code, error)
+    problem = finish(run_path, exit_code, error, failure=failure, limit=_limit(request))
     if problem:
         print(printable(f"unstarve: {problem}"), file=sys.stderr)
     if trace is not None:
@@ -174,6 +180,13 @@ def _show(
         print_report(diagnosis, console)
         shown = printable(f"run file: {run_path}")
         console.print(shown, style="bright_black", soft_wrap=True, highlight=False)
+
+
+def _limit(request: Request) -> str | None:
+    """The limit on the steps, as the user wrote it."""
+    if request.stop_after is not None:
+        return f"--stop-after {request.stop_after}"
+    return None if request.steps is None else f"--steps {request.steps}"
 
 
 def _unused(request: Request, run_path: Path, saved: Sequence[SavedLoader]) -> str | None:

@@ -35,7 +35,12 @@ def run(
     ] = None,
     stop_after: Annotated[
         int | None,
-        typer.Option("--stop-after", min=1, metavar="N", help="End the command cleanly after N steps."),
+        typer.Option(
+            "--stop-after",
+            min=1,
+            metavar="N",
+            help="End the command cleanly after N steps (batches delivered).",
+        ),
     ] = None,
     engine: Annotated[
         Engine | None,
@@ -64,7 +69,10 @@ def run(
     """Record a training and report whether it waits for data.
 
     The command runs as it would alone: same batches, same output, same exit code. The report goes to
-    standard error.
+    standard error. If the command fails, the report says why.
+
+    A script or -m MODULE runs with the Python that unstarve is installed in; to use the active one:
+    `unstarve run python train.py`.
 
     Examples: `unstarve run train.py --epochs 3` · `unstarve run -m package.train` ·
     `unstarve run torchrun --nproc-per-node 2 train.py`

@@ -25,7 +25,7 @@ from unstarve.cli.overwriting import FINISH_CAUTION, TUNE_CAUTION, written_meanw
 from unstarve.cli.recording import Command, leave
 from unstarve.errors import NotPatchableError, UnstarveError, UsageError
 from unstarve.launch.bootstrap_check import why_unseen
-from unstarve.launch.command import launch, resolve
+from unstarve.launch.command import launch, other_python, resolve
 from unstarve.launch.written_files import files_written_since
 from unstarve.model import SavedLoader
 from unstarve.model.launch_settings import LaunchSettings, TuneSettings
@@ -93,6 +93,8 @@ def tune(
     console = screen(stderr=True)
     settings = TuneSettings(stop=stop, budget_s=seconds, budget_steps=steps, images=images)
     argv = resolve(command)
+    if (note := other_python(command)) is not None:
+        _say(f"unstarve: {note}", console)
     _say(f"unstarve: {TUNE_CAUTION if stop else FINISH_CAUTION}", console)
     began_ns = time.time_ns()
     run = _run(command, argv, settings, console)

@@ -13,13 +13,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from torch.utils.data import Subset
 from torch.utils.data._utils import fetch as stock
 
 from unstarve.collect import file_opens as opens
+from unstarve.collect.call_site import short
 from unstarve.collect.counters import own_counters
-from unstarve.collect.describe import count_tensors
+from unstarve.collect.describe import batch_extent, count_tensors
 from unstarve.collect.helper_threads import TrainingHelpers, WorkerHelpers
 from unstarve.collect.recorder import Recorder
+from unstarve.collect.sample_files import SlowestSamples, sample_file
 from unstarve.collect.wait_rows import Work
 from unstarve.record import format as f
 
@@ -39,6 +42,8 @@ class FetchProbe:
     __slots__ = (
         "_batches",
         "_helpers",
+        "_opened",
+        "_slowest",
         "_slowest_index",
         "_weighed",
         "owner",
@@ -55,6 +60,9 @@ class FetchProbe:
         self.slow_ns = 0
         """Time of the slowest sample of this batch so far; set by `note_sample`."""
         self._slowest_index: Any = _UNKNOWN
+        self._opened: str | None = None
+        """The file opened last for that sample."""
+        self._slowest = SlowestSamples()
         self._batches = 0
         self.wrap_transforms: Callable[[], None] | None = None
         """Called in the first fetches: patches the transform containers that were imported meanwhile."""
@@ -98,6 +106,34 @@ class FetchProbe:
             try:
                 done_ns = work.done(counters)
                 self._record(done_ns, failed, index)
+                if self.slow_ns and self._slowest.is_one(self.slow_ns):
+                    self._name_slowest(dataset)
+                self._note_help(helpers.end(done_ns), done_ns)
+            except Exception as error:  # a defect of ours must not hide the user's own exception
+                self.owner.lose(f"the work on batch {work.task} was not recorded: {error!r}")
+
+    def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function that returns a batch and record what that cost, as a fetch without a collate."""
+        counters, work, helpers = own_counters(), self.work, self._helpers
+        if self._batches < _FIRST_BATCHES:
+            self._batches += 1
+            opens.install()
+        self.slow_ns = opens.count = 0
+        opens.counting = True
+        work.begin(counters, False)
+        helpers.begin()
+        batch, failed = None, f.FAILED
+        try:
+            batch = function(*args, **kwargs)
+            failed = 0
+            if not self._weighed:
+                self._weigh(batch)
+            return batch
+        finally:
+            opens.counting = False
+            try:
+                done_ns = work.done(counters)
+                self.work.record(failed, max(batch_extent(batch)[0], 0), _UNKNOWN, opens.count)
                 self._note_help(helpers.end(done_ns), done_ns)
             except Exception as error:  # a defect of ours must not hide the user's own exception
                 self.owner.lose(f"the work on batch {work.task} was not recorded: {error!r}")
@@ -116,6 +152,16 @@ class FetchProbe:
         """Note that ``dataset[index]`` was the slowest sample of this batch so far."""
         self.slow_ns = taken_ns
         self._slowest_index = index
+        self._opened = opens.last
+
+    def _name_slowest(self, dataset: Any) -> None:
+        """Record the file of the slowest sample of this batch."""
+        file = sample_file(dataset, self._slowest_index, self._opened)
+        if file is not None:
+            work = self.work
+            loader = None if work.loader == f.NO_LOADER else work.loader
+            said = {"loader": loader, "iteration": work.iteration, "task": work.task, "file": short(file)}
+            self.owner.writer.meta("slow", **said)
 
     def _weigh(self, batch: Any) -> None:
         """Count the tensors of one batch: a worker would send each of them as a message."""
@@ -153,9 +199,10 @@ class _TimedDataset:
         self.dataset = dataset
         self._probe = probe
         # torch looks for it in every fetch, and takes None for absent.
-        self.__getitems__ = getattr(dataset, "__getitems__", None)
+        self.__getitems__ = getattr(_inside_subsets(dataset), "__getitems__", None) and dataset.__getitems__
 
     def __getitem__(self, index: Any) -> Any:
+        opens.last = None
         begin = _clock()
         sample = self.dataset[index]
         taken = _clock() - begin
@@ -165,6 +212,13 @@ class _TimedDataset:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.dataset, name)
+
+
+def _inside_subsets(dataset: Any) -> Any:
+    """The dataset that torch's own subsets choose from: their ``__getitems__`` asks it for single samples."""
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    return dataset
 
 
 worker_probe: FetchProbe | None = None

@@ -1,4 +1,7 @@
-"""Counts the files that a fetch opens, with an audit hook. Files opened by C code are not seen."""
+"""Counts the files that a fetch opens and keeps the last name, with an audit hook.
+
+Files opened by C code are not seen.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,16 @@ from collections import Counter
 from typing import Any
 
 _MOST_FOLDERS = 200
+_WRITES = os.O_WRONLY | os.O_RDWR
+_KERNEL = ("/proc/", "/sys/", "/dev/")
+_CODE = (".py", ".pyc", ".so")
+"""Our own sampler reads such files, too."""
 
 count = 0
 """Files opened while `counting`."""
 counting = False
+last: str | None = None
+"""The data file opened for reading last while `counting`, for whoever has set it to None before."""
 folders: Counter[str] = Counter()
 _installed = False
 
@@ -25,10 +34,16 @@ def install() -> None:
 
 
 def _listen(event: str, arguments: tuple[Any, ...]) -> None:
-    global count
+    global count, last
     if not counting or event != "open" or not isinstance(arguments[0], str):
         return
     count += 1
+    if (
+        not arguments[2] & _WRITES
+        and not arguments[0].startswith(_KERNEL)
+        and not arguments[0].endswith(_CODE)
+    ):
+        last = arguments[0]
     try:
         folder = os.path.dirname(arguments[0])  # noqa: PTH120 - pathlib costs more than the rest of the hook
         if not folder.startswith("/"):

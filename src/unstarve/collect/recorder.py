@@ -27,6 +27,7 @@ from unstarve.collect.device.stalls import device_clock
 from unstarve.collect.host_facts import describe_system, environment_rank, group_rank
 from unstarve.collect.process_pulse import ProcessPulse
 from unstarve.collect.profiler_window import ProfilerWindow
+from unstarve.collect.sampling import loop_sampler
 from unstarve.collect.sampling.stack_sampler import StackSampler
 from unstarve.collect.substitute import new_substitute
 from unstarve.model.launch_settings import LaunchSettings
@@ -224,6 +225,7 @@ class Recorder:
             if self._watching:
                 return
             self._watching = True
+            loop_sampler.end()
             try:
                 self._sampler = StackSampler(self._write_sampled, self.lose, self._on_sample)
             except (OSError, RuntimeError) as error:
@@ -257,6 +259,8 @@ class Recorder:
 
     def close(self) -> None:
         """Write the end of the record. Safe to call twice; does nothing in a forked child."""
+        if self.active and os.getpid() == self.pid:
+            loop_sampler.tell(self.writer.meta)
         if self._sampler is not None and os.getpid() == self.pid:
             self._sampler.close()  # not under the lock: its thread may be waiting for it
         with self._lock:

@@ -294,12 +294,3 @@ class _WatchedIterator:
 
     def __next__(self) -> Any:
         return self._tap.next_batch(self._tap, next, self._iterator)
-
-
-def watch(iterable: Iterable[T], name: str | None = None) -> Iterable[T]:
-    """Let `unstarve run` see a loader that is not a ``torch.utils.data.DataLoader``.
-
-    Wrap what the training loop iterates: ``for batch in unstarve.watch(stream): …``. Outside of
-    `unstarve run` nothing is recorded and the iterable is iterated as it is.
-    """
-    return Watched(iterable, name)

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from unstarve.api import diagnose
 from unstarve.collect.recorder import end_recording
 from unstarve.errors import UsageError
 from unstarve.launch.command import switched_on
+from unstarve.launch.command_errors import error_line
 from unstarve.launch.hooks import attach
 from unstarve.model import Diagnosis
 from unstarve.model.launch_settings import LaunchSettings
@@ -42,9 +44,10 @@ class Recording:
         """Whether there is a diagnosis."""
         return self._diagnosis is not None
 
-    def conclude(self, exit_code: int) -> None:
-        """The block has ended."""
-        finish(self._path, exit_code)  # the run itself reports what could not be done
+    def conclude(self, exit_code: int, failure: str | None = None) -> None:
+        """The block has ended; `failure` is the text of the exception that ended it."""
+        # The run itself reports what could not be done.
+        finish(self._path, exit_code, failure=None if failure is None else error_line(failure))
         self._diagnosis = diagnose(read_run(self._path))
 
 
@@ -73,10 +76,10 @@ def recording(output: str | os.PathLike[str] | None = None) -> Iterator[Recordin
         try:
             with _environment(switched_on(settings)):
                 yield recorded
-        except BaseException:  # also Ctrl-C: the recording ends with the block
+        except BaseException as error:  # also Ctrl-C: the recording ends with the block
             end_recording()
             with suppress(Exception):  # the user's own exception is the one to raise
-                recorded.conclude(exit_code=1)
+                recorded.conclude(1, "".join(traceback.format_exception_only(error)))
             raise
         end_recording()
         recorded.conclude(exit_code=0)

@@ -27,6 +27,7 @@ _FORWARDED = tuple(
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
     if hasattr(signal, name)
 )
+_ANSWER_S = 10.0
 _INTERRUPT_GRACE_S = 2.0
 """A Ctrl-C usually reaches the command, too. After this long it is forwarded if it seems not to have.
 
@@ -54,6 +55,37 @@ def resolve(command: Sequence[str]) -> list[str]:
         hint = f"; to run it with Python: unstarve run python {first}" if path.is_file() else ""
         raise CommandNotFoundError(f"command not found: {first}{hint}")
     return list(command)
+
+
+def other_python(command: Sequence[str]) -> str | None:
+    """A sentence if `resolve` chose this Python for a script although another one is active; else None."""
+    if resolve(command)[0] != sys.executable or command[0] == sys.executable:
+        return None
+    environment = os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
+    inside = None if environment is None else shutil.which("python", path=str(Path(environment, "bin")))
+    active = inside or shutil.which("python") or shutil.which("python3")
+    if active is None or _is_this(active):
+        return None
+    shown = " ".join(command[:2] if command[0] == "-m" else command[:1])
+    return (
+        f"running {shown} with {sys.executable} (unstarve's own Python); your active one is {active}: "
+        f"to use that, unstarve run python {shown}"
+    )
+
+
+def _is_this(python: str) -> bool:
+    """Whether a Python belongs to the environment of this one. A shim (pyenv's) has to be asked."""
+    ours = Path(sys.executable)
+    if Path(python).parent.resolve() == ours.parent.resolve() and Path(python).resolve() == ours.resolve():
+        return True
+    try:
+        asked = [python, "-I", "-c", "import sys; print(sys.prefix, *sys.version_info[:2], sep=chr(10))"]
+        answer = subprocess.run(asked, capture_output=True, text=True, timeout=_ANSWER_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return True  # it does not run, so the command would not either
+    prefix, *version = answer.stdout.splitlines()
+    same_version = version == [str(number) for number in sys.version_info[:2]]
+    return same_version and Path(prefix).resolve() == Path(sys.prefix).resolve()
 
 
 def switched_on(settings: LaunchSettings) -> dict[str, str]:

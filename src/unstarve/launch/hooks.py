@@ -23,6 +23,7 @@ from torch.utils.data._utils import fetch as stock_fetch
 from torch.utils.data._utils import pin_memory as stock_pin
 from torch.utils.data._utils import worker as stock_worker
 
+from unstarve.collect.sampling import loop_sampler
 from unstarve.collect.substitute import Substitute, set_substitute
 from unstarve.collect.torch_iterator import worker_pids
 from unstarve.launch import wrappers
@@ -70,11 +71,14 @@ def attach() -> None:
     for patch in PATCHES:
         if patch.needed is not None and patch.needed(settings):
             patch.apply(settings)
+    if settings is not None and settings.tune is None:
+        loop_sampler.begin()
 
 
 def detach() -> None:
     """Undo all patches, the last one first: torch is as it was."""
     set_substitute(None)
+    loop_sampler.end()
     for patch in reversed(PATCHES):
         patch.undo()
 

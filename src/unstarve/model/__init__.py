@@ -45,6 +45,7 @@ from unstarve.model.diagnosis import (
     SlowSample,
     Spread,
     Throughput,
+    UnseenBatches,
     Verdict,
 )
 from unstarve.model.forecasts import Forecast, Forecaster, Scenario, Setting, WhatIf
@@ -62,9 +63,12 @@ from unstarve.model.monitoring import Metric, MetricKind, RegimeChange, Window
 from unstarve.model.nouns import Shown
 from unstarve.model.recorded import (
     Batch,
+    BatchFunction,
     Crew,
     Epoch,
     Loader,
+    LoopPlace,
+    LoopProfile,
     Process,
     Pulse,
     Reading,
@@ -84,6 +88,7 @@ __all__ = [
     "Advice",
     "Bar",
     "Batch",
+    "BatchFunction",
     "BatchStory",
     "Benchmark",
     "Cause",
@@ -118,6 +123,8 @@ __all__ = [
     "LoaderNow",
     "LoaderSettings",
     "LoaderSummary",
+    "LoopPlace",
+    "LoopProfile",
     "MemoryLine",
     "MemoryNow",
     "MemorySummary",
@@ -162,6 +169,7 @@ __all__ = [
     "Trial",
     "Tried",
     "Tuning",
+    "UnseenBatches",
     "Verdict",
     "Views",
     "Way",

@@ -151,6 +151,21 @@ class SlowSample:
 
     index: int
     ms: float
+    file: str | None = None
+    """The file it was read from, where that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnseenBatches:
+    """What gave a training without a loader its batches; `kind` to `text` as in `BatchFunction`."""
+
+    kind: str
+    name: str
+    file: str
+    line: int
+    text: str
+    share: float
+    """Of the loop's time."""
 
 
 _NO_LOSS = 0.98
@@ -246,6 +261,8 @@ class Diagnosis(Shown):
     demand: Demand | None = None
     functions: tuple[FunctionCost, ...] = ()
     slow_samples: tuple[SlowSample, ...] = ()
+    unseen_batches: UnseenBatches | None = None
+    """Only where no loader was iterated."""
     advice: tuple[Advice, ...] = ()
     rejected: tuple[Rejected, ...] = ()
     system: Mapping[str, Any] = field(default_factory=dict)
@@ -260,5 +277,7 @@ class Diagnosis(Shown):
     """Of the rank that waited the most; None when not recorded, as in older runs."""
     profile: Profile | None = None
     """What a profiler said; of an imported file, everything that is known."""
+    failure: str | None = None
+    """The line that says why the command failed; None when it did not, or the reason is not known."""
     walk: tuple[str, ...] = ()
     """The questions people ask one after another, with this run's answers."""

@@ -105,6 +105,8 @@ class Work(NamedTuple):
     failed: bool
     helped_ns: int = 0
     """CPU time that other threads of its process, such as a pool, spent on it."""
+    slow_file: str | None = None
+    """The file of its slowest sample, where that stood out and the file is known."""
 
 
 class Sent(NamedTuple):
@@ -154,6 +156,41 @@ class Sampled(NamedTuple):
     torch: bool
     """Inside torch, or handling tensors."""
     seconds: float
+
+
+class LoopPlace(NamedTuple):
+    """Where a training without a loader spent its time: a function of the user, or a line of the loop."""
+
+    name: str
+    file: str
+    line: int
+    seconds: float
+
+
+class BatchFunction(NamedTuple):
+    """What gave a training without a loader its batches."""
+
+    kind: str
+    """``function``, ``method`` or ``generator``."""
+    name: str
+    """As the loop calls it."""
+    file: str
+    line: int
+    """First line of its definition; of the loop for a generator."""
+    text: str
+    """Of a generator: the line of the loop."""
+    seconds: float
+    """Spent in it."""
+
+
+class LoopProfile(NamedTuple):
+    """What the training loop of a process did that iterated no loader."""
+
+    seconds: float
+    """Of the loop that were looked at."""
+    places: tuple[LoopPlace, ...]
+    """Costliest first."""
+    batches: BatchFunction | None
 
 
 class TransformTime(NamedTuple):
@@ -297,6 +334,8 @@ class Process:
     """What the process found out about its machine: cores, quota, file systems, missing counters."""
     stalls: tuple[Stall, ...] = ()
     readings: tuple[Reading, ...] = ()
+    loop: LoopProfile | None = None
+    """What its main thread did; only where no loader was iterated."""
     pulses: tuple[Pulse, ...] = ()
     """In the order of time; empty where nothing could be sampled, and in old runs."""
 
@@ -322,3 +361,7 @@ class Run:
     """Part of the file could not be read or was invalid."""
     profile: Profile | None = None
     """What a profiler said: an imported file, or the window of `unstarve run --profile`."""
+    failure: str | None = None
+    """The line that says why the command failed: ``ValueError: …``; None when it is not known."""
+    limit: str | None = None
+    """The option that was to end the recording, as given: ``--stop-after 100``."""

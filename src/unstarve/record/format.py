@@ -21,12 +21,15 @@ launcher was killed can be read just as well::
 A META payload is one UTF-8 JSON object whose key ``meta`` says what it describes:
 
     launch   command, kind, started_at, pid, host                      (by the launcher, first)
-    result   exit_code, error; folded: false if the parts remain       (by the launcher, last)
+    result   exit_code, error, failure: the command's last words, limit: --steps or --stop-after;
+             folded: false if the parts remain                         (by the launcher, last)
     process  pid, host, rank, worker, versions, start_ns, offset_ns    (first of a process)
     loader   id, name, where, kind, config, source, statement, dataset
     batch    loader, tensors: the number of tensors in its first batch
     crew     loader, epoch, pids: the workers of an epoch
     sampled  found, cpu_s: what the stack sampler has seen so far      (repeated: the last one counts)
+    slow     loader, iteration, task, file: the file of a batch's slowest sample, if it stands out
+    loop     seconds, places, call: what a training did that iterated no loader
     system   cores, quota, …: what the process knows of its machine    (repeated: the last one counts)
     transforms  spent: name, seconds, calls of single transforms       (repeated: the last one counts)
     profile  what a profiler's file says, as `model.profile.Profile`   (in imported runs)

@@ -175,6 +175,8 @@ _FIELDS: dict[str, dict[str, Check]] = {
     "result": {
         "exit_code": _optional(_whole(-_MOST_NUMBER, _MOST_NUMBER)),
         "error": _optional(_text),
+        "failure": _optional(_text),
+        "limit": _optional(_text),
         "folded": _optional(_flag),
     },
     "process": {
@@ -268,6 +270,12 @@ _FIELDS: dict[str, dict[str, Check]] = {
             )
         ),
     },
+    "loop": {
+        "seconds": _seconds,
+        "places": _list_of(_row_of(_text, _text, _place, _seconds)),
+        "call": _optional(_row_of(_text, _text, _text, _place, _text, _seconds)),
+    },
+    "slow": {"loader": _optional(_loader), "iteration": _place, "task": _place, "file": _text},
     "transforms": {"spent": _list_of(_row_of(_text, _seconds, _count))},
     "device": {"name": _text, "rank": _optional(_whole(0, _MOST_NUMBER))},
     "lost": {"message": _text},

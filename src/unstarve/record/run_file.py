@@ -87,9 +87,18 @@ def claim(run: Path, command: list[str], kind: str, *, force: bool = False) -> N
         raise RunFileError(f"cannot write {run}: {reason}; choose another place with -o") from error
 
 
-def finish(run: Path, exit_code: int | None, error: str | None = None) -> str | None:
+def finish(
+    run: Path,
+    exit_code: int | None,
+    error: str | None = None,
+    *,
+    failure: str | None = None,
+    limit: str | None = None,
+) -> str | None:
     """Fold all parts into the run file and close it.
 
+    `error` is about unstarve, `failure` about the command: the line that says why it failed. `limit` is the
+    option that was to end the recording: ``--steps 100``.
     Returns a sentence if that failed: the parts then stay where they are, and the run can be read from them.
     """
     parts, silent = parts_folder(run), 0
@@ -105,7 +114,8 @@ def finish(run: Path, exit_code: int | None, error: str | None = None) -> str | 
                         silent += 1
             if silent and error is None:
                 error = unwritten(silent)
-            out.write(meta_chunk(_STREAM, "result", {"exit_code": exit_code, "error": error}))
+            result = {"exit_code": exit_code, "error": error, "failure": failure, "limit": limit}
+            out.write(meta_chunk(_STREAM, "result", result))
         put_in_place(folded, run)
     except OSError as failure:
         with contextlib.suppress(OSError):

@@ -7,7 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from unstarve.errors import NotARunError, RunFileError
-from unstarve.model import Crew, Loader, Process, Run, Sampled, TransformTime, Work
+from unstarve.model import (
+    BatchFunction,
+    Crew,
+    Loader,
+    LoopPlace,
+    LoopProfile,
+    Process,
+    Run,
+    Sampled,
+    TransformTime,
+    Work,
+)
 from unstarve.record import format as f
 from unstarve.record.chunks import Chunk, Scan, check_header
 from unstarve.record.events import Packed, epochs_of, events_of, unpacked
@@ -20,6 +31,8 @@ _MOST_STREAMS = 1 << 17
 """Processes of a run that are read: twenty thousand epochs of six workers each."""
 _MOST_LOST = 1000
 """Sentences about losses that are kept for each process."""
+_MOST_SLOW = 10_000
+"""Names of slow samples that are kept for each process."""
 
 
 def read_run(path: Path) -> Run:
@@ -65,6 +78,8 @@ def read_run(path: Path) -> Run:
         lost=tuple(lost),
         damaged=bool(skipped or invalid),
         profile=None if profile is None else profile_of(profile),
+        failure=None if result is None else result.get("failure"),
+        limit=None if result is None else result.get("limit"),
     )
 
 
@@ -127,7 +142,17 @@ def _lost_by_unknown(streams: dict[int, ProcessStream]) -> Iterator[str]:
 class ProcessStream:
     """What one process wrote, collected chunk by chunk."""
 
-    __slots__ = ("crews", "invalid", "loaders", "lost", "newest", "packed", "tensors", "usage_before")
+    __slots__ = (
+        "crews",
+        "invalid",
+        "loaders",
+        "lost",
+        "newest",
+        "packed",
+        "slow_files",
+        "tensors",
+        "usage_before",
+    )
 
     def __init__(self) -> None:
         self.newest: dict[str, dict[str, Any]] = {}
@@ -136,6 +161,8 @@ class ProcessStream:
         self.tensors: dict[int, int | None] = {}
         self.crews: dict[tuple[int, int], Crew] = {}
         """By loader and epoch."""
+        self.slow_files: dict[tuple[int | None, int, int], str] = {}
+        """The file of a batch's slowest sample, by loader, iteration and task."""
         self.lost: list[str] = []
         self.usage_before: dict[str, Any] | None = None
         """Usage of the machine when the process first reported it."""
@@ -168,6 +195,9 @@ class ProcessStream:
             self.crews[meta["loader"], meta["epoch"]] = Crew(
                 meta["loader"], meta["epoch"], tuple(meta["pids"])
             )
+        elif name == "slow":
+            if len(self.slow_files) < _MOST_SLOW:
+                self.slow_files[meta.get("loader"), meta["iteration"], meta["task"]] = meta["file"]
         elif name == "lost":
             if len(self.lost) < _MOST_LOST:
                 self.lost.append(meta["message"])
@@ -207,6 +237,7 @@ class ProcessStream:
                 TransformTime(*spent) for spent in self.newest.get("transforms", {"spent": []})["spent"]
             ),
             system=self._system(),
+            loop=self._loop(),
             stalls=self._events(f.STALL),
             readings=self._events(f.GAUGE),
             pulses=self._events(f.PULSE),
@@ -233,6 +264,17 @@ class ProcessStream:
             return {}
         return {name: v for name, v in said.items() if name != "meta"} | {"usage_before": self.usage_before}
 
+    def _loop(self) -> LoopProfile | None:
+        said = self.newest.get("loop")
+        if said is None or not said.keys() >= {"seconds", "places"}:
+            return None
+        call = said.get("call")
+        return LoopProfile(
+            said["seconds"],
+            tuple(LoopPlace(*place) for place in said["places"]),
+            None if call is None else BatchFunction(*call),
+        )
+
     def _events(self, kind: int) -> tuple[Any, ...]:
         events, invalid = events_of(kind, self.packed.pop(kind, ()))
         self.invalid += invalid
@@ -254,9 +296,11 @@ class ProcessStream:
             for row in helped
         }
         works: tuple[Work, ...] = self._events(f.WORK)
-        if not helped_ns:
+        if not helped_ns and not self.slow_files:
             return works
+        files = self.slow_files
         return tuple(
-            w._replace(helped_ns=min(helped_ns.get((w.loader, w.iteration, w.task), 0), LATEST_NS))
+            w._replace(helped_ns=min(helped_ns.get(key, 0), LATEST_NS), slow_file=files.get(key))
             for w in works
+            for key in [(w.loader, w.iteration, w.task)]
         )

@@ -74,3 +74,15 @@ def test_folders_are_listed_up_to_a_limit(tmp_path: Path) -> None:
     opens.counting = False
     assert opens.count == opens._MOST_FOLDERS + 50
     assert len(opens.folders) == opens._MOST_FOLDERS
+
+
+def test_the_last_data_file_is_kept(tmp_path: Path) -> None:
+    data, code, written = tmp_path / "a.bin", tmp_path / "a.py", tmp_path / "b.bin"
+    for path in (data, code):
+        path.write_text("x")
+    opens.counting, opens.last = True, None
+    data.read_text()
+    code.read_text()
+    written.write_text("y")
+    Path("/proc/self/stat").read_text()
+    assert opens.last == str(data)

@@ -38,8 +38,11 @@ const place = (f: { file: string; line: number }): string => (f.line > 0 ? `${f.
 
 export function slowSamples(report: Report): HTMLElement | null {
   if (report.slow_samples.length === 0) return null;
-  const rows = report.slow_samples.map((sample) => [`${sample.index}`, duration(sample.ms / 1e3)]);
-  return section("slow-samples", "Slowest samples", el("div", { class: "narrow" }, table(["index in the dataset", "time"], rows, [1])));
+  const named = report.slow_samples.some((sample) => sample.file);
+  const rows = report.slow_samples.map((sample) =>
+    [`${sample.index}`, ...(named ? [sample.file ?? "–"] : []), duration(sample.ms / 1e3)]);
+  const heads = ["index in the dataset", ...(named ? ["file"] : []), "time"];
+  return section("slow-samples", "Slowest samples", el("div", { class: "narrow" }, table(heads, rows, [heads.length - 1])));
 }
 
 export function health(report: Report): HTMLElement | null {

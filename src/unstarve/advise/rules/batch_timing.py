@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 from unstarve.advise.diagnosis_facts import (
     costliest,
     matters,
@@ -12,7 +14,7 @@ from unstarve.advise.diagnosis_facts import (
 )
 from unstarve.advise.gain import UNCHANGED, cheaper, free_step_s, making_s
 from unstarve.advise.proposal import Edit, Proposal
-from unstarve.model import Cause, Diagnosis, Scenario, State
+from unstarve.model import Cause, Diagnosis, Scenario, SlowSample, State
 from unstarve.words import duration, percent
 
 _MOST_PREFETCH = 16
@@ -85,7 +87,7 @@ def level_samples(d: Diagnosis) -> Proposal | None:
     """Slow samples spread over all batches slow down every batch."""
     if d.demand is None or not matters(d, Cause.ORDER):
         return None
-    slow = ", ".join(f"{sample.index} ({duration(sample.ms / 1e3)})" for sample in d.slow_samples[:3])
+    slow = ", ".join(f"{_sample(sample)} ({duration(sample.ms / 1e3)})" for sample in d.slow_samples[:3])
     return Proposal(
         "level-samples",
         "evened-out samples",
@@ -102,6 +104,11 @@ def level_samples(d: Diagnosis) -> Proposal | None:
         worst=UNCHANGED,
         best=Scenario(evened=1.0),
     )
+
+
+def _sample(sample: SlowSample) -> str:
+    """Its file if that is known, else its index."""
+    return str(sample.index) if sample.file is None else PurePath(sample.file).name
 
 
 def deeper_prefetch(d: Diagnosis) -> Proposal | None:

@@ -27,10 +27,10 @@ _REFERENCES = 3
 def works_on_torch(frame: FrameType) -> bool:
     """Whether the innermost expression is about tensors, modules or functions of torch."""
     names = _root_names(frame.f_code, frame.f_lasti)
-    return bool(names) and any(_is_torch(value) for value in _values(frame, names))
+    return bool(names) and any(_is_torch(value) for value in values_of(frame, names))
 
 
-def _values(frame: FrameType, names: tuple[str, ...]) -> list[Any]:
+def values_of(frame: FrameType, names: tuple[str, ...]) -> list[Any]:
     """The values of some names in a frame.
 
     Up to Python 3.12, looking at a function's variables copies them into a dict that stays with the frame. It

@@ -19,10 +19,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 
 from unstarve.collect.counters import PythonCounters, open_counters
+from unstarve.collect.sampling.bare_thread import BareThread
 from unstarve.collect.sampling.line_expression import works_on_torch
 
 INTERVAL_S = 0.025
@@ -35,12 +35,11 @@ _SHARE = 0.001
 _REPORT_S = 0.25
 _REPORT_SHARE = 0.2
 """Of the time so far: reports become rarer, so that those of a long run do not fill its file."""
-_END_S = 1.0
 _MOST_FUNCTIONS = 200
 _RECORDING = ("unstarve.collect.", "unstarve.launch.", "unstarve.steer.")
 """Modules of unstarve on the stack of a training that waits for a batch."""
 _FETCHING = "unstarve.collect.fetching"
-_FETCHES = {"FetchProbe.fetch": "fetch", "FetchProbe._collate": "collate"}
+_FETCHES = {"FetchProbe.fetch": "fetch", "FetchProbe.call": "fetch", "FetchProbe._collate": "collate"}
 """Functions of that module, and the place of what they call."""
 _INSIDE_A_FETCH = {_FETCHING, "unstarve.collect.transforms"}
 """Wrappers that a fetch runs through; any other frame of unstarve means that training waits."""
@@ -75,7 +74,7 @@ class StackSampler:
         self._began = self._reported = time.perf_counter()
         self._own_cpu_s = 0.0
         self._looks = 0
-        self._looking: _Looking | None = _Looking(self._run)
+        self._looking: BareThread | None = BareThread(self._run)
         self.paused = False
         _samplers.add(self)
 
@@ -84,7 +83,7 @@ class StackSampler:
         if self.paused and self in _samplers and threading.get_ident() == self._ident:
             self.paused = False
             with contextlib.suppress(RuntimeError):  # no more threads
-                self._looking = _Looking(self._run)
+                self._looking = BareThread(self._run)
 
     def pause(self) -> None:
         """Stop looking; the sampler's thread has ended when this returns."""
@@ -152,35 +151,6 @@ def interval_after(looks: int, own_cpu_s: float) -> float:
     if looks < _FIRST_LOOKS:
         return INTERVAL_S
     return min(max(_LATER_INTERVAL_S, own_cpu_s / looks / _SHARE), _LONGEST_INTERVAL_S)
-
-
-class _Looking:
-    """A bare thread: not listed by ``threading``, not traced by a user's tracer, not joined at exit."""
-
-    def __init__(self, run: Callable[[_thread.LockType], None]) -> None:
-        self._run = run
-        self._stop = _thread.allocate_lock()
-        self._stop.acquire()
-        self._native_id = 0
-        self._done = _thread.allocate_lock()
-        self._done.acquire()
-        _thread.start_new_thread(self._bootstrap, ())
-
-    def _bootstrap(self) -> None:
-        try:
-            self._native_id = _thread.get_native_id()
-            self._run(self._stop)
-        finally:
-            self._done.release()
-
-    def end(self) -> None:
-        """End the thread, and wait until the kernel no longer lists it."""
-        self._stop.release()
-        deadline = time.monotonic() + _END_S
-        if self._done.acquire(timeout=_END_S):
-            task = Path(f"/proc/self/task/{self._native_id}")
-            while task.exists() and time.monotonic() < deadline:
-                time.sleep(0)
 
 
 _samplers: set[StackSampler] = set()

@@ -4,21 +4,27 @@ It takes itself off ``sys.path`` and runs the user's own ``sitecustomize``. Then
 when the process imports ``torch.utils.data.dataloader``, and a process that never does pays nothing. unstarve
 is loaded from where the launcher runs it, so that a command in another Python environment does not need
 unstarve installed there.
+
+When the process ends, it leaves the exception that nobody caught and its last words on standard error for the
+launcher, which knows whether the command failed (``launch/command_errors.py``). Nothing printed changes.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 _TARGET = "torch.utils.data.dataloader"
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _PACKAGE = os.path.dirname(os.path.dirname(_HERE))
+_MOST_CHARACTERS = 4000
+"""Of an exception and of standard error: the last of them are kept."""
 
 
 def _delete_marker() -> None:
@@ -60,6 +66,64 @@ def _attach() -> None:
         print(f"unstarve: not recording process {os.getpid()}: {error!r}", file=sys.stderr)
 
 
+def _keep_last_words() -> Callable[[], str]:
+    """Remember the end of what is written to standard error; returns a function that tells it.
+
+    A script that leaves with ``sys.exit`` has no exception to ask: argparse, click and many scripts print
+    what is wrong first. Closures, not globals: standard error is written to until the very end.
+    """
+    stream, most, last = sys.stderr, _MOST_CHARACTERS, [""]
+    if stream is None:
+        return lambda: ""
+    original = stream.write
+
+    def write(text: str) -> int:
+        count = original(text)
+        last[0] = (last[0] + text)[-most:]
+        return count
+
+    with contextlib.suppress(AttributeError):  # not a plain text stream
+        stream.write = write  # type: ignore[method-assign]  # of this one stream
+    return lambda: last[0]
+
+
+def _leave_last_words(parts: str, last_words: Callable[[], str]) -> None:
+    """Called last at exit: write down how the process ended, for the launcher to read."""
+    with contextlib.suppress(Exception):  # the folder is gone, the disk is full: then nothing is known
+        error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        # Whoever imports modules after a KeyboardInterrupt changes the exit code: Python forgets it then.
+        if isinstance(error, KeyboardInterrupt) or (error is None and not last_words().strip()):
+            return
+        import json
+        import time
+        import traceback
+
+        said = {
+            "parent": os.getppid(),
+            "rank": os.environ.get("RANK"),
+            "at_ns": time.time_ns(),
+            "exception": None
+            if error is None
+            else "".join(traceback.format_exception_only(type(error), error)),
+            "stderr": last_words(),
+        }
+        name = f"{os.getpid()}-{said['at_ns']}.ended"
+        with open(os.path.join(parts, name), "w", encoding="utf-8", errors="replace") as file:
+            json.dump(
+                {key: v[-_MOST_CHARACTERS:] if isinstance(v, str) else v for key, v in said.items()}, file
+            )
+
+
+def _listen_until_the_end() -> None:
+    import json
+
+    try:
+        parts = json.loads(os.environ["UNSTARVE_LAUNCH"])["parts"]
+    except (KeyError, ValueError, TypeError):
+        return  # not started by unstarve
+    atexit.register(_leave_last_words, parts, _keep_last_words())
+
+
 class _AfterImport:
     """Import hook that removes itself and calls `_attach` once the target module has been executed."""
 
@@ -82,5 +146,6 @@ class _AfterImport:
 
 
 _delete_marker()
+_listen_until_the_end()
 sys.meta_path.insert(0, _AfterImport())
 _run_users_sitecustomize()

@@ -33,6 +33,7 @@ _WIDE = 78
 _MOST_LOADERS = 8
 _SMALLEST_SHARE = 0.001
 """Smaller shares are only in the JSON."""
+_MOST_SLOW = 3
 _MOST_ADVICE = 3
 """The rest is only in the JSON."""
 
@@ -53,6 +54,7 @@ def print_report(diagnosis: Diagnosis, console: Console) -> None:
         loaders,
         profile_tables(diagnosis.profile),
         _walk(diagnosis),
+        _slow_samples(diagnosis),
         _advice(diagnosis),
         _rejected(diagnosis),
     ):
@@ -177,6 +179,18 @@ def _walk(d: Diagnosis) -> Group | None:
     if d.advice:
         table.add_row("What to change?", Text(d.advice[0].title, "bold"))
     return Group(Text("\nstep by step", "bold"), table)
+
+
+def _slow_samples(d: Diagnosis) -> Group | None:
+    """The slowest samples, by file where that is known."""
+    if not d.slow_samples:
+        return None
+    table = Table.grid(padding=(0, 2))
+    table.add_column(overflow="fold")
+    for sample in d.slow_samples[:_MOST_SLOW]:
+        named = f"sample {sample.index}" + ("" if sample.file is None else f"  {sample.file}")
+        table.add_row(Text(named), _ms(sample.ms))
+    return Group(Text("\nslowest samples", "bold"), table)
 
 
 def _advice(d: Diagnosis) -> Group | None:

@@ -192,7 +192,8 @@ def test_the_json_report_is_complete_and_plain() -> None:
     assert back["schema"] == "unstarve.report/1"
     assert set(back) == {
         "schema", "run", "verdict", "wait_share", "stall_share", "throughput", "step_ms", "wait_ms", "budget",
-        "waits", "demand", "headroom", "functions", "slow_samples", "advice", "rejected", "health", "gpu",
+        "waits", "demand", "headroom", "functions", "slow_samples", "unseen_batches", "advice",
+        "rejected", "health", "gpu",
         "overhead", "loaders", "lost", "system", "walk", "whatif", "memory", "profile",
     }  # fmt: skip
     assert back["verdict"]["state"] == "starved"
