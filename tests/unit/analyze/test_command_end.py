@@ -56,7 +56,7 @@ def without_loader(batches: BatchFunction | None, exit_code: int = 0) -> Diagnos
     )
     run = dataclasses.replace(ended(exit_code), processes=(process,), limit="--steps 5")
     diagnosis = analyze_run(run)
-    return dataclasses.replace(diagnosis, advice=advise(diagnosis))
+    return dataclasses.replace(diagnosis, advice=advise(diagnosis)[0])
 
 
 def test_a_loop_without_a_loader_is_told_by_where_its_time_went() -> None:
