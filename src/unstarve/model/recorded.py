@@ -146,9 +146,11 @@ class Sampled(NamedTuple):
     place: str
     """``fetch``: getting samples; ``collate``: building a batch of them; ``step``: working on one."""
     function: str
+    """Never one of unstarve's: a fix has its public name, ``unstarve.CachedDataset``."""
     file: str
+    """Without a source file: the module."""
     line: int
-    """First line of the function."""
+    """First line of the function; 0 without a source file."""
     on_cpu: bool
     torch: bool
     """Inside torch, or handling tensors."""

@@ -23,6 +23,19 @@ from pathlib import Path
 from types import FrameType
 
 from unstarve.collect.counters import PythonCounters, open_counters
+from unstarve.collect.sampling.frame_names import (
+    COLLATE,
+    FETCH,
+    FETCHING,
+    HOST,
+    INSIDE_FETCH,
+    RECORDING,
+    TORCH,
+    Naming,
+    collated_by,
+    fetched_by,
+    kind_of,
+)
 from unstarve.collect.sampling.line_expression import works_on_torch
 
 INTERVAL_S = 0.025
@@ -37,14 +50,6 @@ _REPORT_SHARE = 0.2
 """Of the time so far: reports become rarer, so that those of a long run do not fill its file."""
 _END_S = 1.0
 _MOST_FUNCTIONS = 200
-_RECORDING = ("unstarve.collect.", "unstarve.launch.", "unstarve.steer.")
-"""Modules of unstarve on the stack of a training that waits for a batch."""
-_FETCHING = "unstarve.collect.fetching"
-_FETCHES = {"FetchProbe.fetch": "fetch", "FetchProbe._collate": "collate"}
-"""Functions of that module, and the place of what they call."""
-_INSIDE_A_FETCH = {_FETCHING, "unstarve.collect.transforms"}
-"""Wrappers that a fetch runs through; any other frame of unstarve means that training waits."""
-_NOT_COMPUTING = {"torch.serialization", "torch.utils.tensorboard.writer"}
 _LATE = 0.6
 """Of the interpreter's switch interval: a look this late had to interrupt Python code."""
 
@@ -216,41 +221,51 @@ def _queued_s(counters: PythonCounters) -> float:
 
 def _place(innermost: FrameType, wants_cpu: bool, *, runs_python: bool) -> Key | None:
     """What a stack says; None when the thread waits for a batch."""
-    place, in_torch, on_host = "step", False, False
+    place, in_torch, on_host, recording = "step", False, False, False
+    naming = Naming()
     outer: FrameType | None = innermost
     while outer is not None:
-        name = outer.f_globals.get("__name__")
-        kind = _kinds.get(name)
+        module = str(outer.f_globals.get("__name__"))
+        kind = _kinds.get(module)
         if kind is None:
-            kind = _kinds[name] = _kind_of(name)
-        if kind & _OURS:
-            if kind & _FETCH:
-                found = _FETCHES.get(outer.f_code.co_qualname)
-                if found is not None:
-                    place = found
-                    break
-            elif not kind & _INSIDE:
+            kind = _kinds[module] = kind_of(module)
+        if kind & RECORDING:
+            if naming.is_final:
                 return None
-        in_torch = in_torch or kind & _TORCH > 0
-        on_host = on_host or kind & _HOST > 0
+            recording = True
+        elif recording and not kind & INSIDE_FETCH:
+            return None  # the recording, but not that of a fetch
+        elif module == FETCHING and (found := _fetch(outer, naming, records=recording)) is not None:
+            place = found
+            break
+        naming.pass_through(outer, module, kind)
+        in_torch = in_torch or kind & TORCH > 0
+        on_host = on_host or kind & HOST > 0
         outer = outer.f_back
+    if naming.name is None:
+        return None
     native = wants_cpu and not runs_python
-    computes = in_torch or (place == "step" and native and works_on_torch(innermost))
-    code = innermost.f_code
-    return place, code.co_qualname, code.co_filename, code.co_firstlineno, wants_cpu, computes and not on_host
+    step_in = naming.frame if place == "step" else None
+    computes = in_torch or (native and step_in is not None and works_on_torch(step_in))
+    return place, *naming.name, wants_cpu, computes and not on_host
 
 
-_OURS, _FETCH, _INSIDE, _TORCH, _HOST = 1, 2, 4, 8, 16
-_kinds: dict[object, int] = {}
-"""What a frame of a module means for the stack, by the name of the module."""
+def _fetch(frame: FrameType, naming: Naming, *, records: bool) -> str | None:
+    """The place, if this frame of the probe calls the user's code; names it if no frame inside does.
+
+    Python code is often seen at its next call. A frame that has only begun, or that `records` what came
+    before it, is therefore not what took the time.
+    """
+    code = frame.f_code
+    begins = not naming.is_final and frame.f_lineno == code.co_firstlineno
+    if code.co_qualname == FETCH and not begins:
+        naming.name = naming.name if naming.is_final else fetched_by(frame)
+        return "fetch"
+    if code.co_qualname == COLLATE and not begins and not records:
+        naming.name = naming.name if naming.is_final else collated_by(frame)
+        return "collate"
+    return None
 
 
-def _kind_of(module: object) -> int:
-    name = module if isinstance(module, str) else ""
-    return (
-        (_OURS if name.startswith(_RECORDING) else 0)
-        | (_FETCH if name == _FETCHING else 0)
-        | (_INSIDE if name in _INSIDE_A_FETCH else 0)
-        | (_TORCH if name.startswith("torch.") else 0)
-        | (_HOST if name in _NOT_COMPUTING else 0)
-    )
+_kinds: dict[str, int] = {}
+"""By module."""
