@@ -26,6 +26,7 @@ export interface Report {
   budget: { cause: string; seconds: number; share: number }[];
   headroom: { speedup: number; low: number; high: number; method: string } | null;
   functions: { name: string; file: string; line: number; where: string; seconds: number; share: number }[];
+  transforms: { name: string; calls: number; seconds: number; share: number }[];
   slow_samples: { index: number; ms: number }[];
   advice: Advice[];
   health: { id: string; severity: string; message: string; fix: string }[];

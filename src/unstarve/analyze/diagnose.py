@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unstarve.analyze.batch_costs import demand_of, function_costs, slow_samples
+from unstarve.analyze.batch_costs import demand_of, slow_samples
 from unstarve.analyze.batch_production import EpochProduction, RecordedTraining, recorded_trainings
 from unstarve.analyze.blame import total
 from unstarve.analyze.budget import (
@@ -21,6 +21,7 @@ from unstarve.analyze.budget import (
 )
 from unstarve.analyze.chart_views import typical_lanes
 from unstarve.analyze.device_summary import summarize_gpu
+from unstarve.analyze.function_costs import function_costs, transform_costs
 from unstarve.analyze.headroom import estimated_headroom, measured_headroom
 from unstarve.analyze.loader_summary import summarize_loaders
 from unstarve.analyze.memory_summary import memory_of
@@ -29,7 +30,6 @@ from unstarve.analyze.timeline import WARMUP_STEPS, Timeline, TimeSpan, training
 from unstarve.analyze.verdict import Findings, Thresholds, conclude, walk
 from unstarve.model import (
     Cause,
-    Demand,
     Diagnosis,
     Doing,
     Headroom,
@@ -108,7 +108,8 @@ def analyze_run(
         gpu=gpu,
         waits=findings.waits,
         demand=findings.demand,
-        functions=function_costs(run.processes, _blocked_on(findings.demand)),
+        functions=function_costs(run.processes, findings.demand),
+        transforms=transform_costs(run.processes),
         system=_system(run, trainers),
         typical=_typical(trainings),
         walk=walk(
@@ -154,10 +155,6 @@ def _system(run: Run, trainers: list[Process]) -> dict[str, Any]:
     for process in run.processes:
         filesystems.update(process.system.get("filesystems") or {})
     return {**trainers[0].system, "filesystems": dict(filesystems)}
-
-
-def _blocked_on(demand: Demand | None) -> Cause:
-    return Cause.DISK if demand is not None and demand.disk_s > demand.remote_s else Cause.REMOTE
 
 
 def _headroom(run: Run, timelines: list[Timeline], lost_share: float | None) -> Headroom | None:

@@ -36,6 +36,7 @@ from unstarve.model.diagnosis import (
     SlowSample,
     Spread,
     Throughput,
+    TransformCost,
     Verdict,
 )
 from unstarve.model.forecasts import Forecast, Forecaster, Scenario, Setting, WhatIf
@@ -147,6 +148,7 @@ __all__ = [
     "Tail",
     "Throughput",
     "TrainerNow",
+    "TransformCost",
     "TransformTime",
     "Trial",
     "Tried",

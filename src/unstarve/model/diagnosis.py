@@ -128,15 +128,30 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCost:
-    """Time that a stack sampler found in one function."""
+    """Time of one function itself, without the functions it calls."""
 
     name: str
+    """Never one of unstarve's: a fix has its public name, ``unstarve.CachedDataset``."""
     file: str
+    """Without a source file: the module."""
     line: int
+    """First line of the function; 0 without a source file."""
     where: Cause
     seconds: float
+    """The counters' time, divided by what a stack sampler saw."""
     share: float
-    """Of all sampled time of the same kind: making batches, or the step."""
+    """Of all time of its stage: fetching, collating or the step."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransformCost:
+    """Time of one transform in a container of a known library, with all functions it calls."""
+
+    name: str
+    calls: int
+    seconds: float
+    share: float
+    """Of all time spent fetching."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +226,8 @@ class Diagnosis(Shown):
     """Seconds of waiting per cause, of the measured part."""
     demand: Demand | None = None
     functions: tuple[FunctionCost, ...] = ()
+    transforms: tuple[TransformCost, ...] = ()
+    """The same time as in `functions`, by transform."""
     slow_samples: tuple[SlowSample, ...] = ()
     advice: tuple[Advice, ...] = ()
     system: Mapping[str, Any] = field(default_factory=dict)

@@ -2,9 +2,15 @@ import type { Report } from "../data";
 import { el, section, swatch, table } from "../dom";
 import { bytes, count, duration, percent } from "../format";
 
-/** Cause over function: the width of a block is its share of the sampled time. */
+/** Functions by their own time and, in a second table, transforms with all that they call. */
 export function functions(report: Report): HTMLElement | null {
-  if (report.functions.length === 0) return null;
+  const parts = [...ownTimes(report), ...transforms(report)];
+  return parts.length > 0 ? section("functions", "Functions and transforms", ...parts) : null;
+}
+
+/** Cause over function: the width of a block is its share of the time. */
+function ownTimes(report: Report): HTMLElement[] {
+  if (report.functions.length === 0) return [];
   const most = Math.max(...report.functions.map((f) => f.seconds));
   const causes = [...new Set(report.functions.map((f) => f.where))];
   const total = report.functions.reduce((sum, f) => sum + f.seconds, 0);
@@ -29,7 +35,12 @@ export function functions(report: Report): HTMLElement | null {
     return [el("div", { class: "name" }, el("b", {}, f.name), el("small", {}, place(f))), el("span", {}, swatch(f.where), f.where),
       percent(f.share), duration(f.seconds), el("div", { class: "track" }, bar)];
   });
-  return section("functions", "Functions and transforms", flame, table(["function", "cause", "share", "time", ""], rows, [2, 3]));
+  return [flame, table(["function", "cause", "share", "time", ""], rows, [2, 3])];
+}
+
+function transforms(report: Report): HTMLElement[] {
+  const rows = report.transforms.map((t) => [t.name, count(t.calls), percent(t.share), duration(t.seconds)]);
+  return rows.length > 0 ? [table(["transform, with all it calls", "calls", "share of fetching", "time"], rows, [1, 2, 3])] : [];
 }
 
 const place = (f: { file: string; line: number }): string => (f.line > 0 ? `${f.file}:${f.line}` : f.file);
