@@ -31,7 +31,7 @@ export interface Report {
   advice: Advice[];
   health: { id: string; severity: string; message: string; fix: string }[];
   gpu: Record<string, number | null> | null;
-  overhead: { us_per_step: number | null; share: number | null };
+  overhead: { us_per_step: number | null; share: number | null; worker_us_per_batch: number | null; worker_share: number | null };
   loaders: {
     name: string; where: string; kind: string; config: Record<string, unknown>; steps: number; epochs: number;
     wait_s: number; startup_s: number; wait_ms: Spread | null;

@@ -25,6 +25,7 @@ from unstarve.analyze.function_costs import function_costs, transform_costs
 from unstarve.analyze.headroom import estimated_headroom, measured_headroom
 from unstarve.analyze.loader_summary import summarize_loaders
 from unstarve.analyze.memory_summary import memory_of
+from unstarve.analyze.own_overhead import overhead_of
 from unstarve.analyze.stats import spread_ms
 from unstarve.analyze.timeline import WARMUP_STEPS, Timeline, TimeSpan, training_processes
 from unstarve.analyze.verdict import Findings, Thresholds, conclude, walk
@@ -35,7 +36,6 @@ from unstarve.model import (
     Headroom,
     Lane,
     MemorySummary,
-    Overhead,
     Process,
     Run,
     Throughput,
@@ -102,7 +102,7 @@ def analyze_run(
         wait_ms=spread_ms([b.wait_ns / 1e9 for t in timelines for b in t.measured_batches]),
         budget=as_shares(spent, max(len(timelines), 1)),
         headroom=findings.headroom,
-        overhead=_overhead(timelines),
+        overhead=overhead_of(timelines, run.processes),
         loaders=summarize_loaders(trainers),
         lost=_lost(run, trainers),
         gpu=gpu,
@@ -176,15 +176,6 @@ def _throughput(timelines: list[Timeline]) -> Throughput:
         return Throughput(steps, None)
     samples = sum(sum(s or 0 for s in rank) / t.measured_s for rank, t in zip(sizes, timed, strict=True))
     return Throughput(steps, samples)
-
-
-def _overhead(timelines: list[Timeline]) -> Overhead:
-    own_s = sum(batch.own_ns for t in timelines for batch in t.process.batches) / 1e9
-    steps = sum(len(t.batches) for t in timelines)
-    wall_s = sum(t.wall_s for t in timelines)
-    if not steps or not wall_s:
-        return Overhead(None, None)
-    return Overhead(own_s / steps * 1e6, own_s / wall_s)
 
 
 def _cut_short(run: Run, trainers: list[Process]) -> bool:

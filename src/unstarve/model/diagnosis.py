@@ -67,10 +67,16 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """unstarve's own cost in the training process, measured while it ran."""
+    """unstarve's own cost in CPU time, measured while it ran; None where it was not."""
 
     us_per_step: float | None
+    """In the training process: recording and the stack sampler."""
     share: float | None
+    """Of one core, in the same process."""
+    worker_us_per_batch: float | None = None
+    """The same in the workers, per batch that they made; None without workers."""
+    worker_share: float | None = None
+    """Of the workers' time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class Batch(NamedTuple):
     thread: int
     """0 for the main thread; any other thread has its own number."""
     own_ns: int
-    """Time unstarve itself spent on the batch before this one in the same process."""
+    """Time unstarve itself spent on the batch before this one in the same process, also off the core."""
     phase: Phase = Phase.REAL
     block: int = 0
     """`unstarve ideal` only: number of the block of equal phase, from 1."""
@@ -155,6 +155,20 @@ class Sampled(NamedTuple):
     torch: bool
     """Inside torch, or handling tensors."""
     seconds: float
+
+
+class OwnCost(NamedTuple):
+    """CPU time of the recording in one process."""
+
+    steps: int
+    """The steps whose recording was measured; the process has recorded more."""
+    step_cpu_s: float
+    """What they cost together."""
+    fetches: int
+    fetch_cpu_s: float
+    """The same for the batches that this process has made."""
+    rest_cpu_s: float
+    """Writing and the stack sampler, all of it."""
 
 
 class TransformTime(NamedTuple):
@@ -296,6 +310,8 @@ class Process:
     readings: tuple[Reading, ...] = ()
     pulses: tuple[Pulse, ...] = ()
     """In the order of time; empty where nothing could be sampled, and in old runs."""
+    own: OwnCost | None = None
+    """None in old runs, and where a process was killed early."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,9 @@ A META payload is one UTF-8 JSON object whose key ``meta`` says what it describe
     batch    loader, tensors: the number of tensors in its first batch
     crew     loader, epoch, pids: the workers of an epoch
     sampled  found, cpu_s: what the stack sampler has seen so far      (repeated: the last one counts)
+    own      steps, step_cpu_s: recording costs so much for so many steps,
+             fetches, fetch_cpu_s: and for so many fetches, all measured;
+             rest_cpu_s: and so much for everything else               (repeated: the last one counts)
     system   cores, quota, …: what the process knows of its machine    (repeated: the last one counts)
     transforms  spent: name, seconds, calls of single transforms       (repeated: the last one counts)
     device   name, rank                                                (when training has begun, at its end)
@@ -124,7 +127,7 @@ class BatchRow(NamedTuple):
     got_ns: U64
     """When it returned."""
     own_ns: U32
-    """Time unstarve itself spent since the batch before."""
+    """Time unstarve itself spent since the batch before, also off the core."""
     block: U32
     """`unstarve ideal` only: number of the block of equal phase, from 1."""
     task: I32

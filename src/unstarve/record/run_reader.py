@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from unstarve.errors import NotARunError, RunFileError
-from unstarve.model import Crew, Loader, Process, Run, Sampled, TransformTime, Work
+from unstarve.model import Crew, Loader, OwnCost, Process, Run, Sampled, TransformTime, Work
 from unstarve.record import format as f
 from unstarve.record.chunks import Chunk, Scan, check_header
 from unstarve.record.events import Packed, epochs_of, events_of, unpacked
@@ -203,6 +203,7 @@ class ProcessStream:
             transforms=tuple(
                 TransformTime(*spent) for spent in self.newest.get("transforms", {"spent": []})["spent"]
             ),
+            own=self._own(),
             system=self._system(),
             stalls=self._events(f.STALL),
             readings=self._events(f.GAUGE),
@@ -214,6 +215,10 @@ class ProcessStream:
         return Loader(
             number, meta["name"], meta["where"], meta["kind"], meta["config"], meta.get("source"), tensors
         )
+
+    def _own(self) -> OwnCost | None:
+        said = self.newest.get("own")
+        return None if said is None else OwnCost(*(said[name] for name in OwnCost._fields))
 
     def _system(self) -> dict[str, Any]:
         """The last ``system`` META, with the usage from the first one."""

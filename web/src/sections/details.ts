@@ -94,7 +94,10 @@ export function environment(report: Report): HTMLElement {
   const used = report.gpu?.["memory_used_bytes"];
   if (used) facts.push(["GPU memory", bytes(used)]);
   if (overhead.us_per_step !== null && overhead.share !== null) {
-    facts.push(["unstarve overhead", `${duration(overhead.us_per_step / 1e6)} a step (${percent(overhead.share)})`]);
+    facts.push(["unstarve used", `${percent(overhead.share)} of a core, ${duration(overhead.us_per_step / 1e6)} of CPU time a step`]);
+  }
+  if (overhead.worker_us_per_batch !== null && overhead.worker_share !== null) {
+    facts.push(["in workers", `${percent(overhead.worker_share)} of their time, ${duration(overhead.worker_us_per_batch / 1e6)} of CPU time a batch`]);
   }
   return section("environment", "Environment",
     report.lost.length > 0 && el("ul", { class: "lost" }, ...report.lost.map((line) => el("li", {}, line))),

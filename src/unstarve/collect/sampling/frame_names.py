@@ -28,8 +28,8 @@ OURS, RECORDING, INSIDE_FETCH, STANDARD, TORCH, HOST = 1, 2, 4, 8, 16, 32
 """Kinds of module: unstarve's; of those, the ones on the stack of a training that waits for a batch, and the
 ones that a fetch runs through; the standard library's; torch's; of those, the ones that compute nothing."""
 _RECORDING = tuple(f"unstarve.{stage}." for stage in ("collect", "record", "launch", "steer", "tune"))
-_CALLED_BY_USER = {"unstarve.collect.file_opens", "unstarve.collect.transforms"}
-"""Of those, hooks that run inside the user's code, anywhere."""
+_TRANSPARENT = {f"unstarve.collect.{name}" for name in ("file_opens", "own_cost", "transforms")}
+"""Of those, the ones that call the user's code or are called by it, anywhere."""
 _TORCH_FETCH = "torch.utils.data._utils.fetch"
 _NOT_COMPUTING = {"torch.serialization", "torch.utils.tensorboard.writer"}
 _DEMO = "unstarve.demo"
@@ -88,7 +88,7 @@ def kind_of(module: str) -> int:
     if top == PACKAGE and not module.startswith(_DEMO):
         if module == FETCHING:
             return OURS | INSIDE_FETCH
-        if module in _CALLED_BY_USER or not module.startswith(_RECORDING):
+        if module in _TRANSPARENT or not module.startswith(_RECORDING):
             return OURS
         return OURS | RECORDING
     return (

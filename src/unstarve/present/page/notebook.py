@@ -21,6 +21,7 @@ from unstarve.model import (
     WhatIf,
     WorkerSearch,
 )
+from unstarve.present.own_cost import own_cost
 from unstarve.present.page import html_fragments as html
 from unstarve.present.terminal.report_card import print_comparison, print_report
 from unstarve.present.terminal.tried_settings import (
@@ -130,10 +131,8 @@ def _diagnosis(d: Diagnosis) -> Iterator[str]:
     facts = [duration(d.wall_s), f"{d.steps} steps ({d.warmup_steps} warm-up)", d.device]
     if d.throughput.samples_per_s is not None:
         facts.append(f"{rate(d.throughput.samples_per_s)} samples/s")
-    if d.overhead.us_per_step is not None and d.overhead.share is not None:
-        facts.append(
-            f"unstarve cost {duration(d.overhead.us_per_step / 1e6)} a step ({percent(d.overhead.share)})"
-        )
+    if (cost := own_cost(d.overhead)) is not None:
+        facts.append(cost)
     yield html.small(" · ".join(facts))
 
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unstarve.model import Advice, Comparison, Diagnosis, Gain, LoaderSummary, Row, Share, Spread, State
+from unstarve.present.own_cost import own_cost
 from unstarve.present.terminal.lanes import lanes
 from unstarve.present.terminal.screen import for_screen
 from unstarve.words import duration, percent, points, rate, times, times_interval
@@ -54,6 +55,8 @@ def print_report(diagnosis: Diagnosis, console: Console) -> None:
     for message in diagnosis.lost:
         console.print(Text("! ", "yellow") + Text(message, "default"))
     console.print(_footer(diagnosis))
+    if (cost := own_cost(diagnosis.overhead)) is not None:
+        console.print(Text(cost, "bright_black"))
 
 
 def print_comparison(result: Comparison, console: Console) -> None:
@@ -191,10 +194,6 @@ def _footer(d: Diagnosis) -> Text:
         d.device if d.ranks <= 1 else f"{d.ranks} × {d.device}",
         status,
     ]
-    if d.overhead.us_per_step is not None and d.overhead.share is not None:
-        parts.append(
-            f"unstarve cost {duration(d.overhead.us_per_step / 1e6)} a step ({percent(d.overhead.share)})"
-        )
     return Text(" · ".join(parts), "bright_black")
 
 
