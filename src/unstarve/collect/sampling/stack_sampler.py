@@ -3,11 +3,11 @@
 A separate thread looks at the frames of the watched thread forty times a second at first, later as often as a
 thousandth of a core allows. It sorts what it sees into *fetch* and *collate* (making a batch) and *step*
 (working on one) by unstarve's own frames further out; waiting for a batch that others make is neither. The
-scheduler statistics of the thread since the last look tell whether it wanted a CPU or was blocked. The delay
-of the look itself tells whether it ran Python or native code: native code releases the interpreter lock,
-Python makes the sampler wait for it. For the same reason Python code that runs for less than the switch
-interval (5 ms) is often seen only at its next call that releases the lock. The sampler's own CPU time is
-recorded, too.
+thread's state tells whether it wants a CPU or is blocked. The delay of the look itself tells whether it ran
+Python or native code: native code releases the interpreter lock, Python makes the sampler wait for it and
+then waits itself, so that its CPU time since the last look has to tell. For the same reason Python code that
+runs for less than the switch interval (5 ms) is often seen only at its next call that releases the lock. The
+sampler's own CPU time is recorded, too.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ _REPORT_SHARE = 0.2
 """Of the time so far: reports become rarer, so that those of a long run do not fill its file."""
 _END_S = 1.0
 _MOST_FUNCTIONS = 200
+_MOSTLY = 0.5
 _LATE = 0.6
 """Of the interpreter's switch interval: a look this late had to interrupt Python code."""
 
@@ -76,6 +77,7 @@ class StackSampler:
         self._ident = threading.get_ident()
         self._watched = open_counters()  # opened by the watched thread, so that they are its counters
         self._clock_id = _cpu_clock(self._ident)
+        self._task_stat = f"/proc/self/task/{threading.get_native_id()}/stat".encode()
         self._seconds: dict[Key, float] = {}
         self._began = self._reported = time.perf_counter()
         self._own_cpu_s = 0.0
@@ -127,9 +129,14 @@ class StackSampler:
                 return
             (cpu_ns, queued_ns), own_queued_now_s = self._spent_ns(), _queued_s(own)
             wanted_now_ns = _wanted(cpu_ns, queued_ns)
-            wants_cpu = (wanted_now_ns - wanted_ns) / 1e9 > 0.5 * (now - looked)
+            wanted_s = (wanted_now_ns - wanted_ns) / 1e9
             late_s = now - looked - interval_s - (own_queued_now_s - own_queued_s)
-            key = _place(frame, wants_cpu, runs_python=late_s > _LATE * sys.getswitchinterval())
+            runs_python = late_s > _LATE * sys.getswitchinterval()
+            blocked = _is_blocked(self._task_stat)
+            wants_cpu = wants_a_cpu(
+                blocked, wanted_s / (now - looked), wanted_s / late_s if runs_python else 0.0
+            )
+            key = _place(frame, wants_cpu, runs_python=runs_python)
             del frame  # a frame kept here would keep the user's objects alive
             if key is not None and (key in self._seconds or len(self._seconds) < _MOST_FUNCTIONS):
                 self._seconds[key] = self._seconds.get(key, 0.0) + (now - looked)
@@ -150,6 +157,18 @@ class StackSampler:
     def _spent_ns(self) -> tuple[int, int]:
         """Time of the watched thread on a CPU, and waiting for one; −1 where that is not counted."""
         return time.clock_gettime_ns(self._clock_id), self._watched.queued()
+
+
+def wants_a_cpu(blocked: bool | None, wanted: float, wanted_of_delay: float) -> bool:
+    """Whether the watched thread computes or would if it had a core.
+
+    `blocked` is its state during the look; None if unknown. `wanted` is the share of the time since the last
+    look in which it wanted a CPU. `wanted_of_delay` is that time relative to the delay of the look, 0 without
+    one: a thread that used that much held the interpreter lock, and now waits for it.
+    """
+    if blocked is None:
+        return wanted > _MOSTLY
+    return not blocked or wanted_of_delay > _MOSTLY
 
 
 def interval_after(looks: int, own_cpu_s: float) -> float:
@@ -209,6 +228,21 @@ def _cpu_clock(ident: int) -> int:
     if clock_of is None:
         raise OSError("threads have no CPU clock here")  # macOS
     return clock_of(ident)
+
+
+def _is_blocked(task_stat: bytes) -> bool | None:
+    """Whether a thread sleeps or waits for a disk: "27 (python) S 1 …". None where that cannot be read."""
+    try:
+        fd = os.open(task_stat, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        state = os.read(fd, 256).rpartition(b")")[2].split()[:1]
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return None if not state else state[0] in (b"S", b"D")
 
 
 def _wanted(cpu_ns: int, queued_ns: int) -> int:
