@@ -12,10 +12,13 @@ processes in turns:
 - CPU time of the stack sampler's thread, per second rather than per step: at first, while it samples often,
   and later.
 - Wall time of a step that computes for 5 ms: all of unstarve on, including the sampler, against all off.
+- A training with 8 and with 16 workers, whole processes in turns: its wall time with an empty step, where it
+  is as fast as its workers, and with a step of 5 ms; and its CPU time. Each is a ratio: the median over pairs
+  of processes, with its interval.
 
 Steps with and without unstarve alternate, so that other load on the machine hits both; their differences are
-averaged without the extremes. Every number is a mean over several processes, followed by half the width of
-its 95 % interval: the noise of this machine at this hour.
+averaged without the extremes. Every other number is a mean over several processes, followed by half the width
+of its 95 % interval: the noise of this machine at this hour.
 
     python bench/overhead.py [--quick] [--only PART]
 """
@@ -25,6 +28,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import math
 import os
 import platform
 import statistics
@@ -153,12 +157,40 @@ def slowdown(processes: int, steps: int) -> None:
         line(f"a step of 5 ms, {workers} workers ({bare_ms:.2f} ms bare)", shares, 1.0)
 
 
+def many_workers(processes: int, steps: int) -> None:
+    heading("a training with many workers under unstarve run", "times bare")
+    rounds = rounds_of(0.005)
+    for workers in (8, 16):
+        child = ("crowd", workers, rounds, steps // 3)
+        found = []
+        for turn in range(processes):
+            took = {on: told_by(crowd(*child, on=on)) for on in turn_order((False, True), turn)}
+            found.append((took[False], took[True]))
+        for place, what in enumerate(("an empty step", "a step of 5 ms", "CPU time, workers included")):
+            bare_ms = statistics.median(bare[place] for bare, _ in found) / 1e3
+            ratios = [recorded[place] / bare[place] for bare, recorded in found]
+            low, high = median_interval(ratios)
+            name = f"{what}, {workers} workers ({bare_ms:.2f} ms bare)"
+            print(f"{name:58}{statistics.median(ratios):12.3f}  ({low:.3f}–{high:.3f})", flush=True)
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the median: by order, or all values where they are too few for that."""
+    ordered, count = sorted(values), len(values)
+    outside = [
+        sum(math.comb(count, k) for k in range(place)) / 2 ** (count - 1) for place in range(count // 2)
+    ]
+    place = max((place for place, chance in enumerate(outside) if chance <= 0.05), default=0)
+    return ordered[max(place - 1, 0)], ordered[-max(place, 1)]
+
+
 PARTS: dict[str, Callable[[int, int], None]] = {
     "evaluators": evaluators,
     "step": training_thread,
     "worker": worker_process,
     "sampler": stack_sampler,
     "slowdown": slowdown,
+    "many": many_workers,
 }
 
 
@@ -166,6 +198,10 @@ def under_unstarve(*child: str | int) -> list[str]:
     launcher = [sys.executable, "-c", "from unstarve.cli import main; main()", "run", "--quiet", "--force"]
     run = str(Path(tempfile.gettempdir()) / f"bench-{os.getpid()}.unstarve")
     return [*launcher, "-o", run, __file__, "--child", *map(str, child)]
+
+
+def crowd(*child: str | int, on: bool) -> list[str]:
+    return under_unstarve(*child) if on else [sys.executable, __file__, "--child", *map(str, child)]
 
 
 def told_by(command: list[str]) -> Any:
@@ -274,6 +310,43 @@ def train_us(workers: int, rounds: int, steps: int) -> list[float]:
     return in_turns(steps // stretch, ns_a_step)
 
 
+class Computed(Dataset[torch.Tensor]):
+    """Samples that take a worker some time."""
+
+    def __init__(self, batches: int) -> None:
+        self.batches = batches
+        self.weights = torch.rand(64, 64)
+
+    def __len__(self) -> int:
+        return self.batches * SIZE
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        sample = self.weights
+        for _ in range(5):
+            sample = sample.matmul(self.weights)
+        return sample
+
+
+def crowd_us(workers: int, rounds: int, steps: int) -> list[float]:
+    """Return microseconds a step with many workers: of an empty step, of one that computes, of CPU time."""
+    loader = DataLoader(Computed(steps), batch_size=SIZE, num_workers=workers, persistent_workers=True)
+    x = torch.rand(64, 64)
+    took, before_s = [], cpu_s()
+    for per_step in (0, 0, rounds):  # the first epoch starts the workers
+        begin = time.perf_counter()
+        for _ in loader:
+            for _ in range(per_step):
+                x.matmul(x)
+        took.append((time.perf_counter() - begin) / steps * 1e6)
+    del loader  # its workers end: their CPU time counts from now on
+    return [*took[1:], (cpu_s() - before_s) / (3 * steps) * 1e6]
+
+
+def cpu_s() -> float:
+    """Return the CPU seconds of this process and of its children that have ended."""
+    return sum(os.times()[:4])
+
+
 def unhindered_ns() -> int:
     """Return wall time minus the time this thread waited for a core."""
     queued = int(Path("/proc/thread-self/schedstat").read_text().split()[1])
@@ -340,6 +413,7 @@ CHILDREN: dict[str, Callable[..., float | list[float]]] = {
     "worker": worker_us,
     "sampler": sampler_ms,
     "train": train_us,
+    "crowd": crowd_us,
 }
 
 

@@ -106,6 +106,7 @@ def _more_chunks(stream: int, main: Process, *, is_worker: bool) -> list[Chunk]:
             ["fetch", "load", "data.py", 3, False, False, 1.5],
             ["step", "log", "train.py", 9, True, False, 0.7],
             ["collate", "stack", "data.py", 5, True, True, 0.1]]},
+        {"meta": "own", "steps": 9, "step_cpu_s": 2e-4, "fetches": 9, "fetch_cpu_s": 3e-4, "rest_cpu_s": 0.1},
         {"meta": "transforms", "spent": [["Resize", 0.5, 40]]},
         {"meta": "system", "cores": 4, "quota_cores": 2.5, "filesystems": {"nfs4": 7, "ext4": 1},
          "usage": usage | {"at_ns": 10**9}, "grouped": True, "missing": [], "counts_delay": False},

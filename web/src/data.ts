@@ -38,11 +38,12 @@ export interface Report {
   headroom: { speedup: number; low: number; high: number; method: string } | null;
   functions: { name: string; file: string; line: number; where: string; seconds: number; share: number }[];
   slow_samples: { index: number; ms: number; file?: string | null }[];
+  transforms: { name: string; calls: number; seconds: number; share: number }[];
   advice: Advice[];
   rejected?: { id: string; what: string; why: string }[];
   health: { id: string; severity: string; message: string; fix: string }[];
   gpu: Record<string, number | null> | null;
-  overhead: { us_per_step: number | null; share: number | null };
+  overhead: { us_per_step: number | null; share: number | null; worker_us_per_batch: number | null; worker_share: number | null };
   loaders: {
     name: string; where: string; kind: string; config: Record<string, unknown>; steps: number; epochs: number;
     wait_s: number; startup_s: number; wait_ms: Spread | null;

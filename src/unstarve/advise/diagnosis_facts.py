@@ -63,5 +63,10 @@ def costliest(d: Diagnosis, where: Cause) -> tuple[FunctionCost, ...]:
 
 
 def named(costs: tuple[FunctionCost, ...]) -> str:
-    """``decode (data.py:17) 61%, crop (data.py:30) 22%``."""
-    return ", ".join(f"{c.name} ({c.file.rpartition('/')[2]}:{c.line}) {percent(c.share)}" for c in costs)
+    """``decode (data.py:17) 61%, unstarve.CachedDataset 22%``."""
+    return ", ".join(f"{c.name}{_place(c)} {percent(c.share)}" for c in costs)
+
+
+def _place(cost: FunctionCost) -> str:
+    """Where the function begins; nothing without a source file."""
+    return f" ({cost.file.rpartition('/')[2]}:{cost.line})" if cost.line else ""

@@ -1,4 +1,4 @@
-"""What making a batch costs: the mean batch, the slowest samples, the costliest functions."""
+"""What making a batch costs: the mean batch and the slowest samples."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import numpy as np
 from unstarve.analyze.batch_production import EpochProduction, MadeBatch
 from unstarve.analyze.blame import split_collate, split_fetch
 from unstarve.analyze.timeline import Timeline
-from unstarve.model import Batch, Cause, Demand, FunctionCost, Process, Sampled, SlowSample, Work
+from unstarve.model import Batch, Cause, Demand, SlowSample, Work
 
 _MOST_SLOW_SAMPLES = 10
 _SLOW = 3.0
 """A sample is slow when it takes this many times as long as the slowest sample of a typical batch."""
-_MOST_FUNCTIONS = 20
 
 
 def demand_of(timeline: Timeline, made: Mapping[tuple[int, int], EpochProduction]) -> Demand | None:
@@ -123,48 +122,3 @@ def slow_samples(made: Mapping[Any, EpochProduction]) -> tuple[SlowSample, ...]:
     limit_ms = _SLOW * float(np.median(times)) / 1e6
     found = sorted(((ms, index) for index, ms in slowest.items() if ms > limit_ms), reverse=True)
     return tuple(SlowSample(index, ms, files.get(index)) for ms, index in found[:_MOST_SLOW_SAMPLES])
-
-
-def function_costs(processes: Sequence[Process], blocked: Cause) -> tuple[FunctionCost, ...]:
-    """Functions that make batches, and those of the step that are not torch's own, costliest first.
-
-    `blocked` is the cause of blocked fetches: the disk, or anything else.
-    """
-    seconds: defaultdict[tuple[str, str, int, Cause], float] = defaultdict(float)
-    totals: defaultdict[str, float] = defaultdict(float)
-    places: dict[tuple[str, str, int, Cause], str] = {}
-    for process in processes:
-        for found in process.sampled:
-            totals[found.place] += found.seconds
-            where = _cause(found, blocked)
-            if where is not None:
-                key = (found.function, found.file, found.line, where)
-                seconds[key] += found.seconds
-                places[key] = found.place
-    costs = _transforms(processes)
-    costs += [
-        FunctionCost(*key, seconds=value, share=value / totals[places[key]]) for key, value in seconds.items()
-    ]
-    return tuple(sorted(costs, key=lambda cost: -cost.seconds)[:_MOST_FUNCTIONS])
-
-
-def _transforms(processes: Sequence[Process]) -> list[FunctionCost]:
-    """Transforms that were timed individually; shares are of all fetching time."""
-    fetching_s = sum(w.collate_ns - w.begin_ns for p in processes for w in p.works) / 1e9
-    seconds: defaultdict[str, float] = defaultdict(float)
-    for process in processes:
-        for transform in process.transforms:
-            seconds[transform.name] += transform.seconds
-    return [
-        FunctionCost(name, "transform", 0, Cause.CPU, value, value / fetching_s)
-        for name, value in seconds.items()
-        if fetching_s
-    ]
-
-
-def _cause(found: Sampled, blocked: Cause) -> Cause | None:
-    if found.place == "collate":
-        return Cause.COLLATE
-    if found.place == "fetch":
-        return Cause.CPU if found.on_cpu else blocked
-    return None if found.torch else Cause.HOST

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unstarve.analyze.batch_costs import demand_of, function_costs, slow_samples
+from unstarve.analyze.batch_costs import demand_of, slow_samples
 from unstarve.analyze.batch_production import EpochProduction, RecordedTraining, recorded_trainings
 from unstarve.analyze.blame import total
 from unstarve.analyze.budget import (
@@ -21,24 +21,24 @@ from unstarve.analyze.budget import (
 )
 from unstarve.analyze.chart_views import typical_lanes
 from unstarve.analyze.device_summary import summarize_gpu
+from unstarve.analyze.function_costs import function_costs, transform_costs
 from unstarve.analyze.headroom import estimated_headroom, measured_headroom
 from unstarve.analyze.headroom_reasons import beyond_waits
 from unstarve.analyze.imported_run import analyze_import
 from unstarve.analyze.loader_summary import summarize_loaders
 from unstarve.analyze.memory_summary import memory_of
 from unstarve.analyze.no_batches import loop_functions, unseen_batches
+from unstarve.analyze.own_overhead import overhead_of
 from unstarve.analyze.stats import spread_ms
 from unstarve.analyze.timeline import WARMUP_STEPS, Timeline, TimeSpan, training_processes
 from unstarve.analyze.verdict import Findings, Thresholds, conclude, walk
 from unstarve.model import (
     Cause,
-    Demand,
     Diagnosis,
     Doing,
     Headroom,
     Lane,
     MemorySummary,
-    Overhead,
     Process,
     Run,
     Throughput,
@@ -110,17 +110,16 @@ def analyze_run(
         wait_ms=spread_ms([b.wait_ns / 1e9 for t in timelines for b in t.measured_batches]),
         budget=as_shares(spent, max(len(timelines), 1)),
         headroom=findings.headroom,
-        overhead=_overhead(timelines),
+        overhead=overhead_of(timelines, run.processes),
         loaders=summarize_loaders(trainers),
         lost=_lost(run, trainers),
         gpu=gpu,
         waits=findings.waits,
         demand=findings.demand,
-        functions=function_costs(run.processes, _blocked_on(findings.demand))
-        if timelines
-        else loop_functions(run),
+        functions=function_costs(run.processes, findings.demand) if timelines else loop_functions(run),
         unseen_batches=None if timelines else unseen_batches(run),
         failure=run.failure,
+        transforms=transform_costs(run.processes),
         system=_system(run, trainers),
         typical=_typical(trainings),
         profile=run.profile,
@@ -164,10 +163,6 @@ def _system(run: Run, trainers: list[Process]) -> dict[str, Any]:
     return {**trainers[0].system, "filesystems": dict(filesystems)}
 
 
-def _blocked_on(demand: Demand | None) -> Cause:
-    return Cause.DISK if demand is not None and demand.disk_s > demand.remote_s else Cause.REMOTE
-
-
 def _headroom(run: Run, timelines: list[Timeline], lost_share: float | None) -> Headroom | None:
     if run.kind == "ideal":
         measured = [h for t in timelines if (h := measured_headroom(t)) is not None]
@@ -187,15 +182,6 @@ def _throughput(timelines: list[Timeline]) -> Throughput:
         return Throughput(steps, None)
     samples = sum(sum(s or 0 for s in rank) / t.measured_s for rank, t in zip(sizes, timed, strict=True))
     return Throughput(steps, samples)
-
-
-def _overhead(timelines: list[Timeline]) -> Overhead:
-    own_s = sum(batch.own_ns for t in timelines for batch in t.process.batches) / 1e9
-    steps = sum(len(t.batches) for t in timelines)
-    wall_s = sum(t.wall_s for t in timelines)
-    if not steps or not wall_s:
-        return Overhead(None, None)
-    return Overhead(own_s / steps * 1e6, own_s / wall_s)
 
 
 def _cut_short(run: Run, trainers: list[Process]) -> bool:

@@ -11,6 +11,7 @@ import functools
 import operator
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from torch.utils.data import Subset
@@ -34,6 +35,8 @@ _clock = time.perf_counter_ns
 _UNKNOWN = -1
 _MOST_INDEX = 2**63
 _FIRST_BATCHES = 4
+_CALIBRATED = 64
+"""Samples that are timed to learn what timing costs."""
 
 
 class FetchProbe:
@@ -42,10 +45,13 @@ class FetchProbe:
     __slots__ = (
         "_batches",
         "_helpers",
+        "_inside_ns",
+        "_measuring",
         "_opened",
         "_slowest",
         "_slowest_index",
         "_weighed",
+        "measures_next",
         "owner",
         "slow_ns",
         "work",
@@ -64,6 +70,11 @@ class FetchProbe:
         """The file opened last for that sample."""
         self._slowest = SlowestSamples()
         self._batches = 0
+        self.measures_next = True
+        """The next fetch is to be measured: what recording it costs."""
+        self._measuring = False
+        self._inside_ns = 0
+        """CPU time that a measured fetch has spent on its recording while torch was fetching."""
         self.wrap_transforms: Callable[[], None] | None = None
         """Called in the first fetches: patches the transform containers that were imported meanwhile."""
         # A batch from a worker need not be weighed: its hand-off is measured.
@@ -138,6 +149,21 @@ class FetchProbe:
             except Exception as error:  # a defect of ours must not hide the user's own exception
                 self.owner.lose(f"the work on batch {work.task} was not recorded: {error!r}")
 
+    def fetch_measured(self, original: Callable[[Any, Any], Any], fetcher: Any, index: Any) -> Any:
+        """Fetch as `fetch` does, and measure what recording it costs."""
+        if self._batches < _FIRST_BATCHES:
+            return self.fetch(original, fetcher, index)
+        own = self.owner.own_cost
+        self.measures_next, self._measuring, self._inside_ns = False, True, 0
+        try:
+            batch, spent_ns = own.apart(lambda timed: self.fetch(timed, fetcher, index), original)
+        finally:
+            self._measuring = False
+        timed_samples = _count(index) if fetcher.__dict__[_STAND_IN].times_samples else 0
+        own.fetches += 1
+        own.fetch_ns += spent_ns + self._inside_ns + round(timed_samples * _timing_ns())
+        return batch
+
     def _note_help(self, cpu_ns: int, done_ns: int) -> None:
         if cpu_ns:
             work = self.work
@@ -145,7 +171,12 @@ class FetchProbe:
             self.owner.row(f.HELPED, done_ns, row)
 
     def _collate(self, collate: Callable[[Any], Any], data: Any) -> Any:
-        self.work.collate(own_counters())
+        if self._measuring:
+            begin_ns = time.thread_time_ns()
+            self.work.collate(own_counters())
+            self._inside_ns += time.thread_time_ns() - begin_ns
+        else:
+            self.work.collate(own_counters())
         return collate(data)
 
     def note_sample(self, index: Any, taken_ns: int) -> None:
@@ -175,27 +206,31 @@ class FetchProbe:
         self.work.slow_ns = self.slow_ns
         slow_index = _number(self._slowest_index) if self.slow_ns else _UNKNOWN
         self.work.record(failed, _count(index), slow_index, opens.count)
-        if done_ns >= self.owner.writer.ledger.next_flush_ns:
+        # A training process writes when the wait is over.
+        if self.work.loader == f.NO_LOADER and done_ns >= self.owner.writer.ledger.next_flush_ns:
             self.owner.flush(done_ns)
+            self.measures_next = True
 
 
 class _StandIn:
     """What replaces a fetcher's dataset and collate function during a fetch."""
 
-    __slots__ = ("collate", "dataset", "timed_collate", "timed_dataset")
+    __slots__ = ("collate", "dataset", "timed_collate", "timed_dataset", "times_samples")
 
     def __init__(self, fetcher: Any, probe: FetchProbe) -> None:
         self.dataset = self.timed_dataset = fetcher.dataset
         self.collate = fetcher.collate_fn
         self.timed_collate = functools.partial(probe._collate, self.collate)
+        self.times_samples = False
         if isinstance(fetcher, stock._MapDatasetFetcher):
             self.timed_dataset = _TimedDataset(self.dataset, probe)
+            self.times_samples = self.timed_dataset.__getitems__ is None
 
 
 class _TimedDataset:
     """Replaces a map-style dataset inside a fetcher, to time single samples."""
 
-    def __init__(self, dataset: Any, probe: FetchProbe) -> None:
+    def __init__(self, dataset: Any, probe: Any) -> None:
         self.dataset = dataset
         self._probe = probe
         # torch looks for it in every fetch, and takes None for absent.
@@ -221,6 +256,21 @@ def _inside_subsets(dataset: Any) -> Any:
     return dataset
 
 
+@functools.cache
+def _timing_ns() -> float:
+    """What timing one sample costs here: too little to be measured in a fetch."""
+    samples = range(_CALIBRATED)
+    timed = _TimedDataset(samples, SimpleNamespace(slow_ns=_MOST_INDEX))
+
+    def nanoseconds(dataset: Any) -> int:
+        begin_ns = _clock()
+        for index in samples:
+            dataset[index]
+        return _clock() - begin_ns
+
+    return max(min(nanoseconds(timed) - nanoseconds(samples) for _ in range(3)), 0) / _CALIBRATED
+
+
 worker_probe: FetchProbe | None = None
 """The probe of this process, if it is a worker."""
 
@@ -232,7 +282,8 @@ def timed_fetch(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any
         probe: FetchProbe | None = self.__dict__.get(PROBE, worker_probe)
         if probe is None or not probe.owner.active:
             return original(self, possibly_batched_index)
-        return probe.fetch(original, self, possibly_batched_index)
+        fetch = probe.fetch_measured if probe.measures_next else probe.fetch
+        return fetch(original, self, possibly_batched_index)
 
     return fetch
 

@@ -25,6 +25,7 @@ from unstarve.collect.describe import failed_images, loader_config
 from unstarve.collect.device.gpu import cuda_in_use
 from unstarve.collect.device.stalls import device_clock
 from unstarve.collect.host_facts import describe_system, environment_rank, group_rank
+from unstarve.collect.own_cost import OwnCost
 from unstarve.collect.process_pulse import ProcessPulse
 from unstarve.collect.profiler_window import ProfilerWindow
 from unstarve.collect.sampling import loop_sampler
@@ -57,6 +58,7 @@ class Recorder:
         """Some loader has delivered as many batches as were to be recorded; see `ends_at`."""
         self._delivered: Counter[int] = Counter()
         self._limit = sys.maxsize if worker else settings.steps or settings.stop_after or sys.maxsize
+        self.own_cost = OwnCost()
         self._losses = 0
         self._stopped: str | None = None
         self._loaders: dict[str, dict[int, weakref.ref[Any]]] = {}
@@ -159,13 +161,18 @@ class Recorder:
     def row(self, kind: int, now_ns: int, row: tuple[int | bytes, ...]) -> None:
         """Record one row."""
         if self.active:
-            self.writer.row(kind, now_ns, row)
+            ledger = self.writer.ledger
+            ledger.append(kind, f.ROW_KINDS[kind].pack(*row))
+            if now_ns >= ledger.next_flush_ns:
+                self.flush(now_ns)
             self._keep_sampling()
 
     def flush(self, now_ns: int) -> None:
         """Write out what was recorded so far."""
         if self.active:
+            begin_ns = time.thread_time_ns()
             self.writer.flush(now_ns)
+            self.own_cost.written_ns += time.thread_time_ns() - begin_ns
             self._keep_sampling()
 
     def _keep_sampling(self) -> None:
@@ -200,6 +207,10 @@ class Recorder:
         """Let batches pass through Python if something has to be decided at each of them."""
         decides = self.substitute is not None or self.window is not None
         self.writer.ledger.special = self._limit < sys.maxsize or decides
+
+    def is_settled(self, number: int) -> bool:
+        """Whether the loader's first steps, which are recorded differently, are over."""
+        return self._delivered[number] >= _DEVICE_AFTER_STEPS
 
     def ends_at(self, number: int) -> bool:
         """Whether the recording ends when this loader is next asked: its last step is complete then."""
@@ -247,6 +258,8 @@ class Recorder:
         with self._lock:
             if self.active:
                 self.writer.meta("sampled", found=found, cpu_s=cpu_s)
+                self.own_cost.sampler_s = cpu_s
+                self.writer.meta("own", **self.own_cost.fields())
                 if self._reports % _SYSTEM_EVERY == 0:
                     self._write_system()
                 self._reports += 1
@@ -275,6 +288,7 @@ class Recorder:
                 self._write_system()
             if (failed := failed_images() - self._failed_before) > 0:
                 self.writer.meta("lost", message=f"{failed} image{'s' * (failed > 1)} could not be decoded")
+            self.writer.meta("own", **self.own_cost.fields())
             self.writer.meta("end", end_ns=time.perf_counter_ns(), stopped=self._stopped)
             self.writer.ledger.active = False
             self.writer.close()

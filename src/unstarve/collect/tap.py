@@ -40,6 +40,7 @@ class Tap:
         "_recorder",
         "_scale",
         "_substitute",
+        "_unmeasured",
         "next_batch",
         "probe",
         "receiving",
@@ -62,8 +63,9 @@ class Tap:
         self.wait.tensor_type = torch.Tensor
         self.next_batch: Callable[[Tap, Callable[[Any], Any], Any], Any]
         """`take` as a plain function of the tap. The compiled wait brings its own, which records ordinary
-        batches without any Python and calls `take` for the others."""
-        self.next_batch = getattr(self.wait, "take", Tap.take)
+        batches without any Python and calls `take` for the others. Now and then what it costs is measured."""
+        self._unmeasured = getattr(self.wait, "take", Tap.take)
+        self.next_batch = Tap._take_measured
 
     def is_of(self, owner: Recorder) -> bool:
         """Whether it writes to this recording, rather than to an earlier one."""
@@ -189,10 +191,25 @@ class Tap:
         self._recorder.lose(f"batch {self.wait.index} of epoch {self.wait.epoch} was not recorded: {error!r}")
 
     def flush(self, now: int) -> None:
-        """Write out what was recorded so far."""
+        """Write out what was recorded so far; measure what recording the next batch costs."""
         self._recorder.flush(now)
+        self.next_batch = Tap._take_measured
+        if self.probe is not None:
+            self.probe.measures_next = True
 
     # --- the rest -----------------------------------------------------------------------------------------
+
+    def _take_measured(self, advance: Callable[[Any], Any], source: Any) -> Any:
+        """Do as `take` does, and measure what it costs; not in the first steps, which are special."""
+        take, own = self._unmeasured, self._recorder.own_cost
+        settled = self._recorder.is_settled(self.number)
+        if settled or self._nested:
+            self.next_batch = take
+        if not settled:
+            return take(self, advance, source)
+        batch, spent_ns = own.apart(lambda timed: take(self, timed, source), advance)
+        own.steps, own.step_ns = own.steps + 1, own.step_ns + spent_ns
+        return batch
 
     def _is_over(self) -> bool:
         """Whether a limit was reached with the last step: the recording ends, and possibly training, too."""
@@ -232,14 +249,14 @@ class Tap:
                 flags, block = self._substitute.label(self.number, batch)
         wait.record(wait.task(source), size, nbytes, flags, block)
         if got >= owner.writer.ledger.next_flush_ns:
-            owner.flush(got)
+            self.flush(got)
 
     def _waited(self, mark: Mark | None, kind: int, ask: int, got: int) -> None:
         """A wait is over: let the device's clock time it, too."""
         owner, wait = self._recorder, self.wait
         if mark is not None and owner.device is not None:
             owner.device.got(mark, (self.number, kind, wait.epoch, wait.index), ask, got)
-            owner.writer.ledger.own_ns += owner.device.take_own_ns()
+            owner.own_cost.hook_ns += owner.device.take_own_ns()
 
     def _end(self, ask: int, end: int, error: str) -> None:
         epoch, name = self.wait.epoch, error.encode()[:32]

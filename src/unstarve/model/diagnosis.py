@@ -68,10 +68,16 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """unstarve's own cost in the training process, measured while it ran."""
+    """unstarve's own cost in CPU time, measured while it ran; None where it was not."""
 
     us_per_step: float | None
+    """In the training process: recording and the stack sampler."""
     share: float | None
+    """Of one core, in the same process."""
+    worker_us_per_batch: float | None = None
+    """The same in the workers, per batch that they made; None without workers."""
+    worker_share: float | None = None
+    """Of the workers' time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +140,30 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCost:
-    """Time that a stack sampler found in one function."""
+    """Time of one function itself, without the functions it calls."""
 
     name: str
+    """Never one of unstarve's: a fix has its public name, ``unstarve.CachedDataset``."""
     file: str
+    """Without a source file: the module."""
     line: int
+    """First line of the function; 0 without a source file."""
     where: Cause
     seconds: float
+    """The counters' time, divided by what a stack sampler saw."""
     share: float
-    """Of the sampled time of its stage: fetching, collating or the step. Of a transform: of all fetching."""
+    """Of all time of its stage: fetching, collating or the step."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransformCost:
+    """Time of one transform in a container of a known library, with all functions it calls."""
+
+    name: str
+    calls: int
+    seconds: float
+    share: float
+    """Of all time spent fetching."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +281,8 @@ class Diagnosis(Shown):
     """Seconds of waiting per cause, of the measured part."""
     demand: Demand | None = None
     functions: tuple[FunctionCost, ...] = ()
+    transforms: tuple[TransformCost, ...] = ()
+    """The same time as in `functions`, by transform."""
     slow_samples: tuple[SlowSample, ...] = ()
     unseen_batches: UnseenBatches | None = None
     """Only where no loader was iterated."""

@@ -35,7 +35,7 @@ class Batch(NamedTuple):
     thread: int
     """0 for the main thread; any other thread has its own number."""
     own_ns: int
-    """Time unstarve itself spent on the batch before this one in the same process."""
+    """Time unstarve itself spent on the batch before this one in the same process, also off the core."""
     phase: Phase = Phase.REAL
     block: int = 0
     """`unstarve ideal` only: number of the block of equal phase, from 1."""
@@ -149,9 +149,11 @@ class Sampled(NamedTuple):
     place: str
     """``fetch``: getting samples; ``collate``: building a batch of them; ``step``: working on one."""
     function: str
+    """Never one of unstarve's: a fix has its public name, ``unstarve.CachedDataset``."""
     file: str
+    """Without a source file: the module."""
     line: int
-    """First line of the function."""
+    """First line of the function; 0 without a source file."""
     on_cpu: bool
     torch: bool
     """Inside torch, or handling tensors."""
@@ -191,6 +193,20 @@ class LoopProfile(NamedTuple):
     places: tuple[LoopPlace, ...]
     """Costliest first."""
     batches: BatchFunction | None
+
+
+class OwnCost(NamedTuple):
+    """CPU time of the recording in one process."""
+
+    steps: int
+    """The steps whose recording was measured; the process has recorded more."""
+    step_cpu_s: float
+    """What they cost together."""
+    fetches: int
+    fetch_cpu_s: float
+    """The same for the batches that this process has made."""
+    rest_cpu_s: float
+    """Writing and the stack sampler, all of it."""
 
 
 class TransformTime(NamedTuple):
@@ -338,6 +354,8 @@ class Process:
     """What its main thread did; only where no loader was iterated."""
     pulses: tuple[Pulse, ...] = ()
     """In the order of time; empty where nothing could be sampled, and in old runs."""
+    own: OwnCost | None = None
+    """None in old runs, and where a process was killed early."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,9 @@ A META payload is one UTF-8 JSON object whose key ``meta`` says what it describe
     sampled  found, cpu_s: what the stack sampler has seen so far      (repeated: the last one counts)
     slow     loader, iteration, task, file: the file of a batch's slowest sample, if it stands out
     loop     seconds, places, call: what a training did that iterated no loader
+    own      steps, step_cpu_s: recording costs so much for so many steps,
+             fetches, fetch_cpu_s: and for so many fetches, all measured;
+             rest_cpu_s: and so much for everything else               (repeated: the last one counts)
     system   cores, quota, …: what the process knows of its machine    (repeated: the last one counts)
     transforms  spent: name, seconds, calls of single transforms       (repeated: the last one counts)
     profile  what a profiler's file says, as `model.profile.Profile`   (in imported runs)
@@ -128,7 +131,7 @@ class BatchRow(NamedTuple):
     got_ns: U64
     """When it returned."""
     own_ns: U32
-    """Time unstarve itself spent since the batch before."""
+    """Time unstarve itself spent since the batch before, also off the core."""
     block: U32
     """`unstarve ideal` only: number of the block of equal phase, from 1."""
     task: I32

@@ -201,6 +201,13 @@ _FIELDS: dict[str, dict[str, Check]] = {
     "batch": {"loader": _loader, "tensors": _optional(_whole(0, _MOST_NUMBER))},
     "crew": {"loader": _loader, "epoch": _place, "pids": _list_of(_pid, _MOST_CREW)},
     "sampled": {"found": _list_of(_row_of(_text, _text, _text, _place, _flag, _flag, _seconds))},
+    "own": {
+        "steps": _count,
+        "step_cpu_s": _seconds,
+        "fetches": _count,
+        "fetch_cpu_s": _seconds,
+        "rest_cpu_s": _seconds,
+    },
     "system": {
         "cores": _optional(_number(_FEWEST_CORES, _MOST_NUMBER)),
         "quota_cores": _optional(_number(_FEWEST_CORES, _MOST_NUMBER)),

@@ -13,6 +13,7 @@ from unstarve.model import (
     Loader,
     LoopPlace,
     LoopProfile,
+    OwnCost,
     Process,
     Run,
     Sampled,
@@ -236,6 +237,7 @@ class ProcessStream:
             transforms=tuple(
                 TransformTime(*spent) for spent in self.newest.get("transforms", {"spent": []})["spent"]
             ),
+            own=self._own(),
             system=self._system(),
             loop=self._loop(),
             stalls=self._events(f.STALL),
@@ -256,6 +258,10 @@ class ProcessStream:
             meta.get("statement") or "",
             meta.get("dataset") or {},
         )
+
+    def _own(self) -> OwnCost | None:
+        said = self.newest.get("own")
+        return None if said is None else OwnCost(*(said[name] for name in OwnCost._fields))
 
     def _system(self) -> dict[str, Any]:
         """The last ``system`` META, with the usage from the first one."""

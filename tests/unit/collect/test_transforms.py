@@ -62,6 +62,7 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         setattr(module, name, cls)
         monkeypatch.setitem(sys.modules, path, module)
     monkeypatch.setattr(transforms, "spent", {})
+    monkeypatch.setattr(transforms, "_containers", set())
     TRANSFORMS.apply(None)
     yield
     TRANSFORMS.undo()
@@ -71,6 +72,11 @@ def test_each_transform_of_a_compose_is_timed_by_name() -> None:
     assert Compose([AddOne(), Double(), AddOne()])(3) == 9
     assert {name: calls for name, (_, calls) in transforms.spent.items()} == {"AddOne": 2, "Double": 1}
     assert all(seconds > 0 for seconds, _ in transforms.spent.values())
+
+
+def test_a_compose_inside_another_is_not_counted_on_top_of_its_transforms() -> None:
+    assert Compose([AddOne(), Compose([Double(), AddOne()])])(3) == 9
+    assert {name: calls for name, (_, calls) in transforms.spent.items()} == {"AddOne": 2, "Double": 1}
 
 
 def test_the_second_kind_takes_one_value_or_several() -> None:

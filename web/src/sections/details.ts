@@ -2,9 +2,15 @@ import type { Report } from "../data";
 import { breakable, el, section, swatch, table } from "../dom";
 import { bytes, count, duration, percent } from "../format";
 
-/** Cause over function: the width of a block is its share of the sampled time. */
+/** Functions by their own time and, in a second table, transforms with all that they call. */
 export function functions(report: Report): HTMLElement | null {
-  if (report.functions.length === 0) return null;
+  const parts = [...ownTimes(report), ...transforms(report)];
+  return parts.length > 0 ? section("functions", "Functions and transforms", ...parts) : null;
+}
+
+/** Cause over function: the width of a block is its share of the time. */
+function ownTimes(report: Report): HTMLElement[] {
+  if (report.functions.length === 0) return [];
   const most = Math.max(...report.functions.map((f) => f.seconds));
   const causes = [...new Set(report.functions.map((f) => f.where))];
   const total = report.functions.reduce((sum, f) => sum + f.seconds, 0);
@@ -29,9 +35,13 @@ export function functions(report: Report): HTMLElement | null {
     return [el("div", { class: "name" }, el("b", {}, f.name), el("small", {}, breakable(place(f)))), el("span", {}, swatch(f.where), f.where),
       percent(f.share), duration(f.seconds), el("div", { class: "track" }, bar)];
   });
-  return section("functions", "Functions and transforms", flame, table(["function", "cause", "share of its stage", "time", ""], rows, [2, 3]),
-    el("p", { class: "note" }, "A share is of the sampled time of the function's stage in all processes: fetching (cpu, disk, remote), collate, or the step (host). "
-      + "A transform is timed, not sampled: its share is of all fetching, and its time is in the functions that it calls, too."));
+  return [flame, table(["function", "cause", "share of its stage", "time", ""], rows, [2, 3]),
+    el("p", { class: "note" }, "The stages are fetching (cpu, disk, remote), collate, and the step (host).")];
+}
+
+function transforms(report: Report): HTMLElement[] {
+  const rows = report.transforms.map((t) => [t.name, count(t.calls), percent(t.share), duration(t.seconds)]);
+  return rows.length > 0 ? [table(["transform, with all it calls", "calls", "share of fetching", "time"], rows, [1, 2, 3])] : [];
 }
 
 const place = (f: { file: string; line: number }): string => (f.line > 0 ? `${f.file}:${f.line}` : f.file);
@@ -88,7 +98,10 @@ export function environment(report: Report): HTMLElement {
   const used = report.gpu?.["memory_used_bytes"];
   if (used) facts.push(["GPU memory", bytes(used)]);
   if (overhead.us_per_step !== null && overhead.share !== null) {
-    facts.push(["unstarve overhead", `${duration(overhead.us_per_step / 1e6)} a step (${percent(overhead.share)})`]);
+    facts.push(["unstarve used", `${percent(overhead.share)} of a core, ${duration(overhead.us_per_step / 1e6)} of CPU time a step`]);
+  }
+  if (overhead.worker_us_per_batch !== null && overhead.worker_share !== null) {
+    facts.push(["in workers", `${percent(overhead.worker_share)} of their time, ${duration(overhead.worker_us_per_batch / 1e6)} of CPU time a batch`]);
   }
   return section("environment", "Environment",
     report.lost.length > 0 && el("ul", { class: "lost" }, ...report.lost.map((line) => el("li", {}, breakable(line)))),

@@ -227,7 +227,7 @@ class DeviceClock:
                     self._write(f.GAUGE, now_ns, row)
 
     def take_own_ns(self) -> int:
-        """Nanoseconds that the optimizers' hook has cost training since the last call."""
+        """CPU time in ns that the optimizers' hook has cost training since the last call."""
         own_ns, self._own_ns = self._own_ns, 0
         return own_ns
 
@@ -282,14 +282,14 @@ class DeviceClock:
             return
         if self._off or (self._asks > _LEARN_EVERY and self._asks % _LEARN_EVERY):
             return
-        begin_ns = time.perf_counter_ns()
+        begin_ns = time.thread_time_ns()
         try:
             devices = self._devices_of(optimizer)
             if devices and not self._capturing():
                 self._learn(devices)
         except Exception as error:  # see `ask`
             self._fail(error)
-        self._own_ns += time.perf_counter_ns() - begin_ns
+        self._own_ns += time.thread_time_ns() - begin_ns
 
     def _learn(self, devices: tuple[int, ...]) -> None:
         ident = get_ident()

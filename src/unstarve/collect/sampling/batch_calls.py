@@ -81,18 +81,18 @@ class LoopCode:
 
     def returned_batches(self, frame: FrameType) -> Iterator[BatchCall]:
         """The calls of this code that have given batches to the variables of a frame."""
-        from unstarve.collect.sampling.line_expression import values_of  # needs all of torch
+        from unstarve.collect.sampling.line_expression import values_in  # needs all of torch
 
         for targets, called in self.assigned:
             first, *_ = called.split(".")
-            found, *values = values_of(frame, (first, *targets))
+            found, *values = values_in(frame, (first, *targets))
             function = _function(found, called)
             if function is not None and _is_batch(values):
                 code = function.__code__
                 kind = "method" if "." in code.co_qualname.replace("<locals>.", "") else "function"
                 yield BatchCall(kind, called, code.co_filename, code.co_firstlineno, "", _defined(function))
         for called, line in self.iterated if self.trains else ():
-            function = _function(values_of(frame, (called.split(".")[0],))[0], called)
+            function = _function(values_in(frame, (called.split(".")[0],))[0], called)
             if function is not None and inspect.isgeneratorfunction(function):
                 text = self.lines[line].strip()
                 yield BatchCall("generator", called, self.file, line, text, _defined(function))

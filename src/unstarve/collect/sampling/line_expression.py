@@ -27,11 +27,11 @@ _REFERENCES = 3
 def works_on_torch(frame: FrameType) -> bool:
     """Whether the innermost expression is about tensors, modules or functions of torch."""
     names = _root_names(frame.f_code, frame.f_lasti)
-    return bool(names) and any(_is_torch(value) for value in values_of(frame, names))
+    return bool(names) and any(_is_torch(value) for value in values_in(frame, names))
 
 
-def values_of(frame: FrameType, names: tuple[str, ...]) -> list[Any]:
-    """The values of some names in a frame.
+def values_in(frame: FrameType, names: tuple[str, ...]) -> list[Any]:
+    """The values of some names in a frame; none where the frame must not be looked at, None for unknown ones.
 
     Up to Python 3.12, looking at a function's variables copies them into a dict that stays with the frame. It
     would keep the user's tensors alive, so it is emptied again. A function that uses that dict itself would

@@ -3,11 +3,11 @@
 A separate thread looks at the frames of the watched thread forty times a second at first, later as often as a
 thousandth of a core allows. It sorts what it sees into *fetch* and *collate* (making a batch) and *step*
 (working on one) by unstarve's own frames further out; waiting for a batch that others make is neither. The
-scheduler statistics of the thread since the last look tell whether it wanted a CPU or was blocked. The delay
-of the look itself tells whether it ran Python or native code: native code releases the interpreter lock,
-Python makes the sampler wait for it. For the same reason Python code that runs for less than the switch
-interval (5 ms) is often seen only at its next call that releases the lock. The sampler's own CPU time is
-recorded, too.
+thread's state tells whether it wants a CPU or is blocked. The delay of the look itself tells whether it ran
+Python or native code: native code releases the interpreter lock, Python makes the sampler wait for it and
+then waits itself, so that its CPU time since the last look has to tell. For the same reason Python code that
+runs for less than the switch interval (5 ms) is often seen only at its next call that releases the lock. The
+sampler's own CPU time is recorded, too.
 """
 
 from __future__ import annotations
@@ -23,6 +23,21 @@ from types import FrameType
 
 from unstarve.collect.counters import PythonCounters, open_counters
 from unstarve.collect.sampling.bare_thread import BareThread
+from unstarve.collect.sampling.frame_names import (
+    CALL,
+    COLLATE,
+    FETCH,
+    FETCHING,
+    HOST,
+    INSIDE_FETCH,
+    RECORDING,
+    TORCH,
+    Naming,
+    called_by,
+    collated_by,
+    fetched_by,
+    kind_of,
+)
 from unstarve.collect.sampling.line_expression import works_on_torch
 
 INTERVAL_S = 0.025
@@ -36,14 +51,7 @@ _REPORT_S = 0.25
 _REPORT_SHARE = 0.2
 """Of the time so far: reports become rarer, so that those of a long run do not fill its file."""
 _MOST_FUNCTIONS = 200
-_RECORDING = ("unstarve.collect.", "unstarve.launch.", "unstarve.steer.")
-"""Modules of unstarve on the stack of a training that waits for a batch."""
-_FETCHING = "unstarve.collect.fetching"
-_FETCHES = {"FetchProbe.fetch": "fetch", "FetchProbe.call": "fetch", "FetchProbe._collate": "collate"}
-"""Functions of that module, and the place of what they call."""
-_INSIDE_A_FETCH = {_FETCHING, "unstarve.collect.transforms"}
-"""Wrappers that a fetch runs through; any other frame of unstarve means that training waits."""
-_NOT_COMPUTING = {"torch.serialization", "torch.utils.tensorboard.writer"}
+_MOSTLY = 0.5
 _LATE = 0.6
 """Of the interpreter's switch interval: a look this late had to interrupt Python code."""
 
@@ -70,6 +78,7 @@ class StackSampler:
         self._ident = threading.get_ident()
         self._watched = open_counters()  # opened by the watched thread, so that they are its counters
         self._clock_id = _cpu_clock(self._ident)
+        self._task_stat = f"/proc/self/task/{threading.get_native_id()}/stat".encode()
         self._seconds: dict[Key, float] = {}
         self._began = self._reported = time.perf_counter()
         self._own_cpu_s = 0.0
@@ -121,9 +130,14 @@ class StackSampler:
                 return
             (cpu_ns, queued_ns), own_queued_now_s = self._spent_ns(), _queued_s(own)
             wanted_now_ns = _wanted(cpu_ns, queued_ns)
-            wants_cpu = (wanted_now_ns - wanted_ns) / 1e9 > 0.5 * (now - looked)
+            wanted_s = (wanted_now_ns - wanted_ns) / 1e9
             late_s = now - looked - interval_s - (own_queued_now_s - own_queued_s)
-            key = _place(frame, wants_cpu, runs_python=late_s > _LATE * sys.getswitchinterval())
+            runs_python = late_s > _LATE * sys.getswitchinterval()
+            blocked = _is_blocked(self._task_stat)
+            wants_cpu = wants_a_cpu(
+                blocked, wanted_s / (now - looked), wanted_s / late_s if runs_python else 0.0
+            )
+            key = _place(frame, wants_cpu, runs_python=runs_python)
             del frame  # a frame kept here would keep the user's objects alive
             if key is not None and (key in self._seconds or len(self._seconds) < _MOST_FUNCTIONS):
                 self._seconds[key] = self._seconds.get(key, 0.0) + (now - looked)
@@ -144,6 +158,18 @@ class StackSampler:
     def _spent_ns(self) -> tuple[int, int]:
         """Time of the watched thread on a CPU, and waiting for one; −1 where that is not counted."""
         return time.clock_gettime_ns(self._clock_id), self._watched.queued()
+
+
+def wants_a_cpu(blocked: bool | None, wanted: float, wanted_of_delay: float) -> bool:
+    """Whether the watched thread computes or would if it had a core.
+
+    `blocked` is its state during the look; None if unknown. `wanted` is the share of the time since the last
+    look in which it wanted a CPU. `wanted_of_delay` is that time relative to the delay of the look, 0 without
+    one: a thread that used that much held the interpreter lock, and now waits for it.
+    """
+    if blocked is None:
+        return wanted > _MOSTLY
+    return not blocked or wanted_of_delay > _MOSTLY
 
 
 def interval_after(looks: int, own_cpu_s: float) -> float:
@@ -176,6 +202,21 @@ def _cpu_clock(ident: int) -> int:
     return clock_of(ident)
 
 
+def _is_blocked(task_stat: bytes) -> bool | None:
+    """Whether a thread sleeps or waits for a disk: "27 (python) S 1 …". None where that cannot be read."""
+    try:
+        fd = os.open(task_stat, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        state = os.read(fd, 256).rpartition(b")")[2].split()[:1]
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return None if not state else state[0] in (b"S", b"D")
+
+
 def _wanted(cpu_ns: int, queued_ns: int) -> int:
     return cpu_ns + max(queued_ns, 0)
 
@@ -186,41 +227,54 @@ def _queued_s(counters: PythonCounters) -> float:
 
 def _place(innermost: FrameType, wants_cpu: bool, *, runs_python: bool) -> Key | None:
     """What a stack says; None when the thread waits for a batch."""
-    place, in_torch, on_host = "step", False, False
+    place, in_torch, on_host, recording = "step", False, False, False
+    naming = Naming()
     outer: FrameType | None = innermost
     while outer is not None:
-        name = outer.f_globals.get("__name__")
-        kind = _kinds.get(name)
+        module = str(outer.f_globals.get("__name__"))
+        kind = _kinds.get(module)
         if kind is None:
-            kind = _kinds[name] = _kind_of(name)
-        if kind & _OURS:
-            if kind & _FETCH:
-                found = _FETCHES.get(outer.f_code.co_qualname)
-                if found is not None:
-                    place = found
-                    break
-            elif not kind & _INSIDE:
+            kind = _kinds[module] = kind_of(module)
+        if kind & RECORDING:
+            if naming.is_final:
                 return None
-        in_torch = in_torch or kind & _TORCH > 0
-        on_host = on_host or kind & _HOST > 0
+            recording = True
+        elif recording and not kind & INSIDE_FETCH:
+            return None  # the recording, but not that of a fetch
+        elif module == FETCHING and (found := _fetch(outer, naming, records=recording)) is not None:
+            place = found
+            break
+        naming.pass_through(outer, module, kind)
+        in_torch = in_torch or kind & TORCH > 0
+        on_host = on_host or kind & HOST > 0
         outer = outer.f_back
+    if naming.name is None:
+        return None
     native = wants_cpu and not runs_python
-    computes = in_torch or (place == "step" and native and works_on_torch(innermost))
-    code = innermost.f_code
-    return place, code.co_qualname, code.co_filename, code.co_firstlineno, wants_cpu, computes and not on_host
+    step_in = naming.frame if place == "step" else None
+    computes = in_torch or (native and step_in is not None and works_on_torch(step_in))
+    return place, *naming.name, wants_cpu, computes and not on_host
 
 
-_OURS, _FETCH, _INSIDE, _TORCH, _HOST = 1, 2, 4, 8, 16
-_kinds: dict[object, int] = {}
-"""What a frame of a module means for the stack, by the name of the module."""
+def _fetch(frame: FrameType, naming: Naming, *, records: bool) -> str | None:
+    """The place, if this frame of the probe calls the user's code; names it if no frame inside does.
+
+    Python code is often seen at its next call. A frame that has only begun, or that `records` what came
+    before it, is therefore not what took the time.
+    """
+    code = frame.f_code
+    begins = not naming.is_final and frame.f_lineno == code.co_firstlineno
+    if code.co_qualname == FETCH and not begins:
+        naming.name = naming.name if naming.is_final else fetched_by(frame)
+        return "fetch"
+    if code.co_qualname == CALL and not begins:
+        naming.name = naming.name if naming.is_final else called_by(frame)
+        return "fetch"
+    if code.co_qualname == COLLATE and not begins and not records:
+        naming.name = naming.name if naming.is_final else collated_by(frame)
+        return "collate"
+    return None
 
 
-def _kind_of(module: object) -> int:
-    name = module if isinstance(module, str) else ""
-    return (
-        (_OURS if name.startswith(_RECORDING) else 0)
-        | (_FETCH if name == _FETCHING else 0)
-        | (_INSIDE if name in _INSIDE_A_FETCH else 0)
-        | (_TORCH if name.startswith("torch.") else 0)
-        | (_HOST if name in _NOT_COMPUTING else 0)
-    )
+_kinds: dict[str, int] = {}
+"""By module."""

@@ -49,6 +49,7 @@ def report(diagnosis: Diagnosis) -> dict[str, Any]:
         "demand": _plain(d.demand),
         "headroom": _plain(d.headroom),
         "functions": [_plain(cost) for cost in d.functions],
+        "transforms": [_plain(cost) for cost in d.transforms],
         "slow_samples": [_plain(sample) for sample in d.slow_samples],
         "unseen_batches": _plain(d.unseen_batches),
         "advice": [_plain(advice) for advice in d.advice],

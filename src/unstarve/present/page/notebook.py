@@ -22,6 +22,7 @@ from unstarve.model import (
     WorkerSearch,
 )
 from unstarve.present.gain_text import gain_text
+from unstarve.present.own_cost import own_cost
 from unstarve.present.page import html_fragments as html
 from unstarve.present.shares import budget_title
 from unstarve.present.terminal.report_card import print_comparison, print_report
@@ -132,10 +133,8 @@ def _diagnosis(d: Diagnosis) -> Iterator[str]:
     facts = [duration(d.wall_s), f"{d.steps} steps ({d.warmup_steps} warm-up)", d.device]
     if d.throughput.samples_per_s is not None:
         facts.append(f"{rate(d.throughput.samples_per_s)} samples/s")
-    if d.overhead.us_per_step is not None and d.overhead.share is not None:
-        facts.append(
-            f"unstarve cost {duration(d.overhead.us_per_step / 1e6)} a step ({percent(d.overhead.share)})"
-        )
+    if (cost := own_cost(d.overhead)) is not None:
+        facts.append(cost)
     yield html.small(" · ".join(facts))
 
 

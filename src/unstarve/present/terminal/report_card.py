@@ -14,6 +14,7 @@ from rich.text import Text
 
 from unstarve.model import Advice, Comparison, Diagnosis, LoaderSummary, Row, Spread, State
 from unstarve.present.gain_text import gain_text
+from unstarve.present.own_cost import own_cost
 from unstarve.present.shares import budget_title, shares
 from unstarve.present.terminal.lanes import lanes
 from unstarve.present.terminal.path_text import PathText
@@ -69,6 +70,8 @@ def print_report(diagnosis: Diagnosis, console: Console) -> None:
     for message in diagnosis.lost:
         console.print(PathText(Text("! ", "yellow") + Text(message, "default")))
     console.print(_footer(diagnosis))
+    if (cost := own_cost(diagnosis.overhead)) is not None:
+        console.print(Text(cost, "bright_black"))
 
 
 def print_comparison(result: Comparison, console: Console) -> None:
@@ -235,10 +238,6 @@ def _footer(d: Diagnosis) -> Text:
         d.device if d.ranks <= 1 else f"{d.ranks} × {d.device}",
         status,
     ]
-    if d.overhead.us_per_step is not None and d.overhead.share is not None:
-        parts.append(
-            f"unstarve cost {duration(d.overhead.us_per_step / 1e6)} a step ({percent(d.overhead.share)})"
-        )
     return Text(" · ".join(parts), "bright_black")
 
 

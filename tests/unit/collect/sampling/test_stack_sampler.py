@@ -238,3 +238,38 @@ def test_the_first_looks_are_close_together_whatever_they_cost() -> None:
 
 def test_looks_that_are_dear_still_come_once_a_second() -> None:
     assert stacks.interval_after(100, own_cpu_s=100.0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("blocked", "wanted", "wanted_of_delay", "computes"),
+    [
+        (False, 0.1, 0.0, True),  # a short computation between long waits
+        (True, 0.9, 0.0, False),  # a short wait between long computations
+        (True, 0.2, 1.0, True),  # Python code, interrupted by the look
+        (True, 0.0, 0.0, False),
+        (True, 0.01, 0.1, False),  # another thread held the interpreter lock
+        (None, 0.6, 0.0, True),
+        (None, 0.4, 0.0, False),
+    ],
+)
+def test_computing_and_waiting_are_told_apart_at_the_moment_of_the_look(
+    blocked: bool | None, wanted: float, wanted_of_delay: float, computes: bool
+) -> None:
+    assert stacks.wants_a_cpu(blocked, wanted, wanted_of_delay) is computes
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no /proc")
+def test_the_state_of_a_thread_is_read() -> None:
+    awake, asleep = threading.Event(), threading.Event()
+    thread = threading.Thread(target=lambda: (awake.set(), asleep.wait()))
+    thread.start()
+    awake.wait()
+    stat = f"/proc/self/task/{thread.native_id}/stat".encode()
+    deadline = time.monotonic() + 180
+    while not stacks._is_blocked(stat) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert stacks._is_blocked(stat) is True
+    asleep.set()
+    thread.join()
+    assert stacks._is_blocked(f"/proc/self/task/{threading.get_native_id()}/stat".encode()) is False
+    assert stacks._is_blocked(b"/proc/self/task/0/stat") is None

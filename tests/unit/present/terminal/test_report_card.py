@@ -44,7 +44,7 @@ def test_everything_is_said_within_80_columns() -> None:
         "wait",
         "p95",
         "train.py:1",
-        "unstarve cost",
+        "unstarve used 0.01% of a core (5.00 µs a step)",
     ):
         assert part in text
 
@@ -194,7 +194,7 @@ def test_the_json_report_is_complete_and_plain() -> None:
         "schema", "run", "verdict", "wait_share", "stall_share", "throughput", "step_ms", "wait_ms", "budget",
         "waits", "demand", "headroom", "functions", "slow_samples", "unseen_batches", "advice",
         "rejected", "health", "gpu",
-        "overhead", "loaders", "lost", "system", "walk", "whatif", "memory", "profile",
+        "overhead", "loaders", "lost", "system", "walk", "whatif", "memory", "profile", "transforms",
     }  # fmt: skip
     assert back["verdict"]["state"] == "starved"
     assert back["loaders"][0]["steps"] == 50
