@@ -9,7 +9,7 @@ per machine; all named ``…_s`` and ``…_ms`` are durations; a ``share`` lies 
 from __future__ import annotations
 
 from unstarve.model.bench_results import Bar, Benchmark, Checked, Extra, Kind, Part, Promise, Way
-from unstarve.model.causes import Cause, Phase, State
+from unstarve.model.causes import Cause, Phase, Role, State
 from unstarve.model.chart_data import (
     BatchStory,
     Doing,
@@ -31,6 +31,7 @@ from unstarve.model.diagnosis import (
     Gain,
     Headroom,
     LoaderSummary,
+    Outside,
     Overhead,
     Share,
     SlowSample,
@@ -52,6 +53,7 @@ from unstarve.model.loader_diagnosis import (
 from unstarve.model.monitoring import Metric, MetricKind, RegimeChange, Window
 from unstarve.model.nouns import Shown
 from unstarve.model.recorded import (
+    Backward,
     Batch,
     Crew,
     Epoch,
@@ -73,6 +75,7 @@ from unstarve.model.tuning import LoaderSettings, Trial, Tuning
 
 __all__ = [
     "Advice",
+    "Backward",
     "Bar",
     "Batch",
     "BatchStory",
@@ -114,6 +117,7 @@ __all__ = [
     "MemorySummary",
     "Metric",
     "MetricKind",
+    "Outside",
     "Overhead",
     "Part",
     "Phase",
@@ -125,6 +129,7 @@ __all__ = [
     "Reading",
     "Received",
     "RegimeChange",
+    "Role",
     "Row",
     "Run",
     "RunState",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from unstarve.model.causes import Cause, State
+from unstarve.model.causes import Cause, Role, State
 from unstarve.model.chart_data import Lane
 from unstarve.model.forecasts import Forecaster, WhatIf
 from unstarve.model.nouns import Shown
@@ -47,6 +47,15 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
+class Outside:
+    """Part of a run's wall time that is not in the budget."""
+
+    what: str
+    """``before training``, ``warm-up``, ``validation`` or ``after training``."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Headroom:
     """How much faster training would be if loading were free."""
 
@@ -74,6 +83,32 @@ class Overhead:
 
 
 @dataclass(frozen=True, slots=True)
+class Gain:
+    """Predicted throughput after a change, relative to before."""
+
+    predicted: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One concrete change."""
+
+    id: str
+    title: str
+    """What to do, in one line."""
+    why: str
+    """The measured reason, in one sentence."""
+    change: Mapping[str, Any]
+    """DataLoader arguments to set; empty when the change is elsewhere."""
+    speedup: Gain | None
+    """None when it cannot be predicted."""
+    code: str
+    """Code to write."""
+
+
+@dataclass(frozen=True, slots=True)
 class LoaderSummary:
     """One loader over all ranks."""
 
@@ -96,6 +131,11 @@ class LoaderSummary:
     """The call that created it, as the user wrote it; None when it was not found."""
     tensors: int | None = None
     """Tensors per batch; None when not counted."""
+    role: Role = Role.UNKNOWN
+    verdict: Verdict | None = None
+    """Of a validation loader that takes a good part of the run; None for any other."""
+    advice: tuple[Advice, ...] = ()
+    """The same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,32 +188,6 @@ class SlowSample:
 
 
 @dataclass(frozen=True, slots=True)
-class Gain:
-    """Predicted throughput after a change, relative to before."""
-
-    predicted: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """One concrete change."""
-
-    id: str
-    title: str
-    """What to do, in one line."""
-    why: str
-    """The measured reason, in one sentence."""
-    change: Mapping[str, Any]
-    """DataLoader arguments to set; empty when the change is elsewhere."""
-    speedup: Gain | None
-    """None when it cannot be predicted."""
-    code: str
-    """Code to write."""
-
-
-@dataclass(frozen=True, slots=True)
 class Diagnosis(Shown):
     """What a run means: every view is made from this object."""
 
@@ -182,11 +196,11 @@ class Diagnosis(Shown):
     path: str
     started_at: float
     wall_s: float
-    """From the first ``iter(loader)`` to the last recorded event of training, mean over ranks.
+    """From the start of the command to the end of its training process, mean over ranks.
 
-    For `unstarve ideal`: the measured real steps alone."""
+    `budget` and `outside` sum to it. For `unstarve ideal`: the measured real steps alone."""
     steps: int
-    """Steps of the main loader, of one rank."""
+    """Training steps of the main loader, of one rank."""
     warmup_steps: int
     ranks: int
     device: str
@@ -202,10 +216,13 @@ class Diagnosis(Shown):
     step_ms: Spread | None
     wait_ms: Spread | None
     budget: tuple[Share, ...]
+    """Of the measured training steps."""
     headroom: Headroom | None
     overhead: Overhead
     loaders: tuple[LoaderSummary, ...]
     lost: tuple[str, ...]
+    outside: tuple[Outside, ...] = ()
+    """The rest of the wall time, in the order of time."""
     gpu: GpuSummary | None = None
     waits: Mapping[Cause, float] = field(default_factory=dict)
     """Seconds of waiting per cause, of the measured part."""
