@@ -12,7 +12,18 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from unstarve.model import Advice, Comparison, Diagnosis, Gain, LoaderSummary, Row, Share, Spread, State
+from unstarve.model import (
+    Advice,
+    Comparison,
+    Diagnosis,
+    Gain,
+    LoaderSummary,
+    Role,
+    Row,
+    Share,
+    Spread,
+    State,
+)
 from unstarve.present.terminal.lanes import lanes
 from unstarve.present.terminal.screen import for_screen
 from unstarve.words import duration, percent, points, rate, times, times_interval
@@ -42,10 +53,11 @@ def print_report(diagnosis: Diagnosis, console: Console) -> None:
         lanes(diagnosis.typical, console.width),
         _loaders(diagnosis.loaders, console.width),
     )
-    for part in (numbers, budget, drawn, loaders, _walk(diagnosis), _advice(diagnosis)):
+    outside, validation = _outside(diagnosis), _validation(diagnosis)
+    for part in (numbers, budget, outside, drawn, loaders, _walk(diagnosis), _advice(diagnosis), validation):
         if part is not None:
             console.print(Padding(part, (0, 1)))
-    if diagnosis.advice:
+    if diagnosis.advice or validation is not None:
         console.print()
     for loader in diagnosis.loaders:
         if "applied" in loader.config:
@@ -119,6 +131,16 @@ def _budget(shares: tuple[Share, ...], width: int) -> Group | None:
     return Group(Text("\nwhere the time went", "bold"), table)
 
 
+def _outside(d: Diagnosis) -> Group | None:
+    shown = [part for part in d.outside if part.seconds >= _SMALLEST_SHARE * d.wall_s]
+    if not shown:
+        return None
+    table = Table.grid(padding=(0, 2))
+    for part in shown:
+        table.add_row(Text(part.what), duration(part.seconds))
+    return Group(Text("\noutside the measured steps", "bold"), table)
+
+
 def _loaders(loaders: tuple[LoaderSummary, ...], width: int) -> Table | None:
     if not loaders:
         return None
@@ -131,6 +153,7 @@ def _loaders(loaders: tuple[LoaderSummary, ...], width: int) -> Table | None:
         mark = " (nested)" if loader.nested else " (background)" if loader.background else ""
         engine = loader.config.get("engine")
         where = loader.where if engine is None else f"{loader.where}, engine {engine}"
+        where += ", validation" if loader.role is Role.VALIDATION else ""
         shown = Text(loader.name + mark) + Text(f"\n{where}", "bright_black")
         p50, p95 = (
             ("–", "–") if loader.wait_ms is None else (_ms(loader.wait_ms.p50), _ms(loader.wait_ms.p95))
@@ -162,12 +185,28 @@ def _walk(d: Diagnosis) -> Group | None:
 
 def _advice(d: Diagnosis) -> Group | None:
     """The best advice, each with its gain, reason and code."""
-    if not d.advice:
-        return None
+    return Group(Text("\nadvice", "bold"), _pieces(d.advice)) if d.advice else None
+
+
+def _validation(d: Diagnosis) -> Group | None:
+    """The evidence and the advice for validation loops that take a good part of the run."""
+    parts: list[RenderableType] = []
+    for loader in d.loaders:
+        if loader.verdict is not None:
+            parts.append(Text(f"\nvalidation with {loader.name}", "bold"))
+            if loader.verdict.headline not in d.verdict.headline:
+                parts.append(Text(loader.verdict.headline))
+            parts += [Text(f"· {line}") for line in loader.verdict.evidence]
+            if loader.advice:
+                parts.append(_pieces(loader.advice))
+    return Group(*parts) if parts else None
+
+
+def _pieces(advice: tuple[Advice, ...]) -> Table:
     table = Table.grid(padding=(0, 1))
-    for number, one in enumerate(d.advice[:_MOST_ADVICE], start=1):
+    for number, one in enumerate(advice[:_MOST_ADVICE], start=1):
         table.add_row(f"{number}.", _piece(one))
-    return Group(Text("\nadvice", "bold"), table)
+    return table
 
 
 def _piece(one: Advice) -> Group:
