@@ -11,19 +11,22 @@ export interface WhatifPoint {
   workers: number; samples_per_s: number | null; steps_per_s: number; low: number; high: number; recorded: boolean;
 }
 
+export interface Verdict { state: string; cause: string; headline: string; evidence: string[]; second: string | null }
+
 export interface Report {
   run: {
     command: string[]; kind: string; path: string; started_at: number; wall_s: number; steps: number;
     warmup_steps: number; ranks: number; device: string; versions: Record<string, string>;
     exit_code: number | null; cut_short: boolean; live: boolean;
   };
-  verdict: { state: string; cause: string; headline: string; evidence: string[]; second: string | null };
+  verdict: Verdict;
   wait_share: number | null;
   stall_share: number | null;
   throughput: { steps_per_s: number | null; samples_per_s: number | null };
   step_ms: Spread | null;
   wait_ms: Spread | null;
   budget: { cause: string; seconds: number; share: number }[];
+  outside?: { what: string; seconds: number }[];
   headroom: { speedup: number; low: number; high: number; method: string } | null;
   functions: { name: string; file: string; line: number; where: string; seconds: number; share: number }[];
   slow_samples: { index: number; ms: number }[];
@@ -33,7 +36,7 @@ export interface Report {
   overhead: { us_per_step: number | null; share: number | null };
   loaders: {
     name: string; where: string; kind: string; config: Record<string, unknown>; steps: number; epochs: number;
-    wait_s: number; startup_s: number; wait_ms: Spread | null;
+    wait_s: number; startup_s: number; wait_ms: Spread | null; role?: string; verdict?: Verdict | null; advice?: Advice[];
   }[];
   system?: Record<string, unknown>;
   whatif?: { loader: string; curve: WhatifPoint[] } | null;

@@ -32,5 +32,8 @@ export function budget(report: Report): HTMLElement | null {
   const rows = shown.map((line) => el("li", {},
     swatch(line.cause), el("b", {}, line.cause), el("span", { class: "meaning" }, MEANING[line.cause] ?? ""),
     el("span", { class: "number" }, percent(line.share)), el("span", { class: "number" }, duration(line.seconds))));
-  return section("budget", "Where the time went", bar, el("ul", { class: "legend" }, ...rows));
+  const outside = report.outside ?? [];
+  return section("budget", "Where the time went", bar, el("ul", { class: "legend" }, ...rows),
+    outside.length > 0 && el("p", { class: "outside" },
+      `Outside the measured steps: ${outside.map((part) => `${part.what} ${duration(part.seconds)}`).join(", ")}.`));
 }
