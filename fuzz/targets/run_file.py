@@ -42,7 +42,15 @@ def seeds() -> list[bytes]:
         plain.take(0.01)
         plain.spend(0.02)
     plain.end("train")
-    runs = (slow_loading_run(40, workers=2), slow_loading_run(25, workers=1), run_of(plain.process()))
+    validated = FakeTraining()
+    validated.train([(0.01, 0.02)] * 30)
+    validated.validate([(0.02, 0.01)] * 30)
+    runs = (
+        slow_loading_run(40, workers=2),
+        slow_loading_run(25, workers=1),
+        run_of(plain.process()),
+        run_of(validated.process()),
+    )
     with tempfile.TemporaryDirectory() as folder:
         files = [write_run(Path(folder, f"{n}.unstarve"), run) for n, run in enumerate(runs)]
         files += [write_rich_run(Path(folder, f"{kind}.unstarve"), kind=kind) for kind in ("run", "ideal")]

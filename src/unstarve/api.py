@@ -10,16 +10,18 @@ from itertools import pairwise
 from pathlib import Path
 
 from unstarve.advise.all_rules import advise
-from unstarve.analyze.batch_production import recorded_trainings
+from unstarve.analyze.batch_production import RecordedTraining, recorded_trainings
 from unstarve.analyze.chart_views import views_of
 from unstarve.analyze.comparison import compare as _compare
 from unstarve.analyze.diagnose import analyze_run
 from unstarve.analyze.live_training import live_of
+from unstarve.analyze.loader_summary import loader_key
 from unstarve.analyze.step_series import series_of
-from unstarve.analyze.timeline import WARMUP_STEPS, timelines_of
+from unstarve.analyze.timeline import WARMUP_STEPS, passed_ns, timelines_of
+from unstarve.analyze.validation import ValidationLoop, validation_headline, validation_loops
 from unstarve.analyze.verdict import Thresholds
 from unstarve.errors import LogError, RunFileError, UnstarveError
-from unstarve.model import Comparison, Diagnosis, Live, LoadLog, Phase, Run, RunState, WhatIf
+from unstarve.model import Comparison, Diagnosis, Live, LoadLog, Phase, Run, RunState, State, WhatIf
 from unstarve.predict.forecast import (
     REPORTED_WORKERS,
     WORKERS,
@@ -87,12 +89,42 @@ def reading(*runs: Run) -> Iterator[None]:
 def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int = WARMUP_STEPS) -> Diagnosis:
     """The full diagnosis of a run: its verdict, forecasts for other settings, and advice."""
     trainings = recorded_trainings(run, warmup_steps)
-    diagnosis = analyze_run(run, thresholds, warmup_steps, trainings)
+    diagnosis = _advised(run, analyze_run(run, thresholds, warmup_steps, trainings), trainings)
+    loops = [] if run.kind == "ideal" else validation_loops(trainings, diagnosis.wall_s)
+    for loop in loops:
+        diagnosis = _with_validation(run, diagnosis, loop, thresholds, in_headline=loop is loops[0])
+    return diagnosis
+
+
+def _advised(run: Run, diagnosis: Diagnosis, trainings: Sequence[RecordedTraining]) -> Diagnosis:
+    """Add forecasts and advice."""
     model = model_trainings(run, trainings)
     if isinstance(model, LoaderModel):
         diagnosis = dataclasses.replace(diagnosis, forecaster=model, whatif=what_if(model, REPORTED_WORKERS))
     advice, rejected = advise(diagnosis)
     return dataclasses.replace(diagnosis, advice=advice, rejected=rejected)
+
+
+def _with_validation(
+    run: Run, diagnosis: Diagnosis, loop: ValidationLoop, thresholds: Thresholds | None, *, in_headline: bool
+) -> Diagnosis:
+    """Add a validation loop's own verdict and advice to its loader's entry."""
+    own = [loader for loader in diagnosis.loaders if loader_key(loader) == loop.loader]
+    found = dataclasses.replace(analyze_run(run, thresholds, 0, loop.trainings), loaders=tuple(own))
+    headline = validation_headline(loop, found)
+    verdict = dataclasses.replace(found.verdict, headline=headline)
+    waits = verdict.state in (State.STARVED, State.TIGHT)
+    advice = _advised(run, found, loop.trainings).advice if waits else ()
+    loaders = tuple(
+        dataclasses.replace(loader, verdict=verdict, advice=advice) if loader in own else loader
+        for loader in diagnosis.loaders
+    )
+    if in_headline:
+        told = f"{diagnosis.verdict.headline} {headline}"
+        diagnosis = dataclasses.replace(
+            diagnosis, verdict=dataclasses.replace(diagnosis.verdict, headline=told)
+        )
+    return dataclasses.replace(diagnosis, loaders=loaders)
 
 
 def whatif(
@@ -131,6 +163,7 @@ def load_log_from_run(path: str | os.PathLike[str], phase: Phase = Phase.REAL) -
     batches = [b for t in timelines[:1] for b in t.batches if b.phase is wanted and not b.settling]
     if not batches:
         raise LogError(f"{path} has no {wanted.value} batches to plot")
+    own_ns = passed_ns(timelines[0].own)
     # A step needs the batch right before it; the first of an epoch or block has none.
     steps = [(a, b) for a, b in pairwise(batches) if (b.epoch, b.position) == (a.epoch, a.position + 1)]
     batches = [batches[0], *(b for _, b in steps)]
@@ -138,6 +171,6 @@ def load_log_from_run(path: str | os.PathLike[str], phase: Phase = Phase.REAL) -
         label=Path(path).stem,
         mode="replay" if wanted is Phase.REPLAY else "log",
         load_s=tuple(batch.wait_ns / 1e9 for batch in batches),
-        step_s=tuple((b.got_ns - a.got_ns) / 1e9 for a, b in steps),
+        step_s=tuple((own_ns(b.got_ns) - own_ns(a.got_ns)) / 1e9 for a, b in steps),
         sizes=tuple(batch.size for batch in batches),
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unstarve.model import (
+    Backward,
     Batch,
     Cause,
     Demand,
@@ -36,6 +37,7 @@ class FakeTraining:
     batches: list[Batch] = field(default_factory=list)
     epochs: list[Epoch] = field(default_factory=list)
     loaders: dict[str, int] = field(default_factory=dict)
+    backwards: list[Backward] = field(default_factory=list)
     _taken: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def number(self, name: str) -> int:
@@ -45,13 +47,19 @@ class FakeTraining:
         """Time that passes in the training loop itself."""
         self.now_ns += round(seconds * 1e9)
 
-    def begin(self, name: str = "train", start_s: float = 0.0) -> None:
-        """``iter(loader)``."""
+    def begin(self, name: str = "train", start_s: float = 0.0, *, no_grad: bool = False) -> None:
+        """``iter(loader)``; its batches are asked for with or without gradients."""
         number = self.number(name)
         begin = self.now_ns
         self.spend(start_s)
         epoch = sum(1 for e in self.epochs if e.loader == number)
-        self.epochs.append(Epoch(number, epoch, begin, self.now_ns, self.thread, nested=False))
+        self.epochs.append(
+            Epoch(number, epoch, begin, self.now_ns, self.thread, nested=False, no_grad=no_grad)
+        )
+
+    def backward(self) -> None:
+        """A backward pass that takes no time."""
+        self.backwards.append(Backward(self.thread, self.now_ns))
 
     def take(
         self,
@@ -94,14 +102,30 @@ class FakeTraining:
         ask = self.now_ns
         self.spend(wait_s)
         at = max(i for i, e in enumerate(self.epochs) if e.loader == number)
-        e = self.epochs[at]
-        self.epochs[at] = Epoch(
-            e.loader, e.epoch, e.begin_ns, e.ready_ns, e.thread, e.nested, ask, self.now_ns, None
-        )
+        self.epochs[at] = replace(self.epochs[at], last_ask_ns=ask, end_ns=self.now_ns)
 
     def epoch(self, steps: Iterable[tuple[float, float]], name: str = "train", start_s: float = 0.0) -> None:
         """A whole epoch of (wait, compute) steps."""
         self.begin(name, start_s)
+        for wait_s, compute_s in steps:
+            self.take(wait_s, name)
+            self.spend(compute_s)
+        self.end(name)
+
+    def train(self, steps: Iterable[tuple[float, float]], name: str = "train", start_s: float = 0.0) -> None:
+        """A whole epoch of (wait, compute) steps, each with a backward pass."""
+        self.begin(name, start_s)
+        for wait_s, compute_s in steps:
+            self.take(wait_s, name)
+            self.backward()
+            self.spend(compute_s)
+        self.end(name)
+
+    def validate(
+        self, steps: Iterable[tuple[float, float]], name: str = "val", *, no_grad: bool = True
+    ) -> None:
+        """A whole epoch of (wait, compute) steps; without `no_grad`, gradients are off in its body only."""
+        self.begin(name, no_grad=no_grad)
         for wait_s, compute_s in steps:
             self.take(wait_s, name)
             self.spend(compute_s)
@@ -125,6 +149,7 @@ class FakeTraining:
             end_ns=self.now_ns,
             stopped=None,
             lost=(),
+            backwards=tuple(self.backwards),
         )
 
 

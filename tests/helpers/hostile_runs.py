@@ -127,6 +127,8 @@ def _more_chunks(stream: int, main: Process, *, is_worker: bool) -> list[Chunk]:
         ]
         rows[f.GAUGE] = [(0, 0, at, 50, 10**9, 10**10) for at in range(10**9, end_ns, 10**8)]
         rows[f.EPOCH_SAMPLER] = [(0, 0, 0, 10**6)]
+        rows[f.EPOCH_NO_GRAD] = [(0, 0, 0)]
+        rows[f.BACKWARD] = [(0, batch.got_ns + 1000) for batch in main.batches]
     packed = {kind: b"".join(f.ROW_KINDS[kind].pack(*row) for row in some) for kind, some in rows.items()}
     return [
         *(Chunk(stream, f.META, 0, json.dumps(meta).encode()) for meta in metas),

@@ -100,6 +100,8 @@ def _write_rows(writer: Writer, process: Process) -> None:
         writer.row(f.EPOCH_BEGIN, now_ns, _row(f.EpochBeginRow, epoch, flags=flags))
         if epoch.sampler_ns:
             writer.row(f.EPOCH_SAMPLER, now_ns, _row(f.EpochSamplerRow, epoch, flags=flags))
+        if epoch.no_grad:
+            writer.row(f.EPOCH_NO_GRAD, now_ns, _row(f.EpochNoGradRow, epoch, flags=flags))
         if epoch.end_ns is not None:
             error = (epoch.error or "").encode()
             end = _row(f.EpochEndRow, epoch, flags=flags, ask_ns=epoch.last_ask_ns, error=error)
@@ -118,6 +120,8 @@ def _write_rows(writer: Writer, process: Process) -> None:
             writer.row(f.HELPED, now_ns, helped)
     for sent in process.sents:
         writer.row(f.SENT, now_ns, _row(f.SentRow, sent))
+    for backward in process.backwards:
+        writer.row(f.BACKWARD, now_ns, backward)
     for receipt in process.receipts:
         writer.row(f.RECEIVED, now_ns, _row(f.ReceivedRow, receipt, flags=0))
 

@@ -133,7 +133,7 @@ def assert_every_batch_is_matched(process: Process, made: dict[tuple[int, int], 
 
 
 def assert_books_balance(report: dict[str, Any]) -> None:
-    seconds = sum(line["seconds"] for line in report["budget"])
+    seconds = sum(line["seconds"] for line in [*report["budget"], *report["outside"]])
     assert seconds == pytest.approx(report["run"]["wall_s"], rel=0.01)
     assert report["lost"] == []
 

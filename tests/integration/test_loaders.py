@@ -160,8 +160,8 @@ def test_stateful_loaders_are_seen(report) -> None:
     assert [(row["epochs"], row["steps"], row["samples"]) for row in rows] == [(2, 6, 20)] * 2
 
 
-def test_the_budget_sums_to_the_wall_time(report) -> None:
-    total = sum(line["seconds"] for line in report["budget"])
+def test_the_budget_and_what_lies_outside_of_it_sum_to_the_wall_time(report) -> None:
+    total = sum(line["seconds"] for line in [*report["budget"], *report["outside"]])
     assert total == pytest.approx(report["run"]["wall_s"], rel=0.01)
     assert sum(line["share"] for line in report["budget"]) == pytest.approx(1)
     assert report["lost"] == []

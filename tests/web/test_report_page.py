@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fake_gpu import gpu_training
-from fakes import run_of, simple_run
+from fakes import FakeTraining, run_of, simple_run
 from large_run import large_run
 from unstarve.analyze.chart_views import views_of
 from unstarve.api import diagnose
@@ -50,6 +50,19 @@ def test_everything_is_there_and_the_answer_comes_first(opened: Any, tmp_path: P
     assert state in ("starved", "tight", "fed")
     assert page.inner_text("h1")
     assert "2.00×" in page.inner_text("#advice")
+    assert opened.complaints == []
+
+
+def test_validation_has_its_own_section(opened: Any, tmp_path: Path) -> None:
+    training = FakeTraining()
+    training.train([(0.001, 0.099)] * 40)
+    training.validate([(0.08, 0.02)] * 30, "val_loader")
+    path = tmp_path / "report.html"
+    path.write_text(report_page(diagnose(run_of(training)), None), encoding="utf-8")
+    page = opened.show(path)
+    assert page.inner_text("#validation h3").startswith("Validation (val_loader) takes ")
+    assert "train.py:1, validation" in page.inner_text("#loaders")
+    assert "validation 3.00 s" in page.inner_text("#budget .outside")
     assert opened.complaints == []
 
 

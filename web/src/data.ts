@@ -21,6 +21,7 @@ export interface Profile {
   kernels: NamedUse[]; operators: NamedUse[]; calls: NamedUse[];
   files: { path: string; process: number; opens: number; reads: number; bytes: number; seconds: number }[];
 }
+export interface Verdict { state: string; cause: string; headline: string; evidence: string[]; second: string | null }
 
 export interface Report {
   run: {
@@ -28,13 +29,14 @@ export interface Report {
     warmup_steps: number; ranks: number; device: string; versions: Record<string, string>;
     exit_code: number | null; cut_short: boolean; live: boolean;
   };
-  verdict: { state: string; cause: string; headline: string; evidence: string[]; second: string | null };
+  verdict: Verdict;
   wait_share: number | null;
   stall_share: number | null;
   throughput: { steps_per_s: number | null; samples_per_s: number | null };
   step_ms: Spread | null;
   wait_ms: Spread | null;
   budget: { cause: string; seconds: number; share: number }[];
+  outside?: { what: string; seconds: number }[];
   headroom: { speedup: number; low: number; high: number; method: string } | null;
   functions: { name: string; file: string; line: number; where: string; seconds: number; share: number }[];
   slow_samples: { index: number; ms: number; file?: string | null }[];
@@ -46,7 +48,7 @@ export interface Report {
   overhead: { us_per_step: number | null; share: number | null; worker_us_per_batch: number | null; worker_share: number | null };
   loaders: {
     name: string; where: string; kind: string; config: Record<string, unknown>; steps: number; epochs: number;
-    wait_s: number; startup_s: number; wait_ms: Spread | null;
+    wait_s: number; startup_s: number; wait_ms: Spread | null; role?: string; verdict?: Verdict | null; advice?: Advice[];
   }[];
   system?: Record<string, unknown>;
   whatif?: { loader: string; curve: WhatifPoint[] } | null;

@@ -9,11 +9,11 @@ import { comparison } from "./sections/comparison";
 import { environment, functions, health, loaders, slowSamples } from "./sections/details";
 import { profile } from "./sections/profile";
 import { timeline } from "./sections/timeline";
-import { advice, verdict } from "./sections/verdict";
+import { advice, validation, verdict } from "./sections/verdict";
 
 function reportSections({ report, views }: OneRun): (HTMLElement | null)[] {
   return [
-    verdict(report), advice(report), health(report), budget(report),
+    verdict(report), advice(report), validation(report), health(report), budget(report),
     views && timeline(views), views && overTime(views), views && distribution(views),
     profile(report), functions(report), slowSamples(report), whatif(report), memory(report), loaders(report), environment(report),
   ];

@@ -28,6 +28,7 @@ from unstarve.analyze.imported_run import analyze_import
 from unstarve.analyze.loader_summary import summarize_loaders
 from unstarve.analyze.memory_summary import memory_of
 from unstarve.analyze.no_batches import loop_functions, unseen_batches
+from unstarve.analyze.outside import mean_outside, outside_of
 from unstarve.analyze.own_overhead import overhead_of
 from unstarve.analyze.stats import spread_ms
 from unstarve.analyze.timeline import WARMUP_STEPS, Timeline, TimeSpan, training_processes
@@ -60,10 +61,9 @@ def analyze_run(
         return analyze_import(run, run.processes[0], run.profile, thresholds or Thresholds())
     trainers = training_processes(run)
     trainings = recorded_trainings(run, warmup_steps) if trainings is None else trainings
-    timelines, made = [t.timeline for t in trainings], [t.productions for t in trainings]
+    timelines, made = [t.timeline for t in trainings], [_own_productions(t) for t in trainings]
     # `unstarve ideal` mixes real and replayed steps: only the measured real ones describe the training.
-    told = [t.measured if run.kind == "ideal" else t.spans for t in timelines]
-    wall_s = _mean([sum(span.seconds for span in spans) for spans in told])
+    outside = () if run.kind == "ideal" else mean_outside([outside_of(run, t) for t in timelines])
     measured_s = sum(timeline.measured_s for timeline in timelines)
     wait_share = sum(timeline.wait_s for timeline in timelines) / measured_s if measured_s else None
     gpu = summarize_gpu(timelines)
@@ -83,17 +83,17 @@ def analyze_run(
         wait_share,
         None if headroom is None else beyond_waits(timelines, headroom, lost_share, gpu),
     )
-    spent = total(causes_of(spans, t.process, m) for spans, t, m in zip(told, timelines, made, strict=True))
+    spent = total(causes_of(t.measured, t.process, m) for t, m in zip(timelines, made, strict=True))
     if gpu is not None:
-        waits = total(_waits(spans, m) for spans, m in zip(told, made, strict=True))
-        spent = seen_by_device(spent, waits, wait_share, gpu)
+        spent = seen_by_device(spent, findings.waits, wait_share, gpu)
     first = trainers[0] if trainers else None
+    makers = _makers(run.processes, timelines)
     return Diagnosis(
         command=run.command,
         kind=run.kind,
         path=run.path,
         started_at=run.started_at,
-        wall_s=wall_s,
+        wall_s=_mean([t.measured_s for t in timelines]) + sum(part.seconds for part in outside),
         steps=max((len(timeline.batches) for timeline in timelines), default=0),
         warmup_steps=min(warmup_steps, max((len(t.batches) for t in timelines), default=0)),
         ranks=len(trainers),
@@ -113,13 +113,14 @@ def analyze_run(
         overhead=overhead_of(timelines, run.processes),
         loaders=summarize_loaders(trainers),
         lost=_lost(run, trainers),
+        outside=outside,
         gpu=gpu,
         waits=findings.waits,
         demand=findings.demand,
-        functions=function_costs(run.processes, findings.demand) if timelines else loop_functions(run),
+        functions=function_costs(makers, findings.demand) if timelines else loop_functions(run),
         unseen_batches=None if timelines else unseen_batches(run),
         failure=run.failure,
-        transforms=transform_costs(run.processes),
+        transforms=transform_costs(makers),
         system=_system(run, trainers),
         typical=_typical(trainings),
         profile=run.profile,
@@ -127,6 +128,12 @@ def analyze_run(
         memory=_memory(timelines, run),
         slow_samples=slow_samples({(i, *key): p for i, m in enumerate(made) for key, p in m.items()}),
     )
+
+
+def _own_productions(training: RecordedTraining) -> dict[tuple[int, int], EpochProduction]:
+    """How the batches of its own loop were made."""
+    others = training.timeline.others
+    return {key: made for key, made in training.productions.items() if key not in others}
 
 
 def _waits(spans: Sequence[TimeSpan], made: Mapping[tuple[int, int], EpochProduction]) -> dict[Cause, float]:
@@ -161,6 +168,16 @@ def _system(run: Run, trainers: list[Process]) -> dict[str, Any]:
     for process in run.processes:
         filesystems.update(process.system.get("filesystems") or {})
     return {**trainers[0].system, "filesystems": dict(filesystems)}
+
+
+def _makers(processes: Sequence[Process], timelines: Sequence[Timeline]) -> list[Process]:
+    """The processes without the workers of other loops."""
+    own, others = set[tuple[str, int]](), set[tuple[str, int]]()
+    for timeline in timelines:
+        for crew in timeline.process.crews:
+            theirs = (crew.loader, crew.epoch) in timeline.others
+            (others if theirs else own).update((timeline.process.host, pid) for pid in crew.pids)
+    return [p for p in processes if not p.worker or (p.host, p.pid) not in others - own]
 
 
 def _headroom(run: Run, timelines: list[Timeline], lost_share: float | None) -> Headroom | None:

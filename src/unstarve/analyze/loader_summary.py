@@ -6,10 +6,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from unstarve.analyze.roles import epoch_roles, loader_role
 from unstarve.analyze.stats import spread_ms
-from unstarve.model import Batch, Epoch, Loader, LoaderSummary, Phase, Process
+from unstarve.model import Batch, Epoch, Loader, LoaderSummary, Phase, Process, Role
 
 MOST_LOADERS = 500
+
+LoaderKey = tuple[str, str, str]
+"""Name, place and kind: what makes loaders of several ranks one."""
 
 
 @dataclass
@@ -17,12 +21,19 @@ class _Gathered:
     loader: Loader
     batches: list[Batch] = field(default_factory=list)
     epochs: list[Epoch] = field(default_factory=list)
+    roles: set[Role] = field(default_factory=set)
+
+
+def loader_key(loader: Loader | LoaderSummary) -> LoaderKey:
+    """Loaders of the same name and place are told apart by their dataset, which ranks agree on."""
+    return loader.name, loader.where, f"{loader.kind} {loader.config.get('dataset')}"
 
 
 def summarize_loaders(processes: Sequence[Process]) -> tuple[LoaderSummary, ...]:
     """The loaders that these processes iterated, busiest first, at most `MOST_LOADERS`."""
-    gathered: dict[tuple[str, str, str], _Gathered] = {}
+    gathered: dict[LoaderKey, _Gathered] = {}
     for process in processes:
+        roles = epoch_roles(process)
         batches: defaultdict[int, list[Batch]] = defaultdict(list)
         epochs: defaultdict[int, list[Epoch]] = defaultdict(list)
         for batch in process.batches:
@@ -30,9 +41,8 @@ def summarize_loaders(processes: Sequence[Process]) -> tuple[LoaderSummary, ...]
         for epoch in process.epochs:
             epochs[epoch.loader].append(epoch)
         for loader in process.loaders:
-            # Loaders of the same name and place are told apart by their dataset, which ranks agree on.
-            key = (loader.name, loader.where, f"{loader.kind} {loader.config.get('dataset')}")
-            into = gathered.setdefault(key, _Gathered(loader))
+            into = gathered.setdefault(loader_key(loader), _Gathered(loader))
+            into.roles.add(loader_role(loader.id, roles))
             into.batches += batches[loader.id]
             into.epochs += epochs[loader.id]
     busiest = sorted(gathered.values(), key=lambda one: -len(one.batches))[:MOST_LOADERS]
@@ -64,6 +74,7 @@ def _summary(gathered: _Gathered) -> LoaderSummary:
         tensors=loader.tensors,
         statement=loader.statement,
         dataset=loader.dataset,
+        role=next((r for r in (Role.TRAIN, Role.VALIDATION) if r in gathered.roles), Role.UNKNOWN),
     )
 
 

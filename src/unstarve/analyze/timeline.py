@@ -1,18 +1,20 @@
 """Events → what the training thread did when: a sequence of spans without gaps.
 
 Only the thread that trains counts: a loader consumed in a background thread does not make training wait by
-itself, and a loader iterated inside another's ``next()`` is part of that wait.
+itself, and a loader iterated inside another's ``next()`` is part of that wait. A timeline is about the
+training loop, or about one validation loader: the time of other loops lies outside of it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from unstarve.model import Batch, Doing, Epoch, Phase, Process, Run
+from unstarve.analyze.roles import Key, epoch_roles
+from unstarve.model import Batch, Doing, Epoch, Phase, Process, Role, Run
 
 WARMUP_STEPS = 5
 
@@ -28,6 +30,8 @@ class TimeSpan:
     """The batch that the span waited for."""
     sampler_ns: int = 0
     """Sampler time within an ``iter()``."""
+    validation: int | None = None
+    """Number of the validation loader that it belongs to; None for training."""
 
     @property
     def seconds(self) -> float:
@@ -36,7 +40,8 @@ class TimeSpan:
     def within(self, begin_ns: int, end_ns: int) -> TimeSpan:
         """The part of the span between two moments."""
         begin_ns, end_ns = max(self.begin_ns, begin_ns), min(self.end_ns, end_ns)
-        return TimeSpan(self.doing, begin_ns, end_ns, self.batch, min(self.sampler_ns, end_ns - begin_ns))
+        sampler_ns = min(self.sampler_ns, end_ns - begin_ns)
+        return TimeSpan(self.doing, begin_ns, end_ns, self.batch, sampler_ns, self.validation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +52,8 @@ class Step:
     end_ns: int
     wait_s: float
     """Waiting for any loader during the step."""
-
-    @property
-    def seconds(self) -> float:
-        return (self.end_ns - self.begin_ns) / 1e9
+    seconds: float
+    """Its duration without other loops inside it, such as validation in the middle of an epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +62,20 @@ class Timeline:
 
     process: Process
     main: int
-    """Number of the main loader: the one whose epochs cover the most time."""
+    """Number of the main loader: the training loader whose epochs cover the most time."""
     spans: tuple[TimeSpan, ...]
     """All of the recorded time, in order, from the first ``iter()`` to the last event."""
+    own: tuple[TimeSpan, ...]
+    """Those of the loop that the timeline is about, from its first ``iter()`` on."""
     measured: tuple[TimeSpan, ...]
-    """`spans` without warm-up, up to the end of the last step; for `unstarve ideal`, the real steps."""
+    """`own` without warm-up, up to the end of the last step; for `unstarve ideal`, the real steps."""
     batches: tuple[Batch, ...]
     """The main loader's batches."""
     measured_batches: tuple[Batch, ...]
     steps: tuple[Step, ...]
     """The main loader's measured steps."""
+    others: frozenset[Key]
+    """The epochs of other loops."""
 
     @property
     def wall_s(self) -> float:
@@ -101,30 +108,64 @@ def timelines_of(run: Run, warmup_steps: int) -> list[Timeline]:
     return [t for p in training_processes(run) if (t := build_timeline(p, left_out)) is not None]
 
 
-def build_timeline(process: Process, warmup_steps: int) -> Timeline | None:
-    """The timeline of a process; None when its training thread received no batch, or all in no time."""
+def build_timeline(process: Process, warmup_steps: int, validation: Collection[int] = ()) -> Timeline | None:
+    """The timeline of a process; None when its training thread received no batch, or all in no time.
+
+    It is about the training loop, or about the validation epochs of the loaders with these numbers.
+    """
     outer = [batch for batch in process.batches if not batch.nested]
     if not outer:
         return None
-    thread = training_thread(outer)
+    roles = epoch_roles(process)
+    validating = {key for key, role in roles.items() if role is Role.VALIDATION}
+    thread = training_thread([b for b in outer if (b.loader, b.epoch) not in validating] or outer)
     batches = _one_after_the_other([batch for batch in outer if batch.thread == thread])
     epochs = [epoch for epoch in process.epochs if epoch.thread == thread and not epoch.nested]
-    main = _main_loader(batches, epochs)
-    own = tuple(batch for batch in batches if batch.loader == main)
-    spans = _spans(batches, epochs)
-    if not spans:
+    keys = {(epoch.loader, epoch.epoch) for epoch in epochs}
+    training, apart = _loops(roles, {(batch.loader, batch.epoch) for batch in batches})
+    spans = _spans(batches, epochs, apart)
+    if validation:
+        training = {key for key in apart if key[0] in validation}
+    own_batches = [batch for batch in batches if (batch.loader, batch.epoch) in training]
+    if not spans or not own_batches:
+        return None
+    main = _main_loader(own_batches, [epoch for epoch in epochs if (epoch.loader, epoch.epoch) in training])
+    own = tuple(batch for batch in own_batches if batch.loader == main)
+    begins = [e.begin_ns for e in epochs if (e.loader, e.epoch) in training] or [own_batches[0].ask_ns]
+    looped = _clipped([span for span in spans if span.validation in (validation or (None,))], min(begins))
+    if not looped:
         return None
     if any(batch.block for batch in own):
         measured_batches = _real_steps(own)
-        steps = _steps(measured_batches, own, epochs, spans)
-        measured = _covered(spans, steps)
+        steps = _steps(measured_batches, own, epochs, looped)
+        measured = _covered(looped, steps)
     else:
         measured_batches = own[warmup_steps:]
         begin_ns = measured_batches[0].ask_ns if warmup_steps and measured_batches else 0
-        measured = _clipped(spans, begin_ns) if measured_batches else ()
-        measured = measured[:-1] if measured and measured[-1].doing is Doing.END else measured
-        steps = _steps(measured_batches, own, epochs, spans)
-    return Timeline(process, main, spans, measured, own, measured_batches, steps)
+        measured = _without_end(_clipped(looped, begin_ns)) if measured_batches else ()
+        steps = _steps(measured_batches, own, epochs, looped)
+    others = keys - training if validation else apart
+    return Timeline(process, main, spans, looped, measured, own, measured_batches, steps, frozenset(others))
+
+
+def _loops(roles: Mapping[Key, Role], delivered: set[Key]) -> tuple[set[Key], set[Key]]:
+    """The epochs of the training loop, and those of validation, among those that delivered batches.
+
+    A run without training is one loop, whatever its role.
+    """
+    by_role = {role: {key for key in delivered if roles.get(key, Role.UNKNOWN) is role} for role in Role}
+    training = by_role[Role.TRAIN] or by_role[Role.UNKNOWN]
+    if not training:
+        return delivered, set()
+    return training, {key for key, role in roles.items() if role is Role.VALIDATION}
+
+
+def _without_end(spans: tuple[TimeSpan, ...]) -> tuple[TimeSpan, ...]:
+    """Without what follows the last step: the last epoch's end."""
+    count = len(spans)
+    while count and spans[count - 1].doing in (Doing.END, Doing.BETWEEN):
+        count -= 1
+    return spans[:count]
 
 
 def training_thread(batches: Iterable[Batch]) -> int:
@@ -158,35 +199,45 @@ def _main_loader(batches: list[Batch], epochs: list[Epoch]) -> int:
     return min(leaders or counts, key=lambda loader: (-counts[loader], loader))
 
 
-def _spans(batches: list[Batch], epochs: list[Epoch]) -> tuple[TimeSpan, ...]:
-    """Waits and starts as recorded, and what lies between them."""
+def _spans(batches: list[Batch], epochs: list[Epoch], validation: set[Key]) -> tuple[TimeSpan, ...]:
+    """Waits and starts as recorded, and what lies between them.
+
+    What lies between two events of validation belongs to the first one's loader.
+    """
+    of = {key: key[0] for key in validation}
     marks: list[tuple[TimeSpan, bool]] = []  # whether an epoch ends here
     last_got: dict[tuple[int, int], int] = {}
     for batch in batches:
         doing = Doing.START if batch.position == 0 else Doing.WAIT
-        marks.append((TimeSpan(doing, batch.ask_ns, batch.got_ns, batch), False))
+        loader = of.get((batch.loader, batch.epoch))
+        marks.append((TimeSpan(doing, batch.ask_ns, batch.got_ns, batch, validation=loader), False))
         last_got[batch.loader, batch.epoch] = batch.got_ns
     covers: list[tuple[int, int]] = []
     for epoch in epochs:
-        marks.append((TimeSpan(Doing.START, epoch.begin_ns, epoch.ready_ns, None, epoch.sampler_ns), False))
+        loader = of.get((epoch.loader, epoch.epoch))
+        start = TimeSpan(Doing.START, epoch.begin_ns, epoch.ready_ns, None, epoch.sampler_ns, loader)
+        marks.append((start, False))
         if epoch.last_ask_ns is not None and epoch.end_ns is not None:
-            marks.append((TimeSpan(Doing.END, epoch.last_ask_ns, epoch.end_ns), True))
+            end = TimeSpan(Doing.END, epoch.last_ask_ns, epoch.end_ns, validation=loader)
+            marks.append((end, True))
         end_ns = epoch.end_ns or last_got.get((epoch.loader, epoch.epoch), epoch.ready_ns)
         covers.append((epoch.begin_ns, end_ns))
     marks.sort(key=lambda mark: (mark[0].begin_ns, mark[0].end_ns))
     covers.sort(reverse=True)
     spans: list[TimeSpan] = []
-    at, after_epoch, covered_ns = marks[0][0].begin_ns, False, -1
+    at, after_epoch, covered_ns, before = marks[0][0].begin_ns, False, -1, marks[0][0].validation
     for mark, ends_epoch in marks:
         if mark.begin_ns > at:
             while covers and covers[-1][0] < at:
                 covered_ns = max(covered_ns, covers.pop()[1])
             outside = after_epoch and covered_ns <= at
-            spans.append(TimeSpan(Doing.BETWEEN if outside else Doing.STEP, at, mark.begin_ns))
+            doing = Doing.BETWEEN if outside else Doing.STEP
+            loader = None if mark.validation is None else before
+            spans.append(TimeSpan(doing, at, mark.begin_ns, validation=loader))
         if mark.end_ns > at:
             spans.append(mark.within(at, mark.end_ns))
             at = mark.end_ns
-        after_epoch = ends_epoch
+        after_epoch, before = ends_epoch, mark.validation
     return tuple(spans)
 
 
@@ -210,7 +261,8 @@ def _steps(
     following = {id(batch): after for batch, after in pairwise(own)}
     loader = own[0].loader
     last_ask = {e.epoch: e.last_ask_ns for e in epochs if e.loader == loader}
-    waited_ns = _waited_ns(spans)
+    waited_ns = passed_ns([s for s in spans if s.doing in (Doing.WAIT, Doing.START)])
+    own_ns = passed_ns(spans)
     steps = []
     for batch in measured:
         after = following.get(id(batch))
@@ -218,19 +270,20 @@ def _steps(
         if end_ns is not None and after is not None:
             end_ns = min(end_ns, after.got_ns)
         if end_ns is not None and end_ns > batch.got_ns:
-            steps.append(Step(batch.got_ns, end_ns, (waited_ns(end_ns) - waited_ns(batch.got_ns)) / 1e9))
+            wait_s = (waited_ns(end_ns) - waited_ns(batch.got_ns)) / 1e9
+            seconds = (own_ns(end_ns) - own_ns(batch.got_ns)) / 1e9
+            steps.append(Step(batch.got_ns, end_ns, wait_s, seconds))
     return tuple(steps)
 
 
-def _waited_ns(spans: tuple[TimeSpan, ...]) -> Callable[[int], int]:
-    """A function of time: how long the thread had waited until then."""
-    waits = [s for s in spans if s.doing in (Doing.WAIT, Doing.START)]
-    ends = [wait.end_ns for wait in waits]
-    before = list(accumulate((wait.end_ns - wait.begin_ns for wait in waits), initial=0))
+def passed_ns(spans: Sequence[TimeSpan]) -> Callable[[int], int]:
+    """A function of time: how much of the spans lies before it."""
+    ends = [span.end_ns for span in spans]
+    before = list(accumulate((span.end_ns - span.begin_ns for span in spans), initial=0))
 
     def until(at_ns: int) -> int:
         ended = bisect_right(ends, at_ns)
-        return before[ended] + (max(at_ns - waits[ended].begin_ns, 0) if ended < len(waits) else 0)
+        return before[ended] + (max(at_ns - spans[ended].begin_ns, 0) if ended < len(spans) else 0)
 
     return until
 

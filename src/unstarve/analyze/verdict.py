@@ -15,7 +15,7 @@ from unstarve.words import duration, percent, size, times, workers
 
 _SECOND = 0.25
 """Smallest share of the waiting for which a second cause is named."""
-_WHY = {
+WHY = {
     Cause.DISK: "for the disk",
     Cause.REMOTE: "for something other than CPU or local disk",
     Cause.CPU: "because samples cost CPU time",
@@ -145,7 +145,7 @@ def _headline(state: State, cause: Cause, findings: Findings) -> str:
         if cause is Cause.HOST:
             sentence += " The training loop's own Python takes longer than the computation."
     else:
-        why = _WHY.get(cause)
+        why = WHY.get(cause)
         sentence = waits[:1].upper() + waits[1:] + (f", mostly {why}." if why else ".")
     if headroom is not None and headroom.method == "replay":
         return f"{sentence} {_measured_gain(headroom, state)}"
@@ -266,13 +266,14 @@ def _step_times(timelines: Sequence[Timeline], gpu: GpuSummary | None) -> list[s
 
 def _starts(timelines: Sequence[Timeline]) -> list[str]:
     ranks = max(len(timelines), 1)
-    start_s = sum(s.seconds for t in timelines for s in t.spans if s.doing is Doing.START) / ranks
-    wall_s = sum(timeline.wall_s for timeline in timelines) / ranks
-    if not wall_s or start_s / wall_s < _WORTH_TELLING:
+    start_s = sum(s.seconds for t in timelines for s in t.own if s.doing is Doing.START) / ranks
+    own_s = sum(span.seconds for timeline in timelines for span in timeline.own) / ranks
+    if not own_s or start_s / own_s < _WORTH_TELLING:
         return []
+    loop = "training" if timelines[0].own[0].validation is None else "validation"
     return [
         "starting loaders and waiting for first batches took "
-        f"{duration(start_s)} ({percent(start_s / wall_s)} of the run)"
+        f"{duration(start_s)} ({percent(start_s / own_s)} of {loop})"
     ]
 
 

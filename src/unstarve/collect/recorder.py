@@ -151,9 +151,9 @@ class Recorder:
             self._epochs[number] = epoch
             return epoch
 
-    def thread_number(self) -> int:
-        """0 for the main thread, a small number for every other thread."""
-        ident = threading.get_ident()
+    def thread_number(self, ident: int | None = None) -> int:
+        """0 for the main thread, a small number for every other thread; of the calling one by default."""
+        ident = threading.get_ident() if ident is None else ident
         if ident == self._main_thread:
             return 0
         return self._threads.setdefault(ident, len(self._threads) + 1)

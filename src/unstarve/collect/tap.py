@@ -19,6 +19,7 @@ from unstarve.collect.describe import Scale, count_tensors
 from unstarve.collect.device.wait_marks import Mark
 from unstarve.collect.end_training import end_training
 from unstarve.collect.fetching import FetchProbe
+from unstarve.collect.gradients import first_passes, watch_backward
 from unstarve.collect.receiving import PythonReceiving
 from unstarve.collect.recorder import Recorder, recorder
 from unstarve.collect.substitute import Substitute
@@ -36,6 +37,7 @@ class Tap:
 
     __slots__ = (
         "_counted",
+        "_gradients",
         "_nested",
         "_recorder",
         "_scale",
@@ -52,6 +54,7 @@ class Tap:
         self._scale = Scale(batch_size, collated=collated)
         self._nested = False
         self._counted = False
+        self._gradients = True
         self._substitute: Substitute | None = None
         self.probe: FetchProbe | None = None
         """Times the fetches of this loader when the training process makes its batches itself."""
@@ -96,6 +99,8 @@ class Tap:
         self._nested = inside or own_counters().depth > 0
         wait.epoch = owner.next_epoch(self.number)
         wait.index = 0
+        self._gradients = True
+        watch_backward()
         if not self._nested:
             self._waited(mark, f.BEGIN_WAIT, begin_ns, ready_ns)
         if owner.substitute is not None and not self._nested:
@@ -119,6 +124,24 @@ class Tap:
         """Record the worker processes of this epoch."""
         if pids:
             self._recorder.writer.meta("crew", loader=self.number, epoch=self.wait.epoch, pids=pids)
+
+    def note_gradients(self) -> None:
+        """A batch is asked for: record the backward pass since the last one, and that gradients are off."""
+        passes = first_passes()
+        turned_off = self._gradients and not torch.is_grad_enabled()
+        if not passes and not turned_off:
+            return
+        owner, now = self._recorder, _clock()
+        try:
+            for ident, at in passes.items():
+                owner.row(f.BACKWARD, now, f.BackwardRow(owner.thread_number(ident), at))
+            if turned_off:
+                self._gradients = False
+                flags = f.NESTED if self._nested else 0
+                owner.row(f.EPOCH_NO_GRAD, now, f.EpochNoGradRow(self.number, flags, self.wait.epoch))
+            owner.writer.ledger.own_ns += _clock() - now
+        except Exception as error:  # a defect of ours must not cost the user the training
+            self.not_recorded(error)
 
     def take(self, advance: Callable[[S], T], source: S) -> T:
         """The next batch, as ``advance(source)`` gives it."""
@@ -310,4 +333,5 @@ class _WatchedIterator:
         return self
 
     def __next__(self) -> Any:
+        self._tap.note_gradients()
         return self._tap.next_batch(self._tap, next, self._iterator)

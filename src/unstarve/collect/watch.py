@@ -99,6 +99,7 @@ def _watched(function: Callable[..., Any], name: str) -> Callable[..., Any]:
             owner.lose(f"calls of {name} could not be followed: {error!r}")
             return function(*args, **kwargs)
         try:
+            tap.note_gradients()
             return tap.next_batch(tap, mine.advance, _Call(args, kwargs))
         except BaseException:
             mine.end()

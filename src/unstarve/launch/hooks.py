@@ -23,6 +23,7 @@ from torch.utils.data._utils import fetch as stock_fetch
 from torch.utils.data._utils import pin_memory as stock_pin
 from torch.utils.data._utils import worker as stock_worker
 
+from unstarve.collect.gradients import hide_from_compiler, noting_backward, set_backward_watch
 from unstarve.collect.sampling import loop_sampler
 from unstarve.collect.substitute import Substitute, set_substitute
 from unstarve.collect.torch_iterator import worker_pids
@@ -73,12 +74,15 @@ def attach() -> None:
             patch.apply(settings)
     if settings is not None and settings.tune is None:
         loop_sampler.begin()
+    if _records(settings):
+        set_backward_watch(functools.partial(BACKWARD.apply, None))
 
 
 def detach() -> None:
     """Undo all patches, the last one first: torch is as it was."""
     set_substitute(None)
     loop_sampler.end()
+    set_backward_watch(None)
     for patch in reversed(PATCHES):
         patch.undo()
 
@@ -217,6 +221,13 @@ def _apply_pinning(_settings: Settings) -> None:
     _replace("pinning", stock_pin, "pin_memory", timed_pinning)
 
 
+def _apply_backward(_settings: Settings) -> None:
+    import torch.autograd  # not there yet when this module is imported
+
+    _replace("backward", torch.autograd, "backward", noting_backward)
+    hide_from_compiler(torch.autograd.backward)
+
+
 def _apply_transforms(_settings: Settings) -> None:
     from unstarve.collect.transforms import imported_containers
 
@@ -305,6 +316,9 @@ PINNING = Patch(
     _apply_pinning,
     None,
 )
+BACKWARD = Patch(
+    "backward", ("torch.autograd.backward",), "tells training from validation", _apply_backward, None
+)
 TRANSFORMS = Patch(
     "transforms",
     (
@@ -382,5 +396,6 @@ PATCHES = (
     ),
     FETCHERS,
     PINNING,
+    BACKWARD,
     TRANSFORMS,
 )

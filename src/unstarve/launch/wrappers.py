@@ -85,6 +85,7 @@ def recorded_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         tap = self.__dict__.get(TAP)
         if tap is None:
             return original(self)
+        tap.note_gradients()
         return tap.next_batch(tap, original, self)
 
     return __next__

@@ -9,7 +9,7 @@ per machine; all named ``…_s`` and ``…_ms`` are durations; a ``share`` lies 
 from __future__ import annotations
 
 from unstarve.model.bench_results import Bar, Benchmark, Checked, Extra, Kind, Part, Promise, Way
-from unstarve.model.causes import Cause, Phase, State
+from unstarve.model.causes import Cause, Phase, Role, State
 from unstarve.model.chart_data import (
     BatchStory,
     Doing,
@@ -39,6 +39,7 @@ from unstarve.model.diagnosis import (
     Gain,
     Headroom,
     LoaderSummary,
+    Outside,
     Overhead,
     Rejected,
     Share,
@@ -63,6 +64,7 @@ from unstarve.model.loader_diagnosis import (
 from unstarve.model.monitoring import Metric, MetricKind, RegimeChange, Window
 from unstarve.model.nouns import Shown
 from unstarve.model.recorded import (
+    Backward,
     Batch,
     BatchFunction,
     Crew,
@@ -88,6 +90,7 @@ from unstarve.model.tuning import LoaderSettings, Trial, Tuning
 
 __all__ = [
     "Advice",
+    "Backward",
     "Bar",
     "Batch",
     "BatchFunction",
@@ -133,6 +136,7 @@ __all__ = [
     "Metric",
     "MetricKind",
     "OperatorChange",
+    "Outside",
     "Overhead",
     "OwnCost",
     "Part",
@@ -146,6 +150,7 @@ __all__ = [
     "Received",
     "RegimeChange",
     "Rejected",
+    "Role",
     "Row",
     "Run",
     "RunState",

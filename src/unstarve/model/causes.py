@@ -33,6 +33,15 @@ class State(StrEnum):
     INCONCLUSIVE = "inconclusive"
 
 
+class Role(StrEnum):
+    """What a loader is iterated for."""
+
+    TRAIN = "train"
+    VALIDATION = "validation"
+    """Without gradients, or without a backward pass while another loader's steps run one."""
+    UNKNOWN = "unknown"
+
+
 class Phase(StrEnum):
     """Whether a batch was loaded or replayed from memory (`unstarve ideal`)."""
 

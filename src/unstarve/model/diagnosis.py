@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from unstarve.model.causes import Cause, State
+from unstarve.model.causes import Cause, Role, State
 from unstarve.model.chart_data import Lane
 from unstarve.model.forecasts import Forecaster, WhatIf
 from unstarve.model.nouns import Shown
@@ -48,6 +48,15 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
+class Outside:
+    """Part of a run's wall time that is not in the budget."""
+
+    what: str
+    """``before training``, ``warm-up``, ``validation`` or ``after training``."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Headroom:
     """How much faster training would be if loading were free."""
 
@@ -80,6 +89,46 @@ class Overhead:
     """Of the workers' time."""
 
 
+_NO_LOSS = 0.98
+"""A smaller lower bound is more than noise around no change at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Predicted throughput after a change, relative to before. Below 1 it is a loss."""
+
+    predicted: float
+    low: float
+    high: float
+
+    @property
+    def may_be_loss(self) -> bool:
+        return self.low < _NO_LOSS
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One concrete change."""
+
+    id: str
+    title: str
+    """What to do, in one line."""
+    why: str
+    """The measured reason, in one sentence."""
+    change: Mapping[str, Any]
+    """DataLoader arguments to set; empty when the change is elsewhere."""
+    speedup: Gain | None
+    """None when it cannot be predicted."""
+    code: str
+    """Code to write."""
+    note: str = ""
+    """What else changes, in one sentence, such as the order of batches; empty when batches stay the same."""
+    command: str = ""
+    """A command that tries the change without editing the source."""
+    parts: tuple[str, ...] = ()
+    """The ids of the changes that are made together; empty for a single change."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoaderSummary:
     """One loader over all ranks."""
@@ -107,6 +156,11 @@ class LoaderSummary:
     """What stands before the call, such as ``train_loader = ``; empty when that is not simple."""
     dataset: Mapping[str, Any] = field(default_factory=dict)
     """Facts about the dataset, for advice; see `Loader.dataset`."""
+    role: Role = Role.UNKNOWN
+    verdict: Verdict | None = None
+    """Of a validation loader that takes a good part of the run; None for any other."""
+    advice: tuple[Advice, ...] = ()
+    """The same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,46 +243,6 @@ class UnseenBatches:
     """Of the loop's time."""
 
 
-_NO_LOSS = 0.98
-"""A smaller lower bound is more than noise around no change at all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """Predicted throughput after a change, relative to before. Below 1 it is a loss."""
-
-    predicted: float
-    low: float
-    high: float
-
-    @property
-    def may_be_loss(self) -> bool:
-        return self.low < _NO_LOSS
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """One concrete change."""
-
-    id: str
-    title: str
-    """What to do, in one line."""
-    why: str
-    """The measured reason, in one sentence."""
-    change: Mapping[str, Any]
-    """DataLoader arguments to set; empty when the change is elsewhere."""
-    speedup: Gain | None
-    """None when it cannot be predicted."""
-    code: str
-    """Code to write."""
-    note: str = ""
-    """What else changes, in one sentence, such as the order of batches; empty when batches stay the same."""
-    command: str = ""
-    """A command that tries the change without editing the source."""
-    parts: tuple[str, ...] = ()
-    """The ids of the changes that are made together; empty for a single change."""
-
-
 @dataclass(frozen=True, slots=True)
 class Rejected:
     """A change that was considered and is not advised."""
@@ -249,11 +263,11 @@ class Diagnosis(Shown):
     path: str
     started_at: float
     wall_s: float
-    """From the first ``iter(loader)`` to the last recorded event of training, mean over ranks.
+    """From the start of the command to the end of its training process, mean over ranks.
 
-    For `unstarve ideal`: the measured real steps alone."""
+    `budget` and `outside` sum to it. For `unstarve ideal`: the measured real steps alone."""
     steps: int
-    """Steps of the main loader, of one rank."""
+    """Training steps of the main loader, of one rank."""
     warmup_steps: int
     ranks: int
     device: str
@@ -272,10 +286,13 @@ class Diagnosis(Shown):
     """From one delivered batch to the next inside an epoch: the step and its wait."""
     wait_ms: Spread | None
     budget: tuple[Share, ...]
+    """Of the measured training steps."""
     headroom: Headroom | None
     overhead: Overhead
     loaders: tuple[LoaderSummary, ...]
     lost: tuple[str, ...]
+    outside: tuple[Outside, ...] = ()
+    """The rest of the wall time, in the order of time."""
     gpu: GpuSummary | None = None
     waits: Mapping[Cause, float] = field(default_factory=dict)
     """Seconds of waiting per cause, of the measured part."""

@@ -235,6 +235,13 @@ class Stall(NamedTuple):
         return self.got_ns - self.ask_ns
 
 
+class Backward(NamedTuple):
+    """A backward pass began: the first one since a batch was asked for."""
+
+    thread: int
+    at_ns: int
+
+
 class Reading(NamedTuple):
     """One entry of the driver's own record of a device; it includes the work of other processes."""
 
@@ -291,6 +298,8 @@ class Epoch:
     """Type of the exception that ended the epoch, if one did."""
     sampler_ns: int = 0
     """Part of ``iter(loader)`` spent in the sampler: torch fills the workers' queues there."""
+    no_grad: bool = False
+    """A batch was asked for while gradients were off; False in old runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,6 +365,8 @@ class Process:
     """In the order of time; empty where nothing could be sampled, and in old runs."""
     own: OwnCost | None = None
     """None in old runs, and where a process was killed early."""
+    backwards: tuple[Backward, ...] = ()
+    """In the order of time; empty in old runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from statistics import fmean, median
 from typing import Any
 
 from unstarve.analyze.batch_production import EpochProduction, MadeBatch
-from unstarve.analyze.timeline import Timeline
+from unstarve.analyze.timeline import Timeline, passed_ns
 from unstarve.model import Batch, Process, Run, Work
 
 _MOST_BATCHES = 160
@@ -49,7 +49,7 @@ class EpochCosts:
     end_s: float
     """Asking for a batch when none is left."""
     between_s: float
-    """Outside every epoch, per epoch: validation, for example."""
+    """Outside every epoch, per epoch, without validation: saving the model, for example."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +80,13 @@ def recorded_batches(timeline: Timeline, made: Mapping[int, EpochProduction]) ->
         for works in production.by_worker
         for one, after in pairwise(works)
     }
+    own_ns = passed_ns(timeline.own)
     found = []
     for batch, after in pairwise(timeline.measured_batches):
         production = made.get(batch.epoch)
         apart = (after.epoch, after.position) != (batch.epoch, batch.position + 1)
+        # Validation in the middle of an epoch is no step.
+        apart |= own_ns(after.ask_ns) - own_ns(batch.got_ns) < after.ask_ns - batch.got_ns
         if production is None or batch.task is None or apart:
             continue
         one, later = production.by_task.get(batch.task), next_work.get((batch.epoch, batch.task))
@@ -237,7 +240,11 @@ def epoch_costs(
     firsts = sum(batch.position == 0 for batch in measured)
     if not firsts or measured[0].block:
         return None
-    main = [epoch for epoch in timeline.process.epochs if epoch.loader == timeline.main]
+    main = [
+        epoch
+        for epoch in timeline.process.epochs
+        if epoch.loader == timeline.main and (epoch.loader, epoch.epoch) not in timeline.others
+    ]
     later = [epoch for epoch in main if epoch.begin_ns > measured[0].ask_ns] or main
     counts = Counter(batch.epoch for batch in timeline.batches)
     whole = [counts[epoch.epoch] for epoch in main if epoch.end_ns is not None and counts[epoch.epoch]]
@@ -250,7 +257,9 @@ def epoch_costs(
     ]
     ends = [e.end_ns - e.last_ask_ns for e in main if e.end_ns is not None and e.last_ask_ns is not None]
     iter_s = median(epoch.ready_ns - epoch.begin_ns for epoch in later) / 1e9
-    inside_s = sum(_measured_s(timeline, epoch.begin_ns, epoch.end_ns) for epoch in main)
+    measured_ns = passed_ns(timeline.measured)
+    last_ns = timeline.measured[-1].end_ns
+    inside_ns = sum(measured_ns(e.end_ns or last_ns) - measured_ns(e.begin_ns) for e in main)
     return EpochCosts(
         batches=round(fmean(whole)) if whole else max(counts.values()),
         starts=firsts / len(measured),
@@ -258,11 +267,5 @@ def epoch_costs(
         # Workers are created one after another while iter() runs: on average half of it is not theirs.
         boot_s=max(median(boots) / 1e9 - iter_s / 2, 0.0) / slowdown if boots else 0.0,
         end_s=median(ends) / 1e9 if ends else 0.0,
-        between_s=max(timeline.measured_s - inside_s, 0.0) / firsts,
+        between_s=max(timeline.measured_s - inside_ns / 1e9, 0.0) / firsts,
     )
-
-
-def _measured_s(timeline: Timeline, begin_ns: int, end_ns: int | None) -> float:
-    """Measured seconds between two moments."""
-    first_ns, last_ns = timeline.measured[0].begin_ns, timeline.measured[-1].end_ns
-    return max(min(end_ns or last_ns, last_ns) - max(begin_ns, first_ns), 0) / 1e9

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
-from unstarve.model import Batch, Doing, Epoch, Phase, Pulse, Reading, Received, Sent, Stall, Work
+from unstarve.model import Backward, Batch, Doing, Epoch, Phase, Pulse, Reading, Received, Sent, Stall, Work
 from unstarve.record import format as f
 from unstarve.record.metas import LATEST_NS, MOST_BYTES
 
@@ -171,6 +171,10 @@ def _pulse(row: f.PulseRow) -> Pulse | None:
     )
 
 
+def _backward(row: f.BackwardRow) -> Backward | None:
+    return Backward(row.thread, row.at_ns) if row.at_ns <= LATEST_NS else None
+
+
 EVENT_OF: dict[int, Callable[[Any], Any]] = {
     f.BATCH: _batch,
     f.WORK: _work,
@@ -179,9 +183,15 @@ EVENT_OF: dict[int, Callable[[Any], Any]] = {
     f.STALL: _stall,
     f.GAUGE: _reading,
     f.PULSE: _pulse,
+    f.BACKWARD: _backward,
 }
-"""Row → event, or None when the row is invalid. An epoch takes two rows or three: see `epochs_of`."""
-_WHEN = {f.BATCH: attrgetter("got_ns"), f.WORK: attrgetter("done_ns"), f.PULSE: attrgetter("at_ns")}
+"""Row → event, or None when the row is invalid. An epoch takes several rows: see `epochs_of`."""
+_WHEN = {
+    f.BATCH: attrgetter("got_ns"),
+    f.WORK: attrgetter("done_ns"),
+    f.PULSE: attrgetter("at_ns"),
+    f.BACKWARD: attrgetter("at_ns"),
+}
 """Events that analysis needs in the order of time."""
 
 
@@ -194,9 +204,11 @@ def epochs_of(
     begins: Iterable[f.EpochBeginRow],
     ends: Sequence[f.EpochEndRow],
     sampled: Iterable[f.EpochSamplerRow] = (),
+    no_grad: Iterable[f.EpochNoGradRow] = (),
 ) -> tuple[tuple[Epoch, ...], int]:
     """The epochs, and the number of invalid rows: an epoch cannot end before it begins, nor begin twice."""
     sampler_ns = {(row.loader, row.epoch): row.sampler_ns for row in sampled}
+    without = {(row.loader, row.epoch) for row in no_grad}
     ended = {(row.loader, row.epoch): row for row in reversed(ends)}  # the first end counts
     epochs: dict[tuple[int, int], Epoch] = {}
     invalid = 0
@@ -219,5 +231,6 @@ def epochs_of(
             end_ns=None if end is None else end.end_ns,
             error=None if end is None else end.error.rstrip(b"\0").decode(errors="replace") or None,
             sampler_ns=min(sampler_ns.get(key, 0), row.ready_ns - row.begin_ns),
+            no_grad=key in without,
         )
     return tuple(epochs.values()), invalid

@@ -175,6 +175,15 @@ class EpochSamplerRow(NamedTuple):
     """Spent in the sampler between `begin_ns` and `ready_ns` of the epoch."""
 
 
+class EpochNoGradRow(NamedTuple):
+    """A batch of the epoch was asked for while gradients were off. Left out if they were on throughout."""
+
+    loader: U16
+    flags: U16
+    """`NESTED`."""
+    epoch: U32
+
+
 class EpochEndRow(NamedTuple):
     """``next()`` returned no batch: the loader was exhausted or raised."""
 
@@ -329,6 +338,14 @@ class HelpedRow(NamedTuple):
     loader: U16
 
 
+class BackwardRow(NamedTuple):
+    """A backward pass began. Written for the first one of a thread between two requests for a batch."""
+
+    thread: U32
+    """As in `BatchRow`."""
+    at_ns: U64
+
+
 BATCH = 2
 EPOCH_BEGIN = 3
 EPOCH_END = 4
@@ -340,6 +357,8 @@ WORK = 10
 SENT = 11
 RECEIVED = 12
 HELPED = 13
+EPOCH_NO_GRAD = 14
+BACKWARD = 15
 
 ROWS: dict[int, type[NamedTuple]] = {
     BATCH: BatchRow,
@@ -353,6 +372,8 @@ ROWS: dict[int, type[NamedTuple]] = {
     SENT: SentRow,
     RECEIVED: ReceivedRow,
     HELPED: HelpedRow,
+    EPOCH_NO_GRAD: EpochNoGradRow,
+    BACKWARD: BackwardRow,
 }
 """The declaration of each kind of row."""
 

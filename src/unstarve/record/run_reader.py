@@ -243,6 +243,7 @@ class ProcessStream:
             stalls=self._events(f.STALL),
             readings=self._events(f.GAUGE),
             pulses=self._events(f.PULSE),
+            backwards=self._events(f.BACKWARD),
         )
 
     def _loader(self, meta: dict[str, Any]) -> Loader:
@@ -289,7 +290,7 @@ class ProcessStream:
     def _epochs(self) -> tuple[Any, ...]:
         rows = (
             list(unpacked(kind, self.packed.pop(kind, ())))
-            for kind in (f.EPOCH_BEGIN, f.EPOCH_END, f.EPOCH_SAMPLER)
+            for kind in (f.EPOCH_BEGIN, f.EPOCH_END, f.EPOCH_SAMPLER, f.EPOCH_NO_GRAD)
         )
         epochs, invalid = epochs_of(*rows)
         self.invalid += invalid

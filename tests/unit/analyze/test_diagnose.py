@@ -34,16 +34,21 @@ def test_thresholds_are_arguments() -> None:
     assert analyze_run(run, Thresholds(fewest_steps=100)).verdict.state is State.INCONCLUSIVE
 
 
-def test_the_budget_sums_to_the_wall_time() -> None:
+def test_the_budget_and_what_lies_outside_of_it_sum_to_the_wall_time() -> None:
     training = FakeTraining()
     for _ in range(3):
         training.epoch([(0.02, 0.03)] * 20, start_s=0.4)
         training.spend(0.7)
     diagnosis = analyze_run(run_of(training))
-    assert sum(share.seconds for share in diagnosis.budget) == pytest.approx(diagnosis.wall_s)
+    outside = {part.what: part.seconds for part in diagnosis.outside}
+    warmup_s = 0.4 + 5 * 0.05
+    assert outside == pytest.approx({"before training": 1.0, "warm-up": warmup_s, "after training": 0.7})
+    budget_s = sum(share.seconds for share in diagnosis.budget)
+    assert budget_s + sum(outside.values()) == pytest.approx(diagnosis.wall_s)
+    assert diagnosis.wall_s == pytest.approx(training.now_ns / 1e9)
     assert sum(share.share for share in diagnosis.budget) == pytest.approx(1)
     by_cause = {share.cause: share.seconds for share in diagnosis.budget}
-    assert by_cause[Cause.STARTUP] == pytest.approx(3 * (0.4 + 0.02))
+    assert by_cause[Cause.STARTUP] == pytest.approx(2 * (0.4 + 0.02))
     assert by_cause[Cause.HOST] == pytest.approx(2 * 0.7)
 
 

@@ -8,6 +8,7 @@ from inspect import isclass
 from typing import Any
 
 import pytest
+from torch import autograd
 from torch.utils.data import DataLoader, dataloader
 from torch.utils.data._utils import fetch, pin_memory, worker
 
@@ -15,7 +16,7 @@ from unstarve.launch import hooks
 from unstarve.model.launch_settings import LaunchSettings
 from unstarve.model.saved import SavedLoader
 
-MODULES = (dataloader, fetch, pin_memory, worker)
+MODULES = (autograd, dataloader, fetch, pin_memory, worker)
 
 
 def owners() -> list[Any]:

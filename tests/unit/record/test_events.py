@@ -65,4 +65,6 @@ def test_the_layouts_of_rows_are_those_of_version_2() -> None:
         11: "IIQQQq",
         12: "HHIIQQQ",
         13: "IIQH",
+        14: "HHI",
+        15: "IQ",
     }

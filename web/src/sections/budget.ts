@@ -33,5 +33,8 @@ export function budget(report: Report): HTMLElement | null {
     swatch(line.cause), el("b", {}, line.cause), el("span", { class: "meaning" }, MEANING[line.cause] ?? ""),
     el("span", { class: "number" }, percent(line.share)), el("span", { class: "number" }, duration(line.seconds))));
   const onGpu = report.gpu !== null && report.stall_share !== null;
-  return section("budget", onGpu ? "Where the GPU's time went" : "Where the time went", bar, el("ul", { class: "legend" }, ...rows));
+  const outside = report.outside ?? [];
+  return section("budget", onGpu ? "Where the GPU's time went" : "Where the time went", bar, el("ul", { class: "legend" }, ...rows),
+    outside.length > 0 && el("p", { class: "outside" },
+      `Outside the measured steps: ${outside.map((part) => `${part.what} ${duration(part.seconds)}`).join(", ")}.`));
 }

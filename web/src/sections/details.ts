@@ -64,7 +64,7 @@ export function health(report: Report): HTMLElement | null {
 export function loaders(report: Report): HTMLElement | null {
   if (report.loaders.length === 0) return null;
   const rows = report.loaders.map((loader) => [
-    el("div", { class: "name" }, el("b", {}, loader.name), el("small", {}, breakable(loader.where))),
+    el("div", { class: "name" }, el("b", {}, loader.name), el("small", {}, breakable(loader.role === "validation" ? `${loader.where}, validation` : loader.where))),
     String(loader.config["num_workers"] ?? "–"), String(loader.config["batch_size"] ?? "–"), `${loader.epochs}`, `${loader.steps}`,
     loader.wait_ms ? duration(loader.wait_ms.p50 / 1e3) : "–", loader.wait_ms ? duration(loader.wait_ms.p95 / 1e3) : "–", duration(loader.startup_s),
   ]);

@@ -37,6 +37,18 @@ export function advice(report: Report): HTMLElement | null {
       el("ul", {}, ...rejected.map((item) => el("li", {}, `${item.what}: ${item.why}`)))));
 }
 
+/** Validation loops that take a good part of the run, each with its own verdict. */
+export function validation(report: Report): HTMLElement | null {
+  const parts = report.loaders.flatMap(({ verdict: own, advice: items }) => (own ? [
+    el("h3", {}, own.headline),
+    el("ul", { class: "evidence" }, ...own.evidence.map((line) => el("li", {}, line))),
+    el("ol", { class: "advice" }, ...(items ?? []).map(one)),
+  ] : []));
+  if (parts.length === 0) return null;
+  return el("section", { id: "validation", "aria-labelledby": "validation-title" },
+    el("h2", { id: "validation-title" }, "Validation"), ...parts);
+}
+
 function one(item: Advice): HTMLElement {
   return el("li", {},
     el("div", { class: "advice-head" },

@@ -31,6 +31,11 @@ def _lines(d: Diagnosis) -> Iterator[str]:
         yield "|---|--:|--:|"
         yield from (f"| {s.cause} | {percent(s.share)} | {duration(s.seconds)} |" for s in budget)
         yield ""
+    if d.outside:
+        yield "| outside the measured steps | time |"
+        yield "|---|--:|"
+        yield from (f"| {part.what} | {duration(part.seconds)} |" for part in d.outside)
+        yield ""
     for number, advice in enumerate(d.advice, 1):
         yield from _advice(number, advice)
     if d.rejected:
@@ -38,6 +43,14 @@ def _lines(d: Diagnosis) -> Iterator[str]:
         yield ""
         yield from (f"- {_text(f'{one.what}: {one.why}')}" for one in d.rejected)
         yield ""
+    for loader in d.loaders:
+        if loader.verdict is not None:
+            yield f"#### {_text(loader.verdict.headline)}"
+            yield ""
+            yield from (f"- {_text(line)}" for line in loader.verdict.evidence)
+            yield ""
+            for number, advice in enumerate(loader.advice, 1):
+                yield from _advice(number, advice)
     yield from (f"> ⚠ {_text(message)}" for message in d.lost)
 
 

@@ -24,7 +24,7 @@ _HELP = {
     "unstarve_wait_ratio": "Share of the time the host waits for data, 0 to 1.",
     "unstarve_stall_ratio": "Share of the time the GPU starves for data, 0 to 1; on a CPU the wait ratio.",
     "unstarve_regime_changes_total": "Lasting changes of the wait for data: how many.",
-    "unstarve_time_seconds_total": "Where the time of the run went, by cause.",
+    "unstarve_time_seconds_total": "Where the time of the measured steps went, by cause.",
     "unstarve_headroom_ratio": "How many times as fast training would be if loading were free.",
     "unstarve_samples_per_second": "Throughput of all ranks together.",
     "unstarve_run_info": "The verdict on the run.",

@@ -45,6 +45,7 @@ def report(diagnosis: Diagnosis) -> dict[str, Any]:
         "step_ms": _plain(d.step_ms),
         "wait_ms": _plain(d.wait_ms),
         "budget": [_plain(share) for share in d.budget],
+        "outside": [_plain(part) for part in d.outside],
         "waits": dict(d.waits),
         "demand": _plain(d.demand),
         "headroom": _plain(d.headroom),

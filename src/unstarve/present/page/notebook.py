@@ -127,8 +127,17 @@ def _diagnosis(d: Diagnosis) -> Iterator[str]:
             ((s.cause, s.share, f"{percent(s.share)}  {duration(s.seconds)}") for s in budget),
             _COLOURS[d.verdict.state],
         )
+    if d.outside:
+        outside = ", ".join(f"{part.what} {duration(part.seconds)}" for part in d.outside)
+        yield html.small(f"outside the measured steps: {outside}")
     for number, advice in enumerate(d.advice[:_MOST_ADVICE], start=1):
         yield from _advice(number, advice)
+    for loader in d.loaders:
+        if loader.verdict is not None:
+            yield html.title(loader.verdict.headline)
+            yield html.lines(loader.verdict.evidence)
+            for number, advice in enumerate(loader.advice[:_MOST_ADVICE], start=1):
+                yield from _advice(number, advice)
     yield from (html.small(f"⚠ {message}") for message in d.lost)
     facts = [duration(d.wall_s), f"{d.steps} steps ({d.warmup_steps} warm-up)", d.device]
     if d.throughput.samples_per_s is not None:

@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from unstarve.model import Advice, Comparison, Diagnosis, LoaderSummary, Row, Spread, State
+from unstarve.model import Advice, Comparison, Diagnosis, LoaderSummary, Role, Row, Spread, State
 from unstarve.present.gain_text import gain_text
 from unstarve.present.own_cost import own_cost
 from unstarve.present.shares import budget_title, shares
@@ -48,9 +48,11 @@ def print_report(diagnosis: Diagnosis, console: Console) -> None:
         lanes(diagnosis.typical, console.width),
         _loaders(diagnosis.loaders, console.width),
     )
+    validation = _validation(diagnosis)
     for part in (
         numbers,
         budget,
+        _outside(diagnosis),
         drawn,
         loaders,
         profile_tables(diagnosis.profile),
@@ -58,10 +60,11 @@ def print_report(diagnosis: Diagnosis, console: Console) -> None:
         _slow_samples(diagnosis),
         _advice(diagnosis),
         _rejected(diagnosis),
+        validation,
     ):
         if part is not None:
             console.print(Padding(part, (0, 1)))
-    if diagnosis.advice or diagnosis.rejected:
+    if diagnosis.advice or diagnosis.rejected or validation is not None:
         console.print()
     for loader in diagnosis.loaders:
         if "applied" in loader.config:
@@ -143,6 +146,16 @@ def _budget(d: Diagnosis, width: int) -> Group | None:
     return Group(Text(f"\n{budget_title(d)}", "bold"), table)
 
 
+def _outside(d: Diagnosis) -> Group | None:
+    shown = [part for part in d.outside if part.seconds >= _SMALLEST_SHARE * d.wall_s]
+    if not shown:
+        return None
+    table = Table.grid(padding=(0, 2))
+    for part in shown:
+        table.add_row(Text(part.what), duration(part.seconds))
+    return Group(Text("\noutside the measured steps", "bold"), table)
+
+
 def _loaders(loaders: tuple[LoaderSummary, ...], width: int) -> Table | None:
     if not loaders:
         return None
@@ -155,6 +168,7 @@ def _loaders(loaders: tuple[LoaderSummary, ...], width: int) -> Table | None:
         mark = " (nested)" if loader.nested else " (background)" if loader.background else ""
         engine = loader.config.get("engine")
         where = loader.where if engine is None else f"{loader.where}, engine {engine}"
+        where += ", validation" if loader.role is Role.VALIDATION else ""
         shown = PathText(Text(loader.name + mark) + Text(f"\n{where}", "bright_black"))
         p50, p95 = (
             ("–", "–") if loader.wait_ms is None else (_ms(loader.wait_ms.p50), _ms(loader.wait_ms.p95))
@@ -198,12 +212,28 @@ def _slow_samples(d: Diagnosis) -> Group | None:
 
 def _advice(d: Diagnosis) -> Group | None:
     """The best advice, each with its gain, reason and code."""
-    if not d.advice:
-        return None
+    return Group(Text("\nadvice", "bold"), _pieces(d.advice)) if d.advice else None
+
+
+def _validation(d: Diagnosis) -> Group | None:
+    """The evidence and the advice for validation loops that take a good part of the run."""
+    parts: list[RenderableType] = []
+    for loader in d.loaders:
+        if loader.verdict is not None:
+            parts.append(Text(f"\nvalidation with {loader.name}", "bold"))
+            if loader.verdict.headline not in d.verdict.headline:
+                parts.append(Text(loader.verdict.headline))
+            parts += [Text(f"· {line}") for line in loader.verdict.evidence]
+            if loader.advice:
+                parts.append(_pieces(loader.advice))
+    return Group(*parts) if parts else None
+
+
+def _pieces(advice: tuple[Advice, ...]) -> Table:
     table = Table.grid(padding=(0, 1))
-    for number, one in enumerate(d.advice[:_MOST_ADVICE], start=1):
+    for number, one in enumerate(advice[:_MOST_ADVICE], start=1):
         table.add_row(f"{number}.", _piece(one))
-    return Group(Text("\nadvice", "bold"), table)
+    return table
 
 
 def _rejected(d: Diagnosis) -> Text | None:
