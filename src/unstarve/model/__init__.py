@@ -63,6 +63,7 @@ from unstarve.model.loader_diagnosis import (
 )
 from unstarve.model.monitoring import Metric, MetricKind, RegimeChange, Window
 from unstarve.model.nouns import Shown
+from unstarve.model.profile import Profile
 from unstarve.model.recorded import (
     Backward,
     Batch,
@@ -143,6 +144,7 @@ __all__ = [
     "Phase",
     "Place",
     "Process",
+    "Profile",
     "ProfiledFunction",
     "Promise",
     "Pulse",
