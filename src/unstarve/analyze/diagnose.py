@@ -103,7 +103,7 @@ def analyze_run(
         budget=as_shares(spent, max(len(timelines), 1)),
         headroom=findings.headroom,
         overhead=_overhead(timelines),
-        loaders=summarize_loaders(trainers),
+        loaders=summarize_loaders(trainers, run.processes),
         lost=_lost(run, trainers),
         gpu=gpu,
         waits=findings.waits,

@@ -17,10 +17,18 @@ class _Gathered:
     loader: Loader
     batches: list[Batch] = field(default_factory=list)
     epochs: list[Epoch] = field(default_factory=list)
+    draws: list[bool] = field(default_factory=list)
+    """Whether each worker drew random numbers, of those that told."""
 
 
-def summarize_loaders(processes: Sequence[Process]) -> tuple[LoaderSummary, ...]:
-    """The loaders that these processes iterated, busiest first, at most `MOST_LOADERS`."""
+def summarize_loaders(
+    processes: Sequence[Process], workers: Sequence[Process] = ()
+) -> tuple[LoaderSummary, ...]:
+    """The loaders that these processes iterated, busiest first, at most `MOST_LOADERS`.
+
+    `workers` may be any processes of the run: its workers know whether samples are random.
+    """
+    drew = {(one.host, one.pid): one.draws for one in workers if one.draws is not None}
     gathered: dict[tuple[str, str, str], _Gathered] = {}
     for process in processes:
         batches: defaultdict[int, list[Batch]] = defaultdict(list)
@@ -33,6 +41,10 @@ def summarize_loaders(processes: Sequence[Process]) -> tuple[LoaderSummary, ...]
             # Loaders of the same name and place are told apart by their dataset, which ranks agree on.
             key = (loader.name, loader.where, f"{loader.kind} {loader.config.get('dataset')}")
             into = gathered.setdefault(key, _Gathered(loader))
+            crews = [crew.pids for crew in process.crews if crew.loader == loader.id]
+            into.draws += [
+                drew[who] for pids in crews for pid in pids if (who := (process.host, pid)) in drew
+            ]
             into.batches += batches[loader.id]
             into.epochs += epochs[loader.id]
     busiest = sorted(gathered.values(), key=lambda one: -len(one.batches))[:MOST_LOADERS]
@@ -63,7 +75,7 @@ def _summary(gathered: _Gathered) -> LoaderSummary:
         source=loader.source,
         tensors=loader.tensors,
         statement=loader.statement,
-        dataset=loader.dataset,
+        dataset={**loader.dataset, "draws": any(gathered.draws)} if gathered.draws else loader.dataset,
     )
 
 

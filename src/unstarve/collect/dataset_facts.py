@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from types import ModuleType
 from typing import Any
 
 import torch
+from torch.utils.data import IterableDataset, StackDataset, Subset, TensorDataset
+
+from unstarve.collect.sample_files import file_facts
 
 Facts = dict[str, Any]
 """Plain values by name. A fact that is not known is missing.
@@ -14,18 +21,115 @@ Facts = dict[str, Any]
     Module of the class: ``torchvision.datasets.folder``.
 ``length``
     Number of samples.
+``iterable``
+    True for an `IterableDataset`.
 ``columns_in_memory``
-    True for a `TensorDataset`: samples are rows of tensors.
+    True if samples are rows of tensors that are in memory: a `TensorDataset`, for example.
+``plain``
+    True for a tensor, an array, a list of them, a tuple or a dict, which `CachedDataset` takes for columns.
+``keeps_state``
+    True if samples may differ from epoch to epoch without a draw from a global generator: the dataset holds
+    a generator of its own, makes one for each sample, or is told the epoch.
+``draws``
+    Whether the first fetches drew random numbers from a global generator; see `random_draws`.
+``root``, ``suffix``, ``file_bytes``, ``files``, ``labels``, ``loads``, ``packs_as``, ``opened``
+    Its files; see `sample_files`.
+``like``, ``like_not``, ``recipe``
+    Its images; see `launch.image_facts`.
 """
 
+Describe = Callable[[Any], Facts]
 
-def dataset_facts(dataset: Any) -> Facts:
-    """The facts about a dataset; empty when there is none, or when it cannot be asked."""
+_MAKES_GENERATOR = frozenset({"default_rng", "RandomState", "SystemRandom", "Random", "urandom", "randbits"})
+"""Names in ``__getitem__``: random numbers that no global generator tells of."""
+_ROWS = ("__getitem__", "__getitems__", "__len__")
+_MOST_PARTS = 300
+_MOST_ITEMS = 32
+_MOST_DEPTH = 6
+
+_NO_PARTS = (str, bytes, int, float, torch.Tensor, type, ModuleType)
+
+
+def dataset_facts(dataset: Any, describe_more: Describe | None = None) -> Facts:
+    """The facts about a dataset; empty when there is none, or when it cannot be asked.
+
+    `describe_more` adds facts that `collect` cannot know.
+    """
     if dataset is None:
         return {}
     facts: Facts = {"module": type(dataset).__module__}
     with suppress(Exception):  # an iterable dataset, or one whose length is not known yet
         facts["length"] = len(dataset)
-    if type(dataset) is torch.utils.data.TensorDataset:
-        facts["columns_in_memory"] = True
+    for describe in (_kind, _state, _files, describe_more or (lambda _: {})):
+        with suppress(Exception):  # a foreign object may raise anything; advice does without the fact
+            facts |= describe(dataset)
     return facts
+
+
+def inside(dataset: Any) -> Any:
+    """The dataset that a `Subset` takes its samples from."""
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    return dataset
+
+
+def _kind(dataset: Any) -> Facts:
+    facts: Facts = {}
+    if isinstance(dataset, IterableDataset):
+        facts["iterable"] = True
+    if _is_columns(inside(dataset)):
+        facts["columns_in_memory"] = True
+    columns = (torch.Tensor, getattr(sys.modules.get("numpy"), "ndarray", torch.Tensor))
+    of_columns = isinstance(dataset, list) and bool(dataset) and isinstance(dataset[0], columns)
+    if of_columns or isinstance(dataset, (tuple, Mapping, *columns)):
+        facts["plain"] = True
+    return facts
+
+
+def _is_columns(dataset: Any) -> bool:
+    if type(dataset) is StackDataset:
+        parts = dataset.datasets.values() if isinstance(dataset.datasets, dict) else dataset.datasets
+        return bool(parts) and all(map(_is_columns, parts))
+    is_tensors = isinstance(dataset, TensorDataset) and all(
+        getattr(type(dataset), name, None) is getattr(TensorDataset, name, None) for name in _ROWS
+    )
+    return is_tensors or type(dataset) is torch.Tensor
+
+
+def _state(dataset: Any) -> Facts:
+    own = inside(dataset)
+    try:
+        code = getattr(getattr(type(own), "__getitem__", None), "__code__", None)
+        makes_one = code is not None and not _MAKES_GENERATOR.isdisjoint(code.co_names)
+        keeps = makes_one or hasattr(own, "set_epoch") or any(map(_is_generator, _parts(own)))
+    except Exception:  # then it is safer to assume so
+        keeps = True
+    return {"keeps_state": True} if keeps else {}
+
+
+def _files(dataset: Any) -> Facts:
+    return file_facts(dataset, inside(dataset))
+
+
+def _is_generator(part: Any) -> bool:
+    numpy = sys.modules.get("numpy.random")
+    kinds = () if numpy is None else (numpy.Generator, numpy.RandomState)
+    return isinstance(part, (torch.Generator, random.Random, *kinds))
+
+
+def _parts(dataset: Any) -> Iterator[Any]:
+    """The dataset's attributes, and theirs, as far as a few hundred go: transforms hold generators."""
+    pending, seen = [(dataset, 0)], 0
+    while pending and seen < _MOST_PARTS:
+        part, depth = pending.pop()
+        seen += 1
+        yield part
+        if depth == _MOST_DEPTH or isinstance(part, _NO_PARTS):
+            continue
+        if isinstance(part, (list, tuple)):
+            inner = list(part[:_MOST_ITEMS])
+        elif isinstance(part, dict):
+            inner = list(part.values()) if len(part) <= _MOST_ITEMS else []
+        else:
+            inner = list(getattr(part, "__dict__", {}).values())
+        pending += [(one, depth + 1) for one in inner]

@@ -19,6 +19,7 @@ from unstarve.collect import file_opens as opens
 from unstarve.collect.counters import own_counters
 from unstarve.collect.describe import count_tensors
 from unstarve.collect.helper_threads import TrainingHelpers, WorkerHelpers
+from unstarve.collect.random_draws import Streams
 from unstarve.collect.recorder import Recorder
 from unstarve.collect.wait_rows import Work
 from unstarve.record import format as f
@@ -40,6 +41,7 @@ class FetchProbe:
         "_batches",
         "_helpers",
         "_slowest_index",
+        "_streams",
         "_weighed",
         "owner",
         "slow_ns",
@@ -56,6 +58,8 @@ class FetchProbe:
         """Time of the slowest sample of this batch so far; set by `note_sample`."""
         self._slowest_index: Any = _UNKNOWN
         self._batches = 0
+        self._streams: Streams | None = None
+        """Random state before a fetch that is watched for draws; None for any other fetch."""
         self.wrap_transforms: Callable[[], None] | None = None
         """Called in the first fetches: patches the transform containers that were imported meanwhile."""
         # A batch from a worker need not be weighed: its hand-off is measured.
@@ -79,6 +83,7 @@ class FetchProbe:
             opens.install()
             if self.wrap_transforms is not None:
                 self.wrap_transforms()
+            self._streams = self.owner.draws.before(work.loader)
         self.slow_ns = opens.count = 0
         opens.counting = True
         # Between two batches a worker reads no files; a training process may.
@@ -110,7 +115,16 @@ class FetchProbe:
 
     def _collate(self, collate: Callable[[Any], Any], data: Any) -> Any:
         self.work.collate(own_counters())
+        if self._streams is not None:
+            self._note_draws(self._streams)
         return collate(data)
+
+    def _note_draws(self, before: Streams) -> None:
+        self._streams = None
+        try:
+            self.owner.draws.after(self.work.loader, before)
+        except Exception as error:  # a defect of ours must not cost the user the batch
+            self.owner.lose(f"whether samples are random was not recorded: {error!r}")
 
     def note_sample(self, index: Any, taken_ns: int) -> None:
         """Note that ``dataset[index]`` was the slowest sample of this batch so far."""

@@ -20,12 +20,13 @@ import torch
 from unstarve.collect import file_opens as opens
 from unstarve.collect import transforms
 from unstarve.collect.call_site import call_site, call_source, call_statement, short, variable_name
-from unstarve.collect.dataset_facts import dataset_facts
+from unstarve.collect.dataset_facts import Describe, dataset_facts
 from unstarve.collect.describe import failed_images, loader_config
 from unstarve.collect.device.gpu import cuda_in_use
 from unstarve.collect.device.stalls import device_clock
 from unstarve.collect.host_facts import describe_system, environment_rank, group_rank
 from unstarve.collect.process_pulse import ProcessPulse
+from unstarve.collect.random_draws import DrawWatch
 from unstarve.collect.sampling.stack_sampler import StackSampler
 from unstarve.collect.substitute import new_substitute
 from unstarve.model.launch_settings import LaunchSettings
@@ -72,6 +73,7 @@ class Recorder:
         self._lock = threading.RLock()
         name = f"{socket.gethostname()}-{self.pid}-{time.time_ns()}.part"
         self.writer = Writer(Path(settings.parts) / name)
+        self.draws = DrawWatch(self.writer.meta)
         self.device = None if worker else device_clock(self.row, self.lose)
         self.writer.ledger.has_device = self.device is not None
         start_ns = time.perf_counter_ns()
@@ -99,8 +101,18 @@ class Recorder:
         """Whether anything is recorded: not in a forked child, and not after a limit was reached."""
         return self.writer.ledger.active
 
-    def loader_number(self, loader: Any, kind: str, site: tuple[str, int] | None, name: str | None) -> int:
-        """The number of this loader. One created where a loader that is gone was created takes its number."""
+    def loader_number(
+        self,
+        loader: Any,
+        kind: str,
+        site: tuple[str, int] | None,
+        name: str | None,
+        describe_more: Describe | None = None,
+    ) -> int:
+        """The number of this loader. One created where a loader that is gone was created takes its number.
+
+        `describe_more` adds facts about its dataset.
+        """
         with self._lock:
             filename, line = site or call_site()
             where = f"{short(filename)}:{line}"
@@ -132,7 +144,7 @@ class Recorder:
                 config=config,
                 source=source,
                 statement=call_statement(filename, line, source) if source else "",
-                dataset=dataset_facts(getattr(loader, "dataset", None)),
+                dataset=dataset_facts(getattr(loader, "dataset", None), describe_more),
             )
             return number
 

@@ -298,6 +298,8 @@ class Process:
     readings: tuple[Reading, ...] = ()
     pulses: tuple[Pulse, ...] = ()
     """In the order of time; empty where nothing could be sampled, and in old runs."""
+    draws: bool | None = None
+    """Of a worker: whether its first fetches drew random numbers; None when unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,6 +180,7 @@ _FIELDS: dict[str, dict[str, Check]] = {
         "dataset": _optional(_config),
     },
     "batch": {"loader": _loader, "tensors": _optional(_whole(0, _MOST_NUMBER))},
+    "draws": {"loader": _loader, "drew": _flag},
     "crew": {"loader": _loader, "epoch": _place, "pids": _list_of(_pid, _MOST_CREW)},
     "sampled": {"found": _list_of(_row_of(_text, _text, _text, _place, _flag, _flag, _seconds))},
     "system": {
@@ -200,6 +201,7 @@ _FIELDS: dict[str, dict[str, Check]] = {
             )
         ),
         "grouped": _optional(_flag),
+        "free_bytes": _optional(_whole(0, MOST_BYTES)),
     },
     "transforms": {"spent": _list_of(_row_of(_text, _seconds, _count))},
     "device": {"name": _text, "rank": _optional(_whole(0, _MOST_NUMBER))},

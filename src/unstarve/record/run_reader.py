@@ -124,13 +124,24 @@ def _lost_by_unknown(streams: dict[int, ProcessStream]) -> Iterator[str]:
 class ProcessStream:
     """What one process wrote, collected chunk by chunk."""
 
-    __slots__ = ("crews", "invalid", "loaders", "lost", "newest", "packed", "tensors", "usage_before")
+    __slots__ = (
+        "crews",
+        "draws",
+        "invalid",
+        "loaders",
+        "lost",
+        "newest",
+        "packed",
+        "tensors",
+        "usage_before",
+    )
 
     def __init__(self) -> None:
         self.newest: dict[str, dict[str, Any]] = {}
         """The last META of each kind."""
         self.loaders: dict[int, dict[str, Any]] = {}
         self.tensors: dict[int, int | None] = {}
+        self.draws: dict[int, bool] = {}
         self.crews: dict[tuple[int, int], Crew] = {}
         """By loader and epoch."""
         self.lost: list[str] = []
@@ -161,6 +172,8 @@ class ProcessStream:
             self.loaders[meta["id"]] = meta
         elif name == "batch":
             self.tensors[meta["loader"]] = meta.get("tensors")
+        elif name == "draws":
+            self.draws[meta["loader"]] = meta["drew"]
         elif name == "crew":
             self.crews[meta["loader"], meta["epoch"]] = Crew(
                 meta["loader"], meta["epoch"], tuple(meta["pids"])
@@ -204,6 +217,7 @@ class ProcessStream:
                 TransformTime(*spent) for spent in self.newest.get("transforms", {"spent": []})["spent"]
             ),
             system=self._system(),
+            draws=self.draws.get(f.NO_LOADER),
             stalls=self._events(f.STALL),
             readings=self._events(f.GAUGE),
             pulses=self._events(f.PULSE),
@@ -211,6 +225,9 @@ class ProcessStream:
 
     def _loader(self, meta: dict[str, Any]) -> Loader:
         number, tensors = meta["id"], self.tensors.get(meta["id"])
+        facts = meta.get("dataset") or {}
+        if number in self.draws:
+            facts = {**facts, "draws": self.draws[number]}
         return Loader(
             number,
             meta["name"],
@@ -220,7 +237,7 @@ class ProcessStream:
             meta.get("source"),
             tensors,
             meta.get("statement") or "",
-            meta.get("dataset") or {},
+            facts,
         )
 
     def _system(self) -> dict[str, Any]:
