@@ -10,7 +10,15 @@ from unstarve.advise.diagnosis_facts import stock_loader
 from unstarve.advise.gain import both, predict
 from unstarve.advise.loader_call import code_for
 from unstarve.advise.proposal import Proposal
-from unstarve.advise.rules import batch_delivery, batch_timing, data_storage, image_decoding, worker_count
+from unstarve.advise.rules import (
+    batch_delivery,
+    batch_timing,
+    data_storage,
+    image_decoding,
+    kept_samples,
+    remote_samples,
+    worker_count,
+)
 from unstarve.intervals import WORTH_IT, WORTH_MENTIONING
 from unstarve.model import Advice, Diagnosis, Gain, Rejected, State
 from unstarve.words import times, times_interval
@@ -19,6 +27,7 @@ Rule = Callable[[Diagnosis], Proposal | Rejected | None]
 
 RULES: tuple[Rule, ...] = (
     worker_count.workers_past_the_cores,
+    remote_samples.fetch_ahead,
     worker_count.workers_instead_of_none,
     worker_count.workers_on_idle_cores,
     image_decoding.decode_only_the_crop,
@@ -27,7 +36,9 @@ RULES: tuple[Rule, ...] = (
     worker_count.more_cores,
     data_storage.deeper_disk_queue,
     data_storage.local_copy,
-    data_storage.keep_in_memory,
+    kept_samples.keep_in_memory,
+    kept_samples.rows_in_memory,
+    data_storage.tensor_files,
     data_storage.pack_small_files,
     batch_delivery.no_workers,
     batch_delivery.vectorized_collate,

@@ -18,6 +18,11 @@ class Code(str):
     __slots__ = ()
 
 
+def in_template(text: str) -> str:
+    """Text as part of `Edit.dataset`, where braces have a meaning."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
 @dataclass(frozen=True, slots=True)
 class Edit:
     """A change to the call that makes a loader. Edits of different parts of the call can be joined."""

@@ -14,7 +14,8 @@ from unstarve.advise.gain import (
     making_s,
 )
 from unstarve.advise.proposal import Edit, Proposal
-from unstarve.advise.rules.image_decoding import decodes_images
+from unstarve.advise.rules.image_decoding import decode_only_the_crop
+from unstarve.advise.rules.kept_samples import keep_in_memory
 from unstarve.intervals import WORTH_IT
 from unstarve.model import Cause, Diagnosis, Scenario
 from unstarve.words import duration, workers
@@ -91,8 +92,8 @@ def cheaper_samples(d: Diagnosis) -> Proposal | None:
         return None
     if demand.workers < cores and computing_s(demand) / cores <= free:
         return None
-    if decodes_images(d):
-        return None  # `decode_only_the_crop` says how
+    if isinstance(decode_only_the_crop(d), Proposal) or isinstance(keep_in_memory(d), Proposal):
+        return None  # these say how
     found = costliest(d, Cause.CPU)
     what = f"{found[0].name}()" if found else "__getitem__"
     spent = f"; top functions: {named(found)}" if found else ""
@@ -104,8 +105,8 @@ def cheaper_samples(d: Diagnosis) -> Proposal | None:
         f"a batch needs {duration(computing_s(demand))} of CPU time on {_cores(cores)}{spent}",
         Edit(
             before=(
-                "# once, before training: decode, resize, save as uint8 arrays",
-                "# in __getitem__: load the array, apply only the random transforms",
+                "# Compute once, before training, whatever is the same in every epoch.",
+                "# Save it, load it in __getitem__, and apply only random transforms.",
             )
         ),
         cheaper("cpu", 1 - min(part, 1.0) / 2),

@@ -1,0 +1,56 @@
+"""A rule about samples that take time to arrive."""
+
+from __future__ import annotations
+
+import math
+
+from unstarve.advise.diagnosis_facts import matters, stock_loader
+from unstarve.advise.gain import free_step_s
+from unstarve.advise.proposal import Edit, Proposal
+from unstarve.advise.sample_facts import is_random, may_be_wrapped
+from unstarve.model import Cause, Demand, Diagnosis, Scenario
+from unstarve.words import duration
+
+_BLOCKED = 0.5
+"""A fetch that waits for at least this share of its time is limited by waiting."""
+_MOST_THREADS = 32
+_SAFE = "dataset[i] is called from several threads at once: the dataset must be thread-safe."
+_DRAWN = "Random numbers are drawn in the order in which the threads run."
+
+
+def fetch_ahead(d: Diagnosis) -> Proposal | None:
+    """Threads wait as well as workers do, and start no process."""
+    demand, loader, free = d.demand, stock_loader(d), free_step_s(d)
+    if demand is None or loader is None or not free or not matters(d, Cause.REMOTE):
+        return None
+    if not may_be_wrapped(loader) or demand.remote_s < _BLOCKED * demand.fetch_s:
+        return None
+    threads = _threads(demand, free)
+    if threads < 2:
+        return None
+    ahead = math.ceil(demand.samples)
+    return Proposal(
+        "fetch-ahead",
+        f"{threads} threads that fetch ahead",
+        f"Fetch samples with {threads} threads: unstarve.AsyncPrefetchDataset",
+        f"fetching a batch takes {duration(demand.fetch_s)}, including {duration(demand.remote_s)} of "
+        "off-CPU waiting, in which other samples could be fetched",
+        Edit(dataset=f"unstarve.AsyncPrefetchDataset({{}}, queue_size={ahead}, num_workers={threads})"),
+        _threaded(demand, threads),
+        worst=Scenario(left={"remote": 1 / min(threads, ahead)}),  # nothing is fetched ahead of a batch
+        note=_SAFE if is_random(loader) is False else f"{_SAFE} {_DRAWN}",
+    )
+
+
+def _threads(demand: Demand, free_s: float) -> int:
+    """Threads in each process that fetches, so that waiting takes no longer than the step."""
+    processes = max(demand.workers, 1)
+    wanted = math.ceil(1.25 * demand.remote_s / processes / free_s)
+    return min(max(wanted, 2), _MOST_THREADS, max(math.ceil(2 * demand.samples), 2))
+
+
+def _threaded(demand: Demand, threads: int) -> Scenario:
+    if demand.workers:
+        return Scenario(left={"remote": 1 / threads})
+    # Threads of the training process fetch while the step runs, as one worker would that sends nothing.
+    return Scenario(workers=1, left={"remote": 1 / threads, "handoff": 0.0, "start": 0.0})
