@@ -75,7 +75,7 @@ print(Sums.calls, file=sys.stderr)
 
 def test_samples_that_cost_cpu_time_are_computed_once(project) -> None:
     _, stock, changed = follow(project, COMPUTED, "keep-in-memory")
-    assert (stock, changed) == (160, 43)  # each once, and three to see what a sample is
+    assert (stock, changed) == (160, 40)
     assert engine_of(project, "changed.py") == "gather"
 
 
@@ -116,7 +116,7 @@ def test_samples_from_a_disk_are_read_once(project) -> None:
     if project.record("train.py")["verdict"]["cause"] != "disk":
         pytest.skip("the temporary folder is not on a disk")
     _, stock, changed = follow(project, FROM_DISK, "keep-in-memory")
-    assert (stock, changed) == (160, 35)
+    assert (stock, changed) == (160, 32)
 
 
 RANDOM = f"""{BATCHES}

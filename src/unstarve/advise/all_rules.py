@@ -151,7 +151,9 @@ def _best_pair(d: Diagnosis, advised: Sequence[_Weighed]) -> _Weighed | None:
 def _joined(a: Proposal, b: Proposal) -> Proposal | None:
     edit = a.edit.joined(b.edit)
     likely = None if a.likely is None or b.likely is None else both(a.likely, b.likely)
-    if edit is None or likely is None or not (a.edit.changes_call and b.edit.changes_call):
+    if a.alone or b.alone or edit is None or likely is None:
+        return None
+    if not (a.edit.changes_call and b.edit.changes_call):
         return None
     return Proposal(
         f"{a.id}+{b.id}",

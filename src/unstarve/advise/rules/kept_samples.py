@@ -62,9 +62,10 @@ def keep_in_memory(d: Diagnosis) -> Proposal | Rejected | None:
         ),
         _gathered(demand, loader) if gathers else _cached(),
         worst=_cached(),
-        note="The first epoch fills the cache; the gain is that of the later ones."
+        note="The first epoch fills the cache: it pays off from the second epoch on."
         if lazy
-        else f"Filling the cache takes about {duration(fill_s)}, once.",
+        else f"Filling the cache takes about {duration(fill_s)}: it pays off from the second epoch on.",
+        alone=True,
     )
 
 
@@ -85,6 +86,7 @@ def rows_in_memory(d: Diagnosis) -> Proposal | None:
         Edit(_safe(loader), engine=True),
         _gathered(demand, loader),
         worst=Scenario(workers=0, left={"cpu": 0.0, "handoff": 0.0}),
+        alone=True,
     )
 
 

@@ -39,6 +39,7 @@ def fetch_ahead(d: Diagnosis) -> Proposal | None:
         _threaded(demand, threads),
         worst=Scenario(left={"remote": 1 / min(threads, ahead)}),  # nothing is fetched ahead of a batch
         note=_SAFE if is_random(loader) is False else f"{_SAFE} {_DRAWN}",
+        alone=True,
     )
 
 

@@ -55,3 +55,9 @@ def test_the_order_of_random_draws_is_said_to_change(facts: dict[str, bool], sai
 )
 def test_it_is_silent_where_threads_would_not_help(given: dict[str, Any]) -> None:
     assert "fetch-ahead" not in advised(diagnosis(**given))
+
+
+def test_threads_are_an_alternative_to_more_workers() -> None:
+    found = advised(diagnosis(step_s=1.2, remote_s=1.0, free_s=0.002))
+    assert {"fetch-ahead", "more-workers"} <= set(found)
+    assert not any("fetch-ahead" in one.parts for one in found.values())
