@@ -306,13 +306,14 @@ def pillow_share(report: dict[str, Any]) -> float:
     return sum(one["share"] for one in report["functions"] if "/PIL/" in one["file"])
 
 
-def test_a_folder_of_images_is_decoded_where_the_crop_is(project) -> None:
+@pytest.mark.parametrize("id", ["decode-crop", "keep-decoded"])
+def test_a_folder_of_images_is_decoded_where_the_crop_is(project, id: str) -> None:
     torchvision_here()
     make_images(project.folder / "images")
     project.write("train.py", FOLDER)
     before = project.record("train.py", "before.pt")
-    one = advice_in(before, "decode-crop")
-    assert "ImageFolderDataset.like(train_set)" in one["code"]
+    one = advice_in(before, id)
+    assert "same crops and flips" in one["note"]
     project.write("changed.py", pasted(FOLDER, before, one["code"]))
     after = project.record("changed.py", "after.pt")
     same_images(project, "before.pt", "after.pt")

@@ -31,6 +31,7 @@ RULES: tuple[Rule, ...] = (
     worker_count.workers_instead_of_none,
     worker_count.workers_on_idle_cores,
     image_decoding.decode_only_the_crop,
+    image_decoding.keep_decoded,
     worker_count.cheaper_samples,
     worker_count.fewer_workers,
     worker_count.more_cores,

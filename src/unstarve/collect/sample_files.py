@@ -36,7 +36,7 @@ _SIZED = 3
 """Files whose size is looked up."""
 _SOME = 64
 """Files whose common folder is looked for."""
-_MOST_COMPARED = 100_000
+_MOST_COMPARED = 50_000
 """Longer lists are not compared with their folder: that would take too long."""
 _LOADS = {
     "torch.load": "torch.load",

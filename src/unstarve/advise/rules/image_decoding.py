@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from unstarve.advise.diagnosis_facts import matters, stock_loader
 from unstarve.advise.proposal import Edit, Proposal
-from unstarve.advise.sample_facts import collates_by_default, text_fact
+from unstarve.advise.sample_facts import collates_by_default, fits_into_memory, text_fact
 from unstarve.model import Cause, Diagnosis, FunctionCost, LoaderSummary, Rejected, Scenario
-from unstarve.words import duration, percent
+from unstarve.words import duration, percent, size
 
 _DECODERS = ("/PIL/ImageFile.py", "/PIL/JpegImagePlugin.py", "/torchvision/io/")
 _LIBRARIES = ("/PIL/", "/torchvision/")
@@ -28,6 +28,9 @@ _WORTH = 0.3
 _LIKELY = (0.5, 0.2)
 _IN_TORCHS_LOADER = (0.7, 0.4)
 _KEPT_DECODED = (0.0, 0.2)
+_DECODED = 16.0
+"""Bytes of decoded pixels per byte of an image file; 10 is usual."""
+_KEPT = "unstarve.ImageFolderDataset with cache='ram'"
 
 
 _SAME_BOXES = (
@@ -69,6 +72,34 @@ def decode_only_the_crop(d: Diagnosis) -> Proposal | Rejected | None:
         worst=as_transform,
         best=kept if is_folder else finished,
         note=_SAME_BOXES,
+    )
+
+
+def keep_decoded(d: Diagnosis) -> Proposal | Rejected | None:
+    """Decoded images in memory are neither read nor decoded again: only the crop is random."""
+    demand, loader = d.demand, stock_loader(d)
+    if demand is None or loader is None or not loader.dataset.get("like"):
+        return None
+    reads = matters(d, Cause.DISK, Cause.REMOTE)
+    if not collates_by_default(loader) or not (reads or decode_only_the_crop(d) is not None):
+        return None
+    length, each = loader.dataset.get("length"), loader.dataset.get("file_bytes")
+    if not isinstance(length, int) or not isinstance(each, int) or not each:
+        return None
+    decoded_bytes = float(length) * each * _DECODED
+    if not fits_into_memory(d, decoded_bytes):
+        return Rejected("keep-decoded", _KEPT, f"decoded images need about {size(decoded_bytes)}")
+    unread = {"disk": 0.0, "remote": 0.0}
+    left = {"cpu": _left(d, *_KEPT_DECODED), "collate": 0.0, "handoff": 0.05}
+    return Proposal(
+        "keep-decoded",
+        _KEPT,
+        f"Keep the decoded images in memory: {_KEPT}",
+        f"fetching a batch takes {duration(demand.fetch_s)}, and every epoch decodes the same images",
+        Edit(dataset="unstarve.ImageFolderDataset.like({}, cache='ram')", engine=True),
+        Scenario(left=unread | left),
+        worst=Scenario(left=unread | {"cpu": _left(d, *_LIKELY)}),
+        note=f"It pays off from the second epoch on. {_SAME_BOXES}",
     )
 
 

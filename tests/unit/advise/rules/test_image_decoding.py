@@ -112,3 +112,31 @@ def test_it_is_silent_where_images_are_not_the_work(functions: tuple[FunctionCos
 
 def test_it_is_silent_where_something_else_is_waited_for() -> None:
     assert "decode-crop" not in advised(decoding(DECODE, RESIZE, cause=Cause.REMOTE, remote_s=1.0))
+
+
+SMALL = {**FOLDER, "file_bytes": 10_000}
+
+
+@pytest.mark.parametrize("cause", [Cause.CPU, Cause.DISK])
+def test_decoded_images_are_kept_where_they_fit(cause: Cause) -> None:
+    cost = {"cpu_s": 0.3} if cause is Cause.CPU else {"cpu_s": 0.01, "disk_s": 0.3}
+    source = "DataLoader(train_set)"
+    given = {"dataset": SMALL, "system": {"free_bytes": 10**9}, "source": source} | cost
+    one = advised(decoding(DECODE, RESIZE, cause=cause, **given))["keep-decoded"]
+    assert "unstarve.ImageFolderDataset.like(train_set, cache='ram')" in one.code
+    assert "second epoch" in one.note
+    assert one.speedup is not None
+    assert one.speedup.predicted > 1.5
+
+
+@pytest.mark.parametrize("facts", [FOLDER, {**PHOTOS, "file_bytes": 10_000}])
+def test_nothing_is_kept_decoded_where_its_size_or_its_transforms_are_unknown(facts: dict[str, Any]) -> None:
+    assert "keep-decoded" not in advised(
+        decoding(DECODE, RESIZE, dataset=facts, system={"free_bytes": 10**9})
+    )
+
+
+def test_decoded_images_that_do_not_fit_are_rejected() -> None:
+    d = with_forecaster(decoding(DECODE, RESIZE, dataset=SMALL, system={"free_bytes": 10**7}))
+    (one,) = [one for one in advise(d)[1] if one.id == "keep-decoded"]
+    assert one.why == "decoded images need about 16 MB"
