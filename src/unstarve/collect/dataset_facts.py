@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import random
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch.utils.data import IterableDataset, StackDataset, Subset, TensorDataset
 
+from unstarve.collect.random_sources import keeps_random_state
 from unstarve.collect.sample_files import file_facts
 
 Facts = dict[str, Any]
@@ -28,8 +27,8 @@ Facts = dict[str, Any]
 ``plain``
     True for a tensor, an array, a list of them, a tuple or a dict, which `CachedDataset` takes for columns.
 ``keeps_state``
-    True if samples may differ from epoch to epoch without a draw from a global generator: the dataset holds
-    a generator of its own, makes one for each sample, or is told the epoch.
+    True if samples may differ from epoch to epoch without a draw from a global generator; see
+    `random_sources`.
 ``draws``
     Whether the first fetches drew random numbers from a global generator; see `random_draws`.
 ``root``, ``suffix``, ``file_bytes``, ``files``, ``labels``, ``loads``, ``packs_as``, ``opened``
@@ -40,14 +39,7 @@ Facts = dict[str, Any]
 
 Describe = Callable[[Any], Facts]
 
-_MAKES_GENERATOR = frozenset({"default_rng", "RandomState", "SystemRandom", "Random", "urandom", "randbits"})
-"""Names in ``__getitem__``: random numbers that no global generator tells of."""
 _ROWS = ("__getitem__", "__getitems__", "__len__")
-_MOST_PARTS = 300
-_MOST_ITEMS = 32
-_MOST_DEPTH = 6
-
-_NO_PARTS = (str, bytes, int, float, torch.Tensor, type, ModuleType)
 
 
 def dataset_facts(dataset: Any, describe_more: Describe | None = None) -> Facts:
@@ -97,39 +89,8 @@ def _is_columns(dataset: Any) -> bool:
 
 
 def _state(dataset: Any) -> Facts:
-    own = inside(dataset)
-    try:
-        code = getattr(getattr(type(own), "__getitem__", None), "__code__", None)
-        makes_one = code is not None and not _MAKES_GENERATOR.isdisjoint(code.co_names)
-        keeps = makes_one or hasattr(own, "set_epoch") or any(map(_is_generator, _parts(own)))
-    except Exception:  # then it is safer to assume so
-        keeps = True
-    return {"keeps_state": True} if keeps else {}
+    return {"keeps_state": True} if keeps_random_state(inside(dataset)) else {}
 
 
 def _files(dataset: Any) -> Facts:
     return file_facts(dataset, inside(dataset))
-
-
-def _is_generator(part: Any) -> bool:
-    numpy = sys.modules.get("numpy.random")
-    kinds = () if numpy is None else (numpy.Generator, numpy.RandomState)
-    return isinstance(part, (torch.Generator, random.Random, *kinds))
-
-
-def _parts(dataset: Any) -> Iterator[Any]:
-    """The dataset's attributes, and theirs, as far as a few hundred go: transforms hold generators."""
-    pending, seen = [(dataset, 0)], 0
-    while pending and seen < _MOST_PARTS:
-        part, depth = pending.pop()
-        seen += 1
-        yield part
-        if depth == _MOST_DEPTH or isinstance(part, _NO_PARTS):
-            continue
-        if isinstance(part, (list, tuple)):
-            inner = list(part[:_MOST_ITEMS])
-        elif isinstance(part, dict):
-            inner = list(part.values()) if len(part) <= _MOST_ITEMS else []
-        else:
-            inner = list(getattr(part, "__dict__", {}).values())
-        pending += [(one, depth + 1) for one in inner]

@@ -82,6 +82,26 @@ class MakesGenerators(Plain):
         return np.random.default_rng().random()
 
 
+RNG = np.random.default_rng(0)
+
+
+def noisy(value: float) -> float:
+    return value + RNG.random()
+
+
+class UsesGlobal(Plain):
+    def __getitem__(self, index: int) -> Any:
+        return self.noise(index)
+
+    def noise(self, index: int) -> Any:
+        return noisy(index)
+
+
+def closed_over() -> Any:
+    mine = random.Random(0)
+    return lambda value: value + mine.random()
+
+
 class Unwilling(Plain):
     @property
     def set_epoch(self) -> Any:
@@ -97,6 +117,9 @@ class Unwilling(Plain):
         Subset(Plain(rng=np.random.RandomState()), [0]),
         Epochs(),
         MakesGenerators(),
+        UsesGlobal(),
+        Plain(transform=noisy),
+        Plain(transform=closed_over()),
         Unwilling(),
     ],
 )
