@@ -196,6 +196,32 @@ def test_remote_samples_are_fetched_together(project) -> None:
     assert changed >= 2
 
 
+STREAM = f"""{BATCHES}
+import threading
+from torch.utils.data import IterableDataset
+
+class Stream(IterableDataset):
+    threads = set()
+
+    def __iter__(self):
+        for number in range(60):
+            Stream.threads.add(threading.current_thread())
+            time.sleep(0.02)
+            yield torch.full((4,), float(number))
+
+train_loader = DataLoader(Stream(), batch_size=2)
+for batch in train_loader:
+    time.sleep(0.04)
+    show(batch)
+print(int(threading.main_thread() in Stream.threads), file=sys.stderr)
+"""
+
+
+def test_a_remote_stream_is_read_by_another_thread(project) -> None:
+    _, stock, changed = follow(project, STREAM, "read-ahead")
+    assert (stock, changed) == (1, 0)
+
+
 FILES = f"""{BATCHES}
 from pathlib import Path
 

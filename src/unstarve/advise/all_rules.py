@@ -28,6 +28,7 @@ Rule = Callable[[Diagnosis], Proposal | Rejected | None]
 RULES: tuple[Rule, ...] = (
     worker_count.workers_past_the_cores,
     remote_samples.fetch_ahead,
+    remote_samples.read_ahead,
     worker_count.workers_instead_of_none,
     worker_count.workers_on_idle_cores,
     image_decoding.decode_only_the_crop,

@@ -28,7 +28,12 @@ def may_be_wrapped(loader: LoaderSummary) -> bool:
     """Whether it is a map-style dataset of known length that is not one of unstarve's own."""
     facts = loader.dataset
     known = bool(facts.get("module")) and isinstance(facts.get("length"), int)
-    return known and not facts.get("iterable") and not str(facts["module"]).startswith(_OURS)
+    return known and not facts.get("iterable") and not is_ours(loader)
+
+
+def is_ours(loader: LoaderSummary) -> bool:
+    """Whether its dataset is one of unstarve's own."""
+    return str(loader.dataset.get("module", "")).startswith(_OURS)
 
 
 def is_random(loader: LoaderSummary) -> bool | None:

@@ -49,7 +49,7 @@ def decode_only_the_crop(d: Diagnosis) -> Proposal | Rejected | None:
     facts = loader.dataset
     reason = facts.get("like_not")
     if reason:
-        return Rejected("decode-crop", "unstarve.ImageFolderDataset", reason)
+        return Rejected("decode-crop", "unstarve.ImageFolderDataset", str(reason).partition(": ")[0])
     is_folder = bool(facts.get("like")) and collates_by_default(loader)
     recipe = _keywords(text_fact(loader, "recipe") or "")
     if not is_folder and not recipe:

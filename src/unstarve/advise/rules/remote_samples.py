@@ -1,13 +1,14 @@
-"""A rule about samples that take time to arrive."""
+"""Rules about samples that take time to arrive."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-from unstarve.advise.diagnosis_facts import matters, stock_loader
-from unstarve.advise.gain import free_step_s
+from unstarve.advise.diagnosis_facts import is_iterable, matters, stock_loader
+from unstarve.advise.gain import UNCHANGED, free_step_s
 from unstarve.advise.proposal import Edit, Proposal
-from unstarve.advise.sample_facts import is_random, may_be_wrapped
+from unstarve.advise.sample_facts import is_ours, is_random, may_be_wrapped
 from unstarve.model import Cause, Demand, Diagnosis, Scenario
 from unstarve.words import duration
 
@@ -15,6 +16,8 @@ _BLOCKED = 0.5
 """A fetch that waits for at least this share of its time is limited by waiting."""
 _MOST_THREADS = 32
 _SAFE = "dataset[i] is called from several threads at once: the dataset must be thread-safe."
+_AS_ONE_WORKER = Scenario(workers=1, left={"handoff": 0.0, "start": 0.0})
+"""Threads of the training process fetch while the step runs, as one worker would that sends nothing."""
 _DRAWN = "Random numbers are drawn in the order in which the threads run."
 
 
@@ -43,6 +46,30 @@ def fetch_ahead(d: Diagnosis) -> Proposal | None:
     )
 
 
+def read_ahead(d: Diagnosis) -> Proposal | None:
+    """A stream has no samples to fetch together, but a thread can read it while the step runs."""
+    demand, loader = d.demand, stock_loader(d)
+    if demand is None or loader is None or demand.workers or not matters(d, Cause.REMOTE, Cause.DISK):
+        return None
+    if not is_iterable(loader) or is_ours(loader):
+        return None
+    blocked_s = demand.remote_s + demand.disk_s
+    if blocked_s < _BLOCKED * demand.fetch_s:
+        return None
+    return Proposal(
+        "read-ahead",
+        "a thread that reads ahead",
+        "Read the stream ahead of training: unstarve.AsyncPrefetchDataset",
+        f"reading a batch takes {duration(demand.fetch_s)}, including {duration(blocked_s)} of waiting, "
+        "in which the step could run",
+        Edit(dataset=f"unstarve.AsyncPrefetchDataset({{}}, queue_size={math.ceil(2 * demand.samples)})"),
+        _AS_ONE_WORKER,
+        worst=UNCHANGED,
+        note=f"A thread of the training process iterates over the dataset. {_DRAWN}",
+        alone=True,
+    )
+
+
 def _threads(demand: Demand, free_s: float) -> int:
     """Threads in each process that fetches, so that waiting takes no longer than the step."""
     processes = max(demand.workers, 1)
@@ -53,5 +80,4 @@ def _threads(demand: Demand, free_s: float) -> int:
 def _threaded(demand: Demand, threads: int) -> Scenario:
     if demand.workers:
         return Scenario(left={"remote": 1 / threads})
-    # Threads of the training process fetch while the step runs, as one worker would that sends nothing.
-    return Scenario(workers=1, left={"remote": 1 / threads, "handoff": 0.0, "start": 0.0})
+    return replace(_AS_ONE_WORKER, left={**_AS_ONE_WORKER.left, "remote": 1 / threads})

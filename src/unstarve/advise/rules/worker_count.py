@@ -14,8 +14,9 @@ from unstarve.advise.gain import (
     making_s,
 )
 from unstarve.advise.proposal import Edit, Proposal
+from unstarve.advise.rules.data_storage import tensor_files
 from unstarve.advise.rules.image_decoding import decode_only_the_crop
-from unstarve.advise.rules.kept_samples import keep_in_memory
+from unstarve.advise.rules.kept_samples import keep_in_memory, rows_in_memory
 from unstarve.intervals import WORTH_IT
 from unstarve.model import Cause, Diagnosis, Scenario
 from unstarve.words import duration, workers
@@ -23,6 +24,8 @@ from unstarve.words import duration, workers
 _BLOCKED = 0.5
 """A fetch that waits for at least this share of its time is limited by waiting."""
 _WORTH_TELLING_S = 0.5e-3
+_CHEAPER = (decode_only_the_crop, keep_in_memory, rows_in_memory, tensor_files)
+"""Rules that name a part of unstarve which makes samples cheaper."""
 
 
 def workers_past_the_cores(d: Diagnosis) -> Proposal | None:
@@ -92,8 +95,8 @@ def cheaper_samples(d: Diagnosis) -> Proposal | None:
         return None
     if demand.workers < cores and computing_s(demand) / cores <= free:
         return None
-    if isinstance(decode_only_the_crop(d), Proposal) or isinstance(keep_in_memory(d), Proposal):
-        return None  # these say how
+    if any(isinstance(rule(d), Proposal) for rule in _CHEAPER):
+        return None  # they say how
     found = costliest(d, Cause.CPU)
     what = f"{found[0].name}()" if found else "__getitem__"
     spent = f"; top functions: {named(found)}" if found else ""

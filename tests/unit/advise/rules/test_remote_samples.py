@@ -61,3 +61,26 @@ def test_threads_are_an_alternative_to_more_workers() -> None:
     found = advised(diagnosis(step_s=1.2, remote_s=1.0, free_s=0.002))
     assert {"fetch-ahead", "more-workers"} <= set(found)
     assert not any("fetch-ahead" in one.parts for one in found.values())
+
+
+STREAM = {"config": {"sampler": "_InfiniteConstantSampler"}, "dataset": {"module": "data", "iterable": True}}
+
+
+def test_a_stream_is_read_while_the_step_runs() -> None:
+    one = advised(diagnosis(remote_s=0.05, step_s=0.1, free_s=0.05, **STREAM))["read-ahead"]
+    assert "unstarve.AsyncPrefetchDataset(train_set, queue_size=16)" in one.code
+    assert one.speedup is not None
+    assert one.speedup.predicted > 1.5
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"workers": 1},
+        {"config": {}},
+        {"remote_s": 0.01, "cpu_s": 0.1},
+        {"dataset": {"module": "unstarve.fixes.datasets.prefetch.prefetch_dataset", "iterable": True}},
+    ],
+)
+def test_other_streams_are_left_alone(given: dict[str, Any]) -> None:
+    assert "read-ahead" not in advised(diagnosis(**(STREAM | given)))
