@@ -15,6 +15,8 @@ from unstarve.words import duration
 _BLOCKED = 0.5
 """A fetch that waits for at least this share of its time is limited by waiting."""
 _MOST_THREADS = 32
+_USUAL_QUEUE = 10
+"""Samples that `AsyncPrefetchDataset` fetches ahead by default."""
 _SAFE = "dataset[i] is called from several threads at once: the dataset must be thread-safe."
 _AS_ONE_WORKER = Scenario(workers=1, left={"handoff": 0.0, "start": 0.0})
 """Threads of the training process fetch while the step runs, as one worker would that sends nothing."""
@@ -38,7 +40,7 @@ def fetch_ahead(d: Diagnosis) -> Proposal | None:
         f"Fetch samples with {threads} threads: unstarve.AsyncPrefetchDataset",
         f"fetching a batch takes {duration(demand.fetch_s)}, including {duration(demand.remote_s)} of "
         "off-CPU waiting, in which other samples could be fetched",
-        Edit(dataset=f"unstarve.AsyncPrefetchDataset({{}}, queue_size={ahead}, num_workers={threads})"),
+        Edit(dataset=f"unstarve.AsyncPrefetchDataset({{}}, {_queue(ahead)}num_workers={threads})"),
         _threaded(demand, threads),
         worst=Scenario(left={"remote": 1 / min(threads, ahead)}),  # nothing is fetched ahead of a batch
         note=_SAFE if is_random(loader) is False else f"{_SAFE} {_DRAWN}",
@@ -68,6 +70,11 @@ def read_ahead(d: Diagnosis) -> Proposal | None:
         note=f"A thread of the training process iterates over the dataset. {_DRAWN}",
         alone=True,
     )
+
+
+def _queue(samples: int) -> str:
+    """The argument for this many samples ahead; nothing where the default is enough."""
+    return "" if samples <= _USUAL_QUEUE else f"queue_size={samples}, "
 
 
 def _threads(demand: Demand, free_s: float) -> int:

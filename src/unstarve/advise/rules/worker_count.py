@@ -19,13 +19,14 @@ from unstarve.advise.rules.image_decoding import decode_only_the_crop
 from unstarve.advise.rules.kept_samples import keep_in_memory, rows_in_memory
 from unstarve.intervals import WORTH_IT
 from unstarve.model import Cause, Diagnosis, Scenario
-from unstarve.words import duration, workers
+from unstarve.words import duration, printable, workers
 
 _BLOCKED = 0.5
 """A fetch that waits for at least this share of its time is limited by waiting."""
 _WORTH_TELLING_S = 0.5e-3
 _CHEAPER = (decode_only_the_crop, keep_in_memory, rows_in_memory, tensor_files)
 """Rules that name a part of unstarve which makes samples cheaper."""
+_LIBRARIES = ("site-packages", "dist-packages")
 
 
 def workers_past_the_cores(d: Diagnosis) -> Proposal | None:
@@ -98,7 +99,8 @@ def cheaper_samples(d: Diagnosis) -> Proposal | None:
     if any(isinstance(rule(d), Proposal) for rule in _CHEAPER):
         return None  # they say how
     found = costliest(d, Cause.CPU)
-    what = f"{found[0].name}()" if found else "__getitem__"
+    own = found and not any(folder in found[0].file for folder in _LIBRARIES)
+    what = f"{found[0].name}()" if own else f"{_dataset(d)}.__getitem__"
     spent = f"; top functions: {named(found)}" if found else ""
     part = sum(cost.share for cost in found) or 1.0
     return Proposal(
@@ -166,6 +168,11 @@ def more_cores(d: Diagnosis) -> Proposal | None:
     return Proposal(
         "more-cores", "more cores", title, why, Edit(before=code), likely, worst=UNCHANGED, best=free
     )
+
+
+def _dataset(d: Diagnosis) -> str:
+    loader = stock_loader(d)
+    return "the dataset" if loader is None else printable(str(loader.config.get("dataset", "the dataset")))
 
 
 def _cores(count: float) -> str:

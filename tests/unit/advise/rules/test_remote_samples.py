@@ -26,7 +26,7 @@ def advised(d: Diagnosis) -> dict[str, Advice]:
 def test_as_many_threads_as_hide_the_waiting_behind_the_step() -> None:
     one = advised(diagnosis())["fetch-ahead"]
     assert one.change == {}
-    assert "unstarve.AsyncPrefetchDataset(train_set, queue_size=8, num_workers=7)" in one.code
+    assert "unstarve.AsyncPrefetchDataset(train_set, num_workers=7)" in one.code
     assert "thread-safe" in one.note
     assert one.speedup is not None
     assert one.speedup.predicted > 2
