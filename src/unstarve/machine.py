@@ -57,9 +57,21 @@ def cgroup_throttled(root: Path = _CGROUPS) -> int | None:
 
 def available_bytes(root: Path = _CGROUPS) -> int:
     """Memory that can be allocated without swapping or being killed."""
-    import psutil  # here: a watched training only asks for cores, and psutil is slow to import
+    import psutil  # here: a watched training does without it, because it is slow to import
 
     return min([psutil.virtual_memory().available, *_left_in_cgroups(root)])
+
+
+def counted_free_bytes(root: Path = _CGROUPS, counts: Path = Path("/proc/meminfo")) -> int | None:
+    """The same for a watched training: one small file is read; None where it does not exist.
+
+    A line of /proc/meminfo: ``MemAvailable:   12345678 kB``.
+    """
+    try:
+        found = re.search(r"^MemAvailable:\s+(\d+) kB$", counts.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return None if found is None else min([int(found[1]) * 1024, *_left_in_cgroups(root)])
 
 
 def _left_in_cgroups(root: Path) -> Iterator[int]:

@@ -182,6 +182,7 @@ def diagnosis_of(
     batch_bytes: int | None = 1000,
     tensors: int | None = None,
     torch: str = "2.13.0+cpu",
+    dataset: Mapping[str, Any] | None = None,
     **demand: float,
 ) -> Diagnosis:
     """A diagnosis as advice sees it: steps of `step_s` that would take `free_s`, waiting for one cause.
@@ -197,7 +198,7 @@ def diagnosis_of(
     summary = LoaderSummary(
         "loader", "train.py:1", "DataLoader", {"num_workers": workers} | dict(config or {}), steps, epochs,
         1.0, 0.5, steps * 8, None if batch_bytes is None else batch_bytes * steps, False, False, None, source,
-        tensors,
+        tensors, dataset=dataset or {},
     )  # fmt: skip
     made = Demand(
         "loader",

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from unstarve import machine
-from unstarve.machine import available_bytes, cgroup_quota_cores, cgroup_throttled
+from unstarve.machine import available_bytes, cgroup_quota_cores, cgroup_throttled, counted_free_bytes
 
 
 @pytest.fixture
@@ -124,3 +124,13 @@ def test_memory_without_a_limit_is_the_machines(proc: Path, monkeypatch: pytest.
     (proc / "cgroup").write_text("0::/job\n")
     cgroup(proc / "fs", "job", memory__max="max\n", memory__current="1\n")
     assert available_bytes(proc / "fs") == 7
+
+
+def test_a_training_counts_its_free_memory_without_psutil(proc: Path) -> None:
+    counts = proc / "meminfo"
+    assert counted_free_bytes(proc, counts) is None
+    counts.write_text("MemTotal:       32000 kB\nMemAvailable:   20000 kB\n")
+    (proc / "cgroup").write_text("0::/\n")
+    assert counted_free_bytes(proc / "fs", counts) == 20_000 * 1024
+    cgroup(proc, "fs", memory__max="4000000", memory__current="1000000", memory__stat="inactive_file 0\n")
+    assert counted_free_bytes(proc / "fs", counts) == 3_000_000

@@ -15,6 +15,8 @@ from unstarve.advise.rules import (
     batch_timing,
     data_storage,
     image_decoding,
+    kept_samples,
+    remote_samples,
     unseen_batches,
     worker_count,
 )
@@ -26,15 +28,20 @@ Rule = Callable[[Diagnosis], Proposal | Rejected | None]
 
 RULES: tuple[Rule, ...] = (
     worker_count.workers_past_the_cores,
+    remote_samples.fetch_ahead,
+    remote_samples.read_ahead,
     worker_count.workers_instead_of_none,
     worker_count.workers_on_idle_cores,
     image_decoding.decode_only_the_crop,
+    image_decoding.keep_decoded,
     worker_count.cheaper_samples,
     worker_count.fewer_workers,
     worker_count.more_cores,
     data_storage.deeper_disk_queue,
     data_storage.local_copy,
-    data_storage.keep_in_memory,
+    kept_samples.keep_in_memory,
+    kept_samples.rows_in_memory,
+    data_storage.tensor_files,
     data_storage.pack_small_files,
     batch_delivery.no_workers,
     batch_delivery.vectorized_collate,
@@ -148,7 +155,9 @@ def _best_pair(d: Diagnosis, advised: Sequence[_Weighed]) -> _Weighed | None:
 def _joined(a: Proposal, b: Proposal) -> Proposal | None:
     edit = a.edit.joined(b.edit)
     likely = None if a.likely is None or b.likely is None else both(a.likely, b.likely)
-    if edit is None or likely is None or not (a.edit.changes_call and b.edit.changes_call):
+    if a.alone or b.alone or edit is None or likely is None:
+        return None
+    if not (a.edit.changes_call and b.edit.changes_call):
         return None
     return Proposal(
         f"{a.id}+{b.id}",

@@ -18,6 +18,11 @@ class Code(str):
     __slots__ = ()
 
 
+def in_template(text: str) -> str:
+    """Text as part of `Edit.dataset`, where braces have a meaning."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
 @dataclass(frozen=True, slots=True)
 class Edit:
     """A change to the call that makes a loader. Edits of different parts of the call can be joined."""
@@ -77,3 +82,5 @@ class Proposal:
     """What will be different about the batches, in one sentence; empty when they stay the same."""
     least: float | None = None
     """The smallest gain for which it is advised, if that is not the usual one."""
+    alone: bool = False
+    """Never offered together with another change, because it does the work of most others."""

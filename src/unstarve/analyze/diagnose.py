@@ -111,7 +111,7 @@ def analyze_run(
         budget=as_shares(spent, max(len(timelines), 1)),
         headroom=findings.headroom,
         overhead=overhead_of(timelines, run.processes),
-        loaders=summarize_loaders(trainers),
+        loaders=summarize_loaders(trainers, run.processes),
         lost=_lost(run, trainers),
         outside=outside,
         gpu=gpu,

@@ -22,6 +22,8 @@ class _Gathered:
     batches: list[Batch] = field(default_factory=list)
     epochs: list[Epoch] = field(default_factory=list)
     roles: set[Role] = field(default_factory=set)
+    draws: list[bool] = field(default_factory=list)
+    """Whether each worker drew random numbers, of those that told."""
 
 
 def loader_key(loader: Loader | LoaderSummary) -> LoaderKey:
@@ -29,8 +31,14 @@ def loader_key(loader: Loader | LoaderSummary) -> LoaderKey:
     return loader.name, loader.where, f"{loader.kind} {loader.config.get('dataset')}"
 
 
-def summarize_loaders(processes: Sequence[Process]) -> tuple[LoaderSummary, ...]:
-    """The loaders that these processes iterated, busiest first, at most `MOST_LOADERS`."""
+def summarize_loaders(
+    processes: Sequence[Process], workers: Sequence[Process] = ()
+) -> tuple[LoaderSummary, ...]:
+    """The loaders that these processes iterated, busiest first, at most `MOST_LOADERS`.
+
+    `workers` may be any processes of the run: its workers know whether samples are random.
+    """
+    drew = {(one.host, one.pid): one.draws for one in workers if one.draws is not None}
     gathered: dict[LoaderKey, _Gathered] = {}
     for process in processes:
         roles = epoch_roles(process)
@@ -43,6 +51,10 @@ def summarize_loaders(processes: Sequence[Process]) -> tuple[LoaderSummary, ...]
         for loader in process.loaders:
             into = gathered.setdefault(loader_key(loader), _Gathered(loader))
             into.roles.add(loader_role(loader.id, roles))
+            crews = [crew.pids for crew in process.crews if crew.loader == loader.id]
+            into.draws += [
+                drew[who] for pids in crews for pid in pids if (who := (process.host, pid)) in drew
+            ]
             into.batches += batches[loader.id]
             into.epochs += epochs[loader.id]
     busiest = sorted(gathered.values(), key=lambda one: -len(one.batches))[:MOST_LOADERS]
@@ -73,8 +85,8 @@ def _summary(gathered: _Gathered) -> LoaderSummary:
         source=loader.source,
         tensors=loader.tensors,
         statement=loader.statement,
-        dataset=loader.dataset,
         role=next((r for r in (Role.TRAIN, Role.VALIDATION) if r in gathered.roles), Role.UNKNOWN),
+        dataset={**loader.dataset, "draws": any(gathered.draws)} if gathered.draws else loader.dataset,
     )
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 import torch
+from torch.utils.data import IterableDataset, StackDataset, Subset, TensorDataset
+
+from unstarve.collect.dataset_files import file_facts
+from unstarve.collect.random_sources import keeps_random_state
 
 Facts = dict[str, Any]
 """Plain values by name. A fact that is not known is missing.
@@ -14,18 +20,77 @@ Facts = dict[str, Any]
     Module of the class: ``torchvision.datasets.folder``.
 ``length``
     Number of samples.
+``iterable``
+    True for an `IterableDataset`.
 ``columns_in_memory``
-    True for a `TensorDataset`: samples are rows of tensors.
+    True if samples are rows of tensors that are in memory: a `TensorDataset`, for example.
+``plain``
+    True for a tensor, an array, a list of them, a tuple or a dict, which `CachedDataset` takes for columns.
+``keeps_state``
+    True if samples may differ from epoch to epoch without a draw from a global generator; see
+    `random_sources`.
+``draws``
+    Whether the first fetches drew random numbers from a global generator; see `random_draws`.
+``root``, ``suffix``, ``file_bytes``, ``files``, ``labels``, ``loads``, ``packs_as``, ``opened``
+    Its files; see `dataset_files`.
+``like``, ``like_not``, ``recipe``
+    Its images; see `launch.image_facts`.
 """
 
+Describe = Callable[[Any], Facts]
 
-def dataset_facts(dataset: Any) -> Facts:
-    """The facts about a dataset; empty when there is none, or when it cannot be asked."""
+_ROWS = ("__getitem__", "__getitems__", "__len__")
+
+
+def dataset_facts(dataset: Any, describe_more: Describe | None = None) -> Facts:
+    """The facts about a dataset; empty when there is none, or when it cannot be asked.
+
+    `describe_more` adds facts that `collect` cannot know.
+    """
     if dataset is None:
         return {}
     facts: Facts = {"module": type(dataset).__module__}
     with suppress(Exception):  # an iterable dataset, or one whose length is not known yet
         facts["length"] = len(dataset)
-    if type(dataset) is torch.utils.data.TensorDataset:
-        facts["columns_in_memory"] = True
+    for describe in (_kind, _state, _files, describe_more or (lambda _: {})):
+        with suppress(Exception):  # a foreign object may raise anything; advice does without the fact
+            facts |= describe(dataset)
     return facts
+
+
+def inside(dataset: Any) -> Any:
+    """The dataset that a `Subset` takes its samples from."""
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    return dataset
+
+
+def _kind(dataset: Any) -> Facts:
+    facts: Facts = {}
+    if isinstance(dataset, IterableDataset):
+        facts["iterable"] = True
+    if _is_columns(inside(dataset)):
+        facts["columns_in_memory"] = True
+    columns = (torch.Tensor, getattr(sys.modules.get("numpy"), "ndarray", torch.Tensor))
+    of_columns = isinstance(dataset, list) and bool(dataset) and isinstance(dataset[0], columns)
+    if of_columns or isinstance(dataset, (tuple, Mapping, *columns)):
+        facts["plain"] = True
+    return facts
+
+
+def _is_columns(dataset: Any) -> bool:
+    if type(dataset) is StackDataset:
+        parts = dataset.datasets.values() if isinstance(dataset.datasets, dict) else dataset.datasets
+        return bool(parts) and all(map(_is_columns, parts))
+    is_tensors = isinstance(dataset, TensorDataset) and all(
+        getattr(type(dataset), name, None) is getattr(TensorDataset, name, None) for name in _ROWS
+    )
+    return is_tensors or type(dataset) is torch.Tensor
+
+
+def _state(dataset: Any) -> Facts:
+    return {"keeps_state": True} if keeps_random_state(inside(dataset)) else {}
+
+
+def _files(dataset: Any) -> Facts:
+    return file_facts(dataset, inside(dataset))

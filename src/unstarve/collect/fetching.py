@@ -22,6 +22,7 @@ from unstarve.collect.call_site import short
 from unstarve.collect.counters import own_counters
 from unstarve.collect.describe import batch_extent, count_tensors
 from unstarve.collect.helper_threads import TrainingHelpers, WorkerHelpers
+from unstarve.collect.random_draws import Streams
 from unstarve.collect.recorder import Recorder
 from unstarve.collect.sample_files import SlowestSamples, sample_file
 from unstarve.collect.wait_rows import Work
@@ -50,6 +51,7 @@ class FetchProbe:
         "_opened",
         "_slowest",
         "_slowest_index",
+        "_streams",
         "_weighed",
         "measures_next",
         "owner",
@@ -75,6 +77,8 @@ class FetchProbe:
         self._measuring = False
         self._inside_ns = 0
         """CPU time that a measured fetch has spent on its recording while torch was fetching."""
+        self._streams: Streams | None = None
+        """Random state before a fetch that is watched for draws; None for any other fetch."""
         self.wrap_transforms: Callable[[], None] | None = None
         """Called in the first fetches: patches the transform containers that were imported meanwhile."""
         # A batch from a worker need not be weighed: its hand-off is measured.
@@ -98,6 +102,7 @@ class FetchProbe:
             opens.install()
             if self.wrap_transforms is not None:
                 self.wrap_transforms()
+            self._streams = self.owner.draws.before(work.loader)
         self.slow_ns = opens.count = 0
         opens.counting = True
         # Between two batches a worker reads no files; a training process may.
@@ -177,7 +182,16 @@ class FetchProbe:
             self._inside_ns += time.thread_time_ns() - begin_ns
         else:
             self.work.collate(own_counters())
+        if self._streams is not None:
+            self._note_draws(self._streams)
         return collate(data)
+
+    def _note_draws(self, before: Streams) -> None:
+        self._streams = None
+        try:
+            self.owner.draws.after(self.work.loader, before)
+        except Exception as error:  # a defect of ours must not cost the user the batch
+            self.owner.lose(f"whether samples are random was not recorded: {error!r}")
 
     def note_sample(self, index: Any, taken_ns: int) -> None:
         """Note that ``dataset[index]`` was the slowest sample of this batch so far."""

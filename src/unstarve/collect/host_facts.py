@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from unstarve.collect.counters import counts_delay
-from unstarve.machine import cgroup_quota_cores, cgroup_throttled, usable_cores
+from unstarve.machine import cgroup_quota_cores, cgroup_throttled, counted_free_bytes, usable_cores
 
 
 def describe_system(folders: Counter[str]) -> dict[str, Any]:
@@ -27,6 +27,7 @@ def describe_system(folders: Counter[str]) -> dict[str, Any]:
         "filesystems": dict(filesystems(folders)),
         "usage": cpu_usage(),
         "grouped": shares_by_group(),
+        "free_bytes": counted_free_bytes(),
     }
 
 

@@ -20,7 +20,7 @@ import torch
 from unstarve.collect import file_opens as opens
 from unstarve.collect import transforms
 from unstarve.collect.call_site import call_site, call_source, call_statement, short, variable_name
-from unstarve.collect.dataset_facts import dataset_facts
+from unstarve.collect.dataset_facts import Describe, dataset_facts
 from unstarve.collect.describe import failed_images, loader_config
 from unstarve.collect.device.gpu import cuda_in_use
 from unstarve.collect.device.stalls import device_clock
@@ -28,6 +28,7 @@ from unstarve.collect.host_facts import describe_system, environment_rank, group
 from unstarve.collect.own_cost import OwnCost
 from unstarve.collect.process_pulse import ProcessPulse
 from unstarve.collect.profiler_window import ProfilerWindow
+from unstarve.collect.random_draws import DrawWatch
 from unstarve.collect.sampling import loop_sampler
 from unstarve.collect.sampling.stack_sampler import StackSampler
 from unstarve.collect.substitute import new_substitute
@@ -80,6 +81,7 @@ class Recorder:
         """The profiler's window, until it is over."""
         if settings.profile is not None and not worker:
             self.window = ProfilerWindow(settings.profile, Path(settings.parts), self.lose)
+        self.draws = DrawWatch(self.writer.meta)
         self.device = None if worker else device_clock(self.row, self.lose)
         self.writer.ledger.has_device = self.device is not None
         start_ns = time.perf_counter_ns()
@@ -107,8 +109,18 @@ class Recorder:
         """Whether anything is recorded: not in a forked child, and not after a limit was reached."""
         return self.writer.ledger.active
 
-    def loader_number(self, loader: Any, kind: str, site: tuple[str, int] | None, name: str | None) -> int:
-        """The number of this loader. One created where a loader that is gone was created takes its number."""
+    def loader_number(
+        self,
+        loader: Any,
+        kind: str,
+        site: tuple[str, int] | None,
+        name: str | None,
+        describe_more: Describe | None = None,
+    ) -> int:
+        """The number of this loader. One created where a loader that is gone was created takes its number.
+
+        `describe_more` adds facts about its dataset.
+        """
         with self._lock:
             filename, line = site or call_site()
             where = f"{short(filename)}:{line}"
@@ -140,7 +152,7 @@ class Recorder:
                 config=config,
                 source=source,
                 statement=call_statement(filename, line, source) if source else "",
-                dataset=dataset_facts(getattr(loader, "dataset", None)),
+                dataset=dataset_facts(getattr(loader, "dataset", None), describe_more),
             )
             return number
 

@@ -14,6 +14,7 @@ from unstarve.collect.receiving import time_receiving
 from unstarve.collect.recorder import Recorder, recorder
 from unstarve.collect.tap import Tap
 from unstarve.collect.torch_iterator import TAP, queue_gauge
+from unstarve.launch.image_facts import image_facts
 from unstarve.marks import SITE
 
 
@@ -32,7 +33,7 @@ def tap_on(iterator: Any, loader: Any) -> Tap | None:
     if tap is None or not tap.is_of(owner):
         # A loader that was created before unstarve attached is known by where it was first iterated.
         site = loader.__dict__.get(SITE) or loader.__dict__.setdefault(SITE, call_site())
-        number = owner.loader_number(loader, type(loader).__name__, site, None)
+        number = owner.loader_number(loader, type(loader).__name__, site, None, image_facts)
         collated = getattr(loader, "batch_sampler", None) is not None
         full = getattr(loader, "batch_size", None)
         tap = iterator.__dict__[TAP] = Tap(owner, number, full, collated=collated)

@@ -367,6 +367,8 @@ class Process:
     """None in old runs, and where a process was killed early."""
     backwards: tuple[Backward, ...] = ()
     """In the order of time; empty in old runs."""
+    draws: bool | None = None
+    """Of a worker: whether its first fetches drew random numbers; None when unknown."""
 
 
 @dataclass(frozen=True, slots=True)

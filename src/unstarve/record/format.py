@@ -26,6 +26,7 @@ A META payload is one UTF-8 JSON object whose key ``meta`` says what it describe
     process  pid, host, rank, worker, versions, start_ns, offset_ns    (first of a process)
     loader   id, name, where, kind, config, source, statement, dataset
     batch    loader, tensors: the number of tensors in its first batch
+    draws    loader, drew: whether its first fetches drew random numbers (changes at most once, to true)
     crew     loader, epoch, pids: the workers of an epoch
     sampled  found, cpu_s: what the stack sampler has seen so far      (repeated: the last one counts)
     slow     loader, iteration, task, file: the file of a batch's slowest sample, if it stands out

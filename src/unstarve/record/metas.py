@@ -199,6 +199,7 @@ _FIELDS: dict[str, dict[str, Check]] = {
         "dataset": _optional(_config),
     },
     "batch": {"loader": _loader, "tensors": _optional(_whole(0, _MOST_NUMBER))},
+    "draws": {"loader": _loader, "drew": _flag},
     "crew": {"loader": _loader, "epoch": _place, "pids": _list_of(_pid, _MOST_CREW)},
     "sampled": {"found": _list_of(_row_of(_text, _text, _text, _place, _flag, _flag, _seconds))},
     "own": {
@@ -226,6 +227,7 @@ _FIELDS: dict[str, dict[str, Check]] = {
             )
         ),
         "grouped": _optional(_flag),
+        "free_bytes": _optional(_whole(0, MOST_BYTES)),
     },
     "profile": {
         "source": _text,

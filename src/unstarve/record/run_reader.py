@@ -145,6 +145,7 @@ class ProcessStream:
 
     __slots__ = (
         "crews",
+        "draws",
         "invalid",
         "loaders",
         "lost",
@@ -160,6 +161,7 @@ class ProcessStream:
         """The last META of each kind."""
         self.loaders: dict[int, dict[str, Any]] = {}
         self.tensors: dict[int, int | None] = {}
+        self.draws: dict[int, bool] = {}
         self.crews: dict[tuple[int, int], Crew] = {}
         """By loader and epoch."""
         self.slow_files: dict[tuple[int | None, int, int], str] = {}
@@ -192,6 +194,8 @@ class ProcessStream:
             self.loaders[meta["id"]] = meta
         elif name == "batch":
             self.tensors[meta["loader"]] = meta.get("tensors")
+        elif name == "draws":
+            self.draws[meta["loader"]] = meta["drew"]
         elif name == "crew":
             self.crews[meta["loader"], meta["epoch"]] = Crew(
                 meta["loader"], meta["epoch"], tuple(meta["pids"])
@@ -240,6 +244,7 @@ class ProcessStream:
             own=self._own(),
             system=self._system(),
             loop=self._loop(),
+            draws=self.draws.get(f.NO_LOADER),
             stalls=self._events(f.STALL),
             readings=self._events(f.GAUGE),
             pulses=self._events(f.PULSE),
@@ -248,6 +253,9 @@ class ProcessStream:
 
     def _loader(self, meta: dict[str, Any]) -> Loader:
         number, tensors = meta["id"], self.tensors.get(meta["id"])
+        facts = meta.get("dataset") or {}
+        if number in self.draws:
+            facts = {**facts, "draws": self.draws[number]}
         return Loader(
             number,
             meta["name"],
@@ -257,7 +265,7 @@ class ProcessStream:
             meta.get("source"),
             tensors,
             meta.get("statement") or "",
-            meta.get("dataset") or {},
+            facts,
         )
 
     def _own(self) -> OwnCost | None:

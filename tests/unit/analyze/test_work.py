@@ -156,6 +156,16 @@ def test_of_loaders_without_number_the_busiest_are_told() -> None:
     assert told[0].name == f"l{MOST_LOADERS + 5}"
 
 
+def test_the_workers_of_a_loader_know_whether_its_samples_are_random() -> None:
+    loaders = tuple(Loader(n, f"l{n}", "t.py:1", "DataLoader") for n in range(3))
+    crews = (Crew(0, 0, (1, 2)), Crew(1, 0, (3,)), Crew(2, 0, (4,)))
+    made = process(loaders=loaders, crews=crews)
+    told = {1: False, 2: True, 3: False, 4: None}
+    crew = [process(worker=True, pid=pid, draws=drew) for pid, drew in told.items()]
+    found = {one.name: dict(one.dataset) for one in summarize_loaders([made], crew)}
+    assert found == {"l0": {"draws": True}, "l1": {"draws": False}, "l2": {}}
+
+
 def test_a_look_at_a_run_shows_few_of_many_loaders() -> None:
     made = process(waits(3), host="here", pid=7)
     delivered = {("here", 7): dict.fromkeys(range(1000), 1)}

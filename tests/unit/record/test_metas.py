@@ -14,7 +14,7 @@ from unstarve.errors import RunFileError
 from unstarve.record import format as f
 from unstarve.record.chunks import Chunk
 from unstarve.record.metas import meta_of
-from unstarve.record.run_reader import read_run
+from unstarve.record.run_reader import ProcessStream, read_run
 from unstarve.record.writer import meta_chunk
 
 PROCESS = {
@@ -120,3 +120,20 @@ def test_a_file_without_a_valid_record_is_refused(tmp_path: Path) -> None:
     path.write_bytes(f.header() + meta_chunk(0, "launch", {"command": 7}) + meta_chunk(1, "process", {}))
     with pytest.raises(RunFileError, match=r"a\.unstarve holds no valid record"):
         read_run(path)
+
+
+def test_whether_samples_are_random_is_part_of_what_is_known_of_a_dataset() -> None:
+    stream = ProcessStream()
+    who = {"pid": 1, "host": "here", "worker": False, "versions": {}, "start_ns": 0, "offset_ns": 0}
+    stream.add_meta({"meta": "process", **who})
+    for number in (0, 1):
+        loader = {"name": "train", "where": "t.py:1", "kind": "DataLoader", "config": {}}
+        stream.add_meta({"meta": "loader", "id": number, **loader, "dataset": {"length": 3}})
+    for drew in (False, True):
+        stream.add_meta({"meta": "draws", "loader": 0, "drew": drew})
+    process = stream.process()
+    assert process is not None
+    assert process.draws is None
+    assert [dict(one.dataset) for one in process.loaders] == [{"length": 3, "draws": True}, {"length": 3}]
+    stream.add_meta({"meta": "draws", "loader": f.NO_LOADER, "drew": False})
+    assert stream.process().draws is False  # type: ignore[union-attr]  # it was there before

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import PurePath
+
 from unstarve.advise.diagnosis_facts import matters, stock_loader
 from unstarve.advise.gain import UNCHANGED, cheaper, enough_workers
-from unstarve.advise.proposal import Edit, Proposal
+from unstarve.advise.proposal import Edit, Proposal, in_template
+from unstarve.advise.sample_facts import collates_by_default, may_be_wrapped, name_fact, text_fact
 from unstarve.model import Cause, Demand, Diagnosis, Scenario
-from unstarve.words import duration, percent, size, workers
+from unstarve.words import duration, percent, workers
 
 _OPENS = 0.5
 """From this many opened files per sample, assume that each sample is a file."""
@@ -14,6 +18,10 @@ _SMALL_BYTES = 1e6
 _FAR = ("nfs", "cifs", "smb", "fuse", "9p", "lustre", "gpfs", "beegfs", "ceph", "gluster", "afs", "virtiofs")
 """Prefixes of file systems served by another machine or process."""
 _FAR_SHARE = 0.2
+_LOADED = 0.1
+"""Share of the CPU time of fetching that is left when whole batches are read without Python."""
+_TOGETHER = 0.5
+"""Share of the waiting for storage that is left when the files of a batch are read together."""
 
 
 def deeper_disk_queue(d: Diagnosis) -> Proposal | None:
@@ -34,53 +42,61 @@ def deeper_disk_queue(d: Diagnosis) -> Proposal | None:
     )
 
 
-def keep_in_memory(d: Diagnosis) -> Proposal | None:
-    """Data that is read again every epoch can be kept in memory if it fits."""
+def tensor_files(d: Diagnosis) -> Proposal | None:
+    """Files that hold one sample each can be read straight into the batch, many at once."""
     demand, loader = d.demand, stock_loader(d)
-    if demand is None or loader is None or not matters(d, Cause.DISK) or not demand.disk_s:
+    if demand is None or loader is None or not matters(d, Cause.CPU, Cause.DISK, Cause.REMOTE):
         return None
-    again = loader.epochs > 1
-    each = demand.storage_bytes
-    volume = "" if not each else f" ({size(each * loader.steps / max(loader.epochs, 1))} per epoch)"
+    files, labels = name_fact(loader, "files"), name_fact(loader, "labels")
+    if not files or not may_be_wrapped(loader) or not collates_by_default(loader):
+        return None
+    stage, _ = _stage(demand)
+    given = f"{{0}}.{files}" + (f", labels={{0}}.{labels}" if labels else "")
     return Proposal(
-        "keep-in-memory",
-        "data in memory",
-        f"Keep the data in memory{volume}",
-        _storage_share(demand) + (", in every epoch" if again else "; later epochs read the same data again"),
-        Edit(before=("cp -r DATA /dev/shm/DATA   # if it fits, then read from there",)),
-        cheaper("disk", 0.1 if again else 0.5),
-        worst=UNCHANGED,
+        "tensor-files",
+        "unstarve.TensorFileDataset",
+        "Read the files straight into the batch: unstarve.TensorFileDataset",
+        f"each sample is a {text_fact(loader, 'suffix')} file, and {text_fact(loader, 'loads')} takes "
+        f"{duration(demand.fetch_s)} for those of a batch",
+        Edit(dataset=f"unstarve.TensorFileDataset({given})", engine=True),
+        Scenario(left={"cpu": _LOADED, stage: _TOGETHER, "collate": 0.0, "handoff": 0.0}),
+        worst=Scenario(left={"cpu": 0.5}),
+        best=Scenario(left={"cpu": 0.0, stage: 0.0, "collate": 0.0, "handoff": 0.0}),
     )
 
 
 def pack_small_files(d: Diagnosis) -> Proposal | None:
     """Opening a file costs a round trip; one file of many samples needs one."""
-    demand = d.demand
-    if demand is None or not demand.samples or not matters(d, Cause.DISK, Cause.REMOTE):
+    demand, loader = d.demand, stock_loader(d)
+    if demand is None or loader is None or not demand.samples or not matters(d, Cause.DISK, Cause.REMOTE):
         return None
     if demand.opens < _OPENS * demand.samples or (demand.storage_bytes or 0) > _SMALL_BYTES * demand.opens:
         return None
+    pattern = text_fact(loader, "packs_as")
+    if not pattern or not may_be_wrapped(loader):
+        return None
     stage, waited_s = _stage(demand)
+    packed = f"{PurePath(pattern).parent.name or 'samples'}.packed"
     return Proposal(
         "pack-files",
-        "packed files",
-        "Pack the small files into a few large ones",
+        "unstarve.PackedDataset",
+        "Pack the small files into one: unstarve.PackedDataset",
         f"each sample opens {demand.opens / demand.samples:.1f} files; a batch waits "
         f"{duration(waited_s)} for them",
         Edit(
-            before=(
-                "rows = np.load('packed.npy', mmap_mode='r')   # all samples in one file",
-                "sample = rows[index]                          # in __getitem__",
-            )
+            dataset=f"unstarve.PackedDataset({in_template(repr(packed))})",
+            engine=True,
+            shell=(f"unstarve pack {shlex.quote(pattern)} {shlex.quote(packed)}",),
         ),
-        cheaper(stage, 0.5),
+        Scenario(left={"cpu": _LOADED, stage: _TOGETHER, "collate": 0.0, "handoff": 0.0}),
         worst=UNCHANGED,
-        best=cheaper(stage, 0.0),
+        best=Scenario(left={"cpu": 0.0, stage: 0.0, "collate": 0.0, "handoff": 0.0}),
     )
 
 
 def local_copy(d: Diagnosis) -> Proposal | None:
     """A network or FUSE file system needs a round trip where a local disk needs none."""
+    loader = stock_loader(d)
     if not matters(d, Cause.DISK, Cause.REMOTE) or d.demand is None:
         return None
     opened = d.system.get("filesystems") or {}
@@ -90,13 +106,21 @@ def local_copy(d: Diagnosis) -> Proposal | None:
         return None
     kind = max(far, key=lambda name: far[name])
     stage, waited_s = _stage(d.demand)
+    root = None if loader is None else text_fact(loader, "root")
+    if root:
+        copy = f"/var/tmp/{PurePath(root).name or 'data'}"
+        title = f"Copy the data from {kind} to a local disk: read {copy} instead of {root}"
+        edit = Edit(shell=(f"cp -r {shlex.quote(root.rstrip('/') or '/')} {shlex.quote(copy)}",))
+    else:
+        title = f"Copy the data from {kind} to a local disk, and read it there"
+        edit = Edit(before=("# Copy the data to a local disk, and give the dataset its new folder.",))
     return Proposal(
         "local-copy",
         "a local copy",
-        f"Copy the data from {kind} to a local disk, or read it as shards",
+        title,
         f"{percent(sum(far.values()) / total)} of the opened files are on {kind}; a batch waits "
         f"{duration(waited_s)} for them",
-        Edit(before=("rsync -a DATA/ /local/DATA/   # once, before training",)),
+        edit,
         cheaper(stage, 0.3),
         worst=UNCHANGED,
         best=cheaper(stage, 0.0),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable
 
 from unstarve.advise.diagnosis_facts import matters, stock_loader
 from unstarve.advise.proposal import Edit, Proposal
-from unstarve.model import Cause, Diagnosis, FunctionCost, Scenario
-from unstarve.words import duration, percent
+from unstarve.advise.sample_facts import collates_by_default, fits_into_memory, text_fact
+from unstarve.model import Cause, Diagnosis, FunctionCost, LoaderSummary, Rejected, Scenario
+from unstarve.words import duration, percent, size
 
 _DECODERS = ("/PIL/ImageFile.py", "/PIL/JpegImagePlugin.py", "/torchvision/io/")
 _LIBRARIES = ("/PIL/", "/torchvision/")
@@ -26,17 +28,33 @@ _WORTH = 0.3
 _LIKELY = (0.5, 0.2)
 _IN_TORCHS_LOADER = (0.7, 0.4)
 _KEPT_DECODED = (0.0, 0.2)
+_DECODED = 16.0
+"""Bytes of decoded pixels per byte of an image file; 10 is usual."""
+_KEPT = "unstarve.ImageFolderDataset with cache='ram'"
 
 
-def decode_only_the_crop(d: Diagnosis) -> Proposal | None:
+_SAME_BOXES = (
+    "The same seed gives the same crops and flips; pixels differ by less than one of 255 grey levels on "
+    "average."
+)
+
+
+def decode_only_the_crop(d: Diagnosis) -> Proposal | Rejected | None:
     """Pillow decodes whole images, one by one, into memory that is thrown away."""
     demand, loader = d.demand, stock_loader(d)
     if demand is None or loader is None or not matters(d, Cause.CPU, Cause.CONTENTION):
         return None
     if not decodes_images(d):
         return None
+    facts = loader.dataset
+    reason = facts.get("like_not")
+    if reason:
+        return Rejected("decode-crop", "unstarve.ImageFolderDataset", str(reason).partition(": ")[0])
+    is_folder = bool(facts.get("like")) and collates_by_default(loader)
+    recipe = _keywords(text_fact(loader, "recipe") or "")
+    if not is_folder and not recipe:
+        return None  # its crop and normalization are not known
     decoding, cutting = _shares(d)
-    is_folder = loader.config.get("dataset") == "ImageFolder"
     own = "ImageFolderDataset" if is_folder else "DecodeCrop"
     finished = Scenario(left={"cpu": _left(d, *_LIKELY), "collate": 0.0, "handoff": 0.05})
     as_transform = Scenario(left={"cpu": _left(d, *_IN_TORCHS_LOADER)})
@@ -49,11 +67,65 @@ def decode_only_the_crop(d: Diagnosis) -> Proposal | None:
         f"{duration(demand.fetch_s)} that fetching a batch takes",
         Edit(dataset="unstarve.ImageFolderDataset.like({})", engine=True)
         if is_folder
-        else Edit(before=_TRANSFORM_CODE),
+        else Edit(before=_transform_code(loader, recipe)),
         finished if is_folder else as_transform,
         worst=as_transform,
-        best=kept,
+        best=kept if is_folder else finished,
+        note=_SAME_BOXES,
     )
+
+
+def keep_decoded(d: Diagnosis) -> Proposal | Rejected | None:
+    """Decoded images in memory are neither read nor decoded again: only the crop is random."""
+    demand, loader = d.demand, stock_loader(d)
+    if demand is None or loader is None or not loader.dataset.get("like"):
+        return None
+    reads = matters(d, Cause.DISK, Cause.REMOTE)
+    if not collates_by_default(loader) or not (reads or decode_only_the_crop(d) is not None):
+        return None
+    length, each = loader.dataset.get("length"), loader.dataset.get("file_bytes")
+    if not isinstance(length, int) or not isinstance(each, int) or not each:
+        return None
+    decoded_bytes = float(length) * each * _DECODED
+    if not fits_into_memory(d, decoded_bytes):
+        return Rejected("keep-decoded", _KEPT, f"decoded images need about {size(decoded_bytes)}")
+    unread = {"disk": 0.0, "remote": 0.0}
+    left = {"cpu": _left(d, *_KEPT_DECODED), "collate": 0.0, "handoff": 0.05}
+    return Proposal(
+        "keep-decoded",
+        _KEPT,
+        f"Keep the decoded images in memory: {_KEPT}",
+        f"fetching a batch takes {duration(demand.fetch_s)}, and every epoch decodes the same images",
+        Edit(dataset="unstarve.ImageFolderDataset.like({}, cache='ram')", engine=True),
+        Scenario(left=unread | left),
+        worst=Scenario(left=unread | {"cpu": _left(d, *_LIKELY)}),
+        note=f"It pays off from the second epoch on. {_SAME_BOXES}",
+    )
+
+
+def _transform_code(loader: LoaderSummary, recipe: list[ast.keyword]) -> tuple[str, ...]:
+    """The transform with the recorded arguments, and where it belongs."""
+    opened = text_fact(loader, "opened") or "path"
+    arguments = [f"    {one.arg}={ast.unparse(one.value)}," for one in recipe]
+    return (
+        "decode_crop = unstarve.DecodeCrop(",
+        *arguments,
+        ")",
+        "# In __getitem__, opening the image and all its transforms become:",
+        f"# decode_crop({opened})",
+    )
+
+
+def _keywords(recipe: str) -> list[ast.keyword]:
+    """The arguments in a recorded recipe; none if one of them is not plain data."""
+    try:
+        call = ast.parse(f"f({recipe})", mode="eval").body
+        found = call.keywords if isinstance(call, ast.Call) else []
+        for one in found:
+            ast.literal_eval(one.value)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # run files are untrusted input
+        return []
+    return found
 
 
 def decodes_images(d: Diagnosis) -> bool:
@@ -79,10 +151,3 @@ def _left(d: Diagnosis, of_decoding: float, of_cutting: float) -> float:
     """The share of a fetch's CPU time that is left."""
     decoding, cutting = _shares(d)
     return max(0.0, 1 - decoding * (1 - of_decoding) - cutting * (1 - of_cutting))
-
-
-_TRANSFORM_CODE = (
-    "decode_crop = unstarve.DecodeCrop(224, mean=MEAN, std=STD)",
-    "image = decode_crop(path)   # in __getitem__; path or bytes",
-    "# instead of Image.open, convert, RandomResizedCrop, flip, ToTensor, …",
-)

@@ -14,14 +14,19 @@ from unstarve.advise.gain import (
     making_s,
 )
 from unstarve.advise.proposal import Edit, Proposal
-from unstarve.advise.rules.image_decoding import decodes_images
+from unstarve.advise.rules.data_storage import tensor_files
+from unstarve.advise.rules.image_decoding import decode_only_the_crop
+from unstarve.advise.rules.kept_samples import keep_in_memory, rows_in_memory
 from unstarve.intervals import WORTH_IT
 from unstarve.model import Cause, Diagnosis, Scenario
-from unstarve.words import duration, workers
+from unstarve.words import duration, printable, workers
 
 _BLOCKED = 0.5
 """A fetch that waits for at least this share of its time is limited by waiting."""
 _WORTH_TELLING_S = 0.5e-3
+_CHEAPER = (decode_only_the_crop, keep_in_memory, rows_in_memory, tensor_files)
+"""Rules that name a part of unstarve which makes samples cheaper."""
+_LIBRARIES = ("site-packages", "dist-packages")
 
 
 def workers_past_the_cores(d: Diagnosis) -> Proposal | None:
@@ -91,10 +96,11 @@ def cheaper_samples(d: Diagnosis) -> Proposal | None:
         return None
     if demand.workers < cores and computing_s(demand) / cores <= free:
         return None
-    if decodes_images(d):
-        return None  # `decode_only_the_crop` says how
+    if any(isinstance(rule(d), Proposal) for rule in _CHEAPER):
+        return None  # they say how
     found = costliest(d, Cause.CPU)
-    what = f"{found[0].name}()" if found else "__getitem__"
+    own = found and not any(folder in found[0].file for folder in _LIBRARIES)
+    what = f"{found[0].name}()" if own else f"{_dataset(d)}.__getitem__"
     spent = f"; top functions by share of fetching: {named(found)}" if found else ""
     part = sum(cost.share for cost in found) or 1.0
     return Proposal(
@@ -104,8 +110,8 @@ def cheaper_samples(d: Diagnosis) -> Proposal | None:
         f"a batch needs {duration(computing_s(demand))} of CPU time on {_cores(cores)}{spent}",
         Edit(
             before=(
-                "# once, before training: decode, resize, save as uint8 arrays",
-                "# in __getitem__: load the array, apply only the random transforms",
+                "# Compute once, before training, whatever is the same in every epoch.",
+                "# Save it, load it in __getitem__, and apply only random transforms.",
             )
         ),
         cheaper("cpu", 1 - min(part, 1.0) / 2),
@@ -162,6 +168,11 @@ def more_cores(d: Diagnosis) -> Proposal | None:
     return Proposal(
         "more-cores", "more cores", title, why, Edit(before=code), likely, worst=UNCHANGED, best=free
     )
+
+
+def _dataset(d: Diagnosis) -> str:
+    loader = stock_loader(d)
+    return "the dataset" if loader is None else printable(str(loader.config.get("dataset", "the dataset")))
 
 
 def _cores(count: float) -> str:

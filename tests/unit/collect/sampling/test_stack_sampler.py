@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from unstarve.collect import fetching
+from unstarve.collect.random_draws import DrawWatch
 from unstarve.collect.sampling import stack_sampler as stacks
 from unstarve.collect.sampling.line_expression import works_on_torch
 from unstarve.collect.sampling.stack_sampler import Key, StackSampler, _place
@@ -44,6 +45,7 @@ class Owner:
         self.writer = self
         self.ledger = Ledger()
         self.ledger.next_flush_ns = sys.maxsize
+        self.draws = DrawWatch(nothing)
 
 
 def nothing(*_args: object, **_more: object) -> None:

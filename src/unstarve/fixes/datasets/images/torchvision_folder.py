@@ -43,10 +43,18 @@ def arguments_of(dataset: Any) -> dict[str, Any]:
         raise UsageError("only a torchvision ImageFolder with the default loader can be replaced")
     if dataset.target_transform is not None:
         raise UsageError("its target_transform cannot be replaced: map targets in the training loop")
-    steps = getattr(dataset.transform, "transforms", None)
-    if steps is None or not _is_torchvisions(dataset.transform, "Compose"):
+    return {"root": dataset.root, "exif": False} | arguments_of_transform(dataset.transform)
+
+
+def arguments_of_transform(transform: Any) -> dict[str, Any]:
+    """Return the arguments of a `DecodeCrop` that does the same as this `Compose` to an opened image.
+
+    Raises UsageError that names the part that cannot be translated.
+    """
+    steps = getattr(transform, "transforms", None)
+    if steps is None or not _is_torchvisions(transform, "Compose"):
         raise UsageError("its transform must be a Compose of known transforms")
-    return {"root": dataset.root, "exif": False} | _arguments_of_steps(list(steps))
+    return _arguments_of_steps(list(steps))
 
 
 def _is_torchvisions(transform: Any, name: str) -> bool:

@@ -1,0 +1,83 @@
+"""Files that are read one by one: straight into the batch, packed into one, or copied to a local disk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fake_forecaster import with_forecaster
+from fakes import diagnosis_of
+from unstarve.advise.all_rules import advise
+from unstarve.model import Advice, Cause, Diagnosis
+
+FILES = {
+    "module": "data", "length": 100, "files": "paths", "loads": "torch.load", "suffix": ".pt",
+    "packs_as": "my data/*.pt", "root": "my data",
+}  # fmt: skip
+CONFIG = {"collate_fn": "default_collate", "batch_size": 8}
+
+
+def diagnosis(cause: Cause = Cause.DISK, **given: Any) -> Diagnosis:
+    wanted: dict[str, Any] = {"workers": 2, "disk_s": 0.2, "cpu_s": 0.02, "opens": 8, "config": CONFIG}
+    return diagnosis_of(cause, **(wanted | {"dataset": FILES, "source": "DataLoader(Files(root))"} | given))
+
+
+def advised(d: Diagnosis) -> dict[str, Advice]:
+    return {one.id: one for one in advise(with_forecaster(d))[0]}
+
+
+def test_files_are_read_by_the_list_that_the_dataset_holds() -> None:
+    one = advised(diagnosis())["tensor-files"]
+    assert one.code.endswith("unstarve.DataLoader(unstarve.TensorFileDataset(Files(root).paths))")
+    labelled = advised(diagnosis(dataset={**FILES, "labels": "targets"}, source="DataLoader(train)"))
+    assert "unstarve.TensorFileDataset(train.paths, labels=train.targets)" in labelled["tensor-files"].code
+
+
+def test_small_files_are_packed_by_a_command_on_the_users_own_folder() -> None:
+    one = advised(diagnosis())["pack-files"]
+    assert one.code.splitlines()[2:] == [
+        "# once, in a shell: unstarve pack 'my data/*.pt' 'my data.packed'",
+        "unstarve.DataLoader(unstarve.PackedDataset('my data.packed'))",
+    ]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"dataset": {**FILES, "packs_as": ""}},
+        {"dataset": {**FILES, "packs_as": "data/*.pt\nrm -r ."}},  # run files are untrusted
+        {"dataset": {"module": "data", "length": 100}},
+        {"opens": 1},
+        {"cause": Cause.CPU, "disk_s": 0.0, "cpu_s": 0.2},
+    ],
+)
+def test_nothing_is_packed_where_the_samples_might_differ(given: dict[str, Any]) -> None:
+    assert "pack-files" not in advised(diagnosis(**given))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"dataset": {**FILES, "files": "paths + x"}},
+        {"dataset": {"module": "data", "length": 100}},
+        {"config": {**CONFIG, "collate_fn": "pad"}},
+        {"cause": Cause.HANDOFF, "handoff_s": 0.2, "disk_s": 0.0},
+    ],
+)
+def test_files_are_left_alone_where_the_samples_might_differ(given: dict[str, Any]) -> None:
+    assert "tensor-files" not in advised(diagnosis(**given))
+
+
+def test_braces_in_a_folder_are_no_placeholders() -> None:
+    one = advised(diagnosis(dataset={**FILES, "packs_as": "{a}/*.pt"}))["pack-files"]
+    assert "unstarve.PackedDataset('{a}.packed')" in one.code
+
+
+def test_far_files_are_copied_from_the_users_own_folder() -> None:
+    system = {"filesystems": {"nfs4": 9}}
+    one = advised(diagnosis(system=system, dataset={**FILES, "root": "/mnt/my data/"}))["local-copy"]
+    assert one.code == "# once, in a shell: cp -r '/mnt/my data' '/var/tmp/my data'"
+    assert "read /var/tmp/my data instead of /mnt/my data/" in one.title
+    unknown = advised(diagnosis(system=system, dataset={}))["local-copy"]
+    assert unknown.code.startswith("# Copy the data to a local disk")
