@@ -111,4 +111,4 @@ def _cached() -> Scenario:
 def _fill_s(demand: Demand, loader: LoaderSummary) -> float:
     """Seconds in which one process reads every sample once."""
     fetch_s = demand.fetch_s - demand.queued_s
-    return fetch_s / max(demand.samples, 1.0) * float(loader.dataset["length"])
+    return fetch_s / max((demand.samples or 1.0), 1.0) * float(loader.dataset["length"])

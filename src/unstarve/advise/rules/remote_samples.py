@@ -33,7 +33,7 @@ def fetch_ahead(d: Diagnosis) -> Proposal | None:
     threads = _threads(demand, free)
     if threads < 2:
         return None
-    ahead = math.ceil(demand.samples)
+    ahead = math.ceil((demand.samples or 1.0))
     return Proposal(
         "fetch-ahead",
         f"{threads} threads that fetch ahead",
@@ -64,7 +64,9 @@ def read_ahead(d: Diagnosis) -> Proposal | None:
         "Read the stream ahead of training: unstarve.AsyncPrefetchDataset",
         f"reading a batch takes {duration(demand.fetch_s)}, including {duration(blocked_s)} of waiting, "
         "in which the step could run",
-        Edit(dataset=f"unstarve.AsyncPrefetchDataset({{}}, queue_size={math.ceil(2 * demand.samples)})"),
+        Edit(
+            dataset=f"unstarve.AsyncPrefetchDataset({{}}, queue_size={math.ceil(2 * (demand.samples or 1.0))})"
+        ),
         _AS_ONE_WORKER,
         worst=UNCHANGED,
         note=f"A thread of the training process iterates over the dataset. {_DRAWN}",
@@ -81,7 +83,7 @@ def _threads(demand: Demand, free_s: float) -> int:
     """Threads in each process that fetches, so that waiting takes no longer than the step."""
     processes = max(demand.workers, 1)
     wanted = math.ceil(1.25 * demand.remote_s / processes / free_s)
-    return min(max(wanted, 2), _MOST_THREADS, max(math.ceil(2 * demand.samples), 2))
+    return min(max(wanted, 2), _MOST_THREADS, max(math.ceil(2 * (demand.samples or 1.0)), 2))
 
 
 def _threaded(demand: Demand, threads: int) -> Scenario:
