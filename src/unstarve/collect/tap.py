@@ -24,6 +24,7 @@ from unstarve.collect.recorder import Recorder, recorder
 from unstarve.collect.substitute import Substitute
 from unstarve.collect.wait_rows import Wait
 from unstarve.record import format as f
+from unstarve.stack_levels import uncounted
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -118,6 +119,7 @@ class Tap:
         if pids:
             self._recorder.writer.meta("crew", loader=self.number, epoch=self.wait.epoch, pids=pids)
 
+    @uncounted
     def take(self, advance: Callable[[S], T], source: S) -> T:
         """The next batch, as ``advance(source)`` gives it."""
         owner, substitute = self._recorder, self._substitute
@@ -290,6 +292,7 @@ class _WatchedIterator:
     def __iter__(self) -> _WatchedIterator:
         return self
 
+    @uncounted
     def __next__(self) -> Any:
         return self._tap.next_batch(self._tap, next, self._iterator)
 

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from unstarve.stack_levels import uncounted
+
 _clock = time.perf_counter_ns
 
 spent: dict[str, list[float]] = {}
@@ -30,6 +32,7 @@ def imported_containers() -> list[tuple[type, str, Timed]]:
     return found
 
 
+@uncounted
 def _call(transform: Any, *args: Any, **kwargs: Any) -> Any:
     begin = _clock()
     try:
@@ -72,6 +75,7 @@ def _compose_v2(original: Callable[..., Any]) -> Callable[..., Any]:
 def _single(original: Callable[..., Any]) -> Callable[..., Any]:
     """albumentations: each transform itself, because its containers do more than call them."""
 
+    @uncounted
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         begin = _clock()
         try:

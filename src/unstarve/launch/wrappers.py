@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from unstarve.collect.call_site import call_site
 from unstarve.collect.torch_iterator import TAP, draws_samples
 from unstarve.marks import SITE
+from unstarve.stack_levels import uncounted
 
 _epochs = threading.local()
 """``stack``: the iterators that this thread is creating or resetting; the last one is the innermost.
@@ -37,6 +38,7 @@ class EpochStart(NamedTuple):
 def noting_call_site(original: Callable[..., None]) -> Callable[..., None]:
     """Wrap ``DataLoader.__init__``: remember where the script called it."""
 
+    @uncounted
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         _quietly(lambda: self.__dict__.setdefault(SITE, call_site()))
@@ -47,6 +49,7 @@ def noting_call_site(original: Callable[..., None]) -> Callable[..., None]:
 def timed_index(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Wrap ``_next_index``: time the sampler."""
 
+    @uncounted
     def _next_index(self: Any) -> Any:
         begin_ns = time.perf_counter_ns()
         index = original(self)
@@ -70,6 +73,7 @@ def recorded_worker(
     It is pickled by its name, so that a spawned worker runs the wrapped one, too.
     """
 
+    @uncounted
     def _worker_loop(*args: Any, **kwargs: Any) -> Any:
         from unstarve.collect.recorded_worker import run_worker  # needs all of torch
 
@@ -81,6 +85,7 @@ def recorded_worker(
 def recorded_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Wrap ``__next__`` of an iterator: record the wait for a batch."""
 
+    @uncounted
     def __next__(self: Any) -> Any:
         tap = self.__dict__.get(TAP)
         if tap is None:
@@ -100,6 +105,7 @@ def epoch_beginning(
     that happens twice, in ``__init__`` and in the reset that follows.
     """
 
+    @uncounted
     def beginning(self: Any, *args: Any, **kwargs: Any) -> Any:
         stack = _epochs.__dict__.setdefault("stack", [])
         if any(iterator is self for iterator in stack):
@@ -122,6 +128,7 @@ def epoch_beginning(
             _quietly(lambda: began(self, loader, start))
         return result
 
+    @uncounted
     def timed(self: Any, *args: Any, **kwargs: Any) -> Any:
         begin_ns = time.perf_counter_ns()
         result = original(self, *args, **kwargs)

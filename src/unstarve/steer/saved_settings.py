@@ -24,6 +24,7 @@ from typing import Any
 from unstarve.collect.call_site import call_source, calling_frame, variable_name
 from unstarve.marks import APPLIED, RUNS_ON
 from unstarve.model.saved import IMAGES, NEED_WORKERS, Place, SavedLoader, Span, best_match
+from unstarve.stack_levels import uncounted
 
 _READS_IMAGES = "_unstarve_images"
 """Attribute of a loader whose images unstarve reads."""
@@ -47,6 +48,7 @@ def create_with_saved(
     """
     signature = inspect.signature(original)
 
+    @uncounted
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         problem = create(self, args, kwargs)
@@ -55,6 +57,7 @@ def create_with_saved(
             if problem:
                 failed(problem)
 
+    @uncounted
     def create(loader: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         """Create it as saved, or say why not: an empty string if nothing is saved for it."""
         before = dict(loader.__dict__)
@@ -120,6 +123,7 @@ def read_images(loader: Any) -> None:
 def iterate_with_images(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return a replacement of ``DataLoader.__iter__`` for loaders that `read_images` was called for."""
 
+    @uncounted
     @functools.wraps(original)
     def __iter__(self: Any) -> Any:
         if _READS_IMAGES not in self.__dict__:

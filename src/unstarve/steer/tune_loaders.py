@@ -23,6 +23,7 @@ from unstarve.collect.end_training import end_training
 from unstarve.model.launch_settings import LaunchSettings, TuneSettings
 from unstarve.model.tune_run import TunedProcess
 from unstarve.model.tuning import LoaderSettings
+from unstarve.stack_levels import uncounted
 from unstarve.steer.saved_settings import place_here
 from unstarve.steer.tuning_session import Ranks, TrackedLoader, TuningSession, write_progress
 
@@ -101,6 +102,7 @@ class ScriptTuning:
         """Return a replacement of ``DataLoader.__init__`` that adds each loader to the session."""
         entries, session = self._entries, self._session
 
+        @uncounted
         @functools.wraps(original)
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
@@ -115,6 +117,7 @@ class ScriptTuning:
         """Return a replacement of ``DataLoader.__iter__`` that tunes loaders, or only counts their steps."""
         entries, session = self._entries, self._session
 
+        @uncounted
         @functools.wraps(original)
         def __iter__(self: Any) -> Any:
             entry = entries.of(self)
@@ -194,6 +197,7 @@ class TrackedIterator:
     def __iter__(self) -> TrackedIterator:
         return self
 
+    @uncounted
     def __next__(self) -> Any:
         if _depth() == 0 and self._session.is_over(self._tracked):
             self._session.publish(self._session.snapshot())
