@@ -62,6 +62,7 @@ def _summary(gathered: _Gathered) -> LoaderSummary:
         wait_ms=spread_ms(later or [batch.wait_ns / 1e9 for batch in real]),
         source=loader.source,
         tensors=loader.tensors,
+        maker=loader.maker,
     )
 
 

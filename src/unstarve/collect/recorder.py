@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import os
 import platform
 import socket
@@ -19,11 +20,12 @@ import torch
 
 from unstarve.collect import file_opens as opens
 from unstarve.collect import transforms
-from unstarve.collect.call_site import call_site, call_source, short, variable_name
+from unstarve.collect.call_site import short
 from unstarve.collect.describe import failed_images, loader_config
 from unstarve.collect.device.gpu import cuda_in_use
 from unstarve.collect.device.stalls import device_clock
 from unstarve.collect.host_facts import describe_system, environment_rank, group_rank
+from unstarve.collect.loader_origin import Origin, creation
 from unstarve.collect.process_pulse import ProcessPulse
 from unstarve.collect.sampling.stack_sampler import StackSampler
 from unstarve.collect.substitute import new_substitute
@@ -57,7 +59,6 @@ class Recorder:
         self._losses = 0
         self._stopped: str | None = None
         self._loaders: dict[str, dict[int, weakref.ref[Any]]] = {}
-        self._names: Counter[tuple[str, str]] = Counter()
         self._count = 0
         self._sampler: StackSampler | None = None
         self._watching = False
@@ -98,32 +99,37 @@ class Recorder:
         """Whether anything is recorded: not in a forked child, and not after a limit was reached."""
         return self.writer.ledger.active
 
-    def loader_number(self, loader: Any, kind: str, site: tuple[str, int] | None, name: str | None) -> int:
+    def loader_number(self, loader: Any, kind: str, site: tuple[Any, ...] | None, name: str | None) -> int:
         """The number of this loader. One created where a loader that is gone was created takes its number."""
         with self._lock:
-            filename, line = site or call_site()
-            where = f"{short(filename)}:{line}"
+            origin = Origin(*(site or creation().origin()))
+            where = f"{short(origin.file)}:{origin.line}"
             config = loader_config(loader)
-            key = f"{where} {kind} {name} {config}"
+            key = f"{where} {kind} {name or origin.words} {config}"
             twins = self._loaders.setdefault(key, {})
             for number, known in twins.items():
                 if known() is loader:
                     return number
+            anew = origin.maker is not None and origin.maker.makes_anew
             for number, known in twins.items():
-                if known() is None:
+                if known() is None or anew:
                     twins[number] = weakref.ref(loader)
                     return number
             number = self._count
             self._count += 1
-            shown = name or variable_name(filename, line) or f"loader {number + 1}"
-            self._names[shown, where] += 1
-            if self._names[shown, where] > 1:  # one line of a helper function creates several loaders
-                shown += f" #{self._names[shown, where]}"
             twins[number] = weakref.ref(loader)
             # The source would mislead where the call was given other arguments than it says.
-            source = None if "applied" in config else call_source(filename, line, kind)
+            source = None if "applied" in config else origin.source(kind)
             self.writer.meta(
-                "loader", id=number, name=shown, where=where, kind=kind, config=config, source=source
+                "loader",
+                id=number,
+                name=name or origin.name or f"loader {number + 1}",
+                where=where,
+                kind=kind,
+                config=config,
+                source=source,
+                maker=origin.maker and dataclasses.asdict(origin.maker),
+                created=origin.created,
             )
             return number
 

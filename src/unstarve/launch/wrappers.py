@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from unstarve.collect.call_site import call_site
+from unstarve.collect.loader_origin import creation
 from unstarve.collect.torch_iterator import TAP, draws_samples
 from unstarve.marks import SITE
 from unstarve.stack_levels import uncounted
@@ -35,13 +35,17 @@ class EpochStart(NamedTuple):
     """The device's side of the beginning, a `Mark`; None where there is none."""
 
 
-def noting_call_site(original: Callable[..., None]) -> Callable[..., None]:
-    """Wrap ``DataLoader.__init__``: remember where the script called it."""
+def noting_origin(original: Callable[..., None]) -> Callable[..., None]:
+    """Wrap ``DataLoader.__init__``: remember where it comes from."""
 
     @uncounted
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        _quietly(lambda: self.__dict__.setdefault(SITE, call_site()))
+        _quietly(lambda: note(self))
+
+    def note(loader: Any) -> None:
+        if SITE not in loader.__dict__:
+            loader.__dict__[SITE] = tuple(creation(loader, loader.dataset).origin())
 
     return __init__
 

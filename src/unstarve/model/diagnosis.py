@@ -10,6 +10,7 @@ from unstarve.model.causes import Cause, State
 from unstarve.model.chart_data import Lane
 from unstarve.model.forecasts import Forecaster, WhatIf
 from unstarve.model.nouns import Shown
+from unstarve.model.recorded import Maker
 from unstarve.model.resources import GpuSummary, MemorySummary
 
 
@@ -96,6 +97,14 @@ class LoaderSummary:
     """The call that created it, as the user wrote it; None when it was not found."""
     tensors: int | None = None
     """Tensors per batch; None when not counted."""
+    maker: Maker | None = None
+    """The framework that created it or asked for it; None if the user's own line created it."""
+
+    @property
+    def dataset(self) -> str | None:
+        """Its dataset by class and length: ``Images[50000]``."""
+        name, length = self.config.get("dataset"), self.config.get("dataset_len")
+        return None if name is None else str(name) if length is None else f"{name}[{length}]"
 
 
 @dataclass(frozen=True, slots=True)

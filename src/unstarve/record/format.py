@@ -23,7 +23,7 @@ A META payload is one UTF-8 JSON object whose key ``meta`` says what it describe
     launch   command, kind, started_at, pid, host                      (by the launcher, first)
     result   exit_code, error; folded: false if the parts remain       (by the launcher, last)
     process  pid, host, rank, worker, versions, start_ns, offset_ns    (first of a process)
-    loader   id, name, where, kind, config, source
+    loader   id, name, where, kind, config, source, maker, created
     batch    loader, tensors: the number of tensors in its first batch
     crew     loader, epoch, pids: the workers of an epoch
     sampled  found, cpu_s: what the stack sampler has seen so far      (repeated: the last one counts)

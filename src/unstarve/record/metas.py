@@ -176,6 +176,10 @@ _FIELDS: dict[str, dict[str, Check]] = {
         "kind": _text,
         "config": _config,
         "source": _optional(_text),
+        "maker": _optional(
+            _object_of({"framework": _text, "function": _optional(_text), "option": _optional(_text)})
+        ),
+        "created": _optional(_count),
     },
     "batch": {"loader": _loader, "tensors": _optional(_whole(0, _MOST_NUMBER))},
     "crew": {"loader": _loader, "epoch": _place, "pids": _list_of(_pid, _MOST_CREW)},

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from unstarve.errors import NotARunError, RunFileError
-from unstarve.model import Crew, Loader, Process, Run, Sampled, TransformTime, Work
+from unstarve.model import Crew, Loader, Maker, Process, Run, Sampled, TransformTime, Work
 from unstarve.record import format as f
 from unstarve.record.chunks import Chunk, Scan, check_header
 from unstarve.record.events import Packed, epochs_of, events_of, unpacked
+from unstarve.record.loader_names import tell_apart
 from unstarve.record.metas import LATEST_NS, meta_of
 from unstarve.record.run_file import launcher_alive, parts_folder, unwritten
 
@@ -57,7 +58,9 @@ def read_run(path: Path) -> Run:
         command=tuple(launch["command"]),
         kind=launch["kind"],
         started_at=launch["started_at"],
-        processes=tuple(sorted(processes, key=lambda p: (p.rank is None, p.rank or 0, p.start_ns))),
+        processes=tuple(
+            sorted(tell_apart(processes), key=lambda p: (p.rank is None, p.rank or 0, p.start_ns))
+        ),
         exit_code=None if result is None else result.get("exit_code"),
         live=result is None and launcher_alive(launch),
         lost=tuple(lost),
@@ -211,8 +214,17 @@ class ProcessStream:
 
     def _loader(self, meta: dict[str, Any]) -> Loader:
         number, tensors = meta["id"], self.tensors.get(meta["id"])
+        maker = meta.get("maker")
         return Loader(
-            number, meta["name"], meta["where"], meta["kind"], meta["config"], meta.get("source"), tensors
+            number,
+            meta["name"],
+            meta["where"],
+            meta["kind"],
+            meta["config"],
+            meta.get("source"),
+            tensors,
+            None if maker is None else Maker(**maker),
+            meta.get("created"),
         )
 
     def _system(self) -> dict[str, Any]:

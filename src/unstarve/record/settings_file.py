@@ -32,7 +32,15 @@ FORMAT = 1
 _MAX = {"num_workers": 1024, "prefetch_factor": 1024}
 _MIN = {"num_workers": 0, "prefetch_factor": 1}
 _SWITCHES = ("persistent_workers", "pin_memory", "in_order", IMAGES)
-_PLACE: Mapping[str, type] = {"file": str, "line": int, "function": str, "name": str, "call": str}
+_PLACE: Mapping[str, type] = {
+    "file": str,
+    "line": int,
+    "function": str,
+    "name": str,
+    "call": str,
+    "dataset": str,
+    "nth": int,
+}
 
 
 def read_saved(path: Path) -> tuple[SavedLoader, ...]:

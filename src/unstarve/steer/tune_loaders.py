@@ -20,11 +20,13 @@ from torch.utils.data._utils import worker as stock_worker
 
 from unstarve.collect.call_site import short
 from unstarve.collect.end_training import end_training
+from unstarve.collect.loader_origin import creation
+from unstarve.marks import SITE
 from unstarve.model.launch_settings import LaunchSettings, TuneSettings
 from unstarve.model.tune_run import TunedProcess
 from unstarve.model.tuning import LoaderSettings
 from unstarve.stack_levels import uncounted
-from unstarve.steer.saved_settings import place_here
+from unstarve.steer.saved_settings import place_of
 from unstarve.steer.tuning_session import Ranks, TrackedLoader, TuningSession, write_progress
 
 if TYPE_CHECKING:
@@ -108,8 +110,16 @@ class ScriptTuning:
             original(self, *args, **kwargs)
             with contextlib.suppress(Exception):  # a defect of ours must not end the user's training
                 if entries.of(self) is None and stock_worker.get_worker_info() is None:
-                    kind = type(self).__name__
-                    entries.add(self, session.add(self, kind, place_here(kind), _length(self)))
+                    entries.add(self, tracked(self))
+
+        def tracked(loader: Any) -> TrackedLoader:
+            made, kind = creation(loader, loader.dataset), type(loader).__name__
+            vars(loader).setdefault(SITE, tuple(made.origin()))
+            before = None if made.replaces is None else entries.of(made.replaces)
+            if before is not None and not before.tracked.epochs:
+                return session.replace(before.tracked, loader, _length(loader))
+            place = None if made.frame is None else place_of(made, kind, loader.dataset)
+            return session.add(loader, kind, place, _length(loader))
 
         return __init__
 
@@ -139,10 +149,14 @@ class ScriptTuning:
 
 
 def _length(loader: Any) -> int | None:
+    asked = vars(loader).get("_IterableDataset_len_called")
     try:
         return len(loader)
     except Exception:  # an endless stream, or the user's own length, which may not be known yet
         return None
+    finally:
+        if asked != vars(loader).get("_IterableDataset_len_called"):
+            loader._IterableDataset_len_called = asked  # torch warns if a length that was asked for is wrong
 
 
 def _tuner(loader: Any, session: TuningSession, entry: _TuningEntry) -> Tuner | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import PurePath
 
 from rich import box
@@ -122,6 +123,7 @@ def _budget(shares: tuple[Share, ...], width: int) -> Group | None:
 def _loaders(loaders: tuple[LoaderSummary, ...], width: int) -> Table | None:
     if not loaders:
         return None
+    shared = Counter(loader.where for loader in loaders)
     shown_columns = _COLUMNS if width >= _WIDE else _NARROW_COLUMNS
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("loader", overflow="fold", min_width=14)
@@ -131,6 +133,8 @@ def _loaders(loaders: tuple[LoaderSummary, ...], width: int) -> Table | None:
         mark = " (nested)" if loader.nested else " (background)" if loader.background else ""
         engine = loader.config.get("engine")
         where = loader.where if engine is None else f"{loader.where}, engine {engine}"
+        if shared[loader.where] > 1 and loader.dataset is not None:
+            where += f"\n{loader.dataset}"
         shown = Text(loader.name + mark) + Text(f"\n{where}", "bright_black")
         p50, p95 = (
             ("–", "–") if loader.wait_ms is None else (_ms(loader.wait_ms.p50), _ms(loader.wait_ms.p95))

@@ -70,20 +70,25 @@ def test_a_loader_from_nowhere_is_not_changed(script: Path) -> None:
     [
         (
             "accelerate/data_loader.py",
-            "with transformers.Trainer set TrainingArguments(dataloader_num_workers=4, "
-            "dataloader_prefetch_factor=2), or num_workers=4, prefetch_factor=2 in the DataLoader that you "
-            "pass to accelerator.prepare",
+            "use DataLoader(…, num_workers=4, prefetch_factor=2) "
+            "(in the call that you pass to accelerator.prepare), or save",
         ),
         (
             "transformers/trainer.py",
-            "set TrainingArguments(dataloader_num_workers=4, dataloader_prefetch_factor=2), or save",
+            "use TrainingArguments(dataloader_num_workers=4, dataloader_prefetch_factor=2), or save",
         ),
-        ("timm/data/loader.py", "start timm's script with --workers 4"),
+        (
+            "timm/data/loader.py",
+            "use create_loader(…, num_workers=4) (timm cannot set prefetch_factor), or save",
+        ),
         (
             "lightning/fabric/utilities/data.py",
-            "set num_workers=4, prefetch_factor=2 in the DataLoader of your LightningModule",
+            "use DataLoader(…, num_workers=4, prefetch_factor=2) (in your LightningModule or",
         ),
-        ("their_library.py", "set num_workers=4, prefetch_factor=2 where your code calls their_library, or"),
+        (
+            "their_library.py",
+            "use num_workers=4, prefetch_factor=2 (where your code calls their_library), or save",
+        ),
     ],
 )
 def test_an_installed_library_is_not_changed_and_its_own_words_say_what_to_set(
