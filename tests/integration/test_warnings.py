@@ -124,3 +124,12 @@ def test_no_warning_points_into_our_own_loader(project: Any) -> None:
     assert {file for file, _, words in found if words.startswith("Length")} == {
         str(project.folder / "train.py")
     }
+
+
+def test_tuning_asks_for_no_length_that_torch_would_check(project: Any) -> None:
+    project.write("train.py", OURS.partition("many =")[0].replace("unstarve", "torch.utils.data"))
+    asked = project.unstarve("tune", sys.executable, "-W", "always", "train.py")
+    project.write("train.py", (project.folder / "train.py").read_text().replace("len(longer)", ""))
+    not_asked = project.unstarve("tune", sys.executable, "-W", "always", "train.py")
+    counts = ["Length of" in done.stderr for done in (asked, not_asked)]
+    assert counts == [True, False]

@@ -133,3 +133,20 @@ def test_no_other_module_formats_a_share_or_a_ratio() -> None:
         for match in by_hand.finditer(path.read_text())
     ]
     assert found == []
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        (1, "1st"),
+        (2, "2nd"),
+        (3, "3rd"),
+        (4, "4th"),
+        (11, "11th"),
+        (12, "12th"),
+        (21, "21st"),
+        (113, "113th"),
+    ],
+)
+def test_a_place_in_an_order_has_its_ending(number: int, shown: str) -> None:
+    assert words.ordinal(number) == shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from unstarve.words import ordinal
 Line = tuple[str, str]
 """Name and place of loaders: the same for all loaders that a helper function creates."""
 
+_NUMBERED = re.compile(r"loader \d+")
 _MOST_COMPARED = 100
 """Loaders of one line that are compared by dataset; more than this are only counted."""
 
@@ -35,8 +37,13 @@ def tell_apart(processes: Iterable[Process]) -> list[Process]:
 def _by_line(loaders: Sequence[Loader]) -> dict[Line, list[Loader]]:
     found: defaultdict[Line, list[Loader]] = defaultdict(list)
     for loader in sorted(loaders, key=lambda one: (one.created or 0, one.id)):
-        found[loader.name, loader.where].append(loader)
+        found[_base(loader), loader.where].append(loader)
     return found
+
+
+def _base(loader: Loader) -> str:
+    """Its name without the number that the recorder gives to loaders without a variable."""
+    return "loader" if _NUMBERED.fullmatch(loader.name) else loader.name
 
 
 def _renamed(process: Process, lines: dict[Line, list[Loader]], most: dict[Line, list[Loader]]) -> Process:
@@ -45,7 +52,7 @@ def _renamed(process: Process, lines: dict[Line, list[Loader]], most: dict[Line,
         places = most[line]
         if len(places) > 1:
             for loader, place in zip(loaders, _places(loaders, places), strict=True):
-                names[loader.id] = f"{loader.name} ({ordinal(place + 1)} of {len(places)})"
+                names[loader.id] = f"{_base(loader)} ({ordinal(place + 1)} of {len(places)})"
     if not names:
         return process
     told = tuple(replace(one, name=names.get(one.id, one.name)) for one in process.loaders)

@@ -21,6 +21,7 @@ from torch.utils.data._utils import worker as stock_worker
 from unstarve.collect.call_site import short
 from unstarve.collect.end_training import end_training
 from unstarve.collect.loader_origin import creation
+from unstarve.collect.torch_iterator import epoch_length
 from unstarve.marks import SITE
 from unstarve.model.launch_settings import LaunchSettings, TuneSettings
 from unstarve.model.tune_run import TunedProcess
@@ -117,9 +118,9 @@ class ScriptTuning:
             vars(loader).setdefault(SITE, tuple(made.origin()))
             before = None if made.replaces is None else entries.of(made.replaces)
             if before is not None and not before.tracked.epochs:
-                return session.replace(before.tracked, loader, _length(loader))
+                return session.replace(before.tracked, loader, epoch_length(loader))
             place = None if made.frame is None else place_of(made, kind, loader.dataset)
-            return session.add(loader, kind, place, _length(loader))
+            return session.add(loader, kind, place, epoch_length(loader))
 
         return __init__
 
@@ -146,17 +147,6 @@ class ScriptTuning:
             return TrackedIterator(iterator, session, entry.tracked)
 
         return __iter__
-
-
-def _length(loader: Any) -> int | None:
-    asked = vars(loader).get("_IterableDataset_len_called")
-    try:
-        return len(loader)
-    except Exception:  # an endless stream, or the user's own length, which may not be known yet
-        return None
-    finally:
-        if asked != vars(loader).get("_IterableDataset_len_called"):
-            loader._IterableDataset_len_called = asked  # torch warns if a length that was asked for is wrong
 
 
 def _tuner(loader: Any, session: TuningSession, entry: _TuningEntry) -> Tuner | None:
