@@ -244,9 +244,10 @@ for epoch in range(2):
 
 def test_loaders_of_one_line_are_counted_in_the_order_of_creation(project: Any) -> None:
     loaders = shown(project, TWO.replace("COUNTS", "(20, 8)"))  # the second one is iterated first
+    at = line(project, "return DataLoader")
     assert {name: loader["config"]["dataset_len"] for name, loader in loaders.items()} == {
-        "loader (1st of 2)": 20,
-        "loader (2nd of 2)": 8,
+        f"loader at {at} (1st of 2)": 20,
+        f"loader at {at} (2nd of 2)": 8,
     }
     assert {loader["epochs"] for loader in loaders.values()} == {2}
     card = project.unstarve("report", "run.unstarve").stdout
@@ -286,5 +287,5 @@ def test_settings_go_to_the_second_loader_of_equal_datasets(project: Any) -> Non
         "[loader.settings]\nnum_workers = 2\n",
     )
     loaders = shown(project, source, "--with", "tuned.toml")
-    names = ("loader (1st of 2)", "loader (2nd of 2)")
+    names = (f"loader at train.py:{number} (1st of 2)", f"loader at train.py:{number} (2nd of 2)")
     assert [loaders[name]["config"]["num_workers"] for name in names] == [0, 2]

@@ -1,4 +1,4 @@
-"""Names for loaders that one line of the script creates: ``loader (1st of 2)``."""
+"""Names for loaders that one line of the script creates: ``train_loader (1st of 2)``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 
 from unstarve.model import Loader, Process
 from unstarve.words import ordinal
@@ -42,8 +43,8 @@ def _by_line(loaders: Sequence[Loader]) -> dict[Line, list[Loader]]:
 
 
 def _base(loader: Loader) -> str:
-    """Its name without the number that the recorder gives to loaders without a variable."""
-    return "loader" if _NUMBERED.fullmatch(loader.name) else loader.name
+    """Its name; without a variable, where it was created instead of the recorder's number."""
+    return f"loader at {PurePath(loader.where).name}" if _NUMBERED.fullmatch(loader.name) else loader.name
 
 
 def _renamed(process: Process, lines: dict[Line, list[Loader]], most: dict[Line, list[Loader]]) -> Process:

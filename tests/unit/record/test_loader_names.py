@@ -30,9 +30,14 @@ def test_several_are_counted_in_the_order_of_creation() -> None:
     assert names(rank(loader(0, 8, 2), loader(1, 50, 1))) == [["made (2nd of 2)", "made (1st of 2)"]]
 
 
-def test_loaders_without_a_variable_lose_their_own_number() -> None:
+def test_loaders_without_a_variable_are_named_by_their_line() -> None:
     unnamed = rank(loader(0, 50, 1, "loader 1"), loader(1, 8, 2, "loader 2"))
-    assert names(unnamed) == [["loader (1st of 2)", "loader (2nd of 2)"]]
+    assert names(unnamed) == [["loader at train.py:12 (1st of 2)", "loader at train.py:12 (2nd of 2)"]]
+
+
+def test_the_only_loader_of_a_line_keeps_its_number() -> None:
+    other = replace(loader(1, 8, 2, "loader 2"), where="train.py:40")
+    assert names(rank(loader(0, 50, 1, "loader 1"), other)) == [["loader 1", "loader 2"]]
 
 
 def test_a_rank_that_does_not_validate_agrees_with_the_others() -> None:
