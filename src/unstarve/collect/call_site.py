@@ -51,12 +51,18 @@ def call_source(filename: str, line: int, kind: str) -> str | None:
 
 
 def workers_option(filename: str, line: int) -> str | None:
-    """The command-line option that the call on this line takes its number of workers from: ``--workers``."""
-    lines = _lines(filename, line)
-    given = re.search(r"\bnum_workers\s*=\s*\w+\.(\w+)", (lines and _up_to_closing(lines)) or "")
-    name = given[1].replace("_", "[-_]") if given else "$"
-    option = re.search(rf"['\"](--{name})['\"]", "".join(linecache.getlines(filename)))
-    return option[1] if option else None
+    """The command-line option that the call on this line takes its number of workers from: ``--workers``.
+
+    A call that does not say it itself (``create_loader(data, **options)``) has it from elsewhere in the file.
+    """
+    lines, whole = _lines(filename, line), "".join(linecache.getlines(filename))
+    call = _up_to_closing(lines) if lines else None
+    if call is None:
+        return None
+    given = re.findall(r"\bnum_workers\s*=\s*\w+\.(\w+)", call if "num_workers" in call else whole)
+    names = "|".join({name.replace("_", "[-_]") for name in given}) or "$"
+    options = set(re.findall(rf"['\"](--(?:{names}))['\"]", whole))
+    return options.pop() if len(options) == 1 else None
 
 
 def _lines(filename: str, line: int) -> list[str]:

@@ -67,10 +67,13 @@ loader = create_loader(
 )
 other = create_loader(dataset, num_workers=args.threads)
 third = create_loader(dataset, num_workers=4)
+fourth = create_loader(dataset, **options)
 """
 
 
-@pytest.mark.parametrize(("line", "option"), [(3, "--workers"), (7, None), (8, None), (99, None)])
+@pytest.mark.parametrize(
+    ("line", "option"), [(3, "--workers"), (7, None), (8, None), (9, "--workers"), (99, None)]
+)
 def test_the_option_of_the_command_line_is_one_that_the_script_defines(
     tmp_path: Path, line: int, option: str | None
 ) -> None:
