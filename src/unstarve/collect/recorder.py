@@ -10,7 +10,6 @@ import socket
 import sys
 import threading
 import time
-import weakref
 from collections import Counter
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -25,6 +24,7 @@ from unstarve.collect.describe import failed_images, loader_config
 from unstarve.collect.device.gpu import cuda_in_use
 from unstarve.collect.device.stalls import device_clock
 from unstarve.collect.host_facts import describe_system, environment_rank, group_rank
+from unstarve.collect.loader_numbers import LoaderNumbers
 from unstarve.collect.loader_origin import Origin, creation
 from unstarve.collect.process_pulse import ProcessPulse
 from unstarve.collect.sampling.stack_sampler import StackSampler
@@ -58,8 +58,7 @@ class Recorder:
         self._limit = sys.maxsize if worker else settings.steps or settings.stop_after or sys.maxsize
         self._losses = 0
         self._stopped: str | None = None
-        self._loaders: dict[str, dict[int, weakref.ref[Any]]] = {}
-        self._count = 0
+        self._loaders = LoaderNumbers()
         self._sampler: StackSampler | None = None
         self._watching = False
         self._pulse = ProcessPulse(training=not worker)
@@ -105,19 +104,12 @@ class Recorder:
             origin = Origin(*(site or creation().origin()))
             where = f"{short(origin.file)}:{origin.line}"
             config = loader_config(loader)
-            key = f"{where} {kind} {name or origin.words} {config}"
-            twins = self._loaders.setdefault(key, {})
-            for number, known in twins.items():
-                if known() is loader:
-                    return number
+            length = config.pop("dataset_len", None)
+            like = f"{where} {kind} {name or origin.words} {config}"
             anew = origin.maker is not None and origin.maker.makes_anew
-            for number, known in twins.items():
-                if known() is None or anew:
-                    twins[number] = weakref.ref(loader)
-                    return number
-            number = self._count
-            self._count += 1
-            twins[number] = weakref.ref(loader)
+            number, is_new = self._loaders.number(like, loader, length, anew=anew)
+            if not is_new:
+                return number
             # The source would mislead where the call was given other arguments than it says.
             source = None if "applied" in config else origin.source(kind)
             self.writer.meta(
@@ -126,7 +118,7 @@ class Recorder:
                 name=name or origin.name or f"loader {number + 1}",
                 where=where,
                 kind=kind,
-                config=config,
+                config=config if length is None else config | {"dataset_len": length},
                 source=source,
                 maker=origin.maker and dataclasses.asdict(origin.maker),
                 created=origin.created,
