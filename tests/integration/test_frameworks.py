@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import pytest
@@ -164,6 +165,19 @@ def test_other_libraries_are_named_and_a_class_of_theirs_is_called_by_the_user(w
     assert makers == {"made": "otherlib", "graphs": None, "otherlib's val loader": "otherlib"}
     assert loaders["otherlib's val loader"]["where"] == line(with_frameworks, "Experiment()")
     assert loaders["graphs"]["source"] == "otherlib.GraphLoader(Numbers(8), batch_size=4)"
+
+
+def test_an_installed_program_is_the_users_own(with_frameworks: Any) -> None:
+    package = with_frameworks.folder / "env" / "lib" / "site-packages" / "program"
+    package.mkdir()
+    (package / "loaders.py").write_text("from data import *\n\ntrain_loader = DataLoader(Numbers(8))\n")
+    (package / "train.py").write_text(
+        "from program.loaders import train_loader\n\nfor batch in train_loader:\n    pass\n"
+    )
+    with_frameworks.environment["PYTHONPATH"] += f"{os.pathsep}{with_frameworks.folder}"
+    (loader,) = with_frameworks.record("-m", "program.train")["loaders"]
+    assert (loader["name"], loader["maker"]) == ("train_loader", None)
+    assert loader["where"].endswith("program/loaders.py:3")
 
 
 def test_saved_settings_go_to_the_trainers_loader_that_they_were_found_for(with_frameworks: Any) -> None:

@@ -122,7 +122,15 @@ def _package(frame: FrameType) -> str:
 def _is_users(frame: FrameType, package: str) -> bool:
     if package == "__main__":
         return not _is_launcher(frame.f_code.co_filename)
-    return package not in _FRAMEWORKS and not _is_installed(frame.f_code.co_filename)
+    if package in _FRAMEWORKS:
+        return False
+    return not _is_installed(frame.f_code.co_filename) or package == _main_package()
+
+
+def _main_package() -> str | None:
+    """The package that the user runs with ``python -m``: an installed one is the user's own then."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return None if spec is None else str(spec.name).partition(".")[0]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -186,7 +194,10 @@ def _arguments(frame: FrameType) -> dict[str, Any]:
 
 
 def _fields(value: Any) -> Mapping[str, Any]:
-    fields = getattr(value, "__dict__", None)
+    try:
+        fields = getattr(value, "__dict__", None)
+    except Exception:  # a proxy for something that is not there
+        return {}
     return fields if isinstance(fields, dict) else {}
 
 

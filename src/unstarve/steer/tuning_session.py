@@ -26,6 +26,9 @@ _MATTERS = 0.1
 _NOTICE_STEPS = 20
 """The first rank announces the end this many steps ahead; ranks run in step, so all learn it in time."""
 
+_MOST_DATASETS = 4
+"""Datasets of one line: train, validation and test differ; more than this vary from epoch to epoch."""
+
 
 @dataclass(eq=False)
 class TrackedLoader:
@@ -143,10 +146,10 @@ class TuningSession:
         if tracked.epochs or tracked.place is None:
             return tracked
         anew = tracked.place.maker is not None and tracked.place.maker.makes_anew
+        line = [one for one in self.loaders if one.epochs and _line(one.place) == _line(tracked.place)]
+        varies = len({one.place for one in line}) >= _MOST_DATASETS
         gone = [
-            one
-            for one in self.loaders
-            if one.place == tracked.place and one.epochs and (anew or one.loader() is None)
+            one for one in line if (anew or one.loader() is None) and (varies or one.place == tracked.place)
         ]
         if not gone:
             return tracked

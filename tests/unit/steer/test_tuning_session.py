@@ -276,3 +276,15 @@ def test_a_loader_that_a_framework_creates_again_with_other_arguments_is_the_sam
     shard = Loader()
     assert script.session.replace(train, shard, 5) is train
     assert (train.loader(), train.length) == (shard, 5)
+
+
+def test_a_loader_made_anew_goes_on_only_for_such_a_dataset_unless_they_vary_in_each_epoch() -> None:
+    script = Script()
+    inherited = []
+    for length in range(6):
+        loader = script.make("made", line=7)
+        loader.place = replace(loader.place, dataset=f"Images[{length}]")
+        inherited.append(script.session.predecessor(loader) is not loader)
+        script.session.begin_epoch(loader, gradients=True)
+        script.loaders.clear()
+    assert inherited == [False] * 4 + [True] * 2
