@@ -48,7 +48,7 @@ def epoch_length(loader: Any) -> int | None:
         return None
     finally:
         if getattr(loader, _ASKED, None) != asked:
-            setattr(loader, _ASKED, asked)
+            vars(loader)[_ASKED] = asked
 
 
 def worker_pids(iterator: Any) -> list[int]:
