@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 SITE = "_unstarve_site"
-"""Attribute of a loader: file and line of the call that created it."""
+"""Attribute of a loader: file and line that created it, and more (`collect.loader_origin.Origin`)."""
 
 RUNS_ON = "_unstarve_engine"
 """Attribute of a loader of torch: name of the engine that ran its last epoch."""

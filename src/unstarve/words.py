@@ -105,6 +105,12 @@ def workers(count: int) -> str:
     return "no worker" if count == 0 else "1 worker" if count == 1 else f"{count} workers"
 
 
+def ordinal(number: int) -> str:
+    """``1st``, ``2nd``, ``3rd``, ``4th``, …, ``11th``."""
+    ending = "th" if number // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
 def _figure(value: float, digits: int) -> str:
     return f"{value:,.{_decimals(value, digits)}f}"
 

@@ -139,3 +139,20 @@ def test_no_other_module_formats_a_share_or_a_ratio() -> None:
 @pytest.mark.parametrize(("value", "told"), [(32.0, "32"), (7.5, "7.5"), (1234.0, "1,234"), (99.96, "100")])
 def test_a_mean_count_is_whole_where_it_is_exact(value: float, told: str) -> None:
     assert mean_count(value) == told
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        (1, "1st"),
+        (2, "2nd"),
+        (3, "3rd"),
+        (4, "4th"),
+        (11, "11th"),
+        (12, "12th"),
+        (21, "21st"),
+        (113, "113th"),
+    ],
+)
+def test_a_place_in_an_order_has_its_ending(number: int, shown: str) -> None:
+    assert words.ordinal(number) == shown

@@ -87,6 +87,7 @@ def _summary(gathered: _Gathered) -> LoaderSummary:
         statement=loader.statement,
         role=next((r for r in (Role.TRAIN, Role.VALIDATION) if r in gathered.roles), Role.UNKNOWN),
         dataset={**loader.dataset, "draws": any(gathered.draws)} if gathered.draws else loader.dataset,
+        maker=loader.maker,
     )
 
 

@@ -1,4 +1,4 @@
-"""Where in the user's source a loader was created. Standard library only: it runs while torch is imported."""
+"""The source line that creates a loader. Standard library only: it runs while torch is imported."""
 
 from __future__ import annotations
 
@@ -6,34 +6,13 @@ import ast
 import keyword
 import linecache
 import re
-import sys
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 
 _MOST_SOURCE = 1000
 """Longest call, in characters, that is worth printing again."""
 _MOST_LINES = 100
-
-_PASSED_OVER = {"torch", "torchdata", "unstarve", "typing", "functools", "contextlib"}
-
-
-def call_site() -> tuple[str, int]:
-    """File and line of the innermost caller outside of torch and unstarve."""
-    frame = calling_frame()
-    return ("?", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
-
-
-def calling_frame() -> FrameType | None:
-    """The frame of the innermost caller outside of torch and unstarve."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if package not in _PASSED_OVER:
-            return frame
-        frame = frame.f_back
-    return None
 
 
 def short(filename: str) -> str:
@@ -55,7 +34,7 @@ def call_source(filename: str, line: int, kind: str) -> str | None:
 
     Only the call is parsed: parsing the user's whole file could repeat its warnings.
     """
-    lines = linecache.getlines(filename)[line - 1 : line - 1 + _MOST_LINES] if line > 0 else []
+    lines = _lines(filename, line)
     if not lines:
         return None
     starts = _calls(lines[0], rf"(?:{re.escape(kind)}|DataLoader)") or _calls(lines[0], r"\w*Loader")
@@ -64,7 +43,8 @@ def call_source(filename: str, line: int, kind: str) -> str | None:
         return None
     text = _up_to_closing([lines[0][starts[0] :], *lines[1:]])
     try:
-        made = text is not None and isinstance(ast.parse(text, mode="eval").body, ast.Call)
+        known = text is not None and len(text) <= _MOST_SOURCE
+        made = known and isinstance(ast.parse(text or "", mode="eval").body, ast.Call)
     except (SyntaxError, ValueError):
         return None
     return text if made else None
@@ -80,6 +60,25 @@ def call_statement(filename: str, line: int, source: str) -> str:
     _, _, rest = after.partition(source.rpartition("\n")[2])
     simple = re.fullmatch(r"\s*(?:return|[\w.]+(?:\s*:[^=]+)?\s*=)\s*", before)
     return before.strip() + " " if simple and not rest.partition("#")[0].strip() else ""
+
+
+def workers_option(filename: str, line: int) -> str | None:
+    """The command-line option that the call on this line takes its number of workers from: ``--workers``.
+
+    A call that does not say it itself (``create_loader(data, **options)``) has it from elsewhere in the file.
+    """
+    lines, whole = _lines(filename, line), "".join(linecache.getlines(filename))
+    call = _up_to_closing(lines) if lines else None
+    if call is None:
+        return None
+    given = re.findall(r"\bnum_workers\s*=\s*\w+\.(\w+)", call if "num_workers" in call else whole)
+    names = "|".join({name.replace("_", "[-_]") for name in given}) or "$"
+    options = set(re.findall(rf"['\"](--(?:{names}))['\"]", whole))
+    return options.pop() if len(options) == 1 else None
+
+
+def _lines(filename: str, line: int) -> list[str]:
+    return linecache.getlines(filename)[line - 1 : line - 1 + _MOST_LINES] if line > 0 else []
 
 
 def _calls(line: str, name: str) -> list[int]:
@@ -98,8 +97,7 @@ def _up_to_closing(lines: list[str]) -> str | None:
                 pairs -= depth == 0 and token.string == ")"
                 if pairs == 0:
                     row, column = token.end
-                    text = "".join([*lines[: row - 1], lines[row - 1][:column]])
-                    return text if len(text) <= _MOST_SOURCE else None
+                    return "".join([*lines[: row - 1], lines[row - 1][:column]])
     except (tokenize.TokenError, SyntaxError):
         return None
     return None

@@ -156,6 +156,9 @@ def loader_config(loader: Any) -> dict[str, Any]:
         value = getattr(loader, name, None)
         if value is not None:
             config[name] = getattr(value, "__qualname__", type(value).__qualname__)
+    length = dataset_length(getattr(loader, "dataset", None))
+    if length is not None:
+        config["dataset_len"] = length
     engine = _engine(loader)
     if engine is not None:
         config["engine"] = engine
@@ -166,6 +169,22 @@ def loader_config(loader: Any) -> dict[str, Any]:
     if context is not None:
         config["multiprocessing_context"] = context.get_start_method()
     return config
+
+
+def dataset_words(dataset: Any) -> str:
+    """A dataset by class and length: ``Images[50000]``."""
+    length = dataset_length(dataset)
+    return type(dataset).__qualname__ + ("" if length is None else f"[{length}]")
+
+
+def dataset_length(dataset: Any) -> int | None:
+    """The number of samples of a map-style dataset; None if it does not know, or is a stream."""
+    if isinstance(dataset, torch.utils.data.IterableDataset) or not hasattr(type(dataset), "__len__"):
+        return None
+    try:
+        return len(dataset)
+    except Exception:  # the user's own method, which torch need not have called yet
+        return None
 
 
 def failed_images() -> int:

@@ -27,6 +27,7 @@ from unstarve.collect.recorder import Recorder
 from unstarve.collect.sample_files import SlowestSamples, sample_file
 from unstarve.collect.wait_rows import Work
 from unstarve.record import format as f
+from unstarve.stack_levels import uncounted
 
 PROBE = "_unstarve_probe"
 """Attribute of a fetcher: the probe that times it."""
@@ -86,6 +87,7 @@ class FetchProbe:
         # In a training process, other threads may be training rather than fetching.
         self._helpers = TrainingHelpers() if helpers is None else helpers
 
+    @uncounted
     def fetch(self, original: Callable[[Any, Any], Any], fetcher: Any, index: Any) -> Any:
         """Run torch's own fetch and record what it cost.
 
@@ -175,6 +177,7 @@ class FetchProbe:
             row = f.HelpedRow(work.task, work.iteration, cpu_ns=cpu_ns, loader=work.loader)
             self.owner.row(f.HELPED, done_ns, row)
 
+    @uncounted
     def _collate(self, collate: Callable[[Any], Any], data: Any) -> Any:
         if self._measuring:
             begin_ns = time.thread_time_ns()
@@ -250,6 +253,7 @@ class _TimedDataset:
         # torch looks for it in every fetch, and takes None for absent.
         self.__getitems__ = getattr(_inside_subsets(dataset), "__getitems__", None) and dataset.__getitems__
 
+    @uncounted
     def __getitem__(self, index: Any) -> Any:
         opens.last = None
         begin = _clock()
@@ -292,6 +296,7 @@ worker_probe: FetchProbe | None = None
 def timed_fetch(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Wrap ``fetch`` of torch's fetchers: the probe of their loader or of this worker times it."""
 
+    @uncounted
     def fetch(self: Any, possibly_batched_index: Any) -> Any:
         probe: FetchProbe | None = self.__dict__.get(PROBE, worker_probe)
         if probe is None or not probe.owner.active:

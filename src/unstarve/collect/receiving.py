@@ -19,6 +19,7 @@ from unstarve.marks import PacksItself
 from unstarve.native import native
 from unstarve.record import format as f
 from unstarve.record.writer import PythonLedger
+from unstarve.stack_levels import uncounted
 
 Row = tuple[int, ...]
 
@@ -101,6 +102,7 @@ def time_receiving(queue: Any, owner: Recorder, loader: int, *, pinned: bool) ->
 def timed_pinning(original: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     """Wrap torch's ``pin_memory``: note when a batch that came out of the workers' queue is pinned."""
 
+    @uncounted
     def pin_memory(data: Any, device: Any = None) -> Any:
         depth = getattr(_pinning, "depth", 0)
         if depth:

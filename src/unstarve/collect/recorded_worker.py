@@ -21,10 +21,12 @@ from unstarve.collect.helper_threads import WorkerHelpers
 from unstarve.collect.recorder import Recorder, recorder
 from unstarve.marks import PacksItself
 from unstarve.record import format as f
+from unstarve.stack_levels import uncounted
 
 _clock = time.perf_counter_ns
 
 
+@uncounted
 def run_worker(
     original: Callable[..., Any],
     args: tuple[Any, ...],

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import os
 import platform
 import socket
 import sys
 import threading
 import time
-import weakref
 from collections import Counter
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -19,12 +19,14 @@ import torch
 
 from unstarve.collect import file_opens as opens
 from unstarve.collect import transforms
-from unstarve.collect.call_site import call_site, call_source, call_statement, short, variable_name
+from unstarve.collect.call_site import call_statement, short
 from unstarve.collect.dataset_facts import Describe, dataset_facts
 from unstarve.collect.describe import failed_images, loader_config
 from unstarve.collect.device.gpu import cuda_in_use
 from unstarve.collect.device.stalls import device_clock
 from unstarve.collect.host_facts import describe_system, environment_rank, group_rank
+from unstarve.collect.loader_numbers import LoaderNumbers
+from unstarve.collect.loader_origin import Origin, creation
 from unstarve.collect.own_cost import OwnCost
 from unstarve.collect.process_pulse import ProcessPulse
 from unstarve.collect.profiler_window import ProfilerWindow
@@ -62,9 +64,7 @@ class Recorder:
         self.own_cost = OwnCost()
         self._losses = 0
         self._stopped: str | None = None
-        self._loaders: dict[str, dict[int, weakref.ref[Any]]] = {}
-        self._names: Counter[tuple[str, str]] = Counter()
-        self._count = 0
+        self._loaders = LoaderNumbers()
         self._sampler: StackSampler | None = None
         self._watching = False
         self._pulse = ProcessPulse(training=not worker)
@@ -113,7 +113,7 @@ class Recorder:
         self,
         loader: Any,
         kind: str,
-        site: tuple[str, int] | None,
+        site: tuple[Any, ...] | None,
         name: str | None,
         describe_more: Describe | None = None,
     ) -> int:
@@ -122,36 +122,28 @@ class Recorder:
         `describe_more` adds facts about its dataset.
         """
         with self._lock:
-            filename, line = site or call_site()
-            where = f"{short(filename)}:{line}"
+            origin = Origin(*(site or creation().origin()))
+            where = f"{short(origin.file)}:{origin.line}"
             config = loader_config(loader)
-            key = f"{where} {kind} {name} {config}"
-            twins = self._loaders.setdefault(key, {})
-            for number, known in twins.items():
-                if known() is loader:
-                    return number
-            for number, known in twins.items():
-                if known() is None:
-                    twins[number] = weakref.ref(loader)
-                    return number
-            number = self._count
-            self._count += 1
-            shown = name or variable_name(filename, line) or f"loader {number + 1}"
-            self._names[shown, where] += 1
-            if self._names[shown, where] > 1:  # one line of a helper function creates several loaders
-                shown += f" #{self._names[shown, where]}"
-            twins[number] = weakref.ref(loader)
+            length = config.pop("dataset_len", None)
+            like = f"{where} {kind} {name or origin.words} {config}"
+            anew = origin.maker is not None and origin.maker.makes_anew
+            number, is_new = self._loaders.number(like, loader, length, anew=anew)
+            if not is_new:
+                return number
             # The source would mislead where the call was given other arguments than it says.
-            source = None if "applied" in config else call_source(filename, line, kind)
+            source = None if "applied" in config else origin.source(kind)
             self.writer.meta(
                 "loader",
                 id=number,
-                name=shown,
+                name=name or origin.name or f"loader {number + 1}",
                 where=where,
                 kind=kind,
-                config=config,
+                config=config if length is None else config | {"dataset_len": length},
                 source=source,
-                statement=call_statement(filename, line, source) if source else "",
+                maker=origin.maker and dataclasses.asdict(origin.maker),
+                created=origin.created,
+                statement=call_statement(origin.file, origin.line, source) if source else "",
                 dataset=dataset_facts(getattr(loader, "dataset", None), describe_more),
             )
             return number

@@ -25,6 +25,7 @@ from unstarve.collect.recorder import Recorder, recorder
 from unstarve.collect.substitute import Substitute
 from unstarve.collect.wait_rows import Wait
 from unstarve.record import format as f
+from unstarve.stack_levels import uncounted
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -143,6 +144,7 @@ class Tap:
         except Exception as error:  # a defect of ours must not cost the user the training
             self.not_recorded(error)
 
+    @uncounted
     def take(self, advance: Callable[[S], T], source: S) -> T:
         """The next batch, as ``advance(source)`` gives it."""
         owner, substitute = self._recorder, self._substitute
@@ -332,6 +334,7 @@ class _WatchedIterator:
     def __iter__(self) -> _WatchedIterator:
         return self
 
+    @uncounted
     def __next__(self) -> Any:
         self._tap.note_gradients()
         return self._tap.next_batch(self._tap, next, self._iterator)

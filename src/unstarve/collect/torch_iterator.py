@@ -35,6 +35,22 @@ def draws_samples(iterator: Any) -> bool:
     return getattr(iterator, "_dataset_kind", None) == _MAP_STYLE
 
 
+_ASKED = "_IterableDataset_len_called"
+"""Attribute of a loader: the length of its iterable dataset when it was last asked for."""
+
+
+def epoch_length(loader: Any) -> int | None:
+    """Batches per epoch; None if unknown. torch warns of a wrong length if the script has asked for it."""
+    asked = getattr(loader, _ASKED, None)
+    try:
+        return len(loader)
+    except Exception:  # an endless stream, or the user's own length, which may not be known yet
+        return None
+    finally:
+        if getattr(loader, _ASKED, None) != asked:
+            vars(loader)[_ASKED] = asked
+
+
 def worker_pids(iterator: Any) -> list[int]:
     """Process ids of an iterator's workers; empty when it has none."""
     return [worker.pid for worker in getattr(iterator, "_workers", [])]

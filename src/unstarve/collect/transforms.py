@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from unstarve.stack_levels import uncounted
+
 _clock = time.perf_counter_ns
 
 _containers: set[type] = set()
@@ -35,6 +37,7 @@ def imported_containers() -> list[tuple[type, str, Timed]]:
     return found
 
 
+@uncounted
 def _call(transform: Any, *args: Any, **kwargs: Any) -> Any:
     if type(transform) in _containers:
         return transform(*args, **kwargs)  # its own transforms are timed: they would count twice
@@ -79,6 +82,7 @@ def _compose_v2(original: Callable[..., Any]) -> Callable[..., Any]:
 def _single(original: Callable[..., Any]) -> Callable[..., Any]:
     """albumentations: each transform itself, because its containers do more than call them."""
 
+    @uncounted
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         begin = _clock()
         try:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar, overload
 
 import torch
 
-from unstarve.collect.call_site import call_site
 from unstarve.collect.fetching import FetchProbe
+from unstarve.collect.loader_origin import creation
 from unstarve.collect.recorder import Recorder, recorder
 from unstarve.collect.tap import Tap, Watched
 
@@ -52,7 +52,7 @@ class _Call(NamedTuple):
 class _Calls:
     """The calls of a watched function, with gradients or without: one endless epoch of a loader."""
 
-    def __init__(self, function: Callable[..., Any], name: str, site: tuple[str, int]) -> None:
+    def __init__(self, function: Callable[..., Any], name: str, site: tuple[Any, ...]) -> None:
         self._function = function
         self._name = name
         self._site = site
@@ -83,7 +83,7 @@ class _Calls:
 
 
 def _watched(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    site = call_site()
+    site = tuple(creation().origin())
     # By grad mode: a loop calls the same function for training and, under no_grad, for validation.
     calls = (_Calls(function, f"{name}, no_grad", site), _Calls(function, name, site))
 

@@ -7,9 +7,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from unstarve.collect.call_site import call_site
 from unstarve.collect.device.wait_marks import Mark
 from unstarve.collect.fetching import PROBE, FetchProbe
+from unstarve.collect.loader_origin import creation
 from unstarve.collect.receiving import time_receiving
 from unstarve.collect.recorder import Recorder, recorder
 from unstarve.collect.tap import Tap
@@ -32,7 +32,7 @@ def tap_on(iterator: Any, loader: Any) -> Tap | None:
     tap: Tap | None = iterator.__dict__.get(TAP)
     if tap is None or not tap.is_of(owner):
         # A loader that was created before unstarve attached is known by where it was first iterated.
-        site = loader.__dict__.get(SITE) or loader.__dict__.setdefault(SITE, call_site())
+        site = loader.__dict__.get(SITE) or loader.__dict__.setdefault(SITE, tuple(creation(loader).origin()))
         number = owner.loader_number(loader, type(loader).__name__, site, None, image_facts)
         collated = getattr(loader, "batch_sampler", None) is not None
         full = getattr(loader, "batch_size", None)

@@ -124,7 +124,7 @@ def _replace(name: str, owner: Any, attribute: str, wrap: Callable[[Any], Any]) 
 
 
 def _apply_creation(_settings: Settings) -> None:
-    _replace("creation", stock.DataLoader, "__init__", wrappers.noting_call_site)
+    _replace("creation", stock.DataLoader, "__init__", wrappers.noting_origin)
 
 
 def _apply_sampler(_settings: Settings) -> None:

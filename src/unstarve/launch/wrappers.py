@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from unstarve.collect.call_site import call_site
+from unstarve.collect.loader_origin import creation
 from unstarve.collect.torch_iterator import TAP, draws_samples
 from unstarve.marks import SITE
+from unstarve.stack_levels import uncounted
 
 _epochs = threading.local()
 """``stack``: the iterators that this thread is creating or resetting; the last one is the innermost.
@@ -34,12 +35,17 @@ class EpochStart(NamedTuple):
     """The device's side of the beginning, a `Mark`; None where there is none."""
 
 
-def noting_call_site(original: Callable[..., None]) -> Callable[..., None]:
-    """Wrap ``DataLoader.__init__``: remember where the script called it."""
+def noting_origin(original: Callable[..., None]) -> Callable[..., None]:
+    """Wrap ``DataLoader.__init__``: remember where it comes from."""
 
+    @uncounted
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        _quietly(lambda: self.__dict__.setdefault(SITE, call_site()))
+        _quietly(lambda: note(self))
+
+    def note(loader: Any) -> None:
+        if SITE not in loader.__dict__:
+            loader.__dict__[SITE] = tuple(creation(loader, loader.dataset).origin())
 
     return __init__
 
@@ -47,6 +53,7 @@ def noting_call_site(original: Callable[..., None]) -> Callable[..., None]:
 def timed_index(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Wrap ``_next_index``: time the sampler."""
 
+    @uncounted
     def _next_index(self: Any) -> Any:
         begin_ns = time.perf_counter_ns()
         index = original(self)
@@ -70,6 +77,7 @@ def recorded_worker(
     It is pickled by its name, so that a spawned worker runs the wrapped one, too.
     """
 
+    @uncounted
     def _worker_loop(*args: Any, **kwargs: Any) -> Any:
         from unstarve.collect.recorded_worker import run_worker  # needs all of torch
 
@@ -81,6 +89,7 @@ def recorded_worker(
 def recorded_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Wrap ``__next__`` of an iterator: record the wait for a batch."""
 
+    @uncounted
     def __next__(self: Any) -> Any:
         tap = self.__dict__.get(TAP)
         if tap is None:
@@ -101,6 +110,7 @@ def epoch_beginning(
     that happens twice, in ``__init__`` and in the reset that follows.
     """
 
+    @uncounted
     def beginning(self: Any, *args: Any, **kwargs: Any) -> Any:
         stack = _epochs.__dict__.setdefault("stack", [])
         if any(iterator is self for iterator in stack):
@@ -123,6 +133,7 @@ def epoch_beginning(
             _quietly(lambda: began(self, loader, start))
         return result
 
+    @uncounted
     def timed(self: Any, *args: Any, **kwargs: Any) -> Any:
         begin_ns = time.perf_counter_ns()
         result = original(self, *args, **kwargs)

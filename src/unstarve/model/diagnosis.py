@@ -11,6 +11,7 @@ from unstarve.model.chart_data import Lane
 from unstarve.model.forecasts import Forecaster, WhatIf
 from unstarve.model.nouns import Shown
 from unstarve.model.profile import Profile
+from unstarve.model.recorded import Maker
 from unstarve.model.resources import GpuSummary, MemorySummary
 
 
@@ -161,6 +162,14 @@ class LoaderSummary:
     """Of a validation loader that takes a good part of the run; None for any other."""
     advice: tuple[Advice, ...] = ()
     """The same."""
+    maker: Maker | None = None
+    """The framework that created it or asked for it; None if the user's own line created it."""
+
+    @property
+    def dataset_name(self) -> str | None:
+        """Its dataset by class and length: ``Images[50000]``."""
+        name, length = self.config.get("dataset"), self.config.get("dataset_len")
+        return None if name is None else str(name) if length is None else f"{name}[{length}]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -303,14 +303,31 @@ class Epoch:
 
 
 @dataclass(frozen=True, slots=True)
+class Maker:
+    """The framework that created a loader, or that asked a method of the user for it."""
+
+    framework: str
+    """Its package: ``transformers``, ``timm``, ``lightning``, …"""
+    function: str | None = None
+    """What returned the loader: ``Trainer.get_train_dataloader``, or the user's own method."""
+    option: str | None = None
+    """Option of the command line that gives the number of workers: ``--workers``."""
+
+    @property
+    def makes_anew(self) -> bool:
+        """Whether it creates the loader again for each use, while those from before may still exist."""
+        return self.framework == "transformers"
+
+
+@dataclass(frozen=True, slots=True)
 class Loader:
     """A loader as the user made it."""
 
     id: int
     name: str
-    """The variable it was assigned to where that could be seen, else ``loader N``."""
+    """The variable it was assigned to, or what a framework made it for, else ``loader N``."""
     where: str
-    """``file:line`` of its creation, or of its first iteration."""
+    """``file:line`` of the user's own code that created it, or that iterated it first."""
     kind: str
     """Class name."""
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -323,6 +340,10 @@ class Loader:
     """What stands before the call on its line, such as ``train_loader = ``; empty when that is not simple."""
     dataset: Mapping[str, Any] = field(default_factory=dict)
     """Facts about the dataset that advice needs, as `collect.dataset_facts` finds them."""
+    maker: Maker | None = None
+    """None if the user's own line created it."""
+    created: int | None = None
+    """Its place in the order in which the process created loaders; None in old runs."""
 
 
 @dataclass(frozen=True, slots=True)

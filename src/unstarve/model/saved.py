@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from unstarve.model.recorded import Maker
+
 NEED_WORKERS: Mapping[str, Any] = {
     "prefetch_factor": None,
     "persistent_workers": False,
@@ -47,11 +49,17 @@ class Place:
     function: str | None = None
     """Qualified name of the enclosing function, ``<module>`` at the top level."""
     name: str | None = None
-    """The variable that the loader is assigned to."""
+    """The variable that the loader is assigned to, or what a framework created it for."""
     call: str | None = None
     """Digest of the call's source text without white space."""
     span: Span | None = None
     """Of the call, in the file as it was when the loader was created; not saved."""
+    dataset: str | None = None
+    """Class and length of its dataset: ``Images[50000]``. Saved if the line creates several loaders."""
+    nth: int | None = None
+    """Its number among the line's loaders of such datasets, from 1. Saved if there are several."""
+    maker: Maker | None = None
+    """The framework that creates it; not saved."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
@@ -69,9 +77,10 @@ class SavedLoader:
 
         Two of line, variable and call must agree, or the call and its enclosing function: another loader that
         has moved to the saved line must not match. An entry without a call was written by hand: its line must
-        agree, and everything else that it gives.
+        agree, and everything else that it gives. If one line creates several loaders, dataset and number say
+        which one it is; a name that is no variable says what a framework created it for.
         """
-        if not _same_file(self.place.file, place.file):
+        if not _same_file(self.place.file, place.file) or not self._is_that_one(place):
             return 0
         line, name = self.place.line == place.line, self.place.name == place.name
         if self.place.call is None:
@@ -81,6 +90,16 @@ class SavedLoader:
         function = self.place.function == place.function
         agreeing = line + name + call
         return 2 * agreeing + function if agreeing >= 2 or (call and function) else 0
+
+    def _is_that_one(self, place: Place) -> bool:
+        """Whether the loader may be this one of several that its line creates."""
+        ours, theirs = self.place, place
+        told = not ((ours.name or "_").isidentifier() and (theirs.name or "_").isidentifier())
+        return (
+            ours.dataset in (None, theirs.dataset)
+            and ours.nth in (None, theirs.nth)
+            and (not told or ours.name in (None, theirs.name))
+        )
 
 
 def best_match(saved: Sequence[SavedLoader], place: Place) -> int | None:
@@ -99,8 +118,14 @@ def saved_from_plain(fields: Mapping[str, Any]) -> SavedLoader:
 
 def place_from_plain(fields: Mapping[str, Any]) -> Place:
     """The inverse of ``dataclasses.asdict``."""
-    span = fields.get("span")
-    return Place(**{**fields, "span": None if span is None else Span(**span)})
+    span, maker = fields.get("span"), fields.get("maker")
+    return Place(
+        **{
+            **fields,
+            "span": None if span is None else Span(**span),
+            "maker": None if maker is None else Maker(**maker),
+        }
+    )
 
 
 def moved_to(place: Place, file: str) -> Place:

@@ -20,6 +20,7 @@ from unstarve.model import Crew, Process, Run, Tail
 from unstarve.record import format as f
 from unstarve.record.chunks import Chunk, Scan, check_header
 from unstarve.record.events import Packed, epochs_of, events_of, unpacked
+from unstarve.record.loader_names import tell_apart
 from unstarve.record.metas import meta_of
 from unstarve.record.run_file import launch_of, launcher_alive, parts_folder, result_of, run_of_parts
 from unstarve.record.run_reader import ProcessStream
@@ -146,7 +147,9 @@ class Follower:
                 command=tuple(launch["command"]) if launch else (),
                 kind=launch["kind"] if launch else "run",
                 started_at=launch["started_at"] if launch else 0.0,
-                processes=tuple(sorted(processes, key=lambda p: (p.rank is None, p.rank or 0, p.start_ns))),
+                processes=tuple(
+                    sorted(tell_apart(processes), key=lambda p: (p.rank is None, p.rank or 0, p.start_ns))
+                ),
                 exit_code=None if self._result is None else self._result.get("exit_code"),
                 live=self._result is None and (writes or (launch is not None and launcher_alive(launch))),
                 lost=(),

@@ -197,6 +197,10 @@ _FIELDS: dict[str, dict[str, Check]] = {
         "source": _optional(_text),
         "statement": _optional(_text),
         "dataset": _optional(_config),
+        "maker": _optional(
+            _object_of({"framework": _text, "function": _optional(_text), "option": _optional(_text)})
+        ),
+        "created": _optional(_count),
     },
     "batch": {"loader": _loader, "tensors": _optional(_whole(0, _MOST_NUMBER))},
     "draws": {"loader": _loader, "drew": _flag},

@@ -13,6 +13,7 @@ from unstarve.model import (
     Loader,
     LoopPlace,
     LoopProfile,
+    Maker,
     OwnCost,
     Process,
     Run,
@@ -23,6 +24,7 @@ from unstarve.model import (
 from unstarve.record import format as f
 from unstarve.record.chunks import Chunk, Scan, check_header
 from unstarve.record.events import Packed, epochs_of, events_of, unpacked
+from unstarve.record.loader_names import tell_apart
 from unstarve.record.metas import LATEST_NS, meta_of
 from unstarve.record.profile_meta import profile_of
 from unstarve.record.run_file import launcher_alive, parts_folder, unwritten
@@ -73,7 +75,9 @@ def read_run(path: Path) -> Run:
         command=tuple(launch["command"]),
         kind=launch["kind"],
         started_at=launch["started_at"],
-        processes=tuple(sorted(processes, key=lambda p: (p.rank is None, p.rank or 0, p.start_ns))),
+        processes=tuple(
+            sorted(tell_apart(processes), key=lambda p: (p.rank is None, p.rank or 0, p.start_ns))
+        ),
         exit_code=None if result is None else result.get("exit_code"),
         live=result is None and launcher_alive(launch),
         lost=tuple(lost),
@@ -256,6 +260,7 @@ class ProcessStream:
         facts = meta.get("dataset") or {}
         if number in self.draws:
             facts = {**facts, "draws": self.draws[number]}
+        maker = meta.get("maker")
         return Loader(
             number,
             meta["name"],
@@ -266,6 +271,8 @@ class ProcessStream:
             tensors,
             meta.get("statement") or "",
             facts,
+            None if maker is None else Maker(**maker),
+            meta.get("created"),
         )
 
     def _own(self) -> OwnCost | None:

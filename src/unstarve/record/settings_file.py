@@ -32,7 +32,15 @@ FORMAT = 1
 _MAX = {"num_workers": 1024, "prefetch_factor": 1024}
 _MIN = {"num_workers": 0, "prefetch_factor": 1}
 _SWITCHES = ("persistent_workers", "pin_memory", "in_order", IMAGES)
-_PLACE: Mapping[str, type] = {"file": str, "line": int, "function": str, "name": str, "call": str}
+_PLACE: Mapping[str, type] = {
+    "file": str,
+    "line": int,
+    "function": str,
+    "name": str,
+    "call": str,
+    "dataset": str,
+    "nth": int,
+}
 
 
 def read_saved(path: Path) -> tuple[SavedLoader, ...]:
@@ -112,10 +120,9 @@ def check_settings(where: str, settings: Mapping[str, Any]) -> dict[str, int | b
 
 
 def shown_place(place: Place) -> str:
-    """``train.py:41``, relative to the current folder if the file is below it."""
-    return (
-        f"{_relative(place.file, Path.cwd()) if Path(place.file).is_absolute() else place.file}:{place.line}"
-    )
+    """``train.py:41``, relative to the current folder if the file is below it; with the dataset, if saved."""
+    file = _relative(place.file, Path.cwd()) if Path(place.file).is_absolute() else place.file
+    return f"{file}:{place.line}{'' if place.dataset is None else f' with {place.dataset}'}"
 
 
 def _entry(where: str, entry: Mapping[str, Any]) -> SavedLoader:

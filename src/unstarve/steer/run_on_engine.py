@@ -15,6 +15,7 @@ from torch.utils.data import dataloader as stock
 
 from unstarve.marks import RUNS_ON
 from unstarve.model.engine_names import ORIGINAL, Engine
+from unstarve.stack_levels import uncounted
 
 
 def iterate_on_engine(original: Callable[..., Any], engine: str) -> Callable[..., Any]:
@@ -28,6 +29,7 @@ def iterate_on_engine(original: Callable[..., Any], engine: str) -> Callable[...
     torch_get_iterator = stock.DataLoader._get_iterator
     warned: list[str] = []
 
+    @uncounted
     @functools.wraps(original)
     def __iter__(self: Any) -> Any:
         if type(self)._get_iterator is not torch_get_iterator:
@@ -49,5 +51,5 @@ def _choice(loader: Any, engine: str, warned: list[str]) -> Any:
     except ValueError as error:
         if not warned:
             warned.append(str(error))
-            warnings.warn(f"{error}; torch's own engine runs it instead", stacklevel=3)
+            warnings.warn(f"{error}; torch's own engine runs it instead", stacklevel=2)
         return choose(loader, "stock")

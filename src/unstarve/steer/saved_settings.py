@@ -10,20 +10,24 @@ keeps its dataset, sampler and arguments; only its batches are made differently.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import inspect
 import linecache
 import os.path
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from unstarve.collect.call_site import call_source, calling_frame, variable_name
+from unstarve.collect.call_site import call_source, variable_name
+from unstarve.collect.loader_origin import Creation, creation
 from unstarve.marks import APPLIED, RUNS_ON
 from unstarve.model.saved import IMAGES, NEED_WORKERS, Place, SavedLoader, Span, best_match
+from unstarve.stack_levels import uncounted
 
 _READS_IMAGES = "_unstarve_images"
 """Attribute of a loader whose images unstarve reads."""
@@ -47,6 +51,7 @@ def create_with_saved(
     """
     signature = inspect.signature(original)
 
+    @uncounted
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         problem = create(self, args, kwargs)
@@ -55,16 +60,21 @@ def create_with_saved(
             if problem:
                 failed(problem)
 
+    @uncounted
     def create(loader: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         """Create it as saved, or say why not: an empty string if nothing is saved for it."""
         before = dict(loader.__dict__)
         try:
-            place = None if APPLIED in before else place_here(type(loader).__name__)
-            entry = None if place is None else best_match(saved, place)
-            if entry is None:
+            if APPLIED in before:
                 return ""
             bound = signature.bind(loader, *args, **kwargs)
             bound.apply_defaults()
+            dataset = bound.arguments["dataset"]
+            made = creation(loader, dataset)
+            earlier = None if made.replaces is None else vars(made.replaces).get(APPLIED)
+            entry = match(loader, made, dataset) if earlier is None else earlier[0]
+            if entry is None:
+                return ""
             settings = dict(saved[entry].settings)
             images = settings.pop(IMAGES, False)
             changed = with_settings(bound.arguments, settings)
@@ -72,14 +82,45 @@ def create_with_saved(
             if images:
                 read_images(loader)
             changes = describe_changes(bound.arguments, changed)
-            loader.__dict__[APPLIED] = (entry, f"images read by unstarve, {changes}" if images else changes)
+            said = f"images read by unstarve, {changes}" if images else changes
+            # A framework that creates a loader again passes on the arguments that were changed before.
+            loader.__dict__[APPLIED] = (entry, said) if earlier is None else earlier
             return None
         except Exception as error:  # torch's or ours: the script's own arguments decide what happens
             loader.__dict__.clear()
             loader.__dict__.update(before)
             return f"saved settings were not applied to a loader: {error}"
 
+    def match(loader: Any, made: Creation, dataset: Any) -> int | None:
+        """The entry for a new loader: by the user's line, or by a library's, as older files have it."""
+        kind, entry = type(loader).__name__, None
+        if made.frame is not None and made.replaces is None:
+            place = place_of(made, kind, dataset)
+            number = twins.number(place, loader, dataset)
+            entry = best_match(saved, dataclasses.replace(place, nth=number))
+        if entry is None and made.innermost is not made.frame and made.innermost is not None:
+            entry = best_match(saved, place_in(made.innermost, kind))
+        return entry
+
+    twins = Twins()
     return __init__
+
+
+class Twins:
+    """Numbers the loaders that one line creates for different datasets of one class and length."""
+
+    def __init__(self) -> None:
+        self._known: dict[Place, list[tuple[weakref.ref[Any], int, int]]] = {}
+        """Loader, identity of its dataset, and number."""
+
+    def number(self, place: Place, loader: Any, dataset: Any) -> int:
+        """From 1; that of a loader that is gone is free again. Loaders of one dataset have one number."""
+        known = [one for one in self._known.get(place, ()) if one[0]() is not None]
+        same = [number for _, its_dataset, number in known if its_dataset == id(dataset)]
+        taken = {number for _, _, number in known}
+        number = same[0] if same else next(n for n in count(1) if n not in taken)
+        self._known[place] = [*known, (weakref.ref(loader), id(dataset), number)]
+        return number
 
 
 def with_settings(arguments: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,6 +161,7 @@ def read_images(loader: Any) -> None:
 def iterate_with_images(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return a replacement of ``DataLoader.__iter__`` for loaders that `read_images` was called for."""
 
+    @uncounted
     @functools.wraps(original)
     def __iter__(self: Any) -> Any:
         if _READS_IMAGES not in self.__dict__:
@@ -134,13 +176,18 @@ def iterate_with_images(original: Callable[..., Any]) -> Callable[..., Any]:
 # --- places ---
 
 
-def place_here(kind: str) -> Place | None:
-    """Where the innermost caller outside of torch and unstarve creates a loader of class `kind`."""
-    frame = calling_frame()
-    return None if frame is None else place_of(frame, kind)
+def place_of(made: Creation, kind: str, dataset: Any) -> Place:
+    """Where the user's own code creates a loader of class `kind` for `dataset`."""
+    from unstarve.collect.describe import dataset_words  # needs all of torch
+
+    assert made.frame is not None
+    found, origin = place_in(made.frame, kind), made.origin()
+    return dataclasses.replace(
+        found, name=origin.words or found.name, dataset=dataset_words(dataset), maker=origin.maker
+    )
 
 
-def place_of(frame: FrameType, kind: str) -> Place:
+def place_in(frame: FrameType, kind: str) -> Place:
     """The call that a frame is executing."""
     code = frame.f_code
     return _place(code, frame.f_lasti, frame.f_lineno, kind)

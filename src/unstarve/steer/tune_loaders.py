@@ -20,10 +20,14 @@ from torch.utils.data._utils import worker as stock_worker
 
 from unstarve.collect.call_site import short
 from unstarve.collect.end_training import end_training
+from unstarve.collect.loader_origin import creation
+from unstarve.collect.torch_iterator import epoch_length
+from unstarve.marks import SITE
 from unstarve.model.launch_settings import LaunchSettings, TuneSettings
 from unstarve.model.tune_run import TunedProcess
 from unstarve.model.tuning import LoaderSettings
-from unstarve.steer.saved_settings import place_here
+from unstarve.stack_levels import uncounted
+from unstarve.steer.saved_settings import place_of
 from unstarve.steer.tuning_session import Ranks, TrackedLoader, TuningSession, write_progress
 
 if TYPE_CHECKING:
@@ -101,13 +105,22 @@ class ScriptTuning:
         """Return a replacement of ``DataLoader.__init__`` that adds each loader to the session."""
         entries, session = self._entries, self._session
 
+        @uncounted
         @functools.wraps(original)
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
             with contextlib.suppress(Exception):  # a defect of ours must not end the user's training
                 if entries.of(self) is None and stock_worker.get_worker_info() is None:
-                    kind = type(self).__name__
-                    entries.add(self, session.add(self, kind, place_here(kind), _length(self)))
+                    entries.add(self, tracked(self))
+
+        def tracked(loader: Any) -> TrackedLoader:
+            made, kind = creation(loader, loader.dataset), type(loader).__name__
+            vars(loader).setdefault(SITE, tuple(made.origin()))
+            before = None if made.replaces is None else entries.of(made.replaces)
+            if before is not None and not before.tracked.epochs:
+                return session.replace(before.tracked, loader, epoch_length(loader))
+            place = None if made.frame is None else place_of(made, kind, loader.dataset)
+            return session.add(loader, kind, place, epoch_length(loader))
 
         return __init__
 
@@ -115,6 +128,7 @@ class ScriptTuning:
         """Return a replacement of ``DataLoader.__iter__`` that tunes loaders, or only counts their steps."""
         entries, session = self._entries, self._session
 
+        @uncounted
         @functools.wraps(original)
         def __iter__(self: Any) -> Any:
             entry = entries.of(self)
@@ -133,13 +147,6 @@ class ScriptTuning:
             return TrackedIterator(iterator, session, entry.tracked)
 
         return __iter__
-
-
-def _length(loader: Any) -> int | None:
-    try:
-        return len(loader)
-    except Exception:  # an endless stream, or the user's own length, which may not be known yet
-        return None
 
 
 def _tuner(loader: Any, session: TuningSession, entry: _TuningEntry) -> Tuner | None:
@@ -194,6 +201,7 @@ class TrackedIterator:
     def __iter__(self) -> TrackedIterator:
         return self
 
+    @uncounted
     def __next__(self) -> Any:
         if _depth() == 0 and self._session.is_over(self._tracked):
             self._session.publish(self._session.snapshot())

@@ -11,7 +11,7 @@ import json
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,15 @@ from unstarve.model.launch_settings import TuneSettings
 from unstarve.model.saved import Place
 from unstarve.model.tune_run import TunedLoader, TunedProcess
 from unstarve.model.tuning import Tuning
+from unstarve.words import ordinal
 
 _MATTERS = 0.1
 """A validation loader is tuned, too, if waiting for it takes more than this share of the time."""
 _NOTICE_STEPS = 20
 """The first rank announces the end this many steps ahead; ranks run in step, so all learn it in time."""
+
+_MOST_DATASETS = 4
+"""Datasets of one line: train, validation and test differ; more than this vary from epoch to epoch."""
 
 
 @dataclass(eq=False)
@@ -43,7 +47,9 @@ class TrackedLoader:
     wait_s: float = 0.0
     """Time spent waiting for its batches."""
     datasets: int = 1
-    """Different datasets of loaders created at this place that exist at the same time."""
+    """Different datasets of loaders created at this line that exist at the same time."""
+    nth: int | None = None
+    """Its number among those whose datasets have the same class and length; None if there is only one."""
     trains: bool = False
     """It was iterated with gradients enabled."""
     tuning: Tuning | None = None
@@ -53,9 +59,19 @@ class TrackedLoader:
 
     @property
     def name(self) -> str:
-        """Its variable, or its number."""
-        named = None if self.place is None else self.place.name
-        return named or f"loader {self.number + 1}"
+        """Its variable, or its number; with its dataset if the line creates several loaders."""
+        place = self.told_apart
+        named = (None if place is None else place.name) or f"loader {self.number + 1}"
+        if place is None or place.dataset is None:
+            return named
+        return f"{named} ({place.dataset}{'' if place.nth is None else f', {ordinal(place.nth)}'})"
+
+    @property
+    def told_apart(self) -> Place | None:
+        """Its place, with what tells it from the other loaders of that line, if there are any."""
+        if self.place is None:
+            return None
+        return replace(self.place, dataset=self.place.dataset if self.datasets > 1 else None, nth=self.nth)
 
     @property
     def expected_steps(self) -> int:
@@ -120,12 +136,20 @@ class TuningSession:
         self.loaders.append(tracked)
         return tracked
 
+    def replace(self, tracked: TrackedLoader, loader: Any, length: int | None) -> TrackedLoader:
+        """A framework has created a loader again, with other arguments: it stands for the same one."""
+        tracked.loader, tracked.length = weakref.ref(loader), length
+        return tracked
+
     def predecessor(self, tracked: TrackedLoader) -> TrackedLoader:
-        """The entry of the loader that this one replaces: gone, created at the same place. Else its own."""
+        """The entry of the loader that this one replaces, created at the same place before. Else its own."""
         if tracked.epochs or tracked.place is None:
             return tracked
+        anew = tracked.place.maker is not None and tracked.place.maker.makes_anew
+        line = [one for one in self.loaders if one.epochs and _line(one.place) == _line(tracked.place)]
+        varies = len({one.place for one in line}) >= _MOST_DATASETS
         gone = [
-            one for one in self.loaders if one.place == tracked.place and one.epochs and one.loader() is None
+            one for one in line if (anew or one.loader() is None) and (varies or one.place == tracked.place)
         ]
         if not gone:
             return tracked
@@ -139,9 +163,7 @@ class TuningSession:
             self._began_s = self.clock()
         tracked.epochs += 1
         tracked.trains = tracked.trains or gradients
-        beside = [one.loader() for one in self.loaders if one.place == tracked.place]
-        sets = {id(getattr(loader, "dataset", None)) for loader in beside if loader is not None}
-        tracked.datasets = max(tracked.datasets, len(sets))
+        self._tell_apart(tracked)
         if tracked.tuning is not None:
             return True
         alive = [one for one in self.loaders if one is not tracked and one.loader() is not None]
@@ -153,6 +175,16 @@ class TuningSession:
         else:
             tracked.left_alone = None
         return tracked.left_alone is None
+
+    def _tell_apart(self, tracked: TrackedLoader) -> None:
+        """Note the other loaders that exist now and that the same line has created for other datasets."""
+        line = _line(tracked.place)
+        beside = [(one, one.loader()) for one in self.loaders if _line(one.place) == line]
+        alive = {one: id(getattr(loader, "dataset", None)) for one, loader in beside if loader is not None}
+        tracked.datasets = max(tracked.datasets, len(set(alive.values())))
+        twins = list(dict.fromkeys(its for one, its in alive.items() if one.place == tracked.place))
+        if tracked in alive and len(twins) > 1:
+            tracked.nth = twins.index(alive[tracked]) + 1
 
     def leave_alone(self, tracked: TrackedLoader, reason: str) -> None:
         """It cannot be tuned."""
@@ -211,7 +243,7 @@ class TuningSession:
     def _described(self, one: TrackedLoader) -> TunedLoader:
         left_alone = None if one.tuning is not None else one.left_alone
         return TunedLoader(
-            one.name, one.kind, one.place, one.digest, one.datasets, one.steps, one.tuning, left_alone
+            one.name, one.kind, one.told_apart, one.digest, one.datasets, one.steps, one.tuning, left_alone
         )
 
 
@@ -227,6 +259,11 @@ def read_progress(folder: Path) -> list[TunedProcess]:
     """The progress of all processes: first rank first, then by number of steps."""
     found = [TunedProcess.from_json(json.loads(path.read_text())) for path in folder.glob("*.json")]
     return sorted(found, key=lambda process: (process.rank, -sum(one.steps for one in process.loaders)))
+
+
+def _line(place: Place | None) -> Place | None:
+    """The place of all loaders that one call creates, whatever their datasets."""
+    return None if place is None else replace(place, dataset=None)
 
 
 def _file_digest(place: Place | None) -> str | None:

@@ -15,6 +15,7 @@ from unstarve.loader_proxy import LoaderProxy
 from unstarve.marks import SITE
 from unstarve.model import Tuning
 from unstarve.model.engine_names import WORKER_ENGINES, Engine
+from unstarve.stack_levels import uncounted
 from unstarve.tune.explain import explain
 from unstarve.tune.live_search import Options
 from unstarve.tune.tuner import Tuner
@@ -150,6 +151,7 @@ class DataLoader(EngineLoader[T]):
         engine = super().explain()
         return engine if self.tuning is None else f"{engine}\n{explain(self.tuning)}"
 
+    @uncounted
     def __iter__(self) -> Any:
         tuner = self._tuner
         if tuner is None or tuner.why_not is not None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import DataLoader
 
 from unstarve.model import LoaderSettings
+from unstarve.stack_levels import uncounted
 from unstarve.tune.crews import Crew, make_crew
 from unstarve.tune.explain import describe_makers
 
@@ -87,6 +88,7 @@ class TunedIterator:
     def __len__(self) -> int:
         return len(self._loader._index_sampler)
 
+    @uncounted
     def __next__(self) -> Any:
         asked = _clock()
         try:
@@ -120,6 +122,7 @@ class TunedIterator:
 
     # --- crews ---
 
+    @uncounted
     def _take(self) -> Any:
         while True:
             crew = self._start() if self._crew is None else self._crew

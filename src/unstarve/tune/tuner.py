@@ -8,6 +8,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from unstarve.collect.torch_iterator import epoch_length
 from unstarve.machine import share_of_cores
 from unstarve.model import LoaderSettings, Trial, Tuning
 from unstarve.tune.crews import Crew
@@ -123,7 +124,7 @@ class Tuner:
         if self._result is None and self._live is None:
             self._search()
         if self._live is not None:
-            self._live.begin_epoch(None if persistent else _length(loader), loader.batch_size)
+            self._live.begin_epoch(None if persistent else epoch_length(loader), loader.batch_size)
         return self.ticket, stream, seeds, self._crews if persistent else {}
 
     def started(
@@ -261,13 +262,6 @@ class Tuner:
     def _notify(self) -> None:
         if self._options.on_change is not None:
             self._options.on_change(self.tuning)
-
-
-def _length(loader: DataLoader[Any]) -> int | None:
-    try:
-        return len(loader)
-    except (TypeError, NotImplementedError):  # some datasets and samplers have none
-        return None
 
 
 def _close_all(crews: Crews) -> None:

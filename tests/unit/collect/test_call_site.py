@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from unstarve.collect.call_site import call_source
+from unstarve.collect.call_site import call_source, workers_option
 
 
 def found(tmp_path: Path, text: str, line: int, kind: str = "DataLoader") -> str | None:
@@ -57,3 +57,26 @@ def test_a_class_of_the_users_own_is_found_by_its_name(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_there_has_no_call() -> None:
     assert call_source("<stdin>", 1, "DataLoader") is None
+
+
+TIMM = """
+parser.add_argument('-j', '--workers', type=int)
+loader = create_loader(
+    dataset,
+    num_workers=args.workers,
+)
+other = create_loader(dataset, num_workers=args.threads)
+third = create_loader(dataset, num_workers=4)
+fourth = create_loader(dataset, **options)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "option"), [(3, "--workers"), (7, None), (8, None), (9, "--workers"), (99, None)]
+)
+def test_the_option_of_the_command_line_is_one_that_the_script_defines(
+    tmp_path: Path, line: int, option: str | None
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(TIMM)
+    assert workers_option(str(path), line) == option

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from unstarve import marks
 from unstarve.collect.call_site import variable_name
-from unstarve.collect.describe import batch_extent, failed_images, loader_config
+from unstarve.collect.describe import batch_extent, dataset_words, failed_images, loader_config
 
 Pair = namedtuple("Pair", "x y")
 X, Y = torch.zeros(8, 3), torch.zeros(8, dtype=torch.int64)
@@ -102,3 +103,35 @@ def test_failed_images_are_counted_by_whoever_registered(monkeypatch: pytest.Mon
     marks.count_failed_images_with(lambda: 2)
     marks.count_failed_images_with(lambda: 3)
     assert failed_images() == 5
+
+
+class NoLength:
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter([1])
+
+    def __len__(self) -> int:
+        raise AssertionError("torch warns if the length of a stream that was asked for is wrong")
+
+
+class Unknown(NoLength):
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("dataset", "words"),
+    [
+        (TensorDataset(torch.zeros(5, 2)), "TensorDataset[5]"),
+        ([1, 2, 3], "list[3]"),
+        (NoLength(), "NoLength"),
+        (Unknown(), "Unknown"),
+        (Stream(), "Stream"),
+    ],
+)
+def test_a_dataset_is_known_by_its_class_and_length(dataset: Any, words: str) -> None:
+    assert dataset_words(dataset) == words

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from unstarve.model import Place, SavedLoader, Span
+from unstarve.model import Maker, Place, SavedLoader, Span
 from unstarve.model.saved import best_match, saved_from_plain
 
 TRAIN = Place("/home/ann/train.py", 10, "main", "train_loader", "aaa")
@@ -64,5 +64,30 @@ def test_nothing_saved_matches_nothing() -> None:
 
 
 def test_settings_survive_json() -> None:
-    one = SavedLoader(replace(TRAIN, span=Span(1, 2, 3, 4)), {"num_workers": 4})
+    place = replace(TRAIN, span=Span(1, 2, 3, 4), dataset="Images[50]", nth=2, maker=Maker("timm"))
+    one = SavedLoader(place, {"num_workers": 4})
     assert saved_from_plain(json.loads(json.dumps(asdict(one)))) == one
+
+
+def test_of_several_loaders_of_one_line_only_that_of_the_same_dataset_matches() -> None:
+    saved = [SavedLoader(replace(TRAIN, dataset="Images[50]"), {"num_workers": 4})]
+    assert best_match(saved, replace(TRAIN, dataset="Images[50]", nth=1)) == 0
+    assert best_match(saved, replace(TRAIN, dataset="Images[8]", nth=1)) is None
+
+
+def test_of_equal_datasets_only_the_same_number_matches() -> None:
+    saved = [SavedLoader(replace(TRAIN, dataset="Images[50]", nth=2), {"num_workers": 4})]
+    found = [best_match(saved, replace(TRAIN, dataset="Images[50]", nth=nth)) for nth in (1, 2, 3)]
+    assert found == [None, 0, None]
+
+
+def test_a_file_from_before_says_nothing_about_datasets_and_matches_all() -> None:
+    assert best_match(SAVED, replace(TRAIN, dataset="Images[8]", nth=2)) == 0
+
+
+def test_what_a_framework_created_it_for_must_agree() -> None:
+    train = Place("/home/ann/train.py", 10, "<module>", "Trainer's train dataloader", "aaa")
+    saved = [SavedLoader(train, {"num_workers": 4})]
+    assert best_match(saved, replace(train, line=99)) == 0
+    assert best_match(saved, replace(train, name="Trainer's eval dataloader")) is None
+    assert best_match([SavedLoader(replace(train, name=None), {"num_workers": 4})], train) == 0

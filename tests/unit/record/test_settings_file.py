@@ -24,6 +24,7 @@ def test_settings_survive_the_file(tmp_path: Path) -> None:
             {"num_workers": 8, "prefetch_factor": 4, "persistent_workers": True},
         ),
         SavedLoader(Place("/elsewhere/a.py", 1), {"pin_memory": False}),
+        SavedLoader(Place("/elsewhere/a.py", 9, dataset="Images[50]", nth=2), {"num_workers": 3}),
         SavedLoader(Place("/elsewhere/b.py", 2), {"num_workers": 3, "images": True}),
     ]
     path = tmp_path / "tuned.toml"

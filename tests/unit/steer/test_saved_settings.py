@@ -14,9 +14,10 @@ from torch.utils.data import dataloader as stock
 from image_folders import make_folder
 from torchvision_here import torchvision_here
 from unstarve.collect.describe import loader_config
+from unstarve.collect.loader_origin import creation
 from unstarve.fixes.loader.engines.thread_engine import ThreadIterator
 from unstarve.model import Place, SavedLoader
-from unstarve.steer.saved_settings import create_with_saved, digest, iterate_with_images, place_here
+from unstarve.steer.saved_settings import Twins, create_with_saved, digest, iterate_with_images, place_of
 
 # torch warns of more workers than the machine has cores.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -166,21 +167,30 @@ def test_a_subclass_is_changed_where_it_calls_torch(apply: Callable[..., list[st
     assert (mine.num_workers, mine.kept) == (2, "mine")
 
 
-def where() -> Place | None:
-    return place_here(
-        "where",
-    )
+def where() -> Place:
+    return place_of(
+        creation(), "where", [1, 2],
+    )  # fmt: skip
 
 
 def test_a_place_is_known_by_its_function_its_variable_and_its_call() -> None:
-    place = place_here("DataLoader")
-    assert place is not None
-    assert (place.file, place.name) == (__file__, "place")
+    place = place_of(creation(), "DataLoader", [1, 2])
+    assert (place.file, place.name, place.dataset) == (__file__, "place", "list[2]")
     assert place.function == "test_a_place_is_known_by_its_function_its_variable_and_its_call"
-    assert place.call == digest('place_here(  "DataLoader" )')
+    assert place.call == digest('place_of(creation(), "DataLoader", [1,  2])')
     spread = where()
-    assert spread is not None
-    assert spread.call == digest('place_here("where",)')
+    assert spread.call == digest('place_of(creation(), "where", [1, 2],)')
     assert spread.name is None
     assert spread.span is not None
     assert spread.span.end_line == spread.span.line + 2
+
+
+def test_loaders_of_equal_datasets_are_numbered_while_they_exist() -> None:
+    twins, place = Twins(), Place("train.py", 3, dataset="list[2]")
+    first, second = [1, 2], [3, 4]
+    loaders = [DataLoader(first), DataLoader(second), DataLoader(first)]
+    datasets = [loader.dataset for loader in loaders]
+    assert [twins.number(place, *pair) for pair in zip(loaders, datasets, strict=True)] == [1, 2, 1]
+    del loaders[1]
+    assert twins.number(place, loaders[0], [5, 6]) == 2
+    assert twins.number(Place("train.py", 4), loaders[0], first) == 1

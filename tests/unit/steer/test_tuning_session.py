@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from unstarve.model import LoaderSettings, Place, Tuning
+from unstarve.model import LoaderSettings, Maker, Place, Tuning
 from unstarve.model.launch_settings import TuneSettings
 from unstarve.model.tune_run import TunedProcess
 from unstarve.steer.tuning_session import Ranks, TrackedLoader, TuningSession, read_progress, write_progress
@@ -224,3 +225,66 @@ def test_a_loader_without_a_name_has_a_number() -> None:
     script = Script()
     loader = Loader()
     assert script.session.add(loader, "DataLoader", None, None).name == "loader 1"
+
+
+def test_loaders_of_one_line_are_told_apart_by_their_datasets() -> None:
+    script = Script()
+    train, val = script.make("made", line=7), script.make("made", line=7)
+    script.loaders[1].dataset = object()
+    train.place, val.place = (replace(train.place, dataset=name) for name in ("Images[50]", "Images[8]"))
+    script.tune(train)
+    script.session.begin_epoch(val, gradients=False)
+    assert [one.name for one in script.session.snapshot().loaders] == [
+        "made (Images[50])",
+        "made (Images[8])",
+    ]
+    assert [one.place.nth for one in script.session.snapshot().loaders if one.place] == [None, None]
+
+
+def test_loaders_of_equal_datasets_are_told_apart_by_their_order() -> None:
+    script = Script()
+    train, val = script.make("made", line=7), script.make("made", line=7)
+    script.loaders[1].dataset = object()
+    train.place = val.place = replace(train.place, dataset="Images[8]")
+    script.session.begin_epoch(val, gradients=False)
+    script.tune(train)
+    assert [one.place.nth for one in script.session.snapshot().loaders if one.place] == [1, 2]
+    assert val.name == "made (Images[8], 2nd)"
+
+
+def test_the_only_loader_of_a_line_may_have_another_dataset_next_time() -> None:
+    script = Script()
+    train = script.make("train")
+    train.place = replace(train.place, dataset="Images[50]")
+    script.tune(train)
+    (told,) = script.session.snapshot().loaders
+    assert (told.name, told.place and told.place.dataset) == ("train", None)
+
+
+def test_a_loader_that_a_framework_creates_for_each_use_goes_on_although_the_last_one_exists() -> None:
+    script = Script()
+    first, second = script.make("eval", line=7), script.make("eval", line=7)
+    first.place = second.place = replace(first.place, maker=Maker("transformers"))
+    script.tune(first)
+    assert script.session.predecessor(second) is first
+    assert script.session.loaders == [first]
+
+
+def test_a_loader_that_a_framework_creates_again_with_other_arguments_is_the_same() -> None:
+    script = Script()
+    train = script.make("train", length=10)
+    shard = Loader()
+    assert script.session.replace(train, shard, 5) is train
+    assert (train.loader(), train.length) == (shard, 5)
+
+
+def test_a_loader_made_anew_goes_on_only_for_such_a_dataset_unless_they_vary_in_each_epoch() -> None:
+    script = Script()
+    inherited = []
+    for length in range(6):
+        loader = script.make("made", line=7)
+        loader.place = replace(loader.place, dataset=f"Images[{length}]")
+        inherited.append(script.session.predecessor(loader) is not loader)
+        script.session.begin_epoch(loader, gradients=True)
+        script.loaders.clear()
+    assert inherited == [False] * 4 + [True] * 2

@@ -61,10 +61,18 @@ export function health(report: Report): HTMLElement | null {
     el("li", { class: `severity-${finding.severity}` }, el("b", {}, finding.message), el("p", {}, finding.fix)))));
 }
 
+/** The line that created a loader, with its dataset where that line has created several. */
+function whereOf(loader: Report["loaders"][number], report: Report): string {
+  const { dataset, dataset_len: length } = loader.config;
+  const shared = report.loaders.filter((one) => one.where === loader.where).length > 1;
+  const place = loader.role === "validation" ? `${loader.where}, validation` : loader.where;
+  return shared && dataset ? `${place}, ${String(dataset)}${length === undefined ? "" : `[${String(length)}]`}` : place;
+}
+
 export function loaders(report: Report): HTMLElement | null {
   if (report.loaders.length === 0) return null;
   const rows = report.loaders.map((loader) => [
-    el("div", { class: "name" }, el("b", {}, loader.name), el("small", {}, breakable(loader.role === "validation" ? `${loader.where}, validation` : loader.where))),
+    el("div", { class: "name" }, el("b", {}, loader.name), el("small", {}, breakable(whereOf(loader, report)))),
     String(loader.config["num_workers"] ?? "–"), String(loader.config["batch_size"] ?? "–"), `${loader.epochs}`, `${loader.steps}`,
     loader.wait_ms ? duration(loader.wait_ms.p50 / 1e3) : "–", loader.wait_ms ? duration(loader.wait_ms.p95 / 1e3) : "–", duration(loader.startup_s),
   ]);

@@ -74,6 +74,9 @@ def _file_of(loader: TunedLoader) -> Path:
         raise NotPatchableError(
             f"{loader.name}: the file that creates this loader is unknown or cannot be read"
         )
+    if place.maker is not None and place.maker.framework != "lightning":
+        by_hand = what_to_set(place, loader.change())
+        raise NotPatchableError(f"{loader.name}: {place.maker.framework} creates this loader: {by_hand}")
     if loader.datasets > 1:
         raise NotPatchableError(
             f"{loader.name}: line {place.line} of {place.file} creates loaders of {loader.datasets} datasets "
@@ -98,7 +101,7 @@ def make_patch(path: Path, digest: str | None, changes: Sequence[CallChange]) ->
     shown = _shown(path)
     foreign = why_not_yours(path)
     if foreign is not None:
-        by_hand = [what_to_set(path.resolve(), change.place.line, change.settings) for change in changes]
+        by_hand = [what_to_set(change.place, change.settings) for change in changes]
         raise NotPatchableError(f"{shown} {foreign}: {'; '.join(by_hand)}")
     try:
         before = path.read_bytes()

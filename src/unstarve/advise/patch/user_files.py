@@ -9,14 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from unstarve.advise.framework_words import as_arguments, words_of
 from unstarve.errors import NotPatchableError
+from unstarve.model.recorded import Maker
 from unstarve.model.saved import IMAGES, Place, Setting
 
 _PACKAGES = ("site-packages", "dist-packages")
 _MARKS = ("pyvenv.cfg", "conda-meta")
 """Files that mark the folder of an environment."""
 WITHOUT_CHANGE = "save the settings with --save FILE.toml and use them: unstarve run --with FILE.toml CMD…"
-_LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,29 +110,17 @@ def _git(path: Path, shown: str, *words: str) -> bytes:
     )
 
 
-def what_to_set(path: Path, line: int, settings: Mapping[str, Setting]) -> str:
-    """How to set a loader that `path` creates, in the terms of its library; a sentence without its end."""
+def what_to_set(place: Place, settings: Mapping[str, Setting]) -> str:
+    """How to set a loader whose file is not changed, in its framework's words; without a full stop."""
     if settings.get(IMAGES):  # no library has an argument for this
         return WITHOUT_CHANGE
-    arguments = _arguments(settings)
-    package = package_of(path)
-    if package in ("transformers", "accelerate"):
-        trainer = f"TrainingArguments({_arguments(settings, 'dataloader_')})"
-        own = f", or {arguments} in the DataLoader that you pass to accelerator.prepare"
-        advice = f"with transformers.Trainer set {trainer}{own if package == 'accelerate' else ''}"
-    elif package == "timm":
-        workers = settings.get("num_workers")
-        advice = (
-            f"start timm's script with --workers {workers}, or set num_workers={workers} in create_loader(…)"
-        )
-    elif package in _LIGHTNING:
-        advice = f"set {arguments} in the DataLoader of your LightningModule or LightningDataModule"
-    elif is_installed(path):
-        advice = f"set {arguments} where your code calls {package}"
-    else:
-        advice = f"set {arguments} in line {line} yourself"
-    return f"{advice}, or {WITHOUT_CHANGE}"
-
-
-def _arguments(settings: Mapping[str, Setting], prefix: str = "") -> str:
-    return ", ".join(f"{prefix}{name}={value!r}" for name, value in settings.items())
+    path = Path(place.file).resolve()
+    maker = place.maker
+    if maker is None and is_installed(path):
+        maker = Maker(package_of(path))
+    if maker is None:
+        return f"set {as_arguments(settings)} in line {place.line} yourself, or {WITHOUT_CHANGE}"
+    lines = words_of(maker, settings).splitlines()
+    code = " ".join(line for line in lines if not line.startswith("# "))
+    notes = ", ".join(line.removeprefix("# ") for line in lines if line.startswith("# "))
+    return f"use {code}{f' ({notes})' if notes else ''}, or {WITHOUT_CHANGE}"

@@ -33,7 +33,7 @@ def fetch_ahead(d: Diagnosis) -> Proposal | None:
     threads = _threads(demand, free)
     if threads < 2:
         return None
-    ahead = math.ceil((demand.samples or 1.0))
+    ahead = math.ceil(demand.samples or 1.0)
     return Proposal(
         "fetch-ahead",
         f"{threads} threads that fetch ahead",
@@ -58,15 +58,14 @@ def read_ahead(d: Diagnosis) -> Proposal | None:
     blocked_s = demand.remote_s + demand.disk_s
     if blocked_s < _BLOCKED * demand.fetch_s:
         return None
+    ahead = math.ceil(2 * (demand.samples or 1.0))
     return Proposal(
         "read-ahead",
         "a thread that reads ahead",
         "Read the stream ahead of training: unstarve.AsyncPrefetchDataset",
         f"reading a batch takes {duration(demand.fetch_s)}, including {duration(blocked_s)} of waiting, "
         "in which the step could run",
-        Edit(
-            dataset=f"unstarve.AsyncPrefetchDataset({{}}, queue_size={math.ceil(2 * (demand.samples or 1.0))})"
-        ),
+        Edit(dataset=f"unstarve.AsyncPrefetchDataset({{}}, queue_size={ahead})"),
         _AS_ONE_WORKER,
         worst=UNCHANGED,
         note=f"A thread of the training process iterates over the dataset. {_DRAWN}",

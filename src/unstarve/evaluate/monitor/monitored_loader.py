@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from unstarve.collect.call_site import call_site, variable_name
+from unstarve.collect.loader_origin import creation
 from unstarve.errors import UsageError
 from unstarve.evaluate.evaluator.epoch_log import now_ns
 from unstarve.evaluate.evaluator.timed_iterator import quick_size
@@ -61,7 +61,7 @@ class MonitoredDataLoader(LoaderProxy):
         vars(self).update(
             dataloader=dataloader,
             log_interval=log_interval,
-            name=name or variable_name(*call_site()) or "loader",
+            name=name or creation().origin().name or "loader",
             writer=writer,
             send=send,
             on_change=on_change,

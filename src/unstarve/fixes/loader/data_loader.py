@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from unstarve.fixes.loader.engines.choose_engine import Choice, choose
 from unstarve.marks import ChoosesEngine
 from unstarve.model.engine_names import Engine, check_engine
+from unstarve.stack_levels import uncounted
 
 T = TypeVar("T", covariant=True)
 
@@ -36,6 +37,7 @@ class EngineLoader(TorchDataLoader[T], ChoosesEngine):
         refused = [f"  not {engine}: {reason}" for engine, reason in choice.refused]
         return "\n".join([f"{choice.engine}: {choice.reason}", *refused])
 
+    @uncounted
     def __iter__(self) -> Any:
         iterator: Iterator[T] = self._choice().iterate()
         return iterator

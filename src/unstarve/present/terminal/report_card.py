@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import PurePath
 
 from rich import box
@@ -159,6 +160,7 @@ def _outside(d: Diagnosis) -> Group | None:
 def _loaders(loaders: tuple[LoaderSummary, ...], width: int) -> Table | None:
     if not loaders:
         return None
+    shared = Counter(loader.where for loader in loaders)
     shown_columns = _COLUMNS if width >= _WIDE else _NARROW_COLUMNS
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("loader", overflow="fold", min_width=14)
@@ -169,6 +171,8 @@ def _loaders(loaders: tuple[LoaderSummary, ...], width: int) -> Table | None:
         engine = loader.config.get("engine")
         where = loader.where if engine is None else f"{loader.where}, engine {engine}"
         where += ", validation" if loader.role is Role.VALIDATION else ""
+        if shared[loader.where] > 1 and loader.dataset_name is not None:
+            where += f"\n{loader.dataset_name}"
         shown = PathText(Text(loader.name + mark) + Text(f"\n{where}", "bright_black"))
         p50, p95 = (
             ("–", "–") if loader.wait_ms is None else (_ms(loader.wait_ms.p50), _ms(loader.wait_ms.p95))

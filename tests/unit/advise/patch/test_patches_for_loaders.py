@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from unstarve.advise.patch.file_patches import file_digest, patches_for
-from unstarve.model import LoaderSettings, Place, Trial, Tuning
+from unstarve.model import LoaderSettings, Maker, Place, Trial, Tuning
 from unstarve.model.tune_run import TunedLoader
 
 OWN, BEST = LoaderSettings(0), LoaderSettings(4, 2)
@@ -70,20 +70,25 @@ def test_a_loader_from_nowhere_is_not_changed(script: Path) -> None:
     [
         (
             "accelerate/data_loader.py",
-            "with transformers.Trainer set TrainingArguments(dataloader_num_workers=4, "
-            "dataloader_prefetch_factor=2), or num_workers=4, prefetch_factor=2 in the DataLoader that you "
-            "pass to accelerator.prepare",
+            "use DataLoader(…, num_workers=4, prefetch_factor=2) "
+            "(in the call that you pass to accelerator.prepare), or save",
         ),
         (
             "transformers/trainer.py",
-            "set TrainingArguments(dataloader_num_workers=4, dataloader_prefetch_factor=2), or save",
+            "use TrainingArguments(dataloader_num_workers=4, dataloader_prefetch_factor=2), or save",
         ),
-        ("timm/data/loader.py", "start timm's script with --workers 4"),
+        (
+            "timm/data/loader.py",
+            "use create_loader(…, num_workers=4) (timm cannot set prefetch_factor), or save",
+        ),
         (
             "lightning/fabric/utilities/data.py",
-            "set num_workers=4, prefetch_factor=2 in the DataLoader of your LightningModule",
+            "use DataLoader(…, num_workers=4, prefetch_factor=2) (in your LightningModule or",
         ),
-        ("their_library.py", "set num_workers=4, prefetch_factor=2 where your code calls their_library, or"),
+        (
+            "their_library.py",
+            "use num_workers=4, prefetch_factor=2 (where your code calls their_library), or save",
+        ),
     ],
 )
 def test_an_installed_library_is_not_changed_and_its_own_words_say_what_to_set(
@@ -140,3 +145,18 @@ def test_images_in_a_library_have_no_words_but_a_file(script: Path) -> None:
     tuned = replace(TUNING, chosen=replace(BEST, images=True))
     (problem,) = patches_for([replace(loader(installed, 1), tuning=tuned)])[1]
     assert "change: save the settings with --save FILE.toml" in problem
+
+
+def test_a_loader_that_a_framework_creates_is_changed_in_its_own_words(script: Path) -> None:
+    made = loader(script, 1)
+    place = replace(made.place, maker=Maker("transformers", "Trainer.get_train_dataloader"))
+    patches, (problem,) = patches_for([replace(made, place=place)])
+    assert patches == []
+    assert "transformers creates this loader: use TrainingArguments(dataloader_num_workers=4, " in problem
+
+
+def test_a_loader_that_lightning_asks_a_method_for_is_changed_there(script: Path) -> None:
+    made = loader(script, 1)
+    place = replace(made.place, maker=Maker("lightning", "Digits.train_dataloader"))
+    patches, problems = patches_for([replace(made, place=place)])
+    assert (len(patches), problems) == (1, [])

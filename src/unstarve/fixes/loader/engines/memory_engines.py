@@ -33,6 +33,7 @@ from unstarve.fixes.loader.engines.torch_epoch import (
     handed_out,
 )
 from unstarve.native import native
+from unstarve.stack_levels import uncounted
 
 _OVERRIDES = ("_get_iterator", "_index_sampler", "_auto_collation")
 """Methods of torch's loader: a subclass that overrides one makes its batches in a way not known here."""
@@ -86,6 +87,7 @@ def why_views(loader: DataLoader[Any]) -> str:
     return "the samples are in memory in the requested order, so batches are slices and nothing is copied"
 
 
+@uncounted
 def _iterate_views(loader: DataLoader[Any], table: RowTable, count: int) -> Iterator[Any]:
     begun = begin(loader)
     sampler: Any = loader.batch_sampler
@@ -139,6 +141,7 @@ def why_gather(loader: DataLoader[Any]) -> str:
     return f"the samples are rows in memory, so a batch is {way} of its rows{without}"
 
 
+@uncounted
 def _iterate_gather(loader: DataLoader[Any], table: RowTable) -> Iterator[Any]:
     begun = begin(loader)
     fetch = fetch_of(begun)

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data._utils import worker
 
 from unstarve.fixes.loader.engines.torch_epoch import BegunEpoch
+from unstarve.stack_levels import uncounted
 
 
 def plan_ring(loader: DataLoader[Any]) -> Callable[[], Iterator[Any]] | str:
@@ -40,6 +41,7 @@ def why_ring(loader: DataLoader[Any]) -> str:
     return "worker processes hand their batches over in reused shared memory"
 
 
+@uncounted
 def _iterate_ring(loader: DataLoader[Any]) -> Any:
     """Return an iterator over ring workers; a loader with persistent workers keeps its own."""
     from unstarve.fixes.loader.ring.ring_iterator import RingIterator  # imports parts that only Linux has
@@ -68,6 +70,7 @@ def why_stock(loader: DataLoader[Any]) -> str:
     return "no other engine gives the same batches faster here"
 
 
+@uncounted
 def _iterate_stock(loader: DataLoader[Any]) -> Iterator[Any]:
     if isinstance(loader._iterator, BegunEpoch):
         loader._iterator = None  # torch would mistake it for its own iterator over persistent workers

@@ -27,6 +27,7 @@ from unstarve.fixes.loader.engines.read_ahead import MANY, THREADS, BatchThreads
 from unstarve.fixes.loader.engines.torch_epoch import LoaderWithoutDraw
 from unstarve.fixes.memory.buffers import Recycled, use_allocator_in_thread
 from unstarve.fixes.samples.random_streams import RandomStream, use_stream_in_thread
+from unstarve.stack_levels import uncounted
 
 STAND_IN = "_unstarve_stand_in"
 """Attribute of a loader: an object that makes batches of the same samples in place of its dataset."""
@@ -78,6 +79,7 @@ def why_threads(loader: DataLoader[Any]) -> str:
     return f"the dataset reads without the GIL: {count} thread{'s' if count > 1 else ''} read ahead"
 
 
+@uncounted
 def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
     """Return an iterator over one epoch. As in torch, a loader with persistent workers keeps one for all."""
     if not loader.persistent_workers or loader.num_workers == 0:
@@ -128,6 +130,7 @@ def _read_subset(read: Callable[[Any], Any], positions: Any, indices: Any) -> An
 class ThreadIterator(torch_loader._BaseDataLoaderIter):
     """Iterates over batches made by threads; torch's base class draws the seed and iterates the sampler."""
 
+    @uncounted
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)
         source = source_of(loader)

@@ -16,6 +16,8 @@ from torch.autograd import profiler
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as torch_loader
 
+from unstarve.stack_levels import uncounted
+
 PROFILER: dict[str, Any] = vars(profiler)
 """Its "_is_profiler_enabled" says whether a profiler is running."""
 
@@ -25,6 +27,7 @@ Annotate = Callable[[], AbstractContextManager[Any]]
 class BegunEpoch(torch_loader._BaseDataLoaderIter):
     """torch's side of an epoch that has begun; its batches come from one of our iterators."""
 
+    @uncounted
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)
         self._batches: Iterator[Any] | None = None
@@ -38,6 +41,7 @@ class BegunEpoch(torch_loader._BaseDataLoaderIter):
         return next(self._batches)
 
 
+@uncounted
 def begin(loader: DataLoader[Any]) -> BegunEpoch:
     """Begin an epoch. As in torch, a loader with persistent workers draws a seed for them only once."""
     if not loader.persistent_workers or loader.num_workers == 0:

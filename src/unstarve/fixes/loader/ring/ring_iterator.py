@@ -22,6 +22,7 @@ from unstarve.fixes.loader.ring.slot_collate import RepeatCollate, SlotCollate
 from unstarve.fixes.loader.ring.slot_messages import Inbox, Outbox
 from unstarve.fixes.memory.buffers import use_allocator
 from unstarve.machine import share_of_cores
+from unstarve.stack_levels import uncounted
 
 _profiling: Callable[[], bool] = getattr(torch.autograd, "_profiler_enabled", lambda: True)
 
@@ -29,6 +30,7 @@ _profiling: Callable[[], bool] = getattr(torch.autograd, "_profiler_enabled", la
 class RingIterator(_MultiProcessingDataLoaderIter):
     """One epoch of a loader, or all of them where its workers are persistent."""
 
+    @uncounted
     def __init__(self, loader: DataLoader[Any]) -> None:
         self._pid = os.getpid()
         self._fence = fence() if loader.pin_memory else None
@@ -41,6 +43,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         # A profile of the training reads the same with either iterator.
         self._profile_name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 
+    @uncounted
     def __next__(self) -> Any:
         if self._fence is not None:
             self._fence.settle()
