@@ -6,6 +6,7 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
+from unstarve.advise.framework_words import framework_call
 from unstarve.advise.proposal import Code, Edit
 from unstarve.model import LoaderSummary
 from unstarve.model.saved import NEED_WORKERS, POSITIONS
@@ -27,10 +28,22 @@ def code_for(loader: LoaderSummary | None, edit: Edit) -> str:
     """The edit as code that can be pasted over the loader's statement: commands to run once are comments."""
     lines = [f"# once, in a shell: {command}" for command in edit.shell] + list(edit.before)
     if loader is not None and edit.changes_call:
-        lines.append(loader.statement + edited_call(loader, edit))
+        lines.append(_framework_code(loader, edit) or loader.statement + edited_call(loader, edit))
     lines += edit.after
     code = "\n".join(lines)
     return f"import unstarve\n\n{code}" if "unstarve." in code else code
+
+
+def _framework_code(loader: LoaderSummary, edit: Edit) -> str | None:
+    """The edit in the words of the framework that creates the loader; None for the user's own loader."""
+    if loader.maker is None:
+        return None
+    own = loader.statement + edited_call(loader, edit) if loader.source is not None else None
+    told = framework_call(loader, edit.arguments, own) if own or edit.arguments else ""
+    if own is not None or edit.dataset is None:
+        return told
+    wrapped = edit.dataset.format("dataset")
+    return f"{told}\n# and pass {wrapped} to {loader.maker.framework}".strip()
 
 
 def edited_call(loader: LoaderSummary, edit: Edit) -> str:

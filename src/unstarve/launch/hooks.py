@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import functools
 import sys
-import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from torch.utils.data import dataloader as stock
@@ -28,43 +26,17 @@ from unstarve.collect.sampling import loop_sampler
 from unstarve.collect.substitute import Substitute, set_substitute
 from unstarve.collect.torch_iterator import worker_pids
 from unstarve.launch import wrappers
+from unstarve.launch.patching import Patch, Settings, remember, replace, replaced
 from unstarve.model.launch_settings import IdealSettings, LaunchSettings
 from unstarve.model.saved import IMAGES
 from unstarve.steer.run_on_engine import iterate_on_engine
 from unstarve.steer.saved_settings import create_with_saved, iterate_with_images
 from unstarve.steer.tune_loaders import start_tuning
 
-Settings = LaunchSettings | None
-"""None in a notebook that is attached but not recording."""
-
-
-@dataclass(frozen=True, slots=True)
-class Patch:
-    """One change to torch. Applying it again patches only what has been imported or defined since."""
-
-    name: str
-    wraps: tuple[str, ...]
-    """Full names of what it replaces."""
-    why: str
-    apply: Callable[[Settings], None]
-    needed: Callable[[Settings], bool] | None
-    """Whether `attach` applies it; None for a patch that waits until a loader is iterated."""
-
-    def undo(self) -> None:
-        """Put back everything that this patch has replaced."""
-        for owner_ref, attribute, before in reversed(_replaced.pop(self.name, [])):
-            owner = owner_ref()
-            if owner is None:
-                continue
-            if before is _ABSENT:
-                delattr(owner, attribute)
-            else:
-                setattr(owner, attribute, before)
-
 
 def attach() -> None:
     """Apply the patches that this launch needs, in order; calling it again changes nothing."""
-    if any(patch.name in _replaced for patch in PATCHES if patch.needed is not None):
+    if any(patch.name in replaced for patch in PATCHES if patch.needed is not None):
         return
     settings = LaunchSettings.from_environment()
     if settings is not None and settings.ideal is not None:
@@ -94,45 +66,19 @@ def _ideal_blocks(settings: IdealSettings) -> Substitute:
     return Ideal(settings)
 
 
-_ABSENT = object()
-"""Stands for an attribute that a class inherits, or that did not exist."""
-
-_replaced: dict[str, list[tuple[weakref.ref[Any], str, Any]]] = {}
-"""By patch, in order: the class or module, the attribute, and its value before."""
-
-
-_wrappers: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-"""Functions of ours that stand in for torch's, with the patch that made each."""
-
-
-def _remember(name: str, owner: Any, attribute: str) -> None:
-    before = vars(owner).get(attribute, _ABSENT)
-    _replaced.setdefault(name, []).append((weakref.ref(owner), attribute, before))
-
-
-def _replace(name: str, owner: Any, attribute: str, wrap: Callable[[Any], Any]) -> None:
-    """Put ``wrap(original)`` in place of an attribute, once for each patch."""
-    original = getattr(owner, attribute)
-    if _wrappers.get(original) != name:
-        wrapper = functools.wraps(original)(wrap(original))
-        _wrappers[wrapper] = name
-        _remember(name, owner, attribute)
-        setattr(owner, attribute, wrapper)
-
-
 # --- recording: as soon as torch's loader module is there -----------------------------------------------
 
 
 def _apply_creation(_settings: Settings) -> None:
-    _replace("creation", stock.DataLoader, "__init__", wrappers.noting_origin)
+    replace("creation", stock.DataLoader, "__init__", wrappers.noting_origin)
 
 
 def _apply_sampler(_settings: Settings) -> None:
-    _replace("sampler", stock._BaseDataLoaderIter, "_next_index", wrappers.timed_index)
+    replace("sampler", stock._BaseDataLoaderIter, "_next_index", wrappers.timed_index)
 
 
 def _apply_worker_loop(_settings: Settings) -> None:
-    _replace("worker loop", stock_worker, "_worker_loop", _recorded_worker)
+    replace("worker loop", stock_worker, "_worker_loop", _recorded_worker)
 
 
 def _recorded_worker(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -152,8 +98,8 @@ def _apply_later_iterators(_settings: Settings) -> None:
         super(base, cls).__init_subclass__(**kwargs)
         _wrap_iterator(cls)
 
-    if "later iterators" not in _replaced:
-        _remember("later iterators", base, "__init_subclass__")
+    if "later iterators" not in replaced:
+        remember("later iterators", base, "__init_subclass__")
         base.__init_subclass__ = classmethod(init_subclass)
 
 
@@ -166,20 +112,20 @@ def _wrap_iterator(cls: Any) -> None:
     starts_sampler = cls is stock._BaseDataLoaderIter
     for method in ("__init__", "_reset"):
         if method in own:
-            _replace(
+            replace(
                 "iterators",
                 cls,
                 method,
                 lambda original: wrappers.epoch_beginning(original, _begin_epoch, starts_sampler),
             )
     if "__next__" in own:
-        _replace("iterators", cls, "__next__", wrappers.recorded_next)
+        replace("iterators", cls, "__next__", wrappers.recorded_next)
     home: Any = sys.modules[cls.__module__]
     if hasattr(home, "_worker_loop"):  # torchdata has its own loop, imported by name
         defined_in: Any = sys.modules[home._worker_loop.__module__]
-        _replace("worker loop", defined_in, "_worker_loop", _recorded_worker)
+        replace("worker loop", defined_in, "_worker_loop", _recorded_worker)
         if home._worker_loop is not defined_in._worker_loop:
-            _remember("worker loop", home, "_worker_loop")
+            remember("worker loop", home, "_worker_loop")
             home._worker_loop = defined_in._worker_loop
 
 
@@ -212,19 +158,19 @@ def _apply_fetchers(_settings: Settings) -> None:
     from unstarve.collect.fetching import timed_fetch  # needs all of torch
 
     for cls in (stock_fetch._MapDatasetFetcher, stock_fetch._IterableDatasetFetcher):
-        _replace("fetchers", cls, "fetch", timed_fetch)
+        replace("fetchers", cls, "fetch", timed_fetch)
 
 
 def _apply_pinning(_settings: Settings) -> None:
     from unstarve.collect.receiving import timed_pinning  # needs all of torch
 
-    _replace("pinning", stock_pin, "pin_memory", timed_pinning)
+    replace("pinning", stock_pin, "pin_memory", timed_pinning)
 
 
 def _apply_backward(_settings: Settings) -> None:
     import torch.autograd  # not there yet when this module is imported
 
-    _replace("backward", torch.autograd, "backward", noting_backward)
+    replace("backward", torch.autograd, "backward", noting_backward)
     hide_from_compiler(torch.autograd.backward)
 
 
@@ -232,7 +178,7 @@ def _apply_transforms(_settings: Settings) -> None:
     from unstarve.collect.transforms import imported_containers
 
     for cls, method, timed in imported_containers():
-        _replace("transforms", cls, method, timed)
+        replace("transforms", cls, method, timed)
 
 
 def _wrap_fetchers() -> None:
@@ -250,16 +196,16 @@ def _apply_tuning(settings: Settings) -> None:
     assert settings is not None
     assert settings.tune is not None
     tuning = start_tuning(settings, settings.tune)
-    _replace("tuning", stock.DataLoader, "__init__", tuning.creation)
-    _replace("tuning", stock.DataLoader, "__iter__", tuning.iteration)
+    replace("tuning", stock.DataLoader, "__init__", tuning.creation)
+    replace("tuning", stock.DataLoader, "__iter__", tuning.iteration)
 
 
 def _apply_saved(settings: Settings) -> None:
     assert settings is not None
     saved = settings.saved
     if any(one.settings.get(IMAGES) for one in saved):
-        _replace("saved settings", stock.DataLoader, "__iter__", iterate_with_images)
-    _replace(
+        replace("saved settings", stock.DataLoader, "__iter__", iterate_with_images)
+    replace(
         "saved settings",
         stock.DataLoader,
         "__init__",
@@ -271,7 +217,7 @@ def _apply_engine(settings: Settings) -> None:
     assert settings is not None
     engine = settings.engine
     assert engine is not None
-    _replace("engine", stock.DataLoader, "__iter__", lambda original: iterate_on_engine(original, engine))
+    replace("engine", stock.DataLoader, "__iter__", lambda original: iterate_on_engine(original, engine))
 
 
 # --- the list -------------------------------------------------------------------------------------------

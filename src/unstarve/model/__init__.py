@@ -61,18 +61,16 @@ from unstarve.model.loader_diagnosis import (
     Tried,
     WorkerSearch,
 )
+from unstarve.model.loop_profile import BatchFunction, LoopPlace, LoopProfile
 from unstarve.model.monitoring import Metric, MetricKind, RegimeChange, Window
 from unstarve.model.nouns import Shown
 from unstarve.model.profile import Profile
 from unstarve.model.recorded import (
     Backward,
     Batch,
-    BatchFunction,
     Crew,
     Epoch,
     Loader,
-    LoopPlace,
-    LoopProfile,
     Maker,
     OwnCost,
     Process,

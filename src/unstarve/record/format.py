@@ -18,29 +18,7 @@ launcher was killed can be read just as well::
             u32  CRC-32 of stream, kind, row size, length and payload
             payload
 
-A META payload is one UTF-8 JSON object whose key ``meta`` says what it describes:
-
-    launch   command, kind, started_at, pid, host                      (by the launcher, first)
-    result   exit_code, error, failure: the command's last words, limit: --steps or --stop-after;
-             folded: false if the parts remain                         (by the launcher, last)
-    process  pid, host, rank, worker, versions, start_ns, offset_ns    (first of a process)
-    loader   id, name, where, kind, config, source, statement, dataset, maker, created
-    batch    loader, tensors: the number of tensors in its first batch
-    draws    loader, drew: whether its first fetches drew random numbers (changes at most once, to true)
-    crew     loader, epoch, pids: the workers of an epoch
-    sampled  found, cpu_s: what the stack sampler has seen so far      (repeated: the last one counts)
-    slow     loader, iteration, task, file: the file of a batch's slowest sample, if it stands out
-    loop     seconds, places, call: what a training did that iterated no loader
-    own      steps, step_cpu_s: recording costs so much for so many steps,
-             fetches, fetch_cpu_s: and for so many fetches, all measured;
-             rest_cpu_s: and so much for everything else               (repeated: the last one counts)
-    system   cores, quota, …: what the process knows of its machine    (repeated: the last one counts)
-    transforms  spent: name, seconds, calls of single transforms       (repeated: the last one counts)
-    profile  what a profiler's file says, as `model.profile.Profile`   (in imported runs)
-    device   name, rank                                                (when training has begun, at its end)
-    lost     message: something could not be recorded
-    end      end_ns, stopped                                           (last of a process)
-    reserve  padding: space for ``lost`` or ``result`` when the disk is full
+A META payload is one UTF-8 JSON object; `metas` lists what they say.
 
 A row payload is a whole number of fixed-size rows, all of the kind that the chunk names. The classes below
 declare each kind once: the order, type, unit and meaning of its fields. A later version may append fields to
