@@ -1,9 +1,9 @@
-"""The predicted gain of a change: a forecast, limited by the headroom.
+"""The predicted gain of a change: the forecast that `unstarve whatif` gives, limited by a measured headroom.
 
-A rule describes its change as a `Scenario`, and the run's forecaster simulates it. A predicted gain never
-exceeds the headroom. Its interval may, when the change means fewer workers: workers slow the step itself,
-which an estimated headroom does not include. A gain below 1 is a loss, and is not cut off. What lies outside
-the loader (a copy to the device) is not simulated: there a rule says which share of the waiting goes.
+A rule describes its change as a `Scenario`, and the run's forecaster simulates it. The forecaster knows that
+nothing is faster than training without waiting; where `unstarve ideal` measured that, its interval counts. A
+gain below 1 is a loss, and is not cut off. What lies outside the loader (a copy to the device) is not
+simulated: there a rule says which share of the waiting goes.
 """
 
 from __future__ import annotations
@@ -34,18 +34,9 @@ def predict(
         low = min(low, _speedup(d, worst))
     if best is not None:
         high = max(high, _speedup(d, best))
-    most = max(room.high, room.speedup, 1.0)
-    if room.method == "estimate" and _frees_cores(d, likely):
-        most = max(most, high)
-    predicted = min(predicted, max(room.speedup, 1.0))
-    return Gain(predicted, min(low, predicted), max(min(high, most), predicted))
-
-
-def _frees_cores(d: Diagnosis, outcome: Outcome) -> bool:
-    """Whether there would be fewer workers beside the training step."""
-    if not isinstance(outcome, Scenario) or outcome.workers is None or d.demand is None:
-        return False
-    return outcome.workers < d.demand.workers
+    if room.method == "replay":
+        predicted, high = min(predicted, max(room.speedup, 1.0)), min(high, max(room.high, 1.0))
+    return Gain(predicted, min(low, predicted), max(high, predicted))
 
 
 def both(a: Outcome, b: Outcome) -> Outcome | None:

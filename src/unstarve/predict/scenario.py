@@ -35,6 +35,7 @@ _IDLE_CORES = 0.15
 """Less foreign work than this is the system's own."""
 
 USUAL_DISK_POWER, USUAL_DISK_DEPTH = 0.4, 16.0
+USUAL_COUPLING = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,23 @@ class FullScenario:
     """Share of other processes' work that is left."""
     left: Mapping[str, float]
     evened: float
+
+    def eases(self, now: FullScenario) -> bool:
+        """It only takes work or waiting away from `now`, which cannot slow training down."""
+        return (
+            (self.workers, self.batch_size, self.pinned) == (now.workers, now.batch_size, now.pinned)
+            and self.prefetch >= now.prefetch
+            and self.in_order <= now.in_order
+            and self.persistent >= now.persistent
+            and self.cores >= now.cores
+            and self.foreign <= now.foreign
+            and all(share <= 1 for share in self.left.values())
+        )
+
+    def frees_cores(self, now: FullScenario) -> bool:
+        """The step may run faster than it did, because less competes with it for the cores."""
+        less = any(self.left.get(stage, 1.0) < 1 for stage in ("cpu", "collate", "handoff"))
+        return less or self.workers < now.workers or self.foreign < 1 or self.cores > now.cores
 
     def size_ratio(self, demand: LoaderDemand) -> float:
         """Samples per batch, relative to the recorded loader."""
@@ -77,6 +95,9 @@ class Draw:
     foreign: float = 1.0
     step_power: float = 1.0
     """A step on a batch `r` times as large takes ``r ** step_power`` times as long."""
+    coupling: float = USUAL_COUPLING
+    """A step of several threads beside `n` times as many busy threads as cores takes ``n ** coupling`` times
+    as long as its share of the cores explains: its threads wait for the slowest of them."""
 
     def as_recorded(self) -> Self:
         """The same batches in the recorded setting, where nothing else is uncertain."""
@@ -182,6 +203,8 @@ def _batches(demand: LoaderDemand, full: FullScenario, draw: Draw) -> Sequence[B
     if ratio != 1:
         batches = [cost.resized(w, ratio, nbytes, draw.step_power) for w in batches]
     cpu = draw.cpu * (1 + _CACHE_PRESSURE * _doublings(demand, full))
+    before = _held_up(demand, demand.batches, demand.workers, demand.machine.cores, draw.coupling)
+    step = draw.step * _held_up(demand, batches, full.workers, full.cores, draw.coupling) / before
     left = full.left
     making = cpu * left.get("cpu", 1.0), cpu * left.get("collate", 1.0)
     if full.evened:
@@ -202,12 +225,29 @@ def _batches(demand: LoaderDemand, full: FullScenario, draw: Draw) -> Sequence[B
             take_s=w.take_s * handoff,
             take_delay_s=w.take_delay_s * handoff,
             pin_s=w.pin_s * left.get("pin", 1.0),
-            step_s=w.step_s * draw.step,
+            step_s=w.step_s * step,
             step_delay_s=w.step_delay_s * draw.step,
             ahead_s=w.ahead_s * draw.step,
         )
         for w in batches
     ]
+
+
+def _held_up(
+    demand: LoaderDemand, batches: Sequence[BatchDemand], workers: int, cores: float, coupling: float
+) -> float:
+    """How much longer a step of several threads takes because workers hold up one of them at a time."""
+    threads = demand.machine.step_threads
+    if not workers or threads <= 1:
+        return 1.0
+    making_s = fmean(w.cpu_s + w.collate_s + w.send_s for w in batches)
+    waiting_s = fmean(w.blocked_s + w.late_s + w.disk_s for w in batches)
+    step_s = fmean(w.step_s + w.step_delay_s for w in batches)
+    if making_s <= 0:
+        return 1.0
+    busy = min(workers * making_s / (making_s + waiting_s), making_s / max(step_s, _SHORTEST_S))
+    crowd = max((threads + busy) / max(cores, 1.0), 1.0)
+    return float(crowd ** (coupling * min(threads - 1, 1.0)))
 
 
 def _lighter(collate_s: float, shared_s: float, left: float) -> float:
