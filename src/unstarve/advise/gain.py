@@ -9,6 +9,7 @@ simulated: there a rule says which share of the waiting goes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from unstarve.advise.proposal import Outcome
 from unstarve.model import Cause, Demand, Diagnosis, Gain, Scenario
@@ -39,23 +40,29 @@ def predict(
     return Gain(predicted, min(low, predicted), max(high, predicted))
 
 
-def both(a: Outcome, b: Outcome) -> Outcome | None:
-    """Two changes at once; None when they cannot be simulated together."""
+def likely_speedup(d: Diagnosis, outcome: Outcome | None) -> float | None:
+    """The predicted gain alone, which is much cheaper; None when it cannot be predicted."""
+    return None if outcome is None or d.headroom is None or d.forecaster is None else _speedup(d, outcome)
+
+
+def both(a: Outcome | None, b: Outcome | None) -> Scenario | None:
+    """Two changes at once; None when they contradict each other or cannot be simulated together.
+
+    Where both make the same stage cheaper, they save the same time: the larger saving counts, not both.
+    """
     if not isinstance(a, Scenario) or not isinstance(b, Scenario):
         return None
-    left = dict(a.left)
-    for stage, share in b.left.items():
-        left[stage] = left.get(stage, 1.0) * share
+    settled: dict[str, Any] = {}
+    for name in ("workers", "prefetch", "in_order", "persistent", "batch_size", "cores"):
+        values = {value for one in (a, b) if (value := getattr(one, name)) is not None}
+        if len(values) > 1:
+            return None
+        settled[name] = values.pop() if values else None
     return Scenario(
-        workers=b.workers if a.workers is None else a.workers,
-        prefetch=b.prefetch if a.prefetch is None else a.prefetch,
-        in_order=b.in_order if a.in_order is None else a.in_order,
-        persistent=b.persistent if a.persistent is None else a.persistent,
-        batch_size=b.batch_size if a.batch_size is None else a.batch_size,
-        left=left,
+        **settled,
+        left={s: min(a.left.get(s, 1.0), b.left.get(s, 1.0)) for s in (*a.left, *b.left)},
         evened=max(a.evened, b.evened),
-        foreign=a.foreign * b.foreign,
-        cores=b.cores if a.cores is None else a.cores,
+        foreign=min(a.foreign, b.foreign),
     )
 
 

@@ -31,6 +31,7 @@ _MOST_LOADERS = 8
 _SMALLEST_SHARE = 0.001
 """Smaller shares are only in the JSON."""
 _MOST_ADVICE = 3
+_MOST_REJECTED = 4
 """The rest is only in the JSON."""
 
 
@@ -176,7 +177,10 @@ def _rejected(d: Diagnosis) -> Text | None:
     if not d.rejected:
         return None
     return Text("\n").join(
-        [Text("\nconsidered, but not advised", "bold"), *(Text(f"{r.what}: {r.why}") for r in d.rejected)]
+        [
+            Text("\nconsidered, but not advised", "bold"),
+            *(Text(f"{r.what}: {r.why}") for r in d.rejected[:_MOST_REJECTED]),
+        ]
     )
 
 
