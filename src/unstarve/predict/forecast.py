@@ -49,7 +49,7 @@ _DOUBT_PER_DOUBLING = 0.03
 """Added per doubling or halving of the workers."""
 _DOUBT_OF_CROSSING = 0.06
 """Added when workers appear or disappear: another process then does the work, in another way."""
-_DOUBT_OF_WAITING = 0.03
+_DOUBT_OF_WAITING = 0.05
 """Uncertainty of the speed without any waiting: steps vary."""
 _LARGEST_SHARE = 0.999
 """Keeps the speed-up of a training that only waits finite."""
@@ -148,10 +148,10 @@ class LoaderModel:
             return speedups
         likely, low, high = speedups
         most = 1 / (1 - min(self.demand.wait_share, _LARGEST_SHARE))
-        likely = min(likely, most)
+        within = min(most / likely, 1.0)
         if not full.frees_cores(now):
             high = min(high, most * math.exp(_DOUBT_OF_WAITING))
-        return likely, min(low, likely), max(high, likely)
+        return likely * within, low * within, max(high, likely * within)
 
     def _doubt(self, now: FullScenario, full: FullScenario) -> float:
         """Uncertainty of the speed-up, as a logarithm: grows with the distance from the recorded settings."""
@@ -232,7 +232,7 @@ def _eased(speedups: Sequence[float], misfit: float) -> tuple[float, float, floa
     doubt is no larger than the effect.
     """
     likely = speedups[0]
-    doubt = max(min(misfit, abs(math.log(likely))), _LEAST_DOUBT)
+    doubt = max(min(misfit, math.log(max(likely, 1.0))), _LEAST_DOUBT)
     _, low, high = _interval(speedups, doubt)
     return likely, max(low, min(likely, 1.0)), high
 
