@@ -47,6 +47,7 @@ from pasted import pasted, shell_commands  # noqa: E402 - found by the line abov
 
 BARS = {"median": 0.15, "inside": 0.80}
 SCRIPT, CHANGED = "train.py", "changed.py"
+LONGEST_S = 600
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def followed(id: str, case: Case, rounds: int) -> Outcome | str:
             return f"cannot be pasted: {error}"
         (folder / CHANGED).write_text(changed)
         for command in shell_commands(one["code"]):
-            call(shlex.split(command), place)
+            call(shlex.split(command), place, LONGEST_S)
         busy_s, own_s, begin = machine_cpu_s(), children_cpu_s(), time.perf_counter()
         gains = []
         for number in range(rounds):
@@ -176,7 +177,7 @@ def recorded(folder: Path) -> dict[str, Any] | None:
         str(out),
         SCRIPT,
     ]
-    call(command, str(folder))
+    call(command, str(folder), LONGEST_S)
     return dict(json.loads(out.read_text())) if out.exists() else None
 
 
@@ -192,7 +193,7 @@ def told(report: dict[str, Any], id: str) -> str:
 
 def speed(folder: Path, script: str) -> float | None:
     """Steps per second by the script's own clock; None if it failed."""
-    for line in reversed(call([sys.executable, script], str(folder)).splitlines()):
+    for line in reversed(call([sys.executable, script], str(folder), LONGEST_S).splitlines()):
         if line.startswith(MARK):
             return float(json.loads(line.removeprefix(MARK))["per_s"])
     return None

@@ -148,10 +148,11 @@ class LoaderModel:
             return speedups
         likely, low, high = speedups
         most = 1 / (1 - min(self.demand.wait_share, _LARGEST_SHARE))
-        within = min(most / likely, 1.0)
+        if likely > most:
+            likely, low = most, min(low, max(most / math.exp(_LEAST_DOUBT), 1.0))
         if not full.frees_cores(now):
             high = min(high, most * math.exp(_DOUBT_OF_WAITING))
-        return likely * within, low * within, max(high, likely * within)
+        return likely, min(low, likely), max(high, likely)
 
     def _doubt(self, now: FullScenario, full: FullScenario) -> float:
         """Uncertainty of the speed-up, as a logarithm: grows with the distance from the recorded settings."""

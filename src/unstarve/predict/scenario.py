@@ -30,6 +30,9 @@ _CACHE_PRESSURE = 0.06
 """Growth of CPU work per doubling of the workers that share caches, memory and power."""
 _VISIBLE_QUEUE = 1.1
 """Slowdown that is more than wake-up delays: the cores are contended."""
+_SHARED_COPY_BYTES = 1 << 18
+"""From here on torch copies with several threads."""
+_SPIN_POWER = 4.0
 _TRIES = 6
 _IDLE_CORES = 0.15
 """Less foreign work than this is the system's own."""
@@ -200,6 +203,8 @@ def _batches(demand: LoaderDemand, full: FullScenario, draw: Draw) -> Sequence[B
         ]
     elif demand.workers and not full.workers:
         batches = [cost.in_line(w, nbytes, tensors, demand.memory_s, pinned=full.pinned) for w in batches]
+        spun = _spinning(full, nbytes, draw.coupling)
+        batches = [w._replace(collate_s=w.collate_s * spun) for w in batches]
     if ratio != 1:
         batches = [cost.resized(w, ratio, nbytes, draw.step_power) for w in batches]
     cpu = draw.cpu * (1 + _CACHE_PRESSURE * _doublings(demand, full))
@@ -248,6 +253,17 @@ def _held_up(
     busy = min(workers * making_s / (making_s + waiting_s), making_s / max(step_s, _SHORTEST_S))
     crowd = max((threads + busy) / max(cores, 1.0), 1.0)
     return float(crowd ** (coupling * min(threads - 1, 1.0)))
+
+
+def _spinning(full: FullScenario, nbytes: float, coupling: float) -> float:
+    """How much longer collating takes in the training process, where torch uses a thread per core for it.
+
+    On cores that other processes use, too, these threads spin while they wait for the one that has no core:
+    beside five busy threads on two cores, collating took twenty times as long as with one thread.
+    """
+    if nbytes < _SHARED_COPY_BYTES or full.cores < 2:
+        return 1.0
+    return float((1 + full.competition.threads / full.cores) ** (_SPIN_POWER * coupling))
 
 
 def _lighter(collate_s: float, shared_s: float, left: float) -> float:

@@ -86,6 +86,16 @@ def test_without_workers_nothing_is_handed_over() -> None:
     assert forecast.speedup == pytest.approx(0.025 / (0.005 + 0.021 - 0.008 - 0.0025 + 0.00015), rel=0.05)
 
 
+def test_torchs_threads_in_the_training_process_suffer_from_neighbours() -> None:
+    heavy = BatchDemand(cpu_s=0.001, collate_s=0.02, send_s=0.002, take_s=0.02, step_delay_s=0.005)
+    quiet, busy = (
+        made(heavy, cores=2, nbytes=10e6, foreign=used, period_s=0.03)(Scenario(workers=0))
+        for used in (0.0, 1.5)
+    )
+    assert quiet.speedup_low > busy.speedup_low
+    assert busy.speedup < 0.5 * quiet.speedup
+
+
 def test_a_stage_that_gets_cheaper_is_no_longer_in_the_way() -> None:
     work = BatchDemand(
         collate_s=0.04, cpu_s=0.01, disk_s=0.01, blocked_s=0.02, index_s=0.002, step_delay_s=0.002

@@ -149,6 +149,13 @@ def _advice(number: int, advice: Advice) -> Iterator[str]:
         yield html.code(advice.command)
 
 
+def _faster_still(advice: Sequence[Advice]) -> Iterator[str]:
+    if advice:
+        yield html.title("to load faster still")
+    for number, one in enumerate(advice[:_MOST_ADVICE], start=1):
+        yield from _advice(number, one)
+
+
 def _comparison(result: Comparison) -> Iterator[str]:
     badge, colour = None, html.BLUE
     if result.change is not None and result.change.shown:
@@ -205,6 +212,7 @@ def _search(result: WorkerSearch) -> Iterator[str]:
     yield _rates(result.tried, "workers", chosen=result.num_workers)
     yield html.code(result.code)
     yield from (html.small(note) for note in result.notes)
+    yield from _faster_still(result.advice)
 
 
 def _loader(result: LoaderDiagnosis) -> Iterator[str]:
@@ -222,6 +230,7 @@ def _loader(result: LoaderDiagnosis) -> Iterator[str]:
     yield html.title("recommended")
     yield html.code(result.code)
     yield from (html.small(note) for note in result.notes)
+    yield from _faster_still(result.advice)
 
 
 def _rates(tried: Sequence[Tried], name: str, chosen: int | None = None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import PurePath
 
 from rich import box
@@ -163,13 +164,18 @@ def _walk(d: Diagnosis) -> Group | None:
 
 
 def _advice(d: Diagnosis) -> Group | None:
-    """The best advice, each with its gain, reason and code."""
-    if not d.advice:
+    table = advice_list(d.advice)
+    return None if table is None else Group(Text("\nadvice", "bold"), table)
+
+
+def advice_list(advice: Sequence[Advice]) -> Table | None:
+    """The best advice, each with its gain, reason and code; None when there is none."""
+    if not advice:
         return None
     table = Table.grid(padding=(0, 1))
-    for number, one in enumerate(d.advice[:_MOST_ADVICE], start=1):
+    for number, one in enumerate(advice[:_MOST_ADVICE], start=1):
         table.add_row(f"{number}.", _piece(one))
-    return Group(Text("\nadvice", "bold"), table)
+    return table
 
 
 def _rejected(d: Diagnosis) -> Text | None:
