@@ -90,7 +90,7 @@ def main() -> None:
     untried: dict[str, str] = {}
     try:
         for id in chosen:
-            found = why_not(CASES[id]) or followed(id, CASES[id], rounds)
+            found = why_not(id, CASES[id]) or followed(id, CASES[id], rounds)
             if isinstance(found, str):
                 untried[id] = found
                 print(f"{id:32}{found}", flush=True)
@@ -109,8 +109,11 @@ def main() -> None:
     sys.exit(0 if summarized(outcomes, len(untried)) else 1)
 
 
-def why_not(case: Case) -> str | None:
-    """Why this machine cannot run the case, or None."""
+def why_not(id: str, case: Case) -> str | None:
+    """Why the case cannot be tried here, or None."""
+    known = {word for rule in (*RULES, *HOST_RULES) for word in ids_of(rule)}
+    if not set(id.split("+")) <= known:
+        return "no rule gives this advice"
     if case.cores > CORES:
         return f"needs {case.cores} cores"
     if case.gpu and not torch.cuda.is_available():
@@ -135,19 +138,17 @@ def followed(id: str, case: Case, rounds: int) -> Outcome | str:
         if one["speedup"] is None:
             return "advised without a gain"
         try:
-            changed = textwrap.dedent(case.followed) or pasted(script, report, one["code"])
+            changed = changed_command(folder, script, case, report, one)
         except (AssertionError, KeyError, IndexError) as error:
             return f"cannot be pasted: {error}"
-        (folder / CHANGED).write_text(changed)
-        for command in shell_commands(one["code"]):
-            call(shlex.split(command), place, LONGEST_S)
         busy_s, own_s, begin = machine_cpu_s(), children_cpu_s(), time.perf_counter()
         gains = []
+        both = {"before": [sys.executable, SCRIPT], "after": changed}
         for number in range(rounds):
-            per_s = {name: speed(folder, name) for name in turn_order((SCRIPT, CHANGED), number)}
-            if None in per_s.values():
-                return "the changed script failed" if per_s[CHANGED] is None else "the script failed"
-            gains.append(per_s[CHANGED] / per_s[SCRIPT])
+            per_s = {name: speed(folder, both[name]) for name in turn_order(tuple(both), number)}
+            if not per_s["before"] or not per_s["after"]:
+                return f"the script failed {'before' if per_s['after'] else 'after'} the change"
+            gains.append(per_s["after"] / per_s["before"])
         others_s = machine_cpu_s() - busy_s - (children_cpu_s() - own_s)
         gain = one["speedup"]
         return Outcome(
@@ -159,6 +160,19 @@ def followed(id: str, case: Case, rounds: int) -> Outcome | str:
             tuple(gains),
             max(others_s, 0.0) / (time.perf_counter() - begin),
         )
+
+
+def changed_command(
+    folder: Path, script: str, case: Case, report: dict[str, Any], one: dict[str, Any]
+) -> list[str]:
+    """Make the change; the command that trains with it."""
+    if not case.followed and not one["code"] and one["command"]:
+        return ["bash", "-c", one["command"]]
+    changed = textwrap.dedent(case.followed) or pasted(script, report, one["code"])
+    (folder / CHANGED).write_text(changed)
+    for command in shell_commands(one["code"]):
+        call(shlex.split(command), str(folder), LONGEST_S)
+    return [sys.executable, CHANGED]
 
 
 def recorded(folder: Path) -> dict[str, Any] | None:
@@ -191,9 +205,9 @@ def told(report: dict[str, Any], id: str) -> str:
     )
 
 
-def speed(folder: Path, script: str) -> float | None:
+def speed(folder: Path, command: list[str]) -> float | None:
     """Steps per second by the script's own clock; None if it failed."""
-    for line in reversed(call([sys.executable, script], str(folder), LONGEST_S).splitlines()):
+    for line in reversed(call(command, str(folder), LONGEST_S).splitlines()):
         if line.startswith(MARK):
             return float(json.loads(line.removeprefix(MARK))["per_s"])
     return None

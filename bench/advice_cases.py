@@ -40,6 +40,15 @@ def images(folder: Path) -> None:
         Image.fromarray(drawn(random, 375, 500)).save(path, quality=90)
 
 
+def tensors(folder: Path) -> None:
+    """A folder of one small tensor per file."""
+    import torch
+
+    (folder / "samples").mkdir()
+    for number in range(400):
+        torch.save(torch.full((3, 64), float(number)), folder / "samples" / f"{number:04}.pt")
+
+
 CASES: dict[str, Case] = {
     "more-workers": Case(
         """
@@ -155,6 +164,120 @@ if __name__ == "__main__":
 """,
         prepare=images,
     ),
+    "keep-in-memory": Case(
+        """
+from planted import *
+
+if __name__ == "__main__":
+    dataset = Computed(400, units=24)
+    loader = DataLoader(dataset, batch_size=8, shuffle=True)
+    fit(loader, accelerator(ms=4), epochs=4, warm_epochs=1)
+""",
+    ),
+    "rows-in-memory": Case(
+        """
+from planted import *
+
+if __name__ == "__main__":
+    dataset = TensorDataset(torch.randn(20_000, 64), torch.arange(20_000))
+    loader = DataLoader(dataset, batch_size=64, shuffle=True)
+    fit(loader, accelerator(ms=0.2), epochs=6)
+""",
+    ),
+    "fetch-ahead": Case(
+        """
+from planted import *
+
+if __name__ == "__main__":
+    dataset = Latency(1200, ms=5)
+    loader = DataLoader(dataset, batch_size=8, shuffle=True)
+    fit(loader, accelerator(ms=10))
+""",
+    ),
+    "tensor-files": Case(
+        """
+from planted import *
+
+class Saved(Dataset):
+    def __init__(self, folder):
+        self.paths = sorted(Path(folder).glob("*.pt"))
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, index):
+        return torch.load(self.paths[index])
+
+if __name__ == "__main__":
+    dataset = Saved("samples")
+    loader = DataLoader(dataset, batch_size=32, shuffle=True)
+    fit(loader, accelerator(ms=1), epochs=20)
+""",
+        prepare=tensors,
+    ),
+    "pack-files": Case(
+        """
+from planted import *
+
+class Saved(Dataset):
+    def __init__(self, folder):
+        self.paths = sorted(Path(folder).glob("*.pt"))
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, index):
+        time.sleep(0.002)  # a file system on the network
+        return torch.load(self.paths[index])
+
+if __name__ == "__main__":
+    dataset = Saved("samples")
+    loader = DataLoader(dataset, batch_size=8, shuffle=True)
+    fit(loader, accelerator(ms=5), epochs=3)
+""",
+        prepare=tensors,
+    ),
+    "ring-engine": Case(
+        """
+from planted import *
+
+if __name__ == "__main__":
+    dataset = Fields(3200, fields=60)
+    loader = DataLoader(dataset, batch_size=8, num_workers=2)
+    fit(loader, accelerator(ms=1))
+""",
+    ),
+    "no-workers-to-start": Case(
+        """
+from planted import *
+
+if __name__ == "__main__":
+    dataset = TensorDataset(torch.randn(640, 64))
+    loader = DataLoader(dataset, batch_size=32, num_workers=2)
+    fit(loader, accelerator(ms=2), epochs=20)
+""",
+    ),
+    "keep-large-memory": Case(
+        """
+from planted import *
+
+if __name__ == "__main__":
+    dataset = Large(32 * 120, floats=1 << 18)
+    loader = DataLoader(dataset, batch_size=64)
+    fit(loader, accelerator(ms=2))
+""",
+    ),
+    "no-pinning": Case(
+        """
+from planted import *
+
+if __name__ == "__main__":
+    dataset = Fields(3200, fields=100)
+    loader = DataLoader(dataset, batch_size=8, num_workers=2, pin_memory=True)
+    fit(loader, accelerator(ms=1))
+""",
+        gpu=True,
+    ),
     "pin-memory": Case(
         """
 from planted import *
@@ -195,7 +318,7 @@ if __name__ == "__main__":
     fit(loader, accelerator(ms=2))
 """,
     ),
-    "vectorize-collate": Case(
+    "cheaper-collate": Case(
         """
 from planted import *
 
@@ -219,46 +342,7 @@ if __name__ == "__main__":
     fit(loader, accelerator(ms=1))
 """,
     ),
-    "fewer-bytes": Case(
-        """
-from planted import *
-
-if __name__ == "__main__":
-    dataset = Large(6000, floats=400_000)
-    loader = DataLoader(dataset, batch_size=8, num_workers=2)
-    fit(loader, accelerator(ms=1))
-""",
-        """
-from planted import *
-
-if __name__ == "__main__":
-    dataset = Large(6000, floats=200_000)
-    loader = DataLoader(dataset, batch_size=8, num_workers=2)
-    fit(loader, accelerator(ms=1))
-""",
-    ),
-    "pack-fields": Case(
-        """
-from planted import *
-
-if __name__ == "__main__":
-    dataset = Fields(2400, fields=60)
-    loader = DataLoader(dataset, batch_size=8, num_workers=1)
-    fit(loader, accelerator(ms=1))
-""",
-        """
-from planted import *
-
-def collate(samples):
-    return torch.stack([torch.cat(fields) for fields in samples])
-
-if __name__ == "__main__":
-    dataset = Fields(2400, fields=60)
-    loader = DataLoader(dataset, batch_size=8, num_workers=1, collate_fn=collate)
-    fit(loader, accelerator(ms=1))
-""",
-    ),
-    "precompute-indices": Case(
+    "cheaper-sampler": Case(
         """
 from planted import *
 

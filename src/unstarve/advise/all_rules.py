@@ -88,7 +88,7 @@ def advise(d: Diagnosis) -> tuple[tuple[Advice, ...], tuple[Rejected, ...]]:
             reason = _against(one)
             if reason is None:
                 advised.append(one)
-            elif found.edit.changes_call:  # nobody asks about the others
+            elif found.edit.changes_call and state is not State.FED:  # nobody asks about the others
                 rejected.append(Rejected(found.id, found.what, reason))
                 answered |= _arguments(one)
     advised = _one_per_argument(sorted(advised, key=lambda one: one.predicted, reverse=True))
@@ -166,7 +166,7 @@ def _best_pair(d: Diagnosis, advised: Sequence[_Weighed]) -> _Weighed | None:
 def _joined(d: Diagnosis, a: _Weighed, b: _Weighed) -> Proposal | None:
     """Both changes as one; None when they exclude each other or are not made in the loader's call."""
     first, second = a.proposal, b.proposal
-    if not (first.edit.changes_call and second.edit.changes_call):
+    if first.alone or second.alone or not (first.edit.changes_call and second.edit.changes_call):
         return None
     edit = first.edit.joined(second.edit)
     if edit is None or _needs_absent_workers(d, edit):
@@ -204,5 +204,6 @@ def _advice(d: Diagnosis, one: _Weighed) -> Advice:
         one.gain,
         code_for(stock_loader(d), proposal.edit),
         proposal.note,
+        proposal.command,
         parts=tuple(proposal.id.split("+")) if "+" in proposal.id else (),
     )
