@@ -127,7 +127,7 @@ def followed(id: str, case: Case, rounds: int) -> Outcome | str:
         folder = Path(place)
         if case.prepare is not None:
             case.prepare(folder)
-        script = textwrap.dedent(case.script)
+        script = case.script
         (folder / SCRIPT).write_text(script)
         report = recorded(folder)
         if report is None:
@@ -168,7 +168,7 @@ def changed_command(
     """Make the change; the command that trains with it."""
     if not case.followed and not one["code"] and one["command"]:
         return ["bash", "-c", one["command"]]
-    changed = textwrap.dedent(case.followed) or pasted(script, report, one["code"])
+    changed = case.followed or pasted(script, report, one["code"])
     (folder / CHANGED).write_text(changed)
     for command in shell_commands(one["code"]):
         call(shlex.split(command), str(folder), LONGEST_S)

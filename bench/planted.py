@@ -20,8 +20,8 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from zoo.work import augment
 
 __all__ = [
-    "CORES", "MARK", "Cold", "Computed", "DataLoader", "Dataset", "Fields", "Files", "Items", "Large",
-    "Latency", "Path", "Scattered", "Tail", "TensorDataset", "accelerator", "fit", "model", "np", "os",
+    "CORES", "MARK", "Cold", "Computed", "DataLoader", "Dataset", "Fields", "Items", "Large",
+    "Latency", "Path", "Tail", "TensorDataset", "accelerator", "fit", "model", "np", "os",
     "random", "time", "torch",
 ]  # fmt: skip
 
@@ -73,15 +73,6 @@ class Computed(Items):
         return super().load(index)
 
 
-class Scattered(Computed):
-    """Every sample takes between none and twice its units of work."""
-
-    def load(self, index: int) -> Any:
-        for _ in range(random.Random(index).randrange(2 * self.units)):
-            self.work()
-        return Items.load(self, index)
-
-
 class Tail(Items):
     """One sample in `every` waits much longer than the others."""
 
@@ -115,24 +106,6 @@ class Fields(Items):
 
     def load(self, index: int) -> Any:
         return self.rows
-
-
-class Files(Items):
-    """One small file per sample, read past the page cache."""
-
-    def __init__(self, folder: str, count: int, size: int) -> None:
-        super().__init__(count)
-        self.paths = [Path(folder) / f"{number:05}.npy" for number in range(count)]
-        Path(folder).mkdir(exist_ok=True)
-        for path in self.paths:
-            if not path.exists():
-                np.save(path, np.random.default_rng(0).integers(0, 255, size, dtype=np.uint8))
-        os.sync()
-
-    def load(self, index: int) -> Any:
-        with self.paths[index].open("rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            return torch.from_numpy(np.load(file))
 
 
 class Cold(Items):
