@@ -93,12 +93,13 @@ def advise(d: Diagnosis) -> tuple[tuple[Advice, ...], tuple[Rejected, ...]]:
                 answered |= _arguments(one)
     advised = _one_per_argument(sorted(advised, key=lambda one: one.predicted, reverse=True))
     answered |= {name for one in advised for name in _arguments(one)}
-    question = None if "num_workers" in answered or state is State.FED else about_workers(d)
+    told = "num_workers" in answered or any(one.id == "more-workers" for one in rejected)
+    question = None if told or state is State.FED else about_workers(d)
     pair = _best_pair(d, advised)
     if pair is not None:
         advised.insert(0, pair)
-    told = (question, *rejected) if question is not None else rejected
-    return tuple(_advice(d, one) for one in advised), tuple(_still_asked(told, advised))
+    considered = rejected if question is None else [question, *rejected]
+    return tuple(_advice(d, one) for one in advised), tuple(_still_asked(considered, advised))
 
 
 def _still_asked(rejected: Iterable[Rejected], advised: Sequence[_Weighed]) -> Iterator[Rejected]:
