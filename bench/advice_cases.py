@@ -125,7 +125,7 @@ CASES: dict[str, Case] = {
         "Computed(2000, units=24)", "batch_size=8, num_workers=1", "accelerator(ms=4)", cores=2, quick=True
     ),
     "fewer-workers": Case(
-        "Computed(1200, units=24)", "batch_size=8, num_workers=5 * CORES", "model(units=4)", cores=2
+        "Computed(1600, units=20 * CORES)", "batch_size=8, num_workers=5 * CORES", "model(units=1)", cores=2
     ),
     "cheaper-work": Case(
         "Computed(1600, units=24)",

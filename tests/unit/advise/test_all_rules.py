@@ -11,7 +11,7 @@ from fake_forecaster import with_forecaster
 from fakes import diagnosis_of
 from unstarve.advise.all_rules import HOST_RULES, RULES, advise
 from unstarve.advise.gain import both
-from unstarve.model import Advice, Cause, Diagnosis, FunctionCost, Scenario, SlowSample, State
+from unstarve.model import Advice, Cause, Diagnosis, FunctionCost, Gain, Scenario, SlowSample, State
 from unstarve.predict.forecast import LoaderModel, model_loader, what_if
 
 
@@ -180,6 +180,14 @@ def test_a_loader_whose_inside_was_not_seen_leaves_every_rule_unharmed() -> None
         bare = dataclasses.replace(diagnosis_of(cause), demand=None, loaders=(), system={}, headroom=None)
         for rule in (*RULES, *HOST_RULES):
             rule(bare)
+
+
+def test_advice_and_whatif_give_the_same_interval() -> None:
+    d = with_forecaster(diagnosis_of(Cause.REMOTE, workers=2, remote_s=0.3, step_s=0.2, free_s=0.03))
+    one = {one.id: one for one in advise(d)[0]}["more-workers"]
+    assert d.whatif is not None
+    (same,) = (f for f in d.whatif.curve if f.setting.workers == one.change["num_workers"])
+    assert one.speedup == Gain(same.speedup, same.speedup_low, same.speedup_high)
 
 
 def slow_to_start() -> Diagnosis:
