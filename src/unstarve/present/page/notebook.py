@@ -43,6 +43,7 @@ _COLOURS = {
 }
 _SMALLEST_SHARE = 0.005
 _MOST_ADVICE = 3
+_MOST_REJECTED = 4
 _WIDTH = 80
 
 
@@ -127,6 +128,9 @@ def _diagnosis(d: Diagnosis) -> Iterator[str]:
         )
     for number, advice in enumerate(d.advice[:_MOST_ADVICE], start=1):
         yield from _advice(number, advice)
+    if d.rejected:
+        yield html.title("considered, but not advised")
+        yield html.lines(f"{one.what}: {one.why}" for one in d.rejected[:_MOST_REJECTED])
     yield from (html.small(f"⚠ {message}") for message in d.lost)
     facts = [duration(d.wall_s), f"{d.steps} steps ({d.warmup_steps} warm-up)", d.device]
     if d.throughput.samples_per_s is not None:
