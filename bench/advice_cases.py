@@ -91,6 +91,13 @@ class Saved(Dataset):
     def __getitem__(self, index):
         return torch.load(self.paths[index])
 """
+_SLOW_FILES = """
+def slow_load(*args, load=torch.load, **kwargs):
+    time.sleep(0.002)  # a file system on the network
+    return load(*args, **kwargs)
+
+torch.load = slow_load
+"""
 _COLLATE = """
 def collate(samples):
     return torch.tensor([[float(value) for value in sample] for sample in samples])
@@ -176,7 +183,7 @@ CASES: dict[str, Case] = {
         'Saved("samples")',
         "batch_size=8, shuffle=True",
         "accelerator(ms=5), epochs=3",
-        _SAVED.replace("return torch", "time.sleep(0.002)  # as over a network\n        return torch"),
+        _SLOW_FILES + _SAVED,
         prepare=tensors,
     ),
     # Delivery.
