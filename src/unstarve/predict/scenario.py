@@ -26,8 +26,8 @@ _SETTLED = 5
 _MOST_SIMULATED = 120
 """Batches of an epoch that are simulated; a longer one continues as in their second half."""
 _FEWEST_SIMULATED = 40
-_CACHE_PRESSURE = 0.06
-"""Growth of CPU work per doubling of the workers that share caches, memory and power."""
+_CACHE_PRESSURE = 0.2
+"""Growth of CPU work from an idle machine to one whose cores all share its caches, memory and power."""
 _VISIBLE_QUEUE = 1.1
 """Slowdown that is more than wake-up delays: the cores are contended."""
 _SHARED_COPY_BYTES = 1 << 18
@@ -207,7 +207,7 @@ def _batches(demand: LoaderDemand, full: FullScenario, draw: Draw) -> Sequence[B
         batches = [w._replace(collate_s=w.collate_s * spun) for w in batches]
     if ratio != 1:
         batches = [cost.resized(w, ratio, nbytes, draw.step_power) for w in batches]
-    cpu = draw.cpu * (1 + _CACHE_PRESSURE * _doublings(demand, full))
+    cpu = draw.cpu * (1 + _CACHE_PRESSURE * _more_occupied(demand, full))
     before = _held_up(demand, demand.batches, demand.workers, demand.machine.cores, draw.coupling)
     step = draw.step * _held_up(demand, batches, full.workers, full.cores, draw.coupling) / before
     left = full.left
@@ -271,10 +271,10 @@ def _lighter(collate_s: float, shared_s: float, left: float) -> float:
     return collate_s - min(shared_s, collate_s) * (1 - left)
 
 
-def _doublings(demand: LoaderDemand, full: FullScenario) -> float:
-    """How often the number of processes that compute at once doubles."""
-    most = full.cores + 1
-    return math.log2(min(full.workers + 1, most) / min(demand.workers + 1, most))
+def _more_occupied(demand: LoaderDemand, full: FullScenario) -> float:
+    """By which share of the cores more processes compute at once than in the recorded run."""
+    before = min(demand.workers + 1, demand.machine.cores) / demand.machine.cores
+    return min(full.workers + 1, full.cores) / full.cores - before
 
 
 def _evened(batches: Sequence[BatchDemand], share: float) -> list[BatchDemand]:
