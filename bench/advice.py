@@ -48,6 +48,7 @@ from pasted import pasted, shell_commands  # noqa: E402 - found by the line abov
 BARS = {"median": 0.15, "inside": 0.80}
 SCRIPT, CHANGED = "train.py", "changed.py"
 LONGEST_S = 600
+CALM_CORES = 0.3
 
 
 @dataclass(frozen=True)
@@ -238,13 +239,26 @@ def summarized(outcomes: Sequence[Outcome], untried: int) -> bool:
     if not outcomes:
         print("\nnothing was measured")
         return False
-    middle = median(abs(one.error) for one in outcomes)
-    inside = sum(one.inside for one in outcomes) / len(outcomes)
-    print(
-        f"\n{len(outcomes)} pieces of advice followed, {untried} not: median error {middle:.1%} "
-        f"(bar ≤ {BARS['median']:.0%}), inside the interval {inside:.0%} (bar ≥ {BARS['inside']:.0%})"
-    )
-    return middle <= BARS["median"] and inside >= BARS["inside"] and len(outcomes) >= untried
+    calm = [one for one in outcomes if one.neighbours < CALM_CORES]
+    print()
+    for title, some in (("all", outcomes), ("without neighbours", calm)):
+        if some:
+            print(
+                f"{len(some)} pieces of advice followed ({title}): median error {middle_error(some):.1%} "
+                f"(bar ≤ {BARS['median']:.0%}), inside the interval {inside_share(some):.0%} "
+                f"(bar ≥ {BARS['inside']:.0%})"
+            )
+    print(f"{untried} could not be followed here")
+    met = middle_error(outcomes) <= BARS["median"] and inside_share(outcomes) >= BARS["inside"]
+    return met and len(outcomes) >= untried
+
+
+def middle_error(outcomes: Sequence[Outcome]) -> float:
+    return median(abs(one.error) for one in outcomes)
+
+
+def inside_share(outcomes: Sequence[Outcome]) -> float:
+    return sum(one.inside for one in outcomes) / len(outcomes)
 
 
 if __name__ == "__main__":
