@@ -44,9 +44,11 @@ _MOST_SETTINGS = 60
 _ENOUGH = 0.97
 """Share of the best throughput that counts as equally good."""
 _LEAST_DOUBT = 0.08
-"""Uncertainty of every forecast, as a logarithm; the next two are added to it."""
+"""Uncertainty of every forecast, as a logarithm; the next three are added to it."""
 _DOUBT_PER_DOUBLING = 0.03
 """Added per doubling or halving of the workers."""
+_DOUBT_OF_SPINNING = 0.3
+"""Added for a step of several threads whose cores other processes want, too."""
 _DOUBT_OF_CROSSING = 0.06
 """Added when workers appear or disappear: another process then does the work, in another way."""
 _DOUBT_OF_WAITING = 0.05
@@ -158,7 +160,11 @@ class LoaderModel:
         """Uncertainty of the speed-up, as a logarithm: grows with the distance from the recorded settings."""
         doublings = abs(math.log2((full.workers + 1) / (now.workers + 1)))
         crossing = _DOUBT_OF_CROSSING if (full.workers > 0) != (now.workers > 0) else 0.0
-        return max(self.misfit, _LEAST_DOUBT) + _DOUBT_PER_DOUBLING * doublings + crossing
+        machine = self.demand.machine
+        # Threads of a step that spin for each other on cores that others use, too: nobody can tell.
+        spinning = min(machine.step_threads - 1, 1.0) * min(now.competition.threads / machine.cores, 1.0)
+        doubt = max(self.misfit, _LEAST_DOUBT) + _DOUBT_OF_SPINNING * spinning
+        return doubt + _DOUBT_PER_DOUBLING * doublings + crossing
 
     @property
     def misfit(self) -> float:

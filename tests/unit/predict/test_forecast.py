@@ -238,6 +238,15 @@ def test_workers_hold_up_a_step_that_computes_on_all_cores() -> None:
     assert back.speedup > 0.9
 
 
+def test_a_step_of_several_threads_beside_neighbours_is_anybodys_guess() -> None:
+    work = BatchDemand(cpu_s=0.01, step_s=0.04)
+    alone, crowded = (
+        made(work, 1, cores=2, machine=RecordedMachine(2.0, used, False, 2.0, 1.0))(Scenario(workers=2))
+        for used in (0.0, 1.5)
+    )
+    assert crowded.speedup_high / crowded.speedup_low > 1.3 * alone.speedup_high / alone.speedup_low
+
+
 def test_sixteen_cores_are_put_to_use_from_a_run_without_workers() -> None:
     """Images for an accelerator, 4.4 ms of CPU each, epochs of 25 steps; 764–839 and 1,644/s were measured
     with 4 and 16 workers."""
