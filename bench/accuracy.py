@@ -127,13 +127,13 @@ def play(case: Case) -> Outcome:
     )
 
 
-def call(command: list[str], folder: str) -> str:
+def call(command: list[str], folder: str, longest_s: float = LONGEST_S) -> str:
     """Return the command's output. No process it started outlives the call, even if that is interrupted."""
     process = subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
-        output, errors = process.communicate(timeout=LONGEST_S)
+        output, errors = process.communicate(timeout=longest_s)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         output, errors = process.communicate()

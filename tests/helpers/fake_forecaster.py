@@ -34,7 +34,7 @@ def demands(
         "loader": "train", "config": {"num_workers": workers, "batch_size": 8} | dict(config or {}),
         "workers": workers, "batches": given, "samples": 8.0, "nbytes": 2048.0, "tensors": 1, "memory_s": 0.0,
         "pinned": bool((config or {}).get("pin_memory")),
-        "shared_s": 0.0, "read_bytes": None, "readers": 1.0, "period_s": period_s or 1.0, "wait_share": 0.5,
+        "shared_s": 0.0, "read_bytes": None, "readers": 1.0, "period_s": period_s or 1.0, "wait_share": 1.0,
         "machine": RecordedMachine(cores, foreign, False, 1.0, slowdown), "epochs": epochs,
         "waits_together": False,
     }  # fmt: skip
@@ -59,6 +59,7 @@ def with_forecaster(d: Diagnosis, *, waits_together: bool = False) -> Diagnosis:
         config=d.loaders[0].config,
         slowdown=1 + d.demand.queued_s / d.demand.cpu_s if d.demand.cpu_s else 1.0,
         foreign=None,
+        wait_share=1 - 1 / d.headroom.speedup,
         epochs=EpochCosts(d.steps // epochs, epochs / d.steps, 0.2, 0.2, 0.1, 0.0) if epochs > 1 else None,
         waits_together=waits_together,
     )
@@ -68,7 +69,7 @@ def with_forecaster(d: Diagnosis, *, waits_together: bool = False) -> Diagnosis:
 
 
 def _uneven(demand: Demand, step_s: float) -> list[BatchDemand]:
-    """Batches of which one in twelve is slow, ; their mean is the recorded one."""
+    """Batches of which one in twelve is slow; their mean is the recorded one."""
     tail = max(demand.tail, 1.0)
     quick = _LATE_EVERY / (_LATE_EVERY - 1 + tail)
     works = []

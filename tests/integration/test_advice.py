@@ -37,5 +37,4 @@ def test_more_workers_for_samples_that_wait(project) -> None:
     after = project.record("changed.py")
     assert after["loaders"][0]["config"]["num_workers"] == one["change"]["num_workers"]
     assert after["wait_share"] < before["wait_share"]
-    shown = project.unstarve("report", "run.unstarve").stdout
-    assert "What to change?" in shown or after["verdict"]["state"] == "fed"
+    assert after["waits"].get("remote", 0.0) < before["waits"]["remote"] / 2

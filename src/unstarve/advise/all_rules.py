@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from unstarve.advise.diagnosis_facts import stock_loader
-from unstarve.advise.gain import both, predict
+from unstarve.advise.asked_questions import about_workers
+from unstarve.advise.diagnosis_facts import stock_loader, workers_of
+from unstarve.advise.gain import both, likely_speedup, predict
 from unstarve.advise.loader_call import code_for
-from unstarve.advise.proposal import Proposal
+from unstarve.advise.proposal import Edit, Proposal
 from unstarve.advise.rules import (
     batch_delivery,
     batch_timing,
@@ -22,6 +23,7 @@ from unstarve.advise.rules import (
 )
 from unstarve.intervals import WORTH_IT, WORTH_MENTIONING
 from unstarve.model import Advice, Diagnosis, Gain, Rejected, State
+from unstarve.model.saved import NEED_WORKERS
 from unstarve.words import times, times_interval
 
 Rule = Callable[[Diagnosis], Proposal | Rejected | None]
@@ -62,7 +64,10 @@ HOST_RULES: tuple[Rule, ...] = (batch_timing.lighter_loop,)
 """Rules about the loop, not its data: they apply to a fed training, too."""
 
 _MOST_PAIRED = 5
-"""Of the proposals with the largest gains, so many are tried in pairs."""
+"""Proposals with the largest gains that are tried in pairs."""
+_SLOWER = 0.99
+"""A change of less is none."""
+_DIGITS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,7 @@ def advise(d: Diagnosis) -> tuple[tuple[Advice, ...], tuple[Rejected, ...]]:
         return (() if watched is None else (watched,)), ()
     advised: list[_Weighed] = []
     rejected: list[Rejected] = []
+    answered: set[str] = set()
     for rule in HOST_RULES if state is State.FED else RULES + HOST_RULES:
         found = rule(d)
         if isinstance(found, Rejected):
@@ -97,14 +103,27 @@ def advise(d: Diagnosis) -> tuple[tuple[Advice, ...], tuple[Rejected, ...]]:
             reason = _against(one)
             if reason is None:
                 advised.append(one)
-            else:
+            elif found.edit.changes_call and state is not State.FED:  # nobody asks about the others
                 rejected.append(Rejected(found.id, found.what, reason))
+                answered |= _arguments(one)
     advised = _one_per_argument(sorted(advised, key=lambda one: one.predicted, reverse=True))
+    answered |= {name for one in advised for name in _arguments(one)}
+    told = "num_workers" in answered or any(one.id == "more-workers" for one in rejected)
+    question = None if told or state is State.FED else about_workers(d)
     pair = _best_pair(d, advised)
     if pair is not None:
         advised.insert(0, pair)
-    kept = {one.proposal.id for one in advised}
-    return tuple(_advice(d, one) for one in advised), tuple(r for r in rejected if r.id not in kept)
+    considered = rejected if question is None else [question, *rejected]
+    return tuple(_advice(d, one) for one in advised), tuple(_still_asked(considered, advised))
+
+
+def _still_asked(rejected: Iterable[Rejected], advised: Sequence[_Weighed]) -> Iterator[Rejected]:
+    """Rejections that no advice answers, each change once."""
+    seen = {one.proposal.id for one in advised} | {one.proposal.what for one in advised}
+    for one in rejected:
+        if one.id not in seen and one.what not in seen:
+            seen.add(one.what)
+            yield one
 
 
 def _weighed(d: Diagnosis, proposal: Proposal) -> _Weighed:
@@ -119,17 +138,20 @@ def _against(one: _Weighed) -> str | None:
     if gain is None:
         return None
     if gain.predicted < (one.proposal.least or WORTH_MENTIONING):
-        return f"would be slower ({times(gain.predicted, 2)})" if gain.predicted < 0.99 else "would not help"
+        return (
+            f"would be slower, {times(gain.predicted, 2)}" if gain.predicted < _SLOWER else "would not help"
+        )
     if gain.may_be_loss and 1 - gain.low > gain.predicted - 1:
-        return f"could as well be slower ({times_interval(gain.predicted, gain.low, gain.high, 2)})"
+        return f"could be slower, {times_interval(gain.predicted, gain.low, gain.high, 2)}"
     return None
 
 
 def _one_per_argument(ordered: Sequence[_Weighed]) -> list[_Weighed]:
-    """Of several values for the same argument, only the best is kept."""
+    """Of several values for the same argument of the same loader and dataset, only the best is kept."""
     kept: list[_Weighed] = []
     for one in ordered:
-        if all(_arguments(one).isdisjoint(_arguments(other)) for other in kept):
+        alike = [other for other in kept if _made_of(other) == _made_of(one)]
+        if all(_arguments(one).isdisjoint(_arguments(other)) for other in alike):
             kept.append(one)
     return kept
 
@@ -138,38 +160,54 @@ def _arguments(one: _Weighed) -> set[str]:
     return set(one.proposal.edit.arguments)
 
 
+def _made_of(one: _Weighed) -> tuple[str | None, bool]:
+    return one.proposal.edit.dataset, one.proposal.edit.engine
+
+
 def _best_pair(d: Diagnosis, advised: Sequence[_Weighed]) -> _Weighed | None:
     """The two changes that gain most together, if that is clearly more than the best one alone."""
-    best: _Weighed | None = None
     known = [one for one in advised if one.gain is not None][:_MOST_PAIRED]
-    for a, b in combinations(known, 2):
-        pair = _joined(a.proposal, b.proposal)
-        if pair is None:
-            continue
-        weighed = _weighed(d, pair)
-        if weighed.predicted > (best or known[0]).predicted * (1.0 if best else WORTH_IT):
-            best = weighed
-    return best if best is not None and _against(best) is None else None
+    found = [
+        (speedup, pair)
+        for a, b in combinations(known, 2)
+        if (pair := _joined(d, a, b)) is not None and (speedup := likely_speedup(d, pair.likely)) is not None
+    ]
+    speedup, pair = max(found, key=lambda one: one[0], default=(0.0, None))
+    if pair is None or speedup <= known[0].predicted * WORTH_IT:
+        return None
+    best = _weighed(d, pair)
+    return best if best.predicted > known[0].predicted * WORTH_IT and _against(best) is None else None
 
 
-def _joined(a: Proposal, b: Proposal) -> Proposal | None:
-    edit = a.edit.joined(b.edit)
-    likely = None if a.likely is None or b.likely is None else both(a.likely, b.likely)
-    if a.alone or b.alone or edit is None or likely is None:
+def _joined(d: Diagnosis, a: _Weighed, b: _Weighed) -> Proposal | None:
+    """Both changes as one; None when they exclude each other or are not made in the loader's call."""
+    first, second = a.proposal, b.proposal
+    if first.alone or second.alone or not (first.edit.changes_call and second.edit.changes_call):
         return None
-    if not (a.edit.changes_call and b.edit.changes_call):
+    edit = first.edit.joined(second.edit)
+    if edit is None or _needs_absent_workers(d, edit):
         return None
+    likely = both(first.likely, second.likely)
+    if likely is None:
+        return None
+    alone = ", ".join(f"{one.proposal.what} {times(one.predicted, _DIGITS)}" for one in (a, b))
     return Proposal(
-        f"{a.id}+{b.id}",
-        f"{a.what} and {b.what}",
-        f"Do both: {a.what} and {b.what}",
-        f"{a.why}; {b.why}",
+        f"{first.id}+{second.id}",
+        f"{first.what} with {second.what}",
+        f"Combine {first.what} with {second.what}",
+        f"each alone would gain less: {alone}",
         edit,
         likely,
-        both(a.worst or a.likely, b.worst or b.likely) if a.likely and b.likely else None,
-        both(a.best or a.likely, b.best or b.likely) if a.likely and b.likely else None,
-        " ".join(note for note in (a.note, b.note) if note),
+        both(first.worst or first.likely, second.worst or second.likely),
+        both(first.best or first.likely, second.best or second.likely),
+        " ".join(note for note in (first.note, second.note) if note),
     )
+
+
+def _needs_absent_workers(d: Diagnosis, edit: Edit) -> bool:
+    """Whether it sets what only workers need, and there would be none."""
+    count = edit.arguments.get("num_workers", workers_of(d))
+    return not count and any(edit.arguments.get(name) for name in NEED_WORKERS)
 
 
 def _advice(d: Diagnosis, one: _Weighed) -> Advice:
@@ -182,5 +220,6 @@ def _advice(d: Diagnosis, one: _Weighed) -> Advice:
         one.gain,
         code_for(stock_loader(d), proposal.edit),
         proposal.note,
+        proposal.command,
         parts=tuple(proposal.id.split("+")) if "+" in proposal.id else (),
     )

@@ -1,14 +1,15 @@
-"""The predicted gain of a change: a forecast, limited by the headroom.
+"""The predicted gain of a change: the forecast that `unstarve whatif` gives, limited by a measured headroom.
 
-A rule describes its change as a `Scenario`, and the run's forecaster simulates it. A predicted gain never
-exceeds the headroom. Its interval may, when the change means fewer workers: workers slow the step itself,
-which an estimated headroom does not include. A gain below 1 is a loss, and is not cut off. What lies outside
-the loader (a copy to the device) is not simulated: there a rule says which share of the waiting goes.
+A rule describes its change as a `Scenario`, and the run's forecaster simulates it. The forecaster knows that
+nothing is faster than training without waiting; where `unstarve ideal` measured that, its interval counts. A
+gain below 1 is a loss, and is not cut off. What lies outside the loader (a copy to the device) is not
+simulated: there a rule says which share of the waiting goes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from unstarve.advise.proposal import Outcome
 from unstarve.model import Cause, Demand, Diagnosis, Gain, Scenario
@@ -34,37 +35,34 @@ def predict(
         low = min(low, _speedup(d, worst))
     if best is not None:
         high = max(high, _speedup(d, best))
-    most = max(room.high, room.speedup, 1.0)
-    if room.method == "estimate" and _frees_cores(d, likely):
-        most = max(most, high)
-    predicted = min(predicted, max(room.speedup, 1.0))
-    return Gain(predicted, min(low, predicted), max(min(high, most), predicted))
+    if room.method == "replay":
+        predicted, high = min(predicted, max(room.speedup, 1.0)), min(high, max(room.high, 1.0))
+    return Gain(predicted, min(low, predicted), max(high, predicted))
 
 
-def _frees_cores(d: Diagnosis, outcome: Outcome) -> bool:
-    """Whether there would be fewer workers beside the training step."""
-    if not isinstance(outcome, Scenario) or outcome.workers is None or d.demand is None:
-        return False
-    return outcome.workers < d.demand.workers
+def likely_speedup(d: Diagnosis, outcome: Outcome | None) -> float | None:
+    """The predicted gain alone, which is much cheaper; None when it cannot be predicted."""
+    return None if outcome is None or d.headroom is None or d.forecaster is None else _speedup(d, outcome)
 
 
-def both(a: Outcome, b: Outcome) -> Outcome | None:
-    """Two changes at once; None when they cannot be simulated together."""
+def both(a: Outcome | None, b: Outcome | None) -> Scenario | None:
+    """Two changes at once; None when they contradict each other or cannot be simulated together.
+
+    Where both make the same stage cheaper, they save the same time: the larger saving counts, not both.
+    """
     if not isinstance(a, Scenario) or not isinstance(b, Scenario):
         return None
-    left = dict(a.left)
-    for stage, share in b.left.items():
-        left[stage] = left.get(stage, 1.0) * share
+    settled: dict[str, Any] = {}
+    for name in ("workers", "prefetch", "in_order", "persistent", "batch_size", "cores"):
+        values = {value for one in (a, b) if (value := getattr(one, name)) is not None}
+        if len(values) > 1:
+            return None
+        settled[name] = values.pop() if values else None
     return Scenario(
-        workers=b.workers if a.workers is None else a.workers,
-        prefetch=b.prefetch if a.prefetch is None else a.prefetch,
-        in_order=b.in_order if a.in_order is None else a.in_order,
-        persistent=b.persistent if a.persistent is None else a.persistent,
-        batch_size=b.batch_size if a.batch_size is None else a.batch_size,
-        left=left,
+        **settled,
+        left={s: min(a.left.get(s, 1.0), b.left.get(s, 1.0)) for s in (*a.left, *b.left)},
         evened=max(a.evened, b.evened),
-        foreign=a.foreign * b.foreign,
-        cores=b.cores if a.cores is None else a.cores,
+        foreign=min(a.foreign, b.foreign),
     )
 
 

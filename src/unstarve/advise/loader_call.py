@@ -155,7 +155,9 @@ def _written(call: ast.Call, indent: int = 0) -> str:
     return f"{ast.unparse(call.func)}(\n" + "".join(f"    {argument},\n" for argument in arguments) + ")"
 
 
-def loader_arguments(arguments: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+def loader_arguments(
+    arguments: Mapping[str, Any], options: Mapping[str, Any], dataset: str = "dataset"
+) -> str:
     """A ``DataLoader(dataset, …)`` call with these arguments; objects in `options` appear by name."""
     given = {name: ast.Constant(value) for name, value in arguments.items()}
     for name, value in options.items():
@@ -163,4 +165,4 @@ def loader_arguments(arguments: Mapping[str, Any], options: Mapping[str, Any]) -
             plain = isinstance(value, (bool, int, float, str, type(None)))
             given[name] = ast.Constant(value) if plain else ast.Name(name)  # type: ignore[assignment]  # either
     keywords = [ast.keyword(name, value) for name, value in given.items()]
-    return _written(ast.Call(ast.Name("DataLoader"), [ast.Name("dataset")], keywords))
+    return _written(ast.Call(ast.Name("DataLoader"), [ast.parse(dataset, mode="eval").body], keywords))

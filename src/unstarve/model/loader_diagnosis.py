@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from unstarve.model.diagnosis import Advice
 from unstarve.model.nouns import Shown
 
 
@@ -61,6 +62,8 @@ class WorkerSearch(Shown):
     """For ``DataLoader(dataset, **arguments)``."""
     code: str
     notes: tuple[str, ...] = ()
+    advice: tuple[Advice, ...] = ()
+    """What else would make loading faster, as in a report of `unstarve run`; gains of loading alone."""
 
     def __str__(self) -> str:
         return self._as_text()
@@ -129,6 +132,8 @@ class LoaderDiagnosis(Shown):
     code: str
     """The recommended call."""
     notes: tuple[str, ...] = ()
+    advice: tuple[Advice, ...] = ()
+    """As in `WorkerSearch`."""
 
     def __str__(self) -> str:
         return self._as_text()

@@ -25,6 +25,7 @@ from unstarve.errors import NotPredictableError, UsageError
 from unstarve.model import Forecast, Run, Scenario, Setting, WhatIf
 from unstarve.predict.demand import BatchDemand, LoaderDemand, loader_demand
 from unstarve.predict.scenario import (
+    USUAL_COUPLING,
     USUAL_DISK_DEPTH,
     USUAL_DISK_POWER,
     Draw,
@@ -43,11 +44,17 @@ _MOST_SETTINGS = 60
 _ENOUGH = 0.97
 """Share of the best throughput that counts as equally good."""
 _LEAST_DOUBT = 0.08
-"""Uncertainty of every forecast, as a logarithm; the next two are added to it."""
+"""Uncertainty of every forecast, as a logarithm; the next three are added to it."""
 _DOUBT_PER_DOUBLING = 0.03
 """Added per doubling or halving of the workers."""
+_DOUBT_OF_SPINNING = 0.3
+"""Added for a step of several threads whose cores other processes want, too."""
 _DOUBT_OF_CROSSING = 0.06
 """Added when workers appear or disappear: another process then does the work, in another way."""
+_DOUBT_OF_WAITING = 0.05
+"""Uncertainty of the speed without any waiting: steps vary."""
+_LARGEST_SHARE = 0.999
+"""Keeps the speed-up of a training that only waits finite."""
 _INNER = (10, 90)
 """Percentiles of the draws that bound the interval."""
 
@@ -60,8 +67,11 @@ _CPU_DOUBT, _STEP_DOUBT = 0.12, 0.06
 """Standard deviations of a logarithm: CPU work, and the step, beside another number of workers."""
 _HANDOFF_DOUBT, _UNSEEN_HANDOFF_DOUBT = 0.2, 0.4
 """The same for the hand-off, if it was measured and if it never was."""
-_START_DOUBT = 0.25
+_START_DOUBT, _UNSEEN_START_DOUBT = 0.25, 0.6
+"""The same for creating workers: a fork takes longer the more memory the training process holds."""
 _FOREIGN_DOUBT = 0.2
+_COUPLING_DOUBT = 0.4
+"""Half a range: how much the threads of a step wait for each other beside workers."""
 _DISK_DOUBT = 0.3
 """Half a range: how well a disk serves many readers at once."""
 _REMOTE_DOUBT, _REMOTE_DOUBT_WITH_WORKERS = 0.25, 0.4
@@ -119,20 +129,42 @@ class LoaderModel:
             likely = self.recorded[0].period_s
             speedups = [likely / draw.period_s for draw in self.recorded]
             return _forecast(self.demand, full, _interval(speedups, _LEAST_DOUBT), self.demand.wait_share)
-        new = [pace_of(self.demand, full, draw) for draw in self.draws]
+        eases = full.eases(now)
+        draws = [draw.as_recorded() for draw in self.draws] if eases else self.draws
+        new = [pace_of(self.demand, full, draw) for draw in draws]
         speedups = [a.period_s / b.period_s for a, b in zip(self.recorded, new, strict=True)]
-        return _forecast(self.demand, full, _interval(speedups, self._doubt(now, full)), new[0].wait_share)
+        found = _eased(speedups, self.misfit) if eases else _interval(speedups, self._doubt(now, full))
+        return _forecast(self.demand, full, self._limited(full, now, found), new[0].wait_share)
 
     def speedup(self, scenario: Scenario) -> float:
         """The likely speed-up in steps per second, without an interval: much cheaper."""
-        full = fill_in(self.demand, scenario)
-        return self.recorded[0].period_s / pace_of(self.demand, full, self.draws[0]).period_s
+        full, now = fill_in(self.demand, scenario), fill_in(self.demand, Scenario())
+        found = self.recorded[0].period_s / pace_of(self.demand, full, self.draws[0]).period_s
+        return self._limited(full, now, (found, found, found))[0]
+
+    def _limited(
+        self, full: FullScenario, now: FullScenario, speedups: tuple[float, float, float]
+    ) -> tuple[float, float, float]:
+        """No faster than if loading were free; only the interval is, where the step gets cores back."""
+        if full.batch_size != now.batch_size:
+            return speedups
+        likely, low, high = speedups
+        most = 1 / (1 - min(self.demand.wait_share, _LARGEST_SHARE))
+        if likely > most:
+            likely, low = most, min(low, max(most / math.exp(_LEAST_DOUBT), 1.0))
+        if not full.frees_cores(now):
+            high = min(high, most * math.exp(_DOUBT_OF_WAITING))
+        return likely, min(low, likely), max(high, likely)
 
     def _doubt(self, now: FullScenario, full: FullScenario) -> float:
         """Uncertainty of the speed-up, as a logarithm: grows with the distance from the recorded settings."""
         doublings = abs(math.log2((full.workers + 1) / (now.workers + 1)))
         crossing = _DOUBT_OF_CROSSING if (full.workers > 0) != (now.workers > 0) else 0.0
-        return max(self.misfit, _LEAST_DOUBT) + _DOUBT_PER_DOUBLING * doublings + crossing
+        machine = self.demand.machine
+        # Threads of a step that spin for each other on cores that others use, too: nobody can tell.
+        spinning = min(machine.step_threads - 1, 1.0) * min(now.competition.threads / machine.cores, 1.0)
+        doubt = max(self.misfit, _LEAST_DOUBT) + _DOUBT_OF_SPINNING * spinning
+        return doubt + _DOUBT_PER_DOUBLING * doublings + crossing
 
     @property
     def misfit(self) -> float:
@@ -200,6 +232,18 @@ def _interval(speedups: Sequence[float], doubt: float) -> tuple[float, float, fl
     return likely, float(min(low, likely / factor)), float(max(high, likely * factor))
 
 
+def _eased(speedups: Sequence[float], misfit: float) -> tuple[float, float, float]:
+    """The same for a change that only takes work away: it cannot slow training down.
+
+    What the model misses of the recorded run is either in the way of the change or goes away with it, so the
+    doubt is no larger than the effect.
+    """
+    likely = speedups[0]
+    doubt = max(min(misfit, math.log(max(likely, 1.0))), _LEAST_DOUBT)
+    _, low, high = _interval(speedups, doubt)
+    return likely, max(low, min(likely, 1.0)), high
+
+
 def _forecast(
     demand: LoaderDemand, full: FullScenario, speedups: tuple[float, float, float], wait_share: float
 ) -> Forecast:
@@ -245,7 +289,7 @@ def _draws(demand: LoaderDemand) -> tuple[Draw, ...]:
     doubt = _REMOTE_DOUBT_WITH_WORKERS if demand.workers > 1 else _REMOTE_DOUBT
     random = np.random.default_rng(0)
     cpu, step, handoff, start, foreign = (_normal(random) for _ in range(5))
-    disk, server, growth = (_uniform(random) for _ in range(3))
+    disk, server, growth, coupling = (_uniform(random) for _ in range(4))
     others = [
         Draw(
             batches=_resampled(demand.batches, random),
@@ -255,9 +299,10 @@ def _draws(demand: LoaderDemand) -> tuple[Draw, ...]:
             cpu=math.exp(_CPU_DOUBT * cpu[k]),
             step=math.exp(_STEP_DOUBT * step[k]),
             handoff=math.exp((_HANDOFF_DOUBT if demand.workers else _UNSEEN_HANDOFF_DOUBT) * handoff[k]),
-            start=math.exp(_START_DOUBT * start[k]),
+            start=math.exp((_START_DOUBT if demand.makes_workers else _UNSEEN_START_DOUBT) * start[k]),
             foreign=math.exp(_FOREIGN_DOUBT * foreign[k]),
             step_power=growth[k],
+            coupling=USUAL_COUPLING + _COUPLING_DOUBT * (2 * coupling[k] - 1),
         )
         for k in range(_DRAWS)
     ]

@@ -22,6 +22,7 @@ _MOST_LOCAL_RANKS = 8
 _SHORTEST_NS = 500_000_000
 """Smallest distance of two readings of a clock that ticks a hundred times a second."""
 _FEWEST_CORES = 0.05
+_ACCELERATED_THREADS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,7 @@ def machine_of(run: Run, timeline: Timeline, recorded: Sequence[RecordedBatch]) 
         cores=usable / ranks,
         foreign=None if used is None else max(used - beyond, 0.0) / ranks,
         grouped=bool(process.system.get("grouped", True)),
-        step_threads=_step_threads(process, recorded),
+        step_threads=min(_step_threads(process, recorded), _most_threads(process, crew, usable)),
         slowdown=_slowdown(recorded, late_share),
         late_share=late_share,
     )
@@ -227,6 +228,15 @@ def _step_threads(process: Process, recorded: Sequence[RecordedBatch]) -> float:
     spent_ns = spent_s * 1e9 * covered_ns / (end_ns - begin_ns)
     in_waits_ns = sum(one.after.wait_cpu_ns for one in inside)
     return max(float(spent_ns - in_waits_ns) / running_ns, 1.0)
+
+
+def _most_threads(process: Process, crew: int, cores: float) -> float:
+    """The most threads that a step can keep busy.
+
+    Without workers, torch's threads help with the samples, too, and spin in between: that CPU time says
+    nothing about a step on an accelerator, which needs one thread and the one that goes backward.
+    """
+    return _ACCELERATED_THREADS if not crew and process.device != "cpu" else max(cores, 1.0)
 
 
 # Epochs.

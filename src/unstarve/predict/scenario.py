@@ -26,15 +26,19 @@ _SETTLED = 5
 _MOST_SIMULATED = 120
 """Batches of an epoch that are simulated; a longer one continues as in their second half."""
 _FEWEST_SIMULATED = 40
-_CACHE_PRESSURE = 0.06
-"""Growth of CPU work per doubling of the workers that share caches, memory and power."""
+_CACHE_PRESSURE = 0.2
+"""Growth of CPU work from an idle machine to one whose cores all share its caches, memory and power."""
 _VISIBLE_QUEUE = 1.1
 """Slowdown that is more than wake-up delays: the cores are contended."""
+_SHARED_COPY_BYTES = 1 << 18
+"""From here on torch copies with several threads."""
+_SPIN_POWER = 4.0
 _TRIES = 6
 _IDLE_CORES = 0.15
 """Less foreign work than this is the system's own."""
 
 USUAL_DISK_POWER, USUAL_DISK_DEPTH = 0.4, 16.0
+USUAL_COUPLING = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,23 @@ class FullScenario:
     """Share of other processes' work that is left."""
     left: Mapping[str, float]
     evened: float
+
+    def eases(self, now: FullScenario) -> bool:
+        """It only takes work or waiting away from `now`, which cannot slow training down."""
+        return (
+            (self.workers, self.batch_size, self.pinned) == (now.workers, now.batch_size, now.pinned)
+            and self.prefetch >= now.prefetch
+            and self.in_order <= now.in_order
+            and self.persistent >= now.persistent
+            and self.cores >= now.cores
+            and self.foreign <= now.foreign
+            and all(share <= 1 for share in self.left.values())
+        )
+
+    def frees_cores(self, now: FullScenario) -> bool:
+        """The step may run faster than it did, because less competes with it for the cores."""
+        less = any(self.left.get(stage, 1.0) < 1 for stage in ("cpu", "collate", "handoff"))
+        return less or self.workers < now.workers or self.foreign < 1 or self.cores > now.cores
 
     def size_ratio(self, demand: LoaderDemand) -> float:
         """Samples per batch, relative to the recorded loader."""
@@ -77,6 +98,9 @@ class Draw:
     foreign: float = 1.0
     step_power: float = 1.0
     """A step on a batch `r` times as large takes ``r ** step_power`` times as long."""
+    coupling: float = USUAL_COUPLING
+    """A step of several threads beside `n` times as many busy threads as cores takes ``n ** coupling`` times
+    as long as its share of the cores explains: its threads wait for the slowest of them."""
 
     def as_recorded(self) -> Self:
         """The same batches in the recorded setting, where nothing else is uncertain."""
@@ -179,9 +203,13 @@ def _batches(demand: LoaderDemand, full: FullScenario, draw: Draw) -> Sequence[B
         ]
     elif demand.workers and not full.workers:
         batches = [cost.in_line(w, nbytes, tensors, demand.memory_s, pinned=full.pinned) for w in batches]
+        spun = _spinning(full, nbytes, draw.coupling)
+        batches = [w._replace(collate_s=w.collate_s * spun) for w in batches]
     if ratio != 1:
         batches = [cost.resized(w, ratio, nbytes, draw.step_power) for w in batches]
-    cpu = draw.cpu * (1 + _CACHE_PRESSURE * _doublings(demand, full))
+    cpu = draw.cpu * (1 + _CACHE_PRESSURE * _more_occupied(demand, full))
+    before = _held_up(demand, demand.batches, demand.workers, demand.machine.cores, draw.coupling)
+    step = draw.step * _held_up(demand, batches, full.workers, full.cores, draw.coupling) / before
     left = full.left
     making = cpu * left.get("cpu", 1.0), cpu * left.get("collate", 1.0)
     if full.evened:
@@ -202,7 +230,7 @@ def _batches(demand: LoaderDemand, full: FullScenario, draw: Draw) -> Sequence[B
             take_s=w.take_s * handoff,
             take_delay_s=w.take_delay_s * handoff,
             pin_s=w.pin_s * left.get("pin", 1.0),
-            step_s=w.step_s * draw.step,
+            step_s=w.step_s * step,
             step_delay_s=w.step_delay_s * draw.step,
             ahead_s=w.ahead_s * draw.step,
         )
@@ -210,15 +238,43 @@ def _batches(demand: LoaderDemand, full: FullScenario, draw: Draw) -> Sequence[B
     ]
 
 
+def _held_up(
+    demand: LoaderDemand, batches: Sequence[BatchDemand], workers: int, cores: float, coupling: float
+) -> float:
+    """How much longer a step of several threads takes because workers hold up one of them at a time."""
+    threads = demand.machine.step_threads
+    if not workers or threads <= 1:
+        return 1.0
+    making_s = fmean(w.cpu_s + w.collate_s + w.send_s for w in batches)
+    waiting_s = fmean(w.blocked_s + w.late_s + w.disk_s for w in batches)
+    step_s = fmean(w.step_s + w.step_delay_s for w in batches)
+    if making_s <= 0:
+        return 1.0
+    busy = min(workers * making_s / (making_s + waiting_s), making_s / max(step_s, _SHORTEST_S))
+    crowd = max((threads + busy) / max(cores, 1.0), 1.0)
+    return float(crowd ** (coupling * min(threads - 1, 1.0)))
+
+
+def _spinning(full: FullScenario, nbytes: float, coupling: float) -> float:
+    """How much longer collating takes in the training process, where torch uses a thread per core for it.
+
+    On cores that other processes use, too, these threads spin while they wait for the one that has no core:
+    beside five busy threads on two cores, collating took twenty times as long as with one thread.
+    """
+    if nbytes < _SHARED_COPY_BYTES or full.cores < 2:
+        return 1.0
+    return float((1 + full.competition.threads / full.cores) ** (_SPIN_POWER * coupling))
+
+
 def _lighter(collate_s: float, shared_s: float, left: float) -> float:
     """Collating with a cheaper hand-off: in a worker, shared memory for the batch is part of the hand-off."""
     return collate_s - min(shared_s, collate_s) * (1 - left)
 
 
-def _doublings(demand: LoaderDemand, full: FullScenario) -> float:
-    """How often the number of processes that compute at once doubles."""
-    most = full.cores + 1
-    return math.log2(min(full.workers + 1, most) / min(demand.workers + 1, most))
+def _more_occupied(demand: LoaderDemand, full: FullScenario) -> float:
+    """By which share of the cores more processes compute at once than in the recorded run."""
+    before = min(demand.workers + 1, demand.machine.cores) / demand.machine.cores
+    return min(full.workers + 1, full.cores) / full.cores - before
 
 
 def _evened(batches: Sequence[BatchDemand], share: float) -> list[BatchDemand]:

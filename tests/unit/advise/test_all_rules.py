@@ -10,7 +10,9 @@ import pytest
 from fake_forecaster import with_forecaster
 from fakes import diagnosis_of
 from unstarve.advise.all_rules import HOST_RULES, RULES, advise
-from unstarve.model import Advice, Cause, Diagnosis, FunctionCost, SlowSample, State
+from unstarve.advise.gain import both
+from unstarve.model import Advice, Cause, Diagnosis, FunctionCost, Gain, Scenario, SlowSample, State
+from unstarve.predict.forecast import LoaderModel, model_loader, what_if
 
 
 def advised(d: Diagnosis) -> dict[str, Advice]:
@@ -174,6 +176,79 @@ def test_a_loader_whose_inside_was_not_seen_leaves_every_rule_unharmed() -> None
         bare = dataclasses.replace(diagnosis_of(cause), demand=None, loaders=(), system={}, headroom=None)
         for rule in (*RULES, *HOST_RULES):
             rule(bare)
+
+
+def test_advice_and_whatif_give_the_same_interval() -> None:
+    d = with_forecaster(diagnosis_of(Cause.REMOTE, workers=2, remote_s=0.3, step_s=0.2, free_s=0.03))
+    one = {one.id: one for one in advise(d)[0]}["more-workers"]
+    assert d.whatif is not None
+    (same,) = (f for f in d.whatif.curve if f.setting.workers == one.change["num_workers"])
+    assert one.speedup == Gain(same.speedup, same.speedup_low, same.speedup_high)
+
+
+def slow_to_start() -> Diagnosis:
+    """Few workers on many cores, made anew for every short epoch."""
+    given = {"workers": 2, "cpu_s": 0.2, "cores": 16, "epochs": 2, "step_s": 0.12, "free_s": 0.01}
+    return diagnosis_of(Cause.CPU, waits={Cause.CPU: 6.0, Cause.STARTUP: 4.0}, **given)
+
+
+def test_the_best_pair_is_offered_as_one_change() -> None:
+    (first, *others), _ = advise(with_forecaster(slow_to_start()))
+    assert set(first.parts) == {"fill-cores", "persistent-workers"}
+    assert set(first.change) == {"num_workers", "persistent_workers"}
+    assert first.code.count("DataLoader(") == 1
+    assert "persistent_workers=True" in first.code
+    assert first.title.startswith("Combine ")
+    alone = [one.speedup.predicted for one in others if one.id in first.parts and one.speedup is not None]
+    assert len(alone) == 2
+    assert first.speedup is not None
+    assert first.speedup.predicted > 1.05 * max(alone)
+
+
+def test_changes_that_exclude_each_other_are_no_pair() -> None:
+    assert both(Scenario(workers=0), Scenario(workers=8)) is None
+    assert both(Scenario(workers=8), {Cause.COPY: 1.0}) is None
+    same = both(Scenario(left={"cpu": 0.5, "disk": 0.5}), Scenario(workers=8, left={"cpu": 0.4}))
+    assert same == Scenario(workers=8, left={"cpu": 0.4, "disk": 0.5})
+    d = with_forecaster(
+        diagnosis_of(
+            Cause.HANDOFF,
+            workers=2,
+            cpu_s=0.001,
+            handoff_s=0.1,
+            epochs=20,
+            waits={Cause.HANDOFF: 6.0, Cause.STARTUP: 4.0},
+        )
+    )
+    found, _ = advise(d)
+    assert {"no-workers", "persistent-workers"} <= {one.id for one in found}
+    assert not any(one.parts for one in found)
+
+
+def test_busy_cores_are_the_answer_to_who_asks_for_workers() -> None:
+    _, rejected = advise(with_forecaster(diagnosis_of(Cause.CPU, workers=2, cpu_s=0.3, cores=2)))
+    assert "more workers: would not help, 2 cores are busy" in [f"{one.what}: {one.why}" for one in rejected]
+    advised, rejected = advise(with_forecaster(slow_to_start()))
+    assert any("num_workers" in one.change for one in advised)
+    assert not any("workers" in one.what for one in rejected)
+
+
+def test_a_change_that_may_lose_more_than_it_gains_is_rejected_with_its_interval() -> None:
+    """A step that computes on both cores, and workers beside it."""
+    d = with_forecaster(diagnosis_of(Cause.CPU, workers=0, cpu_s=0.02, cores=2, step_s=0.1, free_s=0.08))
+    assert isinstance(d.forecaster, LoaderModel)
+    demand = dataclasses.replace(
+        d.forecaster.demand,
+        machine=dataclasses.replace(d.forecaster.demand.machine, step_threads=2.0),
+        batches=tuple(
+            one._replace(step_s=one.step_delay_s, step_delay_s=0.0) for one in d.forecaster.demand.batches
+        ),
+    )
+    model = model_loader(demand)
+    advised, rejected = advise(dataclasses.replace(d, forecaster=model, whatif=what_if(model, (0, 1, 2, 4))))
+    assert not any("num_workers" in one.change for one in advised)
+    (why,) = (one.why for one in rejected if "worker" in one.what)
+    assert "slower" in why or "would not help" in why
 
 
 def test_without_forecaster_advice_comes_without_a_gain() -> None:

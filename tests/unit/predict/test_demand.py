@@ -185,6 +185,16 @@ def test_a_step_on_several_threads_keeps_several_cores_busy() -> None:
     assert known(recorded(cpu_ms=4)).machine.step_threads == 1
 
 
+def test_threads_that_help_with_samples_are_not_taken_for_threads_of_the_step() -> None:
+    """Without workers, torch's threads spin between the samples that they help with: 20 CPU seconds in 2."""
+    alone = {"workers": 0, "config": CONFIG | {"num_workers": 0}, "cpu_ms": 20, "loader": 0}
+    system = SHARED | {"cores": 16, "usage": usage(3, 25, 130)}
+    on_gpu = known(recorded(**alone, process={"system": system, "device": "cuda"})).machine
+    assert on_gpu.step_threads <= 2
+    on_cpu = known(recorded(**alone, process={"system": system, "device": "cpu"})).machine
+    assert on_cpu.step_threads == 16
+
+
 def test_blocked_stacks_in_locks_mean_that_workers_wait_for_each_other() -> None:
     def seen_in(file: str) -> bool:
         sampled = (Sampled("fetch", "acquire", file, 1, False, False, 3.0),)

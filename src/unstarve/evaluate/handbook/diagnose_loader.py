@@ -14,6 +14,7 @@ import torch
 from unstarve.advise.loader_call import loader_arguments
 from unstarve.evaluate.evaluator.first_batches import shut_down
 from unstarve.evaluate.handbook.find_workers import check, room_bytes, search, that_fit
+from unstarve.evaluate.handbook.loader_advice import advice_for, dataset_name
 from unstarve.evaluate.handbook.sample_cost import function_profile, sample_cost
 from unstarve.evaluate.handbook.setting_trials import (
     Trials,
@@ -37,10 +38,11 @@ from unstarve.model import (
 from unstarve.progress import StageProgress, stages, stderr_console
 from unstarve.words import duration, percent, rate, size, times
 
-_UNTIL = {"sample": 0.05, "workers": 0.5, "batch": 0.7, "prefetch": 0.82, "pin": 0.9, "functions": 1.0}
+_UNTIL = {"sample": 0.05, "workers": 0.45, "batch": 0.62, "prefetch": 0.74, "pin": 0.82, "functions": 0.9}
 """Share of the time by which a part should be done; the next part gets what it leaves over."""
-_FUNCTIONS = 0.05
-"""Share of the time for profiling functions."""
+_FUNCTIONS, _ADVISING = 0.05, 0.1
+"""Shares of the time for profiling functions and for advice."""
+_MEASURED = ("batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
 _BATCH_FACTORS = (0.5, 1, 2, 4)
 _PREFETCH = (2, 4, 8)
 _STARTS = 3
@@ -55,7 +57,8 @@ def diagnose_dataloader(
     It measures the cost of a single sample; how loading scales with workers and with the batch size; whether
     deeper prefetching, pinning (with a GPU) and persistent workers help; and which functions of
     ``__getitem__`` take the time. The result ends with the recommended ``DataLoader(…)``: every argument in
-    it was measured to help by more than the noise.
+    it was measured to help by more than the noise. Below it is what else would make loading faster, as in a
+    report of `unstarve run`.
 
     `options` are passed to the loaders. Samples are also fetched in this process; random streams are
     restored, and exceptions of the dataset propagate. Nothing trains meanwhile: to see a loader within its
@@ -67,10 +70,12 @@ def diagnose_dataloader(
         stages(stderr_console() if progress else None) as shown,
         random_state_kept(SimpleNamespace(dataset=dataset)),
     ):
-        return _diagnose(trials, batch_size, budget_s, shown)
+        return _diagnose(trials, batch_size, budget_s, shown, dataset_name(diagnose_dataloader.__name__))
 
 
-def _diagnose(trials: Trials, batch_size: int, budget_s: float, shown: StageProgress) -> LoaderDiagnosis:
+def _diagnose(
+    trials: Trials, batch_size: int, budget_s: float, shown: StageProgress, name: str
+) -> LoaderDiagnosis:
     begin = trials.clock()
 
     def left_s(part: str) -> float:
@@ -82,14 +87,14 @@ def _diagnose(trials: Trials, batch_size: int, budget_s: float, shown: StageProg
         fit, _ = that_fit(settings, sample.sample_bytes, room_bytes())
         return trials.compare(fit, seconds, shown.detail, device=device)
 
-    shown.stage("1 of 5: single samples")
+    shown.stage("1 of 6: single samples")
     sample = sample_cost(trials.dataset, left_s("sample"))
-    shown.stage("2 of 5: numbers of workers")
+    shown.stage("2 of 6: numbers of workers")
     found = search(trials, batch_size, None, sample, left_s("workers"), shown)
     base = LoaderArguments(found.num_workers, batch_size)
-    shown.stage("3 of 5: batch sizes")
+    shown.stage("3 of 6: batch sizes")
     sizes = tried(_batch_sizes(trials.dataset, base), left_s("batch"))
-    shown.stage("4 of 5: prefetching, pinning, keeping workers")
+    shown.stage("4 of 6: prefetching, pinning, keeping workers")
     deeper = [LoaderArguments(base.num_workers, batch_size, depth) for depth in _PREFETCH]
     prefetch = tried(deeper, left_s("prefetch")) if base.num_workers else ()
     pinning: tuple[Tried, ...] = ()
@@ -97,9 +102,18 @@ def _diagnose(trials: Trials, batch_size: int, budget_s: float, shown: StageProg
         both = [LoaderArguments(base.num_workers, batch_size, pin_memory=pin) for pin in (False, True)]
         pinning = tried(both, left_s("pin"), device="cuda")
     start = start_cost(trials, base, left_s("pin")) if base.num_workers else None
-    shown.stage("5 of 5: functions")
+    shown.stage("5 of 6: functions")
     functions = function_profile(trials.dataset, min(left_s("functions"), _FUNCTIONS * budget_s))
     conclusion = conclude(sample, found, sizes, prefetch, pinning, start, functions)
+    shown.stage("6 of 6: what else would help")
+    code = loader_arguments(conclusion.arguments, trials.options, name)
+    chosen = LoaderArguments(
+        base.num_workers,
+        batch_size,
+        conclusion.arguments.get("prefetch_factor"),
+        pin_memory=bool(conclusion.arguments.get("pin_memory")),
+    )
+    advice = advice_for(trials, chosen, code, _ADVISING * budget_s, measured=_MEASURED)
     return LoaderDiagnosis(
         headline=conclusion.headline,
         sample=sample,
@@ -111,8 +125,9 @@ def _diagnose(trials: Trials, batch_size: int, budget_s: float, shown: StageProg
         functions=functions or (),
         findings=conclusion.findings,
         arguments=conclusion.arguments,
-        code=loader_arguments(conclusion.arguments, trials.options),
+        code=code,
         notes=(*found.notes, *conclusion.notes),
+        advice=advice,
     )
 
 

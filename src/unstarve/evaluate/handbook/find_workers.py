@@ -11,6 +11,7 @@ from typing import Any
 
 from unstarve.advise.loader_call import loader_arguments
 from unstarve.errors import UsageError
+from unstarve.evaluate.handbook.loader_advice import advice_for, dataset_name
 from unstarve.evaluate.handbook.sample_cost import sample_cost
 from unstarve.evaluate.handbook.setting_trials import Trials, fastest, fewest_of_the_fastest, ratio
 from unstarve.evaluate.random_state import random_state_kept
@@ -20,8 +21,8 @@ from unstarve.progress import StageProgress, stages, stderr_console
 from unstarve.words import times
 from unstarve.words import workers as in_words
 
-_LOOKING = 0.05
-"""Share of the time for single samples, which decide how many workers are worth trying."""
+_LOOKING, _ADVISING = 0.05, 0.1
+"""Shares of the time for single samples, which decide how many workers are worth trying, and for advice."""
 
 
 def find_num_workers(
@@ -37,7 +38,8 @@ def find_num_workers(
 
     Loaders with each number (`candidates`; by default doubling, past the number of cores if fetching waits)
     take turns for about `budget_s` seconds. Differences smaller than the noise between rounds are ignored.
-    Nothing trains meanwhile: a training loop that needs the cores itself may want fewer workers.
+    Nothing trains meanwhile: a training loop that needs the cores itself may want fewer workers. A short
+    recording of the chosen loader then says what else would make it faster: `WorkerSearch.advice`.
 
     `options` are passed to the loaders: ``collate_fn``, ``worker_init_fn``, …. Samples are also fetched in
     this process; random streams are restored afterwards. Exceptions of the dataset propagate.
@@ -51,8 +53,14 @@ def find_num_workers(
         shown.stage("measuring single samples")
         cost = sample_cost(dataset, _LOOKING * budget_s)
         shown.stage("trying numbers of workers")
-        rest_s = (1 - _LOOKING) * budget_s
-        return search(trials, batch_size, candidates, cost, rest_s, shown)
+        rest_s = (1 - _LOOKING - _ADVISING) * budget_s
+        found = search(trials, batch_size, candidates, cost, rest_s, shown)
+        shown.stage("looking for more to gain")
+        setting = LoaderArguments(found.num_workers, batch_size, pin_memory=bool(options.get("pin_memory")))
+        name = dataset_name(find_num_workers.__name__)
+        code = loader_arguments(found.arguments, trials.options, name)
+        advice = advice_for(trials, setting, code, _ADVISING * budget_s, measured=("num_workers",))
+        return replace(found, code=code, advice=advice)
 
 
 def search(

@@ -115,7 +115,7 @@ class Trials:
             given["prefetch_factor"] = setting.prefetch_factor
         if not setting.num_workers:
             given = {name: value for name, value in given.items() if name not in _NEED_WORKERS}
-        with _unwarned():
+        with unwarned():
             return DataLoader(
                 self.dataset,
                 batch_size=setting.batch_size,
@@ -131,7 +131,7 @@ class Trials:
         With a `device`, each batch is copied to it.
         """
         loader = self.loader(setting)
-        with _unwarned():
+        with unwarned():
             iterator = iter(loader)
         try:
             crew = max(setting.num_workers, 1)
@@ -173,7 +173,7 @@ class Trials:
 
     def start_s(self, loader: DataLoader[Any]) -> float:
         """Seconds from ``iter()`` to the first batch."""
-        with _unwarned():
+        with unwarned():
             begin = self.clock()
             iterator = iter(loader)
             next(iterator)
@@ -200,7 +200,7 @@ class _Endless(Sampler[int]):
 
 
 @contextmanager
-def _unwarned() -> Iterator[None]:
+def unwarned() -> Iterator[None]:
     """Silence torch's warning about more workers than cores: trying them is the point."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)

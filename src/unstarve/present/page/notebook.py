@@ -45,6 +45,7 @@ _COLOURS = {
 }
 _SMALLEST_SHARE = 0.005
 _MOST_ADVICE = 3
+_MOST_REJECTED = 4
 _WIDTH = 80
 
 
@@ -138,6 +139,9 @@ def _diagnosis(d: Diagnosis) -> Iterator[str]:
             yield html.lines(loader.verdict.evidence)
             for number, advice in enumerate(loader.advice[:_MOST_ADVICE], start=1):
                 yield from _advice(number, advice)
+    if d.rejected:
+        yield html.title("considered, but not advised")
+        yield html.lines(f"{one.what}: {one.why}" for one in d.rejected[:_MOST_REJECTED])
     yield from (html.small(f"⚠ {message}") for message in d.lost)
     facts = [duration(d.wall_s), f"{d.steps} steps ({d.warmup_steps} warm-up)", d.device]
     if d.throughput.samples_per_s is not None:
@@ -156,6 +160,13 @@ def _advice(number: int, advice: Advice) -> Iterator[str]:
     if advice.command:
         yield html.sentence("Or, without changing your code:")
         yield html.code(advice.command)
+
+
+def _faster_still(advice: Sequence[Advice]) -> Iterator[str]:
+    if advice:
+        yield html.title("to load faster still")
+    for number, one in enumerate(advice[:_MOST_ADVICE], start=1):
+        yield from _advice(number, one)
 
 
 def _comparison(result: Comparison) -> Iterator[str]:
@@ -215,6 +226,7 @@ def _search(result: WorkerSearch) -> Iterator[str]:
     yield _rates(result.tried, "workers", chosen=result.num_workers)
     yield html.code(result.code)
     yield from (html.small(note) for note in result.notes)
+    yield from _faster_still(result.advice)
 
 
 def _loader(result: LoaderDiagnosis) -> Iterator[str]:
@@ -232,6 +244,7 @@ def _loader(result: LoaderDiagnosis) -> Iterator[str]:
     yield html.title("recommended")
     yield html.code(result.code)
     yield from (html.small(note) for note in result.notes)
+    yield from _faster_still(result.advice)
 
 
 def _rates(tried: Sequence[Tried], name: str, chosen: int | None = None) -> str:

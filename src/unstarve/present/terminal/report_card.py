@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import PurePath
 
 from rich import box
@@ -37,6 +38,7 @@ _SMALLEST_SHARE = 0.001
 """Smaller shares are only in the JSON."""
 _MOST_SLOW = 3
 _MOST_ADVICE = 3
+_MOST_REJECTED = 4
 """The rest is only in the JSON."""
 
 
@@ -215,8 +217,8 @@ def _slow_samples(d: Diagnosis) -> Group | None:
 
 
 def _advice(d: Diagnosis) -> Group | None:
-    """The best advice, each with its gain, reason and code."""
-    return Group(Text("\nadvice", "bold"), _pieces(d.advice)) if d.advice else None
+    table = advice_list(d.advice)
+    return None if table is None else Group(Text("\nadvice", "bold"), table)
 
 
 def _validation(d: Diagnosis) -> Group | None:
@@ -228,12 +230,16 @@ def _validation(d: Diagnosis) -> Group | None:
             if loader.verdict.headline not in d.verdict.headline:
                 parts.append(Text(loader.verdict.headline))
             parts += [Text(f"· {line}") for line in loader.verdict.evidence]
-            if loader.advice:
-                parts.append(_pieces(loader.advice))
+            table = advice_list(loader.advice)
+            if table is not None:
+                parts.append(table)
     return Group(*parts) if parts else None
 
 
-def _pieces(advice: tuple[Advice, ...]) -> Table:
+def advice_list(advice: Sequence[Advice]) -> Table | None:
+    """The best advice, each with its gain, reason and code; None when there is none."""
+    if not advice:
+        return None
     table = Table.grid(padding=(0, 1))
     for number, one in enumerate(advice[:_MOST_ADVICE], start=1):
         table.add_row(f"{number}.", _piece(one))
@@ -245,7 +251,10 @@ def _rejected(d: Diagnosis) -> Text | None:
     if not d.rejected:
         return None
     return Text("\n").join(
-        [Text("\nconsidered, but not advised", "bold"), *(Text(f"{r.what}: {r.why}") for r in d.rejected)]
+        [
+            Text("\nconsidered, but not advised", "bold"),
+            *(Text(f"{r.what}: {r.why}") for r in d.rejected[:_MOST_REJECTED]),
+        ]
     )
 
 

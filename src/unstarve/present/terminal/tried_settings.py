@@ -12,7 +12,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from unstarve.model import LoaderDiagnosis, ProfiledFunction, Tried, WorkerSearch
+from unstarve.model import Advice, LoaderDiagnosis, ProfiledFunction, Tried, WorkerSearch
+from unstarve.present.terminal.report_card import advice_list
 from unstarve.present.terminal.screen import for_screen
 from unstarve.words import interval, percent, rate
 
@@ -25,6 +26,7 @@ def print_search(result: WorkerSearch, console: Console) -> None:
     console.print(Panel(Text(result.headline, "bold"), border_style="cyan", box=box.ROUNDED))
     console.print(Padding(workers_table(result), (0, 1)))
     _print_code(result.code, result.notes, console)
+    _print_advice(result.advice, console)
 
 
 def print_loader_diagnosis(result: LoaderDiagnosis, console: Console) -> None:
@@ -46,6 +48,7 @@ def print_loader_diagnosis(result: LoaderDiagnosis, console: Console) -> None:
         console.print(Padding(_functions(result.functions), (0, 1)))
     console.print(Text("\n recommended", "bold"))
     _print_code(result.code, result.notes, console)
+    _print_advice(result.advice, console)
 
 
 def workers_table(result: WorkerSearch) -> Table:
@@ -92,6 +95,13 @@ def _functions(functions: Sequence[ProfiledFunction]) -> Table:
     for one in functions:
         table.add_row(Text(percent(one.share), justify="right"), Text(called(one), overflow="fold"))
     return table
+
+
+def _print_advice(advice: Sequence[Advice], console: Console) -> None:
+    shown = advice_list(advice)
+    if shown is not None:
+        console.print(Text("\n to load faster still", "bold"))
+        console.print(Padding(shown, (0, 1)))
 
 
 def _print_code(code: str, notes: Sequence[str], console: Console) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import json
 import random
 import warnings
 from collections.abc import Iterator
+from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,8 +22,12 @@ from unstarve.evaluate.handbook.diagnose_loader import conclude, start_cost
 from unstarve.evaluate.handbook.sample_cost import costly, function_profile, sample_cost
 from unstarve.evaluate.handbook.setting_trials import Trials
 from unstarve.model import (
+    Advice,
+    Diagnosis,
+    Gain,
     LoaderArguments,
     ProfiledFunction,
+    Rejected,
     SampleCost,
     StartCost,
     Tried,
@@ -205,7 +211,7 @@ def test_the_whole_workflow_ends_with_a_call_that_can_be_made(capsys: pytest.Cap
         assert len(next(iter(loader))[1]) == 8
     assert "<pre" in found._repr_html_()
     assert [line.split(":")[1] for line in capsys.readouterr().err.splitlines()] == [
-        f" {number} of 5" for number in range(1, 6)
+        f" {number} of 6" for number in range(1, 7)
     ]
 
 
@@ -217,6 +223,49 @@ def test_a_stream_can_be_diagnosed_too() -> None:
 
     found = unstarve.diagnose_dataloader(Endless(), budget_s=0.02, progress=False)
     assert found.sample.slowest is None
+
+
+# --- advice ---
+
+
+def advised(id: str, code: str, **change: Any) -> Advice:
+    return Advice(id, f"Try {id}", "it was measured", change, Gain(1.5, 1.2, 1.9), code)
+
+
+def rules(d: Diagnosis) -> tuple[tuple[Advice, ...], tuple[Rejected, ...]]:
+    """One rule that changes the call as it is known, one for workers, one for a measured argument."""
+    code = f"unstarve.{d.loaders[0].source}"
+    found = (
+        advised("engine", code),
+        advised("workers", code, num_workers=8),
+        advised("keep", code, in_order=False),
+    )
+    return found, ()
+
+
+def test_the_answer_ends_with_the_advice_of_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unstarve.evaluate.handbook.loader_advice.advise", rules)
+    numbers = Numbers()
+    found = unstarve.find_num_workers(numbers, 8, candidates=[0], budget_s=0.05, progress=False)
+    assert found.code == "DataLoader(numbers, batch_size=8, num_workers=0)"
+    # What was measured is not predicted as well.
+    assert [one.id for one in found.advice] == ["engine", "keep"]
+    assert found.advice[0].code == f"unstarve.{found.code}"
+    shown = str(found)
+    assert shown.index(found.code) < shown.index("to load faster still") < shown.index("Try engine")
+    assert "1.5×" in shown
+    assert "Try engine" in found._repr_html_()
+    assert json.loads(json.dumps(asdict(found)))["advice"][0]["id"] == "engine"
+    whole = unstarve.diagnose_dataloader(numbers, 8, budget_s=0.05, progress=False)
+    assert whole.code.startswith("DataLoader(\n    numbers," if "\n" in whole.code else "DataLoader(numbers,")
+    assert [one.id for one in whole.advice] == ["engine", "keep"]
+    assert "Try engine" in str(whole)
+
+
+def test_inside_a_recording_there_is_no_second_one() -> None:
+    with unstarve.recording():
+        found = unstarve.find_num_workers(Numbers(), 8, candidates=[0], budget_s=0.05, progress=False)
+    assert found.advice == ()
 
 
 # --- conclusions ---

@@ -14,7 +14,7 @@ from IPython.core.formatters import DisplayFormatter, HTMLFormatter
 from large_run import large_run
 from unstarve.analyze.comparison import compare
 from unstarve.api import diagnose
-from unstarve.model import Advice, Comparison, Diagnosis, Gain, Gate, State, WhatIf
+from unstarve.model import Advice, Comparison, Diagnosis, Gain, Gate, Rejected, State, WhatIf
 from unstarve.present.exports import report_json as json_view
 from unstarve.present.exports.markdown import markdown
 from unstarve.present.page.notebook import html_of, text_of
@@ -53,7 +53,7 @@ def hostile(d: Diagnosis) -> Diagnosis:
     loaders = tuple(dataclasses.replace(one, name=HOSTILE, where=HOSTILE) for one in d.loaders)
     return dataclasses.replace(
         d, verdict=verdict, advice=(advice,), lost=(HOSTILE,), device=HOSTILE, path=HOSTILE,
-        command=(HOSTILE,), loaders=loaders,
+        command=(HOSTILE,), loaders=loaders, rejected=(Rejected("x", HOSTILE, HOSTILE),),
     )  # fmt: skip
 
 
@@ -117,6 +117,12 @@ def test_hostile_names_stay_text(diagnosis: Diagnosis, whatif: WhatIf) -> None:
 def test_every_state_has_a_colour(diagnosis: Diagnosis, state: State) -> None:
     verdict = dataclasses.replace(diagnosis.verdict, state=state)
     assert state.upper() in Page(html_of(dataclasses.replace(diagnosis, verdict=verdict))).text
+
+
+def test_what_was_rejected_is_said(diagnosis: Diagnosis) -> None:
+    rejected = Rejected("more-workers", "more workers", "would not help, 2 cores are busy")
+    shown = Page(html_of(dataclasses.replace(diagnosis, rejected=(rejected,)))).text
+    assert "more workers: would not help, 2 cores are busy" in shown
 
 
 def test_something_else_has_no_html() -> None:

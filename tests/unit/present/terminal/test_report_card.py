@@ -17,7 +17,7 @@ from fakes import FakeTraining, diagnosis_of, run_of, simple_run
 from unstarve.advise.all_rules import advise
 from unstarve.analyze.comparison import compare
 from unstarve.analyze.diagnose import analyze_run
-from unstarve.model import Cause, Diagnosis, FunctionCost, Run
+from unstarve.model import Cause, Diagnosis, FunctionCost, Rejected, Run
 from unstarve.present.exports import report_json as json_view
 from unstarve.present.terminal.report_card import print_comparison, print_report
 
@@ -144,6 +144,15 @@ def test_at_most_three_pieces_of_advice_are_shown() -> None:
     assert len(d.advice) > 3
     assert "3. " in shown(d)
     assert "4. " not in shown(d)
+
+
+def test_of_what_was_rejected_four_lines_are_shown() -> None:
+    d = advised(Cause.REMOTE, workers=2, remote_s=0.3)
+    given = [Rejected(f"id-{n}", f"setting {n}", "would not help, 2 cores are busy") for n in range(6)]
+    lines = shown(dataclasses.replace(d, rejected=tuple(given))).splitlines()
+    first = next(n for n, line in enumerate(lines) if "considered, but not advised" in line)
+    assert lines[first + 1].strip() == "setting 0: would not help, 2 cores are busy"
+    assert sum("would not help" in line for line in lines) == 4
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
