@@ -153,6 +153,7 @@ def diagnosis_of(
     system: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
     source: str | None = None,
+    dataset: Mapping[str, Any] | None = None,
     epochs: int = 1,
     batch_bytes: int | None = 1000,
     tensors: int | None = None,
@@ -172,7 +173,7 @@ def diagnosis_of(
     summary = LoaderSummary(
         "loader", "train.py:1", "DataLoader", {"num_workers": workers} | dict(config or {}), steps, epochs,
         1.0, 0.5, steps * 8, None if batch_bytes is None else batch_bytes * steps, False, False, None, source,
-        tensors,
+        tensors, dataset=dataset or {},
     )  # fmt: skip
     made = Demand(
         "loader",

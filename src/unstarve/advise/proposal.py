@@ -77,3 +77,5 @@ class Proposal:
     """What will be different about the batches, in one sentence; empty when they stay the same."""
     least: float | None = None
     """The smallest gain for which it is advised, if that is not the usual one."""
+    command: str = ""
+    """A command that makes the change without editing the source."""

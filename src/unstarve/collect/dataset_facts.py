@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from unstarve.collect.dataset_weight import largest_attribute
+
 Facts = dict[str, Any]
 """Plain values by name. A fact that is not known is missing.
 
@@ -16,6 +18,8 @@ Facts = dict[str, Any]
     Number of samples.
 ``columns_in_memory``
     True for a `TensorDataset`: samples are rows of tensors.
+``largest_attribute``, ``largest_bytes``
+    Name and approximate size of its largest attribute, from 1 MB on: ``self.images``.
 """
 
 
@@ -28,4 +32,8 @@ def dataset_facts(dataset: Any) -> Facts:
         facts["length"] = len(dataset)
     if type(dataset) is torch.utils.data.TensorDataset:
         facts["columns_in_memory"] = True
+    with suppress(Exception):  # attributes may be anything
+        largest = largest_attribute(dataset)
+        if largest is not None:
+            facts["largest_attribute"], facts["largest_bytes"] = largest
     return facts

@@ -169,7 +169,9 @@ def test_a_task_on_its_way_to_an_idle_worker_waits_for_a_core_like_the_busy_ones
     late = work_of(3, 30, cpu_ms=10)
     crowd = [[work_of(10 + place, 0, cpu_ms=10, queued_ms=30)] for place in range(4)]
     parts = shares(batch_of(3, 10, 40), production([late], *crowd))
-    assert parts == pytest.approx({Cause.CONTENTION: 20 * 90 / 130, Cause.HANDOFF: 20 * 40 / 130, Cause.CPU: 10})
+    assert parts == pytest.approx(
+        {Cause.CONTENTION: 20 * 90 / 130, Cause.HANDOFF: 20 * 40 / 130, Cause.CPU: 10}
+    )
 
 
 def test_a_training_thread_without_a_core_is_contention() -> None:
