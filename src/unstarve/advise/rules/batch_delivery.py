@@ -102,10 +102,9 @@ def keep_large_memory(d: Diagnosis) -> Proposal | None:
     demand, loader, nbytes = d.demand, stock_loader(d), batch_bytes(d)
     if demand is None or loader is None or demand.workers or nbytes is None or not demand.collate_s:
         return None
-    if not matters(d, Cause.COLLATE) or nbytes < _MAPPED_ANEW_BYTES * max(loader.tensors or 1, 1):
+    if demand.collate_s < demand.cpu_s or nbytes < _MAPPED_ANEW_BYTES * max(loader.tensors or 1, 1):
         return None
-    rate = nbytes / demand.collate_s
-    if rate > _REUSED_BYTES_PER_S:
+    if nbytes > _REUSED_BYTES_PER_S * demand.collate_s:
         return None
     kept = f"MALLOC_MMAP_THRESHOLD_={_KEPT_BYTES} MALLOC_TRIM_THRESHOLD_={_KEPT_BYTES}"
     return Proposal(
