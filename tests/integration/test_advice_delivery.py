@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pasted import advice_in, pasted
+from unstarve.advise.all_rules import Rule
 from unstarve.advise.loader_call import code_for
 from unstarve.advise.proposal import Proposal
-from unstarve.advise.rules import worker_count
+from unstarve.advise.rules import batch_timing, worker_count
 from unstarve.api import diagnose, load_run
 
 BEGIN = """
@@ -38,6 +39,14 @@ if __name__ == "__main__":
     for batch in loader:
         show(batch)
 """
+
+
+def code_of(project, rule: Rule) -> str:
+    """The code for what a rule proposes for the recorded run, whatever its gain is predicted to be."""
+    recorded = diagnose(load_run(project.folder / "run.unstarve"))
+    found = rule(recorded)
+    assert isinstance(found, Proposal)
+    return code_for(recorded.loaders[0], found.edit)
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +130,7 @@ if __name__ == "__main__":
     loader = DataLoader(Uneven(), batch_size=1, num_workers=4)
     for batch in loader:
         show(batch)
-        time.sleep(0.02)
+        time.sleep(0.05)
 """
 
 
@@ -138,6 +147,17 @@ def test_late_batches_hold_nobody_back_in_any_order(project) -> None:
     assert after["waits"].get("order", 0.0) < before["waits"]["order"] / 2
 
 
+def test_deeper_queues_bridge_late_batches(project) -> None:
+    project.write("train.py", LATE)
+    before = project.record("train.py")
+    code = code_of(project, batch_timing.deeper_prefetch)
+    project.write("changed.py", pasted(LATE, before, code))
+    assert project.python("changed.py").stdout == project.python("train.py").stdout
+    after = project.record("changed.py")
+    assert after["loaders"][0]["config"]["prefetch_factor"] == 4
+    assert after["waits"].get("order", 0.0) < 0.8 * before["waits"]["order"]
+
+
 CROWD = f"""
 {BEGIN}
 import os
@@ -147,7 +167,7 @@ class Busy(Dataset):
         return 240
 
     def __getitem__(self, index):
-        until = time.thread_time() + 0.004
+        until = time.thread_time() + 0.01
         while time.thread_time() < until:
             pass
         return torch.full((4,), index)
@@ -169,15 +189,46 @@ def test_ten_workers_on_two_cores_become_one_per_core(project) -> None:
     project.write("train.py", CROWD)
     before = project.record("train.py")
     assert before["verdict"]["cause"] == "contention"
-    recorded = diagnose(load_run(project.folder / "run.unstarve"))
-    one = worker_count.fewer_workers(recorded)
-    assert isinstance(one, Proposal)
-    assert "10 workers and the step share 2 cores" in one.why
-    project.write("changed.py", pasted(CROWD, before, code_for(recorded.loaders[0], one.edit)))
+    code = code_of(project, worker_count.fewer_workers)
+    project.write("changed.py", pasted(CROWD, before, code))
     assert project.python("changed.py").stdout == project.python("train.py").stdout
     after = project.record("changed.py")
     assert after["loaders"][0]["config"]["num_workers"] == 2
     assert after["demand"]["queued_s"] < before["demand"]["queued_s"]
+
+
+THREADED = f"""
+{BEGIN}
+import os
+
+class Projected(Dataset):
+    weights = np.full((400, 400), 1 / 400)
+
+    def __len__(self):
+        return 120
+
+    def __getitem__(self, index):
+        x = np.full((400, 400), float(index))
+        for _ in range(6):
+            x = self.weights @ x
+        return torch.from_numpy(x[0].round())
+
+if __name__ == "__main__":
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
+    loader = DataLoader(Projected(), batch_size=4, num_workers=2)
+    for batch in loader:
+        show(batch)
+"""
+
+
+def test_workers_with_threads_of_their_own_compute_with_one(project) -> None:
+    """Whether the rule speaks depends on how many other processes want the cores: its settings must work."""
+    project.write("train.py", THREADED)
+    one_thread = dict(word.split("=") for word in worker_count.ONE_THREAD.split())
+    assert project.python("train.py", env=one_thread).stdout == project.python("train.py").stdout
+    before, after = project.record("train.py"), project.record("train.py", env=one_thread)
+    assert before["demand"]["helped_s"] > 0
+    assert after["demand"]["helped_s"] < before["demand"]["helped_s"] / 4
 
 
 LARGE_BATCHES = f"""

@@ -72,7 +72,7 @@ def _workers_time(batch: Batch, made: MadeBatch, production: EpochProduction, en
     making_s = sum(making.values())
     unseen_s = max((done_ns - batch.ask_ns) / 1e9 - making_s, 0.0)
     # The task was still on its way to the worker.
-    _add(making, _answered(production, batch.ask_ns, done_ns), unseen_s)
+    _add(making, _answered(batch, production, batch.ask_ns, done_ns), unseen_s)
     total_s = making_s + unseen_s
     rest = 1 - parts[Cause.ORDER] / total_s if total_s else 0.0
     _add(parts, {cause: seconds * rest for cause, seconds in making.items()})
@@ -115,7 +115,8 @@ def _handed_over(
 
     Only the hand-off's own cost is billed to it. While a worker is busy with its next batch, its sending
     thread waits for the interpreter and for a core: that time is billed to what the worker is busy with. An
-    idle worker needs a core to answer, too, and waits for it as the busy ones do.
+    idle worker needs a core to answer, too, and waits for it as the busy ones do,
+    or as the step just before did.
     """
     left_ns = end_ns - done_ns
     if left_ns <= 0:
@@ -136,13 +137,15 @@ def _handed_over(
     busy_s, span_s = sum(meanwhile.values()), (end_ns - done_ns) / 1e9
     _add(parts, meanwhile, left_ns / 1e9 / span_s)
     idle_s = left_ns / 1e9 * max(1 - busy_s / span_s, 0.0)
-    _add(parts, _answered(production, done_ns, end_ns), idle_s)
+    _add(parts, _answered(batch, production, done_ns, end_ns), idle_s)
     return parts
 
 
-def _answered(production: EpochProduction, begin_ns: int, end_ns: int) -> Seconds:
+def _answered(batch: Batch, production: EpochProduction, begin_ns: int, end_ns: int) -> Seconds:
     """Shares of the time in which a worker that makes no batch takes a task or hands out a finished one."""
-    queueing = production.queueing_share(begin_ns, end_ns)
+    queued_ns = batch.step_queued_ns or 0
+    in_step = queued_ns / max(queued_ns + batch.step_cpu_ns, 1)
+    queueing = max(production.queueing_share(begin_ns, end_ns), in_step)
     return {Cause.HANDOFF: 1 - queueing, Cause.CONTENTION: queueing}
 
 

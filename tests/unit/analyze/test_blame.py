@@ -165,6 +165,12 @@ def test_an_idle_worker_that_hands_out_a_batch_waits_for_a_core_like_the_busy_on
     }
 
 
+def test_an_idle_worker_waits_for_a_core_like_the_step_just_before() -> None:
+    batch = batch_of(3, 20, 40)._replace(step_queued_ns=30 * MS, step_cpu_ns=10 * MS)
+    parts = shares(batch, production([work_of(3, 0, cpu_ms=1)]))
+    assert parts == pytest.approx({Cause.CONTENTION: 15, Cause.HANDOFF: 5})
+
+
 def test_a_task_on_its_way_to_an_idle_worker_waits_for_a_core_like_the_busy_ones() -> None:
     late = work_of(3, 30, cpu_ms=10)
     crowd = [[work_of(10 + place, 0, cpu_ms=10, queued_ms=30)] for place in range(4)]

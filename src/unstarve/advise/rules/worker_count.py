@@ -32,9 +32,9 @@ from unstarve.words import duration, percent, workers
 
 _BLOCKED = 0.5
 """A fetch that waits for at least this share of its time is limited by waiting."""
-_HELPED = 0.3
+_HELPED = 0.2
 """Other threads that take at least this share of a fetch's CPU time are worth stopping."""
-_ONE_THREAD = "OPENBLAS_NUM_THREADS=1 OPENCV_FOR_THREADS_NUM=1 RAYON_NUM_THREADS=1 POLARS_MAX_THREADS=1"
+ONE_THREAD = "OPENBLAS_NUM_THREADS=1 OPENCV_FOR_THREADS_NUM=1 RAYON_NUM_THREADS=1 POLARS_MAX_THREADS=1"
 """The libraries that datasets use; torch's own threads, which the step needs, are left alone."""
 
 
@@ -153,10 +153,8 @@ def fewer_workers(d: Diagnosis) -> Proposal | None:
 
 def one_thread_per_worker(d: Diagnosis) -> Proposal | None:
     """Libraries start a thread per core, in every worker."""
-    demand, cores, loader = d.demand, usable_cores(d), worker_loader(d)
-    if demand is None or cores is None or loader is None or not matters(d, Cause.CONTENTION):
-        return None
-    if demand.workers < 2 or demand.helped_s < _HELPED * (demand.cpu_s + demand.helped_s):
+    demand, cores = d.demand, usable_cores(d)
+    if demand is None or cores is None or not matters(d, Cause.CONTENTION) or not _workers_have_threads(d):
         return None
     return Proposal(
         "one-thread-per-worker",
@@ -166,14 +164,14 @@ def one_thread_per_worker(d: Diagnosis) -> Proposal | None:
         f"compute {duration(demand.helped_s)} per batch, and training {_without_core(d)}",
         Edit(),
         None,  # how much slower a worker is with one thread was not measured
-        command=f"{_ONE_THREAD} {own_command(d, python=True)}",
+        command=f"{ONE_THREAD} {own_command(d, python=True)}",
     )
 
 
 def more_cores(d: Diagnosis) -> Proposal | None:
     """With few workers, waiting for a core comes from a quota or from other processes."""
     demand, cores = d.demand, usable_cores(d)
-    if not matters(d, Cause.CONTENTION):
+    if not matters(d, Cause.CONTENTION) or _workers_have_threads(d):
         return None
     quota, present = d.system.get("quota_cores"), d.system.get("cores")
     limited = quota is not None and (present is None or quota < present)
@@ -197,6 +195,14 @@ def more_cores(d: Diagnosis) -> Proposal | None:
         worst=UNCHANGED,
         best=free,
     )
+
+
+def _workers_have_threads(d: Diagnosis) -> bool:
+    """Whether workers compete with each other's threads."""
+    demand = d.demand
+    if demand is None or worker_loader(d) is None or demand.workers < 2:
+        return False
+    return demand.helped_s >= _HELPED * (demand.cpu_s + demand.helped_s)
 
 
 def _without_core(d: Diagnosis) -> str:

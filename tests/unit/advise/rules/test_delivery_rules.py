@@ -9,7 +9,7 @@ import pytest
 from fake_forecaster import with_forecaster
 from fakes import diagnosis_of
 from unstarve.advise.all_rules import advise
-from unstarve.advise.rules import batch_timing
+from unstarve.advise.rules import batch_timing, worker_count
 from unstarve.model import Advice, Cause, Diagnosis, Share, SlowSample, State
 
 SPAWN = {"multiprocessing_context": "spawn"}
@@ -98,8 +98,10 @@ def test_threads_of_workers_are_limited_without_touching_those_of_the_step() -> 
     given = {"workers": 2, "cpu_s": 0.1, "queued_s": 0.1, "cores": 2}
     one = advised(diagnosis_of(Cause.CONTENTION, helped_s=0.1, **given))["one-thread-per-worker"]
     assert one.speedup is None
-    assert "OMP_NUM_THREADS" not in one.command
+    assert " OMP_NUM_THREADS" not in one.command
     assert one.command.endswith(" python train.py")
+    crowd = diagnosis_of(Cause.CONTENTION, helped_s=0.1, **given)
+    assert worker_count.more_cores(crowd) is None  # nobody else is in the way
     assert "one-thread-per-worker" not in advised(diagnosis_of(Cause.CONTENTION, helped_s=0.01, **given))
 
 
