@@ -33,7 +33,7 @@ from unstarve.words import duration, percent, workers
 _BLOCKED = 0.5
 """A fetch that waits for at least this share of its time is limited by waiting."""
 _HELPED = 0.2
-"""Other threads that take at least this share of a fetch's CPU time are worth stopping."""
+"""Other threads that take more than this share of a fetch's CPU time are worth stopping."""
 ONE_THREAD = "OPENBLAS_NUM_THREADS=1 OPENCV_FOR_THREADS_NUM=1 RAYON_NUM_THREADS=1 POLARS_MAX_THREADS=1"
 """The libraries that datasets use; torch's own threads, which the step needs, are left alone."""
 
@@ -202,7 +202,7 @@ def _workers_have_threads(d: Diagnosis) -> bool:
     demand = d.demand
     if demand is None or worker_loader(d) is None or demand.workers < 2:
         return False
-    return demand.helped_s >= _HELPED * (demand.cpu_s + demand.helped_s)
+    return demand.helped_s > _HELPED * (demand.cpu_s + demand.helped_s)
 
 
 def _without_core(d: Diagnosis) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
 from fake_forecaster import with_forecaster
 from fakes import diagnosis_of
-from unstarve.advise.all_rules import advise
-from unstarve.advise.rules import batch_timing, worker_count
+from unstarve.advise.all_rules import Rule, advise
+from unstarve.advise.diagnosis_facts import stock_loader
+from unstarve.advise.loader_call import code_for
+from unstarve.advise.proposal import Proposal
+from unstarve.advise.rules import batch_delivery, batch_timing, worker_count
 from unstarve.model import Advice, Cause, Diagnosis, Share, SlowSample, State
 
 SPAWN = {"multiprocessing_context": "spawn"}
@@ -124,3 +128,24 @@ def test_slow_samples_are_named() -> None:
     one = batch_timing.level_samples(dataclasses.replace(d, slow_samples=(SlowSample(17, 912.0),)))
     assert one is not None
     assert "17 (912 ms)" in one.why
+
+
+@pytest.mark.parametrize(
+    ("rule", "cause", "given"),
+    [
+        (batch_delivery.cheaper_collate, Cause.COLLATE, {"collate_s": 0.2}),
+        (batch_delivery.cheaper_sampler, Cause.SAMPLER, {"sampler_s": 0.2}),
+        (batch_timing.lighter_dataset, Cause.STARTUP, {"config": SPAWN, "dataset": LARGE}),
+        (batch_timing.level_samples, Cause.ORDER, {}),
+        (batch_timing.lighter_loop, Cause.HOST, {}),
+        (worker_count.more_cores, Cause.CONTENTION, {}),
+    ],
+)
+def test_a_change_that_only_the_user_can_write_comes_without_code(
+    rule: Rule, cause: Cause, given: dict[str, Any]
+) -> None:
+    d = diagnosis_of(cause, **given)
+    found = rule(d)
+    assert isinstance(found, Proposal)
+    assert code_for(stock_loader(d), found.edit) == ""
+    assert found.command == ""
