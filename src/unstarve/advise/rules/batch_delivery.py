@@ -48,7 +48,8 @@ def ring_engine(d: Diagnosis) -> Proposal | None:
         f"{duration(demand.fetch_s + demand.collate_s)}",
         Edit(engine=loader.kind == "DataLoader"),
         _RING,
-        worst=_RING_AT_WORST,
+        # Workers that send less make more, which a step without cores feels.
+        worst=UNCHANGED if matters(d, Cause.CONTENTION) else _RING_AT_WORST,
         best=_RING_AT_BEST,
         command=f"unstarve run --engine auto {own_command(d)}",
     )
