@@ -11,7 +11,7 @@ from zoo.cgroups import few_cores, limited, needs
 from zoo.data import Items, Slow, Stream, fit
 from zoo.neighbours import busy
 from zoo.truth import Truth
-from zoo.work import Device, augment
+from zoo.work import Device, Model, augment
 
 
 def on_two_cores() -> None:
@@ -24,6 +24,13 @@ def many_workers(truth: Truth) -> None:
     on_two_cores()
     data = Items(800, Slow(cpu_ms=6))
     fit(truth, DataLoader(data, batch_size=8, num_workers=8), Device(8))
+
+
+def crowded_step(truth: Truth) -> None:
+    """Ten CPU-bound workers beside a step that computes on both cores: it has batches, but no cores."""
+    on_two_cores()
+    data = Items(1280, Slow(cpu_ms=2))
+    fit(truth, DataLoader(data, batch_size=16, num_workers=10), Model(25, threads=2))
 
 
 def neighbours(truth: Truth) -> None:
@@ -43,6 +50,7 @@ def quota(truth: Truth) -> None:
 
 CASES = (
     Case("contention-many-workers", many_workers, "starved", "contention", quick=True),
+    Case("contention-crowded-step", crowded_step, "fed", "contention"),
     Case("contention-neighbours", neighbours, "starved", "contention"),
     Case("contention-quota", quota, "starved", "contention", why_not=needs("cpu", lambda: few_cores(0.33))),
 )

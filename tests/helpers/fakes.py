@@ -178,11 +178,11 @@ def diagnosis_of(
     system: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
     source: str | None = None,
+    dataset: Mapping[str, Any] | None = None,
     epochs: int = 1,
     batch_bytes: int | None = 1000,
     tensors: int | None = None,
     torch: str = "2.13.0+cpu",
-    dataset: Mapping[str, Any] | None = None,
     **demand: float,
 ) -> Diagnosis:
     """A diagnosis as advice sees it: steps of `step_s` that would take `free_s`, waiting for one cause.

@@ -37,7 +37,7 @@ RULES: tuple[Rule, ...] = (
     image_decoding.decode_only_the_crop,
     image_decoding.keep_decoded,
     worker_count.cheaper_samples,
-    worker_count.fewer_workers,
+    worker_count.one_thread_per_worker,
     worker_count.more_cores,
     data_storage.deeper_disk_queue,
     data_storage.local_copy,
@@ -45,14 +45,15 @@ RULES: tuple[Rule, ...] = (
     kept_samples.rows_in_memory,
     data_storage.tensor_files,
     data_storage.pack_small_files,
+    batch_delivery.ring_engine,
     batch_delivery.no_workers,
-    batch_delivery.vectorized_collate,
-    batch_delivery.lighter_batches,
-    batch_delivery.packed_fields,
-    batch_delivery.fewer_pinned_tensors,
+    batch_delivery.keep_large_memory,
+    batch_delivery.cheaper_collate,
+    batch_delivery.unpinned,
     batch_delivery.pinned_copies,
-    batch_delivery.precomputed_indices,
+    batch_delivery.cheaper_sampler,
     batch_timing.persistent_workers,
+    batch_timing.no_workers_to_start,
     batch_timing.lighter_dataset,
     batch_timing.any_order,
     batch_timing.deeper_prefetch,
@@ -60,8 +61,8 @@ RULES: tuple[Rule, ...] = (
 )
 """Advice with equal gains comes in this order."""
 
-HOST_RULES: tuple[Rule, ...] = (batch_timing.lighter_loop,)
-"""Rules about the loop, not its data: they apply to a fed training, too."""
+HOST_RULES: tuple[Rule, ...] = (worker_count.fewer_workers, batch_timing.lighter_loop)
+"""Rules about the training process, not its data: they apply to a fed training, too."""
 
 _MOST_PAIRED = 5
 """Proposals with the largest gains that are tried in pairs."""

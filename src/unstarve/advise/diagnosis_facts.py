@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+
 from unstarve.model import Cause, Diagnosis, FunctionCost, LoaderSummary
+from unstarve.model.engine_names import WORKER_ENGINES
 from unstarve.words import percent
 
 _WORTH = 0.2
@@ -23,6 +26,29 @@ def stock_loader(d: Diagnosis) -> LoaderSummary | None:
     named = [x for x in d.loaders if d.demand is not None and x.name == d.demand.loader]
     found = next(iter(named or d.loaders), None)
     return found if found is not None and "num_workers" in found.config else None
+
+
+def worker_loader(d: Diagnosis) -> LoaderSummary | None:
+    """The same; None also when it runs on one of our engines that have no worker processes."""
+    loader = stock_loader(d)
+    return None if loader is None or engine_without_workers(loader) else loader
+
+
+def engine_without_workers(loader: LoaderSummary) -> str | None:
+    """The name of the engine that runs a loader without worker processes; None for any other."""
+    engine = loader.config.get("engine")
+    return None if engine is None or engine in WORKER_ENGINES else str(engine)
+
+
+def own_command(d: Diagnosis, *, python: bool = False) -> str:
+    """The command that was recorded, for a shell; with `python`, runnable without unstarve."""
+    script = bool(d.command) and (d.command[0].endswith(".py") or d.command[0] == "-m")
+    return shlex.join(("python", *d.command) if python and script else d.command)
+
+
+def share_of(d: Diagnosis, cause: Cause) -> float:
+    """The cause's share of the time, as the budget has it."""
+    return next((one.share for one in d.budget if one.cause is cause), 0.0)
 
 
 def workers_of(d: Diagnosis) -> int:

@@ -55,6 +55,7 @@ def demand_of(timeline: Timeline, made: Mapping[tuple[int, int], EpochProduction
         opens=sum(work.opens for work in works) / count,
         busy_share=_busy_share(timeline.main, made) if workers else None,
         tail=_tail(works),
+        helped_s=sum(work.helped_ns for work in works) / count / 1e9,
     )
 
 

@@ -46,10 +46,32 @@ class EpochProduction:
     """Numbers of the workers that were hardly ever idle and so set the pace."""
 
     @cached_property
-    def busy_ns(self) -> Callable[[int], int]:
+    def busy_ns(self) -> Callable[[int], float]:
         """Total working time of all workers up to a moment."""
         works = [made.work for member in self.by_worker for made in member]
-        begun, done = _since(work.begin_ns for work in works), _since(work.done_ns for work in works)
+        begun, done = _since([work.begin_ns for work in works]), _since([work.done_ns for work in works])
+        return lambda at_ns: begun(at_ns) - done(at_ns)
+
+    def queueing_share(self, begin_ns: int, end_ns: int) -> float:
+        """The share of a time in which a thread that wants a core waits for it: that of the busy workers."""
+        queued_ns = self._queued_ns(end_ns) - self._queued_ns(begin_ns)
+        wanted_ns = queued_ns + self._running_ns(end_ns) - self._running_ns(begin_ns)
+        return queued_ns / max(wanted_ns, end_ns - begin_ns, 1)
+
+    @cached_property
+    def _queued_ns(self) -> Callable[[int], float]:
+        return self._spent(lambda work: (work.queued_ns or 0) + (work.collate_queued_ns or 0))
+
+    @cached_property
+    def _running_ns(self) -> Callable[[int], float]:
+        return self._spent(lambda work: work.cpu_ns + work.collate_cpu_ns)
+
+    def _spent(self, part_ns: Callable[[Work], int]) -> Callable[[int], float]:
+        """Total of a part of all works up to a moment, spread evenly over each work."""
+        works = [made.work for member in self.by_worker for made in member]
+        rates = [min(part_ns(w) / max(w.done_ns - w.begin_ns, 1), 1.0) for w in works]
+        begun = _since([work.begin_ns for work in works], rates)
+        done = _since([work.done_ns for work in works], rates)
         return lambda at_ns: begun(at_ns) - done(at_ns)
 
     @cached_property
@@ -88,14 +110,17 @@ def recorded_trainings(run: Run, warmup_steps: int) -> list[RecordedTraining]:
     ]
 
 
-def _since(moments: Iterable[int]) -> Callable[[int], int]:
-    """A function of time: the sum of the time passed since each earlier moment."""
-    ordered = sorted(moments)
-    sums = list(accumulate(ordered, initial=0))
+def _since(moments: Sequence[int], rates: Sequence[float] | None = None) -> Callable[[int], float]:
+    """A function of time: the sum of the time passed since each earlier moment, each times its rate."""
+    ordered = sorted(zip(moments, rates or [1] * len(moments), strict=True))
+    first_ns = ordered[0][0] if ordered else 0  # sums of small numbers stay exact
+    total_rates = list(accumulate((rate for _, rate in ordered), initial=0.0))
+    sums = list(accumulate(((moment - first_ns) * rate for moment, rate in ordered), initial=0.0))
+    times = [moment for moment, _ in ordered]
 
-    def passed(at_ns: int) -> int:
-        before = bisect_left(ordered, at_ns)
-        return before * at_ns - sums[before]
+    def passed(at_ns: int) -> float:
+        before = bisect_left(times, at_ns)
+        return total_rates[before] * (at_ns - first_ns) - sums[before]
 
     return passed
 

@@ -71,9 +71,8 @@ def _workers_time(batch: Batch, made: MadeBatch, production: EpochProduction, en
     making = _done_during(production.by_worker[made.worker], batch.ask_ns, done_ns)
     making_s = sum(making.values())
     unseen_s = max((done_ns - batch.ask_ns) / 1e9 - making_s, 0.0)
-    making[Cause.HANDOFF] = (
-        making.get(Cause.HANDOFF, 0.0) + unseen_s
-    )  # the task was still on its way to the worker
+    # The task was still on its way to the worker.
+    _add(making, _answered(batch, production, batch.ask_ns, done_ns), unseen_s)
     total_s = making_s + unseen_s
     rest = 1 - parts[Cause.ORDER] / total_s if total_s else 0.0
     _add(parts, {cause: seconds * rest for cause, seconds in making.items()})
@@ -81,7 +80,7 @@ def _workers_time(batch: Batch, made: MadeBatch, production: EpochProduction, en
     return parts
 
 
-def _done_during(works: tuple[MadeBatch, ...], begin_ns: int, end_ns: int) -> Seconds:
+def _done_during(works: tuple[MadeBatch, ...], begin_ns: int, end_ns: int) -> defaultdict[Cause, float]:
     """A worker's seconds per cause between two moments."""
     parts: defaultdict[Cause, float] = defaultdict(float)
     first = bisect_left(works, begin_ns, key=lambda made: made.work.done_ns)
@@ -115,7 +114,9 @@ def _handed_over(
     """From finished in the worker to delivered: sending, receiving, pinning.
 
     Only the hand-off's own cost is billed to it. While a worker is busy with its next batch, its sending
-    thread waits for the interpreter and for a core: that time is billed to what the worker is busy with.
+    thread waits for the interpreter and for a core: that time is billed to what the worker is busy with. An
+    idle worker needs a core to answer, too, and waits for it as the busy ones do,
+    or as the step just before did.
     """
     left_ns = end_ns - done_ns
     if left_ns <= 0:
@@ -135,8 +136,17 @@ def _handed_over(
     meanwhile = _done_during(production.by_worker[made.worker], done_ns, end_ns)
     busy_s, span_s = sum(meanwhile.values()), (end_ns - done_ns) / 1e9
     _add(parts, meanwhile, left_ns / 1e9 / span_s)
-    parts[Cause.HANDOFF] += left_ns / 1e9 * max(1 - busy_s / span_s, 0.0)
+    idle_s = left_ns / 1e9 * max(1 - busy_s / span_s, 0.0)
+    _add(parts, _answered(batch, production, done_ns, end_ns), idle_s)
     return parts
+
+
+def _answered(batch: Batch, production: EpochProduction, begin_ns: int, end_ns: int) -> Seconds:
+    """Shares of the time in which a worker that makes no batch takes a task or hands out a finished one."""
+    queued_ns = batch.step_queued_ns or 0
+    in_step = queued_ns / max(queued_ns + batch.step_cpu_ns, 1)
+    queueing = max(production.queueing_share(begin_ns, end_ns), in_step)
+    return {Cause.HANDOFF: 1 - queueing, Cause.CONTENTION: queueing}
 
 
 def split_fetch(work: Work) -> Seconds:

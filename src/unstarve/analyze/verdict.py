@@ -28,6 +28,8 @@ WHY = {
     Cause.ORDER: "because late batches hold back finished ones",
     Cause.CONTENTION: "because there are too few free cores",
 }
+_CROWDED = 0.5
+"""Steps of a fed training are crowded when they wait for a core at least so long, relative to computing."""
 _WORTH_TELLING = 0.05
 _WORTH_TELLING_APART = 0.2
 
@@ -92,7 +94,19 @@ def _steps_of(timelines: Sequence[Timeline]) -> int:
 
 def _fed_cause(findings: Findings) -> tuple[Cause, Cause | None]:
     host_s, compute_s = (findings.steps.get(cause, 0.0) for cause in (Cause.HOST, Cause.COMPUTE))
+    if _crowded_by_workers(findings) and _step_queued_s(findings) > _CROWDED * max(compute_s, host_s):
+        return Cause.CONTENTION, None
     return (Cause.HOST if host_s > compute_s else Cause.COMPUTE), None
+
+
+def _crowded_by_workers(findings: Findings) -> bool:
+    system = findings.timelines[0].process.system if findings.timelines else {}
+    cores = min((system[key] for key in ("cores", "quota_cores") if system.get(key)), default=None)
+    return cores is not None and findings.demand is not None and findings.demand.workers > cores
+
+
+def _step_queued_s(findings: Findings) -> float:
+    return findings.steps.get(Cause.CONTENTION, 0.0)
 
 
 def _wait_causes(findings: Findings) -> tuple[Cause, Cause | None]:
@@ -144,6 +158,9 @@ def _headline(state: State, cause: Cause, findings: Findings) -> str:
         sentence = f"Training is fed: {waits}."
         if cause is Cause.HOST:
             sentence += " The training loop's own Python takes longer than the computation."
+        if cause is Cause.CONTENTION:
+            queued = _step_queued_s(findings) / sum(timeline.measured_s for timeline in findings.timelines)
+            sentence += f" But its steps wait for a free core {percent(queued)} of the time."
     else:
         why = WHY.get(cause)
         sentence = waits[:1].upper() + waits[1:] + (f", mostly {why}." if why else ".")

@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import IterableDataset, StackDataset, Subset, TensorDataset
 
 from unstarve.collect.dataset_files import file_facts
+from unstarve.collect.dataset_weight import largest_attribute
 from unstarve.collect.random_sources import keeps_random_state
 
 Facts = dict[str, Any]
@@ -35,6 +36,8 @@ Facts = dict[str, Any]
     Its files; see `dataset_files`.
 ``like``, ``like_not``, ``recipe``
     Its images; see `launch.image_facts`.
+``largest_attribute``, ``largest_bytes``
+    Name and approximate size of its largest attribute, from 1 MB on: ``self.images``.
 """
 
 Describe = Callable[[Any], Facts]
@@ -52,7 +55,7 @@ def dataset_facts(dataset: Any, describe_more: Describe | None = None) -> Facts:
     facts: Facts = {"module": type(dataset).__module__}
     with suppress(Exception):  # an iterable dataset, or one whose length is not known yet
         facts["length"] = len(dataset)
-    for describe in (_kind, _state, _files, describe_more or (lambda _: {})):
+    for describe in (_kind, _state, _files, _weight, describe_more or (lambda _: {})):
         with suppress(Exception):  # a foreign object may raise anything; advice does without the fact
             facts |= describe(dataset)
     return facts
@@ -94,3 +97,8 @@ def _state(dataset: Any) -> Facts:
 
 def _files(dataset: Any) -> Facts:
     return file_facts(dataset, inside(dataset))
+
+
+def _weight(dataset: Any) -> Facts:
+    largest = largest_attribute(dataset)
+    return {} if largest is None else {"largest_attribute": largest[0], "largest_bytes": largest[1]}

@@ -199,6 +199,8 @@ class Demand:
     """Share of the workers' time spent making batches; None without workers."""
     tail: float
     """Duration of the slowest 1% of batches, relative to the median."""
+    helped_s: float = 0.0
+    """CPU time that other threads of the fetching process spent on it."""
 
 
 @dataclass(frozen=True, slots=True)

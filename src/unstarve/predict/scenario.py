@@ -229,6 +229,7 @@ def _batches(demand: LoaderDemand, full: FullScenario, draw: Draw) -> Sequence[B
             index_s=w.index_s * left.get("sampler", 1.0),
             take_s=w.take_s * handoff,
             take_delay_s=w.take_delay_s * handoff,
+            busy_delay_s=w.busy_delay_s * left.get("handoff", 1.0),
             pin_s=w.pin_s * left.get("pin", 1.0),
             step_s=w.step_s * step,
             step_delay_s=w.step_delay_s * draw.step,

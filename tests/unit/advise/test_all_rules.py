@@ -11,7 +11,7 @@ from fake_forecaster import with_forecaster
 from fakes import diagnosis_of
 from unstarve.advise.all_rules import HOST_RULES, RULES, advise
 from unstarve.advise.gain import both
-from unstarve.model import Advice, Cause, Diagnosis, FunctionCost, Gain, Scenario, SlowSample, State
+from unstarve.model import Advice, Cause, Diagnosis, FunctionCost, Gain, Scenario, State
 from unstarve.predict.forecast import LoaderModel, model_loader, what_if
 
 
@@ -22,6 +22,8 @@ def advised(d: Diagnosis) -> dict[str, Advice]:
 SPAWN = {"multiprocessing_context": "spawn"}
 KEPT = {"persistent_workers": True}
 PINNED = {"pin_memory": True}
+LARGE = {"largest_attribute": "self.images", "largest_bytes": 10**9}
+ROWS = {"columns_in_memory": True}
 FIRES: list[tuple[str, Cause, dict[str, Any]]] = [
     ("more-workers", Cause.REMOTE, {"workers": 2, "remote_s": 0.3}),
     ("more-workers", Cause.REMOTE, {"workers": 0, "remote_s": 0.1}),
@@ -38,17 +40,21 @@ FIRES: list[tuple[str, Cause, dict[str, Any]]] = [
      {"workers": 4, "cpu_s": 0.1, "queued_s": 0.1, "cores": 8, "system": {"quota_cores": 2.0}}),
     ("more-reads", Cause.DISK, {"workers": 1, "disk_s": 0.1}),
     ("local-copy", Cause.REMOTE, {"workers": 2, "remote_s": 0.2, "system": {"filesystems": {"nfs4": 9}}}),
-    ("vectorize-collate", Cause.COLLATE, {"workers": 2, "collate_s": 0.2}),
-    ("fewer-bytes", Cause.HANDOFF, {"workers": 2, "cpu_s": 0.05, "handoff_s": 0.1, "batch_bytes": 10**8}),
-    ("pack-fields", Cause.HANDOFF, {"workers": 2, "cpu_s": 0.05, "handoff_s": 0.1, "batch_bytes": 1000}),
-    ("pack-fields", Cause.HANDOFF, {"workers": 2, "cpu_s": 0.05, "handoff_s": 0.1, "batch_bytes": None}),
-    ("pack-fields", Cause.HANDOFF, {"workers": 2, "cpu_s": 0.05, "handoff_s": 0.1, "tensors": 150}),
+    ("cheaper-collate", Cause.COLLATE, {"workers": 2, "collate_s": 0.2}),
+    ("cheaper-collate", Cause.COLLATE, {"workers": 0, "collate_s": 0.2, "config": {"collate_fn": "pad"}}),
+    ("ring-engine", Cause.HANDOFF, {"workers": 2, "cpu_s": 0.05, "handoff_s": 0.1, "batch_bytes": 10**8}),
+    ("ring-engine", Cause.HANDOFF, {"workers": 2, "cpu_s": 0.05, "handoff_s": 0.1, "batch_bytes": None}),
+    ("ring-engine", Cause.COLLATE, {"workers": 2, "collate_s": 0.05, "handoff_s": 0.05}),
+    ("ring-engine", Cause.PIN, {"workers": 2, "cpu_s": 0.01, "pin_s": 0.05, "config": PINNED}),
     ("no-workers", Cause.HANDOFF, {"workers": 2, "cpu_s": 0.001, "handoff_s": 0.1}),
-    ("pin-fewer-tensors", Cause.PIN, {"workers": 2, "cpu_s": 0.01, "pin_s": 0.05, "config": PINNED}),
+    ("keep-large-memory", Cause.COLLATE, {"workers": 0, "collate_s": 0.05, "batch_bytes": 77 << 20}),
+    ("no-pinning", Cause.PIN, {"workers": 2, "cpu_s": 0.01, "pin_s": 0.05, "config": PINNED}),
     ("pin-memory", Cause.COPY, {"workers": 2, "cpu_s": 0.01}),
-    ("precompute-indices", Cause.SAMPLER, {"workers": 2, "sampler_s": 0.03}),
+    ("cheaper-sampler", Cause.SAMPLER, {"workers": 2, "sampler_s": 0.03}),
     ("persistent-workers", Cause.STARTUP, {"workers": 2, "epochs": 5}),
-    ("lighter-dataset", Cause.STARTUP, {"workers": 2, "epochs": 5, "config": SPAWN}),
+    ("lighter-dataset", Cause.STARTUP, {"workers": 2, "epochs": 5, "config": SPAWN, "dataset": LARGE}),
+    ("no-workers-to-start", Cause.STARTUP,
+     {"workers": 2, "epochs": 5, "config": {"collate_fn": "default_collate"}, "dataset": ROWS}),
     ("any-order", Cause.ORDER, {"workers": 4, "cpu_s": 0.05, "tail": 9.0}),
     ("level-samples", Cause.ORDER, {"workers": 4, "cpu_s": 0.05, "tail": 9.0}),
     ("deeper-prefetch", Cause.ORDER, {"workers": 4, "cpu_s": 0.05, "tail": 9.0}),
@@ -66,8 +72,7 @@ def test_a_rule_speaks_where_its_cause_is_found(id: str, cause: Cause, given: di
     for one in found.values():
         assert one.title
         assert one.why
-        assert one.code
-        assert max(len(line) for line in one.code.splitlines()) <= 72
+        assert max((len(line) for line in one.code.splitlines()), default=0) <= 72
         assert one.speedup is not None
         assert one.speedup.low <= one.speedup.predicted <= one.speedup.high
         assert one.speedup.predicted <= d.headroom.speedup
@@ -85,14 +90,23 @@ SILENT: list[tuple[str, Cause, dict[str, Any]]] = [
     ("more-cores", Cause.CONTENTION, {"workers": 8, "cpu_s": 0.1, "queued_s": 0.3, "cores": 2}),
     ("more-reads", Cause.DISK, {"workers": 0, "disk_s": 0.1}),
     ("local-copy", Cause.DISK, {"workers": 2, "disk_s": 0.2, "system": {"filesystems": {"ext4": 99}}}),
-    ("fewer-bytes", Cause.HANDOFF, {"workers": 2, "handoff_s": 0.1, "batch_bytes": 1000}),
-    ("pack-fields", Cause.HANDOFF, {"workers": 2, "handoff_s": 0.1, "batch_bytes": 10**8}),
-    ("pack-fields", Cause.HANDOFF, {"workers": 2, "handoff_s": 0.1, "batch_bytes": None, "tensors": 0}),
+    ("ring-engine", Cause.HANDOFF, {"workers": 2, "handoff_s": 0.1, "config": {"engine": "ring"}}),
+    ("ring-engine", Cause.CPU, {"workers": 2, "cpu_s": 0.1}),
+    ("ring-engine", Cause.COLLATE, {"workers": 0, "collate_s": 0.1}),
+    ("keep-large-memory", Cause.COLLATE, {"workers": 2, "collate_s": 0.05, "batch_bytes": 77 << 20}),
+    ("keep-large-memory", Cause.COLLATE, {"workers": 0, "collate_s": 0.05, "batch_bytes": 20 << 20}),
+    ("keep-large-memory", Cause.COLLATE,
+     {"workers": 0, "collate_s": 0.05, "batch_bytes": 77 << 20, "tensors": 4}),
+    ("keep-large-memory", Cause.COLLATE, {"workers": 0, "collate_s": 0.005, "batch_bytes": 77 << 20}),
+    ("no-pinning", Cause.PIN, {"workers": 2, "pin_s": 0.05}),
     ("no-workers", Cause.HANDOFF, {"workers": 2, "cpu_s": 0.2, "handoff_s": 0.1}),
     ("pin-memory", Cause.COPY, {"workers": 2, "config": {"pin_memory": True}}),
     ("persistent-workers", Cause.STARTUP, {"workers": 2, "epochs": 1}),
     ("persistent-workers", Cause.STARTUP, {"workers": 2, "epochs": 5, "config": KEPT}),
-    ("lighter-dataset", Cause.STARTUP, {"workers": 2}),
+    ("lighter-dataset", Cause.STARTUP, {"workers": 2, "dataset": LARGE}),
+    ("lighter-dataset", Cause.STARTUP, {"workers": 2, "config": SPAWN}),
+    ("no-workers-to-start", Cause.STARTUP,
+     {"workers": 2, "epochs": 5, "config": {"collate_fn": "pad"}, "dataset": ROWS}),
     ("any-order", Cause.ORDER, {"workers": 4, "config": {"in_order": False}}),
     ("any-order", Cause.ORDER, {"workers": 4, "torch": "2.5.1+cu124"}),
     ("deeper-prefetch", Cause.CPU, {"workers": 4, "cpu_s": 0.4, "cores": 8}),
@@ -154,12 +168,6 @@ def test_an_iterable_dataset_is_warned_about_sharing_its_samples_out() -> None:
     config = {"sampler": "_InfiniteConstantSampler"}
     found = advised(diagnosis_of(Cause.REMOTE, workers=1, remote_s=0.3, config=config))
     assert "get_worker_info" in found["more-workers"].why
-
-
-def test_slow_samples_are_named() -> None:
-    d = diagnosis_of(Cause.ORDER, workers=4, cpu_s=0.05, tail=9.0)
-    found = advised(dataclasses.replace(d, slow_samples=(SlowSample(17, 912.0),)))
-    assert "17 (912 ms)" in found["level-samples"].why
 
 
 def test_the_largest_gain_comes_first_and_an_argument_is_set_only_once() -> None:

@@ -154,6 +154,32 @@ def test_a_pin_thread_is_blamed_for_pinning() -> None:
     assert parts == pytest.approx({Cause.PIN: 18, Cause.HANDOFF: 2})
 
 
+def test_an_idle_worker_that_hands_out_a_batch_waits_for_a_core_like_the_busy_ones() -> None:
+    done = work_of(3, 0, cpu_ms=1)
+    crowd = [[work_of(10 + place, 0, cpu_ms=10, queued_ms=40)] for place in range(5)]
+    parts = shares(batch_of(3, 20, 40), production([done], *crowd))
+    assert parts == pytest.approx({Cause.CONTENTION: 16, Cause.HANDOFF: 4})
+    # One busy worker that never waits for a core is not in its way.
+    assert shares(batch_of(3, 20, 40), production([done], [work_of(10, 0, cpu_ms=50)])) == {
+        Cause.HANDOFF: pytest.approx(20)
+    }
+
+
+def test_an_idle_worker_waits_for_a_core_like_the_step_just_before() -> None:
+    batch = batch_of(3, 20, 40)._replace(step_queued_ns=30 * MS, step_cpu_ns=10 * MS)
+    parts = shares(batch, production([work_of(3, 0, cpu_ms=1)]))
+    assert parts == pytest.approx({Cause.CONTENTION: 15, Cause.HANDOFF: 5})
+
+
+def test_a_task_on_its_way_to_an_idle_worker_waits_for_a_core_like_the_busy_ones() -> None:
+    late = work_of(3, 30, cpu_ms=10)
+    crowd = [[work_of(10 + place, 0, cpu_ms=10, queued_ms=30)] for place in range(4)]
+    parts = shares(batch_of(3, 10, 40), production([late], *crowd))
+    assert parts == pytest.approx(
+        {Cause.CONTENTION: 20 * 90 / 130, Cause.HANDOFF: 20 * 40 / 130, Cause.CPU: 10}
+    )
+
+
 def test_a_training_thread_without_a_core_is_contention() -> None:
     work = work_of(3, 0, cpu_ms=1)
     parts = shares(batch_of(3, 1, 21, wait_queued_ms=15), production([work]))

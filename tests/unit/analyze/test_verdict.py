@@ -1,4 +1,4 @@
-"""Evidence: sentences that a person can check."""
+"""Verdicts and their evidence: sentences that a person can check."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fake_gpu import gpu_training
 from fakes import FakeTraining, diagnosis_of, run_of, simple_run
 from unstarve.analyze.diagnose import analyze_run
 from unstarve.analyze.timeline import Timeline, build_timeline
-from unstarve.analyze.verdict import Findings, Thresholds, evidence, walk
-from unstarve.model import Cause, Demand, State
+from unstarve.analyze.verdict import Findings, Thresholds, conclude, evidence, walk
+from unstarve.model import Cause, Demand, State, Verdict
 
 
 def timeline() -> Timeline:
@@ -90,3 +90,28 @@ def test_the_cost_is_per_sample_only_where_samples_can_be_counted(samples: float
     assert demand is not None
     found = evidence([timeline()], Cause.CPU, dataclasses.replace(demand, samples=samples))
     assert f"fetching is 100% CPU time: {told}" in found
+
+
+def fed_verdict(workers: int, queued_s: float) -> Verdict:
+    """40 steps of 0.1 s on two cores, without waits; the training thread queued so long for a core."""
+    training = FakeTraining()
+    training.epoch([(0.0, 0.1)] * 40)
+    process = dataclasses.replace(training.process(), system={"cores": 2})
+    found = build_timeline(process, 0)
+    assert found is not None
+    steps = {Cause.COMPUTE: 4.0 - queued_s, Cause.CONTENTION: queued_s}
+    demand = diagnosis_of(Cause.CONTENTION, workers=workers, cpu_s=0.1).demand
+    return conclude(run_of(training), Findings([found], 0.01, None, {}, steps, demand), Thresholds())
+
+
+def test_a_fed_training_without_cores_says_so() -> None:
+    verdict = fed_verdict(workers=10, queued_s=1.72)
+    assert verdict.cause is Cause.CONTENTION
+    assert verdict.headline.endswith("But its steps wait for a free core 43% of the time.")
+
+
+@pytest.mark.parametrize(("workers", "queued_s"), [(2, 1.72), (10, 0.4)])
+def test_cores_that_others_take_or_that_are_hardly_missed_are_not_the_workers_fault(
+    workers: int, queued_s: float
+) -> None:
+    assert fed_verdict(workers, queued_s).cause is Cause.COMPUTE

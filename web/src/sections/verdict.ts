@@ -58,7 +58,7 @@ function one(item: Advice): HTMLElement {
     item.speedup && item.speedup.low < 0.98 && el("p", { class: "warn" }, "It may also be slower: measure it."),
     el("p", {}, breakable(`${item.why.charAt(0).toUpperCase()}${item.why.slice(1)}. ${item.note ?? ""}`.trim())),
     item.code !== "" && code(item.code),
-    item.command ? el("p", {}, "Or, without changing your code:") : null,
+    item.command ? el("p", {}, `${item.code === "" ? "W" : "Or, w"}ithout changing your code:`) : null,
     item.command ? code(item.command) : null);
 }
 

@@ -2,89 +2,63 @@
 
 from __future__ import annotations
 
-from unstarve.advise.diagnosis_facts import batch_bytes, matters, stock_loader
+from unstarve.advise.diagnosis_facts import (
+    batch_bytes,
+    costliest,
+    matters,
+    named,
+    own_command,
+    stock_loader,
+    worker_loader,
+)
 from unstarve.advise.gain import UNCHANGED, cheaper
 from unstarve.advise.proposal import Edit, Proposal
-from unstarve.model import Cause, Diagnosis, Scenario
-from unstarve.words import duration, size
+from unstarve.model import Cause, Diagnosis, LoaderSummary, Scenario
+from unstarve.words import duration, percent, size
 
-_HEAVY_BYTES_PER_S = 0.3e9
-"""A faster hand-off is limited by bytes, a slower one by the number of tensors."""
-_MANY_TENSORS = 8
-_PACKED = (
-    "def collate_fn(samples):   # one tensor instead of one per field",
-    "    rows = [torch.cat([f.flatten() for f in s]) for s in samples]",
-    "    return torch.stack(rows)",
-)
+_DEFAULT_COLLATES = ("default_collate", "default_convert")
+_MAPPED_ANEW_BYTES = 32 << 20
+"""glibc gives larger memory back to the system at once, and the kernel maps it anew for the next batch."""
+_REUSED_BYTES_PER_S = 4e9
+"""Collating into memory that is reused is faster than this."""
+_KEPT_BYTES = 4 << 30
+
+# Shares of the hand-off and of pinning that the ring engine leaves: measured by bench/handoff.py, for
+# batches of 1 KB to 20 MB and 1 to 114 tensors.
+_RING = Scenario(left={"handoff": 0.1, "pin": 0.1})
+_RING_AT_WORST = Scenario(left={"handoff": 0.4})
+_RING_AT_BEST = Scenario(left={"handoff": 0.02, "pin": 0.0})
 
 
-def vectorized_collate(d: Diagnosis) -> Proposal | None:
-    """Stacking samples one by one in Python costs more than indexing one array."""
-    demand = d.demand
-    if demand is None or not matters(d, Cause.COLLATE):
+def ring_engine(d: Diagnosis) -> Proposal | None:
+    """Torch maps fresh shared memory for every batch; reused memory costs a message of a few bytes."""
+    demand, loader = d.demand, worker_loader(d)
+    if demand is None or loader is None or not demand.workers or "engine" in loader.config:
         return None
+    if not matters(d, Cause.HANDOFF, Cause.PIN, Cause.COLLATE):
+        return None
+    nbytes = batch_bytes(d)
+    of_size = "" if nbytes is None else f" of {size(nbytes)}"
+    pinning = f" and pinning it {duration(demand.pin_s)}" if demand.pin_s > demand.handoff_s / 4 else ""
     return Proposal(
-        "vectorize-collate",
-        "a vectorized collate_fn",
-        "Build the batch in one go: __getitems__ or a vectorized collate_fn",
-        f"collating takes {duration(demand.collate_s)} of CPU time per batch, fetching "
-        f"{duration(demand.fetch_s)}",
-        Edit(
-            before=(
-                "def __getitems__(self, indices):   # in the dataset",
-                "    return self.data[indices]      # one tensor operation for the batch",
-                "# and in the DataLoader: collate_fn=default_convert",
-            )
-        ),
-        cheaper("collate", 0.5),
-        worst=UNCHANGED,
-        best=cheaper("collate", 0.0),
-    )
-
-
-def lighter_batches(d: Diagnosis) -> Proposal | None:
-    """Bytes are copied into shared memory by the worker and mapped by the training process."""
-    demand, nbytes = d.demand, batch_bytes(d)
-    if demand is None or nbytes is None or not _hands_over(d) or not _is_heavy(d):
-        return None
-    return Proposal(
-        "fewer-bytes",
-        "smaller batches",
-        "Send smaller batches: uint8 or half precision, converted on the device",
-        f"the hand-off of a batch of {size(nbytes)} takes {duration(demand.handoff_s)}",
-        Edit(
-            before=("return image_uint8                            # in __getitem__",),
-            after=("x = batch.to(device).float().div_(255)        # in the training loop",),
-        ),
-        cheaper("handoff", 0.5),
-        worst=UNCHANGED,
-        best=cheaper("handoff", 0.25),
-    )
-
-
-def packed_fields(d: Diagnosis) -> Proposal | None:
-    """Every tensor of a batch travels as its own message, with its own file descriptor."""
-    demand, loader = d.demand, stock_loader(d)
-    if demand is None or not _hands_over(d) or _is_heavy(d):
-        return None
-    if loader is not None and loader.tensors is not None and loader.tensors < _MANY_TENSORS:
-        return None
-    return Proposal(
-        "pack-fields",
-        "fewer, larger tensors",
-        "Pack the many small tensors of a batch into a few",
-        f"the hand-off of a batch takes {duration(demand.handoff_s)}, far more than its size explains",
-        Edit(before=_PACKED),
-        cheaper("handoff", 0.3),
-        worst=UNCHANGED,
-        best=cheaper("handoff", 0.05),
+        "ring-engine",
+        "unstarve.DataLoader",
+        "Hand batches over in reused memory: unstarve.DataLoader",
+        f"the hand-off of a batch{of_size} takes {duration(demand.handoff_s)}{pinning}, making it "
+        f"{duration(demand.fetch_s + demand.collate_s)}",
+        Edit(engine=loader.kind == "DataLoader"),
+        _RING,
+        # Workers that send less make more, which a step without cores feels.
+        worst=UNCHANGED if matters(d, Cause.CONTENTION) else _RING_AT_WORST,
+        best=_RING_AT_BEST,
+        command=f"unstarve run --engine auto {own_command(d)}",
     )
 
 
 def no_workers(d: Diagnosis) -> Proposal | None:
     """Batches of data that is already in memory are made faster than a worker can send them."""
-    demand, loader = d.demand, stock_loader(d)
-    if demand is None or loader is None or not _hands_over(d):
+    demand, loader = d.demand, worker_loader(d)
+    if demand is None or loader is None or not demand.workers or not matters(d, Cause.HANDOFF):
         return None
     if demand.fetch_s - demand.queued_s + demand.collate_s > demand.handoff_s:
         return None
@@ -101,19 +75,67 @@ def no_workers(d: Diagnosis) -> Proposal | None:
     )
 
 
-def fewer_pinned_tensors(d: Diagnosis) -> Proposal | None:
-    """The pin thread takes the interpreter lock from training once per tensor."""
-    if d.demand is None or not matters(d, Cause.PIN):
+def cheaper_collate(d: Diagnosis) -> Proposal | None:
+    """A ``collate_fn`` of the user's can only be made cheaper by its author."""
+    demand, loader = d.demand, stock_loader(d)
+    if demand is None or loader is None or not matters(d, Cause.COLLATE):
+        return None
+    name, found = loader.config.get("collate_fn"), costliest(d, Cause.COLLATE)
+    if name in (None, *_DEFAULT_COLLATES):
+        title = "Return fewer, larger tensors per sample: collating stacks them one by one"
+    else:
+        title = f"Make {name}() cheaper, or move its work to __getitem__()"
+    return Proposal(
+        "cheaper-collate",
+        "a cheaper collate_fn",
+        title,
+        f"collating takes {duration(demand.collate_s)} of CPU time per batch, fetching "
+        f"{duration(demand.fetch_s)}" + (f"; top functions: {named(found)}" if found else ""),
+        Edit(),
+        cheaper("collate", 0.5),
+        worst=UNCHANGED,
+        best=cheaper("collate", 0.0),
+    )
+
+
+def keep_large_memory(d: Diagnosis) -> Proposal | None:
+    """Fresh memory costs a page fault every 4 KB, more than filling it does."""
+    demand, loader, nbytes = d.demand, stock_loader(d), batch_bytes(d)
+    if demand is None or loader is None or demand.workers or nbytes is None or not demand.collate_s:
+        return None
+    if demand.collate_s < demand.cpu_s or nbytes < _MAPPED_ANEW_BYTES * max(loader.tensors or 1, 1):
+        return None
+    if nbytes > _REUSED_BYTES_PER_S * demand.collate_s:
+        return None
+    kept = f"MALLOC_MMAP_THRESHOLD_={_KEPT_BYTES} MALLOC_TRIM_THRESHOLD_={_KEPT_BYTES}"
+    return Proposal(
+        "keep-large-memory",
+        "memory that malloc keeps",
+        "Let malloc keep the memory of a batch instead of returning it",
+        f"collating a batch of {size(nbytes)} takes {duration(demand.collate_s)}: the kernel maps more than "
+        f"{size(_MAPPED_ANEW_BYTES)} anew for every batch, page by page",
+        Edit(),
+        cheaper("collate", 0.4),
+        worst=UNCHANGED,
+        best=cheaper("collate", 0.2),
+        command=f"{kept} {own_command(d, python=True)}",
+    )
+
+
+def unpinned(d: Diagnosis) -> Proposal | None:
+    """The pin thread copies every batch once more, and takes the interpreter lock from training."""
+    demand, loader = d.demand, stock_loader(d)
+    if demand is None or loader is None or not matters(d, Cause.PIN) or not loader.config.get("pin_memory"):
         return None
     return Proposal(
-        "pin-fewer-tensors",
-        "fewer pinned tensors",
-        "Pin fewer, larger tensors, or try pin_memory=False",
-        f"pinning takes {duration(d.demand.pin_s)} per batch, in the training process",
-        Edit(before=_PACKED),
-        cheaper("pin", 0.5),
+        "no-pinning",
+        "pin_memory=False",
+        "Do not pin batches: it costs more than it saves",
+        f"pinning takes {duration(demand.pin_s)} per batch, in the training process",
+        Edit({"pin_memory": False}),
+        cheaper("pin", 0.0),
         worst=UNCHANGED,
-        best=cheaper("pin", 0.0),
+        note="Copies to the device then come from pageable memory.",
     )
 
 
@@ -125,32 +147,27 @@ def pinned_copies(d: Diagnosis) -> Proposal | None:
     return Proposal(
         "pin-memory",
         "pin_memory=True",
-        "Pin the batches and copy them without blocking",
+        "Pin the batches, and copy them with .to(device, non_blocking=True)",
         "copies to the device are on the critical path and come from pageable memory",
-        Edit({"pin_memory": True}, after=("batch.to(device, non_blocking=True)",)),
+        Edit({"pin_memory": True}),
         {Cause.COPY: 0.5},
         worst={},
         best={Cause.COPY: 1.0},
     )
 
 
-def precomputed_indices(d: Diagnosis) -> Proposal | None:
+def cheaper_sampler(d: Diagnosis) -> Proposal | None:
     """The sampler runs in the training process, so all of its time is waiting."""
-    demand = d.demand
-    if demand is None or not matters(d, Cause.SAMPLER):
+    demand, loader = d.demand, stock_loader(d)
+    if demand is None or loader is None or not matters(d, Cause.SAMPLER):
         return None
+    spent = d.waits.get(Cause.SAMPLER, 0.0) / (sum(d.waits.values()) or 1.0)
     return Proposal(
-        "precompute-indices",
-        "indices drawn in bulk",
-        "Draw the indices in bulk, and only as many as an epoch uses",
-        f"the sampler takes {duration(demand.sampler_s)} per batch, during which training waits",
-        Edit(
-            before=(
-                "def __iter__(self):   # in the sampler; p: probability of each sample",
-                "    # numpy; count: samples that an epoch uses",
-                "    return iter(self.rng.choice(n, size=count, p=p).tolist())",
-            )
-        ),
+        "cheaper-sampler",
+        "a cheaper sampler",
+        f"Draw the indices of {_sampler(loader)} in bulk, only as many as an epoch uses",
+        f"the sampler takes {duration(demand.sampler_s)} per batch and {percent(spent)} of the waiting",
+        Edit(),
         # From the waits: what torch draws ahead in ``iter()`` counts for the sampler, too.
         {Cause.SAMPLER: 0.9},
         worst={Cause.SAMPLER: 0.5},
@@ -158,12 +175,7 @@ def precomputed_indices(d: Diagnosis) -> Proposal | None:
     )
 
 
-def _hands_over(d: Diagnosis) -> bool:
-    return d.demand is not None and d.demand.workers > 0 and matters(d, Cause.HANDOFF)
-
-
-def _is_heavy(d: Diagnosis) -> bool:
-    nbytes = batch_bytes(d)
-    if d.demand is None or nbytes is None:
-        return False
-    return nbytes > _HEAVY_BYTES_PER_S * d.demand.handoff_s
+def _sampler(loader: LoaderSummary) -> str:
+    """The name of the class that draws the indices."""
+    own = loader.config.get("batch_sampler")
+    return str(own if own not in (None, "BatchSampler") else loader.config.get("sampler") or "the sampler")

@@ -8,26 +8,27 @@ from unstarve.advise.diagnosis_facts import (
     costliest,
     matters,
     named,
-    stock_loader,
+    share_of,
     torch_at_least,
+    worker_loader,
     workers_of,
 )
 from unstarve.advise.gain import UNCHANGED, cheaper, free_step_s, making_s
 from unstarve.advise.proposal import Edit, Proposal
-from unstarve.model import Cause, Diagnosis, Scenario, SlowSample, State
-from unstarve.words import duration, percent
+from unstarve.model import Cause, Diagnosis, Rejected, Scenario, SlowSample, State
+from unstarve.words import duration, percent, size
 
 _MOST_PREFETCH = 16
 _STOCK_PREFETCH = 2
 
 
-def persistent_workers(d: Diagnosis) -> Proposal | None:
+def persistent_workers(d: Diagnosis) -> Proposal | Rejected | None:
     """Without persistent workers, every epoch ends its workers and starts new ones."""
-    loader = stock_loader(d)
+    loader = worker_loader(d)
     if loader is None or not matters(d, Cause.STARTUP) or loader.epochs < 2 or not workers_of(d):
         return None
     if loader.config.get("persistent_workers"):
-        return None
+        return Rejected("persistent-workers", "persistent_workers=True", "is set already")
     return Proposal(
         "persistent-workers",
         "persistent_workers=True",
@@ -39,26 +40,40 @@ def persistent_workers(d: Diagnosis) -> Proposal | None:
     )
 
 
+def no_workers_to_start(d: Diagnosis) -> Proposal | None:
+    """Rows of tensors need no workers: indexing the tensors makes the same batch."""
+    loader = worker_loader(d)
+    if loader is None or not matters(d, Cause.STARTUP) or not workers_of(d):
+        return None
+    if not loader.dataset.get("columns_in_memory") or loader.config.get("collate_fn") != "default_collate":
+        return None
+    return Proposal(
+        "no-workers-to-start",
+        "unstarve.DataLoader without workers",
+        "Index the tensors directly, without workers: unstarve.DataLoader",
+        f"starting workers took {duration(loader.startup_s)} in total, and the samples are rows of tensors",
+        Edit({"num_workers": 0}, engine=True),
+        Scenario(workers=0, left={"cpu": 0.1, "collate": 0.1}),
+        worst=Scenario(workers=0),
+    )
+
+
 def lighter_dataset(d: Diagnosis) -> Proposal | None:
     """Without fork, the dataset is pickled and sent to each worker, however large it is."""
-    loader = stock_loader(d)
+    loader = worker_loader(d)
     if loader is None or not matters(d, Cause.STARTUP) or not workers_of(d):
         return None
     method = loader.config.get("multiprocessing_context")
-    if method not in ("spawn", "forkserver"):
+    name, nbytes = loader.dataset.get("largest_attribute"), loader.dataset.get("largest_bytes")
+    if method not in ("spawn", "forkserver") or not name or not isinstance(nbytes, int):
         return None
     return Proposal(
         "lighter-dataset",
         "a smaller dataset object",
-        "Keep the dataset object small: load its data in the worker",
-        f"with {method}, the dataset is pickled for each of {workers_of(d)} workers; starts took "
-        f"{duration(loader.startup_s)}",
-        Edit(
-            before=(
-                "def __getstate__(self):   # in the dataset; load again on first use",
-                "    return {**self.__dict__, 'data': None}",
-            )
-        ),
+        f"Load {name} in the worker, on first use, not in __init__()",
+        f"with {method}, the dataset is pickled for each of {workers_of(d)} workers, and {name} is "
+        f"{size(nbytes)} of it; starts took {duration(loader.startup_s)}",
+        Edit(),
         cheaper("start", 0.5),
         worst=UNCHANGED,
         best=cheaper("start", 0.1),
@@ -67,7 +82,7 @@ def lighter_dataset(d: Diagnosis) -> Proposal | None:
 
 def any_order(d: Diagnosis) -> Proposal | None:
     """Batches are delivered in order: a late one holds back finished ones."""
-    loader = stock_loader(d)
+    loader = worker_loader(d)
     if loader is None or not matters(d, Cause.ORDER) or not torch_at_least(d, 2, 6) or workers_of(d) < 2:
         return None
     if loader.config.get("in_order") is False:
@@ -91,15 +106,9 @@ def level_samples(d: Diagnosis) -> Proposal | None:
     return Proposal(
         "level-samples",
         "evened-out samples",
-        "Even out slow samples: prepare them in advance, or bucket by cost",
+        "Prepare the slow samples in advance, or batch them together",
         _tail(d) + (f"; the slowest samples are {slow}" if slow else ""),
-        Edit(
-            before=(
-                "order = np.argsort(cost)   # of each sample: its length, its file size",
-                "batches = [order[i : i + n].tolist() for i in range(0, len(order), n)]",
-                "random.shuffle(batches)   # DataLoader(dataset, batch_sampler=batches)",
-            )
-        ),
+        Edit(),
         Scenario(evened=0.5),
         worst=UNCHANGED,
         best=Scenario(evened=1.0),
@@ -113,7 +122,7 @@ def _sample(sample: SlowSample) -> str:
 
 def deeper_prefetch(d: Diagnosis) -> Proposal | None:
     """Workers that keep up on average, but not always, need more batches ready."""
-    demand, loader, free = d.demand, stock_loader(d), free_step_s(d)
+    demand, loader, free = d.demand, worker_loader(d), free_step_s(d)
     if demand is None or loader is None or not free or not demand.workers:
         return None
     keeps_up = making_s(demand) / demand.workers <= free
@@ -142,23 +151,13 @@ def lighter_loop(d: Diagnosis) -> Proposal | None:
         return None
     found = costliest(d, Cause.HOST)
     what = f"{found[0].name}()" if found else "logging, metrics and .item()"
-    spent = next((share.share for share in d.budget if share.cause is Cause.HOST), None)
-    why = "the loop's own Python takes " + (
-        "the most time" if spent is None else f"{percent(spent)} of the time"
-    )
+    why = f"the loop's own Python takes {percent(share_of(d, Cause.HOST))} of the time"
     return Proposal(
         "lighter-loop",
         "a lighter loop",
         f"Move {what} out of the training loop",
         why + (f"; top functions by share of the steps: {named(found)}" if found else ""),
-        Edit(
-            after=(
-                "total += loss.detach()          # every step: stays on the device",
-                "if step % 100 == 0:",
-                "    log(total.item() / 100)     # now and then: waits for the device",
-                "    total.zero_()",
-            )
-        ),
+        Edit(),
         None,  # the step without it was not measured
     )
 

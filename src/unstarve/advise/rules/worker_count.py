@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from unstarve.advise.diagnosis_facts import costliest, is_iterable, matters, named, stock_loader, usable_cores
+from unstarve.advise.diagnosis_facts import (
+    costliest,
+    engine_without_workers,
+    is_iterable,
+    matters,
+    named,
+    own_command,
+    share_of,
+    stock_loader,
+    usable_cores,
+    worker_loader,
+)
 from unstarve.advise.gain import (
     UNCHANGED,
     cheaper,
@@ -18,15 +29,18 @@ from unstarve.advise.rules.data_storage import tensor_files
 from unstarve.advise.rules.image_decoding import decode_only_the_crop
 from unstarve.advise.rules.kept_samples import keep_in_memory, rows_in_memory
 from unstarve.intervals import WORTH_IT
-from unstarve.model import Cause, Diagnosis, Scenario
-from unstarve.words import duration, printable, workers
+from unstarve.model import Cause, Diagnosis, Rejected, Scenario
+from unstarve.words import duration, percent, printable, workers
 
 _BLOCKED = 0.5
 """A fetch that waits for at least this share of its time is limited by waiting."""
-_WORTH_TELLING_S = 0.5e-3
 _CHEAPER = (decode_only_the_crop, keep_in_memory, rows_in_memory, tensor_files)
 """Rules that name a part of unstarve which makes samples cheaper."""
 _LIBRARIES = ("site-packages", "dist-packages")
+_HELPED = 0.2
+"""Other threads that take more than this share of a fetch's CPU time are worth stopping."""
+ONE_THREAD = "OPENBLAS_NUM_THREADS=1 OPENCV_FOR_THREADS_NUM=1 RAYON_NUM_THREADS=1 POLARS_MAX_THREADS=1"
+"""The libraries that datasets use; torch's own threads, which the step needs, are left alone."""
 
 
 def workers_past_the_cores(d: Diagnosis) -> Proposal | None:
@@ -53,13 +67,17 @@ def workers_past_the_cores(d: Diagnosis) -> Proposal | None:
     )
 
 
-def workers_instead_of_none(d: Diagnosis) -> Proposal | None:
+def workers_instead_of_none(d: Diagnosis) -> Proposal | Rejected | None:
     """With ``num_workers=0``, torch's default, loading and training take turns while cores are idle."""
-    count, demand, cores = enough_workers(d), d.demand, usable_cores(d)
-    if demand is None or count is None or demand.workers or matters(d, Cause.REMOTE):
+    count, demand, cores, loader = enough_workers(d), d.demand, usable_cores(d), stock_loader(d)
+    if demand is None or demand.workers or not matters(d, Cause.CPU, Cause.DISK, Cause.COLLATE):
         return None
-    if not matters(d, Cause.CPU, Cause.DISK, Cause.COLLATE) or (cores is not None and cores < 2):
+    if loader is not None and (engine := engine_without_workers(loader)) is not None:
+        return Rejected("use-workers", "num_workers", f"changes nothing: the {engine} engine has no workers")
+    if count is None or matters(d, Cause.REMOTE):
         return None
+    if cores is not None and cores < 2:
+        return Rejected("use-workers", "workers", f"would not help: there is only {_cores(cores)}")
     return _worker_advice(
         d,
         "use-workers",
@@ -69,12 +87,14 @@ def workers_instead_of_none(d: Diagnosis) -> Proposal | None:
     )
 
 
-def workers_on_idle_cores(d: Diagnosis) -> Proposal | None:
+def workers_on_idle_cores(d: Diagnosis) -> Proposal | Rejected | None:
     """CPU work spreads over cores until all are busy."""
     count, demand, cores = enough_workers(d), d.demand, usable_cores(d)
-    if demand is None or count is None or cores is None or count <= demand.workers or not demand.workers:
+    if demand is None or cores is None or not demand.workers or not matters(d, Cause.CPU, Cause.COLLATE):
         return None
-    if not matters(d, Cause.CPU, Cause.COLLATE) or demand.workers >= cores:
+    if demand.workers >= cores:
+        return Rejected("more-workers", "more workers", f"would not help: {_busy(cores)}")
+    if count is None or count <= demand.workers:
         return None
     return _worker_advice(
         d,
@@ -121,7 +141,7 @@ def cheaper_samples(d: Diagnosis) -> Proposal | None:
 
 
 def fewer_workers(d: Diagnosis) -> Proposal | None:
-    """More busy workers than cores take turns, which costs switches and memory and gains nothing."""
+    """More busy workers than cores take turns, and take the cores away from the step."""
     demand, cores = d.demand, usable_cores(d)
     if demand is None or cores is None or not matters(d, Cause.CONTENTION) or demand.workers <= cores:
         return None
@@ -131,48 +151,78 @@ def fewer_workers(d: Diagnosis) -> Proposal | None:
         "fewer-workers",
         count,
         f"Use {workers(count)}, one per core",
-        f"{workers(demand.workers)} share {_cores(cores)}: of the {duration(demand.fetch_s)} that "
-        f"fetching a batch "
-        f"takes, {duration(demand.queued_s)} is waiting for a free core",
+        f"{workers(demand.workers)} and the step share {_cores(cores)}: training {_without_core(d)}",
         # Fewer workers also get a smaller share of the cores beside training: only a clear gain counts.
         least=WORTH_IT,
+    )
+
+
+def one_thread_per_worker(d: Diagnosis) -> Proposal | None:
+    """Libraries start a thread per core, in every worker."""
+    demand, cores = d.demand, usable_cores(d)
+    if demand is None or cores is None or not matters(d, Cause.CONTENTION) or not _workers_have_threads(d):
+        return None
+    return Proposal(
+        "one-thread-per-worker",
+        "one thread per worker",
+        "Let each worker compute with one thread",
+        f"{workers(demand.workers)} with several threads each share {_cores(cores)}: their other threads "
+        f"compute {duration(demand.helped_s)} per batch, and training {_without_core(d)}",
+        Edit(),
+        None,  # how much slower a worker is with one thread was not measured
+        command=f"{ONE_THREAD} {own_command(d, python=True)}",
     )
 
 
 def more_cores(d: Diagnosis) -> Proposal | None:
     """With few workers, waiting for a core comes from a quota or from other processes."""
     demand, cores = d.demand, usable_cores(d)
-    if not matters(d, Cause.CONTENTION):
+    if not matters(d, Cause.CONTENTION) or _workers_have_threads(d):
         return None
     quota, present = d.system.get("quota_cores"), d.system.get("cores")
     limited = quota is not None and (present is None or quota < present)
     if not limited and demand is not None and cores is not None and demand.workers > cores:
         return None  # its own workers compete for the cores
-    known = demand is not None and demand.queued_s > _WORTH_TELLING_S
-    queued = (
-        f"; a fetch waits {duration(demand.queued_s)} for a free core" if demand is not None and known else ""
-    )
     if limited:
         title = f"Raise the CPU quota of {_cores(float(quota or 0))}"
-        why = f"the container may use {quota:g} of {present or 'the machine’s'} cores{queued}"
-        code: tuple[str, ...] = ("docker run --cpus=N …   # Kubernetes: resources.limits.cpu",)
+        why = f"the container may use {quota:g} of {present or 'the machine’s'} cores: training "
     else:
         title = "Move other work off these cores"
-        why = f"batches wait for a core although there are no more workers than cores{queued}"
-        code = (
-            "ps -eo pid,psr,pcpu,comm --sort=-pcpu | head   # what else runs here",
-            "cv2.setNumThreads(0)   # in worker_init_fn: one thread per worker",
-        )
+        why = "there are no more workers than cores, and yet training "
     likely = Scenario(cores=float(present), foreign=0.5) if limited and present else Scenario(foreign=0.5)
     free = Scenario(cores=likely.cores, foreign=0.0)
     return Proposal(
-        "more-cores", "more cores", title, why, Edit(before=code), likely, worst=UNCHANGED, best=free
+        "more-cores",
+        "more cores",
+        title,
+        why + _without_core(d),
+        Edit(),
+        likely,
+        worst=UNCHANGED,
+        best=free,
     )
 
 
 def _dataset(d: Diagnosis) -> str:
     loader = stock_loader(d)
     return "the dataset" if loader is None else printable(str(loader.config.get("dataset", "the dataset")))
+
+
+def _workers_have_threads(d: Diagnosis) -> bool:
+    """Whether workers compete with each other's threads."""
+    demand = d.demand
+    if demand is None or worker_loader(d) is None or demand.workers < 2:
+        return False
+    return demand.helped_s > _HELPED * (demand.cpu_s + demand.helped_s)
+
+
+def _without_core(d: Diagnosis) -> str:
+    """``waits for a free core 43% of the time``: waits and steps, as the budget counts them."""
+    return f"waits for a free core {percent(share_of(d, Cause.CONTENTION))} of the time"
+
+
+def _busy(cores: float) -> str:
+    return f"{_cores(cores)} {'is' if cores == 1 else 'are'} busy"
 
 
 def _cores(count: float) -> str:
@@ -182,7 +232,7 @@ def _cores(count: float) -> str:
 def _worker_advice(
     d: Diagnosis, id: str, count: int, title: str, why: str, least: float | None = None
 ) -> Proposal | None:
-    loader, demand = stock_loader(d), d.demand
+    loader, demand = worker_loader(d), d.demand
     if loader is None or demand is None:
         return None
     change: dict[str, Any] = {"num_workers": count}

@@ -84,7 +84,7 @@ def _advice(number: int, advice: Advice) -> Iterator[str]:
         yield fence
         yield ""
     if advice.command:
-        yield f"Or, without changing your code: {_code(advice.command)}"
+        yield f"{'Or, without' if advice.code else 'Without'} changing your code: {_code(advice.command)}"
         yield ""
 
 

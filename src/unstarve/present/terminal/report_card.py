@@ -265,9 +265,10 @@ def _piece(one: Advice) -> Group:
     lines.append(PathText(Text(one.why[:1].upper() + one.why[1:] + ".")))
     if one.note:
         lines.append(Text(one.note, overflow="fold"))
-    lines.append(Padding(Text(one.code, "cyan", overflow="fold"), (0, 0, 0, 2)))
+    if one.code:
+        lines.append(Padding(Text(one.code, "cyan", overflow="fold"), (0, 0, 0, 2)))
     if one.command:
-        lines.append(Text("or, without changing your code:"))
+        lines.append(Text(f"{'or, ' if one.code else ''}without changing your code:"))
         lines.append(Padding(Text(one.command, "cyan", overflow="fold"), (0, 0, 0, 2)))
     return Group(*lines)
 
