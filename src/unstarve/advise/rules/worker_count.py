@@ -74,10 +74,8 @@ def workers_instead_of_none(d: Diagnosis) -> Proposal | Rejected | None:
         return None
     if loader is not None and (engine := engine_without_workers(loader)) is not None:
         return Rejected("use-workers", "num_workers", f"changes nothing: the {engine} engine has no workers")
-    if count is None or matters(d, Cause.REMOTE):
+    if count is None or matters(d, Cause.REMOTE) or (cores is not None and cores < 2):
         return None
-    if cores is not None and cores < 2:
-        return Rejected("use-workers", "workers", f"would not help: there is only {_cores(cores)}")
     return _worker_advice(
         d,
         "use-workers",
@@ -87,14 +85,12 @@ def workers_instead_of_none(d: Diagnosis) -> Proposal | Rejected | None:
     )
 
 
-def workers_on_idle_cores(d: Diagnosis) -> Proposal | Rejected | None:
+def workers_on_idle_cores(d: Diagnosis) -> Proposal | None:
     """CPU work spreads over cores until all are busy."""
     count, demand, cores = enough_workers(d), d.demand, usable_cores(d)
     if demand is None or cores is None or not demand.workers or not matters(d, Cause.CPU, Cause.COLLATE):
         return None
-    if demand.workers >= cores:
-        return Rejected("more-workers", "more workers", f"would not help: {_busy(cores)}")
-    if count is None or count <= demand.workers:
+    if count is None or count <= demand.workers or demand.workers >= cores:
         return None
     return _worker_advice(
         d,
@@ -219,10 +215,6 @@ def _workers_have_threads(d: Diagnosis) -> bool:
 def _without_core(d: Diagnosis) -> str:
     """``waits for a free core 43% of the time``: waits and steps, as the budget counts them."""
     return f"waits for a free core {percent(share_of(d, Cause.CONTENTION))} of the time"
-
-
-def _busy(cores: float) -> str:
-    return f"{_cores(cores)} {'is' if cores == 1 else 'are'} busy"
 
 
 def _cores(count: float) -> str:
