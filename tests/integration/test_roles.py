@@ -35,7 +35,7 @@ def adder(train_loader, val_loader):
         step(x)
     with torch.no_grad():
         eval_split(25)
-        eval_split(15)
+        eval_split(22)
 
 def trainer(train_loader, val_loader):
     '''Gradients are off only in the body, and a batch is asked for ahead of its turn, as in HF's Trainer.'''
