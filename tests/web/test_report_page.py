@@ -129,7 +129,7 @@ def test_a_step_narrower_than_a_pixel_is_seen(opened: Any, tmp_path: Path) -> No
 def test_functions_say_what_their_shares_are_of(opened: Any, tmp_path: Path) -> None:
     page = opened.show(written(tmp_path))
     assert "share of its stage" in page.inner_text("#functions thead")
-    assert "sampled time of the function's stage" in page.inner_text("#functions .note")
+    assert "The stages are fetching" in page.inner_text("#functions .note")
 
 
 def test_no_request_leaves_the_page(opened: Any, tmp_path: Path) -> None:
