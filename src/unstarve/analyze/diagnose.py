@@ -21,6 +21,7 @@ from unstarve.analyze.budget import (
 )
 from unstarve.analyze.chart_views import typical_lanes
 from unstarve.analyze.device_summary import summarize_gpu
+from unstarve.analyze.file_reading import summarize_reads
 from unstarve.analyze.headroom import estimated_headroom, measured_headroom
 from unstarve.analyze.headroom_reasons import beyond_waits
 from unstarve.analyze.imported_run import analyze_import
@@ -119,6 +120,7 @@ def analyze_run(
         system=_system(run, trainers),
         typical=_typical(trainings),
         profile=run.profile,
+        io=summarize_reads(run, trainers),
         walk=walk(findings, thresholds or Thresholds()),
         memory=_memory(timelines, run),
         slow_samples=slow_samples({(i, *key): p for i, m in enumerate(made) for key, p in m.items()}),
@@ -201,6 +203,8 @@ def _lost(run: Run, trainers: list[Process]) -> tuple[str, ...]:
     lost = list(run.lost)
     for process in run.processes:
         lost.extend(f"process {process.pid}: {message}" for message in process.lost)
+    if run.reads is not None and run.reads.why_not is not None:
+        lost.append(f"--io: {run.reads.why_not}")
     if not run.live:
         if run.exit_code is None:
             lost.append("the run was cut short: unstarve ended before the command did")

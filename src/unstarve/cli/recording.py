@@ -26,6 +26,7 @@ from unstarve.errors import CommandNotFoundError, RunExistsError, RunFileError
 from unstarve.importers.attach_profile import keep_profile, merge_spans
 from unstarve.launch.bootstrap_check import why_unseen
 from unstarve.launch.command import launch, resolve
+from unstarve.launch.io_library import why_not_io
 from unstarve.launch.written_files import WrittenFiles, files_written_since
 from unstarve.model import SavedLoader
 from unstarve.model.launch_settings import IdealSettings, LaunchSettings, ProfileSettings
@@ -35,6 +36,7 @@ from unstarve.present.page.html_page import report_page
 from unstarve.present.terminal.report_card import print_report
 from unstarve.present.terminal.screen import screen
 from unstarve.record.format import SUFFIX
+from unstarve.record.read_counts import keep_reads
 from unstarve.record.run_file import claim, discard, finish, parts_folder
 from unstarve.record.run_reader import read_run
 from unstarve.record.settings_file import read_saved, shown_place
@@ -86,6 +88,8 @@ class Request:
     engine: str | None = None
     settings_file: Path | None = None
     profile: ProfileSettings | None = None
+    io: bool = False
+    perf: bool = False
     caution: str | None = None
     """A warning to print before the command starts. With one, the files it wrote are listed at the end."""
 
@@ -115,6 +119,7 @@ def record(request: Request) -> tuple[Path, int]:
     saved = () if request.settings_file is None else read_saved(request.settings_file)
     argv = resolve(request.command)
     run_path = _claim(request)
+    no_io = why_not_io() if request.io else None
     settings = LaunchSettings(
         parts=str(parts_folder(run_path).absolute()),
         version=__version__,
@@ -124,6 +129,7 @@ def record(request: Request) -> tuple[Path, int]:
         engine=request.engine,
         saved=saved,
         profile=request.profile,
+        io=request.io and no_io is None,
     )
     if request.caution is not None:
         print(f"unstarve: {request.caution}", file=sys.stderr, flush=True)
@@ -136,6 +142,8 @@ def record(request: Request) -> tuple[Path, int]:
         exit_code = 0
     error = why_unseen(parts_folder(run_path), argv) or _unused(request, run_path, saved)
     trace = None if request.profile is None else keep_profile(run_path)
+    if request.io:
+        keep_reads(run_path, no_io)
     problem = finish(run_path, exit_code, error)
     if problem:
         print(printable(f"unstarve: {problem}"), file=sys.stderr)

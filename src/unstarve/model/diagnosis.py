@@ -8,6 +8,7 @@ from typing import Any
 
 from unstarve.model.causes import Cause, State
 from unstarve.model.chart_data import Lane
+from unstarve.model.file_reads import ReadSummary
 from unstarve.model.forecasts import Forecaster, WhatIf
 from unstarve.model.nouns import Shown
 from unstarve.model.profile import Profile
@@ -260,5 +261,7 @@ class Diagnosis(Shown):
     """Of the rank that waited the most; None when not recorded, as in older runs."""
     profile: Profile | None = None
     """What a profiler said; of an imported file, everything that is known."""
+    io: ReadSummary | None = None
+    """How loading read its files; None without `--io`."""
     walk: tuple[str, ...] = ()
     """The questions people ask one after another, with this run's answers."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from unstarve.model.causes import Phase
 from unstarve.model.chart_data import Doing
+from unstarve.model.file_reads import RecordedReads
 from unstarve.model.profile import Profile
 
 STOPPED_EARLY = "recording stopped early"
@@ -322,3 +323,5 @@ class Run:
     """Part of the file could not be read or was invalid."""
     profile: Profile | None = None
     """What a profiler said: an imported file, or the window of `unstarve run --profile`."""
+    reads: RecordedReads | None = None
+    """What `--io` counted; None without it."""

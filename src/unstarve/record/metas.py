@@ -153,6 +153,10 @@ def _times(*names: str) -> dict[str, Check]:
     return {f"{name}_s": _seconds for name in names}
 
 
+def _counts(*names: str) -> dict[str, Check]:
+    return dict.fromkeys(names, _count)
+
+
 _NAMED_USE = _object_of(
     {
         "name": _text,
@@ -263,6 +267,40 @@ _FIELDS: dict[str, dict[str, Check]] = {
                     "opens": _count,
                     "reads": _count,
                     "bytes": _whole(0, LATEST_NS),
+                    "seconds": _seconds,
+                }
+            )
+        ),
+    },
+    "io": {
+        "why_not": _optional(_text),
+        "files": _list_of(
+            _object_of(
+                {
+                    "path": _text,
+                    "kind": _text,
+                    "file_bytes": _optional(_count),
+                    **_counts("processes", "opens", "reads", "bytes", "slow_reads", "jumps", "mapped_bytes"),
+                    **_times("open", "slow", "longest"),
+                    "seconds": _seconds,
+                }
+            )
+        ),
+        "kinds": _list_of(
+            _object_of(
+                {
+                    "kind": _text,
+                    **_counts("files", "opens", "reads", "bytes", "jumps", "mapped_bytes"),
+                    "seconds": _seconds,
+                }
+            )
+        ),
+        "processes": _list_of(
+            _object_of(
+                {
+                    "process": _pid,
+                    **_counts("files", "opens", "reads", "bytes", "slow_reads", "mapped_bytes"),
+                    **_times("open", "slow"),
                     "seconds": _seconds,
                 }
             )

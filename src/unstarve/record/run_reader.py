@@ -12,7 +12,7 @@ from unstarve.record import format as f
 from unstarve.record.chunks import Chunk, Scan, check_header
 from unstarve.record.events import Packed, epochs_of, events_of, unpacked
 from unstarve.record.metas import LATEST_NS, meta_of
-from unstarve.record.profile_meta import profile_of
+from unstarve.record.profile_meta import profile_of, reads_of
 from unstarve.record.run_file import launcher_alive, parts_folder, unwritten
 
 _UNKNOWN_LAUNCH: dict[str, Any] = {"command": [], "kind": "run", "started_at": 0.0}
@@ -32,7 +32,6 @@ def read_run(path: Path) -> Run:
     run_file, *parts = _files(path)
     skipped = _scan(run_file, _content(run_file), streams)
     launch, result = (_newest(streams, name) for name in ("launch", "result"))
-    profile = _newest(streams, "profile")
     if (
         result is None or result.get("folded") is False
     ):  # else the parts are in the file and about to be removed
@@ -40,6 +39,7 @@ def read_run(path: Path) -> Run:
         skipped += sum(_scan(part, _content(part), streams) for part in written)
         if len(written) < len(parts):
             lost.append(unwritten(len(parts) - len(written)))
+    profile, reads = (_newest(streams, name) for name in ("profile", "io"))
     if skipped:
         lost.append(f"{skipped} bytes of {path.name} are damaged or cut off and were skipped")
     processes = [p for s in streams.values() if (p := s.process()) is not None]
@@ -65,6 +65,7 @@ def read_run(path: Path) -> Run:
         lost=tuple(lost),
         damaged=bool(skipped or invalid),
         profile=None if profile is None else profile_of(profile),
+        reads=None if reads is None else reads_of(reads),
     )
 
 

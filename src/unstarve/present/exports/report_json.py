@@ -56,6 +56,7 @@ def report(diagnosis: Diagnosis) -> dict[str, Any]:
         "gpu": _plain(d.gpu),
         "memory": _plain(d.memory),
         "profile": _plain(d.profile),
+        "io": _plain(d.io),
         "overhead": _plain(d.overhead),
         "system": dict(d.system),
         "walk": list(d.walk),

@@ -18,6 +18,7 @@ from unstarve.present.shares import budget_title, shares
 from unstarve.present.terminal.lanes import lanes
 from unstarve.present.terminal.path_text import PathText
 from unstarve.present.terminal.profile_tables import operator_changes, profile_tables
+from unstarve.present.terminal.reading_tables import reading_tables
 from unstarve.present.terminal.screen import for_screen
 from unstarve.words import duration, percent, points, rate, times, times_interval
 
@@ -52,6 +53,7 @@ def print_report(diagnosis: Diagnosis, console: Console) -> None:
         drawn,
         loaders,
         profile_tables(diagnosis.profile),
+        reading_tables(diagnosis.io),
         _walk(diagnosis),
         _advice(diagnosis),
         _rejected(diagnosis),

@@ -1,0 +1,181 @@
+"""`unstarve run --io` on unmodified scripts: what each file and process reads, and what that means."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from unstarve.launch.io_library import why_not_io
+
+needs_library = pytest.mark.skipif(why_not_io() is not None, reason=str(why_not_io()))
+
+TRAIN = """
+import os, signal, sys, threading
+import numpy as np
+from data import *
+
+class Small(Dataset):
+    def __len__(self):
+        return 240
+
+    def __getitem__(self, index):
+        with open(f"small/{index}.raw", "rb") as file:
+            return torch.frombuffer(bytearray(file.read()), dtype=torch.uint8)
+
+class Rows(Small):
+    '''Rows of one array, read one by one.'''
+
+    def __getitem__(self, index):
+        if not hasattr(self, "file"):
+            self.file = open("rows.npy", "rb", buffering=0)
+        self.file.seek(128 + index * 7919 % 1000 * 4000)
+        return torch.frombuffer(bytearray(self.file.read(4000)), dtype=torch.float32)
+
+class Whole(Small):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.from_numpy(np.load("rows.npy")[index])
+
+class Mapped(Small):
+    def __getitem__(self, index):
+        return torch.from_numpy(np.load("rows.npy", mmap_mode="r")[index].copy())
+
+class Threads(Small):
+    '''Every sample is read by four threads.'''
+
+    def __getitem__(self, index):
+        def read():
+            for _ in range(5):
+                super(Threads, self).__getitem__(index)
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        return torch.zeros(1)
+
+class Killed(Small):
+    def __getitem__(self, index):
+        sample = super().__getitem__(index)
+        if index == 200:
+            time.sleep(0.6)
+            super().__getitem__(index)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return sample
+
+if __name__ == "__main__":
+    name, workers, start = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    os.makedirs("small", exist_ok=True)
+    for index in range(240):
+        with open(f"small/{index}.raw", "wb") as file:
+            file.write(bytes([index]) * 500)
+    np.save("rows.npy", np.arange(1_000_000, dtype=np.float32).reshape(1000, 1000))
+    context = start if workers else None
+    loader = DataLoader(globals()[name](), batch_size=4, num_workers=workers, multiprocessing_context=context)
+    for batch in loader:
+        print(float(batch.float().sum()))
+"""
+
+
+def io_of(project: Any, *arguments: str, code: int = 0) -> dict[str, Any]:
+    """The counts of a run, whose output and exit code must be those of the script alone."""
+    project.write("train.py", TRAIN)
+    done = project.unstarve(
+        "run", "--force", "-o", "p.unstarve", "--json", "p.json", "--io", "train.py", *arguments
+    )
+    alone = project.python("train.py", *arguments)
+    assert done.returncode == alone.returncode == code, done.stderr
+    assert done.stdout == alone.stdout
+    return json.loads((project.folder / "p.json").read_text())["io"]
+
+
+def patterns(io: dict[str, Any]) -> set[str]:
+    return {one["id"] for one in io["patterns"]}
+
+
+@needs_library
+@pytest.mark.parametrize(("workers", "start"), [("0", "-"), ("2", "fork"), ("2", "spawn")])
+def test_small_files_are_counted_in_every_process_that_loads(project, workers: str, start: str) -> None:
+    io = io_of(project, "Small", workers, start)
+    assert (io["opens"], io["read_bytes"], io["used_bytes"]) == (240, 120_000, 120_000)
+    assert io["read_per_used"] == 1
+    assert "small_files" in patterns(io)
+    role = "worker" if int(workers) else "training"
+    loading = [one for one in io["processes"] if one["role"] == role and one["bytes"]]
+    assert len(loading) == max(int(workers), 1)
+    assert sum(one["files"] for one in loading) == 240
+    small = [one for one in io["files"] if one["path"].endswith(".raw")]
+    assert len(small) == 240
+    assert all(one["opens"] == 1 and one["bytes"] == one["file_bytes"] == 500 for one in small)
+
+
+@needs_library
+def test_jumps_in_a_large_file_are_named(project) -> None:
+    io = io_of(project, "Rows", "2", "fork")
+    (rows,) = [one for one in io["files"] if one["path"].endswith("rows.npy")]
+    assert (rows["kind"], rows["opens"], rows["reads"]) == ("npy", 2, 240)
+    assert rows["bytes"] == 240 * 4000
+    assert rows["jumps"] >= 238
+    assert patterns(io) >= {"random_reads"}
+    assert "small_files" not in patterns(io)
+
+
+@needs_library
+def test_reading_far_more_than_a_batch_holds_is_named_with_a_remedy_for_the_kind(project) -> None:
+    io = io_of(project, "Whole", "0", "-")
+    assert io["read_per_used"] == pytest.approx(1000, rel=0.01)
+    (found,) = [one for one in io["patterns"] if one["id"] == "unused_bytes"]
+    assert "mmap_mode" in found["remedy"]
+
+
+@needs_library
+def test_reads_of_mapped_files_are_said_to_be_unknown(project) -> None:
+    io = io_of(project, "Mapped", "2", "fork")
+    (rows,) = [one for one in io["files"] if one["path"].endswith("rows.npy")]
+    assert rows["mapped_bytes"] >= 240 * 4_000_000
+    assert io["read_per_used"] is None
+    assert "reopened_file" in patterns(io)
+    report = " ".join(project.unstarve("report", "p.unstarve").stdout.split())
+    assert "reads of memory-mapped files are not counted" in report
+
+
+@needs_library
+def test_threads_are_counted_exactly(project) -> None:
+    io = io_of(project, "Threads", "0", "-")
+    assert (io["opens"], io["read_bytes"]) == (240 * 20, 240 * 20 * 500)
+
+
+@needs_library
+def test_a_killed_worker_leaves_its_counts(project) -> None:
+    io = io_of(project, "Killed", "1", "fork", code=1)
+    (worker,) = [one for one in io["processes"] if one["role"] == "worker"]
+    assert worker["opens"] >= 200
+
+
+@needs_library
+def test_children_that_are_no_python_count_and_keep_their_output(project) -> None:
+    project.write("train.py", "import subprocess\nprint(subprocess.check_output(['cat', 'a.bin']))\n")
+    (project.folder / "a.bin").write_bytes(b"12345")
+    done = project.unstarve("run", "-o", "p.unstarve", "--json", "p.json", "--io", "train.py")
+    assert done.stdout == "b'12345'\n"
+    io = json.loads((project.folder / "p.json").read_text())["io"]
+    assert [(one["path"], one["bytes"]) for one in io["files"]] == [(str(project.folder / "a.bin"), 5)]
+
+
+def test_without_the_library_one_sentence_says_so_and_training_runs(project) -> None:
+    project.environment["UNSTARVE_NATIVE"] = "0"
+    io = io_of(project, "Small", "0", "-")
+    assert "UNSTARVE_NATIVE=0" in io["why_not"]
+    report = project.unstarve("report", "p.unstarve").stdout
+    assert "--io: the library that counts file reads is switched off" in " ".join(report.split())
+
+
+def test_without_io_there_are_no_counts(project) -> None:
+    project.write("train.py", TRAIN)
+    done = project.unstarve("run", "-o", "p.unstarve", "--json", "p.json", "train.py", "Small", "0", "-")
+    assert done.returncode == 0
+    assert json.loads((project.folder / "p.json").read_text())["io"] is None
