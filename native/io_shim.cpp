@@ -84,17 +84,20 @@ void name_counts() {
     enabled = size > 0 && static_cast<std::size_t>(size) < sizeof counts_path;
 }
 
+// A child of vfork shares our memory until it becomes another program: its descriptors are not ours.
+bool in_own_process() { return static_cast<pid_t>(syscall(SYS_getpid)) == process; }
+
 // The file is opened anew each time: a program may close descriptors that it does not know.
 void write_counts() {
     if (!enabled || table.entries() == 0 || writing.exchange(true, std::memory_order_acquire)) return;
     const int error = errno;
-    // A child made without pthread_atfork shares our memory, but the counts are its parent's.
-    if (static_cast<pid_t>(syscall(SYS_getpid)) == process) {
+    if (in_own_process()) {
         const long fd = syscall(SYS_openat, AT_FDCWD, counts_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
         if (fd >= 0) {
-            table.write(static_cast<std::uint32_t>(process), [fd](const void *memory, std::size_t size, std::uint32_t at) {
+            const auto put = [fd](const void *memory, std::size_t size, std::uint32_t at) {
                 [[maybe_unused]] const long written = syscall(SYS_pwrite64, fd, memory, size, static_cast<off64_t>(at));
-            });
+            };
+            table.write(static_cast<std::uint32_t>(process), put);
             syscall(SYS_close, fd);
         }
     }
@@ -130,7 +133,8 @@ OpenFile *counted(int fd) {
 }
 
 void forget(int fd) {
-    if (OpenFile *file = counted(fd)) file->entry.store(0, std::memory_order_relaxed);
+    OpenFile *file = counted(fd);
+    if (file != nullptr && in_own_process()) file->entry.store(0, std::memory_order_relaxed);
 }
 
 // The path from the root, in `out`; its size, 0 when it is not known.
@@ -157,7 +161,7 @@ std::size_t absolute(int folder, const char *path, char (&out)[PATH_MAX]) {
 }
 
 void opened(int fd, int folder, const char *path, int flags, std::uint64_t began_ns) {
-    if (fd < 0 || fd >= kMostFds || path == nullptr) return;
+    if (fd < 0 || fd >= kMostFds || path == nullptr || !in_own_process()) return;
     files[fd].entry.store(0, std::memory_order_relaxed);
     if (!enabled || (flags & O_ACCMODE) == O_WRONLY || (flags & (O_DIRECTORY | O_PATH)) != 0) return;
     const std::uint64_t now = now_ns();
@@ -179,6 +183,7 @@ void opened(int fd, int folder, const char *path, int flags, std::uint64_t began
 void copied(int from, int to) {
     if (to < 0 || to >= kMostFds || from == to) return;
     const OpenFile *file = counted(from);
+    if ((file == nullptr && counted(to) == nullptr) || !in_own_process()) return;
     files[to].position.store(file == nullptr ? 0 : file->position.load(), std::memory_order_relaxed);
     files[to].entry.store(file == nullptr ? 0 : file->entry.load(), std::memory_order_relaxed);
 }
@@ -411,10 +416,17 @@ EXPORT std::size_t __fread_chk(void *out, std::size_t room, std::size_t size, st
 WRAP_LSEEK(lseek, off_t)
 WRAP_LSEEK(lseek64, off64_t)
 
+// Memory allocators call it before dlsym can work.
+#ifdef __LP64__
+#define MAP(name, ...) reinterpret_cast<void *>(syscall(SYS_mmap, __VA_ARGS__))
+#else
+#define MAP(name, ...) REAL(name)(__VA_ARGS__)
+#endif
+
 #define WRAP_MMAP(name, offset_type)                                                                  \
     DECLARE_REAL(name);                                                                               \
     EXPORT void *name(void *wish, std::size_t size, int access, int flags, int fd, offset_type at) noexcept { \
-        void *mapped = REAL(name)(wish, size, access, flags, fd, at);                                 \
+        void *mapped = MAP(name, wish, size, access, flags, fd, at);                                  \
         has_mapped(fd, mapped, size);                                                                 \
         return mapped;                                                                                \
     }

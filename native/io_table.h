@@ -156,7 +156,8 @@ inline bool is_program_file(const char *path, std::size_t size) {
         const std::size_t length = std::strlen(with);
         return size >= length && std::memcmp(path + size - length, with, length) == 0;
     };
-    for (const char *folder : {"/proc/", "/sys/", "/dev/", "/etc/", "/usr/lib", "/usr/share/", "/lib/", "/lib64/"}) {
+    for (const char *folder : {"/proc/", "/sys/", "/dev/", "/etc/", "/lib/", "/lib64/", "/usr/lib", "/usr/include/",
+                               "/usr/share/"}) {
         if (begins(folder)) return true;
     }
     for (const char *suffix : {".py", ".pyc", ".pyi", ".so", "/pyvenv.cfg"}) {

@@ -27,6 +27,7 @@ from unstarve.analyze.headroom_reasons import beyond_waits
 from unstarve.analyze.imported_run import analyze_import
 from unstarve.analyze.loader_summary import summarize_loaders
 from unstarve.analyze.memory_summary import memory_of
+from unstarve.analyze.processor_use import summarize_processor
 from unstarve.analyze.stats import spread_ms
 from unstarve.analyze.timeline import WARMUP_STEPS, Timeline, TimeSpan, training_processes
 from unstarve.analyze.verdict import Findings, Thresholds, conclude, walk
@@ -121,6 +122,7 @@ def analyze_run(
         typical=_typical(trainings),
         profile=run.profile,
         io=summarize_reads(run, trainers),
+        perf=summarize_processor(run),
         walk=walk(findings, thresholds or Thresholds()),
         memory=_memory(timelines, run),
         slow_samples=slow_samples({(i, *key): p for i, m in enumerate(made) for key, p in m.items()}),
@@ -205,6 +207,8 @@ def _lost(run: Run, trainers: list[Process]) -> tuple[str, ...]:
         lost.extend(f"process {process.pid}: {message}" for message in process.lost)
     if run.reads is not None and run.reads.why_not is not None:
         lost.append(f"--io: {run.reads.why_not}")
+    if run.perf_why_not is not None:
+        lost.append(f"--perf: {run.perf_why_not}")
     if not run.live:
         if run.exit_code is None:
             lost.append("the run was cut short: unstarve ended before the command did")

@@ -22,6 +22,7 @@ from unstarve import __version__
 from unstarve.api import diagnose, views_of
 from unstarve.cli.output_files import check_json, write_file, write_json
 from unstarve.cli.overwriting import written_meanwhile
+from unstarve.collect.perf_counters import why_not_perf
 from unstarve.errors import CommandNotFoundError, RunExistsError, RunFileError
 from unstarve.importers.attach_profile import keep_profile, merge_spans
 from unstarve.launch.bootstrap_check import why_unseen
@@ -36,7 +37,7 @@ from unstarve.present.page.html_page import report_page
 from unstarve.present.terminal.report_card import print_report
 from unstarve.present.terminal.screen import screen
 from unstarve.record.format import SUFFIX
-from unstarve.record.read_counts import keep_reads
+from unstarve.record.read_counts import keep_reads, keep_refusal
 from unstarve.record.run_file import claim, discard, finish, parts_folder
 from unstarve.record.run_reader import read_run
 from unstarve.record.settings_file import read_saved, shown_place
@@ -120,6 +121,7 @@ def record(request: Request) -> tuple[Path, int]:
     argv = resolve(request.command)
     run_path = _claim(request)
     no_io = why_not_io() if request.io else None
+    no_perf = why_not_perf() if request.perf else None
     settings = LaunchSettings(
         parts=str(parts_folder(run_path).absolute()),
         version=__version__,
@@ -130,6 +132,7 @@ def record(request: Request) -> tuple[Path, int]:
         saved=saved,
         profile=request.profile,
         io=request.io and no_io is None,
+        perf=request.perf and no_perf is None,
     )
     if request.caution is not None:
         print(f"unstarve: {request.caution}", file=sys.stderr, flush=True)
@@ -144,6 +147,8 @@ def record(request: Request) -> tuple[Path, int]:
     trace = None if request.profile is None else keep_profile(run_path)
     if request.io:
         keep_reads(run_path, no_io)
+    if no_perf is not None:
+        keep_refusal(run_path, no_perf)
     problem = finish(run_path, exit_code, error)
     if problem:
         print(printable(f"unstarve: {problem}"), file=sys.stderr)

@@ -11,6 +11,7 @@ from unstarve.model.chart_data import Lane
 from unstarve.model.file_reads import ReadSummary
 from unstarve.model.forecasts import Forecaster, WhatIf
 from unstarve.model.nouns import Shown
+from unstarve.model.processor import ProcessorSummary
 from unstarve.model.profile import Profile
 from unstarve.model.resources import GpuSummary, MemorySummary
 
@@ -263,5 +264,7 @@ class Diagnosis(Shown):
     """What a profiler said; of an imported file, everything that is known."""
     io: ReadSummary | None = None
     """How loading read its files; None without `--io`."""
+    perf: ProcessorSummary | None = None
+    """The processor's counters; None without `--perf`."""
     walk: tuple[str, ...] = ()
     """The questions people ask one after another, with this run's answers."""

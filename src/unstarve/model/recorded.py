@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from unstarve.model.causes import Phase
 from unstarve.model.chart_data import Doing
 from unstarve.model.file_reads import RecordedReads
+from unstarve.model.processor import ProcessorCounts
 from unstarve.model.profile import Profile
 
 STOPPED_EARLY = "recording stopped early"
@@ -300,6 +301,10 @@ class Process:
     readings: tuple[Reading, ...] = ()
     pulses: tuple[Pulse, ...] = ()
     """In the order of time; empty where nothing could be sampled, and in old runs."""
+    step_counts: ProcessorCounts | None = None
+    """The processor's counters of its steps; None without `--perf`."""
+    loading_counts: ProcessorCounts | None = None
+    """The same of making batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,3 +330,5 @@ class Run:
     """What a profiler said: an imported file, or the window of `unstarve run --profile`."""
     reads: RecordedReads | None = None
     """What `--io` counted; None without it."""
+    perf_why_not: str | None = None
+    """Why `--perf` could not count; None if it could, or was not asked to."""

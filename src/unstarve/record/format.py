@@ -31,7 +31,7 @@ A META payload is one UTF-8 JSON object whose key ``meta`` says what it describe
     transforms  spent: name, seconds, calls of single transforms       (repeated: the last one counts)
     profile  what a profiler's file says, as `model.profile.Profile`   (in imported runs)
     io       what processes read, as `model.file_reads.RecordedReads`  (by the launcher, with --io)
-    perf     step, loading: the processor's counters, and what they are (repeated: the last one counts)
+    perf     step, loading: the processor's counters; why_not          (repeated: the last one counts)
     device   name, rank                                                (when training has begun, at its end)
     lost     message: something could not be recorded
     end      end_ns, stopped                                           (last of a process)

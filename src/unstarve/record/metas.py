@@ -168,6 +168,13 @@ _NAMED_USE = _object_of(
     }
 )
 
+_PROCESSOR_COUNTS = _object_of(
+    {
+        **_counts("cycles", "enabled_ns", "running_ns"),
+        **dict.fromkeys(("instructions", "cache_misses", "tlb_misses"), _optional(_count)),
+    }
+)
+
 _FIELDS: dict[str, dict[str, Check]] = {
     "launch": {
         "command": _list_of(_text, 1 << 20),
@@ -305,6 +312,11 @@ _FIELDS: dict[str, dict[str, Check]] = {
                 }
             )
         ),
+    },
+    "perf": {
+        "why_not": _optional(_text),
+        "step": _optional(_PROCESSOR_COUNTS),
+        "loading": _optional(_PROCESSOR_COUNTS),
     },
     "transforms": {"spent": _list_of(_row_of(_text, _seconds, _count))},
     "device": {"name": _text, "rank": _optional(_whole(0, _MOST_NUMBER))},

@@ -70,6 +70,13 @@ def keep_reads(run: Path, why_not: str | None = None) -> None:
     writer.close()
 
 
+def keep_refusal(run: Path, why_not: str) -> None:
+    """Note in the run why the processor's counters were not read; before the parts are folded, too."""
+    writer = Writer(parts_folder(run) / f"perf{f.PART_SUFFIX}")
+    writer.meta("perf", why_not=why_not)
+    writer.close()
+
+
 def read_counts(data: bytes) -> tuple[int, list[Counted]]:
     """The process and the files of one table. Raises ValueError when it is not one."""
     try:
@@ -91,7 +98,8 @@ def _recorded(parts: Path) -> RecordedReads:
             process, counted = read_counts(path.read_bytes())
         except (OSError, ValueError):
             continue  # killed at its first write
-        by_process.setdefault(process, []).extend(counted)  # a program that became another by exec
+        if counted:  # one process may leave several tables: exec makes it another program
+            by_process.setdefault(process, []).extend(counted)
     by_path: dict[str, list[Counted]] = defaultdict(list)
     for counted in by_process.values():
         for one in counted:

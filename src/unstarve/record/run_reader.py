@@ -8,6 +8,7 @@ from typing import Any
 
 from unstarve.errors import NotARunError, RunFileError
 from unstarve.model import Crew, Loader, Process, Run, Sampled, TransformTime, Work
+from unstarve.model.processor import ProcessorCounts
 from unstarve.record import format as f
 from unstarve.record.chunks import Chunk, Scan, check_header
 from unstarve.record.events import Packed, epochs_of, events_of, unpacked
@@ -66,6 +67,7 @@ def read_run(path: Path) -> Run:
         damaged=bool(skipped or invalid),
         profile=None if profile is None else profile_of(profile),
         reads=None if reads is None else reads_of(reads),
+        perf_why_not=next((why for s in streams.values() if (why := s.perf().get("why_not"))), None),
     )
 
 
@@ -211,7 +213,17 @@ class ProcessStream:
             stalls=self._events(f.STALL),
             readings=self._events(f.GAUGE),
             pulses=self._events(f.PULSE),
+            step_counts=self._counts("step"),
+            loading_counts=self._counts("loading"),
         )
+
+    def perf(self) -> dict[str, Any]:
+        """What the process said about the processor's counters; empty when it said nothing."""
+        return self.newest.get("perf", {})
+
+    def _counts(self, part: str) -> ProcessorCounts | None:
+        counts = self.perf().get(part)
+        return None if counts is None else ProcessorCounts(**counts)
 
     def _loader(self, meta: dict[str, Any]) -> Loader:
         number, tensors = meta["id"], self.tensors.get(meta["id"])

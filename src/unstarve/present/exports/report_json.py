@@ -57,6 +57,7 @@ def report(diagnosis: Diagnosis) -> dict[str, Any]:
         "memory": _plain(d.memory),
         "profile": _plain(d.profile),
         "io": _plain(d.io),
+        "perf": _plain(d.perf),
         "overhead": _plain(d.overhead),
         "system": dict(d.system),
         "walk": list(d.walk),

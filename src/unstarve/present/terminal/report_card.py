@@ -17,6 +17,7 @@ from unstarve.present.gain_text import gain_text
 from unstarve.present.shares import budget_title, shares
 from unstarve.present.terminal.lanes import lanes
 from unstarve.present.terminal.path_text import PathText
+from unstarve.present.terminal.processor_table import processor_table
 from unstarve.present.terminal.profile_tables import operator_changes, profile_tables
 from unstarve.present.terminal.reading_tables import reading_tables
 from unstarve.present.terminal.screen import for_screen
@@ -54,6 +55,7 @@ def print_report(diagnosis: Diagnosis, console: Console) -> None:
         loaders,
         profile_tables(diagnosis.profile),
         reading_tables(diagnosis.io),
+        processor_table(diagnosis.perf),
         _walk(diagnosis),
         _advice(diagnosis),
         _rejected(diagnosis),

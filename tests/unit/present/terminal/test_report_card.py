@@ -193,7 +193,7 @@ def test_the_json_report_is_complete_and_plain() -> None:
     assert set(back) == {
         "schema", "run", "verdict", "wait_share", "stall_share", "throughput", "step_ms", "wait_ms", "budget",
         "waits", "demand", "headroom", "functions", "slow_samples", "advice", "rejected", "health", "gpu",
-        "overhead", "loaders", "lost", "system", "walk", "whatif", "memory", "profile", "io",
+        "overhead", "loaders", "lost", "system", "walk", "whatif", "memory", "profile", "io", "perf",
 
     }  # fmt: skip
     assert back["verdict"]["state"] == "starved"
