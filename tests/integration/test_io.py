@@ -166,6 +166,43 @@ def test_children_that_are_no_python_count_and_keep_their_output(project) -> Non
     assert [(one["path"], one["bytes"]) for one in io["files"]] == [(str(project.folder / "a.bin"), 5)]
 
 
+@needs_library
+def test_forks_beside_reading_threads_lose_nothing(project) -> None:
+    project.write(
+        "train.py",
+        """
+        import os, subprocess, threading
+        with open("a.bin", "wb") as file:
+            file.write(bytes(1000))
+
+        def read(times):
+            for _ in range(times):
+                with open("a.bin", "rb", buffering=0) as file:
+                    file.read()
+
+        threads = [threading.Thread(target=read, args=(500,)) for _ in range(3)]
+        for one in threads:
+            one.start()
+        kept = open("a.bin", "rb", buffering=0)
+        for _ in range(10):
+            subprocess.run(["true"], check=True)  # shares our memory until it becomes `true`
+            kept.seek(0)
+            kept.read()
+            if (child := os.fork()) == 0:
+                read(10)
+                os._exit(0)
+            os.waitpid(child, 0)
+        for one in threads:
+            one.join()
+        """,
+    )
+    done = project.unstarve("run", "-o", "p.unstarve", "--json", "p.json", "--io", "train.py")
+    assert done.returncode == 0, done.stderr
+    io = json.loads((project.folder / "p.json").read_text())["io"]
+    counted = sorted((one["opens"], one["bytes"]) for one in io["processes"])
+    assert counted == [(10, 10_000)] * 10 + [(1501, 1_510_000)]
+
+
 def test_without_the_library_one_sentence_says_so_and_training_runs(project) -> None:
     project.environment["UNSTARVE_NATIVE"] = "0"
     io = io_of(project, "Small", "0", "-")

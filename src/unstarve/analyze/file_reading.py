@@ -195,14 +195,12 @@ def _cold(loading: _Loading) -> Iterator[ReadPattern]:
     by_time = loading.slow_s >= max(_FEWEST_SLOW_S, _SLOW_SHARE * loading.seconds)
     if not by_storage and not (by_time and loading.slow_reads >= _MANY):
         return
-    if by_storage and storage < read:
-        share = f"{percent(storage / read)} of the bytes that loading reads come"
+    if not by_storage:
+        share = f"{mean_count(loading.slow_reads)} of {mean_count(loading.reads)} reads come"
+    elif loading.mapped_bytes:
+        share = f"{size(storage)} come"
     else:
-        share = (
-            f"{size(storage)} come"
-            if by_storage
-            else f"{mean_count(loading.slow_reads)} of {mean_count(loading.reads)} reads come"
-        )
+        share = f"{percent(min(storage / read, 1.0))} of the bytes come"
     slow = f"; a slow read takes {duration(slow_s)}" if loading.slow_reads else ""
     yield ReadPattern(
         "cold_reads",

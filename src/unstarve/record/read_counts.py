@@ -29,7 +29,7 @@ COUNTS = "*.io"
 _MAGIC = b"UNSTIO01"
 _HEADER = struct.Struct("<8s6I")
 _ENTRY = struct.Struct("<QII12Q")
-_MOST_FILES = 500
+_MOST_FILES = 300
 _MOST_PROCESSES = 5000
 NOTHING_COUNTED = (
     "no file read was counted: the command reads no data files, or its programs cannot load a library "

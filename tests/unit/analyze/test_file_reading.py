@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from fake_work import work_of
 from fakes import run_of, simple_run
 from unstarve.analyze.file_reading import summarize_reads
 from unstarve.model import Run
@@ -13,13 +14,22 @@ from unstarve.model.file_reads import FileReads, KindReads, ProcessReads, ReadSu
 FILE = FileReads("/data/a", "HDF5", 1_000_000, 1, 1, 0.001, 10, 1000, 0.001, 0, 0.0, 0.001, 0, 0)
 
 
-def summary(batch_bytes: int, process: dict[str, Any], *files: FileReads, kind: str = "HDF5") -> ReadSummary:
+def summary(
+    batch_bytes: int,
+    process: dict[str, Any],
+    *files: FileReads,
+    kind: str = "HDF5",
+    storage_bytes: int | None = None,
+) -> ReadSummary:
     """Of a training process that delivered 20 batches of `batch_bytes` and read as `process` says."""
     run: Run = simple_run([(0.01, 0.01)] * 20)
     (trainer,) = run.processes
     trainer = dataclasses.replace(
         trainer, batches=tuple(one._replace(nbytes=batch_bytes, size=8) for one in trainer.batches)
     )
+    if storage_bytes is not None:
+        work = work_of(0, 0.0, storage_bytes=storage_bytes)
+        trainer = dataclasses.replace(trainer, works=(work,))
     numbers = dict.fromkeys(("files", "opens", "reads", "bytes", "slow_reads", "mapped_bytes"), 0)
     times = dict.fromkeys(("open_s", "seconds", "slow_s"), 0.0)
     reading = ProcessReads(trainer.pid, **{**numbers, **times, **process})
@@ -83,6 +93,22 @@ def test_slow_reads_are_cold() -> None:
     assert "300 of 400 reads" in found.patterns[0].finding
     assert "a slow read takes 3.00 ms" in found.patterns[0].finding
     assert ids(summary(1_000_000, {**process, "slow_reads": 10, "slow_s": 0.01})) == []
+
+
+def test_bytes_that_storage_answers_are_cold() -> None:
+    process = {"files": 9, "opens": 9, "reads": 400, "bytes": 20_000_000, "seconds": 1.0}
+    found = summary(1_000_000, process, storage_bytes=10_000_000)
+    assert ids(found) == ["cold_reads"]
+    assert "50% of the bytes come from storage" in found.patterns[0].finding
+    assert ids(summary(1_000_000, process, storage_bytes=2_000_000)) == []
+
+
+def test_storage_tells_what_is_read_of_a_mapped_file() -> None:
+    process = {"files": 1, "opens": 1, "reads": 2, "bytes": 9000, "mapped_bytes": 10**9}
+    found = summary(50_000, process, storage_bytes=4_000_000, kind="memory-mapped array")
+    assert found.read_per_used == 4
+    assert ids(found) == ["unused_bytes", "cold_reads"]
+    assert "pages of 4 KB" in found.patterns[0].remedy
 
 
 def test_jumps_in_a_file_are_told() -> None:
