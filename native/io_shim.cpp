@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -54,6 +55,7 @@ std::atomic<std::uint64_t> next_write_ns;
 std::atomic<bool> writing;
 std::atomic<bool> enabled;
 pid_t process;
+bool is_python;
 char counts_path[PATH_MAX];
 
 template <typename Function>
@@ -97,7 +99,7 @@ void write_counts() {
             const auto put = [fd](const void *memory, std::size_t size, std::uint32_t at) {
                 [[maybe_unused]] const long written = syscall(SYS_pwrite64, fd, memory, size, static_cast<off64_t>(at));
             };
-            table.write(static_cast<std::uint32_t>(process), put);
+            table.write(static_cast<std::uint32_t>(process), is_python, put);
             syscall(SYS_close, fd);
         }
     }
@@ -120,6 +122,7 @@ void begin_in_child() {
 }
 
 __attribute__((constructor)) void begin() {
+    is_python = dlsym(RTLD_DEFAULT, "Py_IsInitialized") != nullptr;
     name_counts();
     if (enabled) pthread_atfork(nullptr, nullptr, begin_in_child);
 }
@@ -130,6 +133,12 @@ OpenFile *counted(int fd) {
     if (fd < 0 || fd >= kMostFds) return nullptr;
     OpenFile &file = files[fd];
     return file.entry.load(std::memory_order_relaxed) == 0 ? nullptr : &file;
+}
+
+// Directories, pipes and devices hold no data.
+bool is_regular(int fd) {
+    struct stat about{};
+    return syscall(SYS_fstat, fd, &about) == 0 && S_ISREG(about.st_mode);
 }
 
 void forget(int fd) {
@@ -168,7 +177,7 @@ void opened(int fd, int folder, const char *path, int flags, std::uint64_t began
     const int error = errno;
     char whole[PATH_MAX];
     const std::size_t size = absolute(folder, path, whole);
-    if (size != 0 && !unstarve::is_program_file(whole, size)) {
+    if (size != 0 && !unstarve::is_program_file(whole, size) && is_regular(fd)) {
         const std::uint32_t number = table.find(whole, size);
         add(table[number].opens, 1);
         add(table[number].open_ns, now - began_ns);
@@ -389,6 +398,15 @@ WRAP_PREAD_CHK(__pread64_chk, off64_t)
 
 WRAP_PREADV(preadv, off_t)
 WRAP_PREADV(preadv64, off64_t)
+
+#define WRAP_PREADV2(name, offset_type)                                                       \
+    DECLARE_REAL(name);                                                                       \
+    EXPORT ssize_t name(int fd, const iovec *out, int count, offset_type at, int flags) {     \
+        return timed_read(fd, at, [&] { return REAL(name)(fd, out, count, at, flags); });     \
+    }
+
+WRAP_PREADV2(preadv2, off_t)
+WRAP_PREADV2(preadv64v2, off64_t)
 
 // A stream that reads ahead is counted by the bytes that its reader takes.
 DECLARE_REAL(fread);

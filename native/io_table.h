@@ -40,6 +40,7 @@ struct TableHeader {
     std::atomic<std::uint32_t> text;
     std::uint32_t entries_at;
     std::uint32_t text_at;
+    std::uint32_t is_python;
 };
 
 inline void add(Count &count, std::uint64_t more) { count.fetch_add(more, std::memory_order_relaxed); }
@@ -78,7 +79,7 @@ public:
 
     // Calls `put(memory, size, at)` for every piece of the file; an entry may be counting meanwhile.
     template <typename Put>
-    void write(std::uint32_t process, Put put) const {
+    void write(std::uint32_t process, bool is_python, Put put) const {
         TableHeader header{};
         std::memcpy(header.magic, "UNSTIO01", sizeof header.magic);
         header.process = process;
@@ -88,6 +89,7 @@ public:
         header.text = text < kText ? text : kText;
         header.entries_at = kEntriesAt;
         header.text_at = kTextAt;
+        header.is_python = is_python ? 1 : 0;
         put(static_cast<const void *>(text_bytes_), header.text.load(), kTextAt);
         put(static_cast<const void *>(entries_), header.entries.load() * sizeof(FileEntry), kEntriesAt);
         put(static_cast<const void *>(&header), sizeof header, 0);
@@ -164,7 +166,7 @@ inline bool is_program_file(const char *path, std::size_t size) {
         if (ends(suffix)) return true;
     }
     for (const char *part : {"/site-packages/", "/dist-packages/", "/lib/python3", "/__pycache__/", ".so.",
-                             ".unstarve.parts/"}) {
+                             "/torchinductor_", "/.triton/", ".unstarve.parts/"}) {
         if (std::strstr(path, part) != nullptr) return true;
     }
     return false;

@@ -203,6 +203,50 @@ def test_forks_beside_reading_threads_lose_nothing(project) -> None:
     assert counted == [(10, 10_000)] * 10 + [(1501, 1_510_000)]
 
 
+@needs_library
+def test_errors_of_calls_stay_the_same(project) -> None:
+    project.write(
+        "train.py",
+        """
+        import errno, os
+        with open("a.bin", "wb") as file:
+            file.write(b"12345")
+        fd = os.open("a.bin", os.O_RDONLY)
+        copy = os.dup(fd)
+
+        def tried(call, *arguments):
+            try:
+                print(call.__name__, call(*arguments))
+            except OSError as error:
+                print(call.__name__, errno.errorcode[error.errno])
+
+        tried(os.open, "missing", os.O_RDONLY)
+        tried(os.open, "a.bin/b", os.O_RDONLY)
+        tried(os.read, 9999, 5)
+        tried(os.read, fd, 3)
+        tried(os.read, copy, 3)
+        tried(os.read, copy, 3)
+        tried(os.pread, fd, 2, 4)
+        tried(os.pread, fd, 2, -1)
+        tried(os.preadv, fd, [bytearray(2)], 0)
+        tried(os.lseek, fd, -9, os.SEEK_SET)
+        tried(os.lseek, fd, 1, os.SEEK_SET)
+        tried(os.readv, fd, [bytearray(2), bytearray(9)])
+        tried(os.read, os.open(".", os.O_RDONLY), 5)
+        tried(os.close, fd)
+        tried(os.close, fd)
+        tried(os.read, copy, 1)
+        os._exit(3)
+        """,
+    )
+    done = project.unstarve("run", "-o", "p.unstarve", "--json", "p.json", "--io", "python", "-u", "train.py")
+    alone = project.call("python", "-u", "train.py")
+    assert done.returncode == alone.returncode == 3, done.stderr
+    assert done.stdout == alone.stdout
+    (file,) = json.loads((project.folder / "p.json").read_text())["io"]["files"]
+    assert (file["opens"], file["bytes"]) == (1, 3 + 2 + 0 + 1 + 2 + 4 + 0)
+
+
 def test_without_the_library_one_sentence_says_so_and_training_runs(project) -> None:
     project.environment["UNSTARVE_NATIVE"] = "0"
     io = io_of(project, "Small", "0", "-")

@@ -22,7 +22,7 @@ _REMEDIES = {
     "PNG": "Store the images at the size you train with, as JPEG or WebP if that is exact enough.",
     "gzip": "Store the data without compression or in blocks: gzip can only be read from the beginning.",
     "zip": "Store samples as rows of one .npy or .safetensors file.",
-    "memory-mapped array": "Read neighbouring rows together: storage answers in whole pages of 4 KB.",
+    "memmap": "Read neighbouring rows together: storage answers in whole pages of 4 KB.",
 }
 _ANY = "Store what a batch needs side by side, and read only that."
 

@@ -13,7 +13,7 @@ _LOOKED_AT = 8
 """Files with the same ending that are opened; most of them decide for the others."""
 _ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup")
 
-MAPPED = "memory-mapped array"
+MAPPED = "memmap"
 """Without a known beginning, and mapped into memory: tokens, mostly."""
 _TEXT_ENDINGS = (".json", ".jsonl", ".csv", ".tsv", ".txt")
 _BEGINNINGS = (

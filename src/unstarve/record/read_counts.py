@@ -2,7 +2,8 @@
 
 Each process writes one file, ``PID-TIME.io``: its table as it lies in memory (``native/io_table.h``).
 
-    header     "UNSTIO01", six u32: process, entry size, entries, text size, where entries and text begin
+    header     "UNSTIO01", seven u32: process, entry size, entries, text size,
+               where the entries begin, where the text begins, whether it is Python
     entries    u64 hash, u32 path at (in the text), u32 path size, then 12 × u64: the counts
     text       the paths, one behind the other
 
@@ -27,7 +28,7 @@ from unstarve.record.writer import Writer
 
 COUNTS = "*.io"
 _MAGIC = b"UNSTIO01"
-_HEADER = struct.Struct("<8s6I")
+_HEADER = struct.Struct("<8s7I")
 _ENTRY = struct.Struct("<QII12Q")
 _MOST_FILES = 300
 _MOST_PROCESSES = 5000
@@ -77,10 +78,12 @@ def keep_refusal(run: Path, why_not: str) -> None:
     writer.close()
 
 
-def read_counts(data: bytes) -> tuple[int, list[Counted]]:
-    """The process and the files of one table. Raises ValueError when it is not one."""
+def read_counts(data: bytes) -> tuple[int, bool, list[Counted]]:
+    """The process, whether it is Python, and its files. Raises ValueError for anything but a table."""
     try:
-        magic, process, entry_size, entries, text_size, entries_at, text_at = _HEADER.unpack_from(data)
+        magic, process, entry_size, entries, text_size, entries_at, text_at, python = _HEADER.unpack_from(
+            data
+        )
     except struct.error:
         raise ValueError("cut off") from None
     if magic != _MAGIC or entry_size != _ENTRY.size or entries_at + entries * entry_size > len(data):
@@ -88,18 +91,25 @@ def read_counts(data: bytes) -> tuple[int, list[Counted]]:
     text = data[text_at : text_at + text_size]
     rows = _ENTRY.iter_unpack(data[entries_at : entries_at + entries * entry_size])
     counted = [Counted(os.fsdecode(text[at : at + size]), *counts[:11]) for _, at, size, *counts in rows]
-    return process, [one for one in counted if one.reads or one.maps]  # not what was written only
+    return (
+        process,
+        bool(python),
+        [one for one in counted if one.reads or one.maps],
+    )  # not what was written only
 
 
 def _recorded(parts: Path) -> RecordedReads:
     by_process: dict[int, list[Counted]] = {}
+    programs: dict[int, list[Counted]] = {}
     for path in sorted(parts.glob(COUNTS)):
         try:
-            process, counted = read_counts(path.read_bytes())
+            process, is_python, counted = read_counts(path.read_bytes())
         except (OSError, ValueError):
             continue  # killed at its first write
         if counted:  # one process may leave several tables: exec makes it another program
-            by_process.setdefault(process, []).extend(counted)
+            (by_process if is_python else programs).setdefault(process, []).extend(counted)
+    # Shells and compilers read files, too. They are of interest only where Python reads none.
+    by_process = by_process or programs
     by_path: dict[str, list[Counted]] = defaultdict(list)
     for counted in by_process.values():
         for one in counted:

@@ -105,7 +105,7 @@ def test_bytes_that_storage_answers_are_cold() -> None:
 
 def test_storage_tells_what_is_read_of_a_mapped_file() -> None:
     process = {"files": 1, "opens": 1, "reads": 2, "bytes": 9000, "mapped_bytes": 10**9}
-    found = summary(50_000, process, storage_bytes=4_000_000, kind="memory-mapped array")
+    found = summary(50_000, process, storage_bytes=4_000_000, kind="memmap")
     assert found.read_per_used == 4
     assert ids(found) == ["unused_bytes", "cold_reads"]
     assert "pages of 4 KB" in found.patterns[0].remedy

@@ -81,6 +81,6 @@ def test_files_that_begin_with_nothing_known_are_told_by_their_use_and_place(tmp
         images,
     ]
     kinds = kinds_of({path: path.endswith("tokens.bin") for path in [*paths, ""]})
-    assert [kinds[path] for path in paths[:3]] == ["memory-mapped array", "Zarr", "JPEG"]
+    assert [kinds[path] for path in paths[:3]] == ["memmap", "Zarr", "JPEG"]
     assert kinds[images] == "JPEG"
     assert kinds[""] == ""

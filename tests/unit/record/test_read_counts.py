@@ -13,20 +13,21 @@ from unstarve.record.run_file import claim, finish, parts_folder
 from unstarve.record.run_reader import read_run
 
 
-def table(process: int, **files: tuple[int, int, int]) -> bytes:
+def table(process: int, *, python: bool = True, **files: tuple[int, int, int]) -> bytes:
     """A table as ``native/io_table.h`` lays it out; of each file: opens, reads, bytes."""
     entries, text = b"", b""
     for name, (opens, reads, count) in files.items():
         path = f"/data/{name}".encode()
         entries += struct.pack("<QII12Q", 7, len(text), len(path), opens, 10, reads, count, 2000, *[0] * 7)
         text += path
-    header = struct.pack("<8s6I", b"UNSTIO01", process, 112, len(files), len(text), 64, 64 + len(entries))
+    numbers = (process, 112, len(files), len(text), 64, 64 + len(entries), python)
+    header = struct.pack("<8s7I", b"UNSTIO01", *numbers)
     return header.ljust(64, b"\0") + entries + text
 
 
 def test_a_table_is_read_back() -> None:
-    process, counted = read_counts(table(5, a=(1, 2, 300), opened_only=(1, 0, 0)))
-    assert process == 5
+    process, is_python, counted = read_counts(table(5, a=(1, 2, 300), opened_only=(1, 0, 0)))
+    assert (process, is_python) == (5, True)
     assert [(one.path, one.opens, one.reads, one.bytes) for one in counted] == [("/data/a", 1, 2, 300)]
 
 
@@ -39,7 +40,7 @@ def test_damaged_tables_are_refused_or_read_in_part() -> None:
             if damaged:
                 damaged[chance.randrange(len(damaged))] = chance.randrange(256)
         try:
-            _, counted = read_counts(bytes(damaged))
+            _, _, counted = read_counts(bytes(damaged))
         except ValueError:
             continue
         assert all(isinstance(one.path, str) for one in counted)
@@ -64,6 +65,14 @@ def test_processes_and_files_are_added_up(tmp_path: Path) -> None:
     ]
     assert [(one.process, one.files, one.bytes) for one in reads.processes] == [(1, 2, 310), (2, 1, 50)]
     assert sum(one.bytes for one in reads.kinds) == 360
+
+
+def test_other_programs_count_only_where_python_reads_nothing(tmp_path: Path) -> None:
+    compiler = table(2, python=False, b=(3, 4, 50))
+    reads = kept(tmp_path, table(1, a=(1, 2, 300)), compiler)
+    assert [one.path for one in reads.files] == ["/data/a"]
+    (tmp_path / "alone").mkdir()
+    assert [one.path for one in kept(tmp_path / "alone", compiler).files] == ["/data/b"]
 
 
 def test_why_nothing_was_counted_is_kept(tmp_path: Path) -> None:

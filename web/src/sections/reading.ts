@@ -12,7 +12,8 @@ export function reading(report: Report): HTMLElement | null {
 }
 
 function total(io: Reading): string {
-  const read = `Loading read ${bytes(io.read_bytes)} in ${count(io.reads)} reads and ${count(io.opens)} opens.`;
+  const many = (number: number, noun: string): string => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+  const read = `Loading read ${bytes(io.read_bytes)} in ${many(io.reads, "read")} and ${many(io.opens, "open")}.`;
   if (io.used_bytes === null) return read;
   const used = ` Its batches held ${bytes(io.used_bytes)}`;
   return io.read_per_used === null

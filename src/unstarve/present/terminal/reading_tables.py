@@ -79,7 +79,7 @@ def _parts(reads: ReadSummary) -> Iterator[RenderableType]:
 
 
 def _total(reads: ReadSummary) -> str:
-    calls = f"{mean_count(reads.reads)} reads and {mean_count(reads.opens)} opens"
+    calls = f"{_many(reads.reads, 'read')} and {_many(reads.opens, 'open')}"
     read = f"Loading read {size(reads.read_bytes)} in {calls}."
     if reads.used_bytes is None:
         return read
@@ -87,6 +87,10 @@ def _total(reads: ReadSummary) -> str:
     if reads.read_per_used is None:
         return f"{read}{used}; reads of memory-mapped files are not counted."
     return f"{read}{used}: read ÷ used is {times(reads.read_per_used, 2)}."
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{mean_count(count)} {noun}{'s' * (count != 1)}"
 
 
 def _amount(one: FileReads) -> str:
