@@ -194,7 +194,6 @@ def test_the_json_report_is_complete_and_plain() -> None:
         "schema", "run", "verdict", "wait_share", "stall_share", "throughput", "step_ms", "wait_ms", "budget",
         "waits", "demand", "headroom", "functions", "slow_samples", "advice", "rejected", "health", "gpu",
         "overhead", "loaders", "lost", "system", "walk", "whatif", "memory", "profile", "io", "perf",
-
     }  # fmt: skip
     assert back["verdict"]["state"] == "starved"
     assert back["loaders"][0]["steps"] == 50
