@@ -247,6 +247,14 @@ def test_errors_of_calls_stay_the_same(project) -> None:
     assert (file["opens"], file["bytes"]) == (1, 3 + 2 + 0 + 1 + 2 + 4 + 0)
 
 
+@needs_library
+def test_a_command_that_removes_the_counts_keeps_its_exit_code(project) -> None:
+    project.write("train.py", "import shutil, sys\nshutil.rmtree('p.unstarve.parts')\nsys.exit(7)\n")
+    done = project.unstarve("run", "-o", "p.unstarve", "--io", "--perf", "train.py")
+    assert done.returncode == 7, done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_without_the_library_one_sentence_says_so_and_training_runs(project) -> None:
     project.environment["UNSTARVE_NATIVE"] = "0"
     io = io_of(project, "Small", "0", "-")

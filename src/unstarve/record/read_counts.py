@@ -12,13 +12,14 @@ A process that was killed may have been writing: counts are then a moment old, a
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from unstarve.model.file_reads import FileReads, KindReads, ProcessReads, RecordedReads
 from unstarve.record import format as f
@@ -66,16 +67,19 @@ def keep_reads(run: Path, why_not: str | None = None) -> None:
     """
     parts = parts_folder(run)
     recorded = RecordedReads(why_not) if why_not is not None else _recorded(parts)
-    writer = Writer(parts / f"io{f.PART_SUFFIX}")
-    writer.meta("io", **dataclasses.asdict(recorded))
-    writer.close()
+    _write(parts, "io", dataclasses.asdict(recorded))
 
 
 def keep_refusal(run: Path, why_not: str) -> None:
     """Note in the run why the processor's counters were not read; before the parts are folded, too."""
-    writer = Writer(parts_folder(run) / f"perf{f.PART_SUFFIX}")
-    writer.meta("perf", why_not=why_not)
-    writer.close()
+    _write(parts_folder(run), "perf", {"why_not": why_not})
+
+
+def _write(parts: Path, meta: str, fields: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError):  # the command has removed the folder, as the end of the run will say
+        writer = Writer(parts / f"{meta}{f.PART_SUFFIX}")
+        writer.meta(meta, **fields)
+        writer.close()
 
 
 def read_counts(data: bytes) -> tuple[int, bool, list[Counted]]:
