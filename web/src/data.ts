@@ -23,6 +23,24 @@ export interface Profile {
 }
 export interface Verdict { state: string; cause: string; headline: string; evidence: string[]; second: string | null }
 
+export interface Reading {
+  why_not: string | null; opens: number; reads: number; read_bytes: number; used_bytes: number | null;
+  read_per_used: number | null;
+  patterns: { id: string; finding: string; remedy: string }[];
+  files: {
+    path: string; kind: string; opens: number; open_s: number; reads: number; bytes: number; seconds: number;
+    longest_s: number; mapped_bytes: number;
+  }[];
+  kinds: { kind: string; files: number; opens: number; reads: number; bytes: number; seconds: number }[];
+  processes: {
+    process: number; role: string; files: number; opens: number; open_s: number; reads: number; bytes: number; seconds: number;
+  }[];
+}
+
+export interface ProcessorUse {
+  instructions_per_cycle: number | null; cache_misses_per_1000: number | null; tlb_misses_per_1000: number | null;
+}
+
 export interface Report {
   run: {
     command: string[]; kind: string; path: string; started_at: number; wall_s: number; steps: number;
@@ -57,6 +75,8 @@ export interface Report {
     shm_total_bytes: number | null; lines: { name: string; at_s: number[]; bytes: number[] }[];
   } | null;
   profile?: Profile | null;
+  io?: Reading | null;
+  perf?: { step: ProcessorUse | null; loading: ProcessorUse | null } | null;
   walk?: string[];
   lost: string[];
 }

@@ -8,6 +8,7 @@ import { distribution, memory, overTime, whatif } from "./sections/charts";
 import { comparison } from "./sections/comparison";
 import { environment, functions, health, loaders, slowSamples } from "./sections/details";
 import { profile } from "./sections/profile";
+import { processor, reading } from "./sections/reading";
 import { timeline } from "./sections/timeline";
 import { advice, validation, verdict } from "./sections/verdict";
 
@@ -15,7 +16,7 @@ function reportSections({ report, views }: OneRun): (HTMLElement | null)[] {
   return [
     verdict(report), advice(report), validation(report), health(report), budget(report),
     views && timeline(views), views && overTime(views), views && distribution(views),
-    profile(report), functions(report), slowSamples(report), whatif(report), memory(report), loaders(report), environment(report),
+    profile(report), reading(report), processor(report), functions(report), slowSamples(report), whatif(report), memory(report), loaders(report), environment(report),
   ];
 }
 

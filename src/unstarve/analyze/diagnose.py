@@ -21,6 +21,7 @@ from unstarve.analyze.budget import (
 )
 from unstarve.analyze.chart_views import typical_lanes
 from unstarve.analyze.device_summary import summarize_gpu
+from unstarve.analyze.file_reading import summarize_reads
 from unstarve.analyze.function_costs import function_costs, transform_costs
 from unstarve.analyze.headroom import estimated_headroom, measured_headroom
 from unstarve.analyze.headroom_reasons import beyond_waits
@@ -30,6 +31,7 @@ from unstarve.analyze.memory_summary import memory_of
 from unstarve.analyze.no_batches import loop_functions, unseen_batches
 from unstarve.analyze.outside import mean_outside, outside_of
 from unstarve.analyze.own_overhead import overhead_of
+from unstarve.analyze.processor_use import summarize_processor
 from unstarve.analyze.stats import spread_ms
 from unstarve.analyze.timeline import WARMUP_STEPS, Timeline, TimeSpan, training_processes
 from unstarve.analyze.verdict import Findings, Thresholds, conclude, walk
@@ -124,6 +126,8 @@ def analyze_run(
         system=_system(run, trainers),
         typical=_typical(trainings),
         profile=run.profile,
+        io=summarize_reads(run, trainers),
+        perf=summarize_processor(run),
         walk=walk(findings, thresholds or Thresholds()),
         memory=_memory(timelines, run),
         slow_samples=slow_samples({(i, *key): p for i, m in enumerate(made) for key, p in m.items()}),
@@ -209,6 +213,10 @@ def _lost(run: Run, trainers: list[Process]) -> tuple[str, ...]:
     lost = list(run.lost)
     for process in run.processes:
         lost.extend(f"process {process.pid}: {message}" for message in process.lost)
+    if run.reads is not None and run.reads.why_not is not None:
+        lost.append(f"--io: {run.reads.why_not}")
+    if run.perf_why_not is not None:
+        lost.append(f"--perf: {run.perf_why_not}")
     if not run.live:
         if run.exit_code is None:
             lost.append("the run was cut short: unstarve ended before the command did")

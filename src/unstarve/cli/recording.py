@@ -22,11 +22,13 @@ from unstarve import __version__
 from unstarve.api import diagnose, views_of
 from unstarve.cli.output_files import check_json, write_file, write_json
 from unstarve.cli.overwriting import written_meanwhile
+from unstarve.collect.perf_counters import why_not_perf
 from unstarve.errors import CommandNotFoundError, RunExistsError, RunFileError
 from unstarve.importers.attach_profile import keep_profile, merge_spans
 from unstarve.launch.bootstrap_check import why_unseen
 from unstarve.launch.command import launch, other_python, resolve
 from unstarve.launch.command_errors import command_error
+from unstarve.launch.io_library import why_not_io
 from unstarve.launch.written_files import WrittenFiles, files_written_since
 from unstarve.model import SavedLoader
 from unstarve.model.launch_settings import IdealSettings, LaunchSettings, ProfileSettings
@@ -36,6 +38,7 @@ from unstarve.present.page.html_page import report_page
 from unstarve.present.terminal.report_card import print_report
 from unstarve.present.terminal.screen import screen
 from unstarve.record.format import SUFFIX
+from unstarve.record.read_counts import keep_reads, keep_refusal
 from unstarve.record.run_file import claim, discard, finish, parts_folder
 from unstarve.record.run_reader import read_run
 from unstarve.record.settings_file import read_saved, shown_place
@@ -87,6 +90,8 @@ class Request:
     engine: str | None = None
     settings_file: Path | None = None
     profile: ProfileSettings | None = None
+    io: bool = False
+    perf: bool = False
     caution: str | None = None
     """A warning to print before the command starts. With one, the files it wrote are listed at the end."""
 
@@ -119,6 +124,8 @@ def record(request: Request) -> tuple[Path, int]:
     if note is not None:
         print(printable(f"unstarve: {note}"), file=sys.stderr, flush=True)
     run_path = _claim(request)
+    no_io = why_not_io() if request.io else None
+    no_perf = why_not_perf() if request.perf else None
     settings = LaunchSettings(
         parts=str(parts_folder(run_path).absolute()),
         version=__version__,
@@ -128,6 +135,8 @@ def record(request: Request) -> tuple[Path, int]:
         engine=request.engine,
         saved=saved,
         profile=request.profile,
+        io=request.io and no_io is None,
+        perf=request.perf and no_perf is None,
     )
     if request.caution is not None:
         print(f"unstarve: {request.caution}", file=sys.stderr, flush=True)
@@ -142,6 +151,10 @@ def record(request: Request) -> tuple[Path, int]:
     error = why_unseen(parts, argv) or _unused(request, run_path, saved)
     failure = command_error(parts) if exit_code else None
     trace = None if request.profile is None else keep_profile(run_path)
+    if request.io:
+        keep_reads(run_path, no_io)
+    if no_perf is not None:
+        keep_refusal(run_path, no_perf)
     problem = finish(run_path, exit_code, error, failure=failure, limit=_limit(request))
     if problem:
         print(printable(f"unstarve: {problem}"), file=sys.stderr)

@@ -62,6 +62,20 @@ def run(
     profile_stacks: Annotated[
         bool, typer.Option("--profile-stacks", help="With --profile: record the Python stack of operators.")
     ] = False,
+    io: Annotated[
+        bool,
+        typer.Option(
+            "--io",
+            help="Count opens, reads, bytes and time for each file and process; name slow patterns.",
+        ),
+    ] = False,
+    perf: Annotated[
+        bool,
+        typer.Option(
+            "--perf",
+            help="Count cycles, instructions, cache and TLB misses of loading and of the step.",
+        ),
+    ] = False,
     settings_file: With = None,
     quiet: Quiet = False,
     force: Force = False,
@@ -95,6 +109,8 @@ def run(
             stop_after=stop_after,
             engine=chosen,
             profile=None if profile is None else profile_window(profile, stacks=profile_stacks),
+            io=io,
+            perf=perf,
             settings_file=settings_file,
         )
     )

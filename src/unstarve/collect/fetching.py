@@ -111,7 +111,8 @@ class FetchProbe:
         work.begin(counters, work.loader == f.NO_LOADER)
         helpers.begin()
         fetcher.dataset, fetcher.collate_fn = stand_in.timed_dataset, stand_in.timed_collate
-        failed = f.FAILED
+        failed, perf = f.FAILED, self.owner.perf
+        perf_began = None if perf is None else perf.read()
         try:
             batch = original(fetcher, index)
             failed = 0
@@ -119,6 +120,8 @@ class FetchProbe:
                 self._weigh(batch)
             return batch
         finally:
+            if perf is not None:
+                perf.fetched(perf_began)
             fetcher.dataset, fetcher.collate_fn = dataset, collate
             opens.counting = False
             try:

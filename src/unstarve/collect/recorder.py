@@ -28,6 +28,7 @@ from unstarve.collect.host_facts import describe_system, environment_rank, group
 from unstarve.collect.loader_numbers import LoaderNumbers
 from unstarve.collect.loader_origin import Origin, creation
 from unstarve.collect.own_cost import OwnCost
+from unstarve.collect.perf_counters import PerfMeter
 from unstarve.collect.process_pulse import ProcessPulse
 from unstarve.collect.profiler_window import ProfilerWindow
 from unstarve.collect.random_draws import DrawWatch
@@ -82,6 +83,8 @@ class Recorder:
         if settings.profile is not None and not worker:
             self.window = ProfilerWindow(settings.profile, Path(settings.parts), self.lose)
         self.draws = DrawWatch(self.writer.meta)
+        self.perf = PerfMeter() if settings.perf else None
+        """Reads the processor's counters around steps and fetches, if asked to."""
         self.device = None if worker else device_clock(self.row, self.lose)
         self.writer.ledger.has_device = self.device is not None
         start_ns = time.perf_counter_ns()
@@ -209,7 +212,7 @@ class Recorder:
 
     def _see_every_batch(self) -> None:
         """Let batches pass through Python if something has to be decided at each of them."""
-        decides = self.substitute is not None or self.window is not None
+        decides = self.substitute is not None or self.window is not None or self.perf is not None
         self.writer.ledger.special = self._limit < sys.maxsize or decides
 
     def is_settled(self, number: int) -> bool:
@@ -264,12 +267,17 @@ class Recorder:
                 self.writer.meta("sampled", found=found, cpu_s=cpu_s)
                 self.own_cost.sampler_s = cpu_s
                 self.writer.meta("own", **self.own_cost.fields())
+                self._write_perf()
                 if self._reports % _SYSTEM_EVERY == 0:
                     self._write_system()
                 self._reports += 1
                 if transforms.spent:
                     spent = [(name, *amounts) for name, amounts in list(transforms.spent.items())]
                     self.writer.meta("transforms", spent=spent)
+
+    def _write_perf(self) -> None:
+        if self.perf is not None:
+            self.writer.meta("perf", **self.perf.counts())
 
     def _write_system(self) -> None:
         self.writer.meta("system", **describe_system(opens.folders))
@@ -288,6 +296,7 @@ class Recorder:
             if self.device is not None:
                 self.device.close()
             self._write_device()
+            self._write_perf()
             if self._reports:
                 self._write_system()
             if (failed := failed_images() - self._failed_before) > 0:

@@ -155,6 +155,9 @@ class Tap:
             return advance(source)
         if owner.window is not None and not self._nested:
             owner.before_batch(self.number)
+        perf = None if self._nested else owner.perf
+        if perf is not None:
+            perf.step_ends()
         # A signal handler may raise anywhere in here: the next wait must begin anew all the same.
         wait = self.wait
         mark = ask = None
@@ -181,6 +184,8 @@ class Tap:
             self.not_recorded(error)
         finally:
             wait.done()
+        if perf is not None:
+            perf.step_begins()
         return batch
 
     # --- also called by the compiled wait -------------------------------------------------------------------

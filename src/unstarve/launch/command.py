@@ -19,6 +19,7 @@ from types import FrameType
 
 from unstarve.errors import CommandNotFoundError, UsageError
 from unstarve.launch.bootstrap_check import put_marker
+from unstarve.launch.io_library import io_environment
 from unstarve.model.launch_settings import LaunchSettings
 
 _BOOTSTRAP = Path(__file__).parent / "bootstrap"
@@ -92,7 +93,8 @@ def switched_on(settings: LaunchSettings) -> dict[str, str]:
     """The environment variables that make every Python process record itself."""
     path = os.pathsep.join(filter(None, [str(_BOOTSTRAP), os.environ.get("PYTHONPATH")]))
     quiet = {} if settings.profile is None else {"KINETO_LOG_LEVEL": os.environ.get("KINETO_LOG_LEVEL", "99")}
-    return {**settings.to_environment(), **quiet, "PYTHONPATH": path}
+    counting = io_environment(settings.parts) if settings.io else {}
+    return {**settings.to_environment(), **quiet, **counting, "PYTHONPATH": path}
 
 
 def launch(

@@ -8,8 +8,10 @@ from typing import Any
 
 from unstarve.model.causes import Cause, Role, State
 from unstarve.model.chart_data import Lane
+from unstarve.model.file_reads import ReadSummary
 from unstarve.model.forecasts import Forecaster, WhatIf
 from unstarve.model.nouns import Shown
+from unstarve.model.processor import ProcessorSummary
 from unstarve.model.profile import Profile
 from unstarve.model.recorded import Maker
 from unstarve.model.resources import GpuSummary, MemorySummary
@@ -330,5 +332,9 @@ class Diagnosis(Shown):
     """What a profiler said; of an imported file, everything that is known."""
     failure: str | None = None
     """The line that says why the command failed; None when it did not, or the reason is not known."""
+    io: ReadSummary | None = None
+    """How loading read its files; None without `--io`."""
+    perf: ProcessorSummary | None = None
+    """The processor's counters; None without `--perf`."""
     walk: tuple[str, ...] = ()
     """The questions people ask one after another, with this run's answers."""

@@ -71,6 +71,10 @@ class LaunchSettings:
     saved: tuple[SavedLoader, ...] = ()
     """Settings for loaders, by the place of their creation."""
     profile: ProfileSettings | None = None
+    io: bool = False
+    """Count file reads; see `launch.io_library`."""
+    perf: bool = False
+    """Read the processor's counters around steps and fetches."""
 
     def to_environment(self) -> dict[str, str]:
         return {VARIABLE: json.dumps(asdict(self))}

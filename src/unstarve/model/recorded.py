@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 from unstarve.model.causes import Phase
 from unstarve.model.chart_data import Doing
+from unstarve.model.file_reads import RecordedReads
 from unstarve.model.loop_profile import LoopProfile
+from unstarve.model.processor import ProcessorCounts
 from unstarve.model.profile import Profile
 
 STOPPED_EARLY = "recording stopped early"
@@ -356,6 +358,10 @@ class Process:
     """In the order of time; empty in old runs."""
     draws: bool | None = None
     """Of a worker: whether its first fetches drew random numbers; None when unknown."""
+    step_counts: ProcessorCounts | None = None
+    """The processor's counters of its steps; None without `--perf`."""
+    loading_counts: ProcessorCounts | None = None
+    """The same of making batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,3 +389,7 @@ class Run:
     """The line that says why the command failed: ``ValueError: …``; None when it is not known."""
     limit: str | None = None
     """The option that was to end the recording, as given: ``--stop-after 100``."""
+    reads: RecordedReads | None = None
+    """What `--io` counted; None without it."""
+    perf_why_not: str | None = None
+    """Why `--perf` could not count; None if it could, or was not asked to."""

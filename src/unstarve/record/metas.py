@@ -21,6 +21,8 @@ A META payload is one UTF-8 JSON object whose key ``meta`` says what it describe
     system   cores, quota, …: what the process knows of its machine    (repeated: the last one counts)
     transforms  spent: name, seconds, calls of single transforms       (repeated: the last one counts)
     profile  what a profiler's file says, as `model.profile.Profile`   (in imported runs)
+    io       what processes read, as `model.file_reads.RecordedReads`  (by the launcher, with --io)
+    perf     step, loading: the processor's counters; why_not          (repeated: the last one counts)
     device   name, rank                                                (when training has begun, at its end)
     lost     message: something could not be recorded
     end      end_ns, stopped                                           (last of a process)
@@ -177,6 +179,10 @@ def _times(*names: str) -> dict[str, Check]:
     return {f"{name}_s": _seconds for name in names}
 
 
+def _counts(*names: str) -> dict[str, Check]:
+    return dict.fromkeys(names, _count)
+
+
 _NAMED_USE = _object_of(
     {
         "name": _text,
@@ -185,6 +191,13 @@ _NAMED_USE = _object_of(
         "self_s": _optional(_seconds),
         "device_s": _optional(_seconds),
         "process": _optional(_whole(0, LATEST_NS)),
+    }
+)
+
+_PROCESSOR_COUNTS = _object_of(
+    {
+        **_counts("cycles", "enabled_ns", "running_ns"),
+        **dict.fromkeys(("instructions", "cache_misses", "tlb_misses"), _optional(_count)),
     }
 )
 
@@ -313,6 +326,45 @@ _FIELDS: dict[str, dict[str, Check]] = {
         "call": _optional(_row_of(_text, _text, _text, _place, _text, _seconds)),
     },
     "slow": {"loader": _optional(_loader), "iteration": _place, "task": _place, "file": _text},
+    "io": {
+        "why_not": _optional(_text),
+        "files": _list_of(
+            _object_of(
+                {
+                    "path": _text,
+                    "kind": _text,
+                    "file_bytes": _optional(_count),
+                    **_counts("processes", "opens", "reads", "bytes", "slow_reads", "jumps", "mapped_bytes"),
+                    **_times("open", "slow", "longest"),
+                    "seconds": _seconds,
+                }
+            )
+        ),
+        "kinds": _list_of(
+            _object_of(
+                {
+                    "kind": _text,
+                    **_counts("files", "opens", "reads", "bytes", "jumps", "mapped_bytes"),
+                    "seconds": _seconds,
+                }
+            )
+        ),
+        "processes": _list_of(
+            _object_of(
+                {
+                    "process": _pid,
+                    **_counts("files", "opens", "reads", "bytes", "slow_reads", "mapped_bytes"),
+                    **_times("open", "slow"),
+                    "seconds": _seconds,
+                }
+            )
+        ),
+    },
+    "perf": {
+        "why_not": _optional(_text),
+        "step": _optional(_PROCESSOR_COUNTS),
+        "loading": _optional(_PROCESSOR_COUNTS),
+    },
     "transforms": {"spent": _list_of(_row_of(_text, _seconds, _count))},
     "device": {"name": _text, "rank": _optional(_whole(0, _MOST_NUMBER))},
     "lost": {"message": _text},

@@ -1,9 +1,10 @@
-"""The ``profile`` META → `Profile`; its fields were checked when it was read."""
+"""The ``profile`` and ``io`` METAs → their nouns; their fields were checked when they were read."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from unstarve.model.file_reads import FileReads, KindReads, ProcessReads, RecordedReads
 from unstarve.model.profile import CopyUse, DeviceUse, FileUse, IdleGap, NamedUse, PhaseUse, Profile
 
 _LISTS = {
@@ -25,3 +26,13 @@ def profile_of(meta: dict[str, Any]) -> Profile:
     lists = {name: tuple(made(**row) for row in meta.get(name, ())) for name, made in _LISTS.items()}
     plain = {name: value for name, value in meta.items() if name not in _LISTS and name != "meta"}
     return Profile(**plain, **lists)  # type: ignore[arg-type]  # each list holds its own class
+
+
+def reads_of(meta: dict[str, Any]) -> RecordedReads:
+    """The counts of file reads that a META describes."""
+    return RecordedReads(
+        meta.get("why_not"),
+        tuple(FileReads(**row) for row in meta.get("files", ())),
+        tuple(KindReads(**row) for row in meta.get("kinds", ())),
+        tuple(ProcessReads(**row) for row in meta.get("processes", ())),
+    )

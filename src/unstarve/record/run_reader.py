@@ -21,12 +21,13 @@ from unstarve.model import (
     TransformTime,
     Work,
 )
+from unstarve.model.processor import ProcessorCounts
 from unstarve.record import format as f
 from unstarve.record.chunks import Chunk, Scan, check_header
 from unstarve.record.events import Packed, epochs_of, events_of, unpacked
 from unstarve.record.loader_names import tell_apart
 from unstarve.record.metas import LATEST_NS, meta_of
-from unstarve.record.profile_meta import profile_of
+from unstarve.record.profile_meta import profile_of, reads_of
 from unstarve.record.run_file import launcher_alive, parts_folder, unwritten
 
 _UNKNOWN_LAUNCH: dict[str, Any] = {"command": [], "kind": "run", "started_at": 0.0}
@@ -48,7 +49,6 @@ def read_run(path: Path) -> Run:
     run_file, *parts = _files(path)
     skipped = _scan(run_file, _content(run_file), streams)
     launch, result = (_newest(streams, name) for name in ("launch", "result"))
-    profile = _newest(streams, "profile")
     if (
         result is None or result.get("folded") is False
     ):  # else the parts are in the file and about to be removed
@@ -56,6 +56,7 @@ def read_run(path: Path) -> Run:
         skipped += sum(_scan(part, _content(part), streams) for part in written)
         if len(written) < len(parts):
             lost.append(unwritten(len(parts) - len(written)))
+    profile, reads = (_newest(streams, name) for name in ("profile", "io"))
     if skipped:
         lost.append(f"{skipped} bytes of {path.name} are damaged or cut off and were skipped")
     processes = [p for s in streams.values() if (p := s.process()) is not None]
@@ -85,6 +86,8 @@ def read_run(path: Path) -> Run:
         profile=None if profile is None else profile_of(profile),
         failure=None if result is None else result.get("failure"),
         limit=None if result is None else result.get("limit"),
+        reads=None if reads is None else reads_of(reads),
+        perf_why_not=next((why for s in streams.values() if (why := s.perf().get("why_not"))), None),
     )
 
 
@@ -253,7 +256,17 @@ class ProcessStream:
             readings=self._events(f.GAUGE),
             pulses=self._events(f.PULSE),
             backwards=self._events(f.BACKWARD),
+            step_counts=self._counts("step"),
+            loading_counts=self._counts("loading"),
         )
+
+    def perf(self) -> dict[str, Any]:
+        """What the process said about the processor's counters; empty when it said nothing."""
+        return self.newest.get("perf", {})
+
+    def _counts(self, part: str) -> ProcessorCounts | None:
+        counts = self.perf().get(part)
+        return None if counts is None else ProcessorCounts(**counts)
 
     def _loader(self, meta: dict[str, Any]) -> Loader:
         number, tensors = meta["id"], self.tensors.get(meta["id"])

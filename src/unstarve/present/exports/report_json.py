@@ -60,6 +60,8 @@ def report(diagnosis: Diagnosis) -> dict[str, Any]:
         "gpu": _plain(d.gpu),
         "memory": _plain(d.memory),
         "profile": _plain(d.profile),
+        "io": _plain(d.io),
+        "perf": _plain(d.perf),
         "overhead": _plain(d.overhead),
         "system": dict(d.system),
         "walk": list(d.walk),

@@ -30,7 +30,7 @@ def profile_tables(profile: Profile | None) -> Group | None:
 
 def _parts(p: Profile) -> Iterator[RenderableType]:
     window = p.window_s or 1.0
-    yield from _table(
+    yield from titled_table(
         "devices",
         ("device", "busy", "kernels", "starved", "copies exposed"),
         [
@@ -46,7 +46,7 @@ def _parts(p: Profile) -> Iterator[RenderableType]:
     )
     steps = max(p.steps, 1)
     total = sum(phase.seconds for phase in p.phases)
-    yield from _table(
+    yield from titled_table(
         "profiled steps",
         ("phase", "per step", "share", *(["on the GPU"] if p.devices else [])),
         [
@@ -60,7 +60,7 @@ def _parts(p: Profile) -> Iterator[RenderableType]:
             if total and (phase.seconds or phase.device_s)
         ],
     )
-    yield from _table(
+    yield from titled_table(
         "copies",
         ("kind", "memory", "count", "size", "time", "exposed"),
         [
@@ -76,7 +76,7 @@ def _parts(p: Profile) -> Iterator[RenderableType]:
         ],
     )
     gaps = [gap for gap in p.gaps if gap.seconds >= _WORTH_SHOWING * window][:_MOST_ROWS]
-    yield from _table(
+    yield from titled_table(
         "longest idle gaps",
         ("what the host was doing", "GPU", "at", "idle for"),
         [
@@ -91,12 +91,12 @@ def _parts(p: Profile) -> Iterator[RenderableType]:
     )
     yield from _named("kernels", p.kernels[:_MOST_ROWS])
     yield from _named("operators", p.operators[:_MOST_ROWS])
-    yield from _table(
+    yield from titled_table(
         "file calls",
         ("call", "process", "calls", "time"),
         [(c.name, str(c.process), str(c.calls), duration(c.seconds)) for c in p.calls[:_MOST_CALLS]],
     )
-    yield from _table(
+    yield from titled_table(
         "files",
         ("file", "process", "opens", "reads", "size", "time"),
         [
@@ -119,7 +119,9 @@ def operator_table(profile: Profile, by: str, sort: str) -> RenderableType | Non
         (u.name, str(u.calls), duration(u.self_s or 0.0), duration(u.seconds), duration(u.device_s or 0.0))
         for u in sorted(used, key=key, reverse=True)
     ]
-    tables = list(_table("operators", ("operator", "calls", "own CPU time", "CPU time", "on the GPU"), rows))
+    tables = list(
+        titled_table("operators", ("operator", "calls", "own CPU time", "CPU time", "on the GPU"), rows)
+    )
     return Group(*tables) if tables else None
 
 
@@ -134,7 +136,9 @@ def operator_changes(changes: Sequence[OperatorChange]) -> RenderableType | None
         )
         for one in changes
     ]
-    tables = list(_table("operators that changed, per step", ("operator", "A", "B", "B against A"), rows))
+    tables = list(
+        titled_table("operators that changed, per step", ("operator", "A", "B", "B against A"), rows)
+    )
     return Group(*tables) if tables else None
 
 
@@ -153,10 +157,13 @@ def _named(title: str, used: Sequence[NamedUse]) -> Iterator[RenderableType]:
     else:
         columns = (title.removesuffix("s"), "calls", "time")
         rows = [(_short(u.name), str(u.calls), duration(u.seconds)) for u in used]
-    yield from _table(title, columns, rows)
+    yield from titled_table(title, columns, rows)
 
 
-def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[RenderableType]:
+def titled_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
+) -> Iterator[RenderableType]:
+    """A title and a table below it; nothing without rows."""
     if not rows:
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)

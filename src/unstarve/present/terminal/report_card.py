@@ -20,7 +20,9 @@ from unstarve.present.own_cost import own_cost
 from unstarve.present.shares import budget_title, shares
 from unstarve.present.terminal.lanes import lanes
 from unstarve.present.terminal.path_text import PathText
+from unstarve.present.terminal.processor_table import processor_table
 from unstarve.present.terminal.profile_tables import operator_changes, profile_tables
+from unstarve.present.terminal.reading_tables import reading_tables
 from unstarve.present.terminal.screen import for_screen
 from unstarve.words import duration, percent, points, rate, times, times_interval
 
@@ -59,6 +61,8 @@ def print_report(diagnosis: Diagnosis, console: Console) -> None:
         drawn,
         loaders,
         profile_tables(diagnosis.profile),
+        reading_tables(diagnosis.io),
+        processor_table(diagnosis.perf),
         _walk(diagnosis),
         _slow_samples(diagnosis),
         _advice(diagnosis),

@@ -40,6 +40,7 @@ class Owner:
     """Stands in for a recorder, and for its writer."""
 
     active = True
+    perf = None
 
     def __init__(self) -> None:
         self.writer = self
