@@ -133,6 +133,7 @@ class FetchProbe:
             except Exception as error:  # a defect of ours must not hide the user's own exception
                 self.owner.lose(f"the work on batch {work.task} was not recorded: {error!r}")
 
+    @uncounted
     def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function that returns a batch and record what that cost, as a fetch without a collate."""
         counters, work, helpers = own_counters(), self.work, self._helpers
@@ -159,6 +160,7 @@ class FetchProbe:
             except Exception as error:  # a defect of ours must not hide the user's own exception
                 self.owner.lose(f"the work on batch {work.task} was not recorded: {error!r}")
 
+    @uncounted
     def fetch_measured(self, original: Callable[[Any, Any], Any], fetcher: Any, index: Any) -> Any:
         """Fetch as `fetch` does, and measure what recording it costs."""
         if self._batches < _FIRST_BATCHES:
@@ -166,7 +168,7 @@ class FetchProbe:
         own = self.owner.own_cost
         self.measures_next, self._measuring, self._inside_ns = False, True, 0
         try:
-            batch, spent_ns = own.apart(lambda timed: self.fetch(timed, fetcher, index), original)
+            batch, spent_ns = own.apart(uncounted(lambda timed: self.fetch(timed, fetcher, index)), original)
         finally:
             self._measuring = False
         timed_samples = _count(index) if fetcher.__dict__[_STAND_IN].times_samples else 0

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from unstarve.stack_levels import uncounted
+
 T = TypeVar("T")
 
 _cpu_ns = time.thread_time_ns
@@ -31,10 +33,12 @@ class OwnCost:
         self.sampler_s = 0.0
         """CPU time of the stack sampler's thread."""
 
+    @uncounted
     def apart(self, record: Callable[[Callable[..., T]], Any], users: Callable[..., T]) -> tuple[T, int]:
         """Return ``record(users)`` and its CPU time in ns, without that of `users` and of writing."""
         users_ns = 0
 
+        @uncounted
         def timed(*args: Any) -> T:
             nonlocal users_ns
             begin_ns = _cpu_ns()

@@ -229,6 +229,7 @@ class Tap:
 
     # --- the rest -----------------------------------------------------------------------------------------
 
+    @uncounted
     def _take_measured(self, advance: Callable[[Any], Any], source: Any) -> Any:
         """Do as `take` does, and measure what it costs; not in the first steps, which are special."""
         take, own = self._unmeasured, self._recorder.own_cost
@@ -237,7 +238,7 @@ class Tap:
             self.next_batch = take
         if not settled:
             return take(self, advance, source)
-        batch, spent_ns = own.apart(lambda timed: take(self, timed, source), advance)
+        batch, spent_ns = own.apart(uncounted(lambda timed: take(self, timed, source)), advance)
         own.steps, own.step_ns = own.steps + 1, own.step_ns + spent_ns
         return batch
 

@@ -14,6 +14,7 @@ from unstarve.collect.fetching import FetchProbe
 from unstarve.collect.loader_origin import creation
 from unstarve.collect.recorder import Recorder, recorder
 from unstarve.collect.tap import Tap, Watched
+from unstarve.stack_levels import uncounted
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -70,6 +71,7 @@ class _Calls:
             tap.begin(self, now, now)
         return tap
 
+    @uncounted
     def advance(self, call: _Call) -> Any:
         """The batch that a call returns."""
         tap = self._tap
@@ -88,6 +90,7 @@ def _watched(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     calls = (_Calls(function, f"{name}, no_grad", site), _Calls(function, name, site))
 
     @functools.wraps(function)
+    @uncounted
     def watched(*args: Any, **kwargs: Any) -> Any:
         owner = None if torch.compiler.is_compiling() else recorder()
         if owner is None or not owner.active:

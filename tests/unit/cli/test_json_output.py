@@ -33,7 +33,9 @@ def test_every_verb_that_has_it_takes_a_file() -> None:
         for option in verb.params
         if "--json" in option.opts
     }
-    assert set(options) == {"run", "ideal", "tune", "report", "compare", "top", "pack", "whatif", "bench"}
+    assert set(options) == {
+        "run", "ideal", "tune", "report", "compare", "top", "pack", "whatif", "bench", "import", "nsys",
+    }  # fmt: skip
     assert {(option.is_flag, option.metavar) for option in options.values()} == {(False, "FILE")}
 
 
