@@ -24,7 +24,8 @@ def predict(
 ) -> Gain | None:
     """Speed after a change divided by speed before it; None when it cannot be predicted.
 
-    `worst` and `best` widen the interval where the effect of the change itself is uncertain.
+    `worst` and `best` widen the interval where the effect of the change itself is uncertain: it then reaches
+    from the worst case to the upper end of the forecast for the best.
     """
     room = d.headroom
     expected = _expected(d, likely)
@@ -34,7 +35,7 @@ def predict(
     if worst is not None:
         low = min(low, _speedup(d, worst))
     if best is not None:
-        high = max(high, _speedup(d, best))
+        high = max(high, *(_expected(d, best) or (high,)))
     if room.method == "replay":
         predicted, high = min(predicted, max(room.speedup, 1.0)), min(high, max(room.high, 1.0))
     return Gain(predicted, min(low, predicted), max(high, predicted))

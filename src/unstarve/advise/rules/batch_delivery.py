@@ -25,9 +25,9 @@ _KEPT_BYTES = 4 << 30
 
 # What the ring engine leaves. bench/handoff.py measured 0.015 (150 tensors) to 0.09 (20 MB) of the hand-off,
 # with idle cores; the worst case allows for busy ones. What it leaves of pinning is an assumption.
-_RING = Scenario(left={"handoff": 0.1, "pin": 0.1})
+_RING = Scenario(left={"handoff": 0.05, "pin": 0.1})
 _RING_AT_WORST = Scenario(left={"handoff": 0.4})
-_RING_AT_BEST = Scenario(left={"handoff": 0.02, "pin": 0.0})
+_RING_AT_BEST = Scenario(left={"handoff": 0.015, "pin": 0.0})
 
 
 def ring_engine(d: Diagnosis) -> Proposal | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from dataclasses import replace
 
-from unstarve.advise.diagnosis_facts import matters, stock_loader
+from unstarve.advise.diagnosis_facts import matters, stock_loader, usable_cores
 from unstarve.advise.proposal import Edit, Proposal
 from unstarve.advise.sample_facts import collates_by_default, fits_into_memory, text_fact
 from unstarve.model import Cause, Diagnosis, FunctionCost, LoaderSummary, Rejected, Scenario
@@ -70,7 +71,7 @@ def decode_only_the_crop(d: Diagnosis) -> Proposal | Rejected | None:
         else Edit(before=_transform_code(loader, recipe)),
         finished if is_folder else as_transform,
         worst=as_transform,
-        best=kept if is_folder else finished,
+        best=_on_all_cores(d, kept) if is_folder else finished,
         note=_SAME_BOXES,
     )
 
@@ -98,9 +99,18 @@ def keep_decoded(d: Diagnosis) -> Proposal | Rejected | None:
         f"fetching a batch takes {duration(demand.fetch_s)}, and every epoch decodes the same images",
         Edit(dataset="unstarve.ImageFolderDataset.like({}, cache='ram')", engine=True),
         Scenario(left=unread | left),
+        best=_on_all_cores(d, Scenario(left=unread | left)),
         worst=Scenario(left=unread | {"cpu": _left(d, *_LIKELY)}),
         note=f"It pays off from the second epoch on. {_SAME_BOXES}",
     )
+
+
+def _on_all_cores(d: Diagnosis, scenario: Scenario) -> Scenario:
+    """The same, where the threads of our loader split each batch: torch had no workers to share the work."""
+    cores = usable_cores(d)
+    if d.demand is None or d.demand.workers or cores is None:
+        return scenario
+    return replace(scenario, left={**scenario.left, "cpu": scenario.left["cpu"] / cores})
 
 
 def _transform_code(loader: LoaderSummary, recipe: list[ast.keyword]) -> tuple[str, ...]:
