@@ -63,7 +63,8 @@ def _record(folder: Path, name: str, script: str, ideal: IdealSettings | None = 
     epochs = _EPOCHS if ideal is None else _IDEAL_EPOCHS
     command = [str(folder / script), str(folder / "images"), str(epochs)]
     kind = "run" if ideal is None else "ideal"
-    request = Request(command, kind, output=folder / f"{name}.unstarve", force=True, ideal=ideal)
+    output = folder / f"{name}.unstarve"
+    request = Request(command, kind, output=output, quiet=True, force=True, ideal=ideal)
     run_path, exit_code = record(request)
     if exit_code:
         leave(exit_code)
