@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from pasted import advice_in, pasted
 from unstarve.advise.all_rules import Rule
 from unstarve.advise.loader_call import code_for
 from unstarve.advise.proposal import Proposal
-from unstarve.advise.rules import batch_timing, worker_count
+from unstarve.advise.rules import batch_delivery, batch_timing, worker_count
 from unstarve.api import diagnose, load_run
 
 BEGIN = """
@@ -255,9 +257,14 @@ if __name__ == "__main__":
 
 def test_memory_that_malloc_keeps_is_not_mapped_anew(project) -> None:
     project.write("train.py", LARGE_BATCHES)
-    one = advice_in(project.record("train.py"), "keep-large-memory")
-    assert one["code"] == ""
+    project.record("train.py")
+    recorded = diagnose(load_run(project.folder / "run.unstarve"))
+    assert recorded.demand is not None
+    # Whether memory is slow enough for the advice depends on the machine; what the command does, does not.
+    slow = dataclasses.replace(recorded, demand=dataclasses.replace(recorded.demand, collate_s=1.0))
+    found = batch_delivery.keep_large_memory(slow)
+    assert isinstance(found, Proposal)
     was = project.python("train.py")
-    now = project.call("bash", "-c", one["command"])
+    now = project.call("bash", "-c", found.command)
     assert now.stdout == was.stdout
     assert int(now.stderr) < 0.7 * int(was.stderr)

@@ -28,8 +28,9 @@ WHY = {
     Cause.ORDER: "because late batches hold back finished ones",
     Cause.CONTENTION: "because there are too few free cores",
 }
-_CROWDED = 0.5
-"""Steps of a fed training are crowded when they wait for a core at least so long, relative to computing."""
+_CROWDED = 0.2
+"""Smallest share of the steps of a fed training spent waiting for a core that counts as crowded: as much as a
+starved training waits for data."""
 _WORTH_TELLING = 0.05
 _WORTH_TELLING_APART = 0.2
 
@@ -94,7 +95,8 @@ def _steps_of(timelines: Sequence[Timeline]) -> int:
 
 def _fed_cause(findings: Findings) -> tuple[Cause, Cause | None]:
     host_s, compute_s = (findings.steps.get(cause, 0.0) for cause in (Cause.HOST, Cause.COMPUTE))
-    if _crowded_by_workers(findings) and _step_queued_s(findings) > _CROWDED * max(compute_s, host_s):
+    queued_s = _step_queued_s(findings)
+    if _crowded_by_workers(findings) and queued_s > _CROWDED * (compute_s + host_s + queued_s):
         return Cause.CONTENTION, None
     return (Cause.HOST if host_s > compute_s else Cause.COMPUTE), None
 
