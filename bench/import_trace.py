@@ -1,4 +1,4 @@
-"""Importing a large torch.profiler trace: seconds and peak memory, in a process of its own.
+"""Import a large torch.profiler trace in a separate process: seconds and peak memory.
 
     python bench/import_trace.py [--megabytes 500]
 

@@ -2,7 +2,7 @@
 
     python bench/io_cost.py
 
-The two ways run in turns in processes of their own; of each, the fastest round counts.
+The two ways run in turns, in separate processes; the fastest round of each counts.
 """
 
 from __future__ import annotations

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from unstarve.advise.diagnosis_facts import matters, stock_loader, usable_cores
+from unstarve.advise.diagnosis_facts import matters, usable_cores, worker_loader
 from unstarve.advise.gain import making_s
 from unstarve.intervals import WORTH_IT
 from unstarve.model import Cause, Diagnosis, Rejected
 
 _CHEAP_S = 5e-3
 """A batch that is made this fast is hardly cheaper to receive than to make."""
-_NO_WORKERS = ("threads", "gather", "views")
-"""Our engines that need none."""
 _LIMITS = {
     Cause.HANDOFF: "the hand-off of each batch is the limit",
     Cause.STARTUP: "each of them takes time to start",
@@ -24,8 +22,8 @@ _LIMITS = {
 
 def about_workers(d: Diagnosis) -> Rejected | None:
     """Why more workers are not advised; None when they might help, or when nobody can tell."""
-    demand, loader = d.demand, stock_loader(d)
-    if demand is None or loader is None or d.whatif is None or loader.config.get("engine") in _NO_WORKERS:
+    demand = d.demand
+    if demand is None or worker_loader(d) is None or d.whatif is None:
         return None
     more = [one.speedup for one in d.whatif.curve if one.setting.workers > demand.workers]
     if not more or max(more) >= WORTH_IT:

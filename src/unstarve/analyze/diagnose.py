@@ -135,7 +135,7 @@ def analyze_run(
 
 
 def _own_productions(training: RecordedTraining) -> dict[tuple[int, int], EpochProduction]:
-    """How the batches of its own loop were made."""
+    """How the batches of this loop were made."""
     others = training.timeline.others
     return {key: made for key, made in training.productions.items() if key not in others}
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from unstarve.analyze.read_remedies import less_to_read
+from unstarve.analyze.stats import known_total
 from unstarve.model import Process, Run
 from unstarve.model.file_reads import FileReads, ProcessReads, ReadPattern, ReadSummary, RecordedReads
 from unstarve.words import duration, mean_count, percent, size, times
@@ -102,23 +103,18 @@ def _loading(
         slow_s=sum(one.slow_s for one in chosen),
         mapped_bytes=sum(one.mapped_bytes for one in chosen),
         storage_bytes=_storage_bytes(run, {one.process for one in chosen}),
-        samples=_total([batch.size for p in trainers for batch in p.batches if not batch.nested]),
+        samples=known_total([batch.size for p in trainers for batch in p.batches if not batch.nested]),
         epochs=max((n for p in trainers for n in Counter(e.loader for e in p.epochs).values()), default=1),
         kind="" if main is None else main.kind,
     )
 
 
 def _storage_bytes(run: Run, pids: set[int]) -> int | None:
-    return _total([work.storage_bytes for p in run.processes if p.pid in pids for work in p.works])
+    return known_total([work.storage_bytes for p in run.processes if p.pid in pids for work in p.works])
 
 
 def _used_bytes(trainers: Sequence[Process]) -> int | None:
-    return _total([batch.nbytes for p in trainers for batch in p.batches if not batch.nested])
-
-
-def _total(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known and len(known) == len(values) else None
+    return known_total([batch.nbytes for p in trainers for batch in p.batches if not batch.nested])
 
 
 def _patterns(

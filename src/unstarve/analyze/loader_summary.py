@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from unstarve.analyze.roles import epoch_roles, loader_role
-from unstarve.analyze.stats import spread_ms
+from unstarve.analyze.stats import known_total, spread_ms
 from unstarve.model import Batch, Epoch, Loader, LoaderSummary, Phase, Process, Role
 
 MOST_LOADERS = 500
@@ -77,8 +77,8 @@ def _summary(gathered: _Gathered) -> LoaderSummary:
         epochs=len(epochs),
         wait_s=sum(later),
         startup_s=first_s + making_s,
-        samples=_total([batch.size for batch in batches]),
-        bytes=_total([batch.nbytes for batch in batches]),
+        samples=known_total([batch.size for batch in batches]),
+        bytes=known_total([batch.nbytes for batch in batches]),
         nested=bool(epochs) and all(epoch.nested for epoch in epochs),
         background=bool(batches) and all(batch.thread != 0 for batch in batches),
         wait_ms=spread_ms(later or [batch.wait_ns / 1e9 for batch in real]),
@@ -89,9 +89,3 @@ def _summary(gathered: _Gathered) -> LoaderSummary:
         dataset={**loader.dataset, "draws": any(gathered.draws)} if gathered.draws else loader.dataset,
         maker=loader.maker,
     )
-
-
-def _total(values: list[int | None]) -> int | None:
-    """The sum; None when any value is unknown."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known and len(known) == len(values) else None

@@ -47,3 +47,9 @@ def block_means(values: Sequence[float], blocks: int = 10) -> list[float]:
     """Means of up to `blocks` equal stretches, which are less correlated than neighbouring values."""
     size = len(values) // min(blocks, len(values))
     return [sum(values[i : i + size]) / size for i in range(0, len(values) - size + 1, size)]
+
+
+def known_total(values: Sequence[int | None]) -> int | None:
+    """The sum; None when any value is unknown, and when there is none."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None

@@ -29,7 +29,7 @@ class ValidationLoop:
 
 
 def validation_loops(trainings: Sequence[RecordedTraining], wall_s: float) -> list[ValidationLoop]:
-    """The loops that deserve a verdict of their own, longest first."""
+    """The loops that are long enough for a separate verdict, longest first."""
     found: defaultdict[LoaderKey, list[RecordedTraining]] = defaultdict(list)
     for training in trainings:
         process = training.timeline.process

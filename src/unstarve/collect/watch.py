@@ -104,7 +104,7 @@ def _watched(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         try:
             tap.note_gradients()
             return tap.next_batch(tap, mine.advance, _Call(args, kwargs))
-        except BaseException:
+        except BaseException:  # Ctrl-C in the call ends the epoch as well
             mine.end()
             raise
 

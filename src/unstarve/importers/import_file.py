@@ -40,7 +40,7 @@ def import_file(path: Path, run: Path, progress: Progress, *, force: bool = Fals
         problem = finish(run, None)
         if problem:
             raise ProfileError(problem)
-    except BaseException:
+    except BaseException:  # Ctrl-C must not leave half a run behind either
         discard(run)
         raise
 

@@ -1,4 +1,4 @@
-"""The only file that patches torch: every patch, in the order in which they are applied.
+"""Every patch of torch, in the order in which they are applied; `patching` applies and undoes them.
 
 `attach` is called as soon as torch's loader module has been imported, which is before torch itself is
 complete. Whatever needs all of torch is therefore imported here when the first loader is iterated.

@@ -1,4 +1,4 @@
-"""Lanes in letters: who was busy and who waited, one column per stretch of time."""
+"""Lanes drawn as text: who was busy and who waited, one column per stretch of time."""
 
 from __future__ import annotations
 
