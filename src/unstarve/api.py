@@ -20,6 +20,7 @@ from unstarve.analyze.step_series import series_of
 from unstarve.analyze.timeline import WARMUP_STEPS, passed_ns, timelines_of
 from unstarve.analyze.validation import ValidationLoop, validation_headline, validation_loops
 from unstarve.analyze.verdict import Thresholds
+from unstarve.check.evidence.all_checks import health_of
 from unstarve.errors import LogError, RunFileError, UnstarveError
 from unstarve.model import Comparison, Diagnosis, Live, LoadLog, Phase, Run, RunState, State, WhatIf
 from unstarve.predict.forecast import (
@@ -93,7 +94,7 @@ def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int =
     loops = [] if run.kind == "ideal" else validation_loops(trainings, diagnosis.wall_s)
     for loop in loops:
         diagnosis = _with_validation(run, diagnosis, loop, thresholds, in_headline=loop is loops[0])
-    return diagnosis
+    return dataclasses.replace(diagnosis, health=health_of(run, diagnosis))
 
 
 def _advised(run: Run, diagnosis: Diagnosis, trainings: Sequence[RecordedTraining]) -> Diagnosis:

@@ -50,6 +50,7 @@ from unstarve.model.diagnosis import (
     UnseenBatches,
     Verdict,
 )
+from unstarve.model.finding import Check, Finding, Severity
 from unstarve.model.forecasts import Forecast, Forecaster, Scenario, Setting, WhatIf
 from unstarve.model.live_run import Live, LoaderNow, MemoryNow, RunState, Tail, TrainerNow, WorkerNow
 from unstarve.model.loader_diagnosis import (
@@ -98,6 +99,7 @@ __all__ = [
     "Benchmark",
     "Cause",
     "Change",
+    "Check",
     "Checked",
     "Comparison",
     "Crew",
@@ -107,6 +109,7 @@ __all__ = [
     "Epoch",
     "EpochBorder",
     "Extra",
+    "Finding",
     "Forecast",
     "Forecaster",
     "FunctionCost",
@@ -163,6 +166,7 @@ __all__ = [
     "Sent",
     "Series",
     "Setting",
+    "Severity",
     "Share",
     "Shown",
     "SlowSample",

@@ -9,6 +9,7 @@ from typing import Any
 from unstarve.model.causes import Cause, Role, State
 from unstarve.model.chart_data import Lane
 from unstarve.model.file_reads import ReadSummary
+from unstarve.model.finding import Finding
 from unstarve.model.forecasts import Forecaster, WhatIf
 from unstarve.model.nouns import Shown
 from unstarve.model.processor import ProcessorSummary
@@ -318,6 +319,8 @@ class Diagnosis(Shown):
     """Only where no loader was iterated."""
     advice: tuple[Advice, ...] = ()
     rejected: tuple[Rejected, ...] = ()
+    health: tuple[Finding, ...] = ()
+    """What the run shows to be wrong, the worst first."""
     system: Mapping[str, Any] = field(default_factory=dict)
     """``cores``, ``quota_cores``, ``filesystems``, …: the machine as the training process saw it."""
     typical: tuple[Lane, ...] = ()

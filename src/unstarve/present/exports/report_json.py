@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from unstarve.model import Benchmark, Comparison, Diagnosis, Forecast, Live, WhatIf
+from unstarve.model import Benchmark, Comparison, Diagnosis, Finding, Forecast, Live, WhatIf
 
 SCHEMA = "unstarve.report/1"
 COMPARISON_SCHEMA = "unstarve.comparison/1"
@@ -56,7 +56,7 @@ def report(diagnosis: Diagnosis) -> dict[str, Any]:
         "advice": [_plain(advice) for advice in d.advice],
         "rejected": [_plain(one) for one in d.rejected],
         "whatif": None if d.whatif is None else _forecasts(d.whatif),
-        "health": [],
+        "health": [_finding(one) for one in d.health],
         "gpu": _plain(d.gpu),
         "memory": _plain(d.memory),
         "profile": _plain(d.profile),
@@ -68,6 +68,10 @@ def report(diagnosis: Diagnosis) -> dict[str, Any]:
         "loaders": [_plain(loader) for loader in d.loaders],
         "lost": list(d.lost),
     }
+
+
+def _finding(one: Finding) -> dict[str, Any]:
+    return {**dataclasses.asdict(one), "doc": one.doc}
 
 
 def comparison(result: Comparison) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from unstarve.model import Advice, Comparison, Diagnosis, LoaderSummary, Role, R
 from unstarve.present.gain_text import gain_text
 from unstarve.present.own_cost import own_cost
 from unstarve.present.shares import budget_title, shares
+from unstarve.present.terminal.finding_list import finding_list
 from unstarve.present.terminal.lanes import lanes
 from unstarve.present.terminal.path_text import PathText
 from unstarve.present.terminal.processor_table import processor_table
@@ -65,6 +66,7 @@ def print_report(diagnosis: Diagnosis, console: Console) -> None:
         processor_table(diagnosis.perf),
         _walk(diagnosis),
         _slow_samples(diagnosis),
+        finding_list(diagnosis.health),
         _advice(diagnosis),
         _rejected(diagnosis),
         validation,

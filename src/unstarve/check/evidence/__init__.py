@@ -1,0 +1,1 @@
+"""Checks of a recorded run. Needs no torch."""

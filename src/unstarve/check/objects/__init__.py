@@ -1,0 +1,1 @@
+"""Checks of a loader as an object, before it runs."""

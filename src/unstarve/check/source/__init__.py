@@ -1,0 +1,1 @@
+"""Checks of source that nobody has run. Needs no torch."""
