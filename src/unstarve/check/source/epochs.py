@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from unstarve.check.source.project import LoaderCall, Project, own_statements
-from unstarve.check.source.syntax import Source, argument, methods, names_in, takes_unknown
+from unstarve.check.source.syntax import Source, argument, methods, names_in, takes_unknown, written
 from unstarve.model.checks import finding
 from unstarve.model.finding import Finding
 
@@ -27,7 +27,7 @@ def iterable_not_split(project: Project) -> Iterator[Finding]:
     for dataset in project.datasets:
         if not dataset.is_iterable or "__iter__" not in methods(dataset.node):
             continue
-        if names_in(dataset.source.tree) & _SPLITS:
+        if dataset.source.mentions(*_SPLITS):
             continue  # perhaps in a helper
         for loader in project.loaders_of(dataset):
             if (
@@ -51,30 +51,24 @@ def iterable_not_split(project: Project) -> Iterator[Finding]:
 
 def set_epoch_missed(project: Project) -> Iterator[Finding]:
     """A ``DistributedSampler`` that shuffles, a loop over epochs, and no ``set_epoch`` in the file."""
-    for source in project.sources:
-        if "set_epoch" in names_in(source.tree):
+    for loader in project.loaders:
+        sampler = _sampler(loader)
+        if sampler is None or takes_unknown(sampler) or _is(argument(sampler, "shuffle", 3), False):
             continue
-        for loader in (one for one in project.loaders if one.source is source):
-            sampler = _sampler(loader)
-            if sampler is None or takes_unknown(sampler) or _is(argument(sampler, "shuffle", 3), False):
-                continue
-            epochs = _epoch_loop(source, loader)
-            if epochs is None:
-                continue
-            given = loader.argument("sampler")
-            name = (
-                ast.unparse(given)
-                if isinstance(given, (ast.Name, ast.Attribute))
-                else f"{loader.name}.sampler"
-            )
-            yield finding(
-                "set-epoch-missed",
-                f"{loader.name} is iterated in the loop over {ast.unparse(epochs.target)}, and nothing calls "
-                f"{name}.set_epoch.",
-                f"First line of the loop: {name}.set_epoch({ast.unparse(epochs.target)})",
-                file=source.path,
-                line=epochs.lineno,
-            )
+        epochs = _epoch_loop(loader.source, loader)
+        if epochs is None or loader.source.mentions("set_epoch"):
+            continue
+        given = loader.argument("sampler")
+        is_named = isinstance(given, (ast.Name, ast.Attribute))
+        name = written(given) if given is not None and is_named else f"{loader.name}.sampler"
+        yield finding(
+            "set-epoch-missed",
+            f"{loader.name} is iterated in the loop over {written(epochs.target)}, and nothing calls "
+            f"{name}.set_epoch.",
+            f"First line of the loop: {name}.set_epoch({written(epochs.target)})",
+            file=loader.source.path,
+            line=epochs.lineno,
+        )
 
 
 def set_epoch_lost(project: Project) -> Iterator[Finding]:
@@ -92,16 +86,16 @@ def set_epoch_lost(project: Project) -> Iterator[Finding]:
             continue
         called = [
             node
-            for node in ast.walk(loader.source.tree)
+            for node in loader.source.nodes
             if isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
             and node.func.attr == "set_epoch"
-            and ast.unparse(node.func.value) in (loader.dataset_name, f"{loader.name}.dataset")
+            and written(node.func.value) in (loader.dataset_name, f"{loader.name}.dataset")
         ]
         for call in called:
             yield finding(
                 "set-epoch-lost",
-                f"{ast.unparse(call.func)} changes {dataset.name} in the training process only: the "
+                f"{written(call.func)} changes {dataset.name} in the training process only: the "
                 f"{loader.crew} of {loader.name} are persistent, and each keeps its own copy.",
                 f"Keep the epoch where all processes see it: in {dataset.name}.__init__ write\n"
                 "    self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()\n"
@@ -149,10 +143,9 @@ def _iterated(node: ast.expr) -> set[str]:
     """What a loop iterates: ``loader`` of ``enumerate(tqdm(loader))``."""
     if isinstance(node, ast.Call):
         return {name for one in node.args for name in _iterated(one)}
-    return {ast.unparse(node)} if isinstance(node, (ast.Name, ast.Attribute)) else set()
+    return {written(node)} if isinstance(node, (ast.Name, ast.Attribute)) else set()
 
 
-def _is(node: ast.expr | None, value: object) -> bool:
-    return (isinstance(node, ast.Constant) and node.value is value) or (
-        isinstance(node, ast.Constant) and type(node.value) is type(value) and node.value == value
-    )
+def _is(node: ast.expr | None, value: bool | int) -> bool:
+    """Whether `node` is this constant; 1 is not True."""
+    return isinstance(node, ast.Constant) and type(node.value) is type(value) and node.value == value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from unstarve.check.source.syntax import Function, Source, argument, methods, takes_unknown
@@ -96,25 +96,36 @@ class Project:
     sources: tuple[Source, ...]
     datasets: tuple[DatasetClass, ...]
     loaders: tuple[LoaderCall, ...]
+    loaders_by_class: dict[ast.ClassDef, list[LoaderCall]]
 
     def loaders_of(self, dataset: DatasetClass) -> list[LoaderCall]:
         """The loaders that iterate a dataset of this class."""
-        return [loader for loader in self.loaders if loader.dataset is dataset]
+        return self.loaders_by_class.get(dataset.node, [])
 
 
 def project_of(sources: Sequence[Source]) -> Project:
     """Find the datasets and loaders of these files."""
     datasets = tuple(one for source in sources for one in _datasets(source))
-    loaders = tuple(one for source in sources for one in _loaders(source, datasets))
-    return Project(tuple(sources), datasets, loaders)
+    by_name: dict[str, list[DatasetClass]] = {}
+    for dataset in datasets:
+        by_name.setdefault(dataset.name, []).append(dataset)
+    loaders = tuple(one for source in sources for one in _loaders(source, by_name))
+    by_class: dict[ast.ClassDef, list[LoaderCall]] = {}
+    for loader in loaders:
+        if loader.dataset is not None:
+            by_class.setdefault(loader.dataset.node, []).append(loader)
+    return Project(tuple(sources), datasets, loaders, by_class)
 
 
-def functions_and_module(source: Source) -> Iterator[ast.Module | Function]:
-    """The module and all functions in it."""
-    yield source.tree
-    for node in ast.walk(source.tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield node
+def scope_of(source: Source, inner: ast.expr) -> ast.Module | Function:
+    """The innermost function around an expression, or the module."""
+    around = [
+        node
+        for node in source.nodes
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.lineno <= inner.lineno <= (node.end_lineno or 0)
+    ]
+    return max(around, key=lambda node: node.lineno, default=source.tree)
 
 
 def own_statements(scope: ast.Module | Function) -> Iterator[ast.AST]:
@@ -128,7 +139,7 @@ def own_statements(scope: ast.Module | Function) -> Iterator[ast.AST]:
 
 
 def _datasets(source: Source) -> Iterator[DatasetClass]:
-    classes = [node for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)]
+    classes = [node for node in source.nodes if isinstance(node, ast.ClassDef)]
     known: dict[str, bool] = {}  # whether iterable, by name
     for node in classes:  # a base class stands above the classes that derive from it
         bases = [
@@ -140,36 +151,35 @@ def _datasets(source: Source) -> Iterator[DatasetClass]:
             yield DatasetClass(source, node, iterable)
 
 
-def _loaders(source: Source, datasets: Sequence[DatasetClass]) -> Iterator[LoaderCall]:
-    for scope in functions_and_module(source):
+def _loaders(source: Source, datasets: Mapping[str, Sequence[DatasetClass]]) -> Iterator[LoaderCall]:
+    for call in source.calls(_LOADER):
+        scope = scope_of(source, call)
         made: dict[str, ast.expr] = {}
-        named: dict[int, str] = {}
-        calls: list[ast.Call] = []
+        name = "loader"
         for node in own_statements(scope):
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
                 target = node.targets[0]
                 if isinstance(target, ast.Name):
                     made[target.id] = node.value
-                if isinstance(target, (ast.Name, ast.Attribute)):
-                    named[id(node.value)] = ast.unparse(target)
-            if isinstance(node, ast.Call) and _LOADER.fullmatch(source.full_name(node.func)):
-                calls.append(node)
-        for call in calls:
-            given = argument(call, "dataset", 0)
-            workers = argument(call, "num_workers", 5)
-            yield LoaderCall(
-                source,
-                call,
-                named.get(id(call), "loader"),
-                scope,
-                _class_of(source, given, made, datasets),
-                ast.unparse(given) if isinstance(given, (ast.Name, ast.Attribute)) else "dataset",
-                workers,
-            )
+                if node.value is call and isinstance(target, (ast.Name, ast.Attribute)):
+                    name = ast.unparse(target)
+        given = argument(call, "dataset", 0)
+        yield LoaderCall(
+            source,
+            call,
+            name,
+            scope,
+            _class_of(source, given, made, datasets),
+            ast.unparse(given) if isinstance(given, (ast.Name, ast.Attribute)) else "dataset",
+            argument(call, "num_workers", 5),
+        )
 
 
 def _class_of(
-    source: Source, given: ast.expr | None, made: dict[str, ast.expr], datasets: Sequence[DatasetClass]
+    source: Source,
+    given: ast.expr | None,
+    made: dict[str, ast.expr],
+    datasets: Mapping[str, Sequence[DatasetClass]],
 ) -> DatasetClass | None:
     """The class of the dataset that a loader is given, followed through one variable."""
     if isinstance(given, ast.Name):
@@ -177,6 +187,6 @@ def _class_of(
     if not isinstance(given, ast.Call):
         return None
     name = source.full_name(given.func).rpartition(".")[2]
-    candidates = [one for one in datasets if one.name == name]
+    candidates = datasets.get(name, ())
     here = [one for one in candidates if one.source is source]
     return here[0] if len(here) == 1 else candidates[0] if len(candidates) == 1 else None

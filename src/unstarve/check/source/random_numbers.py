@@ -44,7 +44,7 @@ def generator_before_fork(project: Project) -> Iterator[Finding]:
         if not loaders or dataset.init is None or _knows_workers(dataset):
             continue
         for name, value in assigned_attributes(dataset.init):
-            made = next(dataset.source.calls(value, _GENERATOR), None)
+            made = next(dataset.source.calls(_GENERATOR, value), None)
             drawn = any(uses_attribute(method, name) for method in dataset.fetching())
             if made is None or not drawn or _made_again(dataset, name):
                 continue
@@ -73,7 +73,7 @@ def worker_seeds_equal(project: Project) -> Iterator[Finding]:
         known = parameters | _DIFFERS | _derived(function, parameters | _DIFFERS)
         body = function.body if isinstance(function.body, list) else [function.body]
         for statement in body:
-            for call in loader.source.calls(statement, _SEED):
+            for call in loader.source.calls(_SEED, statement):
                 told = {name for one in (*call.args, *call.keywords) for name in names_in(one)}
                 if not (call.args or call.keywords) or told & known:
                     continue
@@ -115,7 +115,7 @@ def _function_named(source: Source, given: ast.expr | None) -> Function | ast.La
         return None
     found = [
         node
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == given.id
     ]
     return found[0] if len(found) == 1 else None

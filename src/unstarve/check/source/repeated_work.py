@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 
-from unstarve.check.source.project import Project, functions_and_module, own_statements
+from unstarve.check.source.project import Project, own_statements
 from unstarve.check.source.syntax import argument, written
 from unstarve.model.checks import finding
 from unstarve.model.finding import Finding
@@ -23,7 +23,7 @@ def resampling_in_getitem(project: Project) -> Iterator[Finding]:
     """Audio is resampled where samples are fetched."""
     for dataset in project.datasets:
         for method in dataset.fetching():
-            for call in dataset.source.calls(method, _RESAMPLE):
+            for call in dataset.source.calls(_RESAMPLE, method):
                 yield finding(
                     "resampling-in-getitem",
                     f"{dataset.name}.{method.name} calls {written(call.func)} for every sample, every epoch.",
@@ -38,7 +38,7 @@ def whole_video_for_a_frame(project: Project) -> Iterator[Finding]:
     """``read_video`` without bounds, of whose frames some are picked."""
     for dataset in project.datasets:
         for method in dataset.fetching():
-            for call in dataset.source.calls(method, _READ_VIDEO):
+            for call in dataset.source.calls(_READ_VIDEO, method):
                 bounded = any(argument(call, name, at) for at, name in ((1, "start_pts"), (2, "end_pts")))
                 if bounded or (call.keywords and any(k.arg is None for k in call.keywords)):
                     continue
@@ -59,35 +59,34 @@ def column_first(project: Project) -> Iterator[Finding]:
     if _installed("datasets") >= _LAZY_COLUMNS:
         return
     for source in project.sources:
-        for scope in functions_and_module(source):
-            hub = {
-                target.id
-                for node in own_statements(scope)
-                if isinstance(node, ast.Assign)
-                and isinstance(node.value, ast.Call)
-                and _HUB.fullmatch(source.full_name(node.value.func))
-                and argument(node.value, "split") is not None
-                for target in node.targets
-                if isinstance(target, ast.Name)
-            }
-            for node in own_statements(scope):
-                if not (isinstance(node, ast.Subscript) and isinstance(node.value, ast.Subscript)):
-                    continue
-                column, name = node.value.slice, node.value.value
-                if (
-                    isinstance(name, ast.Name)
-                    and name.id in hub
-                    and isinstance(column, ast.Constant)
-                    and isinstance(column.value, str)
-                    and not isinstance(node.slice, ast.Constant)
-                ):
-                    yield finding(
-                        "column-first",
-                        f"{written(node)} decodes the column {column.value!r} of every row.",
-                        f"{name.id}[{written(node.slice)}][{column.value!r}]",
-                        file=source.path,
-                        line=node.lineno,
-                    )
+        hub = {
+            target.id
+            for node in source.nodes
+            if isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Call)
+            and _HUB.fullmatch(source.full_name(node.value.func))
+            and argument(node.value, "split") is not None
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for node in source.nodes if hub else ():
+            if not (isinstance(node, ast.Subscript) and isinstance(node.value, ast.Subscript)):
+                continue
+            column, name = node.value.slice, node.value.value
+            if (
+                isinstance(name, ast.Name)
+                and name.id in hub
+                and isinstance(column, ast.Constant)
+                and isinstance(column.value, str)
+                and not isinstance(node.slice, ast.Constant)
+            ):
+                yield finding(
+                    "column-first",
+                    f"{written(node)} decodes the column {column.value!r} of every row.",
+                    f"{name.id}[{written(node.slice)}][{column.value!r}]",
+                    file=source.path,
+                    line=node.lineno,
+                )
 
 
 def kept_batches(project: Project) -> Iterator[Finding]:

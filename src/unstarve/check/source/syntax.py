@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-Scope = ast.Module | Function | ast.ClassDef | ast.Lambda
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +17,11 @@ class Source:
 
     path: str
     """As it is shown to the user."""
+    text: bytes = field(repr=False)
     tree: ast.Module
-    names: dict[str, str] = field(default_factory=dict)
+    nodes: tuple[ast.AST, ...] = field(repr=False)
+    """All nodes of the tree: walking it takes longer than parsing it."""
+    names: dict[str, str]
     """What each imported name stands for: ``{"np": "numpy", "Subset": "torch.utils.data.Subset"}``."""
 
     @classmethod
@@ -29,7 +31,12 @@ class Source:
             tree = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None
-        return cls(str(path), tree, _imported_names(tree))
+        nodes = tuple(ast.walk(tree))
+        return cls(str(path), text, tree, nodes, _imported_names(nodes))
+
+    def mentions(self, *words: str) -> bool:
+        """Whether one of these words occurs anywhere in the text."""
+        return any(word.encode() in self.text for word in words)
 
     def full_name(self, node: ast.AST | None) -> str:
         """What a dotted expression stands for: ``np.random.seed`` is "numpy.random.seed"; "" for others."""
@@ -42,16 +49,16 @@ class Source:
         parts.append(self.names.get(node.id, node.id))
         return ".".join(reversed(parts))
 
-    def calls(self, root: ast.AST, pattern: re.Pattern[str]) -> Iterator[ast.Call]:
-        """Calls below `root` whose full name matches `pattern` as a whole."""
-        for node in ast.walk(root):
+    def calls(self, pattern: re.Pattern[str], root: ast.AST | None = None) -> Iterator[ast.Call]:
+        """Calls whose full name matches `pattern` as a whole, in the file or below `root`."""
+        for node in self.nodes if root is None else ast.walk(root):
             if isinstance(node, ast.Call) and pattern.fullmatch(self.full_name(node.func)):
                 yield node
 
 
-def _imported_names(tree: ast.Module) -> dict[str, str]:
+def _imported_names(nodes: Iterable[ast.AST]) -> dict[str, str]:
     names: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for one in node.names:
                 names[one.asname or one.name.partition(".")[0]] = (

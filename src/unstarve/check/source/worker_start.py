@@ -116,12 +116,12 @@ def missing_main_guard(project: Project) -> Iterator[Finding]:
 
 def threads_per_worker(project: Project) -> Iterator[Finding]:
     """OpenCV in the workers, which starts a thread per core in each of them."""
-    if any("setNumThreads" in ast.dump(source.tree) for source in project.sources):
+    if any(source.mentions("setNumThreads") for source in project.sources):
         return
     for dataset in project.datasets:
         loaders = [one for one in project.loaders_of(dataset) if one.has_workers(2)]
         call = next(
-            (call for method in dataset.fetching() for call in dataset.source.calls(method, _OPENCV)), None
+            (call for method in dataset.fetching() for call in dataset.source.calls(_OPENCV, method)), None
         )
         if loaders and call is not None:
             yield finding(
@@ -137,9 +137,7 @@ def threads_per_worker(project: Project) -> Iterator[Finding]:
 def _functions(source: Source, given: ast.expr | None) -> list[Function]:
     if not isinstance(given, ast.Name):
         return []
-    return [
-        node for node in ast.walk(source.tree) if isinstance(node, ast.FunctionDef) and node.name == given.id
-    ]
+    return [node for node in source.nodes if isinstance(node, ast.FunctionDef) and node.name == given.id]
 
 
 def _moves_to_cuda(node: ast.AST) -> bool:
@@ -159,7 +157,7 @@ def _start_method(loader: LoaderCall) -> str | None:
         return next(
             (n.value for n in ast.walk(given) if isinstance(n, ast.Constant) and n.value in _PICKLING), None
         )
-    for call in loader.source.calls(loader.source.tree, _START):
+    for call in loader.source.calls(_START):
         if call.args and isinstance(call.args[0], ast.Constant) and call.args[0].value in _PICKLING:
             return str(call.args[0].value)
     return None
