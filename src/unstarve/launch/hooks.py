@@ -149,6 +149,8 @@ def _begin_epoch(iterator: Any, loader: Any, epoch: wrappers.EpochStart) -> None
         mark=epoch.mark,
     )
     tap.tell_crew(worker_pids(iterator))
+    if isinstance(iterator, (stock._SingleProcessDataLoaderIter, stock._MultiProcessingDataLoaderIter)):
+        tap.follow_samples(loader, epoch.indices)
 
 
 # --- recording: once a loader is iterated -----------------------------------------------------------------

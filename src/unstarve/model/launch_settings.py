@@ -73,6 +73,8 @@ class LaunchSettings:
     profile: ProfileSettings | None = None
     io: bool = False
     """Count file reads; see `launch.io_library`."""
+    ledger: bool = False
+    """Digest every sample that is delivered, for data without indices."""
     perf: bool = False
     """Read the processor's counters around steps and fetches."""
 
