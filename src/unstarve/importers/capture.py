@@ -84,10 +84,15 @@ class Capture:
     source: str
     tool: str = ""
     names: Names = field(default_factory=Names)
-    kernels: Column = field(default_factory=lambda: Column("device", "name", "link"))
-    """Graph launches, too. `link` is the operator that launched it, −1 when unknown."""
-    copies: Column = field(default_factory=lambda: Column("device", "kind", "memory", "bytes", "link"))
-    fills: Column = field(default_factory=lambda: Column("device"))
+    kernels: Column = field(default_factory=lambda: Column("device", "name", "link", "call"))
+    """Graph launches, too. `link` is the operator that launched it, `call` the call of the runtime, as in
+    `launches`; −1 when unknown."""
+    copies: Column = field(
+        default_factory=lambda: Column("device", "kind", "memory", "bytes", "link", "call")
+    )
+    fills: Column = field(default_factory=lambda: Column("device", "call"))
+    launches: Column = field(default_factory=lambda: Column("call"))
+    """Calls of the CUDA runtime that give a device work."""
     host: Column = field(
         default_factory=lambda: Column("thread", "name", "link", "operator", "shape", "stack")
     )

@@ -87,29 +87,34 @@ class _Export:
 
     def _device_work(self, to: Capture) -> None:
         timed = ("start", "end", "deviceId")
-        for begin, end, device, name in self._rows(_KERNELS, timed, shortName=-1):
+        call = {"globalPid": -1, "correlationId": -1}
+        for begin, end, device, name, *by in self._rows(_KERNELS, timed, shortName=-1, **call):
             if _whole(begin, end, device):
-                to.kernels.add(begin, end, device, to.names.number(self._text(name)), -1)
-        for begin, end, device in self._rows(_GRAPHS, timed):
+                to.kernels.add(begin, end, device, to.names.number(self._text(name)), -1, _call(*by))
+        for begin, end, device, *by in self._rows(_GRAPHS, timed, **call):
             if _whole(begin, end, device):
-                to.kernels.add(begin, end, device, to.names.number("CUDA graph"), -1)
-        for begin, end, device in self._rows(_FILLS, timed):
+                to.kernels.add(begin, end, device, to.names.number("CUDA graph"), -1, _call(*by))
+        for begin, end, device, *by in self._rows(_FILLS, timed, **call):
             if _whole(begin, end, device):
-                to.fills.add(begin, end, device)
-        copies = self._rows(_COPIES, (*timed, "copyKind"), bytes=0, srcKind=-1, dstKind=-1)
-        for begin, end, device, code, size, source, target in copies:
+                to.fills.add(begin, end, device, _call(*by))
+        copies = self._rows(_COPIES, (*timed, "copyKind"), bytes=0, srcKind=-1, dstKind=-1, **call)
+        for begin, end, device, code, size, source, target, *by in copies:
             if _whole(begin, end, device):
                 kind = _COPY_KINDS.get(code, "DtoD")
                 memory = (
                     _MEMORIES.get(target if kind == "DtoH" else source, "") if kind[0] != kind[-1] else ""
                 )
                 nbytes = size if _whole(size) and size < _MOST_BYTES else 0
-                to.copies.add(begin, end, device, COPY_KINDS.index(kind), MEMORIES.index(memory), nbytes, -1)
+                numbers = COPY_KINDS.index(kind), MEMORIES.index(memory), nbytes, -1, _call(*by)
+                to.copies.add(begin, end, device, *numbers)
 
     def _runtime(self, to: Capture) -> None:
-        for begin, end, thread, name in self._rows(_RUNTIME, ("start", "end", "globalTid", "nameId")):
+        rows = self._rows(_RUNTIME, ("start", "end", "globalTid", "nameId"), correlationId=-1)
+        for begin, end, thread, name, call in rows:
             if _whole(begin, end, thread):
                 to.host.add(begin, end, thread, to.names.number(self._text(name)), -1, 0, -1, -1)
+                if (number := _call(thread, call)) >= 0:
+                    to.launches.add(begin, end, number)
 
     def _ranges(self, to: Capture) -> None:
         """NVTX ranges: waits for a loader, steps, and what the host was doing."""
@@ -177,6 +182,16 @@ class _Export:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _call(process: Any, correlation: Any) -> int:
+    """The number of a call of the CUDA runtime, which counts in each process; −1 when there is none.
+
+    `process` is a globalPid or a globalTid.
+    """
+    if not _whole(process, correlation) or correlation >= 1 << 32:
+        return -1
+    return int((process >> 24) % (1 << 24) << 32 | correlation)
 
 
 def _whole(*values: Any) -> bool:

@@ -5,17 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from unstarve.importers.capture import COPY_KINDS, MEMORIES, Capture, Column, Times
+from unstarve.importers.device_work import MOST_GAPS, DeviceWork, HostThread
 from unstarve.importers.phases import phases_of
-from unstarve.importers.spans import Union, clipped, complement, minus, shared_each, shared_ns, union
-from unstarve.model.profile import CopyUse, DeviceUse, FileUse, IdleGap, NamedUse, Profile
+from unstarve.importers.spans import Union, clipped, shared_each, union
+from unstarve.model.profile import CopyUse, FileUse, NamedUse, Profile
 
 _MOST_NAMED = 30
-_MOST_GAPS = 10
 _MOST_FILES = 200
-_SHORT_GAP_NS = 200_000
-"""Idle gaps up to this length lie between kernels that are launched one by one."""
-_LOOK_BACK = 64
-"""Host events before a moment among which the one around it is sought."""
 
 
 def profile_of(capture: Capture) -> Profile:
@@ -23,10 +19,12 @@ def profile_of(capture: Capture) -> Profile:
     low, high = capture.window
     waits = _waits(capture, low, high)
     devices, gaps = [], []
+    thread = training_thread(capture)
+    doing = HostThread(capture, thread)
     for device in _devices(capture):
-        work = _DeviceWork(capture, device, low, high)
+        work = DeviceWork(capture, device, low, high)
         devices.append(work.use(waits))
-        gaps += work.gaps(capture, waits)
+        gaps += work.gaps(doing, waits)
     host = _HostWork(capture)
     return Profile(
         source=capture.source,
@@ -36,8 +34,8 @@ def profile_of(capture: Capture) -> Profile:
         wait_s=waits.total_ns / 1e9,
         devices=tuple(devices),
         steps=len(capture.steps) or max(len(waits.begin) - 1, 0),
-        phases=phases_of(capture, waits, training_thread(capture), host.launched, host.copied),
-        gaps=tuple(sorted(gaps, key=lambda gap: -gap.seconds)[:_MOST_GAPS]),
+        phases=phases_of(capture, waits, thread, host.launched, host.copied),
+        gaps=tuple(sorted(gaps, key=lambda gap: -gap.seconds)[:MOST_GAPS]),
         copies=_copies(capture, low, high),
         kernels=_kernels(capture),
         operators=host.operators("name"),
@@ -68,83 +66,13 @@ def _devices(capture: Capture) -> list[int]:
     return [int(device) for device in np.unique(used)]
 
 
-class _DeviceWork:
-    """What ran on one device, as unions inside the window."""
-
-    def __init__(self, capture: Capture, device: int, low: int, high: int) -> None:
-        self._device, self._low, self._high = device, low, high
-        self.kernels = self._of(capture.kernels)
-        copies = capture.copies
-        self.from_host = self._of(copies, copies.of("kind") == COPY_KINDS.index("HtoD"))
-        parts = [self.kernels, self._of(copies), self._of(capture.fills)]
-        busy = union(np.concatenate([p.begin for p in parts]), np.concatenate([p.end for p in parts]))
-        self.busy = clipped(busy, low, high)
-        self.idle = complement(busy, low, high)
-
-    def _of(self, column: Column, chosen: np.ndarray | None = None) -> Union:
-        mine = column.of("device") == self._device
-        if chosen is not None:
-            mine &= chosen
-        return clipped(union(column.begin[mine], column.end[mine]), self._low, self._high)
-
-    def use(self, waits: Union) -> DeviceUse:
-        kernel_ns = self.kernels.total_ns
-        return DeviceUse(
-            device=self._device,
-            busy_s=self.busy.total_ns / 1e9,
-            kernel_s=kernel_ns / 1e9,
-            idle_s=self.idle.total_ns / 1e9,
-            starved_s=shared_ns(self.idle, waits) / 1e9,
-            launch_gap_s=_short_gaps_ns(minus(self.idle, waits)) / 1e9,
-            exposed_copy_s=(self.from_host.total_ns - shared_ns(self.from_host, self.kernels)) / 1e9,
-        )
-
-    def gaps(self, capture: Capture, waits: Union) -> list[IdleGap]:
-        """The longest stretches without work."""
-        lengths = self.idle.end - self.idle.begin
-        longest = np.argsort(-lengths, kind="stable")[:_MOST_GAPS]
-        host = _HostThread(capture)
-        found = []
-        for at in longest:
-            begin, end = int(self.idle.begin[at]), int(self.idle.end[at])
-            waited = int(shared_each(np.array([begin]), np.array([end]), waits)[0])
-            doing = "waiting for the loader" if 2 * waited > end - begin else host.doing((begin + end) // 2)
-            found.append(IdleGap(self._device, (begin - self._low) / 1e9, (end - begin) / 1e9, doing))
-        return found
-
-
-def _short_gaps_ns(idle: Union) -> int:
-    lengths = idle.end - idle.begin
-    return int(lengths[lengths < _SHORT_GAP_NS].sum())
-
-
-class _HostThread:
-    """What the training thread did, by moment."""
-
-    def __init__(self, capture: Capture) -> None:
-        mine = capture.host.of("thread") == training_thread(capture)
-        order = np.argsort(capture.host.begin[mine], kind="stable")
-        self._begin = capture.host.begin[mine][order]
-        self._end = capture.host.end[mine][order]
-        self._name = capture.host.of("name")[mine][order]
-        self._texts = capture.names.texts
-
-    def doing(self, moment: int) -> str:
-        """The innermost event around a moment; empty when there is none."""
-        last = int(np.searchsorted(self._begin, moment, side="right"))
-        for at in range(last - 1, max(last - 1 - _LOOK_BACK, -1), -1):
-            if self._end[at] >= moment:
-                return self._texts[int(self._name[at])]
-        return ""
-
-
 def _copies(capture: Capture, low: int, high: int) -> tuple[CopyUse, ...]:
     column = capture.copies
     found = []
     keys = np.stack([column.of("device"), column.of("kind"), column.of("memory")], axis=1)
     for device, kind, memory in np.unique(keys, axis=0):
         mine = (keys == (device, kind, memory)).all(axis=1)
-        kernels = _DeviceWork(capture, int(device), low, high).kernels
+        kernels = DeviceWork(capture, int(device), low, high).kernels
         begin, end = column.begin[mine], column.end[mine]
         exposed = (end - begin) - shared_each(begin, end, kernels)
         found.append(

@@ -22,6 +22,7 @@ _HOST = {
     "cuda_runtime": False, "Runtime": False, "cuda_driver": False,
 }  # fmt: skip
 """Categories of the host, and whether they are operators."""
+_CALLS = {"cuda_runtime", "Runtime", "cuda_driver"}
 _LEFT_OUT = {"python_function"}
 """Far more events than all others together, and nested a hundred deep."""
 
@@ -64,15 +65,19 @@ class _Reader:
         details = details if isinstance(details, dict) else {}
         if kind in ("kernel", "graph"):
             self.known += 1
-            self._to.kernels.add(*times, _device(details), self._to.names.number(name), _link(details))
+            self._to.kernels.add(
+                *times, _device(details), self._to.names.number(name), _link(details), _call(details)
+            )
         elif kind in ("memcpy", "gpu_memcpy"):
             self.known += 1
             self._copy(times, name, details)
         elif kind in ("memset", "gpu_memset"):
-            self._to.fills.add(*times, _device(details))
+            self._to.fills.add(*times, _device(details), _call(details))
         elif category in _HOST and category not in _LEFT_OUT:
             self.known += 1
             self._host(times, event, name, details, operator=_HOST[category])
+            if category in _CALLS and (call := _call(details)) >= 0:
+                self._to.launches.add(*times, call)
 
     def _times(self, event: dict[str, Any]) -> tuple[int, int] | None:
         begin, length = _number(event.get("ts")), _number(event.get("dur", 0))
@@ -97,6 +102,7 @@ class _Reader:
             MEMORIES.index(memory),
             int(size) if size is not None and 0 <= size < 1 << 50 else 0,
             _link(details),
+            _call(details),
         )
 
     def _host(
@@ -156,6 +162,12 @@ def _link(details: dict[str, Any]) -> int:
     """The number that joins an operator and the device's work it launched; −1 when there is none."""
     link = _number(details.get("External id", details.get("external id")))
     return int(link) if link is not None and 0 <= link < 1 << 62 else -1
+
+
+def _call(details: dict[str, Any]) -> int:
+    """The number that joins a call of the CUDA runtime and the device's work; −1 when there is none."""
+    call = _number(details.get("correlation"))
+    return int(call) if call is not None and 0 <= call < 1 << 62 else -1
 
 
 def _caller(stack: str) -> str:

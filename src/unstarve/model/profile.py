@@ -33,6 +33,16 @@ class DeviceUse:
     """Copies from the host while no kernel ran."""
     launch_gap_s: float = 0.0
     """Short idle gaps between kernels: the host launched the next one too late."""
+    median_kernel_s: float | None = None
+    """Half of the kernels are shorter; None without kernels."""
+    launch_bound: bool | None = None
+    """Whether short kernels that are launched one by one leave the device idle: `importers.device_work` has
+    the limits. None in runs that were recorded before this was told."""
+
+    @property
+    def late_s(self) -> float:
+        """Idle for another reason than the loader and launching: the host did something else."""
+        return max(self.idle_s - self.starved_s - self.launch_gap_s, 0.0)
 
 
 @dataclass(frozen=True, slots=True)

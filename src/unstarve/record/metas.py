@@ -281,6 +281,8 @@ _FIELDS: dict[str, dict[str, Check]] = {
                 {
                     "device": _place,
                     **_times("busy", "kernel", "idle", "starved", "exposed_copy", "launch_gap"),
+                    "median_kernel_s": _optional(_seconds),
+                    "launch_bound": _optional(_flag),
                 }
             )
         ),

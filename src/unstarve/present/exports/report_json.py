@@ -8,7 +8,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from unstarve.analyze.device_idle import device_findings
 from unstarve.model import Benchmark, Comparison, Diagnosis, Forecast, Live, WhatIf
+from unstarve.model.profile import Profile
 
 SCHEMA = "unstarve.report/1"
 COMPARISON_SCHEMA = "unstarve.comparison/1"
@@ -59,7 +61,7 @@ def report(diagnosis: Diagnosis) -> dict[str, Any]:
         "health": [],
         "gpu": _plain(d.gpu),
         "memory": _plain(d.memory),
-        "profile": _plain(d.profile),
+        "profile": None if d.profile is None else profile(d.profile),
         "io": _plain(d.io),
         "perf": _plain(d.perf),
         "overhead": _plain(d.overhead),
@@ -68,6 +70,11 @@ def report(diagnosis: Diagnosis) -> dict[str, Any]:
         "loaders": [_plain(loader) for loader in d.loaders],
         "lost": list(d.lost),
     }
+
+
+def profile(found: Profile) -> dict[str, Any]:
+    """What a profiler recorded, and sentences on the devices."""
+    return {**dataclasses.asdict(found), "findings": list(device_findings(found))}
 
 
 def comparison(result: Comparison) -> dict[str, Any]:

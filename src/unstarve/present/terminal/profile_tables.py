@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from unstarve.analyze.device_idle import device_findings
 from unstarve.model import OperatorChange
 from unstarve.model.profile import NamedUse, Profile
 from unstarve.words import duration, percent, size, times
@@ -32,18 +33,22 @@ def _parts(p: Profile) -> Iterator[RenderableType]:
     window = p.window_s or 1.0
     yield from titled_table(
         "devices",
-        ("device", "busy", "kernels", "starved", "copies exposed"),
+        ("device", "busy", "kernels", "copies exposed", "idle", "starved", "launch gaps"),
         [
             (
                 f"GPU {d.device}",
                 percent(d.busy_s / window),
                 percent(d.kernel_s / window),
-                percent(d.starved_s / window),
                 percent(d.exposed_copy_s / window),
+                percent(d.idle_s / window),
+                percent(d.starved_s / window),
+                percent(d.launch_gap_s / window),
             )
             for d in p.devices
         ],
     )
+    for sentence in device_findings(p):
+        yield Text(sentence)
     steps = max(p.steps, 1)
     total = sum(phase.seconds for phase in p.phases)
     yield from titled_table(
