@@ -68,6 +68,7 @@ class ProfilerWindow:
             schedule=profiler.schedule(wait=0, warmup=settings.warmup, active=settings.active, repeat=1),
             on_trace_ready=self._write,
             record_shapes=True,
+            profile_memory=True,
             with_stack=settings.stacks,
         )
         self._steps = 0

@@ -100,6 +100,11 @@ class Capture:
     waits: Column = field(default_factory=lambda: Column("thread", "name"))
     """``next(loader)`` in a training process."""
     steps: Column = field(default_factory=lambda: Column("thread"))
+    memory: Column = field(
+        default_factory=lambda: Column("thread", "device", "bytes", "allocated", "reserved")
+    )
+    """Moments of allocations, and of frees with negative `bytes`; `allocated` and `reserved` are totals, −1
+    when unknown. `device` as in `importers.device_memory`."""
     calls: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     """By process and name: calls, nanoseconds."""
     files: dict[tuple[int, str], list[int]] = field(default_factory=dict)

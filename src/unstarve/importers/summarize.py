@@ -5,13 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from unstarve.importers.capture import COPY_KINDS, MEMORIES, Capture, Column, Times
+from unstarve.importers.device_memory import memory_of
 from unstarve.importers.device_work import MOST_GAPS, DeviceWork, HostThread
-from unstarve.importers.phases import phases_of
+from unstarve.importers.phases import phases_at, phases_of, segments_of
 from unstarve.importers.spans import Union, clipped, shared_each, union
 from unstarve.model.profile import CopyUse, FileUse, NamedUse, Profile
 
 _MOST_NAMED = 30
 _MOST_FILES = 200
+
+_ALLOCATORS = frozenset(
+    f"aten::{name}" for name in ("empty", "empty_strided", "empty_like", "new_empty", "resize_", "to_empty")
+)
 
 
 def profile_of(capture: Capture) -> Profile:
@@ -26,6 +31,8 @@ def profile_of(capture: Capture) -> Profile:
         devices.append(work.use(waits))
         gaps += work.gaps(doing, waits)
     host = _HostWork(capture)
+    segments = segments_of(capture, waits, thread, host.copied)
+    moments = capture.memory.begin
     return Profile(
         source=capture.source,
         tool=capture.tool,
@@ -34,13 +41,14 @@ def profile_of(capture: Capture) -> Profile:
         wait_s=waits.total_ns / 1e9,
         devices=tuple(devices),
         steps=len(capture.steps) or max(len(waits.begin) - 1, 0),
-        phases=phases_of(capture, waits, thread, host.launched, host.copied),
+        phases=phases_of(capture, waits, host.launched, segments),
         gaps=tuple(sorted(gaps, key=lambda gap: -gap.seconds)[:MOST_GAPS]),
         copies=_copies(capture, low, high),
         kernels=_kernels(capture),
         operators=host.operators("name"),
         by_shape=host.operators("shape"),
         by_stack=host.operators("stack"),
+        memory=memory_of(capture, low, high, phases_at(segments, moments), host.allocating(capture.memory)),
         calls=_calls(capture),
         files=_files(capture),
     )
@@ -107,7 +115,7 @@ class _HostWork:
         host = capture.host
         self._host, self._texts = host, capture.names.texts
         self.is_operator = host.of("operator") == 1
-        around = _enclosing_operators(host, self.is_operator)
+        around = self._around = _enclosing_operators(host, self.is_operator)
         self._lengths = host.end - host.begin
         self._own = self._lengths.copy()
         inner = np.flatnonzero(self.is_operator & (around >= 0))
@@ -150,6 +158,31 @@ class _HostWork:
             )
             for at in largest
         )
+
+    def allocating(self, events: Column) -> Times:
+        """The name of the innermost operator around each event, on its thread; −1 where there is none.
+
+        Operators that do nothing but allocate are passed over for the one that called them.
+        """
+        host, found = self._host, np.full(len(events), -1, np.int64)
+        allocates = np.array([text in _ALLOCATORS for text in self._texts], bool)
+        for thread in np.unique(events.of("thread")):
+            mine = np.flatnonzero(events.of("thread") == thread)
+            operators = np.flatnonzero(self.is_operator & (host.of("thread") == thread))
+            if not len(operators):
+                continue
+            order = operators[np.lexsort((-host.end[operators], host.begin[operators]))]
+            moments = events.begin[mine]
+            before = np.searchsorted(host.begin[order], moments, side="right") - 1
+            inner = np.where(before >= 0, order[before], -1)
+            while (over := (inner >= 0) & (host.end[inner] < moments)).any():
+                inner[over] = self._around[inner[over]]  # that one had ended: look outward
+            outer = np.where(inner >= 0, self._around[inner], -1)
+            while (bare := (outer >= 0) & allocates[host.of("name")[inner]]).any():
+                inner[bare] = outer[bare]
+                outer = np.where(inner >= 0, self._around[inner], -1)
+            found[mine] = np.where(inner >= 0, host.of("name")[inner], -1)
+        return found
 
 
 def _enclosing_operators(host: Column, is_operator: np.ndarray) -> Times:

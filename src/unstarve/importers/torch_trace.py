@@ -10,10 +10,12 @@ from typing import Any
 
 from unstarve.errors import ProfileError
 from unstarve.importers.capture import COPY_KINDS, MEMORIES, Capture
+from unstarve.importers.device_memory import UNKNOWN, device_number
 from unstarve.importers.trace_events import Progress, TraceFile
 
 _LATEST_US = 1 << 51
 _MOST_DEVICES = 1 << 10
+_MOST_BYTES = 1 << 44
 _LOADER = re.compile(r"enumerate\(DataLoader\)#(\w+)\.__next__")
 _STEP = re.compile(r"ProfilerStep#\d+")
 _COPY = re.compile(r"Memcpy (\w+)(?: \((\w+) -> (\w+)\))?")
@@ -55,6 +57,8 @@ class _Reader:
     def add(self, event: dict[str, Any]) -> None:
         """Take one event; what cannot be understood is left out."""
         if event.get("ph") != "X":
+            if event.get("name") == "[memory]":
+                self._memory(event)
             return
         category, name = event.get("cat"), event.get("name")
         times = self._times(event)
@@ -89,6 +93,19 @@ class _Reader:
         begin_ns = int((begin - self._base_us) * 1000)
         return begin_ns, begin_ns + int(length * 1000)
 
+    def _memory(self, event: dict[str, Any]) -> None:
+        """A tensor's memory was allocated or freed."""
+        times, details = self._times(event), event.get("args")
+        if times is None or not isinstance(details, dict):
+            return
+        kind, index, change = (_number(details.get(name)) for name in ("Device Type", "Device Id", "Bytes"))
+        if kind is None or index is None or change is None or abs(change) >= _MOST_BYTES:
+            return
+        if 0 <= kind < _MOST_DEVICES and -1 <= index < _MOST_DEVICES - 1:
+            totals = (_total(details, name) for name in ("Total Allocated", "Total Reserved"))
+            number = device_number(int(kind), int(index))
+            self._to.memory.add(times[0], times[0], self._thread(event), number, int(change), *totals)
+
     def _copy(self, times: tuple[int, int], name: str, details: dict[str, Any]) -> None:
         said = _COPY.match(name)
         kind = said[1] if said else ""
@@ -100,7 +117,7 @@ class _Reader:
             _device(details),
             COPY_KINDS.index(kind) if kind in COPY_KINDS else COPY_KINDS.index("DtoD"),
             MEMORIES.index(memory),
-            int(size) if size is not None and 0 <= size < 1 << 50 else 0,
+            int(size) if size is not None and 0 <= size < _MOST_BYTES else 0,
             _link(details),
             _call(details),
         )
@@ -168,6 +185,11 @@ def _call(details: dict[str, Any]) -> int:
     """The number that joins a call of the CUDA runtime and the device's work; −1 when there is none."""
     call = _number(details.get("correlation"))
     return int(call) if call is not None and 0 <= call < 1 << 62 else -1
+
+
+def _total(details: dict[str, Any], name: str) -> int:
+    total = _number(details.get(name))
+    return int(total) if total is not None and 0 <= total < _MOST_BYTES else UNKNOWN
 
 
 def _caller(stack: str) -> str:

@@ -1,6 +1,7 @@
 import type { Profile, Report } from "../data";
 import { el, section, table } from "../dom";
 import { bytes, count, duration, percent } from "../format";
+import { deviceMemory } from "./device_memory";
 
 /** What a profiler said about devices, copies, kernels and operators. */
 export function profile(report: Report): HTMLElement | null {
@@ -31,6 +32,7 @@ function parts(p: Profile): HTMLElement[] {
       p.copies.map((c) => [`${c.kind} (GPU ${c.device})`, c.memory || "–", count(c.count), bytes(c.bytes), duration(c.seconds), duration(c.exposed_s)]), [2, 3, 4, 5]),
     ...titled("Longest idle gaps", ["what the host was doing", "device", "at", "idle for"],
       p.gaps.map((g) => [g.host || "Python of the training loop", `GPU ${g.device}`, duration(g.begin_s), duration(g.seconds)]), [2, 3]),
+    ...deviceMemory(p),
     ...titled("Kernels", ["kernel", "calls", "time"],
       p.kernels.slice(0, 15).map((k) => [named(k.name), count(k.calls), duration(k.seconds)]), [1, 2]),
     ...titled("Operators", ["operator", "calls", "own CPU time", "on the GPU"],

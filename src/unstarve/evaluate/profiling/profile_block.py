@@ -61,6 +61,7 @@ class profile:  # used like torch.profiler.profile
             schedule=profiler.schedule(wait=wait, warmup=warmup, active=active, repeat=repeat),
             on_trace_ready=self._write,
             record_shapes=True,
+            profile_memory=True,
             with_stack=stacks,
         )
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from unstarve.analyze.device_idle import device_findings
 from unstarve.model import OperatorChange
 from unstarve.model.profile import NamedUse, Profile
-from unstarve.words import duration, percent, size, times
+from unstarve.words import duration, mean_count, percent, size, size_change, times
 
 _MOST_ROWS = 5
 _MOST_CALLS = 8
@@ -94,6 +94,7 @@ def _parts(p: Profile) -> Iterator[RenderableType]:
             for g in gaps
         ],
     )
+    yield from memory_tables(p)
     yield from _named("kernels", p.kernels[:_MOST_ROWS])
     yield from _named("operators", p.operators[:_MOST_ROWS])
     yield from titled_table(
@@ -109,6 +110,49 @@ def _parts(p: Profile) -> Iterator[RenderableType]:
             for u in p.files[:_MOST_ROWS]
         ],
     )
+
+
+def memory_tables(p: Profile) -> Iterator[RenderableType]:
+    """Memory of each device; who allocated it, for the first accelerator or the CPU."""
+    reserves = any(m.reserved_bytes is not None for m in p.memory)
+    yield from titled_table(
+        "tensors in memory",
+        ("device", "peak", *(["reserved then", "not in use"] if reserves else []), "peak at"),
+        [
+            (
+                m.device,
+                size(m.peak_bytes),
+                *([_size(m.reserved_bytes), _size(m.unused_bytes)] if reserves else []),
+                duration(m.peak_at_s),
+            )
+            for m in p.memory
+        ],
+    )
+    relative = [m.device for m in p.memory if m.relative]
+    if relative:
+        yield Text(f"Bytes on {' and '.join(relative)} count from the beginning of the window.")
+    shown = next((m for m in p.memory if m.device != "cpu"), p.memory[0] if p.memory else None)
+    if shown is None:
+        return
+    steps = max(p.steps, 1)
+    for by, used in (("phase", shown.by_phase), ("operator", shown.by_operator[:_MOST_ROWS])):
+        yield from titled_table(
+            f"allocated on {shown.device} by {by}, per step",
+            (by, "allocations", "allocated", "allocated − freed"),
+            [
+                (
+                    _short(a.name),
+                    mean_count(a.allocations / steps),
+                    size(a.allocated_bytes / steps),
+                    size_change(a.net_bytes / steps),
+                )
+                for a in used
+            ],
+        )
+
+
+def _size(known: int | None) -> str:
+    return "–" if known is None else size(known)
 
 
 def operator_table(profile: Profile, by: str, sort: str) -> RenderableType | None:
