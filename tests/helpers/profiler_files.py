@@ -64,28 +64,41 @@ def write_trace(path: Path, trace: Any) -> Path:
     return path
 
 
-def write_nsys(path: Path, *, loader: bool = True, steps: int = 6, tables: tuple[str, ...] = ()) -> Path:
-    """An export with a GPU that mostly copies; `tables` are left out, as empty ones are."""
+def write_nsys(
+    path: Path,
+    *,
+    loader: bool = True,
+    steps: int = 6,
+    tables: tuple[str, ...] = (),
+    ranges: tuple[tuple[str, int, int], ...] = (),
+) -> Path:
+    """An export with a GPU that mostly copies; `tables` are left out, as empty ones are.
+
+    `ranges` are NVTX ranges of every step: name, beginning and end in ms.
+    """
     made = {
         "StringIds": ("id INTEGER, value TEXT", [(1, "gemm"), (2, "cudaLaunchKernel"), (3, "read")]),
         "META_DATA_EXPORT": ("name TEXT, value TEXT", [("EXPORT_PRODUCT_VERSION", "2026.2.1")]),
         "CUPTI_ACTIVITY_KIND_KERNEL": (
-            "start INTEGER, end INTEGER, deviceId INTEGER, shortName INTEGER",
-            [((s * 100 + 90) * MS, (s * 100 + 95) * MS, 0, 1) for s in range(steps)],
+            "start INTEGER, end INTEGER, deviceId INTEGER, shortName INTEGER, globalPid INTEGER, "
+            "correlationId INTEGER",
+            [((s * 100 + 90) * MS, (s * 100 + 95) * MS, 0, 1, 7 << 24, s) for s in range(steps)],
         ),
         "CUPTI_ACTIVITY_KIND_MEMCPY": (
             "start INTEGER, end INTEGER, deviceId INTEGER, bytes INTEGER, copyKind INTEGER, srcKind INTEGER",
             [((s * 100 + 30) * MS, (s * 100 + 90) * MS, 0, 1 << 20, 1, 1) for s in range(steps)],
         ),
         "CUPTI_ACTIVITY_KIND_RUNTIME": (
-            "start INTEGER, end INTEGER, globalTid INTEGER, nameId INTEGER",
-            [(s * 100 * MS, (s * 100 + 99) * MS, 7 << 24, 2) for s in range(steps)],
+            "start INTEGER, end INTEGER, globalTid INTEGER, nameId INTEGER, correlationId INTEGER",
+            [((s * 100 + 30) * MS, (s * 100 + 99) * MS, 7 << 24, 2, s) for s in range(steps)],
         ),
         "NVTX_EVENTS": (
             "start INTEGER, end INTEGER, globalTid INTEGER, text TEXT, textId INTEGER",
-            [(s * 100 * MS, (s * 100 + 20) * MS, 7 << 24, "unstarve.data", None) for s in range(steps)]
-            if loader
-            else [],
+            [
+                ((s * 100 + begin) * MS, (s * 100 + end) * MS, 7 << 24, name, None)
+                for s in range(steps)
+                for name, begin, end in ((("unstarve.data", 0, 20),) if loader else ()) + ranges
+            ],
         ),
         "OSRT_API": (
             "start INTEGER, end INTEGER, globalTid INTEGER, nameId INTEGER",

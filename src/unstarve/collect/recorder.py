@@ -344,7 +344,7 @@ def recorder(worker_id: int | None = None) -> Recorder | None:
         return _recorder
     with _lock:
         settings = LaunchSettings.from_environment()
-        if _recorder is not None or settings is None:
+        if _recorder is not None or settings is None or settings.only_ranges:
             return _recorder
         try:
             _recorder = Recorder(settings, worker_id)

@@ -9,6 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from unstarve.errors import ProfileError
 from unstarve.importers.capture import COPY_KINDS, MEMORIES, Capture
 from unstarve.importers.trace_events import Progress
@@ -30,6 +32,8 @@ _OPERATOR = re.compile(r", (op_id|seq) = .*")
 """What ``--pytorch=autograd-nvtx`` puts after the name of an operator."""
 _PROCESS = "(({0} / 16777216) % 16777216)"
 _FEWEST_STEPS = 3
+_SHORTEST_STEP_NS = 50_000
+"""After the wait. What ends sooner is the question at the end of an epoch, which gets no batch."""
 _MOST_BYTES = 1 << 50
 _FILE_CALLS = frozenset({
     "open", "open64", "openat", "openat64", "fopen", "fopen64", "read", "readv", "pread", "pread64", "preadv",
@@ -90,10 +94,12 @@ class _Export:
         call = {"globalPid": -1, "correlationId": -1}
         for begin, end, device, name, *by in self._rows(_KERNELS, timed, shortName=-1, **call):
             if _whole(begin, end, device):
-                to.kernels.add(begin, end, device, to.names.number(self._text(name)), -1, _call(*by))
+                launch = _call(*by)
+                to.kernels.add(begin, end, device, to.names.number(self._text(name)), launch, launch)
         for begin, end, device, *by in self._rows(_GRAPHS, timed, **call):
             if _whole(begin, end, device):
-                to.kernels.add(begin, end, device, to.names.number("CUDA graph"), -1, _call(*by))
+                launch = _call(*by)
+                to.kernels.add(begin, end, device, to.names.number("CUDA graph"), launch, launch)
         for begin, end, device, *by in self._rows(_FILLS, timed, **call):
             if _whole(begin, end, device):
                 to.fills.add(begin, end, device, _call(*by))
@@ -105,16 +111,17 @@ class _Export:
                     _MEMORIES.get(target if kind == "DtoH" else source, "") if kind[0] != kind[-1] else ""
                 )
                 nbytes = size if _whole(size) and size < _MOST_BYTES else 0
-                numbers = COPY_KINDS.index(kind), MEMORIES.index(memory), nbytes, -1, _call(*by)
+                numbers = COPY_KINDS.index(kind), MEMORIES.index(memory), nbytes, _call(*by), _call(*by)
                 to.copies.add(begin, end, device, *numbers)
 
     def _runtime(self, to: Capture) -> None:
         rows = self._rows(_RUNTIME, ("start", "end", "globalTid", "nameId"), correlationId=-1)
         for begin, end, thread, name, call in rows:
             if _whole(begin, end, thread):
-                to.host.add(begin, end, thread, to.names.number(self._text(name)), -1, 0, -1, -1)
-                if (number := _call(thread, call)) >= 0:
-                    to.launches.add(begin, end, number)
+                launch = _call(thread, call)
+                to.host.add(begin, end, thread, to.names.number(self._text(name)), launch, 0, -1, -1)
+                if launch >= 0:
+                    to.launches.add(begin, end, launch)
 
     def _ranges(self, to: Capture) -> None:
         """NVTX ranges: waits for a loader, steps, and what the host was doing."""
@@ -131,9 +138,12 @@ class _Export:
             elif _STEP.fullmatch(operator):
                 steps.append((begin, end, thread))
             to.host.add(begin, end, thread, name, -1, int(operator != said), -1, -1)
+        ended = np.sort(to.waits.end)
         if len(steps) >= _FEWEST_STEPS:
             for step in steps:
-                to.steps.add(*step)
+                last = int(np.searchsorted(ended, step[1], side="right")) - 1
+                if last < 0 or not step[0] <= ended[last] >= step[1] - _SHORTEST_STEP_NS:
+                    to.steps.add(*step)
 
     def _calls(self, to: Capture) -> None:
         """Calls that read files, by process: a forked worker is a process, too."""

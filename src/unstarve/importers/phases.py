@@ -16,8 +16,11 @@ from unstarve.importers.spans import Union, clipped, minus, union
 from unstarve.model.profile import PhaseUse
 
 PHASES = ("data", "copy", "forward", "backward", "optimizer", "other")
-_BACKWARD = re.compile(r"autograd::engine::evaluate_function|.*Backward\d*$|.*AccumulateGrad")
-_OPTIMIZER = re.compile(r"Optimizer\.(step|zero_grad)#")
+_BACKWARD = re.compile(
+    r"autograd::engine::evaluate_function|.*Backward\d*$|.*AccumulateGrad|unstarve\.backward$"
+)
+_OPTIMIZER = re.compile(r"Optimizer\.(step|zero_grad)#|unstarve\.optimizer$")
+_FORWARD = "unstarve.forward"
 _COPIES = frozenset({"aten::to", "aten::_to_copy", "aten::copy_"})
 
 
@@ -66,16 +69,16 @@ def segments_of(capture: Capture, waits: Union, thread: int | None, from_host: T
     host = capture.host
     mine = host.of("thread") == thread
     texts = capture.names.texts
-    backward, optimizer, copies = (
+    backward, optimizer, copies, forward = (
         np.array([bool(test(text)) for text in texts], bool)
-        for test in (_BACKWARD.match, _OPTIMIZER.match, _COPIES.__contains__)
+        for test in (_BACKWARD.match, _OPTIMIZER.match, _COPIES.__contains__, _FORWARD.__eq__)
     )
     name = host.of("name")
     chosen = {
         "optimizer": mine & optimizer[name],
         "backward": backward[name],
         "copy": mine & copies[name] & (from_host > 0),
-        "forward": mine & (host.of("operator") == 1),
+        "forward": mine & ((host.of("operator") == 1) | forward[name]),
     }
     taken, found = waits, [("data", waits)]
     for phase, events in chosen.items():

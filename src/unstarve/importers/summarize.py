@@ -123,7 +123,9 @@ class _HostWork:
         links = host.of("link").tolist()
         order = np.argsort(self.is_operator, kind="stable").tolist()  # operators last: they win
         launcher = {
-            links[at]: at if self.is_operator[at] else int(around[at]) for at in order if links[at] >= 0
+            links[at]: at if self.is_operator[at] or around[at] < 0 else int(around[at])
+            for at in order
+            if links[at] >= 0
         }
         self.launched = _device_ns(host, launcher, capture.kernels) + _device_ns(
             host, launcher, capture.copies

@@ -75,6 +75,8 @@ class LaunchSettings:
     """Count file reads; see `launch.io_library`."""
     perf: bool = False
     """Read the processor's counters around steps and fetches."""
+    only_ranges: bool = False
+    """Record nothing: only mark steps and phases for a profiler. `parts` is empty then."""
 
     def to_environment(self) -> dict[str, str]:
         return {VARIABLE: json.dumps(asdict(self))}

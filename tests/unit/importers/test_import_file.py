@@ -87,6 +87,22 @@ def test_nvtx_ranges_of_the_loader_are_waits(tmp_path: Path) -> None:
     assert d.wait_share == pytest.approx(0.2, abs=0.01)
 
 
+def test_ranges_that_unstarve_marks_are_the_phases(tmp_path: Path) -> None:
+    marked = (("unstarve.step", 0, 100), ("unstarve.forward", 20, 40), ("unstarve.backward", 40, 70),
+              ("unstarve.optimizer", 75, 90))  # fmt: skip
+    profile = profile_in(imported(write_nsys(tmp_path / "x.sqlite", ranges=marked)))
+    assert profile.steps == 6
+    phases = {phase.name: round(phase.seconds / 6 * 1e3, 6) for phase in profile.phases}
+    assert phases == {"data": 20, "copy": 0, "forward": 20, "backward": 30, "optimizer": 15, "other": 15}
+    on_device = {phase.name: phase.device_s for phase in profile.phases if phase.device_s}
+    assert on_device == {"forward": pytest.approx(0.03)}  # its kernels were launched at 30 ms
+
+
+def test_the_question_at_the_end_of_an_epoch_is_not_a_step(tmp_path: Path) -> None:
+    marked = (("unstarve.step", 0, 50), ("unstarve.step", 60, 80), ("unstarve.data", 60, 80))
+    assert profile_in(imported(write_nsys(tmp_path / "x.sqlite", ranges=marked))).steps == 6
+
+
 @pytest.mark.parametrize(
     "left_out",
     [
