@@ -21,8 +21,6 @@ from unstarve.errors import UsageError
 from unstarve.model.engine_names import Engine
 from unstarve.model.launch_settings import ProfileSettings
 
-_MANY_STEPS = 30
-
 
 def run(
     command: Command,
@@ -125,10 +123,4 @@ def profile_window(text: str, *, stacks: bool) -> ProfileSettings:
     numbers = dict(zip(names, map(int, words), strict=False))
     if numbers.get("active") == 0 or numbers.get("repeat") == 0:
         raise UsageError(f"--profile must have at least one active step and one window; got {text!r}")
-    window = ProfileSettings(**numbers, stacks=stacks)
-    if window.active > _MANY_STEPS:
-        typer.echo(
-            f"unstarve: {window.active} profiled steps can write hundreds of megabytes; 3 are usually enough",
-            err=True,
-        )
-    return window
+    return ProfileSettings(**numbers, stacks=stacks)

@@ -97,6 +97,8 @@ class Capture:
         default_factory=lambda: Column("thread", "name", "link", "operator", "shape", "stack")
     )
     """Operators, annotations, calls of the CUDA runtime. `shape` and `stack` are names, −1 when unknown."""
+    frames: Column = field(default_factory=lambda: Column("thread", "name"))
+    """Python functions, but none of torch's."""
     waits: Column = field(default_factory=lambda: Column("thread", "name"))
     """``next(loader)`` in a training process."""
     steps: Column = field(default_factory=lambda: Column("thread"))

@@ -7,6 +7,7 @@ import numpy as np
 from unstarve.importers.capture import COPY_KINDS, MEMORIES, Capture, Column, Times
 from unstarve.importers.device_memory import memory_of
 from unstarve.importers.device_work import MOST_GAPS, DeviceWork, HostThread
+from unstarve.importers.nesting import enclosing, innermost
 from unstarve.importers.phases import phases_at, phases_of, segments_of
 from unstarve.importers.spans import Union, clipped, shared_each, union
 from unstarve.model.profile import CopyUse, FileUse, NamedUse, Profile
@@ -115,7 +116,8 @@ class _HostWork:
         host = capture.host
         self._host, self._texts = host, capture.names.texts
         self.is_operator = host.of("operator") == 1
-        around = self._around = _enclosing_operators(host, self.is_operator)
+        around = self._around = enclosing(host, self.is_operator)
+        self._stacks = self._callers(capture)
         self._lengths = host.end - host.begin
         self._own = self._lengths.copy()
         inner = np.flatnonzero(self.is_operator & (around >= 0))
@@ -134,7 +136,7 @@ class _HostWork:
 
     def operators(self, by: str) -> tuple[NamedUse, ...]:
         """Operators by what they take, grouped by ``name``, ``shape`` or ``stack``."""
-        keys = self._host.of(by)
+        keys = self._stacks if by == "stack" else self._host.of(by)
         chosen = self.is_operator & (keys >= 0)
         if not chosen.any():
             return ()
@@ -166,44 +168,36 @@ class _HostWork:
 
         Operators that do nothing but allocate are passed over for the one that called them.
         """
-        host, found = self._host, np.full(len(events), -1, np.int64)
+        if not len(events):
+            return events.begin
+        names = self._host.of("name")
         allocates = np.array([text in _ALLOCATORS for text in self._texts], bool)
-        for thread in np.unique(events.of("thread")):
-            mine = np.flatnonzero(events.of("thread") == thread)
-            operators = np.flatnonzero(self.is_operator & (host.of("thread") == thread))
-            if not len(operators):
-                continue
-            order = operators[np.lexsort((-host.end[operators], host.begin[operators]))]
-            moments = events.begin[mine]
-            before = np.searchsorted(host.begin[order], moments, side="right") - 1
-            inner = np.where(before >= 0, order[before], -1)
-            while (over := (inner >= 0) & (host.end[inner] < moments)).any():
-                inner[over] = self._around[inner[over]]  # that one had ended: look outward
-            outer = np.where(inner >= 0, self._around[inner], -1)
-            while (bare := (outer >= 0) & allocates[host.of("name")[inner]]).any():
-                inner[bare] = outer[bare]
-                outer = np.where(inner >= 0, self._around[inner], -1)
-            found[mine] = np.where(inner >= 0, host.of("name")[inner], -1)
+        inner = innermost(self._host, self.is_operator, self._around, events.of("thread"), events.begin)
+        while (bare := (inner >= 0) & (self._around[inner] >= 0) & allocates[names[inner]]).any():
+            inner[bare] = self._around[inner[bare]]
+        return np.where(inner >= 0, names[inner], -1)
+
+    def _callers(self, capture: Capture) -> Times:
+        """By operator: its name and the Python function that called it, numbered; −1 where none did.
+
+        Old traces have the stack beside each operator, new ones have the functions as events.
+        """
+        host, frames = self._host, capture.frames
+        if not len(frames) or (host.of("stack") >= 0).any():
+            return host.of("stack")
+        every = np.ones(len(frames), bool)
+        around = enclosing(frames, every)
+        inner = innermost(frames, every, around, host.of("thread"), host.begin)
+        known = np.flatnonzero(self.is_operator & (inner >= 0))
+        pairs = np.stack([host.of("name")[known], frames.of("name")[inner[known]]], axis=1)
+        texts = self._texts
+        numbers = [
+            capture.names.number(f"{texts[operator]} {texts[function]}")
+            for operator, function in pairs.tolist()
+        ]
+        found = np.full(len(host), -1, np.int64)
+        found[known] = numbers
         return found
-
-
-def _enclosing_operators(host: Column, is_operator: np.ndarray) -> Times:
-    """For each host event, the innermost operator around it on its thread; −1 where there is none."""
-    begin, end, thread = host.begin.tolist(), host.end.tolist(), host.of("thread").tolist()
-    operator = is_operator.tolist()
-    found = np.full(len(begin), -1, np.int64)
-    open_: list[int] = []
-    last_thread = None
-    for at in np.lexsort((-host.end, host.begin, host.of("thread"))).tolist():
-        if thread[at] != last_thread:
-            open_, last_thread = [], thread[at]
-        while open_ and end[open_[-1]] <= begin[at]:
-            open_.pop()
-        if open_ and end[at] <= end[open_[-1]]:
-            found[at] = open_[-1]
-        if operator[at]:
-            open_.append(at)
-    return found
 
 
 def _device_ns(host: Column, launcher: dict[int, int], work: Column, kind: str | None = None) -> Times:

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import profiler
 
+from unstarve.collect.quiet_torch import QuietTorch
 from unstarve.errors import UsageError
 from unstarve.importers.summarize import profile_of
 from unstarve.importers.torch_trace import read_torch_trace
@@ -56,6 +57,7 @@ class profile:  # used like torch.profiler.profile
         self._steps = 0
         self._kept = None if trace is None else Path(trace)
         self._folder = ""
+        self._quiet = QuietTorch()
         self._result: Profile | None = None
         self._profiler: Any = profiler.profile(
             schedule=profiler.schedule(wait=wait, warmup=warmup, active=active, repeat=repeat),
@@ -67,6 +69,7 @@ class profile:  # used like torch.profiler.profile
 
     def __enter__(self) -> profile:
         self._folder = tempfile.mkdtemp(prefix="unstarve-")
+        self._quiet.begin()
         self._profiler.start()
         return self
 
@@ -79,6 +82,7 @@ class profile:  # used like torch.profiler.profile
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self._profiler.stop()
+        self._quiet.end()
         try:
             written = Path(self._folder, "trace.json")
             if written.exists():
