@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from unstarve.collect.memory_snapshot import NEEDS_CUDA, MemorySnapshot
 from unstarve.collect.quiet_torch import QuietTorch
 from unstarve.model.launch_settings import ProfileSettings
 from unstarve.words import size
@@ -40,6 +41,9 @@ class ProfilerWindow:
         """The loader whose steps are profiled: the first that gets as far as the window."""
         self._profiler: Any = None
         self._quiet = QuietTorch()
+        self._snapshot = (
+            None if settings.memory_snapshot is None else MemorySnapshot(settings.memory_snapshot)
+        )
         self._steps = 0
         """Since the profiler was started."""
         self._active = settings.active
@@ -89,6 +93,9 @@ class ProfilerWindow:
         self._steps = 0
         self._quiet.begin()
         self._profiler.start()
+        if self._snapshot is not None and not self._probes and not self._snapshot.begin():
+            self._lose(NEEDS_CUDA)
+            self._snapshot = None
 
     def _step(self) -> None:
         self._steps += 1
@@ -104,6 +111,9 @@ class ProfilerWindow:
             self._probes = False
             self._start()
             return
+        if self._snapshot is not None:
+            self._snapshot.end()
+            self._snapshot = None  # of the first window, as the trace
         self._windows += 1
         self.done = self._windows >= self._settings.repeat
 

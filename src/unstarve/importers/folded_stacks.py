@@ -2,7 +2,7 @@
 
     MainThread;train.py(8): main;aten::linear;aten::addmm 1250
 
-One line per stack, outermost first, then its own time in microseconds: what flamegraph.pl and speedscope read.
+One line per stack, outermost first, then its own time in microseconds: flamegraph.pl and speedscope read that.
 """
 
 from __future__ import annotations

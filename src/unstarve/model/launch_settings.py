@@ -49,6 +49,8 @@ class ProfileSettings:
     repeat: int = 1
     stacks: bool = False
     """Also record the Python stack of every operator."""
+    memory_snapshot: str | None = None
+    """Where to write a snapshot of CUDA memory over the window."""
 
 
 @dataclass(frozen=True, slots=True)
