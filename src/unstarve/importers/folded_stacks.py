@@ -2,7 +2,7 @@
 
     MainThread;train.py(8): main;aten::linear;aten::addmm 1250
 
-One line per stack, outermost first, then its own time in microseconds: flamegraph.pl and speedscope read that.
+One line per stack, outermost first, then its own time in microseconds, for flamegraph.pl and speedscope.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ from unstarve.importers.spans import Union, clipped, shared_each, union
 from unstarve.model.profile import CopyUse, FileUse, NamedUse, Profile
 
 _MOST_NAMED = 30
+_MOST_OPERATORS = 200
+"""More than a training uses, so that two runs can be compared by operator."""
 _MOST_FILES = 200
 
 _ALLOCATORS = frozenset(
@@ -151,7 +153,7 @@ class _HostWork:
             summed(np.maximum(self._own, 0)),
             summed(self.launched),
         )
-        largest = np.argsort(-np.maximum(own_s, device_s), kind="stable")[:_MOST_NAMED]
+        largest = np.argsort(-np.maximum(own_s, device_s), kind="stable")[:_MOST_OPERATORS]
         return tuple(
             NamedUse(
                 self._texts[int(groups[at])],

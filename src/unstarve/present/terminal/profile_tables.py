@@ -181,7 +181,7 @@ def operator_changes(changes: Sequence[OperatorChange]) -> RenderableType | None
             _short(one.name),
             duration(one.a_s),
             duration(one.b_s),
-            times(one.b_s / one.a_s) if one.a_s else "new",
+            "new" if not one.a_s else "gone" if not one.b_s else times(one.b_s / one.a_s, 2),
         )
         for one in changes
     ]
