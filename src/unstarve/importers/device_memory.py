@@ -74,14 +74,14 @@ def _device(
 
 
 def _thinned(moments: Times, values: Times) -> Times:
-    """Where the largest value of each of a few hundred equal stretches of time is."""
+    """Where the largest and the last value of each of a few equal stretches of time are."""
     if len(moments) <= _MOST_POINTS:
         return np.arange(len(moments))
     span = max(int(moments[-1] - moments[0]), 1)
-    stretch = np.minimum((moments - moments[0]) // (span // _MOST_POINTS + 1), _MOST_POINTS - 1)
-    order = np.lexsort((values, stretch))
-    last = np.r_[stretch[order][1:] != stretch[order][:-1], True]
-    kept: Times = np.sort(order[last])
+    stretch = (moments - moments[0]) // (span // (_MOST_POINTS // 2) + 1)
+    by_value = np.lexsort((values, stretch))
+    ends = np.flatnonzero(np.r_[stretch[1:] != stretch[:-1], True])
+    kept: Times = np.unique(np.r_[by_value[ends], ends])
     return kept
 
 

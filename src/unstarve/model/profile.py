@@ -130,7 +130,7 @@ class DeviceMemory:
     at_s: tuple[float, ...] = ()
     """Times of at most 300 points, since the beginning of the window."""
     allocated: tuple[int, ...] = ()
-    """Bytes at these times: the most of the stretch around each."""
+    """Bytes at these times: the most and the last of each stretch."""
     reserved: tuple[int, ...] = ()
     """The same; empty where `reserved_bytes` is None."""
     by_phase: tuple[AllocatedBy, ...] = ()

@@ -73,6 +73,7 @@ def test_a_long_timeline_is_thinned_and_keeps_its_peak(tmp_path: Path) -> None:
     assert len(memory.at_s) == len(memory.allocated) <= 300
     assert max(memory.allocated) == memory.peak_bytes == 99 * MB
     assert list(memory.at_s) == sorted(memory.at_s)
+    assert memory.allocated[-1] == 1999 % 7 * MB
 
 
 def test_a_trace_of_this_torch_is_read_and_survives_the_run_file(tmp_path: Path) -> None:

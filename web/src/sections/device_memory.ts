@@ -1,4 +1,4 @@
-import type uPlot from "uplot";
+import uPlot from "uplot";
 import type { AllocatedBy, DeviceMemory, Profile } from "../data";
 import { colour, el, table } from "../dom";
 import { bytes, count, duration, tick } from "../format";
@@ -31,7 +31,11 @@ const timeline = (memory: DeviceMemory): Build => (width) => ({
   },
 });
 
-const line = (label: string, look: string): uPlot.Series => ({ label, stroke: colour(look), width: 1.5, value: value(bytes) });
+/** Memory stays as it is until the next allocation. */
+const line = (label: string, look: string): uPlot.Series => ({
+  label, stroke: colour(look), width: 1.5, value: value(bytes),
+  ...(uPlot.paths.stepped && { paths: uPlot.paths.stepped({ align: 1 }) }),
+});
 
 function told(memory: DeviceMemory): string {
   const from = memory.relative ? " Bytes count from the beginning of the window." : "";
