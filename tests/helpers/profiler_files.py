@@ -29,6 +29,13 @@ def event(category: str, name: str, at_ms: float, length_ms: float, **details: A
     }
 
 
+def allocation(at_ms: float, change: int, kind: int = 1, **totals: int) -> dict[str, Any]:
+    """A tensor is allocated, or freed with a negative `change`; `kind` is torch's device type."""
+    details = {"Device Type": kind, "Device Id": 0 if kind else -1, "Bytes": change, "Addr": 1}
+    told = {f"Total {name.capitalize()}": total for name, total in totals.items()}
+    return {**event("cpu_instant_event", "[memory]", at_ms, 0), "ph": "i", "args": details | told}
+
+
 def training_trace(
     steps: int = 6, *, wait_ms: float = 40, kernel_ms: float = 50, copy_ms: float = 5, old: bool = False
 ) -> dict[str, Any]:
@@ -49,6 +56,9 @@ def training_trace(
                 "gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", at + wait_ms, copy_ms, device=0, bytes=1000
             ),
             event("kernel", "void gemm<float>(…)", at + wait_ms + copy_ms, kernel_ms, **work),
+            event("python_function", "train.py(3): main", at, step_ms),
+            allocation(at + wait_ms + 3, 1 << 20, allocated=3 << 20, reserved=4 << 20),
+            allocation(at + wait_ms + 9, -(1 << 20), allocated=2 << 20, reserved=4 << 20),
         ]
     if old:
         for one in events:

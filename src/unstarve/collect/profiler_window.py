@@ -97,6 +97,11 @@ class ProfilerWindow:
             self._lose(NEEDS_CUDA)
             self._snapshot = None
 
+    def give_up(self) -> None:
+        """Profiling failed: leave torch as it was."""
+        self.done = True
+        self._quiet.end()
+
     def _step(self) -> None:
         self._steps += 1
         self._profiler.step()
@@ -105,8 +110,10 @@ class ProfilerWindow:
 
     def _stop(self) -> None:
         finished, self._profiler = self._profiler, None
-        finished.stop()
-        self._quiet.end()
+        try:
+            finished.stop()
+        finally:
+            self._quiet.end()
         if self._probes:
             self._probes = False
             self._start()

@@ -205,7 +205,7 @@ class Recorder:
             self.window.before_batch(number)
         except Exception as error:  # training goes on without the profile
             self.lose(f"profiling failed: {error!r}")
-            self.window.done = True
+            self.window.give_up()
         if self.window.done:
             self.window = None
             self._see_every_batch()

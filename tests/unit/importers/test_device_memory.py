@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import profiler
 
-from profiler_files import event, write_trace
+from profiler_files import allocation, event, write_trace
 from unstarve.api import diagnose, load_run
 from unstarve.importers.import_file import import_file
 from unstarve.importers.summarize import profile_of
@@ -16,12 +16,6 @@ from unstarve.importers.torch_trace import read_torch_trace
 from unstarve.model.profile import Profile
 
 MB = 1_000_000
-
-
-def allocation(at_ms: float, change: int, kind: int = 1, **totals: int) -> dict[str, Any]:
-    details = {"Device Type": kind, "Device Id": 0 if kind else -1, "Bytes": change, "Addr": 1}
-    told = {f"Total {name.capitalize()}": total for name, total in totals.items()}
-    return {**event("cpu_instant_event", "[memory]", at_ms, 0), "ph": "i", "args": details | told}
 
 
 def training(*allocations: dict[str, Any]) -> dict[str, Any]:

@@ -91,8 +91,10 @@ class profile:  # used like torch.profiler.profile
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        self._profiler.stop()
-        self._quiet.end()
+        try:
+            self._profiler.stop()
+        finally:
+            self._quiet.end()
         if self._snapshot is not None:
             self._snapshot.end()
         try:
