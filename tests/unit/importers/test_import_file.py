@@ -54,6 +54,14 @@ def test_a_fed_training_is_called_fed(tmp_path: Path) -> None:
     assert (d.verdict.state, d.verdict.cause) == (State.FED, Cause.COMPUTE)
 
 
+def test_a_fed_training_whose_gpu_waits_for_launches_says_so(tmp_path: Path) -> None:
+    trace = [event("user_annotation", "ProfilerStep#0", 0, 4), event("cpu_op", "aten::mul", 0, 4)]
+    trace += [event("kernel", "tiny", 0.04 * n, 0.01, device=0) for n in range(100)]
+    d = imported(write_trace(tmp_path / "t.json", trace))
+    assert (d.verdict.state, d.verdict.cause) == (State.FED, Cause.HOST)
+    assert d.verdict.headline.endswith("the host launches its short kernels too late.")
+
+
 def test_operators_have_their_own_time_and_their_kernels(tmp_path: Path) -> None:
     d = imported(write_trace(tmp_path / "t.json", training_trace()))
     by_name = {one.name: one for one in profile_in(d).operators}
