@@ -2,7 +2,7 @@
 
     python bench/import_trace.py [--megabytes 500]
 
-The trace is written first: steps of a training with operators, launches, kernels and loader waits.
+The trace is written first: steps of a training with operators, launches, kernels, allocations and waits.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def write_trace(path: Path, size: int) -> None:
 
 
 def _events() -> Iterator[dict[str, Any]]:
-    link, now = 0, 1.7e15
+    link, now, held = 0, 1.7e15, 0
     for step in range(10**9):
         begun = now
         yield _event(
@@ -72,12 +72,20 @@ def _events() -> Iterator[dict[str, Any]]:
             launched = {"External id": link, "device": 0, "context": 1, "stream": 7, "correlation": link,
                         "grid": [64, 1, 1], "block": [128, 1, 1], "registers per thread": 90}  # fmt: skip
             yield _event("kernel", f"void kernel_{number % 60}<float, 4>(float*, int)", now + 9, 15, launched)
+            change = 4096 if number < _OPERATORS_A_STEP // 2 else -4096
+            held += change
+            yield _event("cpu_instant_event", "[memory]", now + 2, 0, {
+                "Total Reserved": 1 << 24, "Total Allocated": held, "Bytes": change, "Device Id": 0,
+                "Device Type": 1, "Addr": 140737488355328 + link, "Ev Idx": link,
+            }, phase="i")  # fmt: skip
             now += 21
         yield _event("user_annotation", f"ProfilerStep#{step}", begun, now - begun)
 
 
-def _event(category: str, name: str, at_us: float, length_us: float, details: Any = None) -> dict[str, Any]:
-    return {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1, "ts": at_us, "dur": length_us,
+def _event(
+    category: str, name: str, at_us: float, length_us: float, details: Any = None, phase: str = "X"
+) -> dict[str, Any]:
+    return {"ph": phase, "cat": category, "name": name, "pid": 1, "tid": 1, "ts": at_us, "dur": length_us,
             "args": details or {}}  # fmt: skip
 
 

@@ -53,9 +53,11 @@ def changed(data: bytes, random: Random) -> bytes:
         return bytes_changed(data, _PIECES, random)
     for _ in range(random.randrange(1, 4)):
         event = random.choice(events)
-        event[random.choice(["ts", "dur", "cat", "name", "args", "tid"])] = random.choice(
-            [*NUMBERS, "kernel", None, [], {}]
-        )
+        target = event
+        if random.random() < 0.3 and isinstance(event.get("args"), dict) and event["args"]:
+            target = event["args"]
+        names = list(target) if target is not event else ["ts", "dur", "cat", "name", "args", "tid"]
+        target[random.choice(names)] = random.choice([*NUMBERS, "kernel", None, [], {}])
     return json.dumps(trace).encode()
 
 

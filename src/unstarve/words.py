@@ -101,6 +101,11 @@ def size(count: float) -> str:
     return f"{count:.1f} GB"
 
 
+def size_change(count: float) -> str:
+    """Bytes more or less: ``+38 MB``, ``−1.5 GB``, ``0 bytes``."""
+    return f"{'+' if count > 0 else '−' if count < 0 else ''}{size(abs(count))}"
+
+
 def workers(count: int) -> str:
     """``no worker``, ``1 worker``, ``4 workers``."""
     return "no worker" if count == 0 else "1 worker" if count == 1 else f"{count} workers"

@@ -29,6 +29,13 @@ def event(category: str, name: str, at_ms: float, length_ms: float, **details: A
     }
 
 
+def allocation(at_ms: float, change: int, kind: int = 1, **totals: int) -> dict[str, Any]:
+    """A tensor is allocated, or freed with a negative `change`; `kind` is torch's device type."""
+    details = {"Device Type": kind, "Device Id": 0 if kind else -1, "Bytes": change, "Addr": 1}
+    told = {f"Total {name.capitalize()}": total for name, total in totals.items()}
+    return {**event("cpu_instant_event", "[memory]", at_ms, 0), "ph": "i", "args": details | told}
+
+
 def training_trace(
     steps: int = 6, *, wait_ms: float = 40, kernel_ms: float = 50, copy_ms: float = 5, old: bool = False
 ) -> dict[str, Any]:
@@ -49,6 +56,9 @@ def training_trace(
                 "gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", at + wait_ms, copy_ms, device=0, bytes=1000
             ),
             event("kernel", "void gemm<float>(…)", at + wait_ms + copy_ms, kernel_ms, **work),
+            event("python_function", "train.py(3): main", at, step_ms),
+            allocation(at + wait_ms + 3, 1 << 20, allocated=3 << 20, reserved=4 << 20),
+            allocation(at + wait_ms + 9, -(1 << 20), allocated=2 << 20, reserved=4 << 20),
         ]
     if old:
         for one in events:
@@ -64,28 +74,41 @@ def write_trace(path: Path, trace: Any) -> Path:
     return path
 
 
-def write_nsys(path: Path, *, loader: bool = True, steps: int = 6, tables: tuple[str, ...] = ()) -> Path:
-    """An export with a GPU that mostly copies; `tables` are left out, as empty ones are."""
+def write_nsys(
+    path: Path,
+    *,
+    loader: bool = True,
+    steps: int = 6,
+    tables: tuple[str, ...] = (),
+    ranges: tuple[tuple[str, int, int], ...] = (),
+) -> Path:
+    """An export with a GPU that mostly copies; `tables` are left out, as empty ones are.
+
+    `ranges` are NVTX ranges of every step: name, beginning and end in ms.
+    """
     made = {
         "StringIds": ("id INTEGER, value TEXT", [(1, "gemm"), (2, "cudaLaunchKernel"), (3, "read")]),
         "META_DATA_EXPORT": ("name TEXT, value TEXT", [("EXPORT_PRODUCT_VERSION", "2026.2.1")]),
         "CUPTI_ACTIVITY_KIND_KERNEL": (
-            "start INTEGER, end INTEGER, deviceId INTEGER, shortName INTEGER",
-            [((s * 100 + 90) * MS, (s * 100 + 95) * MS, 0, 1) for s in range(steps)],
+            "start INTEGER, end INTEGER, deviceId INTEGER, shortName INTEGER, globalPid INTEGER, "
+            "correlationId INTEGER",
+            [((s * 100 + 90) * MS, (s * 100 + 95) * MS, 0, 1, 7 << 24, s) for s in range(steps)],
         ),
         "CUPTI_ACTIVITY_KIND_MEMCPY": (
             "start INTEGER, end INTEGER, deviceId INTEGER, bytes INTEGER, copyKind INTEGER, srcKind INTEGER",
             [((s * 100 + 30) * MS, (s * 100 + 90) * MS, 0, 1 << 20, 1, 1) for s in range(steps)],
         ),
         "CUPTI_ACTIVITY_KIND_RUNTIME": (
-            "start INTEGER, end INTEGER, globalTid INTEGER, nameId INTEGER",
-            [(s * 100 * MS, (s * 100 + 99) * MS, 7 << 24, 2) for s in range(steps)],
+            "start INTEGER, end INTEGER, globalTid INTEGER, nameId INTEGER, correlationId INTEGER",
+            [((s * 100 + 30) * MS, (s * 100 + 99) * MS, 7 << 24, 2, s) for s in range(steps)],
         ),
         "NVTX_EVENTS": (
             "start INTEGER, end INTEGER, globalTid INTEGER, text TEXT, textId INTEGER",
-            [(s * 100 * MS, (s * 100 + 20) * MS, 7 << 24, "unstarve.data", None) for s in range(steps)]
-            if loader
-            else [],
+            [
+                ((s * 100 + begin) * MS, (s * 100 + end) * MS, 7 << 24, name, None)
+                for s in range(steps)
+                for name, begin, end in ((("unstarve.data", 0, 20),) if loader else ()) + ranges
+            ],
         ),
         "OSRT_API": (
             "start INTEGER, end INTEGER, globalTid INTEGER, nameId INTEGER",

@@ -47,6 +47,30 @@ def test_the_command_runs_under_nsys_and_its_export_is_imported(project) -> None
     assert not any(option.startswith(("--pytorch", "--osrt-file-access")) for option in options)
 
 
+MARKED = """
+import torch
+from torch.utils.data import DataLoader
+class Nvtx:
+    def rangeStartA(self, name): print("+" + name); return 1
+    def rangeEnd(self, number): pass
+torch._C._nvtx = Nvtx()
+for x in DataLoader(torch.ones(1, 2, requires_grad=True)):
+    x.sum().backward()
+"""
+
+
+def test_steps_and_phases_are_marked_while_nsys_profiles(project) -> None:
+    project.write("train.py", MARKED)
+    names = [f"+unstarve.{name}" for name in ("step", "data", "forward", "backward", "step", "data")]
+    done = project.unstarve("nsys", "train.py", env=with_nsys(project))
+    assert [word for word in done.stdout.split() if word.startswith("+unstarve")] == names, done.stderr
+    assert not list(project.folder.glob("*.ended"))
+    # A user may also run unstarve under nsys.
+    done = project.unstarve("run", "-o", "r.unstarve", "train.py", env={"NSYS_PROFILING_SESSION_ID": "1"})
+    assert done.stdout.split() == names, done.stderr
+    assert project.unstarve("run", "-o", "s.unstarve", "train.py").stdout == ""
+
+
 def test_print_runs_nothing(project) -> None:
     project.write("train.py", "raise SystemExit('it ran')")
     done = project.unstarve("nsys", "--print", "train.py", env=with_nsys(project))

@@ -47,8 +47,30 @@ def test_a_window_of_steps_is_profiled_and_training_stays_the_same(project) -> N
         "p.trace.json.gz",
         "p.unstarve",
     ]
+    (memory,) = [one for one in profile["memory"] if one["device"] == "cpu"]
+    assert memory["peak_bytes"] > 0
+    assert {"forward", "backward"} <= {one["name"] for one in memory["by_phase"]}
     operators = project.unstarve("report", "p.unstarve", "--ops", "--by", "shape").stdout
     assert "aten::addmm [[2], [4, 4]" in operators
+
+
+def test_a_profile_with_stacks_names_functions_and_is_exported(project) -> None:
+    functions = TRAIN.replace("loss = model(x / 60).pow(2).sum()", "loss = forward(x)")
+    project.write("train.py", "def forward(x):\n    return model(x / 60).pow(2).sum()\n" + functions)
+    done = project.unstarve("run", "-o", "p.unstarve", "--profile", "--profile-stacks", "train.py")
+    assert done.returncode == 0, done.stderr
+    by_stack = project.unstarve("report", "p.unstarve", "--ops", "--by", "stack").stdout
+    assert "aten::addmm train.py(1): forward" in by_stack
+    project.unstarve("trace", "p.unstarve", "--stacks", "p.folded")
+    stacks = dict(line.rsplit(" ", 1) for line in (project.folder / "p.folded").read_text().splitlines())
+    assert any("train.py(1): forward;" in stack and stack.endswith(";aten::addmm") for stack in stacks)
+    assert any(stack.startswith("DataLoader worker") and stack.endswith(";fetch") for stack in stacks)
+    assert all(int(spent) > 0 for spent in stacks.values())
+    assert not any("unstarve/" in stack for stack in stacks)
+    project.unstarve("report", "p.unstarve", "--tensorboard", "logs")
+    project.unstarve("report", "p.unstarve", "--tensorboard", "logs")
+    (kept,) = (project.folder / "logs").glob("p.*.pt.trace.json.gz")
+    assert kept.read_bytes() == (project.folder / "p.trace.json.gz").read_bytes()
 
 
 def test_windows_that_cannot_be_are_said_to_be_missing(project) -> None:

@@ -12,10 +12,15 @@ export interface WhatifPoint {
 }
 
 export interface NamedUse { name: string; calls: number; seconds: number; self_s: number | null; device_s: number | null; process: number | null }
+export interface AllocatedBy { name: string; allocations: number; allocated_bytes: number; net_bytes: number }
+export interface DeviceMemory {
+  device: string; relative: boolean; peak_bytes: number; peak_at_s: number; reserved_bytes: number | null; unused_bytes: number | null;
+  at_s: number[]; allocated: number[]; reserved: number[]; by_phase: AllocatedBy[]; by_operator: AllocatedBy[];
+}
 export interface Profile {
-  source: string; window_s: number; steps: number;
+  source: string; window_s: number; steps: number; findings?: string[]; memory?: DeviceMemory[];
   phases: { name: string; seconds: number; device_s: number }[];
-  devices: { device: number; busy_s: number; kernel_s: number; starved_s: number; exposed_copy_s: number }[];
+  devices: { device: number; busy_s: number; kernel_s: number; idle_s: number; starved_s: number; exposed_copy_s: number; launch_gap_s: number }[];
   gaps: { device: number; begin_s: number; seconds: number; host: string }[];
   copies: { device: number; kind: string; memory: string; count: number; bytes: number; seconds: number; exposed_s: number }[];
   kernels: NamedUse[]; operators: NamedUse[]; calls: NamedUse[];

@@ -41,7 +41,13 @@ def summarize_gpu(timelines: Sequence[Timeline]) -> GpuSummary | None:
         memory_used_bytes=fullest.memory_used_bytes if fullest else None,
         memory_total_bytes=fullest.memory_total_bytes if fullest else None,
         devices=sum(len({s.device for s in t.process.stalls} or {0}) for t in seen),
+        allocated_peak_bytes=_largest([t.process.allocated_peak_bytes for t in seen]),
+        reserved_peak_bytes=_largest([t.process.reserved_peak_bytes for t in seen]),
     )
+
+
+def _largest(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 def stall_share(timeline: Timeline) -> float | None:

@@ -145,9 +145,8 @@ def _fed(profile: Profile, device: DeviceUse | None, lost_share: float, cause: C
     sentence = f"Training is fed: data kept GPU {device.device} waiting {percent(lost_share)} of the time."
     if cause is Cause.HOST:
         idle = percent(device.idle_s / profile.window_s)
-        sentence += (
-            f" The GPU is idle {idle} of the time for another reason: the host gives it work too late."
-        )
+        late = "launches its short kernels" if device.launch_bound else "gives it work"
+        sentence += f" The GPU is idle {idle} of the time for another reason: the host {late} too late."
     return sentence
 
 

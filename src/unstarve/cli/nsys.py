@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -10,12 +11,14 @@ from typing import Annotated
 
 import typer
 
+from unstarve import __version__
 from unstarve.cli.import_ import import_
 from unstarve.cli.output_files import JsonTo, check_json
 from unstarve.cli.recording import Command, Force, HtmlFile
 from unstarve.errors import CommandNotFoundError, RunExistsError
-from unstarve.launch.command import resolve
+from unstarve.launch.command import resolve, switched_on
 from unstarve.launch.nsys_command import find_nsys, nsys_command, options_of
+from unstarve.model.launch_settings import LaunchSettings
 from unstarve.record import format as f
 from unstarve.words import printable
 
@@ -65,8 +68,12 @@ def nsys(
 
 
 def _run(argv: list[str]) -> int:
-    """Run it to its end, in the foreground; a Ctrl-C reaches it from the terminal."""
-    with subprocess.Popen(argv) as process:
+    """Run it to its end, in the foreground; a Ctrl-C reaches it from the terminal.
+
+    Python processes in it mark their steps and phases.
+    """
+    marked = switched_on(LaunchSettings(parts="", version=__version__, only_ranges=True))
+    with subprocess.Popen(argv, env={**os.environ, **marked}) as process:
         while True:
             try:
                 code = process.wait()

@@ -163,6 +163,10 @@ def record(request: Request) -> tuple[Path, int]:
     if trace is not None:
         merged = merge_spans(trace, read_run(run_path))
         print(printable(f"unstarve: profiler trace, with the workers in it: {merged}"), file=sys.stderr)
+    snapshot = None if request.profile is None else request.profile.memory_snapshot
+    if snapshot is not None and Path(snapshot).exists():
+        shown = f"unstarve: memory snapshot, for pytorch.org/memory_viz: {snapshot}"
+        print(printable(shown), file=sys.stderr)
     return run_path, exit_code
 
 

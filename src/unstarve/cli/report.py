@@ -12,6 +12,7 @@ import typer
 from unstarve.api import diagnose, load_run, reading, series_of, views_of
 from unstarve.cli.output_files import STDOUT, JsonTo, write_file, write_json
 from unstarve.errors import UsageError
+from unstarve.importers.attach_profile import kept_trace
 from unstarve.model import Diagnosis, Series
 from unstarve.present.exports import report_json as json_view
 from unstarve.present.exports.markdown import markdown
@@ -52,7 +53,11 @@ def report(
     ] = None,
     tensorboard: Annotated[
         Path | None,
-        typer.Option("--tensorboard", metavar="DIR", help="Write one TensorBoard event per step."),
+        typer.Option(
+            "--tensorboard",
+            metavar="DIR",
+            help="Write one TensorBoard event per step, and the profiler's trace if there is one.",
+        ),
     ] = None,
     ops: Annotated[
         bool, typer.Option("--ops", help="Print the operators of a profiled run (run --profile, import).")
@@ -104,8 +109,12 @@ def _print_operators(diagnosis: Diagnosis, by: Grouping, sort: Sorting) -> None:
 
 
 def _write_events(folder: Path, diagnosis: Diagnosis, series: Sequence[Series]) -> None:
-    from unstarve.present.exports.tensorboard import write_events  # tensorboard is an extra
+    from unstarve.present.exports.tensorboard import write_events, write_trace  # tensorboard is an extra
 
     count = write_events(folder, diagnosis, series)
     where = printable(str(folder))
+    trace = kept_trace(Path(diagnosis.path))
+    if trace is not None:
+        kept = write_trace(folder, diagnosis, trace)
+        typer.echo(printable(f"written: {kept}, for the plugin torch-tb-profiler"), err=True)
     typer.echo(f"written: {count} steps to {where}; view them with: tensorboard --logdir {where}", err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,8 +21,7 @@ from unstarve.cli.recording import (
 from unstarve.errors import UsageError
 from unstarve.model.engine_names import Engine
 from unstarve.model.launch_settings import ProfileSettings
-
-_MANY_STEPS = 30
+from unstarve.outputs import check_output
 
 
 def run(
@@ -62,6 +62,14 @@ def run(
     profile_stacks: Annotated[
         bool, typer.Option("--profile-stacks", help="With --profile: record the Python stack of operators.")
     ] = False,
+    memory_snapshot: Annotated[
+        Path | None,
+        typer.Option(
+            "--memory-snapshot",
+            metavar="FILE",
+            help="With --profile, on CUDA: write the window's allocations for pytorch.org/memory_viz.",
+        ),
+    ] = None,
     io: Annotated[
         bool,
         typer.Option(
@@ -102,6 +110,9 @@ def run(
         raise UsageError("give --steps or --stop-after, not both; --stop-after N also records N steps")
     if profile_stacks and profile is None:
         raise UsageError("--profile-stacks needs --profile")
+    if memory_snapshot is not None and profile is None:
+        raise UsageError("--memory-snapshot needs --profile")
+    check_output(memory_snapshot)
     chosen = None if engine is None else engine.value
     record_and_show(
         Request(
@@ -115,7 +126,9 @@ def run(
             steps=steps,
             stop_after=stop_after,
             engine=chosen,
-            profile=None if profile is None else profile_window(profile, stacks=profile_stacks),
+            profile=None
+            if profile is None
+            else profile_window(profile, stacks=profile_stacks, memory_snapshot=memory_snapshot),
             io=io,
             perf=perf,
             ledger=ledger,
@@ -124,7 +137,7 @@ def run(
     )
 
 
-def profile_window(text: str, *, stacks: bool) -> ProfileSettings:
+def profile_window(text: str, *, stacks: bool, memory_snapshot: Path | None = None) -> ProfileSettings:
     """The window that ``WAIT,WARMUP,ACTIVE,REPEAT`` names; missing numbers have their defaults."""
     names = ("wait", "warmup", "active", "repeat")
     words = text.split(",") if text else []
@@ -133,10 +146,5 @@ def profile_window(text: str, *, stacks: bool) -> ProfileSettings:
     numbers = dict(zip(names, map(int, words), strict=False))
     if numbers.get("active") == 0 or numbers.get("repeat") == 0:
         raise UsageError(f"--profile must have at least one active step and one window; got {text!r}")
-    window = ProfileSettings(**numbers, stacks=stacks)
-    if window.active > _MANY_STEPS:
-        typer.echo(
-            f"unstarve: {window.active} profiled steps can write hundreds of megabytes; 3 are usually enough",
-            err=True,
-        )
-    return window
+    snapshot = None if memory_snapshot is None else str(memory_snapshot.absolute())
+    return ProfileSettings(**numbers, stacks=stacks, memory_snapshot=snapshot)

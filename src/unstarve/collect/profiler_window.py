@@ -6,6 +6,7 @@ Steps are counted where the training loop asks its loader for a batch. Outside o
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -14,9 +15,18 @@ from typing import Any
 
 import torch
 
+from unstarve.collect.memory_snapshot import NEEDS_CUDA, MemorySnapshot
+from unstarve.collect.quiet_torch import QuietTorch
 from unstarve.model.launch_settings import ProfileSettings
+from unstarve.words import size
 
 TRACE_SUFFIX = ".trace.json"
+FEW_STEPS = 10
+"""Windows of more steps are preceded by one step alone, whose trace tells how large theirs will be."""
+LARGE_BYTES = 200_000_000
+"""Traces from this size on are announced."""
+MOST_BYTES = 500_000_000
+"""Of a trace before it is compressed. To read one of this size takes about half a minute."""
 
 
 class ProfilerWindow:
@@ -30,8 +40,15 @@ class ProfilerWindow:
         self._loader: int | None = None
         """The loader whose steps are profiled: the first that gets as far as the window."""
         self._profiler: Any = None
+        self._quiet = QuietTorch()
+        self._snapshot = (
+            None if settings.memory_snapshot is None else MemorySnapshot(settings.memory_snapshot)
+        )
         self._steps = 0
         """Since the profiler was started."""
+        self._active = settings.active
+        self._probes = settings.active > FEW_STEPS
+        """Whether the profiler that runs, or the next one, is the step alone."""
         self._windows = 0
         self.done = False
 
@@ -50,6 +67,7 @@ class ProfilerWindow:
 
     def close(self) -> None:
         """Training ends: write what the window has so far."""
+        self._probes = False  # what it has is all there will be
         if self._profiler is not None:
             self._stop()
         elif not self.done and not self._windows:
@@ -64,27 +82,65 @@ class ProfilerWindow:
         from torch import profiler  # imports much, and only where it is asked for
 
         settings = self._settings
+        active = 1 if self._probes else self._active
         self._profiler = profiler.profile(
-            schedule=profiler.schedule(wait=0, warmup=settings.warmup, active=settings.active, repeat=1),
+            schedule=profiler.schedule(wait=0, warmup=settings.warmup, active=active, repeat=1),
             on_trace_ready=self._write,
             record_shapes=True,
+            profile_memory=True,
             with_stack=settings.stacks,
         )
         self._steps = 0
+        self._quiet.begin()
         self._profiler.start()
+        if self._snapshot is not None and not self._probes and not self._snapshot.begin():
+            self._lose(NEEDS_CUDA)
+            self._snapshot = None
+
+    def give_up(self) -> None:
+        """Profiling failed: leave torch as it was."""
+        self.done = True
+        self._quiet.end()
 
     def _step(self) -> None:
         self._steps += 1
         self._profiler.step()
-        if self._steps >= self._settings.warmup + self._settings.active:
+        if self._steps >= self._settings.warmup + (1 if self._probes else self._active):
             self._stop()
 
     def _stop(self) -> None:
         finished, self._profiler = self._profiler, None
-        finished.stop()
+        try:
+            finished.stop()
+        finally:
+            self._quiet.end()
+        if self._probes:
+            self._probes = False
+            self._start()
+            return
+        if self._snapshot is not None:
+            self._snapshot.end()
+            self._snapshot = None  # of the first window, as the trace
         self._windows += 1
         self.done = self._windows >= self._settings.repeat
 
     def _write(self, finished: Any) -> None:
-        name = f"{os.getpid()}-{time.time_ns()}{TRACE_SUFFIX}"
-        finished.export_chrome_trace(str(self._folder / name))
+        trace = self._folder / f"{os.getpid()}-{time.time_ns()}{TRACE_SUFFIX}"
+        finished.export_chrome_trace(str(trace))
+        if self._probes:
+            self._fit(trace.stat().st_size)
+            trace.unlink()
+
+    def _fit(self, step_bytes: int) -> None:
+        """Warn of a large window, and shorten one that is too large."""
+        asked = self._settings.active
+        self._active = max(1, min(asked, MOST_BYTES // max(step_bytes, 1)))
+        if asked * step_bytes >= LARGE_BYTES:
+            large = f"a profile of {asked} steps writes about {size(asked * step_bytes)}"
+            cut = "" if self._active == asked else f"; it ends after {self._active} of them"
+            sys.stderr.write(f"unstarve: {large} before compression{cut}\n")
+        if self._active < asked:
+            self._lose(
+                f"the profile has {self._active} of {asked} steps: all of them would have written about "
+                f"{size(asked * step_bytes)}"
+            )

@@ -22,7 +22,7 @@ from unstarve.collect import transforms
 from unstarve.collect.call_site import call_statement, short
 from unstarve.collect.dataset_facts import Describe, dataset_facts
 from unstarve.collect.describe import dataset_length, failed_images, loader_config
-from unstarve.collect.device.gpu import cuda_in_use
+from unstarve.collect.device.gpu import allocator_peaks, cuda_in_use
 from unstarve.collect.device.stalls import device_clock
 from unstarve.collect.host_facts import describe_system, environment_rank, group_rank
 from unstarve.collect.loader_numbers import LoaderNumbers
@@ -225,7 +225,7 @@ class Recorder:
             self.window.before_batch(number)
         except Exception as error:  # training goes on without the profile
             self.lose(f"profiling failed: {error!r}")
-            self.window.done = True
+            self.window.give_up()
         if self.window.done:
             self.window = None
             self._see_every_batch()
@@ -345,7 +345,14 @@ class Recorder:
 
     def _write_device(self) -> None:
         name = torch.cuda.get_device_name() if cuda_in_use() else "cpu"
-        self.writer.meta("device", name=name, rank=group_rank())
+        self.writer.meta("device", name=name, rank=group_rank(), **self._held_on_device())
+
+    def _held_on_device(self) -> dict[str, int]:
+        try:
+            return allocator_peaks()
+        except Exception as error:  # another allocator than torch's own keeps no such numbers
+            self.lose(f"the memory of tensors on the GPU is unknown: {error!r}")
+            return {}
 
 
 _lock = threading.Lock()
@@ -360,7 +367,7 @@ def recorder(worker_id: int | None = None) -> Recorder | None:
         return _recorder
     with _lock:
         settings = LaunchSettings.from_environment()
-        if _recorder is not None or settings is None:
+        if _recorder is not None or settings is None or settings.only_ranges:
             return _recorder
         try:
             _recorder = Recorder(settings, worker_id)

@@ -22,6 +22,7 @@ _TRACES = "*.trace.json"
 _MARGIN_US = 1e6
 """Worker spans this long before and after the window are in the trace, too."""
 _LEVEL = 5
+_MERGED = ".trace.json.gz"
 
 
 def keep_profile(run: Path) -> Path | None:
@@ -45,9 +46,15 @@ def keep_profile(run: Path) -> Path | None:
     return kept
 
 
+def kept_trace(run: Path) -> Path | None:
+    """The profiler's trace next to a run file; None without one."""
+    trace = run.with_name(f"{run.name.removesuffix(f.SUFFIX)}{_MERGED}")
+    return trace if trace.is_file() else None
+
+
 def merge_spans(trace: Path, run: Run) -> Path:
     """Write the trace again, compressed and with the loader's spans in it; return the new file."""
-    merged = trace.with_name(trace.name.replace(".torch.trace.json", ".trace.json.gz"))
+    merged = trace.with_name(trace.name.replace(".torch.trace.json", _MERGED))
     source = TraceFile(trace, lambda done: None)
     first, last = float("inf"), float("-inf")
     with gzip.open(merged, "wt", encoding="utf-8", compresslevel=_LEVEL) as out:

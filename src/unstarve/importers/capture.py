@@ -84,17 +84,29 @@ class Capture:
     source: str
     tool: str = ""
     names: Names = field(default_factory=Names)
-    kernels: Column = field(default_factory=lambda: Column("device", "name", "link"))
-    """Graph launches, too. `link` is the operator that launched it, −1 when unknown."""
-    copies: Column = field(default_factory=lambda: Column("device", "kind", "memory", "bytes", "link"))
-    fills: Column = field(default_factory=lambda: Column("device"))
+    kernels: Column = field(default_factory=lambda: Column("device", "name", "link", "call"))
+    """Graph launches, too. `link` is the operator that launched it, `call` the call of the runtime, as in
+    `launches`; −1 when unknown."""
+    copies: Column = field(
+        default_factory=lambda: Column("device", "kind", "memory", "bytes", "link", "call")
+    )
+    fills: Column = field(default_factory=lambda: Column("device", "call"))
+    launches: Column = field(default_factory=lambda: Column("call"))
+    """Calls of the CUDA runtime that give a device work."""
     host: Column = field(
         default_factory=lambda: Column("thread", "name", "link", "operator", "shape", "stack")
     )
     """Operators, annotations, calls of the CUDA runtime. `shape` and `stack` are names, −1 when unknown."""
+    frames: Column = field(default_factory=lambda: Column("thread", "name"))
+    """Python functions, but none of torch's."""
     waits: Column = field(default_factory=lambda: Column("thread", "name"))
     """``next(loader)`` in a training process."""
     steps: Column = field(default_factory=lambda: Column("thread"))
+    memory: Column = field(
+        default_factory=lambda: Column("thread", "device", "bytes", "allocated", "reserved")
+    )
+    """Moments of allocations, and of frees with negative `bytes`; `allocated` and `reserved` are totals, −1
+    when unknown. `device` as in `importers.device_memory`."""
     calls: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     """By process and name: calls, nanoseconds."""
     files: dict[tuple[int, str], list[int]] = field(default_factory=dict)

@@ -9,6 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from unstarve.errors import ProfileError
 from unstarve.importers.capture import COPY_KINDS, MEMORIES, Capture
 from unstarve.importers.trace_events import Progress
@@ -30,6 +32,8 @@ _OPERATOR = re.compile(r", (op_id|seq) = .*")
 """What ``--pytorch=autograd-nvtx`` puts after the name of an operator."""
 _PROCESS = "(({0} / 16777216) % 16777216)"
 _FEWEST_STEPS = 3
+_SHORTEST_STEP_NS = 50_000
+"""After the wait. What ends sooner is the question at the end of an epoch, which gets no batch."""
 _MOST_BYTES = 1 << 50
 _FILE_CALLS = frozenset({
     "open", "open64", "openat", "openat64", "fopen", "fopen64", "read", "readv", "pread", "pread64", "preadv",
@@ -87,29 +91,37 @@ class _Export:
 
     def _device_work(self, to: Capture) -> None:
         timed = ("start", "end", "deviceId")
-        for begin, end, device, name in self._rows(_KERNELS, timed, shortName=-1):
+        call = {"globalPid": -1, "correlationId": -1}
+        for begin, end, device, name, *by in self._rows(_KERNELS, timed, shortName=-1, **call):
             if _whole(begin, end, device):
-                to.kernels.add(begin, end, device, to.names.number(self._text(name)), -1)
-        for begin, end, device in self._rows(_GRAPHS, timed):
+                launch = _call(*by)
+                to.kernels.add(begin, end, device, to.names.number(self._text(name)), launch, launch)
+        for begin, end, device, *by in self._rows(_GRAPHS, timed, **call):
             if _whole(begin, end, device):
-                to.kernels.add(begin, end, device, to.names.number("CUDA graph"), -1)
-        for begin, end, device in self._rows(_FILLS, timed):
+                launch = _call(*by)
+                to.kernels.add(begin, end, device, to.names.number("CUDA graph"), launch, launch)
+        for begin, end, device, *by in self._rows(_FILLS, timed, **call):
             if _whole(begin, end, device):
-                to.fills.add(begin, end, device)
-        copies = self._rows(_COPIES, (*timed, "copyKind"), bytes=0, srcKind=-1, dstKind=-1)
-        for begin, end, device, code, size, source, target in copies:
+                to.fills.add(begin, end, device, _call(*by))
+        copies = self._rows(_COPIES, (*timed, "copyKind"), bytes=0, srcKind=-1, dstKind=-1, **call)
+        for begin, end, device, code, size, source, target, *by in copies:
             if _whole(begin, end, device):
                 kind = _COPY_KINDS.get(code, "DtoD")
                 memory = (
                     _MEMORIES.get(target if kind == "DtoH" else source, "") if kind[0] != kind[-1] else ""
                 )
                 nbytes = size if _whole(size) and size < _MOST_BYTES else 0
-                to.copies.add(begin, end, device, COPY_KINDS.index(kind), MEMORIES.index(memory), nbytes, -1)
+                numbers = COPY_KINDS.index(kind), MEMORIES.index(memory), nbytes, _call(*by), _call(*by)
+                to.copies.add(begin, end, device, *numbers)
 
     def _runtime(self, to: Capture) -> None:
-        for begin, end, thread, name in self._rows(_RUNTIME, ("start", "end", "globalTid", "nameId")):
+        rows = self._rows(_RUNTIME, ("start", "end", "globalTid", "nameId"), correlationId=-1)
+        for begin, end, thread, name, call in rows:
             if _whole(begin, end, thread):
-                to.host.add(begin, end, thread, to.names.number(self._text(name)), -1, 0, -1, -1)
+                launch = _call(thread, call)
+                to.host.add(begin, end, thread, to.names.number(self._text(name)), launch, 0, -1, -1)
+                if launch >= 0:
+                    to.launches.add(begin, end, launch)
 
     def _ranges(self, to: Capture) -> None:
         """NVTX ranges: waits for a loader, steps, and what the host was doing."""
@@ -126,9 +138,12 @@ class _Export:
             elif _STEP.fullmatch(operator):
                 steps.append((begin, end, thread))
             to.host.add(begin, end, thread, name, -1, int(operator != said), -1, -1)
+        ended = np.sort(to.waits.end)
         if len(steps) >= _FEWEST_STEPS:
             for step in steps:
-                to.steps.add(*step)
+                last = int(np.searchsorted(ended, step[1], side="right")) - 1
+                if last < 0 or not step[0] <= ended[last] >= step[1] - _SHORTEST_STEP_NS:
+                    to.steps.add(*step)
 
     def _calls(self, to: Capture) -> None:
         """Calls that read files, by process: a forked worker is a process, too."""
@@ -177,6 +192,16 @@ class _Export:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _call(process: Any, correlation: Any) -> int:
+    """The number of a call of the CUDA runtime, which counts in each process; −1 when there is none.
+
+    `process` is a globalPid or a globalTid.
+    """
+    if not _whole(process, correlation) or correlation >= 1 << 32:
+        return -1
+    return int((process >> 24) % (1 << 24) << 32 | correlation)
 
 
 def _whole(*values: Any) -> bool:

@@ -16,9 +16,16 @@ from unstarve.importers.spans import Union, clipped, minus, union
 from unstarve.model.profile import PhaseUse
 
 PHASES = ("data", "copy", "forward", "backward", "optimizer", "other")
-_BACKWARD = re.compile(r"autograd::engine::evaluate_function|.*Backward\d*$|.*AccumulateGrad")
-_OPTIMIZER = re.compile(r"Optimizer\.(step|zero_grad)#")
+_BACKWARD = re.compile(
+    r"autograd::engine::evaluate_function|.*Backward\d*$|.*AccumulateGrad|unstarve\.backward$"
+)
+_OPTIMIZER = re.compile(r"Optimizer\.(step|zero_grad)#|unstarve\.optimizer$")
+_FORWARD = "unstarve.forward"
 _COPIES = frozenset({"aten::to", "aten::_to_copy", "aten::copy_"})
+
+
+Segments = tuple[Times, Times, Times]
+"""Begin, end and number of the phase, in the order of time, without overlaps."""
 
 
 def step_spans(capture: Capture, waits: Union) -> Union:
@@ -30,46 +37,48 @@ def step_spans(capture: Capture, waits: Union) -> Union:
     return Union(waits.begin[:1], waits.begin[-1:])
 
 
-def phases_of(
-    capture: Capture, waits: Union, thread: int | None, launched: Times, from_host: Times
-) -> tuple[PhaseUse, ...]:
+def phases_of(capture: Capture, waits: Union, launched: Times, ordered: Segments) -> tuple[PhaseUse, ...]:
     """Host and device seconds per phase; they sum to the steps. Empty when the file marks no steps.
 
-    `launched` is the device time of each host event, `from_host` the part of it that copies from the host.
+    `launched` is the device time of each host event, `ordered` comes from `segments_of`.
     """
     steps = step_spans(capture, waits)
     if not steps.total_ns:
         return ()
-    ordered = _segments(capture, waits, thread, from_host, steps)
     spent = dict.fromkeys(PHASES, 0)
     begins, ends, numbers = ordered
     for number, length in zip(numbers.tolist(), (ends - begins).tolist(), strict=True):
         spent[PHASES[number]] += length
     spent["other"] = max(steps.total_ns - sum(spent.values()), 0)
     on_device = dict.fromkeys(PHASES, 0)
-    for at in np.flatnonzero(launched):
-        on_device[_phase_at(ordered, int(capture.host.begin[at]))] += int(launched[at])
+    chosen = np.flatnonzero(launched)
+    at_launch = phases_at(ordered, capture.host.begin[chosen])
+    for number, length in zip(at_launch.tolist(), launched[chosen].tolist(), strict=True):
+        on_device[PHASES[number]] += length
     return tuple(PhaseUse(name, spent[name] / 1e9, on_device[name] / 1e9) for name in PHASES)
 
 
-Segments = tuple[Times, Times, Times]
-"""Begin, end and number of the phase, in the order of time, without overlaps."""
+def segments_of(capture: Capture, waits: Union, thread: int | None, from_host: Times) -> Segments:
+    """The training thread's time by phase. Empty when the file marks no steps.
 
-
-def _segments(capture: Capture, waits: Union, thread: int | None, from_host: Times, steps: Union) -> Segments:
+    `from_host` is the time of each host event in which the device copied from the host.
+    """
+    steps = step_spans(capture, waits)
+    if not steps.total_ns:
+        return waits.begin[:0], waits.begin[:0], waits.begin[:0]
     host = capture.host
     mine = host.of("thread") == thread
     texts = capture.names.texts
-    backward, optimizer, copies = (
+    backward, optimizer, copies, forward = (
         np.array([bool(test(text)) for text in texts], bool)
-        for test in (_BACKWARD.match, _OPTIMIZER.match, _COPIES.__contains__)
+        for test in (_BACKWARD.match, _OPTIMIZER.match, _COPIES.__contains__, _FORWARD.__eq__)
     )
     name = host.of("name")
     chosen = {
         "optimizer": mine & optimizer[name],
         "backward": backward[name],
         "copy": mine & copies[name] & (from_host > 0),
-        "forward": mine & (host.of("operator") == 1),
+        "forward": mine & ((host.of("operator") == 1) | forward[name]),
     }
     taken, found = waits, [("data", waits)]
     for phase, events in chosen.items():
@@ -89,7 +98,12 @@ def _segments(capture: Capture, waits: Union, thread: int | None, from_host: Tim
     return begins, ends, numbers
 
 
-def _phase_at(segments: Segments, moment: int) -> str:
+def phases_at(segments: Segments, moments: Times) -> Times:
+    """The number of the phase at each moment: ``other`` outside of the rest."""
     begins, ends, numbers = segments
-    at = int(np.searchsorted(begins, moment, side="right")) - 1
-    return PHASES[int(numbers[at])] if at >= 0 and moment < ends[at] else "other"
+    other = np.full(len(moments), PHASES.index("other"))
+    if not len(begins):
+        return other
+    at = np.searchsorted(begins, moments, side="right") - 1
+    inside = (at >= 0) & (moments < ends[at])
+    return np.where(inside, numbers[at], other)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from unstarve.importers.capture import COPY_KINDS, MEMORIES, Capture, Column, Times
-from unstarve.importers.phases import phases_of
-from unstarve.importers.spans import Union, clipped, complement, minus, shared_each, shared_ns, union
-from unstarve.model.profile import CopyUse, DeviceUse, FileUse, IdleGap, NamedUse, Profile
+from unstarve.importers.device_memory import memory_of
+from unstarve.importers.device_work import MOST_GAPS, DeviceWork, HostThread
+from unstarve.importers.nesting import enclosing, innermost
+from unstarve.importers.phases import phases_at, phases_of, segments_of
+from unstarve.importers.spans import Union, clipped, shared_each, union
+from unstarve.model.profile import CopyUse, FileUse, NamedUse, Profile
 
 _MOST_NAMED = 30
-_MOST_GAPS = 10
+_MOST_OPERATORS = 200
+"""More than a training uses, so that two runs can be compared by operator."""
 _MOST_FILES = 200
-_SHORT_GAP_NS = 200_000
-"""Idle gaps up to this length lie between kernels that are launched one by one."""
-_LOOK_BACK = 64
-"""Host events before a moment among which the one around it is sought."""
+
+_ALLOCATORS = frozenset(
+    f"aten::{name}" for name in ("empty", "empty_strided", "empty_like", "new_empty", "resize_", "to_empty")
+)
 
 
 def profile_of(capture: Capture) -> Profile:
@@ -23,11 +27,15 @@ def profile_of(capture: Capture) -> Profile:
     low, high = capture.window
     waits = _waits(capture, low, high)
     devices, gaps = [], []
+    thread = training_thread(capture)
+    doing = HostThread(capture, thread)
     for device in _devices(capture):
-        work = _DeviceWork(capture, device, low, high)
+        work = DeviceWork(capture, device, low, high)
         devices.append(work.use(waits))
-        gaps += work.gaps(capture, waits)
+        gaps += work.gaps(doing, waits)
     host = _HostWork(capture)
+    segments = segments_of(capture, waits, thread, host.copied)
+    moments = capture.memory.begin
     return Profile(
         source=capture.source,
         tool=capture.tool,
@@ -36,13 +44,14 @@ def profile_of(capture: Capture) -> Profile:
         wait_s=waits.total_ns / 1e9,
         devices=tuple(devices),
         steps=len(capture.steps) or max(len(waits.begin) - 1, 0),
-        phases=phases_of(capture, waits, training_thread(capture), host.launched, host.copied),
-        gaps=tuple(sorted(gaps, key=lambda gap: -gap.seconds)[:_MOST_GAPS]),
+        phases=phases_of(capture, waits, host.launched, segments),
+        gaps=tuple(sorted(gaps, key=lambda gap: -gap.seconds)[:MOST_GAPS]),
         copies=_copies(capture, low, high),
         kernels=_kernels(capture),
         operators=host.operators("name"),
         by_shape=host.operators("shape"),
         by_stack=host.operators("stack"),
+        memory=memory_of(capture, low, high, phases_at(segments, moments), host.allocating(capture.memory)),
         calls=_calls(capture),
         files=_files(capture),
     )
@@ -68,83 +77,13 @@ def _devices(capture: Capture) -> list[int]:
     return [int(device) for device in np.unique(used)]
 
 
-class _DeviceWork:
-    """What ran on one device, as unions inside the window."""
-
-    def __init__(self, capture: Capture, device: int, low: int, high: int) -> None:
-        self._device, self._low, self._high = device, low, high
-        self.kernels = self._of(capture.kernels)
-        copies = capture.copies
-        self.from_host = self._of(copies, copies.of("kind") == COPY_KINDS.index("HtoD"))
-        parts = [self.kernels, self._of(copies), self._of(capture.fills)]
-        busy = union(np.concatenate([p.begin for p in parts]), np.concatenate([p.end for p in parts]))
-        self.busy = clipped(busy, low, high)
-        self.idle = complement(busy, low, high)
-
-    def _of(self, column: Column, chosen: np.ndarray | None = None) -> Union:
-        mine = column.of("device") == self._device
-        if chosen is not None:
-            mine &= chosen
-        return clipped(union(column.begin[mine], column.end[mine]), self._low, self._high)
-
-    def use(self, waits: Union) -> DeviceUse:
-        kernel_ns = self.kernels.total_ns
-        return DeviceUse(
-            device=self._device,
-            busy_s=self.busy.total_ns / 1e9,
-            kernel_s=kernel_ns / 1e9,
-            idle_s=self.idle.total_ns / 1e9,
-            starved_s=shared_ns(self.idle, waits) / 1e9,
-            launch_gap_s=_short_gaps_ns(minus(self.idle, waits)) / 1e9,
-            exposed_copy_s=(self.from_host.total_ns - shared_ns(self.from_host, self.kernels)) / 1e9,
-        )
-
-    def gaps(self, capture: Capture, waits: Union) -> list[IdleGap]:
-        """The longest stretches without work."""
-        lengths = self.idle.end - self.idle.begin
-        longest = np.argsort(-lengths, kind="stable")[:_MOST_GAPS]
-        host = _HostThread(capture)
-        found = []
-        for at in longest:
-            begin, end = int(self.idle.begin[at]), int(self.idle.end[at])
-            waited = int(shared_each(np.array([begin]), np.array([end]), waits)[0])
-            doing = "waiting for the loader" if 2 * waited > end - begin else host.doing((begin + end) // 2)
-            found.append(IdleGap(self._device, (begin - self._low) / 1e9, (end - begin) / 1e9, doing))
-        return found
-
-
-def _short_gaps_ns(idle: Union) -> int:
-    lengths = idle.end - idle.begin
-    return int(lengths[lengths < _SHORT_GAP_NS].sum())
-
-
-class _HostThread:
-    """What the training thread did, by moment."""
-
-    def __init__(self, capture: Capture) -> None:
-        mine = capture.host.of("thread") == training_thread(capture)
-        order = np.argsort(capture.host.begin[mine], kind="stable")
-        self._begin = capture.host.begin[mine][order]
-        self._end = capture.host.end[mine][order]
-        self._name = capture.host.of("name")[mine][order]
-        self._texts = capture.names.texts
-
-    def doing(self, moment: int) -> str:
-        """The innermost event around a moment; empty when there is none."""
-        last = int(np.searchsorted(self._begin, moment, side="right"))
-        for at in range(last - 1, max(last - 1 - _LOOK_BACK, -1), -1):
-            if self._end[at] >= moment:
-                return self._texts[int(self._name[at])]
-        return ""
-
-
 def _copies(capture: Capture, low: int, high: int) -> tuple[CopyUse, ...]:
     column = capture.copies
     found = []
     keys = np.stack([column.of("device"), column.of("kind"), column.of("memory")], axis=1)
     for device, kind, memory in np.unique(keys, axis=0):
         mine = (keys == (device, kind, memory)).all(axis=1)
-        kernels = _DeviceWork(capture, int(device), low, high).kernels
+        kernels = DeviceWork(capture, int(device), low, high).kernels
         begin, end = column.begin[mine], column.end[mine]
         exposed = (end - begin) - shared_each(begin, end, kernels)
         found.append(
@@ -179,7 +118,8 @@ class _HostWork:
         host = capture.host
         self._host, self._texts = host, capture.names.texts
         self.is_operator = host.of("operator") == 1
-        around = _enclosing_operators(host, self.is_operator)
+        around = self._around = enclosing(host, self.is_operator)
+        self._stacks = self._callers(capture)
         self._lengths = host.end - host.begin
         self._own = self._lengths.copy()
         inner = np.flatnonzero(self.is_operator & (around >= 0))
@@ -187,7 +127,9 @@ class _HostWork:
         links = host.of("link").tolist()
         order = np.argsort(self.is_operator, kind="stable").tolist()  # operators last: they win
         launcher = {
-            links[at]: at if self.is_operator[at] else int(around[at]) for at in order if links[at] >= 0
+            links[at]: at if self.is_operator[at] or around[at] < 0 else int(around[at])
+            for at in order
+            if links[at] >= 0
         }
         self.launched = _device_ns(host, launcher, capture.kernels) + _device_ns(
             host, launcher, capture.copies
@@ -196,7 +138,7 @@ class _HostWork:
 
     def operators(self, by: str) -> tuple[NamedUse, ...]:
         """Operators by what they take, grouped by ``name``, ``shape`` or ``stack``."""
-        keys = self._host.of(by)
+        keys = self._stacks if by == "stack" else self._host.of(by)
         chosen = self.is_operator & (keys >= 0)
         if not chosen.any():
             return ()
@@ -211,7 +153,7 @@ class _HostWork:
             summed(np.maximum(self._own, 0)),
             summed(self.launched),
         )
-        largest = np.argsort(-np.maximum(own_s, device_s), kind="stable")[:_MOST_NAMED]
+        largest = np.argsort(-np.maximum(own_s, device_s), kind="stable")[:_MOST_OPERATORS]
         return tuple(
             NamedUse(
                 self._texts[int(groups[at])],
@@ -223,24 +165,41 @@ class _HostWork:
             for at in largest
         )
 
+    def allocating(self, events: Column) -> Times:
+        """The name of the innermost operator around each event, on its thread; −1 where there is none.
 
-def _enclosing_operators(host: Column, is_operator: np.ndarray) -> Times:
-    """For each host event, the innermost operator around it on its thread; −1 where there is none."""
-    begin, end, thread = host.begin.tolist(), host.end.tolist(), host.of("thread").tolist()
-    operator = is_operator.tolist()
-    found = np.full(len(begin), -1, np.int64)
-    open_: list[int] = []
-    last_thread = None
-    for at in np.lexsort((-host.end, host.begin, host.of("thread"))).tolist():
-        if thread[at] != last_thread:
-            open_, last_thread = [], thread[at]
-        while open_ and end[open_[-1]] <= begin[at]:
-            open_.pop()
-        if open_ and end[at] <= end[open_[-1]]:
-            found[at] = open_[-1]
-        if operator[at]:
-            open_.append(at)
-    return found
+        Operators that do nothing but allocate are passed over for the one that called them.
+        """
+        if not len(events):
+            return events.begin
+        names = self._host.of("name")
+        allocates = np.array([text in _ALLOCATORS for text in self._texts], bool)
+        inner = innermost(self._host, self.is_operator, self._around, events.of("thread"), events.begin)
+        while (bare := (inner >= 0) & (self._around[inner] >= 0) & allocates[names[inner]]).any():
+            inner[bare] = self._around[inner[bare]]
+        return np.where(inner >= 0, names[inner], -1)
+
+    def _callers(self, capture: Capture) -> Times:
+        """By operator: its name and the Python function that called it, numbered; −1 where none did.
+
+        Old traces have the stack beside each operator, new ones have the functions as events.
+        """
+        host, frames = self._host, capture.frames
+        if not len(frames) or (host.of("stack") >= 0).any():
+            return host.of("stack")
+        every = np.ones(len(frames), bool)
+        around = enclosing(frames, every)
+        inner = innermost(frames, every, around, host.of("thread"), host.begin)
+        known = np.flatnonzero(self.is_operator & (inner >= 0))
+        pairs = np.stack([host.of("name")[known], frames.of("name")[inner[known]]], axis=1)
+        texts = self._texts
+        numbers = [
+            capture.names.number(f"{texts[operator]} {texts[function]}")
+            for operator, function in pairs.tolist()
+        ]
+        found = np.full(len(host), -1, np.int64)
+        found[known] = numbers
+        return found
 
 
 def _device_ns(host: Column, launcher: dict[int, int], work: Column, kind: str | None = None) -> Times:

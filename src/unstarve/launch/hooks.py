@@ -12,6 +12,7 @@ its own ``multiprocessing.queues`` (`collect.recorded_worker`).
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -22,6 +23,7 @@ from torch.utils.data._utils import pin_memory as stock_pin
 from torch.utils.data._utils import worker as stock_worker
 
 from unstarve.check.script_checks import ScriptChecks
+from unstarve.collect import phase_ranges
 from unstarve.collect.gradients import hide_from_compiler, noting_backward, set_backward_watch
 from unstarve.collect.sampling import loop_sampler
 from unstarve.collect.substitute import Substitute, set_substitute
@@ -200,6 +202,35 @@ def _wrap_transforms() -> None:
     TRANSFORMS.apply(None)
 
 
+# --- for a profiler that is attached ----------------------------------------------------------------------
+
+
+def _apply_ranges(_settings: Settings) -> None:
+    base = stock._BaseDataLoaderIter
+    for cls in (base, *_subclasses(base)):
+        if "__next__" in vars(cls):
+            replace(
+                "ranges", cls, "__next__", lambda original: phase_ranges.ranged_next(original, _range_steps)
+            )
+
+
+def _range_steps() -> None:
+    import torch.autograd  # not there yet when this module is imported
+
+    replace("ranges", torch.autograd, "backward", phase_ranges.ranged_backward)
+    hide_from_compiler(torch.autograd.backward)
+    _range_optimizers()
+
+
+@functools.cache
+def _range_optimizers() -> None:
+    """Once, and never undone: a compiled step is compiled again whenever the set of hooks changes."""
+    from torch.optim import optimizer
+
+    optimizer.register_optimizer_step_pre_hook(phase_ranges.before_optimizer)
+    optimizer.register_optimizer_step_post_hook(phase_ranges.after_optimizer)
+
+
 # --- what unstarve changes on request -------------------------------------------------------------------
 
 
@@ -259,7 +290,12 @@ def _checks(settings: Settings) -> bool:
 
 
 def _records(settings: Settings) -> bool:
-    return not _tunes(settings) and not _checks(settings)
+    only_ranges = settings is not None and settings.only_ranges
+    return not (_tunes(settings) or _checks(settings) or only_ranges)
+
+
+def _is_profiled(settings: Settings) -> bool:
+    return settings is not None and (settings.only_ranges or phase_ranges.SESSION in os.environ)
 
 
 def _has_saved(settings: Settings) -> bool:
@@ -383,6 +419,13 @@ PATCHES = (
         "`unstarve run --engine`: torch's loaders run on one of unstarve's engines",
         _apply_engine,
         _has_engine,
+    ),
+    Patch(
+        "ranges",
+        (f"{_ITERATORS[0]}.__next__", "torch.autograd.backward"),
+        "under Nsight Systems: marks steps, data, forward, backward and optimizer with NVTX ranges",
+        _apply_ranges,
+        _is_profiled,
     ),
     FETCHERS,
     PINNING,

@@ -49,6 +49,8 @@ class ProfileSettings:
     repeat: int = 1
     stacks: bool = False
     """Also record the Python stack of every operator."""
+    memory_snapshot: str | None = None
+    """Where to write a snapshot of CUDA memory over the window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,8 @@ class LaunchSettings:
     """Read the processor's counters around steps and fetches."""
     check: CheckSettings | None = None
     """Check the loaders and record nothing; each process writes its report to `parts`."""
+    only_ranges: bool = False
+    """Record nothing: only mark steps and phases for a profiler. `parts` is empty then."""
 
     def to_environment(self) -> dict[str, str]:
         return {VARIABLE: json.dumps(asdict(self))}

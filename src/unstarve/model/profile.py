@@ -33,6 +33,16 @@ class DeviceUse:
     """Copies from the host while no kernel ran."""
     launch_gap_s: float = 0.0
     """Short idle gaps between kernels: the host launched the next one too late."""
+    median_kernel_s: float | None = None
+    """Half of the kernels are shorter; None without kernels."""
+    launch_bound: bool | None = None
+    """Whether short kernels that are launched one by one leave the device idle: `importers.device_work` has
+    the limits. None in runs that were recorded before this was told."""
+
+    @property
+    def late_s(self) -> float:
+        """Idle for another reason than the loader and launching: the host did something else."""
+        return max(self.idle_s - self.starved_s - self.launch_gap_s, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +102,42 @@ class PhaseUse:
 
 
 @dataclass(frozen=True, slots=True)
+class AllocatedBy:
+    """What one phase or one operator allocated on one device."""
+
+    name: str
+    allocations: int
+    allocated_bytes: int
+    net_bytes: int
+    """Allocated less freed: what it left behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Tensors on one device over the window, as the profiler saw them allocated and freed."""
+
+    device: str
+    """``cuda:0``, ``cpu`` …"""
+    relative: bool
+    """Only allocations inside of the window are known: bytes count from its beginning."""
+    peak_bytes: int
+    """Most bytes allocated at once."""
+    peak_at_s: float
+    reserved_bytes: int | None
+    """What torch's allocator held at the peak; None where it reserves nothing or the trace does not say."""
+    unused_bytes: int | None
+    """Reserved and not allocated at the peak: fragmentation, and blocks kept for later."""
+    at_s: tuple[float, ...] = ()
+    """Times of at most 300 points, since the beginning of the window."""
+    allocated: tuple[int, ...] = ()
+    """Bytes at these times: the most and the last of each stretch."""
+    reserved: tuple[int, ...] = ()
+    """The same; empty where `reserved_bytes` is None."""
+    by_phase: tuple[AllocatedBy, ...] = ()
+    by_operator: tuple[AllocatedBy, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """One profiled window of a training."""
 
@@ -116,5 +162,7 @@ class Profile:
     """Operators with the shapes of their inputs; empty when those were not recorded."""
     by_stack: tuple[NamedUse, ...] = ()
     """Operators with the line of Python that called them; empty when stacks were not recorded."""
+    memory: tuple[DeviceMemory, ...] = ()
+    """By device, the fullest first; empty when the profiler did not record memory."""
     calls: tuple[NamedUse, ...] = ()
     files: tuple[FileUse, ...] = ()

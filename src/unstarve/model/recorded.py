@@ -296,6 +296,10 @@ class Process:
     """``steps`` or ``stop-after`` when a limit ended the recording."""
     lost: tuple[str, ...]
     """What unstarve failed to record here, one sentence each."""
+    allocated_peak_bytes: int | None = None
+    """Most bytes of tensors at once, on the fullest device of the process."""
+    reserved_peak_bytes: int | None = None
+    """The same of what torch's allocator held."""
     works: tuple[Work, ...] = ()
     sents: tuple[Sent, ...] = ()
     receipts: tuple[Received, ...] = ()

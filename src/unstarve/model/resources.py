@@ -23,6 +23,10 @@ class GpuSummary:
     """Of that device."""
     devices: int
     """Number of devices over all ranks."""
+    allocated_peak_bytes: int | None = None
+    """Most bytes of tensors at once on one device, as torch's allocator counts them."""
+    reserved_peak_bytes: int | None = None
+    """Most bytes that the allocator held at once there: tensors, and memory it keeps for later ones."""
 
 
 @dataclass(frozen=True, slots=True)

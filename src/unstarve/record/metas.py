@@ -27,7 +27,7 @@ A META payload is one UTF-8 JSON object whose key ``meta`` says what it describe
     profile  what a profiler's file says, as `model.profile.Profile`   (in imported runs)
     io       what processes read, as `model.file_reads.RecordedReads`  (by the launcher, with --io)
     perf     step, loading: the processor's counters; why_not          (repeated: the last one counts)
-    device   name, rank                                                (when training has begun, at its end)
+    device   name, rank, allocated_peak_bytes, reserved_peak_bytes     (when training has begun, at its end)
     lost     message: something could not be recorded
     end      end_ns, stopped                                           (last of a process)
     reserve  padding: space for ``lost`` or ``result`` when the disk is full
@@ -198,6 +198,21 @@ _NAMED_USE = _object_of(
     }
 )
 
+_net = _whole(-LATEST_NS, LATEST_NS)
+_ALLOCATED_BY = _object_of({"name": _text, **_counts("allocations", "allocated_bytes"), "net_bytes": _net})
+_DEVICE_MEMORY = _object_of(
+    {
+        "device": _text,
+        "relative": _flag,
+        "peak_bytes": _count,
+        "peak_at_s": _seconds,
+        **dict.fromkeys(("reserved_bytes", "unused_bytes"), _optional(_count)),
+        "at_s": _list_of(_seconds),
+        **dict.fromkeys(("allocated", "reserved"), _list_of(_count)),
+        **dict.fromkeys(("by_phase", "by_operator"), _list_of(_ALLOCATED_BY)),
+    }
+)
+
 _PROCESSOR_COUNTS = _object_of(
     {
         **_counts("cycles", "enabled_ns", "running_ns"),
@@ -294,6 +309,8 @@ _FIELDS: dict[str, dict[str, Check]] = {
                 {
                     "device": _place,
                     **_times("busy", "kernel", "idle", "starved", "exposed_copy", "launch_gap"),
+                    "median_kernel_s": _optional(_seconds),
+                    "launch_bound": _optional(_flag),
                 }
             )
         ),
@@ -319,6 +336,7 @@ _FIELDS: dict[str, dict[str, Check]] = {
         "operators": _list_of(_NAMED_USE),
         "by_shape": _list_of(_NAMED_USE),
         "by_stack": _list_of(_NAMED_USE),
+        "memory": _optional(_list_of(_DEVICE_MEMORY)),
         "calls": _list_of(_NAMED_USE),
         "files": _list_of(
             _object_of(
@@ -379,7 +397,11 @@ _FIELDS: dict[str, dict[str, Check]] = {
         "loading": _optional(_PROCESSOR_COUNTS),
     },
     "transforms": {"spent": _list_of(_row_of(_text, _seconds, _count))},
-    "device": {"name": _text, "rank": _optional(_whole(0, _MOST_NUMBER))},
+    "device": {
+        "name": _text,
+        "rank": _optional(_whole(0, _MOST_NUMBER)),
+        **dict.fromkeys(("allocated_peak_bytes", "reserved_peak_bytes"), _optional(_whole(0, MOST_BYTES))),
+    },
     "lost": {"message": _text},
     "end": {"end_ns": _optional(_moment), "stopped": _optional(_text)},
 }

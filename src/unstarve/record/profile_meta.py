@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from unstarve.model.file_reads import FileReads, KindReads, ProcessReads, RecordedReads
-from unstarve.model.profile import CopyUse, DeviceUse, FileUse, IdleGap, NamedUse, PhaseUse, Profile
+from unstarve.model.profile import (
+    AllocatedBy,
+    CopyUse,
+    DeviceMemory,
+    DeviceUse,
+    FileUse,
+    IdleGap,
+    NamedUse,
+    PhaseUse,
+    Profile,
+)
 
 _LISTS = {
     "devices": DeviceUse,
@@ -23,9 +33,18 @@ _LISTS = {
 
 def profile_of(meta: dict[str, Any]) -> Profile:
     """The profile that a META describes."""
-    lists = {name: tuple(made(**row) for row in meta.get(name, ())) for name, made in _LISTS.items()}
-    plain = {name: value for name, value in meta.items() if name not in _LISTS and name != "meta"}
+    lists: dict[str, tuple[Any, ...]] = {
+        name: tuple(made(**row) for row in meta.get(name, ())) for name, made in _LISTS.items()
+    }
+    plain = {name: value for name, value in meta.items() if name not in (*_LISTS, "memory", "meta")}
+    lists["memory"] = tuple(_memory_of(row) for row in meta.get("memory") or ())
     return Profile(**plain, **lists)  # type: ignore[arg-type]  # each list holds its own class
+
+
+def _memory_of(row: dict[str, Any]) -> DeviceMemory:
+    points = {name: tuple(row[name]) for name in ("at_s", "allocated", "reserved")}
+    groups = {name: tuple(AllocatedBy(**one) for one in row[name]) for name in ("by_phase", "by_operator")}
+    return DeviceMemory(**row | points | groups)
 
 
 def reads_of(meta: dict[str, Any]) -> RecordedReads:

@@ -253,6 +253,8 @@ class ProcessStream:
             rank=who.get("rank") if rank is None else rank,
             worker=who["worker"],
             device=device.get("name", "cpu"),
+            allocated_peak_bytes=device.get("allocated_peak_bytes"),
+            reserved_peak_bytes=device.get("reserved_peak_bytes"),
             versions=who["versions"],
             start_ns=who["start_ns"],
             clock_offset_ns=who["offset_ns"],

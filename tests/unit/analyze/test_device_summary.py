@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fake_gpu import GpuTraining
@@ -107,3 +109,14 @@ def test_over_ranks_it_is_the_mean_and_one_that_does_not_know_makes_it_unknown()
 
 def test_a_training_on_the_cpu_has_no_gpu_block() -> None:
     assert summarize_gpu([training(stall_s=None).timeline()]) is None
+
+
+def test_the_allocators_peaks_are_those_of_the_fullest_process() -> None:
+    timelines = []
+    for allocated, reserved in [(5, 9), (7, 8), (None, None)]:
+        one = training().timeline()
+        process = replace(one.process, allocated_peak_bytes=allocated, reserved_peak_bytes=reserved)
+        timelines.append(replace(one, process=process))
+    summary = summarize_gpu(timelines)
+    assert summary is not None
+    assert (summary.allocated_peak_bytes, summary.reserved_peak_bytes) == (7, 9)

@@ -54,6 +54,14 @@ def test_a_fed_training_is_called_fed(tmp_path: Path) -> None:
     assert (d.verdict.state, d.verdict.cause) == (State.FED, Cause.COMPUTE)
 
 
+def test_a_fed_training_whose_gpu_waits_for_launches_says_so(tmp_path: Path) -> None:
+    trace = [event("user_annotation", "ProfilerStep#0", 0, 4), event("cpu_op", "aten::mul", 0, 4)]
+    trace += [event("kernel", "tiny", 0.04 * n, 0.01, device=0) for n in range(100)]
+    d = imported(write_trace(tmp_path / "t.json", trace))
+    assert (d.verdict.state, d.verdict.cause) == (State.FED, Cause.HOST)
+    assert d.verdict.headline.endswith("the host launches its short kernels too late.")
+
+
 def test_operators_have_their_own_time_and_their_kernels(tmp_path: Path) -> None:
     d = imported(write_trace(tmp_path / "t.json", training_trace()))
     by_name = {one.name: one for one in profile_in(d).operators}
@@ -85,6 +93,22 @@ def test_nvtx_ranges_of_the_loader_are_waits(tmp_path: Path) -> None:
     d = imported(write_nsys(tmp_path / "x.sqlite"))
     assert d.steps == 6
     assert d.wait_share == pytest.approx(0.2, abs=0.01)
+
+
+def test_ranges_that_unstarve_marks_are_the_phases(tmp_path: Path) -> None:
+    marked = (("unstarve.step", 0, 100), ("unstarve.forward", 20, 40), ("unstarve.backward", 40, 70),
+              ("unstarve.optimizer", 75, 90))  # fmt: skip
+    profile = profile_in(imported(write_nsys(tmp_path / "x.sqlite", ranges=marked)))
+    assert profile.steps == 6
+    phases = {phase.name: round(phase.seconds / 6 * 1e3, 6) for phase in profile.phases}
+    assert phases == {"data": 20, "copy": 0, "forward": 20, "backward": 30, "optimizer": 15, "other": 15}
+    on_device = {phase.name: phase.device_s for phase in profile.phases if phase.device_s}
+    assert on_device == {"forward": pytest.approx(0.03)}  # its kernels were launched at 30 ms
+
+
+def test_the_question_at_the_end_of_an_epoch_is_not_a_step(tmp_path: Path) -> None:
+    marked = (("unstarve.step", 0, 50), ("unstarve.step", 60, 80), ("unstarve.data", 60, 80))
+    assert profile_in(imported(write_nsys(tmp_path / "x.sqlite", ranges=marked))).steps == 6
 
 
 @pytest.mark.parametrize(

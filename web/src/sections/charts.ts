@@ -5,10 +5,10 @@ import { bytes, count, duration, interval, rate, round, tick } from "../format";
 import { axis, legendHooks, value } from "../plot";
 import { onTheme } from "../theme";
 
-type Build = (width: number) => { options: uPlot.Options; data: uPlot.AlignedData };
+export type Build = (width: number) => { options: uPlot.Options; data: uPlot.AlignedData };
 
 /** A chart that follows its container's width and the theme. */
-function chart(build: Build, label: string): HTMLElement {
+export function chart(build: Build, label: string): HTMLElement {
   const box = el("div", { class: "chart", role: "img", "aria-label": label });
   let plot: uPlot | null = null;
   const draw = (): void => {

@@ -24,7 +24,7 @@ function operators(found: Comparison): HTMLElement | null {
   const changed = found.operators ?? [];
   if (changed.length === 0) return null;
   return section("operators", "Operators that changed, per step", table(["operator", "A", "B", "B against A"],
-    changed.map((o) => [el("code", {}, o.name), duration(o.a_s), duration(o.b_s), o.a_s === 0 ? "new" : times(o.b_s / o.a_s)]), [1, 2, 3]));
+    changed.map((o) => [el("code", {}, o.name), duration(o.a_s), duration(o.b_s), o.a_s === 0 ? "new" : o.b_s === 0 ? "gone" : times(o.b_s / o.a_s)]), [1, 2, 3]));
 }
 
 function side(letter: string, run: OneRun): HTMLElement {

@@ -105,6 +105,8 @@ export function environment(report: Report): HTMLElement {
   }
   const used = report.gpu?.["memory_used_bytes"];
   if (used) facts.push(["GPU memory", bytes(used)]);
+  const reserved = report.gpu?.["reserved_peak_bytes"];
+  if (reserved) facts.push(["of it torch's", `at most ${bytes(report.gpu?.["allocated_peak_bytes"] ?? 0)} of tensors, ${bytes(reserved)} reserved`]);
   if (overhead.us_per_step !== null && overhead.share !== null) {
     facts.push(["unstarve used", `${percent(overhead.share)} of a core, ${duration(overhead.us_per_step / 1e6)} of CPU time a step`]);
   }

@@ -1,6 +1,7 @@
 import type { Profile, Report } from "../data";
 import { el, section, table } from "../dom";
 import { bytes, count, duration, percent } from "../format";
+import { deviceMemory } from "./device_memory";
 
 /** What a profiler said about devices, copies, kernels and operators. */
 export function profile(report: Report): HTMLElement | null {
@@ -23,12 +24,15 @@ function parts(p: Profile): HTMLElement[] {
     ...titled("A step", ["phase", "per step", "share", ...(p.devices.length > 0 ? ["on the GPU"] : [])],
       phases.map((f) => [f.name, duration(f.seconds / steps), percent(f.seconds / total),
         ...(p.devices.length > 0 ? [duration(f.device_s / steps)] : [])]), [1, 2, 3]),
-    ...titled("Devices", ["device", "busy", "kernels", "starved", "copies exposed"],
-      p.devices.map((d) => [`GPU ${d.device}`, share(d.busy_s), share(d.kernel_s), share(d.starved_s), share(d.exposed_copy_s)]), [1, 2, 3, 4]),
+    ...titled("Devices", ["device", "busy", "kernels", "copies exposed", "idle", "starved", "launch gaps"],
+      p.devices.map((d) => [`GPU ${d.device}`, share(d.busy_s), share(d.kernel_s), share(d.exposed_copy_s), share(d.idle_s), share(d.starved_s),
+        share(d.launch_gap_s)]), [1, 2, 3, 4, 5, 6]),
+    ...(p.findings ?? []).map((sentence) => el("p", {}, sentence)),
     ...titled("Copies", ["kind", "memory", "count", "size", "time", "exposed"],
       p.copies.map((c) => [`${c.kind} (GPU ${c.device})`, c.memory || "–", count(c.count), bytes(c.bytes), duration(c.seconds), duration(c.exposed_s)]), [2, 3, 4, 5]),
     ...titled("Longest idle gaps", ["what the host was doing", "device", "at", "idle for"],
       p.gaps.map((g) => [g.host || "Python of the training loop", `GPU ${g.device}`, duration(g.begin_s), duration(g.seconds)]), [2, 3]),
+    ...deviceMemory(p),
     ...titled("Kernels", ["kernel", "calls", "time"],
       p.kernels.slice(0, 15).map((k) => [named(k.name), count(k.calls), duration(k.seconds)]), [1, 2]),
     ...titled("Operators", ["operator", "calls", "own CPU time", "on the GPU"],

@@ -20,6 +20,7 @@ _RELAXED = 2
 """CUDA's ``cudaStreamCaptureModeRelaxed``."""
 _NO_ATTACH = 2
 """Initialize without attaching to the GPUs, which takes seconds where there are many."""
+_HELD = ("allocated", "reserved")
 _GPU_UTILIZATION = 1
 _MOST_SAMPLES = 1024
 
@@ -33,6 +34,22 @@ def has_context(device: int) -> bool:
     """Whether this process has already used this device, rather than merely being able to."""
     asked = getattr(torch._C, "_cuda_hasPrimaryContext", None)
     return asked is not None and bool(asked(device))
+
+
+def allocator_peaks() -> dict[str, int]:
+    """What torch's allocator held at most on the fullest device of this process; empty without CUDA.
+
+    ``allocated_peak_bytes`` are those of tensors, ``reserved_peak_bytes`` also those kept for later ones. A
+    script that resets torch's peaks gets those since then.
+    """
+    if not cuda_in_use():
+        return {}
+    found = []
+    for device in range(torch.cuda.device_count()):
+        if has_context(device):
+            stats = torch.cuda.memory_stats_as_nested_dict(device)
+            found.append([stats.get(f"{name}_bytes", {}).get("all", {}).get("peak", 0) for name in _HELD])
+    return dict(zip((f"{name}_peak_bytes" for name in _HELD), max(found, default=()), strict=False))
 
 
 class _Memory(ctypes.Structure):

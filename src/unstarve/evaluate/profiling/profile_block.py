@@ -10,8 +10,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import torch
 from torch import profiler
 
+from unstarve.collect.memory_snapshot import MemorySnapshot
+from unstarve.collect.quiet_torch import QuietTorch
 from unstarve.errors import UsageError
 from unstarve.importers.summarize import profile_of
 from unstarve.importers.torch_trace import read_torch_trace
@@ -29,7 +32,8 @@ class profile:  # used like torch.profiler.profile
 
     The first `wait` steps are skipped, `warmup` steps run under the profiler without being counted, and
     `active` steps are profiled, `repeat` times; the last window counts. `stacks` records the Python stack of
-    every operator. `trace` names a file for the Chrome trace, compressed if it ends in ``.gz``.
+    every operator. `trace` names a file for the Chrome trace, compressed if it ends in ``.gz``,
+    `memory_snapshot` one for PyTorch's memory viewer, over the whole block; it needs CUDA.
 
     `result` holds the phases of the step, operators, kernels, copies and how busy each device was.
     """
@@ -43,6 +47,7 @@ class profile:  # used like torch.profiler.profile
         repeat: int = 1,
         stacks: bool = False,
         trace: str | os.PathLike[str] | None = None,
+        memory_snapshot: str | os.PathLike[str] | None = None,
     ) -> None:
         for name, value, least in (
             ("wait", wait, 0),
@@ -56,16 +61,25 @@ class profile:  # used like torch.profiler.profile
         self._steps = 0
         self._kept = None if trace is None else Path(trace)
         self._folder = ""
+        self._quiet = QuietTorch()
+        self._snapshot = None if memory_snapshot is None else MemorySnapshot(memory_snapshot)
         self._result: Profile | None = None
         self._profiler: Any = profiler.profile(
             schedule=profiler.schedule(wait=wait, warmup=warmup, active=active, repeat=repeat),
             on_trace_ready=self._write,
             record_shapes=True,
+            profile_memory=True,
             with_stack=stacks,
         )
 
     def __enter__(self) -> profile:
+        if self._snapshot is not None:
+            if not torch.cuda.is_available():
+                raise UsageError("memory_snapshot needs CUDA")
+            torch.cuda.init()  # type: ignore[no-untyped-call]  # torch does not type it
+            self._snapshot.begin()
         self._folder = tempfile.mkdtemp(prefix="unstarve-")
+        self._quiet.begin()
         self._profiler.start()
         return self
 
@@ -77,7 +91,12 @@ class profile:  # used like torch.profiler.profile
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        self._profiler.stop()
+        try:
+            self._profiler.stop()
+        finally:
+            self._quiet.end()
+        if self._snapshot is not None:
+            self._snapshot.end()
         try:
             written = Path(self._folder, "trace.json")
             if written.exists():

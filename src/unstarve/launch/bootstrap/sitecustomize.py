@@ -121,6 +121,8 @@ def _listen_until_the_end() -> None:
         parts = json.loads(os.environ["UNSTARVE_LAUNCH"])["parts"]
     except (KeyError, ValueError, TypeError):
         return  # not started by unstarve
+    if not parts:
+        return  # nothing is recorded
     atexit.register(_leave_last_words, parts, _keep_last_words())
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from unstarve.analyze.device_idle import device_findings
 from unstarve.model import Benchmark, Comparison, Diagnosis, Finding, Forecast, Live, WhatIf
+from unstarve.model.profile import Profile
 
 SCHEMA = "unstarve.report/1"
 COMPARISON_SCHEMA = "unstarve.comparison/1"
@@ -59,7 +61,7 @@ def report(diagnosis: Diagnosis) -> dict[str, Any]:
         "health": [_finding(one) for one in d.health],
         "gpu": _plain(d.gpu),
         "memory": _plain(d.memory),
-        "profile": _plain(d.profile),
+        "profile": None if d.profile is None else profile(d.profile),
         "io": _plain(d.io),
         "perf": _plain(d.perf),
         "overhead": _plain(d.overhead),
@@ -72,6 +74,11 @@ def report(diagnosis: Diagnosis) -> dict[str, Any]:
 
 def _finding(one: Finding) -> dict[str, Any]:
     return {**dataclasses.asdict(one), "doc": one.doc}
+
+
+def profile(found: Profile) -> dict[str, Any]:
+    """What a profiler recorded, and sentences on the devices."""
+    return {**dataclasses.asdict(found), "findings": list(device_findings(found))}
 
 
 def comparison(result: Comparison) -> dict[str, Any]:

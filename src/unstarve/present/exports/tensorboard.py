@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -56,6 +57,20 @@ def _write(folder: Path, diagnosis: Diagnosis, series: Sequence[Series], *, told
     for file in earlier:  # TensorBoard would draw two copies of a run as one zigzag line
         file.unlink(missing_ok=True)
     return written
+
+
+def write_trace(folder: Path, diagnosis: Diagnosis, trace: Path) -> Path:
+    """Copy a profiler's trace to where TensorBoard's profiler plugin finds it: WORKER.TIME.pt.trace.json.gz.
+
+    Called again for the same run, it replaces its copy.
+    """
+    worker = re.sub(r"[^\w-]+", "_", trace.name.removesuffix(".trace.json.gz"))
+    kept = folder / f"{worker}.{int(diagnosis.started_at * 1e3)}.pt.trace.json.gz"
+    try:
+        shutil.copyfile(trace, kept)
+    except OSError as error:
+        raise UsageError(f"cannot write {kept}: {error.strerror or error}") from error
+    return kept
 
 
 _MEANINGS = {

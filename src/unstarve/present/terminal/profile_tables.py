@@ -9,9 +9,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from unstarve.analyze.device_idle import device_findings
 from unstarve.model import OperatorChange
 from unstarve.model.profile import NamedUse, Profile
-from unstarve.words import duration, percent, size, times
+from unstarve.words import duration, mean_count, percent, size, size_change, times
 
 _MOST_ROWS = 5
 _MOST_CALLS = 8
@@ -32,18 +33,22 @@ def _parts(p: Profile) -> Iterator[RenderableType]:
     window = p.window_s or 1.0
     yield from titled_table(
         "devices",
-        ("device", "busy", "kernels", "starved", "copies exposed"),
+        ("device", "busy", "kernels", "copies exposed", "idle", "starved", "launch gaps"),
         [
             (
                 f"GPU {d.device}",
                 percent(d.busy_s / window),
                 percent(d.kernel_s / window),
-                percent(d.starved_s / window),
                 percent(d.exposed_copy_s / window),
+                percent(d.idle_s / window),
+                percent(d.starved_s / window),
+                percent(d.launch_gap_s / window),
             )
             for d in p.devices
         ],
     )
+    for sentence in device_findings(p):
+        yield Text(sentence)
     steps = max(p.steps, 1)
     total = sum(phase.seconds for phase in p.phases)
     yield from titled_table(
@@ -89,6 +94,7 @@ def _parts(p: Profile) -> Iterator[RenderableType]:
             for g in gaps
         ],
     )
+    yield from memory_tables(p)
     yield from _named("kernels", p.kernels[:_MOST_ROWS])
     yield from _named("operators", p.operators[:_MOST_ROWS])
     yield from titled_table(
@@ -104,6 +110,49 @@ def _parts(p: Profile) -> Iterator[RenderableType]:
             for u in p.files[:_MOST_ROWS]
         ],
     )
+
+
+def memory_tables(p: Profile) -> Iterator[RenderableType]:
+    """Memory of each device; who allocated it, for the first accelerator or the CPU."""
+    reserves = any(m.reserved_bytes is not None for m in p.memory)
+    yield from titled_table(
+        "tensors in memory",
+        ("device", "peak", *(["reserved then", "not in use"] if reserves else []), "peak at"),
+        [
+            (
+                m.device,
+                size(m.peak_bytes),
+                *([_size(m.reserved_bytes), _size(m.unused_bytes)] if reserves else []),
+                duration(m.peak_at_s),
+            )
+            for m in p.memory
+        ],
+    )
+    relative = [m.device for m in p.memory if m.relative]
+    if relative:
+        yield Text(f"Bytes on {' and '.join(relative)} count from the beginning of the window.")
+    shown = next((m for m in p.memory if m.device != "cpu"), p.memory[0] if p.memory else None)
+    if shown is None:
+        return
+    steps = max(p.steps, 1)
+    for by, used in (("phase", shown.by_phase), ("operator", shown.by_operator[:_MOST_ROWS])):
+        yield from titled_table(
+            f"allocated on {shown.device} by {by}, per step",
+            (by, "allocations", "allocated", "allocated − freed"),
+            [
+                (
+                    _short(a.name),
+                    mean_count(a.allocations / steps),
+                    size(a.allocated_bytes / steps),
+                    size_change(a.net_bytes / steps),
+                )
+                for a in used
+            ],
+        )
+
+
+def _size(known: int | None) -> str:
+    return "–" if known is None else size(known)
 
 
 def operator_table(profile: Profile, by: str, sort: str) -> RenderableType | None:
@@ -132,7 +181,7 @@ def operator_changes(changes: Sequence[OperatorChange]) -> RenderableType | None
             _short(one.name),
             duration(one.a_s),
             duration(one.b_s),
-            times(one.b_s / one.a_s) if one.a_s else "new",
+            "new" if not one.a_s else "gone" if not one.b_s else times(one.b_s / one.a_s, 2),
         )
         for one in changes
     ]

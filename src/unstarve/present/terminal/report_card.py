@@ -25,7 +25,7 @@ from unstarve.present.terminal.processor_table import processor_table
 from unstarve.present.terminal.profile_tables import operator_changes, profile_tables
 from unstarve.present.terminal.reading_tables import reading_tables
 from unstarve.present.terminal.screen import for_screen
-from unstarve.words import duration, percent, points, rate, times, times_interval
+from unstarve.words import duration, percent, points, rate, size, times, times_interval
 
 COLOURS = {State.STARVED: "red", State.TIGHT: "yellow", State.FED: "green", State.INCONCLUSIVE: "cyan"}
 _BAR_WIDTH = 24
@@ -135,6 +135,9 @@ def _numbers(d: Diagnosis) -> Table | None:
         samples = d.throughput.samples_per_s
         per_s = f"{rate(d.throughput.steps_per_s)} steps/s"
         table.add_row("throughput", per_s + (f", {rate(samples)} samples/s" if samples is not None else ""))
+    if d.gpu is not None and d.gpu.reserved_peak_bytes:
+        held = f"at most {size(d.gpu.allocated_peak_bytes or 0)} of tensors"
+        table.add_row("GPU memory", f"{held}, {size(d.gpu.reserved_peak_bytes)} reserved by torch")
     for label, spread in (("step + wait", d.step_ms), ("wait", d.wait_ms)):
         if spread is not None:
             table.add_row(label, _spread(spread))
