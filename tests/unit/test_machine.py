@@ -8,7 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from unstarve import machine
-from unstarve.machine import available_bytes, cgroup_quota_cores, cgroup_throttled, counted_free_bytes
+from unstarve.machine import (
+    available_bytes,
+    cgroup_periods,
+    cgroup_quota_cores,
+    cgroup_throttled,
+    counted_free_bytes,
+)
 
 
 @pytest.fixture
@@ -76,6 +82,7 @@ def test_version_1_quota_and_throttling(proc: Path) -> None:
     )
     assert cgroup_quota_cores(root) == 0.5
     assert cgroup_throttled(root) == 4
+    assert cgroup_periods(root) == (10, 4)
 
 
 def test_version_1_without_a_limit_says_minus_one(proc: Path) -> None:

@@ -88,7 +88,7 @@ function inWords(value: unknown): string {
 }
 
 /** Readings that analysis compares with each other; they say nothing by themselves. */
-const FOR_ANALYSIS = new Set(["grouped", "usage", "usage_before"]);
+const FOR_ANALYSIS = new Set(["affinity", "first_cores", "grouped", "usage", "usage_before"]);
 
 export function environment(report: Report): HTMLElement {
   const { run, overhead } = report;
