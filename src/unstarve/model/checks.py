@@ -198,6 +198,12 @@ CHECKS = {
             "The step needs more memory than the device has left.",
         ),
         (
+            "too-many-weights",
+            _ERROR,
+            "The sampler has more weights than torch can draw from",
+            "torch.multinomial fails with “number of categories cannot exceed 2^24” when the epoch begins.",
+        ),
+        (
             "memory-limit",
             _ERROR,
             "Workers need more memory than this machine has",

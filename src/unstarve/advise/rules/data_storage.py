@@ -15,7 +15,7 @@ from unstarve.words import duration, percent, workers
 _OPENS = 0.5
 """From this many opened files per sample, assume that each sample is a file."""
 _SMALL_BYTES = 1e6
-_FAR = ("nfs", "cifs", "smb", "fuse", "9p", "lustre", "gpfs", "beegfs", "ceph", "gluster", "afs", "virtiofs")
+FAR = ("nfs", "cifs", "smb", "fuse", "9p", "lustre", "gpfs", "beegfs", "ceph", "gluster", "afs", "virtiofs")
 """Prefixes of file systems served by another machine or process."""
 _FAR_SHARE = 0.2
 _LOADED = 0.1
@@ -126,7 +126,7 @@ def local_copy(d: Diagnosis) -> Proposal | None:
 def far_files(d: Diagnosis) -> tuple[str | None, float]:
     """The file system of another machine that most files were opened on, and the share of all such files."""
     opened = d.system.get("filesystems") or {}
-    far = {kind: count for kind, count in opened.items() if kind.lower().startswith(_FAR)}
+    far = {kind: count for kind, count in opened.items() if kind.lower().startswith(FAR)}
     if not far:
         return None, 0.0
     return max(far, key=lambda name: far[name]), sum(far.values()) / sum(opened.values())
