@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from unstarve.model import Advice, Diagnosis, State
+from unstarve.model import Advice, Diagnosis, Finding, State
 from unstarve.present.gain_text import gain_text
 from unstarve.present.shares import budget_title, shares
 from unstarve.words import duration, percent, printable, rate, times_interval
@@ -15,7 +15,7 @@ _SMALLEST_SHARE = 0.005
 
 
 def markdown(diagnosis: Diagnosis) -> str:
-    """The verdict, its evidence, the budget and the advice. Names from the data cannot inject Markdown."""
+    """The verdict, its evidence, the budget, findings and advice. Names from the data inject no Markdown."""
     return "\n".join(_lines(diagnosis)) + "\n"
 
 
@@ -36,6 +36,8 @@ def _lines(d: Diagnosis) -> Iterator[str]:
         yield "|---|--:|"
         yield from (f"| {part.what} | {duration(part.seconds)} |" for part in d.outside)
         yield ""
+    for one in d.health:
+        yield from _finding(one)
     for number, advice in enumerate(d.advice, 1):
         yield from _advice(number, advice)
     if d.rejected:
@@ -67,6 +69,16 @@ def _numbers(d: Diagnosis) -> Iterator[str]:
     if d.throughput.steps_per_s is not None:
         yield f"| steps a second | {rate(d.throughput.steps_per_s)} |"
     yield f"| command | {_code(' '.join(d.command))} |"
+    yield ""
+
+
+def _finding(one: Finding) -> Iterator[str]:
+    place = "" if one.where is None else f", {_code(one.where)}"
+    yield f"**{one.severity}: {_text(one.id)}**{place}"
+    yield ""
+    yield _text(f"{one.message} {one.why}")
+    yield ""
+    yield _text(one.fix) if one.fix.endswith(".") else _code(one.fix)
     yield ""
 
 
