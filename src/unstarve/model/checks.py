@@ -280,7 +280,7 @@ CHECKS = {
             "worker-affinity",
             _WARNING,
             "Workers are confined to a few cores",
-            "A library narrowed the set of cores they may run on; the other cores stay idle.",
+            "Something, often a library, narrowed the set of cores after the start; the others stay idle.",
         ),
         (
             "order",

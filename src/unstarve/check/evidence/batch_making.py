@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import PurePath
 
@@ -21,7 +22,9 @@ from unstarve.words import duration, mean_count, percent, size, times
 
 _MANY_TENSORS = 16
 _SLOW_SHARE = 0.1
-"""Of fetching: what slow samples take beyond a typical one."""
+"""Of the fetching time."""
+_SLOW_NS = 20_000_000
+"""Less may be a pause of the machine."""
 
 
 def no_workers(run: Run, d: Diagnosis) -> Iterator[Finding]:
@@ -81,11 +84,16 @@ def slow_sample(run: Run, d: Diagnosis) -> Iterator[Finding]:
         return
     # The first fetch of a process also imports and opens what later ones find ready.
     works = [work for process in run.processes for work in process.works[1:] if not work.failed]
-    limit_ns = d.slow_samples[-1].ms * 1e6
-    slow = [w for w in works if w.slow_index is not None and w.slow_ns >= limit_ns]
-    found = [sample for sample in d.slow_samples if sample.index in {work.slow_index for work in slow}]
+    limit_ns = max(d.slow_samples[-1].ms * 1e6, _SLOW_NS)
+    slow = [w for w in works if w.slow_index is not None and w.slow_ns - (w.queued_ns or 0) >= limit_ns]
+    times_slow = Counter(work.slow_index for work in slow)
+    loader = stock_loader(d)
+    again = 1 if loader is None or loader.epochs <= d.ranks else 2  # otherwise it was slow by chance
+    found = [sample for sample in d.slow_samples if times_slow[sample.index] >= again]
     fetching_ns = sum(work.collate_ns - work.begin_ns for work in works)
-    share = sum(work.slow_ns for work in slow) / fetching_ns if fetching_ns else 0.0
+    known = {sample.index for sample in found}
+    slow_ns = sum(work.slow_ns for work in slow if work.slow_index in known)
+    share = slow_ns / fetching_ns if fetching_ns else 0.0
     harm = share * lost_share(d)
     if not found or share < _SLOW_SHARE or harm < LEAST_SHARE:
         return
@@ -93,7 +101,7 @@ def slow_sample(run: Run, d: Diagnosis) -> Iterator[Finding]:
     named = f"sample {worst.index}" if worst.file is None else PurePath(worst.file).name
     many = f"The {len(found)} slowest samples take" if len(found) > 1 else "One slow sample takes"
     yield about(
-        stock_loader(d),
+        loader,
         "slow-sample",
         f"{many} {percent(share)} of the fetching time; {named} alone takes {duration(worst.ms / 1e3)}.",
         f"Prepare {named} in advance, make it smaller, or leave it out.",

@@ -52,10 +52,13 @@ def test_finished_batches_that_wait_for_a_late_one() -> None:
     assert ids(RUN, spent(Cause.ORDER, 0.03, tail=12.0)) == []
 
 
-def fetches(*slow_ms: float) -> Run:
+def fetches(*slow_ms: float, epochs: int = 1, queued_ms: float = 0.0) -> Run:
     """A run of one process that fetched batches, with the slowest sample of each."""
     works = [
-        work_of(n, n * 100, cpu_ms=10 + ms, slow_index=n, slow_ms=ms, loader=0)
+        work_of(
+            n, n * 200, cpu_ms=10 + ms - queued_ms, queued_ms=queued_ms, slow_index=n, slow_ms=ms, loader=0
+        )
+        for _ in range(epochs)
         for n, ms in enumerate(slow_ms)
     ]
     return dataclasses.replace(RUN, processes=(dataclasses.replace(RUN.processes[0], works=tuple(works)),))
@@ -68,6 +71,18 @@ def test_a_sample_that_takes_much_of_the_fetching_time() -> None:
     assert one.id == "slow-sample"
     assert one.message == "One slow sample takes 58% of the fetching time; huge.png alone takes 90.0 ms."
     assert "huge.png" in one.fix
+
+
+def test_a_sample_that_is_slow_in_every_epoch() -> None:
+    d = dataclasses.replace(spent(Cause.CPU, 0.6, epochs=2), slow_samples=(SlowSample(3, 90.0),))
+    assert ids(fetches(1, 1, 1, 90, 1, 1, 1, epochs=2), d) == ["slow-sample"]
+    once = fetches(1, 1, 1, 90, 1, 1, 1)
+    assert ids(once, d) == [], "it was slow by chance"
+
+
+def test_a_sample_that_waited_for_a_core_is_not_slow() -> None:
+    d = dataclasses.replace(spent(Cause.CPU, 0.6), slow_samples=(SlowSample(3, 90.0),))
+    assert ids(fetches(1, 1, 1, 90, 1, 1, 1, queued_ms=85), d) == []
 
 
 def test_the_first_fetch_of_a_process_is_always_slow() -> None:
