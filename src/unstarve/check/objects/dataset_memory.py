@@ -70,11 +70,16 @@ def copy_on_write(subject: Subject) -> Iterator[Finding]:
         "copy-on-write",
         f"{first.words} ({size(first.bytes)}).{rest} {workers(count).capitalize()} copy up to "
         f"{size(total * count)} while they read.",
-        f"{name} = unstarve.share({name})"
+        _share(name)
         if first.shareable
         else f"Keep {first.path} in NumPy arrays or an Arrow table instead of Python objects.",
         harm=min(total * count / max(available_bytes(), 1), 1.0),
     )
+
+
+def _share(name: str) -> str:
+    """The call that shares a dataset; a loader's attribute cannot be assigned to, and need not be."""
+    return f"{name} = unstarve.share({name})" if name.isidentifier() else f"unstarve.share({name})"
 
 
 def _large_containers(subject: Subject) -> Iterator[_Large]:
@@ -125,7 +130,7 @@ def large_pickled_dataset(subject: Subject) -> Iterator[Finding]:
         f"{workers(count)}, {size(nbytes * count)} in all.",
         f"{path} = torch.from_numpy({path})  # workers receive a handle, not a copy"
         if isinstance(value, np.ndarray)
-        else f"{name} = unstarve.share({name})",
+        else _share(name),
         harm=min(nbytes * count / max(available_bytes(), 1), 1.0),
     )
 

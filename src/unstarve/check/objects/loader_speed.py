@@ -29,6 +29,8 @@ _FULL_PIPELINES = 10
 """An epoch of this many full pipelines loses little at its start."""
 _MANY_ROWS = 64
 """From this many rows on, reading them one by one takes most of the time of a small batch."""
+_MANY_SAMPLES = 10_000
+"""An epoch of fewer rows takes no time, however they are read."""
 _MANY_TENSORS = 64
 _WORTH_PINNING_BYTES = 1_000_000
 _SMALL_FILE_BYTES = 1_000_000
@@ -65,8 +67,10 @@ def no_getitems(subject: Subject) -> Iterator[Finding]:
     rows = loader.batch_size or 0
     if rows < _MANY_ROWS or loader.collate_fn is not default_collate or not is_torchs_own(loader):
         return
-    dataset = inside(loader.dataset)
-    if hasattr(dataset, "__getitems__") or not dataset_facts(loader.dataset).get("columns_in_memory"):
+    dataset, facts = inside(loader.dataset), dataset_facts(loader.dataset)
+    if hasattr(dataset, "__getitems__") or not facts.get("columns_in_memory"):
+        return
+    if facts.get("length", 0) < _MANY_SAMPLES or subject.is_training is False:
         return
     yield report(
         subject,

@@ -55,6 +55,12 @@ def test_a_large_list_of_python_objects() -> None:
     assert one.fix == "train_set = unstarve.share(train_set)"
 
 
+def test_a_dataset_without_a_name_is_shared_in_place() -> None:
+    loader: DataLoader[Any] = DataLoader(Samples(paths()), num_workers=2, multiprocessing_context="fork")
+    (one,) = check_loader(Subject(loader, "loader", "loader.dataset"))
+    assert one.fix == "unstarve.share(loader.dataset)"
+
+
 def test_inside_other_datasets_it_has_their_path() -> None:
     (one,) = found(Subset(ConcatDataset([Samples([1]), Samples(paths())]), range(400)))
     assert "train_set.dataset.datasets[1].samples is a list of 400,000 tuples" in one.message

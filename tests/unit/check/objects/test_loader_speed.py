@@ -81,18 +81,20 @@ def test_epochs_that_fill_their_pipeline_are_healthy() -> None:
 
 
 def test_rows_of_tensors_that_are_read_one_by_one() -> None:
-    rows = TensorDataset(torch.zeros(900, 3), torch.zeros(900))
+    rows = TensorDataset(torch.zeros(20_000, 3), torch.zeros(20_000))
     (one,) = found(rows, batch_size=128)
     assert one.id == "no-getitems"
     assert "128 rows a batch" in one.message
     assert "unstarve.DataLoader" in one.fix
-    assert [one.id for one in found(Subset(rows, range(800)), batch_size=128)] == ["no-getitems"]
+    assert [one.id for one in found(Subset(rows, range(15_000)), batch_size=128)] == ["no-getitems"]
 
 
-def test_rows_that_are_read_together_are_healthy() -> None:
-    rows = TensorDataset(torch.zeros(900, 3))
+def test_rows_that_are_few_or_read_together_are_healthy() -> None:
+    rows = TensorDataset(torch.zeros(20_000, 3))
     assert found(rows, batch_size=8) == []
-    assert found(Items(), batch_size=128) == []
+    assert found(Subset(rows, range(900)), batch_size=128) == []
+    assert found(rows, batch_size=128, is_training=False) == []
+    assert found(Items(20_000), batch_size=128) == []
     assert found(rows, batch_size=128, collate_fn=list) == [], "the function may need single samples"
     assert about(unstarve.DataLoader(rows, batch_size=128)) == []
 
