@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -14,6 +14,15 @@ for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT):
     if signal.getsignal(_number) is signal.SIG_IGN:
         _python = signal.default_int_handler if _number is signal.SIGINT else signal.SIG_DFL
         signal.signal(_number, _python)
+
+
+@pytest.fixture
+def torch_as_it_was() -> Iterator[None]:
+    """Recording this very process patches torch's loader for good: other tests must find it as it was."""
+    yield
+    from unstarve.launch.hooks import detach  # needs torch, which few tests here have imported
+
+    detach()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         load_run as load_run,
         whatif as whatif,
     )
+    from unstarve.check.one_target import check as check
     from unstarve.collect.watch import watch as watch
     from unstarve.errors import (
         CacheError as CacheError,
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from unstarve.model import (
         Comparison as Comparison,
         Diagnosis as Diagnosis,
+        Finding as Finding,
         Forecast as Forecast,
         Live as Live,
         LoaderDiagnosis as LoaderDiagnosis,
@@ -86,6 +88,7 @@ if TYPE_CHECKING:
         Profile as Profile,
         RegimeChange as RegimeChange,
         Run as Run,
+        Severity as Severity,
         Tuning as Tuning,
         WhatIf as WhatIf,
         WorkerSearch as WorkerSearch,
@@ -93,6 +96,7 @@ if TYPE_CHECKING:
 
 _PUBLIC = {
     "unstarve.api": ("compare", "diagnose", "follow", "load_run", "whatif"),
+    "unstarve.check": ("check",),
     "unstarve.collect.watch": ("watch",),
     "unstarve.errors": (
         "CacheError",
@@ -138,6 +142,7 @@ _PUBLIC = {
     "unstarve.model": (
         "Comparison",
         "Diagnosis",
+        "Finding",
         "Forecast",
         "Live",
         "LoaderDiagnosis",
@@ -146,6 +151,7 @@ _PUBLIC = {
         "Profile",
         "RegimeChange",
         "Run",
+        "Severity",
         "Tuning",
         "WhatIf",
         "WorkerSearch",
@@ -172,6 +178,8 @@ def __getattr__(name: str) -> Any:
         return import_module("unstarve.evaluate.notebook_magic").load_ipython_extension
     if name not in _HOMES:
         raise AttributeError(f"module 'unstarve' has no attribute {name!r}")
+    if name == "check":  # the package itself, which can be called: importing it sets the name
+        return import_module("unstarve.check")
     value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

@@ -6,6 +6,7 @@ A share is ``64%``, a ratio ``2.8×``, an interval ``(2.6–2.9)``, a time has t
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 
 _STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Unicode categories that are not text: control, format, surrogate, line and paragraph separators."""
@@ -103,6 +104,16 @@ def size(count: float) -> str:
 def workers(count: int) -> str:
     """``no worker``, ``1 worker``, ``4 workers``."""
     return "no worker" if count == 0 else "1 worker" if count == 1 else f"{count} workers"
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 error``, ``2 errors``, ``1,200 samples``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def ordinal(number: int) -> str:

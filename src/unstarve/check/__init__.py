@@ -1,4 +1,6 @@
-"""What will go wrong with a loader, or has just gone wrong: the checks, one function each.
+"""``unstarve.check(loader)``: find what will go wrong with a loader before it does.
+
+The checks, one function each, and what runs them:
 
     objects/    a loader and its first batches, before the run
     source/     source that nobody has run
@@ -6,3 +8,25 @@
 
 Ids, reasons and severities are in `model.checks`. No check guesses: what cannot be known is not reported.
 """
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unstarve.model.finding import Finding
+
+
+class _Callable(ModuleType):
+    """This package is what users call, too: ``unstarve.check(loader)``."""
+
+    def __call__(self, target: Any, *, batches: int = 2, samples: int = 0) -> list[Finding]:
+        """See `unstarve.check.one_target.check`."""
+        from unstarve.check.one_target import check
+
+        return check(target, batches=batches, samples=samples)
+
+
+sys.modules[__name__].__class__ = _Callable

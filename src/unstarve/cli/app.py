@@ -10,6 +10,7 @@ from typer.core import TyperCommand
 
 from unstarve.cli import (
     bench,
+    check,
     compare,
     demo,
     ideal,
@@ -70,6 +71,7 @@ app = typer.Typer(
 app.command("run", cls=_Verb)(run.run)
 app.command("ideal", cls=_Verb)(ideal.ideal)
 app.command("tune", cls=_Verb)(tune.tune)
+app.command("check", cls=_Verb)(check.check)
 app.command("report", cls=_Verb)(report.report)
 app.command("compare", cls=_Verb)(compare.compare)
 app.command("import", cls=_Verb)(import_.import_)
@@ -82,7 +84,7 @@ app.command("whatif", cls=_Verb)(whatif.whatif)
 app.command("demo", cls=_Verb)(demo.demo)
 app.command("bench", cls=_Verb)(bench.bench)
 
-_TAKE_A_COMMAND = {"run", "ideal", "tune", "nsys"}
+_TAKE_A_COMMAND = {"run", "ideal", "tune", "nsys", "check"}
 
 
 def _show_version(wanted: bool) -> None:
@@ -123,6 +125,8 @@ def separate(argv: Sequence[str]) -> list[str]:
             arguments[at] = "--profile="
             at += 1
             continue
+        if arguments[0] == "check" and check.is_named([word]):
+            return arguments  # it takes no arguments, so all that follows is ours
         if not word.startswith("-") or word == "-m":
             return [*arguments[:at], "--", *arguments[at:]]
         at += 2 if word in takes_value else 1

@@ -76,6 +76,13 @@ def run(
             help="Count cycles, instructions, cache and TLB misses of loading and of the step.",
         ),
     ] = False,
+    ledger: Annotated[
+        bool,
+        typer.Option(
+            "--ledger",
+            help="Digest every delivered sample, to find repetitions in data that has no indices.",
+        ),
+    ] = False,
     settings_file: With = None,
     quiet: Quiet = False,
     force: Force = False,
@@ -111,6 +118,7 @@ def run(
             profile=None if profile is None else profile_window(profile, stacks=profile_stacks),
             io=io,
             perf=perf,
+            ledger=ledger,
             settings_file=settings_file,
         )
     )

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from unstarve.collect.call_site import call_source, variable_name, workers_option
 from unstarve.marks import SITE
-from unstarve.model.recorded import Maker
+from unstarve.model.loaders import Maker
 
 _OURS = {"torch", "torchdata", "unstarve"}
 _LIGHTNING = {"lightning", "lightning_fabric", "pytorch_lightning"}

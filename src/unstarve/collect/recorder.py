@@ -21,7 +21,7 @@ from unstarve.collect import file_opens as opens
 from unstarve.collect import transforms
 from unstarve.collect.call_site import call_statement, short
 from unstarve.collect.dataset_facts import Describe, dataset_facts
-from unstarve.collect.describe import failed_images, loader_config
+from unstarve.collect.describe import dataset_length, failed_images, loader_config
 from unstarve.collect.device.gpu import cuda_in_use
 from unstarve.collect.device.stalls import device_clock
 from unstarve.collect.host_facts import describe_system, environment_rank, group_rank
@@ -32,6 +32,8 @@ from unstarve.collect.perf_counters import PerfMeter
 from unstarve.collect.process_pulse import ProcessPulse
 from unstarve.collect.profiler_window import ProfilerWindow
 from unstarve.collect.random_draws import DrawWatch
+from unstarve.collect.sample_digests import SampleDigests
+from unstarve.collect.sample_ledger import EpochSamples
 from unstarve.collect.sampling import loop_sampler
 from unstarve.collect.sampling.stack_sampler import StackSampler
 from unstarve.collect.substitute import new_substitute
@@ -83,6 +85,10 @@ class Recorder:
         if settings.profile is not None and not worker:
             self.window = ProfilerWindow(settings.profile, Path(settings.parts), self.lose)
         self.draws = DrawWatch(self.writer.meta)
+        self.digests = SampleDigests(self.writer.meta, self.lose) if settings.ledger and not worker else None
+        """Digests every sample that is delivered, if asked to."""
+        self._samples: dict[int, EpochSamples] = {}
+        """What samplers give out in the epochs that have not ended, by loader."""
         self.perf = PerfMeter() if settings.perf else None
         """Reads the processor's counters around steps and fetches, if asked to."""
         self.device = None if worker else device_clock(self.row, self.lose)
@@ -158,6 +164,20 @@ class Recorder:
             self._epochs[number] = epoch
             return epoch
 
+    def new_samples(self, number: int, epoch: int, loader: Any) -> EpochSamples:
+        """An epoch begins whose samples are to be counted; the one before is over."""
+        self.end_samples(number)
+        length = dataset_length(loader.dataset)
+        samples = EpochSamples(self.writer.meta, number, epoch, loader.sampler, length)
+        self._samples[number] = samples
+        return samples
+
+    def end_samples(self, number: int) -> None:
+        """An epoch is over: write what its sampler gave out."""
+        samples = self._samples.pop(number, None)
+        if samples is not None:
+            samples.write()
+
     def thread_number(self, ident: int | None = None) -> int:
         """0 for the main thread, a small number for every other thread; of the calling one by default."""
         ident = threading.get_ident() if ident is None else ident
@@ -213,6 +233,7 @@ class Recorder:
     def _see_every_batch(self) -> None:
         """Let batches pass through Python if something has to be decided at each of them."""
         decides = self.substitute is not None or self.window is not None or self.perf is not None
+        decides = decides or self.digests is not None
         self.writer.ledger.special = self._limit < sys.maxsize or decides
 
     def is_settled(self, number: int) -> bool:
@@ -297,6 +318,8 @@ class Recorder:
                 self.device.close()
             self._write_device()
             self._write_perf()
+            for number in list(self._samples):
+                self.end_samples(number)
             if self._reports:
                 self._write_system()
             if (failed := failed_images() - self._failed_before) > 0:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import torch
+from torch.utils.data import Sampler
 
 from unstarve.collect.counters import own_counters
 from unstarve.collect.describe import Scale, count_tensors
@@ -22,6 +23,7 @@ from unstarve.collect.fetching import FetchProbe
 from unstarve.collect.gradients import first_passes, watch_backward
 from unstarve.collect.receiving import PythonReceiving
 from unstarve.collect.recorder import Recorder, recorder
+from unstarve.collect.sample_ledger import EpochSamples
 from unstarve.collect.substitute import Substitute
 from unstarve.collect.wait_rows import Wait
 from unstarve.record import format as f
@@ -47,6 +49,7 @@ class Tap:
         "next_batch",
         "probe",
         "receiving",
+        "samples",
         "wait",
     )
 
@@ -61,6 +64,8 @@ class Tap:
         """Times the fetches of this loader when the training process makes its batches itself."""
         self.receiving: PythonReceiving | None = None
         """Times what comes out of the workers' queue; `begin` tells it the epoch."""
+        self.samples: EpochSamples | None = None
+        """What the sampler gives out in this epoch; None where there are no indices."""
         self.wait = Wait(owner.writer.ledger, f.BATCH, f.letters(f.BATCH))
         """Its waits, one after the other."""
         self.wait.number = number
@@ -125,6 +130,14 @@ class Tap:
         """Record the worker processes of this epoch."""
         if pids:
             self._recorder.writer.meta("crew", loader=self.number, epoch=self.wait.epoch, pids=pids)
+
+    def follow_samples(self, loader: Any, indices: Iterable[Any]) -> None:
+        """Count what the loader's sampler gives out in this epoch; `indices` were given out already."""
+        self.samples = None
+        if not self._nested and isinstance(getattr(loader, "sampler", None), Sampler):
+            self.samples = self._recorder.new_samples(self.number, self.wait.epoch, loader)
+            for batch in indices:
+                self.samples.add(batch)
 
     def note_gradients(self) -> None:
         """A batch is asked for: record the backward pass since the last one, and that gradients are off."""
@@ -278,7 +291,10 @@ class Tap:
             owner.count_step(self.number)
             if self._substitute is not None:
                 flags, block = self._substitute.label(self.number, batch)
-        wait.record(wait.task(source), size, nbytes, flags, block)
+        task = wait.task(source)
+        wait.record(task, size, nbytes, flags, block)
+        if owner.digests is not None and not wait.nested:
+            owner.digests.add(self.number, wait.epoch, task, batch, size)
         if got >= owner.writer.ledger.next_flush_ns:
             self.flush(got)
 
@@ -294,6 +310,7 @@ class Tap:
         try:
             row = f.EpochEndRow(self.number, 0, epoch, ask_ns=ask, end_ns=end, error=name)
             self._recorder.row(f.EPOCH_END, end, row)
+            self._recorder.end_samples(self.number)
         except Exception as failure:  # a defect of ours must not hide the user's own exception
             self._recorder.lose(f"the end of epoch {epoch} was not recorded: {failure!r}")
 

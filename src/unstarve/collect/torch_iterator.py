@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import queue
 from collections.abc import Callable
 from typing import Any
@@ -54,3 +55,13 @@ def epoch_length(loader: Any) -> int | None:
 def worker_pids(iterator: Any) -> list[int]:
     """Process ids of an iterator's workers; empty when it has none."""
     return [worker.pid for worker in getattr(iterator, "_workers", [])]
+
+
+def shut_down(iterator: Any, loader: Any) -> None:
+    """Stop an iteration early: its workers are gone on return."""
+    if inspect.isgenerator(iterator):
+        iterator.close()
+    elif hasattr(iterator, "_shutdown_workers"):
+        iterator._shutdown_workers()
+        if getattr(loader, "_iterator", None) is iterator:
+            loader._iterator = None  # persistent workers: the next epoch makes new ones

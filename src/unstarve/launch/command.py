@@ -6,6 +6,7 @@ A Ctrl-C reaches it from the terminal; signals sent to unstarve alone are forwar
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -16,6 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+
+import psutil
 
 from unstarve.errors import CommandNotFoundError, UsageError
 from unstarve.launch.bootstrap_check import put_marker
@@ -29,6 +32,8 @@ _FORWARDED = tuple(
     if hasattr(signal, name)
 )
 _ANSWER_S = 10.0
+_END_S = 10.0
+"""How long processes may take to end after they were asked to."""
 _INTERRUPT_GRACE_S = 2.0
 """A Ctrl-C usually reaches the command, too. After this long it is forwarded if it seems not to have.
 
@@ -98,11 +103,17 @@ def switched_on(settings: LaunchSettings) -> dict[str, str]:
 
 
 def launch(
-    argv: Sequence[str], settings: LaunchSettings, interrupted: Callable[[], object] = lambda: None
+    argv: Sequence[str],
+    settings: LaunchSettings,
+    interrupted: Callable[[], object] = lambda: None,
+    *,
+    timeout_s: float | None = None,
+    stdout: int | None = None,
 ) -> int:
     """Run the command to its end; returns its exit code, or minus the number of the signal that ended it.
 
-    `interrupted` is called as soon as Ctrl-C is pressed.
+    `interrupted` is called as soon as Ctrl-C is pressed. After `timeout_s` the command and all its processes
+    are ended, and `TimeoutError` is raised. `stdout` is a descriptor for its standard output.
     """
     environment = {**os.environ, **switched_on(settings), **put_marker(Path(settings.parts))}
     pending: list[int] = []
@@ -114,13 +125,30 @@ def launch(
 
     with _handling(pending.append):
         try:
-            process = subprocess.Popen(argv, env=environment)
+            process = subprocess.Popen(argv, env=environment, stdout=stdout)
         except OSError as error:
             raise CommandNotFoundError(f"cannot start {argv[0]}: {error.strerror or error}") from error
         with _handling(forward):
             for number in pending:  # arrived before the command was started
                 forward(number)
-            return process.wait()
+            try:
+                return process.wait(timeout_s)
+            except subprocess.TimeoutExpired as expired:
+                _end_all(process)
+                raise TimeoutError from expired
+
+
+def _end_all(process: subprocess.Popen[bytes]) -> None:
+    """End a command and all processes that it has started; none is left on return."""
+    processes: list[psutil.Process] = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        whole = psutil.Process(process.pid)
+        processes = [whole, *whole.children(recursive=True)]
+    process.terminate()
+    for alive in psutil.wait_procs(processes, timeout=_END_S)[1]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            alive.kill()
+    process.wait()
 
 
 def _forward(process: subprocess.Popen[bytes], number: int) -> None:

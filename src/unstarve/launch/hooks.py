@@ -21,6 +21,7 @@ from torch.utils.data._utils import fetch as stock_fetch
 from torch.utils.data._utils import pin_memory as stock_pin
 from torch.utils.data._utils import worker as stock_worker
 
+from unstarve.check.script_checks import ScriptChecks
 from unstarve.collect.gradients import hide_from_compiler, noting_backward, set_backward_watch
 from unstarve.collect.sampling import loop_sampler
 from unstarve.collect.substitute import Substitute, set_substitute
@@ -44,9 +45,9 @@ def attach() -> None:
     for patch in PATCHES:
         if patch.needed is not None and patch.needed(settings):
             patch.apply(settings)
-    if settings is not None and settings.tune is None:
+    if settings is not None and _records(settings):
         loop_sampler.begin()
-    if _records(settings):
+    if not _tunes(settings):
         set_backward_watch(functools.partial(BACKWARD.apply, None))
 
 
@@ -86,21 +87,29 @@ def _recorded_worker(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _apply_iterators(_settings: Settings) -> None:
-    base = stock._BaseDataLoaderIter
-    for cls in (base, *_subclasses(base)):
+    for cls in _iterator_classes():
         _wrap_iterator(cls)
 
 
 def _apply_later_iterators(_settings: Settings) -> None:
+    _wrap_later_iterators("later iterators", _wrap_iterator)
+
+
+def _wrap_later_iterators(name: str, wrap: Callable[[Any], None]) -> None:
     base: Any = stock._BaseDataLoaderIter
 
     def init_subclass(cls: Any, /, **kwargs: Any) -> None:
         super(base, cls).__init_subclass__(**kwargs)
-        _wrap_iterator(cls)
+        wrap(cls)
 
-    if "later iterators" not in replaced:
-        remember("later iterators", base, "__init_subclass__")
+    if all(attribute != "__init_subclass__" for _, attribute, _ in replaced.get(name, ())):
+        remember(name, base, "__init_subclass__")
         base.__init_subclass__ = classmethod(init_subclass)
+
+
+def _iterator_classes() -> Iterable[type[Any]]:
+    base = stock._BaseDataLoaderIter
+    return (base, *_subclasses(base))
 
 
 def _subclasses(cls: type[Any]) -> Iterable[type[Any]]:
@@ -149,6 +158,8 @@ def _begin_epoch(iterator: Any, loader: Any, epoch: wrappers.EpochStart) -> None
         mark=epoch.mark,
     )
     tap.tell_crew(worker_pids(iterator))
+    if isinstance(iterator, (stock._SingleProcessDataLoaderIter, stock._MultiProcessingDataLoaderIter)):
+        tap.follow_samples(loader, epoch.indices)
 
 
 # --- recording: once a loader is iterated -----------------------------------------------------------------
@@ -220,6 +231,22 @@ def _apply_engine(settings: Settings) -> None:
     replace("engine", stock.DataLoader, "__iter__", lambda original: iterate_on_engine(original, engine))
 
 
+def _apply_check(settings: Settings) -> None:
+    assert settings is not None
+    assert settings.check is not None
+    checks = ScriptChecks(settings, settings.check)
+
+    def wrap(cls: Any) -> None:
+        for method, wrapper in (("__init__", checks.beginning), ("__next__", checks.next_batch)):
+            if method in vars(cls):
+                replace("check", cls, method, wrapper)
+
+    replace("check", stock.DataLoader, "__init__", checks.creation)
+    for cls in _iterator_classes():
+        wrap(cls)
+    _wrap_later_iterators("check", wrap)
+
+
 # --- the list -------------------------------------------------------------------------------------------
 
 
@@ -227,8 +254,12 @@ def _tunes(settings: Settings) -> bool:
     return settings is not None and settings.tune is not None
 
 
+def _checks(settings: Settings) -> bool:
+    return settings is not None and settings.check is not None
+
+
 def _records(settings: Settings) -> bool:
-    return not _tunes(settings)
+    return not _tunes(settings) and not _checks(settings)
 
 
 def _has_saved(settings: Settings) -> bool:
@@ -284,6 +315,19 @@ PATCHES = (
         "`unstarve tune`: loaders try other settings while training runs; nothing is recorded then",
         _apply_tuning,
         _tunes,
+    ),
+    Patch(
+        "check",
+        (
+            f"{_DATA}.DataLoader.__init__",
+            *(f"{name}.__init__" for name in _ITERATORS),
+            f"{_ITERATORS[0]}.__next__",
+            f"{_ITERATORS[0]}.__init_subclass__",
+        ),
+        "`unstarve check`: loaders are checked before their workers start, and the command ends after the "
+        "first batches; nothing is recorded then",
+        _apply_check,
+        _checks,
     ),
     Patch(
         "creation",

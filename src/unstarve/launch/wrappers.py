@@ -19,7 +19,7 @@ from unstarve.stack_levels import uncounted
 
 _epochs = threading.local()
 """``stack``: the iterators that this thread is creating or resetting; the last one is the innermost.
-``sampler_ns``: time spent in the sampler of the innermost one."""
+``sampler_ns``: time spent in the sampler of the innermost one; ``indices``: what it gave out."""
 
 
 class EpochStart(NamedTuple):
@@ -33,6 +33,8 @@ class EpochStart(NamedTuple):
     """It happened inside the ``iter()`` of another loader."""
     mark: Any
     """The device's side of the beginning, a `Mark`; None where there is none."""
+    indices: list[Any]
+    """What the sampler gave out in that time: indices for the workers' first batches."""
 
 
 def noting_origin(original: Callable[..., None]) -> Callable[..., None]:
@@ -60,10 +62,13 @@ def timed_index(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         tap = self.__dict__.get(TAP)
         if tap is not None and tap.wait.busy:
             tap.wait.sampled(begin_ns)
+            if tap.samples is not None:
+                tap.samples.add(index)
             return index
         stack = getattr(_epochs, "stack", None)
         if stack and stack[-1] is self:
             _epochs.sampler_ns += time.perf_counter_ns() - begin_ns
+            _epochs.indices.append(index)
         return index
 
     return _next_index
@@ -119,17 +124,20 @@ def epoch_beginning(
         loader = args[0] if args else kwargs.get("loader")
         mark: Any = _quietly(lambda: _prepare(is_outermost=not stack))
         depth, outer_ns = len(stack), _epochs.__dict__.get("sampler_ns", 0)
+        outer = _epochs.__dict__.get("indices")
+        indices: list[Any] = []
         begin_ns = time.perf_counter_ns()
         try:
             stack.append(self)  # inside the try: a signal may arrive as soon as this returns
-            _epochs.sampler_ns = 0
+            _epochs.sampler_ns, _epochs.indices = 0, indices
             result = original(self, *args, **kwargs)
         finally:
             del stack[depth:]
             sampler_ns, _epochs.sampler_ns = _epochs.__dict__.get("sampler_ns", 0), outer_ns
+            _epochs.indices = outer
         ready_ns = time.perf_counter_ns()
         if loader is not None:
-            start = EpochStart(begin_ns, ready_ns, sampler_ns, bool(stack), mark)
+            start = EpochStart(begin_ns, ready_ns, sampler_ns, bool(stack), mark, indices)
             _quietly(lambda: began(self, loader, start))
         return result
 

@@ -62,6 +62,7 @@ from unstarve.model.loader_diagnosis import (
     Tried,
     WorkerSearch,
 )
+from unstarve.model.loaders import Loader, Maker
 from unstarve.model.loop_profile import BatchFunction, LoopPlace, LoopProfile
 from unstarve.model.monitoring import Metric, MetricKind, RegimeChange, Window
 from unstarve.model.nouns import Shown
@@ -71,8 +72,6 @@ from unstarve.model.recorded import (
     Batch,
     Crew,
     Epoch,
-    Loader,
-    Maker,
     OwnCost,
     Process,
     Pulse,
@@ -86,6 +85,7 @@ from unstarve.model.recorded import (
     Work,
 )
 from unstarve.model.resources import GpuSummary, MemoryLine, MemorySummary
+from unstarve.model.sample_counts import DigestedBatch, SampleCount
 from unstarve.model.saved import Place, SavedLoader, Span
 from unstarve.model.tuning import LoaderSettings, Trial, Tuning
 
@@ -105,6 +105,7 @@ __all__ = [
     "Crew",
     "Demand",
     "Diagnosis",
+    "DigestedBatch",
     "Doing",
     "Epoch",
     "EpochBorder",
@@ -160,6 +161,7 @@ __all__ = [
     "Run",
     "RunState",
     "SampleCost",
+    "SampleCount",
     "Sampled",
     "SavedLoader",
     "Scenario",

@@ -11,10 +11,10 @@ from unstarve.model.chart_data import Lane
 from unstarve.model.file_reads import ReadSummary
 from unstarve.model.finding import Finding
 from unstarve.model.forecasts import Forecaster, WhatIf
+from unstarve.model.loaders import Maker
 from unstarve.model.nouns import Shown
 from unstarve.model.processor import ProcessorSummary
 from unstarve.model.profile import Profile
-from unstarve.model.recorded import Maker
 from unstarve.model.resources import GpuSummary, MemorySummary
 
 

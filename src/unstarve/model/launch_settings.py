@@ -52,6 +52,18 @@ class ProfileSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckSettings:
+    """How far `unstarve check` lets a command run."""
+
+    batches: int = 3
+    """The command ends when a loader is asked for more batches than these."""
+    fetch_limit_s: float = 30.0
+    """How long the first batches of a loader may take that the command did not iterate itself."""
+    samples: int = 0
+    """Samples of each dataset to time alone."""
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchSettings:
     """What each process of the command should do."""
 
@@ -73,8 +85,12 @@ class LaunchSettings:
     profile: ProfileSettings | None = None
     io: bool = False
     """Count file reads; see `launch.io_library`."""
+    ledger: bool = False
+    """Digest every sample that is delivered, for data without indices."""
     perf: bool = False
     """Read the processor's counters around steps and fetches."""
+    check: CheckSettings | None = None
+    """Check the loaders and record nothing; each process writes its report to `parts`."""
 
     def to_environment(self) -> dict[str, str]:
         return {VARIABLE: json.dumps(asdict(self))}
@@ -87,11 +103,12 @@ class LaunchSettings:
             return None
         fields = json.loads(text)
         ideal, saved, tune = fields.pop("ideal"), fields.pop("saved"), fields.pop("tune")
-        profile = fields.pop("profile")
+        profile, check = fields.pop("profile"), fields.pop("check")
         return cls(
             **fields,
             ideal=None if ideal is None else IdealSettings(**ideal),
             tune=None if tune is None else TuneSettings(**tune),
             saved=tuple(saved_from_plain(one) for one in saved),
             profile=None if profile is None else ProfileSettings(**profile),
+            check=None if check is None else CheckSettings(**check),
         )

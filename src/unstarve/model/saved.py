@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from unstarve.model.recorded import Maker
+from unstarve.model.loaders import Maker
 
 NEED_WORKERS: Mapping[str, Any] = {
     "prefetch_factor": None,

@@ -11,6 +11,10 @@ A META payload is one UTF-8 JSON object whose key ``meta`` says what it describe
     loader   id, name, where, kind, config, source, statement, dataset, maker, created
     batch    loader, tensors: the number of tensors in its first batch
     draws    loader, drew: whether its first fetches drew random numbers (changes at most once, to true)
+    streams  torch, python, numpy: digests of the random state before the first fetch
+    samples  loader, epoch, sampler_epoch, shuffles, length, indices, distinct, headed, head, order, members:
+             what the sampler gave out, as `model.recorded.SampleCount`
+    digests  loader, epoch, task, digests: of the samples of one batch (with --ledger)
     crew     loader, epoch, pids: the workers of an epoch
     sampled  found, cpu_s: what the stack sampler has seen so far      (repeated: the last one counts)
     slow     loader, iteration, task, file: the file of a batch's slowest sample, if it stands out
@@ -241,6 +245,15 @@ _FIELDS: dict[str, dict[str, Check]] = {
     },
     "batch": {"loader": _loader, "tensors": _optional(_whole(0, _MOST_NUMBER))},
     "draws": {"loader": _loader, "drew": _flag},
+    "streams": dict.fromkeys(("torch", "python", "numpy"), _optional(_place)),
+    "samples": {
+        "loader": _loader,
+        "epoch": _place,
+        **_counts("indices", "headed", "head"),
+        **dict.fromkeys(("sampler_epoch", "length", "distinct", "order", "members"), _optional(_count)),
+        "shuffles": _optional(_flag),
+    },
+    "digests": {"loader": _loader, "epoch": _place, "task": _place, "digests": _text},
     "crew": {"loader": _loader, "epoch": _place, "pids": _list_of(_pid, _MOST_CREW)},
     "sampled": {"found": _list_of(_row_of(_text, _text, _text, _place, _flag, _flag, _seconds))},
     "own": {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from unstarve.errors import NotARunError, RunFileError
 from unstarve.model import (
     BatchFunction,
     Crew,
+    DigestedBatch,
     Loader,
     LoopPlace,
     LoopProfile,
@@ -17,6 +19,7 @@ from unstarve.model import (
     OwnCost,
     Process,
     Run,
+    SampleCount,
     Sampled,
     TransformTime,
     Work,
@@ -152,12 +155,14 @@ class ProcessStream:
 
     __slots__ = (
         "crews",
+        "digested",
         "draws",
         "invalid",
         "loaders",
         "lost",
         "newest",
         "packed",
+        "samples",
         "slow_files",
         "tensors",
         "usage_before",
@@ -171,6 +176,9 @@ class ProcessStream:
         self.draws: dict[int, bool] = {}
         self.crews: dict[tuple[int, int], Crew] = {}
         """By loader and epoch."""
+        self.samples: dict[tuple[int, int], SampleCount] = {}
+        """By loader and epoch."""
+        self.digested: list[DigestedBatch] = []
         self.slow_files: dict[tuple[int | None, int, int], str] = {}
         """The file of a batch's slowest sample, by loader, iteration and task."""
         self.lost: list[str] = []
@@ -207,6 +215,11 @@ class ProcessStream:
             self.crews[meta["loader"], meta["epoch"]] = Crew(
                 meta["loader"], meta["epoch"], tuple(meta["pids"])
             )
+        elif name == "samples":
+            told: list[Any] = [meta.get(field) for field in SampleCount._fields]
+            self.samples[meta["loader"], meta["epoch"]] = SampleCount(*told)
+        elif name == "digests":
+            self._add_digests(meta)
         elif name == "slow":
             if len(self.slow_files) < _MOST_SLOW:
                 self.slow_files[meta.get("loader"), meta["iteration"], meta["task"]] = meta["file"]
@@ -217,6 +230,15 @@ class ProcessStream:
             if name == "system" and name not in self.newest:
                 self.usage_before = meta.get("usage")
             self.newest[name] = meta
+
+    def _add_digests(self, meta: dict[str, Any]) -> None:
+        try:
+            rows = base64.b64decode(meta["digests"], validate=True)
+        except ValueError:
+            self.invalid += 1
+            return
+        cut = (rows[at : at + f.DIGEST_BYTES] for at in range(0, len(rows), f.DIGEST_BYTES))
+        self.digested.append(DigestedBatch(meta["loader"], meta["epoch"], meta["task"], tuple(cut)))
 
     def process(self) -> Process | None:
         """The process and its events; None if its ``process`` META is missing."""
@@ -252,6 +274,9 @@ class ProcessStream:
             system=self._system(),
             loop=self._loop(),
             draws=self.draws.get(f.NO_LOADER),
+            streams={name: v for name, v in self.newest.get("streams", {}).items() if name != "meta"},
+            samples=tuple(self.samples.values()),
+            digested=tuple(self.digested),
             stalls=self._events(f.STALL),
             readings=self._events(f.GAUGE),
             pulses=self._events(f.PULSE),

@@ -21,14 +21,14 @@ DRAWS: list[Callable[[], Any]] = [
 
 
 def watched(*fetches: Callable[[], Any]) -> list[bool]:
-    noted: list[bool] = []
-    watch = DrawWatch(lambda kind, loader, drew: noted.append(drew))
+    noted: list[tuple[str, dict[str, Any]]] = []
+    watch = DrawWatch(lambda kind, **fields: noted.append((kind, fields)))
     for fetch in fetches:
         before = watch.before(7)
         fetch()
         if before is not None:
             watch.after(7, before)
-    return noted
+    return [fields["drew"] for kind, fields in noted if kind == "draws"]
 
 
 @pytest.mark.parametrize("draw", DRAWS)
@@ -53,3 +53,14 @@ def test_later_fetches_are_not_watched() -> None:
 def test_a_generator_that_cannot_be_read_leaves_it_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random, "getstate", lambda: 1 / 0)
     assert watched(random.random) == []
+
+
+def test_the_random_state_before_the_first_fetch_is_noted_once() -> None:
+    noted: list[dict[str, Any]] = []
+    watch = DrawWatch(lambda kind, **fields: noted.append(fields) if kind == "streams" else None)
+    for seed in (1, 2, 1):
+        np.random.seed(seed)
+        watch.before(seed)
+    one, two = noted
+    assert one["numpy"] != two["numpy"]
+    assert one["torch"] == two["torch"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from unstarve.advise.framework_words import as_arguments, words_of
 from unstarve.errors import NotPatchableError
-from unstarve.model.recorded import Maker
+from unstarve.model.loaders import Maker
 from unstarve.model.saved import IMAGES, Place, Setting
 
 _PACKAGES = ("site-packages", "dist-packages")

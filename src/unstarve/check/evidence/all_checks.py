@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from unstarve.check.evidence import batch_making, cores, epoch_contents, epoch_starts, file_use
+from unstarve.check.evidence import batch_making, cores, epoch_contents, epoch_starts, file_use, samples
 from unstarve.model import Diagnosis, Run
 from unstarve.model.checks import by_harm
 from unstarve.model.finding import Finding
@@ -12,6 +12,12 @@ from unstarve.model.finding import Finding
 EvidenceCheck = Callable[[Run, Diagnosis], Iterable[Finding]]
 
 EVIDENCE: tuple[EvidenceCheck, ...] = (
+    samples.set_epoch_missed,
+    samples.same_order,
+    samples.ranks_not_split,
+    samples.dropped_by_collate,
+    samples.worker_seeds_equal,
+    samples.repeated_samples,
     epoch_contents.uneven_ranks,
     epoch_contents.fewer_shards_than_workers,
     epoch_contents.drop_last_loses,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import weakref
 from collections.abc import Iterator
@@ -10,7 +9,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from unstarve.evaluate.random_state import random_state_kept
+from unstarve.collect.random_state import random_state_kept
+from unstarve.collect.torch_iterator import shut_down
 from unstarve.steer.replay.replayed_batches import BatchCache
 
 # Some loaders yield more or fewer batches than len() says. The number an epoch really yielded is remembered
@@ -73,15 +73,3 @@ def _read_into(cache: BatchCache, iterator: Iterator[Any]) -> int | None:
         cache.offer(batch)
         seen += 1
     return None
-
-
-def shut_down(iterator: Any, loader: Any) -> None:
-    """Stop an iteration early: its workers are gone on return."""
-    if inspect.isgenerator(iterator):
-        iterator.close()
-    elif hasattr(iterator, "_shutdown_workers"):
-        iterator._shutdown_workers()
-        if (
-            getattr(loader, "_iterator", None) is iterator
-        ):  # persistent workers: the next epoch makes new ones
-            loader._iterator = None

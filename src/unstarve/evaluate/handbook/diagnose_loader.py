@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from unstarve.advise.loader_call import loader_arguments
-from unstarve.evaluate.evaluator.first_batches import shut_down
+from unstarve.collect.random_state import random_state_kept
+from unstarve.collect.torch_iterator import shut_down
 from unstarve.evaluate.handbook.find_workers import check, room_bytes, search, that_fit
 from unstarve.evaluate.handbook.loader_advice import advice_for, dataset_name
 from unstarve.evaluate.handbook.sample_cost import function_profile, sample_cost
@@ -25,7 +26,6 @@ from unstarve.evaluate.handbook.setting_trials import (
     is_iterable,
     ratio,
 )
-from unstarve.evaluate.random_state import random_state_kept
 from unstarve.model import (
     LoaderArguments,
     LoaderDiagnosis,

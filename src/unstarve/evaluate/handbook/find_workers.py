@@ -10,11 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from unstarve.advise.loader_call import loader_arguments
+from unstarve.collect.random_state import random_state_kept
 from unstarve.errors import UsageError
 from unstarve.evaluate.handbook.loader_advice import advice_for, dataset_name
 from unstarve.evaluate.handbook.sample_cost import sample_cost
 from unstarve.evaluate.handbook.setting_trials import Trials, fastest, fewest_of_the_fastest, ratio
-from unstarve.evaluate.random_state import random_state_kept
 from unstarve.machine import available_bytes, cgroup_quota_cores, usable_cores
 from unstarve.model import LoaderArguments, SampleCost, Tried, WorkerSearch
 from unstarve.progress import StageProgress, stages, stderr_console

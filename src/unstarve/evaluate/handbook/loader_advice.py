@@ -10,7 +10,7 @@ from typing import Any
 from unstarve.advise.all_rules import advise
 from unstarve.collect.call_site import call_source
 from unstarve.collect.loader_origin import creation
-from unstarve.evaluate.evaluator.first_batches import shut_down
+from unstarve.collect.torch_iterator import shut_down
 from unstarve.evaluate.handbook.setting_trials import Trials, unwarned
 from unstarve.evaluate.record_block import recording
 from unstarve.model import Advice, LoaderArguments

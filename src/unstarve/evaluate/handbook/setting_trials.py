@@ -14,8 +14,8 @@ import torch
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, IterableDataset, Sampler
 
+from unstarve.collect.torch_iterator import shut_down
 from unstarve.errors import UsageError
-from unstarve.evaluate.evaluator.first_batches import shut_down
 from unstarve.evaluate.evaluator.timed_iterator import quick_size
 from unstarve.intervals import WORTH_IT, turn_order
 from unstarve.model import LoaderArguments, Tried

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
-from unstarve.model import Advice, Diagnosis, Finding, State
+from unstarve.model import Advice, Diagnosis, State
+from unstarve.present.exports.check_markdown import finding_markdown
+from unstarve.present.exports.markdown_text import code_block, inline_code, plain
 from unstarve.present.gain_text import gain_text
 from unstarve.present.shares import budget_title, shares
-from unstarve.words import duration, percent, printable, rate, times_interval
+from unstarve.words import duration, percent, rate, times_interval
 
 _MARKS = {State.STARVED: "🔴", State.TIGHT: "🟡", State.FED: "🟢", State.INCONCLUSIVE: "⚪"}
 _SMALLEST_SHARE = 0.005
@@ -20,9 +21,9 @@ def markdown(diagnosis: Diagnosis) -> str:
 
 
 def _lines(d: Diagnosis) -> Iterator[str]:
-    yield f"### {_MARKS[d.verdict.state]} {d.verdict.state}: {_text(d.verdict.headline)}"
+    yield f"### {_MARKS[d.verdict.state]} {d.verdict.state}: {plain(d.verdict.headline)}"
     yield ""
-    yield from (f"- {_text(line)}" for line in d.verdict.evidence)
+    yield from (f"- {plain(line)}" for line in d.verdict.evidence)
     yield ""
     yield from _numbers(d)
     budget = [share for share in d.budget if share.share >= _SMALLEST_SHARE]
@@ -36,24 +37,24 @@ def _lines(d: Diagnosis) -> Iterator[str]:
         yield "|---|--:|"
         yield from (f"| {part.what} | {duration(part.seconds)} |" for part in d.outside)
         yield ""
-    for one in d.health:
-        yield from _finding(one)
+    for found in d.health:
+        yield from finding_markdown(found)
     for number, advice in enumerate(d.advice, 1):
         yield from _advice(number, advice)
     if d.rejected:
         yield "Considered, but not advised:"
         yield ""
-        yield from (f"- {_text(f'{one.what}: {one.why}')}" for one in d.rejected)
+        yield from (f"- {plain(f'{one.what}: {one.why}')}" for one in d.rejected)
         yield ""
     for loader in d.loaders:
         if loader.verdict is not None:
-            yield f"#### {_text(loader.verdict.headline)}"
+            yield f"#### {plain(loader.verdict.headline)}"
             yield ""
-            yield from (f"- {_text(line)}" for line in loader.verdict.evidence)
+            yield from (f"- {plain(line)}" for line in loader.verdict.evidence)
             yield ""
             for number, advice in enumerate(loader.advice, 1):
                 yield from _advice(number, advice)
-    yield from (f"> ⚠ {_text(message)}" for message in d.lost)
+    yield from (f"> ⚠ {plain(message)}" for message in d.lost)
 
 
 def _numbers(d: Diagnosis) -> Iterator[str]:
@@ -68,45 +69,19 @@ def _numbers(d: Diagnosis) -> Iterator[str]:
         yield f"| samples a second | {rate(d.throughput.samples_per_s)} |"
     if d.throughput.steps_per_s is not None:
         yield f"| steps a second | {rate(d.throughput.steps_per_s)} |"
-    yield f"| command | {_code(' '.join(d.command))} |"
-    yield ""
-
-
-def _finding(one: Finding) -> Iterator[str]:
-    place = "" if one.where is None else f", {_code(one.where)}"
-    yield f"**{one.severity}: {_text(one.id)}**{place}"
-    yield ""
-    yield _text(f"{one.message} {one.why}")
-    yield ""
-    yield _text(one.fix) if one.fix.endswith(".") else _code(one.fix)
+    yield f"| command | {inline_code(' '.join(d.command))} |"
     yield ""
 
 
 def _advice(number: int, advice: Advice) -> Iterator[str]:
     told = "" if advice.speedup is None else f" — {gain_text(advice.speedup)}"
-    yield f"**{number}. {_text(advice.title)}**{told}"
+    yield f"**{number}. {plain(advice.title)}**{told}"
     yield ""
-    yield _text(f"{advice.why}. {advice.note}".strip())
+    yield plain(f"{advice.why}. {advice.note}".strip())
     yield ""
     if advice.code:
-        code = printable(advice.code, len(advice.code), lines=True)
-        fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", code)), default=0))
-        yield f"{fence}python"
-        yield code
-        yield fence
-        yield ""
+        yield from code_block(advice.code)
     if advice.command:
-        yield f"{'Or, without' if advice.code else 'Without'} changing your code: {_code(advice.command)}"
+        without = "Or, without" if advice.code else "Without"
+        yield f"{without} changing your code: {inline_code(advice.command)}"
         yield ""
-
-
-def _text(words: str) -> str:
-    """One line with the characters escaped that mean something in Markdown or HTML."""
-    flat = " ".join(printable(words).split())
-    return re.sub(r"([\\`*_\[\]<>|#&~$])", r"\\\1", flat)
-
-
-def _code(words: str) -> str:
-    flat = " ".join(printable(words).split()).replace("|", "\\|")
-    fence = "`" * (1 + max((len(run) for run in re.findall(r"`+", flat)), default=0))
-    return f"{fence} {flat} {fence}" if "`" in flat else f"`{flat}`"

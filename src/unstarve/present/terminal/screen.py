@@ -9,7 +9,7 @@ from rich.console import Console
 from unstarve.model.nouns import each_text
 from unstarve.words import printable
 
-_MANY_LINES = ("code", "source")
+_MANY_LINES = ("code", "source", "fix")
 """Fields that hold code."""
 _MOST_CODE = 10_000
 

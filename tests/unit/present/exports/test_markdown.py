@@ -34,10 +34,10 @@ def test_findings_say_what_where_why_and_the_change() -> None:
     seen = finding("tiny-epochs", "4 <batches>.", "Pass a=1 to `x`.", file="train.py", line=3)
     code = finding("copy-on-write", "A list.", "data = unstarve.share(data)")
     lines = shown(health=(seen, code)).splitlines()
-    assert "**warning: tiny-epochs**, `train.py:3`" in lines
+    assert "🟡 **warning** `tiny-epochs` · `train.py:3`" in lines
     assert any(line.startswith("4 \\<batches\\>. The DataLoader does not prefetch") for line in lines)
     assert "Pass a=1 to \\`x\\`." in lines
-    assert "`data = unstarve.share(data)`" in lines
+    assert "data = unstarve.share(data)" in lines
 
 
 def test_names_from_the_data_cannot_break_out() -> None:

@@ -1,0 +1,139 @@
+"""Which samples an epoch's sampler gave out, as counts and digests.
+
+It shows whether two epochs came in the same order, and whether ranks train on the same samples. Each index
+costs some 30 ns; where that adds up to more than a five-hundredth of the time, only the first indices of an
+epoch are looked at.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+HEAD = 1024
+"""Indices at the beginning of an epoch that have a digest of their own: it is comparable although an epoch
+was broken off."""
+_AT_ONCE = 4096
+_MOST_LENGTH = 1 << 24
+"""Samples of larger datasets are not counted one by one."""
+_MOST_SHARE = 0.002
+_SOONEST_NS = 200_000_000
+"""A shorter time says nothing about the share."""
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_SHIFT = np.uint64(29)
+_MOST_DIGEST = (1 << 62) - 1
+_clock = time.perf_counter_ns
+
+
+class EpochSamples:
+    """The indices of one epoch of one loader, in the order of its sampler."""
+
+    __slots__ = (
+        "_begin_ns",
+        "_counts",
+        "_facts",
+        "_head",
+        "_headed",
+        "_indices",
+        "_known",
+        "_members",
+        "_note",
+        "_order",
+        "_pending",
+        "_spent_ns",
+    )
+
+    def __init__(
+        self, note: Callable[..., None], loader: int, epoch: int, sampler: Any, length: int | None
+    ) -> None:
+        self._note = note
+        self._facts = {
+            "loader": loader,
+            "epoch": epoch,
+            "sampler_epoch": _whole(getattr(sampler, "epoch", None)),
+            "shuffles": _shuffles(sampler),
+            "length": length,
+        }
+        self._begin_ns = _clock()
+        self._spent_ns = 0
+        self._pending = array("q")
+        self._indices = self._headed = self._head = self._order = self._members = 0
+        self._known = True
+        """False when the sampler gives out something else than numbers."""
+        counted = length is not None and length <= _MOST_LENGTH
+        self._counts = np.zeros(length or 0, np.uint16) if counted else None
+        """How often each sample was given out; None once that is not counted."""
+
+    def add(self, indices: Any) -> None:
+        """The sampler gave out a batch of indices, or one index."""
+        if not self._known or (self._counts is None and self._headed >= HEAD):
+            return
+        begin_ns = _clock()
+        try:
+            if isinstance(indices, int):
+                self._pending.append(indices)
+            else:
+                self._pending.extend(indices)
+        except (TypeError, OverflowError, ValueError):
+            self._known = False
+        if len(self._pending) >= _AT_ONCE:
+            self._count()
+        self._spent_ns += _clock() - begin_ns
+        elapsed_ns = _clock() - self._begin_ns
+        if elapsed_ns > _SOONEST_NS and self._spent_ns > _MOST_SHARE * elapsed_ns:
+            self._counts = None
+
+    def write(self) -> None:
+        """Note what was seen, if it was numbers."""
+        self._count()
+        if not self._known or not self._headed:
+            return
+        counts = self._counts
+        self._note(
+            "samples",
+            **self._facts,
+            indices=self._indices,
+            headed=self._headed,
+            head=self._head,
+            distinct=None if counts is None else int(np.count_nonzero(counts)),
+            order=None if counts is None else self._order,
+            members=None if counts is None else self._members,
+        )
+
+    def _count(self) -> None:
+        block = np.frombuffer(self._pending, np.int64)
+        self._pending = array("q")
+        self._indices += len(block)
+        head = block[: HEAD - self._headed]
+        self._head = zlib.crc32(head.tobytes(), self._head)
+        self._headed += len(head)
+        if self._counts is None or not len(block):
+            return
+        if block.min() < 0 or block.max() >= len(self._counts):
+            self._counts = None  # not indices of this dataset, or one of a length that changes
+            return
+        self._order = zlib.crc32(block.tobytes(), self._order)
+        np.add.at(self._counts, block, 1)
+        mixed = (block.astype(np.uint64) + np.uint64(1)) * _MIX
+        mixed ^= mixed >> _SHIFT
+        self._members = (self._members + int((mixed * _MIX).sum(dtype=np.uint64))) & _MOST_DIGEST
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int and 0 <= value < 1 << 31 else None
+
+
+def _shuffles(sampler: Any) -> bool | None:
+    """Whether a sampler of torch's own shuffles; None for any other."""
+    from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
+
+    if type(sampler) is RandomSampler:
+        return not sampler.replacement
+    if type(sampler) is DistributedSampler:
+        return bool(sampler.shuffle)
+    return False if type(sampler) is SequentialSampler else None
