@@ -53,11 +53,6 @@ def cgroup_quota_cores(root: Path = _CGROUPS) -> float | None:
     return min(limits, default=None)
 
 
-def cgroup_throttled(root: Path = _CGROUPS) -> int | None:
-    """How often the cgroup's quota has stopped its processes; None where that is not counted."""
-    return cgroup_periods(root)[1]
-
-
 def cgroup_periods(root: Path = _CGROUPS) -> tuple[int | None, int | None]:
     """The periods of the cgroup's CPU quota so far, and those in which it was used up; None if not counted.
 

@@ -14,27 +14,22 @@ import torch
 
 from unstarve import machine
 from unstarve.collect.counters import counts_delay
-from unstarve.machine import (
-    cgroup_periods,
-    cgroup_quota_cores,
-    cgroup_throttled,
-    counted_free_bytes,
-    usable_cores,
-)
+from unstarve.machine import cgroup_periods, cgroup_quota_cores, counted_free_bytes, usable_cores
 
 
 def describe_system(folders: Counter[str]) -> dict[str, Any]:
     """Plain data about the machine; `folders` counts the files opened in each folder."""
+    usage = cpu_usage()
     return {
         "cores": usable_cores(),
         "affinity": machine.main_thread_cores(),
         "first_cores": machine.first_cores,
         "quota_cores": cgroup_quota_cores(),
-        "throttled": cgroup_throttled(),
+        "throttled": usage["throttled"],
         "counts_delay": counts_delay(),
         "missing": missing_counters(),
         "filesystems": dict(filesystems(folders)),
-        "usage": cpu_usage(),
+        "usage": usage,
         "grouped": shares_by_group(),
         "free_bytes": counted_free_bytes(),
     }
