@@ -10,6 +10,10 @@ from pathlib import Path
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
+first_cores: int | None = None
+"""Cores that this process could run on when Python started; set by the bootstrap of `unstarve run`."""
+
+
 def share_of_cores() -> float:
     """The cores this process may use, divided among the ranks of the node; at least 1."""
     cores, quota = float(usable_cores()), cgroup_quota_cores()
@@ -21,6 +25,12 @@ def usable_cores() -> int:
     """Cores this process may run on."""
     affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def main_thread_cores() -> list[int] | None:
+    """Numbers of the cores that the main thread may run on; None where that is not known."""
+    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
+    return None if affinity is None else sorted(affinity(os.getpid()))
 
 
 def cgroup_quota_cores(root: Path = _CGROUPS) -> float | None:
@@ -43,16 +53,21 @@ def cgroup_quota_cores(root: Path = _CGROUPS) -> float | None:
     return min(limits, default=None)
 
 
-def cgroup_throttled(root: Path = _CGROUPS) -> int | None:
-    """How often the cgroup's quota has stopped its processes; None where that is not counted."""
+def cgroup_periods(root: Path = _CGROUPS) -> tuple[int | None, int | None]:
+    """The periods of the cgroup's CPU quota so far, and those in which it was used up; None if not counted.
+
+    Part of ``cpu.stat``: "nr_periods 812", "nr_throttled 17".
+    """
     for folder in _cgroup_folders(root, "cpu"):
         try:
             words = (folder / "cpu.stat").read_text().split()
         except OSError:
             continue
-        if "nr_throttled" in words:
-            return int(words[words.index("nr_throttled") + 1])
-    return None
+        counted = dict(zip(words[::2], words[1::2], strict=False))
+        if "nr_throttled" in counted:
+            periods = counted.get("nr_periods")
+            return None if periods is None else int(periods), int(counted["nr_throttled"])
+    return None, None
 
 
 def available_bytes(root: Path = _CGROUPS) -> int:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from unstarve import machine
-from unstarve.machine import available_bytes, cgroup_quota_cores, cgroup_throttled, counted_free_bytes
+from unstarve.machine import available_bytes, cgroup_periods, cgroup_quota_cores, counted_free_bytes
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_version_2_quota_and_throttling(proc: Path) -> None:
     root = proc / "fs"
     cgroup(root, "user/job", cpu__max="150000 100000\n", cpu__stat="usage_usec 5\nnr_throttled 17\n")
     assert cgroup_quota_cores(root) == 1.5
-    assert cgroup_throttled(root) == 17
+    assert cgroup_periods(root) == (None, 17)
 
 
 def test_version_2_without_a_limit_looks_further_out(proc: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_namespaced_container_sees_its_limits_at_the_root(proc: Path) -> None:
     root = proc / "fs"
     cgroup(root, ".", cpu__max="50000 100000\n", cpu__stat="nr_throttled 3\n")
     assert cgroup_quota_cores(root) == 0.5
-    assert cgroup_throttled(root) == 3
+    assert cgroup_periods(root) == (None, 3)
 
 
 def test_version_1_quota_and_throttling(proc: Path) -> None:
@@ -75,7 +75,7 @@ def test_version_1_quota_and_throttling(proc: Path) -> None:
         cpu__stat="nr_periods 10\nnr_throttled 4\nthrottled_time 9\n",
     )
     assert cgroup_quota_cores(root) == 0.5
-    assert cgroup_throttled(root) == 4
+    assert cgroup_periods(root) == (10, 4)
 
 
 def test_version_1_without_a_limit_says_minus_one(proc: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_container_mounts_version_1_limits_at_the_controllers_root(proc: Path)
 
 def test_without_cgroups_nothing_is_claimed(proc: Path) -> None:
     assert cgroup_quota_cores(proc / "fs") is None
-    assert cgroup_throttled(proc / "fs") is None
+    assert cgroup_periods(proc / "fs") == (None, None)
     (proc / "cgroup").write_text("not a cgroup line\n")
     assert cgroup_quota_cores(proc / "fs") is None
 

@@ -15,6 +15,7 @@ from large_run import large_run
 from unstarve.analyze.chart_views import views_of
 from unstarve.api import diagnose
 from unstarve.model import Advice, FunctionCost, Gain, MemoryLine, MemorySummary, SlowSample
+from unstarve.model.checks import finding
 from unstarve.present.page import html_page
 from unstarve.present.page.html_page import report_page
 
@@ -50,6 +51,22 @@ def test_everything_is_there_and_the_answer_comes_first(opened: Any, tmp_path: P
     assert state in ("starved", "tight", "fed")
     assert page.inner_text("h1")
     assert "2.00×" in page.inner_text("#advice")
+    assert opened.complaints == []
+
+
+def test_findings_say_what_where_why_and_the_change(opened: Any, tmp_path: Path) -> None:
+    seen = finding("tiny-epochs", f"4 batches {HOSTILE}", "Pass a=1 to x.", file="train.py", line=3)
+    code = finding("copy-on-write", "A list.", "data = unstarve.share(data)")
+    run = large_run(60, 2)
+    path = tmp_path / "report.html"
+    path.write_text(report_page(dataclasses.replace(diagnose(run), health=(seen, code)), None), "utf-8")
+    page = opened.show(path)
+    shown = [one.inner_text() for one in page.query_selector_all("#health li")]
+    assert len(shown) == 2
+    assert HOSTILE[:20] in shown[0]
+    assert all(words in shown[0] for words in ("does not prefetch across", "Pass a=1 to x.", "train.py:3"))
+    assert "warning: copy-on-write" in shown[1]
+    assert page.inner_text("#health .code code") == "data = unstarve.share(data)"
     assert opened.complaints == []
 
 

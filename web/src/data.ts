@@ -7,6 +7,10 @@ export interface Advice {
   id: string; title: string; why: string; code: string; speedup: Interval | null; note?: string; command?: string;
 }
 
+export interface Finding {
+  id: string; severity: string; message: string; why: string; fix: string; file: string | null; line: number | null;
+}
+
 export interface WhatifPoint {
   workers: number; samples_per_s: number | null; steps_per_s: number; low: number; high: number; recorded: boolean;
 }
@@ -66,7 +70,7 @@ export interface Report {
   transforms: { name: string; calls: number; seconds: number; share: number }[];
   advice: Advice[];
   rejected?: { id: string; what: string; why: string }[];
-  health: { id: string; severity: string; message: string; fix: string }[];
+  health: Finding[];
   gpu: Record<string, number | null> | null;
   overhead: { us_per_step: number | null; share: number | null; worker_us_per_batch: number | null; worker_share: number | null };
   loaders: {

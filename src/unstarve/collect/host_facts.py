@@ -12,20 +12,24 @@ from typing import Any
 
 import torch
 
+from unstarve import machine
 from unstarve.collect.counters import counts_delay
-from unstarve.machine import cgroup_quota_cores, cgroup_throttled, counted_free_bytes, usable_cores
+from unstarve.machine import cgroup_periods, cgroup_quota_cores, counted_free_bytes, usable_cores
 
 
 def describe_system(folders: Counter[str]) -> dict[str, Any]:
     """Plain data about the machine; `folders` counts the files opened in each folder."""
+    usage = cpu_usage()
     return {
         "cores": usable_cores(),
+        "affinity": machine.main_thread_cores(),
+        "first_cores": machine.first_cores,
         "quota_cores": cgroup_quota_cores(),
-        "throttled": cgroup_throttled(),
+        "throttled": usage["throttled"],
         "counts_delay": counts_delay(),
         "missing": missing_counters(),
         "filesystems": dict(filesystems(folders)),
-        "usage": cpu_usage(),
+        "usage": usage,
         "grouped": shares_by_group(),
         "free_bytes": counted_free_bytes(),
     }
@@ -45,12 +49,18 @@ def shares_by_group() -> bool:
 
 
 def cpu_usage() -> dict[str, float | int | None]:
-    """CPU seconds so far, of this process and of the machine: two readings tell what other processes use."""
+    """CPU seconds so far, of this process and of the machine: two readings tell what other processes use.
+
+    And the periods of the CPU quota: two readings tell how often it was used up in between.
+    """
+    periods, throttled = cgroup_periods()
     return {
         "at_ns": time.perf_counter_ns(),
         "process_cpu_s": time.process_time(),
         "machine_cpu_s": machine_cpu_s(),
         "machine_cores": os.cpu_count(),
+        "periods": periods,
+        "throttled": throttled,
     }
 
 

@@ -198,6 +198,12 @@ CHECKS = {
             "The step needs more memory than the device has left.",
         ),
         (
+            "too-many-weights",
+            _ERROR,
+            "The sampler has more weights than torch can draw from",
+            "torch.multinomial fails with “number of categories cannot exceed 2^24” when the epoch begins.",
+        ),
+        (
             "memory-limit",
             _ERROR,
             "Workers need more memory than this machine has",
@@ -274,7 +280,7 @@ CHECKS = {
             "worker-affinity",
             _WARNING,
             "Workers are confined to a few cores",
-            "A library narrowed the set of cores they may run on; the other cores stay idle.",
+            "Something, often a library, narrowed the set of cores after the start; the others stay idle.",
         ),
         (
             "order",

@@ -281,6 +281,8 @@ _FIELDS: dict[str, dict[str, Check]] = {
     "system": {
         "cores": _optional(_number(_FEWEST_CORES, _MOST_NUMBER)),
         "quota_cores": _optional(_number(_FEWEST_CORES, _MOST_NUMBER)),
+        "affinity": _optional(_list_of(_place)),
+        "first_cores": _optional(_whole(1, _MOST_NUMBER)),
         "throttled": _optional(_count),
         "counts_delay": _optional(_flag),
         "missing": _optional(_list_of(_text)),
@@ -292,6 +294,8 @@ _FIELDS: dict[str, dict[str, Check]] = {
                     "process_cpu_s": _seconds,
                     "machine_cpu_s": _optional(_number(0, _LONGEST_S * _MOST_NUMBER)),
                     "machine_cores": _optional(_whole(0, _MOST_NUMBER)),
+                    "periods": _optional(_count),
+                    "throttled": _optional(_count),
                 }
             )
         ),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,3 +106,12 @@ def test_sessions_and_containers_share_cores_as_groups(
 def test_where_nobody_tells_cores_are_shared_by_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(system, "Path", lambda path: tmp_path / "missing")
     assert shares_by_group() is False
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs Linux")
+def test_the_cores_of_the_main_thread_are_told_from_any_thread() -> None:
+    told: list[Any] = []
+    asking = threading.Thread(target=lambda: told.append(describe_system(Counter())["affinity"]))
+    asking.start()
+    asking.join()
+    assert told == [sorted(os.sched_getaffinity(os.getpid()))]

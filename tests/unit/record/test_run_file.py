@@ -88,7 +88,13 @@ def test_first_and_last_machine_usage_and_tensor_counts_come_back(run: Path) -> 
     writer.meta("process", **PROCESS)
     writer.meta("loader", id=0, name="train", where="train.py:3", kind="DataLoader", config=CONFIG)
     writer.meta("batch", loader=0, tensors=3)
-    used = {"process_cpu_s": 1.5, "machine_cpu_s": None, "machine_cores": 2}
+    used = {
+        "process_cpu_s": 1.5,
+        "machine_cpu_s": None,
+        "machine_cores": 2,
+        "periods": 9,
+        "throttled": None,
+    }
     for at_ns in (10, 20, 30):
         writer.meta("system", cores=2, usage={"at_ns": at_ns, **used})
     writer.close()

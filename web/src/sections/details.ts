@@ -55,12 +55,6 @@ export function slowSamples(report: Report): HTMLElement | null {
   return section("slow-samples", "Slowest samples", el("div", { class: "narrow" }, table(heads, rows, [heads.length - 1])));
 }
 
-export function health(report: Report): HTMLElement | null {
-  if (report.health.length === 0) return null;
-  return section("health", "Health", el("ul", { class: "health" }, ...report.health.map((finding) =>
-    el("li", { class: `severity-${finding.severity}` }, el("b", {}, finding.message), el("p", {}, finding.fix)))));
-}
-
 /** The line that created a loader, with its dataset where that line has created several. */
 function whereOf(loader: Report["loaders"][number], report: Report): string {
   const { dataset, dataset_len: length } = loader.config;
@@ -88,7 +82,7 @@ function inWords(value: unknown): string {
 }
 
 /** Readings that analysis compares with each other; they say nothing by themselves. */
-const FOR_ANALYSIS = new Set(["grouped", "usage", "usage_before"]);
+const FOR_ANALYSIS = new Set(["affinity", "first_cores", "grouped", "usage", "usage_before"]);
 
 export function environment(report: Report): HTMLElement {
   const { run, overhead } = report;

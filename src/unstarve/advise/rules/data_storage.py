@@ -15,7 +15,7 @@ from unstarve.words import duration, percent, workers
 _OPENS = 0.5
 """From this many opened files per sample, assume that each sample is a file."""
 _SMALL_BYTES = 1e6
-_FAR = ("nfs", "cifs", "smb", "fuse", "9p", "lustre", "gpfs", "beegfs", "ceph", "gluster", "afs", "virtiofs")
+FAR = ("nfs", "cifs", "smb", "fuse", "9p", "lustre", "gpfs", "beegfs", "ceph", "gluster", "afs", "virtiofs")
 """Prefixes of file systems served by another machine or process."""
 _FAR_SHARE = 0.2
 _LOADED = 0.1
@@ -99,12 +99,9 @@ def local_copy(d: Diagnosis) -> Proposal | None:
     loader = stock_loader(d)
     if not matters(d, Cause.DISK, Cause.REMOTE) or d.demand is None:
         return None
-    opened = d.system.get("filesystems") or {}
-    far = {kind: count for kind, count in opened.items() if kind.lower().startswith(_FAR)}
-    total = sum(opened.values())
-    if not far or sum(far.values()) < _FAR_SHARE * total:
+    kind, share = far_files(d)
+    if kind is None or share < _FAR_SHARE:
         return None
-    kind = max(far, key=lambda name: far[name])
     stage, waited_s = _stage(d.demand)
     root = None if loader is None else text_fact(loader, "root")
     if root:
@@ -118,13 +115,21 @@ def local_copy(d: Diagnosis) -> Proposal | None:
         "local-copy",
         "a local copy",
         title,
-        f"{percent(sum(far.values()) / total)} of the opened files are on {kind}; a batch waits "
-        f"{duration(waited_s)} for them",
+        f"{percent(share)} of the opened files are on {kind}; a batch waits {duration(waited_s)} for them",
         edit,
         cheaper(stage, 0.3),
         worst=UNCHANGED,
         best=cheaper(stage, 0.0),
     )
+
+
+def far_files(d: Diagnosis) -> tuple[str | None, float]:
+    """The file system of another machine that most files were opened on, and the share of all such files."""
+    opened = d.system.get("filesystems") or {}
+    far = {kind: count for kind, count in opened.items() if kind.lower().startswith(FAR)}
+    if not far:
+        return None, 0.0
+    return max(far, key=lambda name: far[name]), sum(far.values()) / sum(opened.values())
 
 
 def _storage_share(demand: Demand) -> str:

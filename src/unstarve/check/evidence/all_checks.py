@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from unstarve.check.evidence import samples
+from unstarve.check.evidence import batch_making, cores, epoch_contents, epoch_starts, file_use, samples
 from unstarve.model import Diagnosis, Run
 from unstarve.model.checks import by_harm
 from unstarve.model.finding import Finding
@@ -18,6 +18,27 @@ EVIDENCE: tuple[EvidenceCheck, ...] = (
     samples.dropped_by_collate,
     samples.worker_seeds_equal,
     samples.repeated_samples,
+    epoch_contents.uneven_ranks,
+    epoch_contents.fewer_shards_than_workers,
+    epoch_contents.drop_last_loses,
+    epoch_starts.workers_each_epoch,
+    epoch_starts.tiny_epochs,
+    epoch_starts.large_pickled_dataset,
+    epoch_starts.slow_start,
+    cores.more_workers_than_cores,
+    cores.threads_per_worker,
+    cores.throttled,
+    cores.worker_affinity,
+    batch_making.no_workers,
+    batch_making.no_getitems,
+    batch_making.order,
+    batch_making.slow_sample,
+    batch_making.many_tensors,
+    batch_making.not_pinned,
+    batch_making.slow_sampler,
+    file_use.reads_too_much,
+    file_use.network_small_files,
+    file_use.resampling_in_getitem,
 )
 
 

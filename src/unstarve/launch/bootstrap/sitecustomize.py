@@ -23,6 +23,8 @@ from types import ModuleType
 _TARGET = "torch.utils.data.dataloader"
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _PACKAGE = os.path.dirname(os.path.dirname(_HERE))
+_FIRST_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+"""Before any library was imported: some of them change it."""
 _MOST_CHARACTERS = 4000
 """Of an exception and of standard error: the last of them are kept."""
 
@@ -59,8 +61,10 @@ def _attach() -> None:
             module = importlib.util.module_from_spec(spec)
             sys.modules["unstarve"] = module
             spec.loader.exec_module(module)
+        from unstarve import machine
         from unstarve.launch.hooks import attach
 
+        machine.first_cores = _FIRST_CORES
         attach()
     except Exception as error:  # training must go on, whatever is wrong with unstarve
         print(f"unstarve: not recording process {os.getpid()}: {error!r}", file=sys.stderr)

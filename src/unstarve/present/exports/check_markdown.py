@@ -22,7 +22,7 @@ def _lines(report: CheckReport) -> Iterator[str]:
     yield f"### {mark} {plain(headline(report))}"
     yield ""
     for found in report.findings:
-        yield from _finding(found)
+        yield from finding_markdown(found)
     times = list(start_up(report))
     if times:
         yield "| start-up | |"
@@ -32,7 +32,8 @@ def _lines(report: CheckReport) -> Iterator[str]:
     yield from (f"> ⚠ {plain(remark)}" for remark in remarks(report))
 
 
-def _finding(found: Finding) -> Iterator[str]:
+def finding_markdown(found: Finding) -> Iterator[str]:
+    """The lines of one finding, and an empty one."""
     where = "" if found.where is None else f" · {inline_code(found.where)}"
     yield f"{_MARKS[found.severity]} **{found.severity}** {inline_code(found.id)}{where}"
     yield ""

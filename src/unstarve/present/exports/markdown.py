@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unstarve.model import Advice, Diagnosis, State
+from unstarve.present.exports.check_markdown import finding_markdown
 from unstarve.present.exports.markdown_text import code_block, inline_code, plain
 from unstarve.present.gain_text import gain_text
 from unstarve.present.shares import budget_title, shares
@@ -15,7 +16,7 @@ _SMALLEST_SHARE = 0.005
 
 
 def markdown(diagnosis: Diagnosis) -> str:
-    """The verdict, its evidence, the budget and the advice. Names from the data cannot inject Markdown."""
+    """The verdict, its evidence, the budget, findings and advice. Names from the data inject no Markdown."""
     return "\n".join(_lines(diagnosis)) + "\n"
 
 
@@ -36,6 +37,8 @@ def _lines(d: Diagnosis) -> Iterator[str]:
         yield "|---|--:|"
         yield from (f"| {part.what} | {duration(part.seconds)} |" for part in d.outside)
         yield ""
+    for found in d.health:
+        yield from finding_markdown(found)
     for number, advice in enumerate(d.advice, 1):
         yield from _advice(number, advice)
     if d.rejected:

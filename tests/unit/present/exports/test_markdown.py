@@ -8,6 +8,7 @@ from large_run import large_run
 from unstarve.analyze.diagnose import analyze_run
 from unstarve.api import diagnose
 from unstarve.model import Advice, Diagnosis, Gain
+from unstarve.model.checks import finding
 from unstarve.present.exports.markdown import markdown
 
 
@@ -27,6 +28,16 @@ def test_each_share_says_whose_it_is() -> None:
     assert "| GPU starved | 83% |\n| host waited | 88% |" in on_gpu
     assert "| GPU starved | unknown |" in markdown(analyze_run(run_of(gpu_training(stall_s=None))))
     assert "| waiting for data |" in shown()
+
+
+def test_findings_say_what_where_why_and_the_change() -> None:
+    seen = finding("tiny-epochs", "4 <batches>.", "Pass a=1 to `x`.", file="train.py", line=3)
+    code = finding("copy-on-write", "A list.", "data = unstarve.share(data)")
+    lines = shown(health=(seen, code)).splitlines()
+    assert "🟡 **warning** `tiny-epochs` · `train.py:3`" in lines
+    assert any(line.startswith("4 \\<batches\\>. The DataLoader does not prefetch") for line in lines)
+    assert "Pass a=1 to \\`x\\`." in lines
+    assert "data = unstarve.share(data)" in lines
 
 
 def test_names_from_the_data_cannot_break_out() -> None:
