@@ -63,9 +63,8 @@ def test_a_loader_that_waits_for_a_server_is_found_and_fixed(tmp_path: Path) -> 
 
 def test_a_loader_that_raises_is_told(tmp_path: Path) -> None:
     start("io-dataloader", tmp_path, seed=seed_of("io-dataloader", "latency")).commit("remote")
-    (tmp_path / "fast_dataloader.py").write_text(
-        "def make_loader(folder):\n    raise RuntimeError('no data')\n"
-    )
+    (tmp_path / "answers.toml").write_text('verdict = "remote"\n')
+    (tmp_path / "fast_dataloader.py").write_text("def make_loader(folder):\n    raise OSError('no data')\n")
     result = judge(started_in(tmp_path))
     assert not result.passed
     assert result.lines == ("fast_dataloader.py failed: OSError: no data",)
