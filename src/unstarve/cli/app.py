@@ -15,6 +15,7 @@ from unstarve.cli import (
     demo,
     ideal,
     import_,
+    lab,
     nsys,
     pack,
     report,
@@ -83,6 +84,19 @@ app.command("pack", cls=_Verb)(pack.pack)
 app.command("whatif", cls=_Verb)(whatif.whatif)
 app.command("demo", cls=_Verb)(demo.demo)
 app.command("bench", cls=_Verb)(bench.bench)
+
+labs = typer.Typer(
+    help="Learn it: exercises that check themselves.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Begin with: `unstarve lab list`, then `unstarve lab start io-dataloader`.",
+)
+labs.command("list", cls=_Verb)(lab.list_labs)
+labs.command("start", cls=_Verb)(lab.start)
+labs.command("hint", cls=_Verb)(lab.hint)
+labs.command("check", cls=_Verb)(lab.check)
+app.add_typer(labs, name="lab")
 
 _TAKE_A_COMMAND = {"run", "ideal", "tune", "nsys", "check"}
 
