@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from torch.utils.data import dataloader as stock
@@ -22,19 +22,15 @@ from torch.utils.data._utils import fetch as stock_fetch
 from torch.utils.data._utils import pin_memory as stock_pin
 from torch.utils.data._utils import worker as stock_worker
 
-from unstarve.check.script_checks import ScriptChecks
 from unstarve.collect import phase_ranges
 from unstarve.collect.gradients import hide_from_compiler, noting_backward, set_backward_watch
 from unstarve.collect.sampling import loop_sampler
 from unstarve.collect.substitute import Substitute, set_substitute
 from unstarve.collect.torch_iterator import worker_pids
-from unstarve.launch import wrappers
+from unstarve.launch import requested, wrappers
 from unstarve.launch.patching import Patch, Settings, remember, replace, replaced
+from unstarve.launch.requested import iterator_classes, wrap_later_iterators
 from unstarve.model.launch_settings import IdealSettings, LaunchSettings
-from unstarve.model.saved import IMAGES
-from unstarve.steer.run_on_engine import iterate_on_engine
-from unstarve.steer.saved_settings import create_with_saved, iterate_with_images
-from unstarve.steer.tune_loaders import start_tuning
 
 
 def attach() -> None:
@@ -89,33 +85,12 @@ def _recorded_worker(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _apply_iterators(_settings: Settings) -> None:
-    for cls in _iterator_classes():
+    for cls in iterator_classes():
         _wrap_iterator(cls)
 
 
 def _apply_later_iterators(_settings: Settings) -> None:
-    _wrap_later_iterators("later iterators", _wrap_iterator)
-
-
-def _wrap_later_iterators(name: str, wrap: Callable[[Any], None]) -> None:
-    base: Any = stock._BaseDataLoaderIter
-
-    def init_subclass(cls: Any, /, **kwargs: Any) -> None:
-        super(base, cls).__init_subclass__(**kwargs)
-        wrap(cls)
-
-    if all(attribute != "__init_subclass__" for _, attribute, _ in replaced.get(name, ())):
-        remember(name, base, "__init_subclass__")
-        base.__init_subclass__ = classmethod(init_subclass)
-
-
-def _iterator_classes() -> Iterable[type[Any]]:
-    base = stock._BaseDataLoaderIter
-    return (base, *_subclasses(base))
-
-
-def _subclasses(cls: type[Any]) -> Iterable[type[Any]]:
-    return [found for child in cls.__subclasses__() for found in (child, *_subclasses(child))]
+    wrap_later_iterators("later iterators", _wrap_iterator)
 
 
 def _wrap_iterator(cls: Any) -> None:
@@ -202,82 +177,6 @@ def _wrap_transforms() -> None:
     TRANSFORMS.apply(None)
 
 
-# --- for a profiler that is attached ----------------------------------------------------------------------
-
-
-def _apply_ranges(_settings: Settings) -> None:
-    base = stock._BaseDataLoaderIter
-    for cls in (base, *_subclasses(base)):
-        if "__next__" in vars(cls):
-            replace(
-                "ranges", cls, "__next__", lambda original: phase_ranges.ranged_next(original, _range_steps)
-            )
-
-
-def _range_steps() -> None:
-    import torch.autograd  # not there yet when this module is imported
-
-    replace("ranges", torch.autograd, "backward", phase_ranges.ranged_backward)
-    hide_from_compiler(torch.autograd.backward)
-    _range_optimizers()
-
-
-@functools.cache
-def _range_optimizers() -> None:
-    """Once, and never undone: a compiled step is compiled again whenever the set of hooks changes."""
-    from torch.optim import optimizer
-
-    optimizer.register_optimizer_step_pre_hook(phase_ranges.before_optimizer)
-    optimizer.register_optimizer_step_post_hook(phase_ranges.after_optimizer)
-
-
-# --- what unstarve changes on request -------------------------------------------------------------------
-
-
-def _apply_tuning(settings: Settings) -> None:
-    assert settings is not None
-    assert settings.tune is not None
-    tuning = start_tuning(settings, settings.tune)
-    replace("tuning", stock.DataLoader, "__init__", tuning.creation)
-    replace("tuning", stock.DataLoader, "__iter__", tuning.iteration)
-
-
-def _apply_saved(settings: Settings) -> None:
-    assert settings is not None
-    saved = settings.saved
-    if any(one.settings.get(IMAGES) for one in saved):
-        replace("saved settings", stock.DataLoader, "__iter__", iterate_with_images)
-    replace(
-        "saved settings",
-        stock.DataLoader,
-        "__init__",
-        lambda original: create_with_saved(original, saved, wrappers.lose),
-    )
-
-
-def _apply_engine(settings: Settings) -> None:
-    assert settings is not None
-    engine = settings.engine
-    assert engine is not None
-    replace("engine", stock.DataLoader, "__iter__", lambda original: iterate_on_engine(original, engine))
-
-
-def _apply_check(settings: Settings) -> None:
-    assert settings is not None
-    assert settings.check is not None
-    checks = ScriptChecks(settings, settings.check)
-
-    def wrap(cls: Any) -> None:
-        for method, wrapper in (("__init__", checks.beginning), ("__next__", checks.next_batch)):
-            if method in vars(cls):
-                replace("check", cls, method, wrapper)
-
-    replace("check", stock.DataLoader, "__init__", checks.creation)
-    for cls in _iterator_classes():
-        wrap(cls)
-    _wrap_later_iterators("check", wrap)
-
-
 # --- the list -------------------------------------------------------------------------------------------
 
 
@@ -349,7 +248,7 @@ PATCHES = (
         "tuning",
         (f"{_DATA}.DataLoader.__init__", f"{_DATA}.DataLoader.__iter__"),
         "`unstarve tune`: loaders try other settings while training runs; nothing is recorded then",
-        _apply_tuning,
+        requested.apply_tuning,
         _tunes,
     ),
     Patch(
@@ -362,7 +261,7 @@ PATCHES = (
         ),
         "`unstarve check`: loaders are checked before their workers start, and the command ends after the "
         "first batches; nothing is recorded then",
-        _apply_check,
+        requested.apply_check,
         _checks,
     ),
     Patch(
@@ -410,21 +309,21 @@ PATCHES = (
         (f"{_DATA}.DataLoader.__init__", f"{_DATA}.DataLoader.__iter__"),
         "`unstarve run --with`: a loader gets the settings that were saved for it; outside of `creation`, "
         "because it may call the original twice",
-        _apply_saved,
+        requested.apply_saved,
         _has_saved,
     ),
     Patch(
         "engine",
         (f"{_DATA}.DataLoader.__iter__",),
         "`unstarve run --engine`: torch's loaders run on one of unstarve's engines",
-        _apply_engine,
+        requested.apply_engine,
         _has_engine,
     ),
     Patch(
         "ranges",
         (f"{_ITERATORS[0]}.__next__", "torch.autograd.backward"),
         "under Nsight Systems: marks steps, data, forward, backward and optimizer with NVTX ranges",
-        _apply_ranges,
+        requested.apply_ranges,
         _is_profiled,
     ),
     FETCHERS,
