@@ -1,0 +1,1 @@
+"""Python lists and dicts in shared memory: `unstarve.share`."""
