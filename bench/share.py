@@ -4,8 +4,10 @@ For each start method, every worker of torch's own loader reads all paths. Then 
 added up (PSS: a page that several processes share counts once), less that of the same loader with an empty
 list. The rest is the list's; one copy of it in Python is the unit.
 
-The start is timed with one worker, until its dataset has arrived, and the start with an empty list is printed
-beside it: under spawn, importing torch takes most of it.
+The start is that of one worker, until its dataset has arrived, the fastest of three. The start with an empty
+list is printed beside it: under spawn, importing torch takes most of it.
+
+Last come the costs of reading a value and of sharing, in this process.
 
     python bench/share.py [--paths N] [--workers N]
 """
@@ -13,14 +15,18 @@ beside it: under spawn, importing torch takes most of it.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import multiprocessing
 import os
 import platform
+import random
 import statistics
 import subprocess
 import sys
 import time
+import timeit
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +55,7 @@ class Paths(Dataset[Any]):
     def __getitem__(self, index: int) -> float:
         total = sum(len(self.paths[position]) for position in range(len(self.paths)))
         assert total >= 0
+        gc.collect()  # sooner or later it copies what the worker inherited of the program
         return arrived_s - self.begun_s
 
 
@@ -79,6 +86,37 @@ def main() -> None:
             more = found[kind]["pss_bytes"] - found["empty"]["pss_bytes"]
             memory = "" if kind == "empty" else f"{more / 1e6:5.0f} MB {more / copy_bytes:6.2f}×"
             print(f"{method:11} {kind:7} {memory:16} {found[kind]['start_s'] * 1e3:15.0f} ms", flush=True)
+    reading(options.paths)
+
+
+def reading(count: int) -> None:
+    """Print what reading costs, plain and shared."""
+    paths = made_up(count)
+    lists: dict[str, Any] = {
+        "paths[i]": paths,
+        "samples[i]": [(path, i % 1000) for i, path in enumerate(paths)],
+        "records[i]": [{"id": i, "file": path, "box": [0.0, 0.0, 1.0, 1.0]} for i, path in enumerate(paths)],
+    }
+    by_path = {path: i for i, path in enumerate(paths)}
+    print(f"{'':20} {'plain':>8} {'shared':>8}")
+    for name, values in lists.items():
+        print_costs(name, values, unstarve.share(values), range(count))
+    print_costs("numbers[path]", by_path, unstarve.share(by_path), paths)
+    begun_s = time.perf_counter()
+    unstarve.share(paths)
+    print(f"sharing the paths takes {time.perf_counter() - begun_s:.2f} s")
+
+
+def print_costs(name: str, plain: Any, shared: Any, keys: Sequence[Any]) -> None:
+    """Print the median CPU time of a read, in ns."""
+    some = random.Random(0).sample(keys, 20_000)
+    costs = []
+    for values in (plain, shared):
+        times = timeit.repeat(
+            lambda values=values: [values[key] for key in some], timer=time.thread_time, repeat=7, number=1
+        )
+        costs.append(f"{statistics.median(times) / len(some) * 1e9:5.0f} ns")
+    print(f"{name:20} {costs[0]} {costs[1]}")
 
 
 def in_new_process(method: str, kind: str, options: argparse.Namespace) -> dict[str, float]:
@@ -102,7 +140,7 @@ def one(method: str, kind: str, count: int, workers: int) -> dict[str, float]:
     for _ in batches:
         pass
     pids = [os.getpid(), *(worker.pid for worker in batches._workers)]  # type: ignore[attr-defined]  # torch's own
-    return {"pss_bytes": sum(map(pss_bytes, pids)), "start_s": statistics.median(starts)}
+    return {"pss_bytes": sum(map(pss_bytes, pids)), "start_s": min(starts)}
 
 
 def first_of(method: str, dataset: Paths) -> float:
@@ -123,8 +161,10 @@ def loader_of(method: str, dataset: Paths, workers: int) -> DataLoader[Any]:
 
 
 def pss_bytes(pid: int) -> int:
+    """A process's memory without mapped files: libraries count less when other programs use them."""
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    return next(int(line.split()[1]) << 10 for line in rollup.splitlines() if line.startswith("Pss:"))
+    sizes = {line.split()[0]: int(line.split()[1]) << 10 for line in rollup.splitlines()[1:]}
+    return sizes["Pss:"] - sizes["Pss_File:"]
 
 
 def made_up(count: int) -> list[str]:

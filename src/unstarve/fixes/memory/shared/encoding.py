@@ -6,7 +6,6 @@ None, paths, numpy numbers, and tuples, lists and dicts of them. Everything else
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pickle
 from collections.abc import Iterable, Sequence
@@ -138,8 +137,7 @@ def _integers(file: ColumnFile, values: Sequence[int]) -> Layout:
 
 def _texts(file: ColumnFile, values: Sequence[str]) -> Blobs:
     """Append texts, unless they are there: `paths` and the paths in `samples` are often the same objects."""
-    identities = np.fromiter(map(id, values), np.uint64, len(values))
-    key = hashlib.blake2b(identities.data, digest_size=16).digest()
+    key = np.fromiter(map(id, values), np.uint64, len(values)).tobytes()
     if key not in file.texts:
         file.texts[key] = (values, _new_texts(file, values))
     return file.texts[key][1]

@@ -205,7 +205,7 @@ def _holds_large_ones(value: Any) -> bool:
 def _weight(value: Any, deep: int = 3) -> int:
     """Return a container's approximate bytes in Python, from a sample of its values."""
     size = sys.getsizeof(value, 0)
-    if not deep or not value or not isinstance(value, list | tuple | dict):
+    if not deep or not isinstance(value, list | tuple | dict) or not value:
         return size
     if isinstance(value, Mapping):
         some = [part for item in islice(value.items(), _WEIGHED) for part in item]
