@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from unstarve.fixes.datasets.packed.packed_chunks import ChunkShuffleSampler as ChunkShuffleSampler
     from unstarve.fixes.datasets.packed.packed_writer import PackedWriter as PackedWriter
     from unstarve.fixes.datasets.prefetch.prefetch_dataset import AsyncPrefetchDataset as AsyncPrefetchDataset
+    from unstarve.fixes.memory.shared.share import share as share
     from unstarve.evaluate.profiling.profile_block import profile as profile
     from unstarve.evaluate.profiling.implementations import (
         compare_implementations as compare_implementations,
@@ -139,6 +140,7 @@ _PUBLIC = {
     "unstarve.fixes.datasets.packed.packed_chunks": ("ChunkShuffleSampler",),
     "unstarve.fixes.datasets.packed.packed_writer": ("PackedWriter",),
     "unstarve.fixes.datasets.prefetch.prefetch_dataset": ("AsyncPrefetchDataset",),
+    "unstarve.fixes.memory.shared.share": ("share",),
     "unstarve.model": (
         "Comparison",
         "Diagnosis",

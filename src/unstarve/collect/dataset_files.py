@@ -74,7 +74,8 @@ def _file_list(dataset: Any) -> tuple[str | None, Sequence[Any]]:
     The attribute is None if the paths are not alone: (path, label), as in torchvision's folders.
     """
     for name, value in getattr(dataset, "__dict__", {}).items():
-        if not isinstance(value, (list, tuple)) or not value or len(value) != len(dataset):
+        listed = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+        if not listed or not value or len(value) != len(dataset):
             continue
         path = _path_of(value[0])
         if path and Path(path).suffix:

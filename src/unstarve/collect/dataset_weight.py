@@ -24,6 +24,8 @@ def _weight(value: Any, deep: int) -> int:
     nbytes = getattr(value, "nbytes", None)  # tensors and arrays
     if isinstance(nbytes, int):
         return nbytes
+    if hasattr(value, "shared_bytes"):  # by unstarve.share: only a handle is pickled
+        return sys.getsizeof(value, 0)
     if not deep or not isinstance(value, (list, tuple, set, frozenset, Mapping)) or not value:
         return sys.getsizeof(value, 0)
     items = list(islice(value.values() if isinstance(value, Mapping) else value, _LOOKED_AT))

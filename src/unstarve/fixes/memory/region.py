@@ -48,6 +48,11 @@ class SharedRegion:
         self._reserved_end = 0
         self._memory = _map(fd, self.size, writable)
 
+    @property
+    def memory(self) -> mmap.mmap:
+        """The mapped bytes; a slice is a copy."""
+        return self._memory
+
     def tensor(self, offset: int, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
         """Return the bytes at an offset as a tensor."""
         count = torch.Size(shape).numel()
@@ -96,11 +101,14 @@ class SharedRegion:
 
 def anonymous(size: int, name: str = "unstarve") -> SharedRegion:
     """Make a region of zeros without a file; it is freed with the last process that has it."""
+    return sized(unnamed_file(name), size)
+
+
+def unnamed_file(name: str) -> int:
+    """Return the descriptor of a new file in memory; it is freed with the last process that has it."""
     if hasattr(os, "memfd_create"):
-        fd = os.memfd_create(name, os.MFD_CLOEXEC)
-    else:
-        fd = _unlinked_file(None)
-    return sized(fd, size)
+        return os.memfd_create(name, os.MFD_CLOEXEC)
+    return _unlinked_file(None)
 
 
 def unlinked(folder: Path, size: int) -> SharedRegion:

@@ -20,6 +20,8 @@ import numpy as np
 import torch
 
 from unstarve.errors import CacheError
+from unstarve.fixes.memory.shared.shared_dict import SharedDict
+from unstarve.fixes.memory.shared.shared_list import SharedList
 from unstarve.fixes.samples.leaves import Array, as_array
 
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, range, pathlib.PurePath, np.dtype, torch.dtype)
@@ -75,6 +77,8 @@ class _Digest:
             self._add_tensor(value)
         elif isinstance(value, np.ndarray):
             self._add_array(value)
+        elif isinstance(value, (SharedList, SharedDict)):  # the key is that of the plain one
+            self._add_parts(value.copy())
         elif isinstance(value, (list, tuple)) and _FLAT.issuperset(map(type, value)):
             self._say(type(value).__name__, repr(list(value)))
         elif isinstance(value, (list, tuple)):
