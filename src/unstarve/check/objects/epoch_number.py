@@ -10,7 +10,7 @@ from typing import Any
 from unstarve import words
 from unstarve.check.objects.attributes import walk
 from unstarve.check.objects.loader_parts import init_may_change, report
-from unstarve.check.objects.sample_code import sample_code, syntax_tree
+from unstarve.check.objects.sample_code import own_attribute, sample_code, syntax_tree
 from unstarve.check.objects.subject import Subject
 from unstarve.model.finding import Finding
 
@@ -45,8 +45,7 @@ def _kept_number(value: Any) -> str | None:
     code = sample_code(value)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            owner = node.value
-            is_own = isinstance(owner, ast.Name) and owner.id == "self"
-            if is_own and node.attr in code.names and node.attr not in code.assigned:
-                return node.attr
+            attribute = own_attribute(node)
+            if attribute in code.names and attribute not in code.assigned:
+                return attribute
     return None

@@ -111,7 +111,7 @@ def _shared(subject: Subject, path: str, value: Any, owner: Any) -> Finding:
         if line
         else f"Make {path} inside the worker, and seed it with torch.initial_seed()."
     )
-    message = f"{path} is one {name}, and all {words.workers(count)} start with a copy of its state."
+    message = f"{path} is one {name}, and each of {words.workers(count)} starts with a copy of its state."
     return report(subject, "generator-before-fork", message, fix, harm=1 - 1 / count)
 
 

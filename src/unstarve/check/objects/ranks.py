@@ -10,9 +10,9 @@ import gc
 import hashlib
 import json
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
@@ -22,7 +22,7 @@ from unstarve.check.objects.loader_parts import is_stream, report
 from unstarve.check.objects.subject import Subject
 from unstarve.model.finding import Finding
 
-_PATIENCE = timedelta(seconds=10)
+_PATIENCE_S = 10.0
 _AVERAGING = (
     ("torch.nn.parallel", "DistributedDataParallel"),
     ("torch.distributed.fsdp", "FullyShardedDataParallel"),
@@ -54,10 +54,11 @@ def exchanged(subject: Subject, store: Any, rank: int, ranks: int) -> list[Share
     place = f"unstarve-check/{subject.file}:{subject.line}:{subject.name}"
     keys = [f"{place}/{other}" for other in range(ranks)]
     store.set(keys[rank], json.dumps(asdict(_share(subject))))
-    try:
-        store.wait(keys, _PATIENCE)
-    except RuntimeError:  # torch.distributed.DistError: a rank stayed away
-        return []
+    deadline = time.monotonic() + _PATIENCE_S
+    while not store.check(keys):  # store.wait() would print a warning, and may break the connection
+        if time.monotonic() > deadline:
+            return []
+        time.sleep(0.02)
     return [Share(**json.loads(store.get(key))) for key in keys]
 
 

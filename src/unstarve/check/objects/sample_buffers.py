@@ -14,7 +14,7 @@ from torch.utils.data import Subset
 from unstarve.check.objects.attributes import stored
 from unstarve.check.objects.batch_values import arrays, rows_differ
 from unstarve.check.objects.loader_parts import report
-from unstarve.check.objects.sample_code import syntax_tree
+from unstarve.check.objects.sample_code import own_attribute, syntax_tree
 from unstarve.check.objects.subject import Subject
 from unstarve.model.finding import Finding
 
@@ -56,23 +56,20 @@ def _finding(subject: Subject, path: str, method: str, attribute: str, buffer: A
     )
 
 
-def _own(node: ast.AST | None) -> str:
-    """``buffer`` of ``self.buffer``; empty for other code."""
-    is_own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
-    return node.attr if is_own and isinstance(node, ast.Attribute) else ""
-
-
 def _overwritten(tree: ast.AST) -> set[str]:
     """Attributes that are filled in place: ``self.buffer[:] = …``, ``out=self.buffer``, ``….copy_(…)``."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
             whole = isinstance(node.slice, ast.Slice) and node.slice.lower is None
-            found.add(_own(node.value) if whole or ast.unparse(node.slice) == "..." else "")
+            found.add(own_attribute(node.value) if whole or ast.unparse(node.slice) == "..." else "")
         elif isinstance(node, ast.Call):
-            found |= {_own(keyword.value) for keyword in node.keywords if keyword.arg == "out"}
+            found |= {own_attribute(keyword.value) for keyword in node.keywords if keyword.arg == "out"}
             if isinstance(node.func, ast.Attribute) and node.func.attr in ("copy_", "copyto", "readinto"):
-                found |= {_own(node.func.value), *(_own(argument) for argument in node.args[:1])}
+                found |= {
+                    own_attribute(node.func.value),
+                    *(own_attribute(argument) for argument in node.args[:1]),
+                }
     return found - {""}
 
 
@@ -90,5 +87,5 @@ def _delivered(tree: ast.AST) -> set[str]:
             ahead += value.values
         elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
             ahead += value.args[:1] if value.func.attr in _VIEWS else []
-        found.add(_own(value))
+        found.add(own_attribute(value))
     return found - {""}

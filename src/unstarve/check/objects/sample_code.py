@@ -74,6 +74,13 @@ def sample_code(value: Any, called: Set[str] = frozenset()) -> SampleCode:
     return found
 
 
+def own_attribute(node: ast.AST | None) -> str:
+    """``rows`` of ``self.rows``; empty for other code."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+        return node.attr
+    return ""
+
+
 def syntax_tree(function: types.FunctionType) -> ast.FunctionDef | ast.Lambda | None:
     """The function's source, parsed; None where there is none or it is ambiguous."""
     try:

@@ -14,7 +14,7 @@ from unstarve import words
 from unstarve.check.objects.attributes import stored, walk
 from unstarve.check.objects.batch_values import arrays, same_values, samples_differ
 from unstarve.check.objects.loader_parts import init_may_change, is_stream, report
-from unstarve.check.objects.sample_code import WORKER_NAMES, sample_code, syntax_tree
+from unstarve.check.objects.sample_code import WORKER_NAMES, own_attribute, sample_code, syntax_tree
 from unstarve.check.objects.subject import Subject
 from unstarve.model.finding import Finding
 
@@ -117,8 +117,8 @@ def _is_whole(value: ast.expr, dataset: Any, files: set[str]) -> bool:
             return value.func.attr == "open" and _is_whole(value.func.value, dataset, files)
         name = value.func.id if isinstance(value.func, ast.Name) else None
         return name in _WHOLE and all(_is_whole(item, dataset, files) for item in value.args)
-    if isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name) and value.value.id == "self":
-        return isinstance(stored(dataset).get(value.attr), _DATA)
+    if attribute := own_attribute(value):
+        return isinstance(stored(dataset).get(attribute), _DATA)
     return isinstance(value, ast.Constant) or (isinstance(value, ast.Name) and value.id in files)
 
 
@@ -163,11 +163,10 @@ def _shards(subject: Subject) -> Iterator[tuple[str, int]]:
 
 def _split_attribute(node: ast.AST) -> str:
     """``shards`` of ``self.shards[worker::workers]``; empty for other code."""
-    whole = node.value if isinstance(node, ast.Subscript) else None
-    step = node.slice.step if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) else None
-    if step is None or isinstance(step, (ast.Constant, ast.UnaryOp)) or not isinstance(whole, ast.Attribute):
+    if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Slice):
         return ""
-    return whole.attr if isinstance(whole.value, ast.Name) and whole.value.id == "self" else ""
+    step = node.slice.step
+    return "" if step is None or isinstance(step, (ast.Constant, ast.UnaryOp)) else own_attribute(node.value)
 
 
 def length_wrong(subject: Subject) -> Iterator[Finding]:
