@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from unstarve import words
-from unstarve.check.objects.attributes import walk
+from unstarve.check.objects.attributes import stored, walk
 from unstarve.check.objects.loader_parts import init_may_change, report
 from unstarve.check.objects.sample_code import own_attribute, sample_code, syntax_tree
 from unstarve.check.objects.subject import Subject
@@ -46,6 +46,7 @@ def _kept_number(value: Any) -> str | None:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             attribute = own_attribute(node)
-            if attribute in code.names and attribute not in code.assigned:
+            is_plain = isinstance(stored(value).get(attribute, 0), (int, float, type(None)))  # not shared
+            if is_plain and attribute in code.names and attribute not in code.assigned:
                 return attribute
     return None

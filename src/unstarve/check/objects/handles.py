@@ -50,7 +50,11 @@ _OF_LIBRARIES: dict[str, tuple[tuple[str, ...], str, _Question]] = {
     "av.container": (("InputContainer",), "an open video", _always),
     "torchcodec.decoders": (("VideoDecoder", "AudioDecoder"), "an open video", _always),
     "lance": (("LanceDataset",), "an open Lance dataset", _always),
-    "fsspec.asyn": (("AsyncFileSystem",), "an asynchronous file system", _always),
+    "fsspec.asyn": (
+        ("AsyncFileSystem",),
+        "an asynchronous file system",
+        lambda value: bool(value.async_impl),
+    ),
     "pymongo": (("MongoClient",), "a MongoDB connection", _always),
     "psycopg2.extensions": (("connection",), "a database connection", _not_closed),
     "psycopg": (("Connection",), "a database connection", _not_closed),
@@ -91,7 +95,7 @@ def _handle(value: Any) -> str | None:
         if isinstance(value, kinds):
             return kind if is_open(value) else None
     if isinstance(value, sqlite3.Connection):
-        return "an open SQLite connection" if _answers(value) else None
+        return "an open SQLite database" if _has_file(value) else None
     if isinstance(value, zipfile.ZipFile):
         return "an open zip file" if _on_disk(value.fp) else None
     if isinstance(value, tarfile.TarFile):
@@ -103,11 +107,13 @@ def _handle(value: Any) -> str | None:
     return None
 
 
-def _answers(connection: sqlite3.Connection) -> bool:
+def _has_file(connection: sqlite3.Connection) -> bool:
+    """Each worker has its own copy of a database in memory."""
     try:
-        return connection.total_changes >= 0
-    except sqlite3.ProgrammingError:  # closed
+        databases = connection.execute("PRAGMA database_list").fetchall()
+    except sqlite3.ProgrammingError:  # closed, or of another thread
         return False
+    return any(file for _, _, file in databases)
 
 
 def _on_disk(file: Any) -> bool:

@@ -125,7 +125,7 @@ def _own_functions(value: Any) -> Iterator[types.FunctionType]:
 
 def _note(code: types.CodeType, found: SampleCode) -> set[str]:
     """Add the names of `code` and of the functions inside it; returns them."""
-    names = set(code.co_names)
+    names = {*code.co_names, *code.co_freevars}
     found.assigned |= {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_ATTR"}
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):

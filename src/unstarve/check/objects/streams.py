@@ -144,7 +144,7 @@ def _shards(subject: Subject) -> Iterator[tuple[str, int]]:
     """How many shards the libraries' streams have, and ``self.shards[worker::workers]`` of the user's."""
     for path, value in walk(subject.loader.dataset, subject.dataset_name):
         module = type(value).__module__
-        if module.startswith("datasets.") and isinstance(count := getattr(value, "num_shards", None), int):
+        if module.startswith("datasets.") and isinstance(count := _shard_count(value), int):
             yield path, count
             return
         if module.startswith("webdataset.") and type(value).__name__ == "SimpleShardList":
@@ -159,6 +159,11 @@ def _shards(subject: Subject) -> Iterator[tuple[str, int]]:
             if isinstance(shards, (list, tuple, np.ndarray)):
                 yield f"{subject.dataset_name}.{_split_attribute(node)}", len(shards)
                 return
+
+
+def _shard_count(stream: Any) -> Any:
+    """Of a Hugging Face stream; older versions call it `n_shards`."""
+    return getattr(stream, "num_shards", getattr(stream, "n_shards", None))
 
 
 def _split_attribute(node: ast.AST) -> str:

@@ -32,6 +32,11 @@ class Shared(Plain):
         self.epoch.fill_(epoch)
 
 
+class InPlace(Shared):
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch += epoch - self.epoch
+
+
 class Counting(Plain):
     """Counts in the worker; `set_epoch` is for a restart."""
 
@@ -66,6 +71,7 @@ def test_inner_datasets_are_seen() -> None:
         DataLoader(Plain(), num_workers=1),
         DataLoader(Plain()),
         DataLoader(Shared(), num_workers=1, persistent_workers=True),
+        DataLoader(InPlace(), num_workers=1, persistent_workers=True),
         DataLoader(Counting(), num_workers=1, persistent_workers=True),
         DataLoader(Unused(), num_workers=1, persistent_workers=True),
     ],

@@ -118,7 +118,7 @@ def _file_system(folder: Path) -> Any:
         (_zip, "an open zip file"),
         (_tar, "an open tar file"),
         (_npz, "an open .npz file"),
-        (_sqlite, "an open SQLite connection"),
+        (_sqlite, "an open SQLite database"),
         (_socket, "an open socket"),
         (_file_system, "an asynchronous file system"),
     ],
@@ -169,6 +169,7 @@ def test_what_a_fork_does_not_harm_is_left_alone(loader: Loader, tmp_path: Path)
     assert ids(loader(sys.__stdin__)) == []
     assert ids(loader((tmp_path / "log.txt").open("w"))) == []
     assert ids(loader(np.memmap(tmp_path / "data.bin", mode="r"))) == []
+    assert ids(loader(sqlite3.connect(":memory:"))) == []
     assert ids(loader(None)) == []
 
 

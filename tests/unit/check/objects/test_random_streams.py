@@ -136,6 +136,22 @@ def test_generators_that_workers_do_not_repeat_are_left_alone(loader: DataLoader
     assert ids(loader) == []
 
 
+def test_functions_are_looked_into() -> None:
+    rng = random.Random(0)
+
+    def noisy(samples: list[Any]) -> Any:
+        return [sample + rng.random() for sample in samples]
+
+    def by_index(samples: list[Any]) -> Any:
+        rng.seed(samples[0])
+        return [sample + rng.random() for sample in samples]
+
+    (found,) = findings(DataLoader(Unused(None), num_workers=2, collate_fn=noisy))
+    assert found.id == "generator-before-fork"
+    assert "train_loader.collate_fn.rng" in found.fix
+    assert ids(DataLoader(Unused(None), num_workers=2, collate_fn=by_index)) == []
+
+
 class Arguments:
     def __init__(self) -> None:
         self.seed = 7
