@@ -69,7 +69,7 @@ CHECKS = {
             "Shuffling that repeats itself gives the model the same batches again and again.",
         ),
         (
-            "not-shuffled-by-sampler",
+            "ranks-not-split",
             _ERROR,
             "Ranks see the same samples",
             "Several ranks iterate a loader without a DistributedSampler, so each trains on all of the data.",

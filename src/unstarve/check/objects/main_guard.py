@@ -50,13 +50,13 @@ def unguarded_iteration(tree: ast.Module, name: str, created: int | None) -> int
             continue
         if (line := _iterates(statement, name)) is not None:
             return line
-        call = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
-        called = call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else None
-        body = functions.get(called or "")
-        if body is None or created is None or not body.lineno <= created <= (body.end_lineno or 0):
-            continue
-        if _iterates(body, name) is not None:
-            return statement.lineno
+        for call in ast.walk(statement):
+            called = call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""
+            body = functions.get(called)
+            if body is None or created is None or not body.lineno <= created <= (body.end_lineno or 0):
+                continue
+            if _iterates(body, name) is not None:
+                return statement.lineno
     return None
 
 

@@ -71,8 +71,9 @@ def not_picklable(subject: Subject) -> Iterator[Finding]:
     if loader.num_workers == 0 or method == "fork":
         return
     for name, root in roots(subject):
-        if isinstance(pickled_bytes(root), Exception):
-            culprit = _culprit(Place(name, root, None, "", 0))
+        if not isinstance(pickled_bytes(root), Exception):
+            continue
+        for culprit in _culprits(Place(name, root, None, "", 0)):
             yield report(
                 subject,
                 "not-picklable",
@@ -83,12 +84,11 @@ def not_picklable(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def _culprit(place: Place) -> Place:
-    """The innermost part that fails alone, among the parts that are pickled."""
-    for part in _pickled_parts(place):
-        if place.depth < _DEEPEST and isinstance(pickled_bytes(part.value), Exception):
-            return _culprit(part)
-    return place
+def _culprits(place: Place) -> list[Place]:
+    """The innermost parts that fail alone, among the parts that are pickled."""
+    parts = _pickled_parts(place) if place.depth < _DEEPEST else []
+    failing = [part for part in parts if isinstance(pickled_bytes(part.value), Exception)]
+    return [culprit for part in failing for culprit in _culprits(part)] or [place]
 
 
 def _pickled_parts(place: Place) -> list[Place]:

@@ -43,6 +43,8 @@ def ranks_compared(subject: Subject) -> Iterator[Finding]:
     """What ranks find when they compare their loaders; rank 0 reports it."""
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() < 2:
         return
+    if not subject.batches:  # the ranks meet once, when they have something to compare
+        return
     store, rank = dist.distributed_c10d._get_default_store(), dist.get_rank()
     shares = exchanged(subject, store, rank, dist.get_world_size())
     if rank == 0 and shares:
@@ -106,7 +108,7 @@ def is_data_parallel(ranks: int) -> bool:
 def _same_samples(subject: Subject, ranks: int) -> Finding:
     name, dataset = subject.name, subject.dataset_name
     id, fix = (
-        "not-shuffled-by-sampler",
+        "ranks-not-split",
         (
             f"sampler = DistributedSampler({dataset}, shuffle=True)\n"
             f"{name} = DataLoader({dataset}, ..., sampler=sampler)  # without shuffle=\n"

@@ -34,6 +34,7 @@ GUARDED_LOOP = 'train_loader = 1\nif __name__ == "__main__":\n    for batch in t
         ("loss = 0\nit = iter(train_loader)\n", None, 2),
         ("for e in range(3):\n    for b in train_loader:\n        pass\n", None, 2),
         (IN_A_FUNCTION, 3, 7),
+        (IN_A_FUNCTION.replace("\nmain()", "\nif True:\n    main()"), 3, 7),
         (GUARDED, 3, None),
         (GUARDED_LOOP, 1, None),
         (ONLY_CREATED, 1, None),

@@ -85,6 +85,15 @@ def test_only_parts_that_are_pickled_are_blamed() -> None:
     assert found.message.startswith("train_set.other is a lambda")
 
 
+def test_all_parts_are_named_at_once() -> None:
+    found = findings(spawned(Holder(one=lambda: 1, two=[lambda: 2], three=threading.Lock())))
+    assert [one.message.split()[0] for one in found] == [
+        "train_set.one",
+        "train_set.two[0]",
+        "train_set.three",
+    ]
+
+
 def test_what_workers_can_receive_is_left_alone() -> None:
     context = multiprocessing.get_context("spawn")
     healthy = Holder(count=context.Value("i", 0), tensor=torch.zeros(3), array=np.zeros(3), names=["a", "b"])

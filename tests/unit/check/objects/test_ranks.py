@@ -45,7 +45,7 @@ def found_by(*loaders: DataLoader[Any], **facts: Any) -> list[str]:
 
 def test_ranks_without_a_distributed_sampler_see_the_same_samples() -> None:
     loaders = [DataLoader(DATA, batch_size=4) for _ in range(2)]
-    assert found_by(*loaders) == ["not-shuffled-by-sampler"]
+    assert found_by(*loaders) == ["ranks-not-split"]
     assert found_by(*loaders, is_training=False) == []  # each rank may validate on everything
 
 
