@@ -54,7 +54,8 @@ def _threads(place: Place) -> str | None:
         return None
     if isinstance(value, ThreadPoolExecutor):
         alive = [thread for thread in value._threads if thread.is_alive()]
-        return f"a ThreadPoolExecutor with {_count(len(alive))}" if alive else None
+        is_full = len(alive) >= value._max_workers  # else it may start another thread in the worker
+        return f"a ThreadPoolExecutor with {_count(len(alive))}" if is_full else None
     if isinstance(value, ThreadPool):
         return "a ThreadPool that runs"
     is_producer = isinstance(value, threading.Thread) and value.is_alive() and _is_waited_for(owner, code)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import pickle
+import time
 import types
 from collections.abc import Iterator
 from multiprocessing.reduction import ForkingPickler
@@ -20,8 +21,13 @@ from unstarve.check.objects.subject import Subject
 from unstarve.model.finding import Finding
 
 _DEEPEST = 12
+_LONGEST_S = 5.0
 _REDUCED_WHOLE = (functools.partial, types.MethodType, collections.deque, collections.OrderedDict)
 """Classes that pickle all they hold although they have a ``__reduce__``."""
+
+
+class _TooSlowError(Exception):
+    """Pickling is given up."""
 
 
 class _Sink:
@@ -29,10 +35,13 @@ class _Sink:
 
     def __init__(self) -> None:
         self.bytes = 0
+        self._until_s = time.monotonic() + _LONGEST_S
 
     def write(self, data: Any) -> int:
         count = memoryview(data).nbytes
         self.bytes += count
+        if time.monotonic() > self._until_s:
+            raise _TooSlowError
         return count
 
 
@@ -55,7 +64,10 @@ class _Probe(ForkingPickler):
 
 
 def pickled_bytes(value: Any) -> int | Exception:
-    """How many bytes a new process would receive; the error if `value` cannot be pickled."""
+    """How many bytes a new process would receive; the error if `value` cannot be pickled.
+
+    After five seconds it is the bytes so far: of very large data, errors are not looked for to the end.
+    """
     sink = _Sink()
     try:
         _Probe(sink).dump(value)

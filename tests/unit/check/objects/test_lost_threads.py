@@ -55,7 +55,7 @@ def stop() -> Iterator[threading.Event]:
 
 
 def test_a_pool_that_has_run_is_found() -> None:
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(1) as pool:
         assert ids(DataLoader(Pooled(pool), num_workers=1)) == []  # it starts its threads in the worker
         pool.submit(abs, 1).result()
         (found,) = findings(DataLoader(Pooled(pool), num_workers=1))
@@ -63,6 +63,12 @@ def test_a_pool_that_has_run_is_found() -> None:
         assert "train_set.pool is a ThreadPoolExecutor with 1 thread." in found.message
         assert ids(DataLoader(Pooled(pool))) == []
     assert ids(DataLoader(Pooled(pool), num_workers=1)) == []
+
+
+def test_a_pool_that_can_start_another_thread_is_left_alone() -> None:
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(abs, 1).result()
+        assert ids(DataLoader(Pooled(pool), num_workers=1)) == []
 
 
 def test_other_pools_and_feeding_threads_are_found(stop: threading.Event) -> None:
