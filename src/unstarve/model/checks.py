@@ -72,7 +72,7 @@ CHECKS = {
             "ranks-not-split",
             _ERROR,
             "Ranks see the same samples",
-            "Several ranks iterate a loader without a DistributedSampler, so each trains on all of the data.",
+            "Without a DistributedSampler every rank trains on all of the data: more GPUs add no data.",
         ),
         (
             "uneven-ranks",
@@ -110,7 +110,7 @@ CHECKS = {
         (
             "length-wrong",
             _WARNING,
-            "The dataset yields another number of samples than it says",
+            "The dataset yields more or fewer samples than it says",
             "Progress bars, learning-rate schedules and frameworks that trust len() stop early or late.",
         ),
         (
@@ -163,9 +163,10 @@ CHECKS = {
         ),
         (
             "fork-after-threads",
-            _WARNING,
-            "Workers are forked while other threads run",
-            "A lock that another thread holds at the fork stays locked in the worker for ever.",
+            _ERROR,
+            "Workers wait for threads that they do not have",
+            "A fork copies only the thread that forks: in the worker, a pool or a queue that was in use "
+            "waits for ever.",
         ),
         (
             "tokenizer-before-fork",

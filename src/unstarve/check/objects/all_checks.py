@@ -3,12 +3,48 @@
 from __future__ import annotations
 
 from unstarve.check.objects import dataset_memory, loader_speed
+from unstarve.check.objects.cuda_tensors import cuda_in_worker
+from unstarve.check.objects.epoch_number import set_epoch_lost
+from unstarve.check.objects.handles import handle_before_fork
+from unstarve.check.objects.limits import descriptors, memory_limit, shm_full
+from unstarve.check.objects.lost_threads import fork_after_threads
+from unstarve.check.objects.main_guard import missing_main_guard
+from unstarve.check.objects.pickling import not_picklable
+from unstarve.check.objects.random_streams import generator_before_fork, worker_seeds_equal
+from unstarve.check.objects.ranks import ranks_compared
+from unstarve.check.objects.sample_buffers import shared_batch_memory
+from unstarve.check.objects.streams import (
+    drop_last_loses,
+    fewer_shards_than_workers,
+    iterable_not_split,
+    length_wrong,
+)
 from unstarve.check.objects.subject import ObjectCheck, Subject
 from unstarve.model.checks import by_harm
 from unstarve.model.finding import Finding
 
-WRONG_DATA: tuple[ObjectCheck, ...] = ()
-CRASH_OR_HANG: tuple[ObjectCheck, ...] = (loader_speed.too_many_weights,)
+WRONG_DATA: tuple[ObjectCheck, ...] = (
+    generator_before_fork,
+    worker_seeds_equal,
+    iterable_not_split,
+    fewer_shards_than_workers,
+    length_wrong,
+    drop_last_loses,
+    set_epoch_lost,
+    ranks_compared,
+    handle_before_fork,
+    shared_batch_memory,
+)
+CRASH_OR_HANG: tuple[ObjectCheck, ...] = (
+    not_picklable,
+    missing_main_guard,
+    cuda_in_worker,
+    shm_full,
+    memory_limit,
+    descriptors,
+    fork_after_threads,
+    loader_speed.too_many_weights,
+)
 SPEED_AND_MEMORY: tuple[ObjectCheck, ...] = (
     dataset_memory.copy_on_write,
     dataset_memory.large_pickled_dataset,

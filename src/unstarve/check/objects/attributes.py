@@ -62,12 +62,12 @@ def places(
     seen: dict[int, Any] = {}  # holds the objects, so that no id is used twice
     while ahead and len(seen) < most:
         place = ahead.popleft()
-        if id(place.value) in seen:
+        if id(place.value) in seen or _is_opaque(type(place.value)):
             continue
         seen[id(place.value)] = place.value
         yield place
         if place.depth < max_depth:
-            ahead.extend(_held(place, most_items))
+            ahead.extend(held(place, most_items))
 
 
 def stored(value: Any) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def stored(value: Any) -> dict[str, Any]:
     except AttributeError:
         found = {}
     attributes = dict(found) if isinstance(found, dict) else {}
-    for kind in type(value).__mro__:
+    for kind in (kind for kind in type(value).__mro__ if "__slots__" in vars(kind)):
         for key, member in vars(kind).items():
             if isinstance(member, types.MemberDescriptorType):
                 try:
@@ -87,7 +87,16 @@ def stored(value: Any) -> dict[str, Any]:
     return attributes
 
 
-def _held(place: Place, most_items: int) -> Iterator[Place]:
+def _is_opaque(kind: type) -> bool:
+    """Whether asking for an attribute, or for the class, runs Python code: proxies and lazy objects."""
+    return any(
+        isinstance(vars(base).get("__getattribute__"), types.FunctionType)
+        or isinstance(vars(base).get("__class__"), property)
+        for base in kind.__mro__
+    )
+
+
+def held(place: Place, most_items: int) -> Iterator[Place]:
     """What is one step away from `place`."""
     path, value, owner, attribute, depth = place
     if value is None or isinstance(value, _LEAVES):
@@ -111,13 +120,8 @@ def _items(value: Any, most: int) -> Iterator[tuple[str, Any]]:
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     """The attributes of an object, what a function closes over, what a partial or a method is bound to."""
     if isinstance(value, types.FunctionType):
-        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
-            try:
-                yield name, cell.cell_contents
-            except ValueError:  # the variable has no value yet
-                continue
-        for name, default in _defaults(value).items():
-            yield name, default
+        yield from closed_over(value).items()
+        yield from _defaults(value).items()
     elif isinstance(value, types.MethodType):
         yield "__self__", value.__self__
     elif isinstance(value, functools.partial):
@@ -126,6 +130,17 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from value.keywords.items()
     elif not isinstance(value, types.BuiltinFunctionType):
         yield from stored(value).items()
+
+
+def closed_over(function: types.FunctionType) -> dict[str, Any]:
+    """The variables of enclosing functions that `function` uses."""
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # the variable has no value yet
+            continue
+    return found
 
 
 def _defaults(function: types.FunctionType) -> Mapping[str, Any]:

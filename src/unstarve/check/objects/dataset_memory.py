@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from unstarve.check.objects.attributes import places, stored
+from unstarve.check.objects.loader_parts import report, start_method
 from unstarve.check.objects.subject import Subject
-from unstarve.check.objects.worker_facts import report, start_method
 from unstarve.machine import available_bytes
 from unstarve.model.finding import Finding
 from unstarve.words import mean_count, size, workers

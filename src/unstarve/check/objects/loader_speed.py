@@ -16,8 +16,8 @@ from torch.utils.data._utils.collate import default_collate
 from unstarve import machine
 from unstarve.advise.rules.data_storage import FAR
 from unstarve.check.objects.attributes import places
+from unstarve.check.objects.loader_parts import is_torchs_own, report
 from unstarve.check.objects.subject import Subject
-from unstarve.check.objects.worker_facts import is_torchs_own, report
 from unstarve.collect.dataset_facts import dataset_facts, inside
 from unstarve.collect.describe import batch_extent, count_tensors
 from unstarve.collect.device.gpu import cuda_in_use

@@ -52,6 +52,15 @@ class Touchy:
     __hash__ = None  # type: ignore[assignment]  # comparing is what this class forbids
 
 
+class Proxy:
+    @property
+    def __class__(self) -> Any:
+        pytest.fail("__class__ was asked for")
+
+    def __getattribute__(self, name: str) -> Any:
+        pytest.fail("__getattribute__ was run")
+
+
 def paths(root: Any, **limits: int) -> list[str]:
     return [path for path, _ in walk(root, "data", **limits)]
 
@@ -83,6 +92,7 @@ def test_functions_show_what_they_hold() -> None:
 
 def test_nothing_of_the_users_code_runs() -> None:
     assert paths(Box(inner=Touchy())) == ["data", "data.inner", "data.inner.stored"]
+    assert paths(Box(proxy=Proxy(), plain=1)) == ["data", "data.plain"]
 
 
 def test_cycles_end_and_each_object_comes_once() -> None:
