@@ -26,8 +26,8 @@ def few_workers(subject):
 
 def many_rows(subject):
     if subject.batches:
-        yield finding("many-tensors", f"{subject.name} has {len(subject.batches)} batches", "fewer",
-                      file=subject.file, line=subject.line)
+        seen = f"{subject.name}: {len(subject.batches)} batches, {subject.is_training}"
+        yield finding("many-tensors", seen, "fewer", file=subject.file, line=subject.line)
 
 all_checks.SPEED_AND_MEMORY = (few_workers, many_rows)
 """
@@ -68,8 +68,8 @@ def test_a_script_is_checked_and_ends_before_it_saves_anything(checked: Project)
     assert found["schema"] == "unstarve.check/1"
     assert not (checked.folder / "checkpoint").exists()
     assert [(one["id"], one["message"], one["line"]) for one in found["findings"]] == [
-        ("many-tensors", "train_loader has 3 batches", 7),
-        ("many-tensors", "val_loader has 3 batches", 8),
+        ("many-tensors", "train_loader: 3 batches, True", 7),
+        ("many-tensors", "val_loader: 3 batches, None", 8),
         ("no-workers", "val_loader of val_set", 8),
     ]
     assert [(one["name"], one["batches"], one["workers"]) for one in found["loaders"]] == [

@@ -79,6 +79,15 @@ def test_training_afterwards_is_the_same(persistent: bool) -> None:
     assert order(check=True) == order(check=False)
 
 
+def test_an_epoch_in_progress_goes_on() -> None:
+    loader = DataLoader(range(6), num_workers=1, persistent_workers=True)  # type: ignore[arg-type]  # as above
+    epoch = iter(loader)
+    before = [int(next(epoch)) for _ in range(2)]
+    with pytest.warns(UserWarning, match="loader has its workers already"):
+        unstarve.check(loader)
+    assert before + [int(batch) for batch in epoch] == [0, 1, 2, 3, 4, 5]
+
+
 def test_a_loader_that_fails_is_a_warning_in_the_callers_line() -> None:
     class Broken(Dataset[int]):
         def __len__(self) -> int:

@@ -23,12 +23,13 @@ def test_findings_are_counted_and_listed() -> None:
     found = (
         finding("shm-full", "seen", "change", file="train.py", line=3),
         finding("no-workers", "seen too", "change"),
-        finding("not-pinned", "seen \x1b[31m", "change"),
+        finding("not-pinned", "seen \x1b[31m", "def f():\n    return \x1b[31m"),
     )
     text = shown(CheckReport("train.py", found, (CheckedLoader("loader"),), stopped_at="loader"))
     assert text.startswith("1 error and 2 warnings in train.py")
     assert "error shm-full train.py:3" in text
     assert "\x1b" not in text
+    assert "def f(): return \\x1b[31m" in text
     assert text.endswith("train.py was ended after the first batches of loader.")
 
 
@@ -46,7 +47,7 @@ def test_what_could_not_be_checked_is_said() -> None:
         "val_loader", workers=2, pickled_bytes=10**9, pickle_s=2.0, problem="val_loader failed: x"
     )
     text = shown(CheckReport("a.py", (), (loader,), import_s=1.5, problems=("a.py failed",)))
-    assert "until torch was imported 1.50 s" in text
+    assert "importing torch 1.50 s" in text
     assert "val_loader: dataset pickled 2.00 s, 1.0 GB to each of 2 workers" in text
     assert "note: a.py failed" in text
     assert "note: val_loader failed: x; checks that look at batches did not run on it" in text
