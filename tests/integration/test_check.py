@@ -192,6 +192,24 @@ def test_a_script_that_catches_its_end_does_not_go_on(checked: Project) -> None:
     assert not (checked.folder / "checkpoint").exists()
 
 
+def test_a_script_that_creates_a_loader_for_every_batch_is_ended_too(checked: Project) -> None:
+    checked.write(
+        "train.py",
+        """
+        import planted
+        from data import DataLoader, Numbers
+
+        for _ in range(1000):
+            loader = DataLoader(Numbers(64), batch_size=4)
+            batch = next(iter(loader))
+        open("checkpoint", "w").close()
+        """,
+    )
+    found = json_of(checked, "train.py")
+    assert {one["line"] for one in found["findings"]} == {6}
+    assert not (checked.folder / "checkpoint").exists()
+
+
 def test_a_training_epoch_shorter_than_the_first_batches_ends_the_script(checked: Project) -> None:
     checked.write("train.py", TRAIN.replace("Numbers(64)", "Numbers(8)"))
     found = json_of(checked, "train.py")

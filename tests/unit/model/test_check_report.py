@@ -25,7 +25,17 @@ def test_ranks_are_merged_without_repetition_and_the_worst_comes_first() -> None
     )
     assert [found.id for found in whole.findings] == ["shm-full", "no-workers", "order"]
     assert [one.name for one in whole.loaders] == ["loader", "b"]
+    several = [CheckReport("", (), tuple(map(CheckedLoader, names))) for names in ("ab", "ac")]
+    assert [one.name for one in merged("train.py", several).loaders] == ["a", "b", "c"]
     assert (whole.target, whole.problems, whole.checks) == ("train.py", ("p",), 5)
+
+
+def test_a_loader_that_is_created_again_and_again_is_listed_once() -> None:
+    one, slow = report("order"), CheckedLoader("loader", "a.py", 3, workers=2, first_batch_s=9.0)
+    again = CheckReport("", one.findings * 2, (*one.loaders, slow, CheckedLoader("other")))
+    whole = merged("t", [again])
+    assert whole.findings == one.findings
+    assert whole.loaders == (*one.loaders, CheckedLoader("other"))
 
 
 def test_one_process_may_find_the_same_twice() -> None:
