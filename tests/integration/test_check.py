@@ -147,26 +147,22 @@ def test_of_a_dataset_only_what_concerns_datasets_is_reported(checked: Project) 
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
-        ("raise LookupError('no data')", "train.py failed with exit code 1"),
-        ("print('nothing')", "train.py created no DataLoader"),
-        ("import time\ntime.sleep(600)", "train.py created no loader within 2.00 s"),
         (
-            "import time\nfrom data import DataLoader, Numbers\n"
-            "for batch in DataLoader(Numbers(9, load_s=600)): pass",
-            "delivered too few batches within 2.00 s",
+            "raise LookupError('no data')",
+            "failed with exit code 1 before its loaders were checked in full: LookupError",
         ),
+        ("print('nothing')", "train.py created no DataLoader, so nothing was checked"),
+        ("import time\ntime.sleep(600)", "train.py created no loader within 2.00 s"),
     ],
-    ids=["fails", "no loader", "slow start", "slow batch"],
+    ids=["fails", "no loader", "never begins"],
 )
 def test_a_script_that_cannot_be_checked_says_why(project: Project, source: str, sentence: str) -> None:
     project.write("train.py", source)
-    limit = ["--timeout", "2"] if "sleep" in source or "load_s" in source else []
+    limit = ["--timeout", "2"] if "sleep" in source else []
     done = project.unstarve("check", *limit, "train.py", env={"COLUMNS": "300"})
     assert done.returncode == 2
-    assert sentence in done.stdout or (limit and "within 2.00 s" in done.stdout)
-    if "raise" in source:
-        assert "LookupError: no data" in done.stdout
-        assert "Traceback" in done.stderr
+    assert sentence in done.stdout
+    assert ("Traceback" in done.stderr) is ("raise" in source)
 
 
 def test_a_script_that_catches_its_end_does_not_go_on(checked: Project) -> None:
