@@ -33,6 +33,8 @@ def modules_after(code: str) -> set[str]:
         "import unstarve",
         "from unstarve.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass",
         "from unstarve.cli import main\ntry: main(['run', '--help'])\nexcept SystemExit: pass",
+        "from unstarve.cli import main\ntry: main(['check', '--help'])\nexcept SystemExit: pass",
+        "import unstarve.pytest_plugin",
         "import unstarve.web.server",
         "import unstarve; unstarve.load_run, unstarve.diagnose, unstarve.compare",
     ],

@@ -12,6 +12,7 @@ Ids, reasons and severities are in `model.checks`. No check guesses: what cannot
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +23,13 @@ if TYPE_CHECKING:
 class _Callable(ModuleType):
     """This package is what users call, too: ``unstarve.check(loader)``."""
 
-    def __call__(self, target: Any, *, batches: int = 2, samples: int = 0) -> list[Finding]:
+    def __call__(
+        self, target: Any, *, batches: int = 2, samples: int = 0, ignore: Sequence[str] = ()
+    ) -> list[Finding]:
         """See `unstarve.check.one_target.check`."""
         from unstarve.check.one_target import check
 
-        return check(target, batches=batches, samples=samples)
+        return check(target, batches=batches, samples=samples, ignore=ignore)
 
 
 sys.modules[__name__].__class__ = _Callable

@@ -69,8 +69,10 @@ class LoaderCheck:
 
     def fetch(self, count: int) -> None:
         """Fetch the first batches as an epoch would, then stop the workers; a failure becomes `problem`."""
-        began_s = time.monotonic()
-        kept_workers, iterator = getattr(self.loader, "_iterator", None), None
+        if getattr(self.loader, "_iterator", None) is not None:
+            self.problem = f"{self.names.loader} has its workers already, perhaps in the middle of an epoch"
+            return
+        began_s, iterator = time.monotonic(), None
         try:
             iterator = iter(self.loader)
             for batch in islice(iterator, count):
@@ -78,7 +80,7 @@ class LoaderCheck:
         except Exception as error:  # the user's dataset, sampler and collate function may raise anything
             self.problem = f"{self.names.loader} failed: {type(error).__name__}: {_last_line(error)}"
         finally:
-            if iterator is not None and iterator is not kept_workers:
+            if iterator is not None:
                 shut_down(iterator, self.loader)
 
     def deliver(self, batch: Any, since_s: float) -> None:

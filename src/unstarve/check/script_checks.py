@@ -17,7 +17,9 @@ import sys
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -41,17 +43,28 @@ if TYPE_CHECKING:
 _CHECKED = "_unstarve_checked"
 """Attribute of an iterator: the `_Epoch` that counts its batches."""
 
+_MOST_LOADERS = 50
+_LEAST_S = 1.0
+"""For the batches of a loader when those before it have used up the time."""
+
 _inside = threading.local()
 """``depth``: how many loaders this thread is starting or asking for a batch, one inside another."""
 
 
+@dataclass
 class _Epoch:
     """The batches of one iterator."""
 
-    def __init__(self, check: LoaderCheck, gradients: bool) -> None:
-        self.check = check
-        self.gradients = gradients
-        self.began_s = time.monotonic()
+    place: tuple[Any, ...]
+    """File and line that created its loader."""
+    gradients: bool
+    """Whether it may be training: gradients were on when it began, or a backward pass was seen."""
+    check: LoaderCheck | None = None
+    began_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def name(self) -> str:
+        return "a loader" if self.check is None else self.check.names.loader
 
 
 class ScriptChecks:
@@ -67,9 +80,10 @@ class ScriptChecks:
         self._import_s = self._attached_s - psutil.Process().create_time()
         self._build_s: float | None = None
         self._stopped_at: str | None = None
+        self._delivered: Counter[tuple[Any, ...]] = Counter()
+        """Batches by the place that created their loader: some scripts create one for every batch."""
         self._over = False
         atexit.register(self._at_exit, os.getpid())
-
         ScriptChecks.of_this_process = self
 
     of_this_process: ClassVar[ScriptChecks | None] = None
@@ -78,7 +92,7 @@ class ScriptChecks:
         """Check these loaders instead of all that exist, and leave the end to the caller."""
         self._over = True
         self._checks = checks
-        self._conclude()
+        self._quietly(self._conclude)
 
     def problem(self, sentence: str) -> None:
         """Note what could not be checked."""
@@ -94,7 +108,8 @@ class ScriptChecks:
         @functools.wraps(original)
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
-            checks._quietly(lambda: checks._note(self))
+            if not _depth():
+                checks._quietly(lambda: checks._note(self))
 
         return __init__
 
@@ -108,15 +123,12 @@ class ScriptChecks:
             if _depth() or stock_worker.get_worker_info() is not None:
                 return original(self, loader, *args, **kwargs)
             checks._end_if_over()
-            epoch = checks._quietly(lambda: checks._begin(loader))
+            self.__dict__[_CHECKED] = checks._begin(loader)
             _inside.depth = 1
             try:
-                result = original(self, loader, *args, **kwargs)
+                return original(self, loader, *args, **kwargs)
             finally:
                 _inside.depth = 0
-            if epoch is not None:
-                self.__dict__[_CHECKED] = epoch
-            return result
 
         return __init__
 
@@ -135,14 +147,14 @@ class ScriptChecks:
             try:
                 batch = original(self)
             except StopIteration:
-                ended = epoch.gradients and bool(epoch.check.batches)
+                ended = epoch.gradients and bool(checks._delivered[epoch.place])
                 if not ended:
                     raise
             finally:
                 _inside.depth = 0
             if ended:  # what follows a training epoch may save a checkpoint
-                checks._end(epoch.check)
-            epoch.check.deliver(batch, time.monotonic() - epoch.began_s)
+                checks._end(epoch)
+            checks._deliver(epoch, batch)
             return batch
 
         return __next__
@@ -160,56 +172,66 @@ class ScriptChecks:
         if self._build_s is None:
             self._build_s = time.time() - self._attached_s
 
-    def _begin(self, loader: Any) -> _Epoch | None:
+    def _begin(self, loader: Any) -> _Epoch:
         """An epoch begins, and its workers do not exist yet."""
         import torch
 
         watch_backward()
-        gradients = torch.is_grad_enabled()
         if not isinstance(loader, torch.utils.data.DataLoader):
             loader = getattr(loader, "_loader", loader)  # an engine of ours stands in front of it
-        self._note(loader)
-        self._check_all(iterated=loader, is_training=None if gradients else False)
-        own = next((check for check in self._checks if check.loader is loader), None)
-        self._write()
-        return None if own is None else _Epoch(own, gradients)
+        self._quietly(lambda: self._note(loader))
+        epoch = _Epoch(vars(loader).get(SITE, ())[:2], torch.is_grad_enabled())
+        self._quietly(lambda: self._check_all(loader))
+        epoch.check = next((check for check in self._checks if check.loader is loader), None)
+        if epoch.check is not None and not epoch.gradients:
+            epoch.check.is_training = False
+        self._quietly(self._write)
+        return epoch
 
-    def _check_all(self, iterated: Any = None, is_training: bool | None = None) -> None:
-        """Run the first pass on every loader that has not been checked."""
+    def _check_all(self, first: Any = None) -> None:
+        """Run the first pass on every loader that has not been checked, beginning with `first`."""
         from unstarve.check.loader_check import LoaderCheck
 
         known = {id(check.loader) for check in self._checks}
-        for reference in self._loaders:
-            loader = reference()
-            if loader is not None and id(loader) not in known:
-                of_this = is_training if loader is iterated else None
-                self._checks.append(LoaderCheck(loader, names_of(loader), of_this, self._problems.append))
+        loaders = [first, *(reference() for reference in self._loaders)]
+        for loader in loaders:
+            if loader is not None and id(loader) not in known and len(known) < _MOST_LOADERS:
+                known.add(id(loader))
+                self._checks.append(LoaderCheck(loader, names_of(loader), complain=self.problem))
 
     def _before_batch(self, epoch: _Epoch) -> None:
         self._end_if_over()
-        if epoch.check.batches and first_passes():
-            epoch.check.is_training = epoch.gradients = True
-        if len(epoch.check.batches) >= self._settings.batches:
-            self._end(epoch.check)
+        if first_passes() and self._delivered[epoch.place]:
+            epoch.gradients = True
+            if epoch.check is not None:
+                epoch.check.is_training = True
+        if self._delivered[epoch.place] >= self._settings.batches:
+            self._end(epoch)
 
-    def _end(self, delivered: LoaderCheck) -> None:
+    def _deliver(self, epoch: _Epoch, batch: Any) -> None:
+        self._delivered[epoch.place] += 1
+        if epoch.check is not None:
+            epoch.check.deliver(batch, time.monotonic() - epoch.began_s)
+
+    def _end(self, epoch: _Epoch) -> None:
         """Check what is left, write the report and end the script."""
-        self._stopped_at = delivered.names.loader
+        self._stopped_at = epoch.name
         self._over = True
         self._quietly(self._check_all)
         self._quietly(self._conclude)
         end_training()
 
     def _conclude(self) -> None:
+        until_s = time.monotonic() + self._settings.fetch_limit_s
         for check in self._checks:
             if not check.batches:
-                self._fetch(check)
+                self._fetch(check, until_s)
             check.conclude()
             self._write()
         self._time_samples()
         self._write()
 
-    def _fetch(self, check: LoaderCheck) -> None:
+    def _fetch(self, check: LoaderCheck, until_s: float) -> None:
         """Fetch a loader's first batches in a thread, which is left behind if the loader hangs."""
 
         def fetch() -> None:
@@ -218,10 +240,10 @@ class ScriptChecks:
 
         thread = threading.Thread(target=fetch, name="unstarve-check", daemon=True)
         thread.start()
-        limit_s = self._settings.fetch_limit_s
-        thread.join(limit_s)
+        thread.join(max(until_s - time.monotonic(), _LEAST_S))
         if thread.is_alive():
-            check.problem = f"{check.names.loader} delivered too few batches within {duration(limit_s)}"
+            limit = duration(self._settings.fetch_limit_s)
+            check.problem = f"{check.names.loader} delivered too few batches within {limit}"
 
     def _time_samples(self) -> None:
         from unstarve.check.slow_samples import time_samples
@@ -249,8 +271,8 @@ class ScriptChecks:
         if os.getpid() == process and not self._over and self._loaders:
             self._quietly(self._check_all)
             for check in self._checks:
-                check.conclude()
-            self._write()
+                self._quietly(check.conclude)
+            self._quietly(self._write)
 
     def _write(self) -> None:
         from unstarve.check.objects.two_passes import every_check
@@ -267,13 +289,17 @@ class ScriptChecks:
         )
         write_part(self._folder, report)
 
-    def _quietly(self, action: Callable[[], Any]) -> Any:
-        """Run a piece of ours: if it fails, that is a sentence in the report."""
+    def _quietly(self, action: Callable[[], object]) -> object:
+        """Run a piece of ours; if it fails, that is a sentence in the report."""
+        depth = _depth()
         try:
+            _inside.depth = depth + 1  # loaders that checks create or iterate are not the script's
             return action()
         except Exception as error:  # a defect of ours must not look like one of the script
             self._problems.append(f"unstarve could not check a loader: {error!r}")
             return None
+        finally:
+            _inside.depth = depth
 
 
 def _depth() -> int:

@@ -83,5 +83,4 @@ def slow_start(checked: CheckedLoader) -> Iterator[Finding]:
         fix,
         file=checked.file,
         line=checked.line,
-        harm=checked.first_batch_s,
     )

@@ -188,10 +188,12 @@ def _folder(target: Sequence[str]) -> Path:
 
 
 def _too_late(report: CheckReport, timeout_s: float) -> str:
-    waited = (
-        "created no loader" if not report.loaders else f"{report.loaders[0].name} delivered too few batches"
-    )
-    return f"{report.target} {waited} within {duration(timeout_s)}; allow more with --timeout SECONDS"
+    limit = f"within {duration(timeout_s)}; allow more with --timeout SECONDS"
+    if report.stopped_at is not None:
+        return f"the checks of {report.target} did not end {limit}"
+    if report.loaders:
+        return f"{report.loaders[0].name} of {report.target} did not deliver its first batches {limit}"
+    return f"{report.target} created no loader {limit}"
 
 
 def _failed(report: CheckReport, exit_code: int, reason: str | None) -> str:

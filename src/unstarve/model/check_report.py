@@ -80,17 +80,24 @@ def report_from_plain(plain: Mapping[str, Any]) -> CheckReport:
     )
 
 
+def _identity(loader: CheckedLoader) -> tuple[object, ...]:
+    """Equal for loaders that are not worth listing apart: of several ranks, or created again and again."""
+    return loader.name, loader.where, loader.dataset, loader.workers, loader.problem
+
+
 def merged(target: str, reports: Iterable[CheckReport]) -> CheckReport:
-    """One report for all processes of a command: what several ranks found is listed once."""
+    """One report for all processes of a command: what was found again is listed once."""
     whole = CheckReport(target)
     for report in reports:
         seen = {(found.id, found.where) for found in whole.findings}
-        known = {(loader.name, loader.where) for loader in whole.loaders}
+        loaders: dict[tuple[object, ...], CheckedLoader] = {}
+        for loader in (*whole.loaders, *report.loaders):
+            loaders.setdefault(_identity(loader), loader)
         new = tuple(found for found in report.findings if (found.id, found.where) not in seen)
         whole = replace(
             whole,
-            findings=whole.findings + new,
-            loaders=whole.loaders + tuple(x for x in report.loaders if (x.name, x.where) not in known),
+            findings=whole.findings + tuple(dict.fromkeys(new)),
+            loaders=tuple(loaders.values()),
             checks=max(whole.checks, report.checks),
             import_s=report.import_s if whole.import_s is None else whole.import_s,
             build_s=report.build_s if whole.build_s is None else whole.build_s,

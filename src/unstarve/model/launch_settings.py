@@ -60,7 +60,7 @@ class CheckSettings:
     batches: int = 3
     """The command ends when a loader is asked for more batches than these."""
     fetch_limit_s: float = 30.0
-    """How long the first batches of a loader may take that the command did not iterate itself."""
+    """How long fetching may take from the loaders that the command did not iterate itself."""
     samples: int = 0
     """Samples of each dataset to time alone."""
 

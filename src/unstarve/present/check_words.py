@@ -28,9 +28,9 @@ def headline(report: CheckReport) -> str:
 def start_up(report: CheckReport) -> Iterator[tuple[str, str]]:
     """What comes before the first batch, as pairs of a name and a time."""
     if report.import_s is not None:
-        yield "until torch was imported", duration(report.import_s)
+        yield "importing torch", duration(report.import_s)
     if report.build_s is not None:
-        yield "until the first loader", duration(report.build_s)
+        yield "from there to the first loader", duration(report.build_s)
     for loader in report.loaders:
         if loader.pickled_bytes is not None and loader.pickle_s is not None:
             sent = f"{size(loader.pickled_bytes)} to each of {workers(loader.workers)}"

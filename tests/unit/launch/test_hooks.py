@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, dataloader
 from torch.utils.data._utils import fetch, pin_memory, worker
 
 from unstarve.launch import hooks
-from unstarve.model.launch_settings import LaunchSettings
+from unstarve.model.launch_settings import CheckSettings, LaunchSettings
 from unstarve.model.saved import SavedLoader
 
 MODULES = (autograd, dataloader, fetch, pin_memory, worker)
@@ -57,9 +57,10 @@ def apply_all(settings: LaunchSettings | None) -> None:
         None,
         LaunchSettings(parts="parts", version="0"),
         LaunchSettings(parts="parts", version="0", engine="auto"),
+        LaunchSettings(parts="parts", version="0", check=CheckSettings()),
         LaunchSettings(parts="parts", version="0", saved=(SavedLoader("train.py:1", {"num_workers": 1}),)),
     ],
-    ids=["notebook", "run", "engine", "saved"],
+    ids=["notebook", "run", "engine", "check", "saved"],
 )
 def test_undoing_all_patches_leaves_torch_as_it_was(settings: LaunchSettings | None) -> None:
     before = attributes()

@@ -31,7 +31,7 @@ def set_epoch_missed(run: Run, _diagnosis: Diagnosis) -> Iterator[Finding]:
             "set-epoch-missed",
             f"{counted(repeated, 'epoch')} of {loader.name} came in the same order: its sampler's epoch was "
             f"{told[0].sampler_epoch} in all of them.",
-            f"First line of the loop over epochs: {_variable(loader)}.sampler.set_epoch(epoch)",
+            f"{_variable(loader)}.sampler.set_epoch(epoch)  # the first line of the loop over epochs",
             file=file,
             line=line,
             harm=1.0,
@@ -177,10 +177,9 @@ def repeated_samples(run: Run, _diagnosis: Diagnosis) -> Iterator[Finding]:
             yield finding(
                 "iterable-not-split" if several else "samples-repeated",
                 said,
-                "Let each worker keep its part:\n"
-                "    worker = torch.utils.data.get_worker_info()\n"
-                "    first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)\n"
-                "    yield from itertools.islice(samples, first, None, step)"
+                "worker = torch.utils.data.get_worker_info()  # in __iter__: each worker keeps its part\n"
+                "first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)\n"
+                "yield from itertools.islice(samples, first, None, step)"
                 if several
                 else "Look for the repetition in the list of files or in the sampler.",
                 file=file,

@@ -40,10 +40,9 @@ def iterable_not_split(project: Project) -> Iterator[Finding]:
                 "iterable-not-split",
                 f"{dataset.name}.__iter__ never asks which worker it runs in: each of the {loader.crew} of "
                 f"{loader.name} delivers all samples.",
-                "Let each worker keep its part:\n"
-                "    worker = torch.utils.data.get_worker_info()\n"
-                "    first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)\n"
-                "    yield from itertools.islice(samples, first, None, step)",
+                "worker = torch.utils.data.get_worker_info()  # in __iter__: each worker keeps its part\n"
+                "first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)\n"
+                "yield from itertools.islice(samples, first, None, step)",
                 file=dataset.source.path,
                 line=methods(dataset.node)["__iter__"].lineno,
             )
@@ -65,7 +64,7 @@ def set_epoch_missed(project: Project) -> Iterator[Finding]:
             "set-epoch-missed",
             f"{loader.name} is iterated in the loop over {written(epochs.target)}, and nothing calls "
             f"{name}.set_epoch.",
-            f"First line of the loop: {name}.set_epoch({written(epochs.target)})",
+            f"{name}.set_epoch({written(epochs.target)})  # the first line of the loop",
             file=loader.source.path,
             line=epochs.lineno,
         )
@@ -97,10 +96,8 @@ def set_epoch_lost(project: Project) -> Iterator[Finding]:
                 "set-epoch-lost",
                 f"{written(call.func)} changes {dataset.name} in the training process only: the "
                 f"{loader.crew} of {loader.name} are persistent, and each keeps its own copy.",
-                f"Keep the epoch where all processes see it: in {dataset.name}.__init__ write\n"
-                "    self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()\n"
-                "and in set_epoch\n"
-                "    self.epoch.fill_(epoch)",
+                f"self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # in {dataset.name}.__init__\n"
+                "self.epoch.fill_(epoch)  # in set_epoch: all processes see it",
                 file=loader.source.path,
                 line=call.lineno,
             )

@@ -27,8 +27,8 @@ def resampling_in_getitem(project: Project) -> Iterator[Finding]:
                 yield finding(
                     "resampling-in-getitem",
                     f"{dataset.name}.{method.name} calls {written(call.func)} for every sample, every epoch.",
-                    "Resample the files once, before training, or keep the result: "
-                    "dataset = unstarve.CachedDataset(dataset)",
+                    "Resample the files once, before training, or keep the result with "
+                    "unstarve.CachedDataset(dataset).",
                     file=dataset.source.path,
                     line=call.lineno,
                 )
@@ -47,8 +47,8 @@ def whole_video_for_a_frame(project: Project) -> Iterator[Finding]:
                     yield finding(
                         "whole-video-for-a-frame",
                         f"{dataset.name}.{method.name} decodes the whole video and keeps {written(picked)}.",
-                        "Decode only the frames you need: torchcodec.decoders.VideoDecoder(path)[i], or "
-                        'read_video(path, start_pts=…, end_pts=…, pts_unit="sec")',
+                        "Decode only the frames you need, with torchcodec.decoders.VideoDecoder(path)[i] or "
+                        'read_video(path, start_pts=…, end_pts=…, pts_unit="sec").',
                         file=dataset.source.path,
                         line=call.lineno,
                     )
@@ -119,7 +119,7 @@ def kept_batches(project: Project) -> Iterator[Finding]:
                         "kept-batches",
                         f"{kept} keeps every batch of {loader.name}, and with it the shared memory and the "
                         "file descriptors of its tensors.",
-                        f"Keep copies: {kept}.append(copy.deepcopy({batch.id}))",
+                        f"{kept}.append(copy.deepcopy({batch.id}))",
                         file=loader.source.path,
                         line=call.lineno,
                     )

@@ -39,11 +39,9 @@ def handle_before_fork(project: Project) -> Iterator[Finding]:
                 "handle-before-fork",
                 f"{dataset.name}.{name} is opened in __init__, and all of the {loaders[0].crew} of "
                 f"{loaders[0].name} read from it.",
-                f"Open it on first use, in each worker: in {dataset.name}.__init__ write\n"
-                f"    self.{name} = None\n"
-                "and where samples are fetched\n"
-                f"    if self.{name} is None:\n"
-                f"        self.{name} = {written(value)}",
+                f"self.{name} = None  # in {dataset.name}.__init__\n"
+                f"if self.{name} is None:  # where samples are fetched: each worker opens its own\n"
+                f"    self.{name} = {written(value)}",
                 file=dataset.source.path,
                 line=value.lineno,
             )
@@ -65,9 +63,8 @@ def cuda_in_worker(project: Project) -> Iterator[Finding]:
                 yield finding(
                     "cuda-in-worker",
                     f"{function.name} calls {written(used)} inside the {loader.crew} of {loader.name}.",
-                    "Return CPU tensors, and move the whole batch in the training loop:\n"
-                    f"    for batch in {loader.name}:\n"
-                    '        batch = batch.to("cuda", non_blocking=True)',
+                    f"for batch in {loader.name}:  # return CPU tensors, and move whole batches here\n"
+                    '    batch = batch.to("cuda", non_blocking=True)',
                     file=where.path,
                     line=getattr(used, "lineno", None),
                 )
@@ -108,7 +105,7 @@ def missing_main_guard(project: Project) -> Iterator[Finding]:
                 "missing-main-guard",
                 f"{loader.name} is created when the module is imported, and its {loader.crew}, started with "
                 f"{method}, import the module again.",
-                'Put the code that creates and iterates it under: if __name__ == "__main__":',
+                'if __name__ == "__main__":  # around the code that creates and iterates it',
                 file=loader.source.path,
                 line=loader.call.lineno,
             )

@@ -22,7 +22,7 @@ def _lines(report: CheckReport) -> Iterator[str]:
     yield f"### {mark} {plain(headline(report))}"
     yield ""
     for found in report.findings:
-        yield from finding_markdown(found)
+        yield from finding_lines(found)
     times = list(start_up(report))
     if times:
         yield "| start-up | |"
@@ -32,15 +32,15 @@ def _lines(report: CheckReport) -> Iterator[str]:
     yield from (f"> ⚠ {plain(remark)}" for remark in remarks(report))
 
 
-def finding_markdown(found: Finding) -> Iterator[str]:
-    """The lines of one finding, and an empty one."""
+def finding_lines(found: Finding) -> Iterator[str]:
+    """One finding. A fix that is no sentence is code."""
     where = "" if found.where is None else f" · {inline_code(found.where)}"
-    yield f"{_MARKS[found.severity]} **{found.severity}** {inline_code(found.id)}{where}"
+    yield f"{_MARKS[found.severity]} **{found.severity}** [{inline_code(found.id)}]({found.doc}){where}"
     yield ""
-    yield f"{plain(found.message)} {plain(found.why)}"
+    yield plain(f"{found.message} {found.why}")
     yield ""
-    if "\n" in found.fix or "(" in found.fix.partition(" ")[0]:
-        yield from code_block(found.fix)
-    else:
+    if found.fix.endswith("."):
         yield plain(found.fix)
         yield ""
+    else:
+        yield from code_block(found.fix)

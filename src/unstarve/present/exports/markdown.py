@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unstarve.model import Advice, Diagnosis, State
-from unstarve.present.exports.check_markdown import finding_markdown
+from unstarve.present.exports.check_markdown import finding_lines
 from unstarve.present.exports.markdown_text import code_block, inline_code, plain
 from unstarve.present.gain_text import gain_text
 from unstarve.present.shares import budget_title, shares
@@ -38,7 +38,7 @@ def _lines(d: Diagnosis) -> Iterator[str]:
         yield from (f"| {part.what} | {duration(part.seconds)} |" for part in d.outside)
         yield ""
     for found in d.health:
-        yield from finding_markdown(found)
+        yield from finding_lines(found)
     for number, advice in enumerate(d.advice, 1):
         yield from _advice(number, advice)
     if d.rejected:

@@ -20,6 +20,7 @@ def print_check(report: CheckReport, console: Console) -> None:
     for found in shown.findings:
         console.print()
         console.print(finding_text(found), highlight=False)
+        console.print(Text(found.doc, "bright_black"), soft_wrap=True)
     times = list(start_up(shown))
     if times:
         console.print(Text("\nstart-up", "bold"))

@@ -18,6 +18,7 @@ from torch.utils.data import (
     Subset,
     TensorDataset,
     WeightedRandomSampler,
+    get_worker_info,
 )
 
 import unstarve
@@ -43,7 +44,8 @@ class Items(Dataset[torch.Tensor]):
 
 class Stream(IterableDataset[int]):
     def __iter__(self) -> Any:
-        return iter(range(3))
+        worker = get_worker_info()
+        return iter(range(worker.id, 30, worker.num_workers) if worker is not None else range(30))
 
 
 def found(dataset: Any, batches: tuple[Any, ...] = (), is_training: bool | None = None, **config: Any) -> Any:
