@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, Subset
 
+from unstarve import share
 from unstarve.collect.dataset_files import file_facts
 
 
@@ -85,6 +86,10 @@ def test_a_sample_that_is_a_files_content_is_recognized(tmp_path: Path, paths: l
         "root": str(tmp_path), "suffix": ".pt", "file_bytes": 5, "files": "paths", "loads": "torch.load",
         "packs_as": f"{tmp_path}/*.pt",
     }  # fmt: skip
+
+
+def test_a_shared_list_of_files_is_a_list_of_files(paths: list[Path]) -> None:
+    assert facts(share(Loaded(paths), min_bytes=0)) == facts(Loaded(paths))
 
 
 def test_labels_are_named_and_cannot_be_packed(paths: list[Path]) -> None:

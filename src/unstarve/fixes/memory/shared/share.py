@@ -73,7 +73,7 @@ def share(dataset: D, *, min_bytes: int = _MIN_BYTES, skip: Collection[str] = ()
 
 def _shared_alone(file: ColumnFile, value: Any) -> Any:
     plan = _Plan(file, 0, ())
-    build = plan.replacement(value)
+    build = plan.replacement(value, 0)
     if build is None:
         raise UsageError(f"this {type(value).__name__} cannot be shared: it holds a {plan.refused}")
     return build(file.region())
@@ -97,7 +97,7 @@ class _Plan:
         for name, value, assign in list(_attributes(owner)):
             if name in self._skip:
                 continue
-            build = self.replacement(value) if type(value) in _CONTAINERS else None
+            build = self.replacement(value, self._min_bytes) if type(value) in _CONTAINERS else None
             if build is not None:
                 self.changes.append((assign, build))
             else:
@@ -105,21 +105,21 @@ class _Plan:
                     if _may_own_lists(part):
                         self.visit(part, deep + 1)
 
-    def replacement(self, value: Any) -> _Build | None:
+    def replacement(self, value: Any, min_bytes: int, deep: int = 0) -> _Build | None:
         """Return what makes the shared container of a plain one; None if it stays.
 
         The same container gets the same replacement: torchvision's `samples` and `imgs` are one list.
         """
-        if id(value) not in self._seen:
-            build = self._planned(value, self._min_bytes, 0)
-            self._seen[id(value)] = (value, build)
-        return self._seen[id(value)][1]
-
-    def _planned(self, value: Any, min_bytes: int, deep: int) -> _Build | None:
+        if id(value) in self._seen:
+            return self._seen[id(value)][1]
         if type(value) not in _CONTAINERS or deep > _DEEPEST or _weight(value) < min_bytes:
             return None
-        if _holds_large_ones(value):
-            return self._of_parts(value, deep)
+        build = self._of_parts(value, deep) if _holds_large_ones(value) else self._whole(value)
+        if build is not None:
+            self._seen[id(value)] = (value, build)
+        return build
+
+    def _whole(self, value: Any) -> _Build | None:
         start = self._file.size_bytes
         try:
             return _once(self._encoded(value))
@@ -138,7 +138,7 @@ class _Plan:
     def _of_parts(self, value: Any, deep: int) -> _Build | None:
         """Keep a container of few large ones, and replace those: ``{"train": […], "test": […]}``."""
         keyed = value.items() if isinstance(value, dict) else enumerate(value)
-        parts = {key: self._planned(part, _INNER_BYTES, deep + 1) for key, part in keyed}
+        parts = {key: self.replacement(part, _INNER_BYTES, deep + 1) for key, part in keyed}
         builds = {key: build for key, build in parts.items() if build is not None}
         if not builds:
             return None

@@ -125,6 +125,34 @@ def test_lists_within_a_dict_are_read_in_place() -> None:
     assert type(splits["train"]) is list
 
 
+def test_a_list_within_a_dict_stays_the_list_of_another_attribute() -> None:
+    splits = {"train": list(LONG)}
+    dataset = share(Bag(splits=splits, paths=splits["train"]))
+    assert is_shared(vars(dataset)["paths"])
+    assert vars(dataset)["paths"] is vars(dataset)["splits"]["train"]
+
+
+def test_the_index_of_a_coco_file_reads_as_before() -> None:
+    segments: list[Any] = [[[0.5, 1.0, 2.5, 3.0]], {"counts": [1, 2], "size": [3, 4]}]
+    records = [
+        {"id": i, "image_id": i // 3, "bbox": [i, 0.5, 1, 2.5], "segmentation": segments[i % 10 == 0]}
+        for i in range(COUNT)
+    ]
+    by_image = defaultdict(list)
+    for record in records:
+        by_image[record["image_id"]].append(record)
+    index = types.SimpleNamespace(
+        dataset={"info": {"year": 2017}, "annotations": records},
+        anns={record["id"]: record for record in records},
+        imgToAnns=by_image,
+    )
+    plain = dict(vars(index))
+    share(Bag(coco=index))
+    assert all(map(is_shared, (index.dataset["annotations"], index.anns, index.imgToAnns)))
+    assert vars(index) == plain
+    assert index.imgToAnns[-1] == []
+
+
 def test_lists_on_plain_objects_are_shared_but_not_on_callables() -> None:
     class Tokenizer:
         def __init__(self) -> None:
