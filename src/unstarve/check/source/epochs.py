@@ -96,7 +96,8 @@ def set_epoch_lost(project: Project) -> Iterator[Finding]:
                 "set-epoch-lost",
                 f"{written(call.func)} changes {dataset.name} in the training process only: the "
                 f"{loader.crew} of {loader.name} are persistent, and each keeps its own copy.",
-                f"self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # in {dataset.name}.__init__\n"
+                f"# in {dataset.name}.__init__\n"
+                "self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()\n"
                 "self.epoch.fill_(epoch)  # in set_epoch: all processes see it",
                 file=loader.source.path,
                 line=call.lineno,

@@ -35,7 +35,7 @@ def _lines(report: CheckReport) -> Iterator[str]:
 def finding_lines(found: Finding) -> Iterator[str]:
     """One finding. A fix that is no sentence is code."""
     where = "" if found.where is None else f" · {inline_code(found.where)}"
-    yield f"{_MARKS[found.severity]} **{found.severity}** [{inline_code(found.id)}]({found.doc}){where}"
+    yield f"{_MARKS[found.severity]} **{found.severity}** {inline_code(found.id)}{where}"
     yield ""
     yield plain(f"{found.message} {found.why}")
     yield ""
