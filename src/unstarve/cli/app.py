@@ -139,8 +139,8 @@ def separate(argv: Sequence[str]) -> list[str]:
             arguments[at] = "--profile="
             at += 1
             continue
-        if arguments[0] == "check" and check.is_named([word]):
-            return arguments  # it takes no arguments, so all that follows is ours
+        if arguments[0] == "check" and (word == "--static" or check.is_named([word])):
+            return arguments  # nothing is run, or it takes no arguments: all that follows is ours
         if not word.startswith("-") or word == "-m":
             return [*arguments[:at], "--", *arguments[at:]]
         at += 2 if word in takes_value else 1

@@ -19,6 +19,7 @@ import typer
 from unstarve import __version__
 from unstarve.check.ignoring import check_ids, kept
 from unstarve.check.parts import TARGET_ERROR, read_parts
+from unstarve.check.source.all_checks import SOURCE_CHECKS, check_paths
 from unstarve.check.user_config import CheckConfig, read_config
 from unstarve.cli.output_files import STDOUT, JsonTo, check_json, write_file, write_json
 from unstarve.errors import StoppedError, UsageError
@@ -58,10 +59,14 @@ def check(
         typer.Argument(
             metavar="TARGET [ARGS…]",
             help="A script with its arguments, or module:attribute or file.py:attribute: a loader, "
-            "a dataset, or a function that returns one or several of them.",
+            "a dataset, or a function that returns one or several of them. With --static: files and "
+            "folders.",
             show_default=False,
         ),
     ],
+    static: Annotated[
+        bool, typer.Option("--static", help="Read source files instead of running anything.")
+    ] = False,
     json_to: JsonTo = None,
     markdown_to: Annotated[
         Path | None,
@@ -105,18 +110,32 @@ def check(
     Exit code: 0 if nothing was found, 1 if something was, 2 if the target could not be checked.
 
     Examples: `unstarve check train.py --epochs 3` · `unstarve check data.py:train_loader` ·
-    `unstarve check --sarif check.sarif package.data:make_loaders`
+    `unstarve check --sarif check.sarif package.data:make_loaders` · `unstarve check --static src/`
     """
     _check_outputs(json_to, markdown_to, sarif_to, github)
     config = read_config(_folder(target))
     ignored = check_ids(ignore or ()) | config.ignore
-    found, failure = _run(target, CheckSettings(samples=samples), timeout_s)
+    found, failure = (
+        (_read(target), None) if static else _run(target, CheckSettings(samples=samples), timeout_s)
+    )
     report = dataclasses.replace(found, findings=tuple(kept(found.findings, ignored)))
     _show(report, failure, json_to, markdown_to, sarif_to, github)
     raise typer.Exit(_exit_code(report, _severity(fail_on, config), failed=failure is not None))
 
 
-# --- running the target ---
+# --- reading, or running, the target ---
+
+
+def _read(paths: Sequence[str]) -> CheckReport:
+    checked = check_paths([Path(path) for path in paths])
+    unread = [f"{file} is not valid Python for this version, and was not read" for file in checked.not_python]
+    return CheckReport(
+        " ".join(paths),
+        checked.findings,
+        checks=len(SOURCE_CHECKS),
+        files=checked.files,
+        problems=tuple(unread),
+    )
 
 
 def _run(target: Sequence[str], settings: CheckSettings, timeout_s: float) -> tuple[CheckReport, str | None]:
@@ -182,7 +201,9 @@ def _argv(target: Sequence[str]) -> list[str]:
 
 
 def _folder(target: Sequence[str]) -> Path:
-    """Where the search for pyproject.toml begins: beside the script, or here."""
+    """Where the search for pyproject.toml begins: beside the script, in the folder to read, or here."""
+    if Path(target[0]).is_dir():
+        return Path(target[0])
     words = [target[0].rpartition(":")[0]] if is_named(target) else target
     return next((Path(word).parent for word in words if word.endswith(".py")), Path())
 

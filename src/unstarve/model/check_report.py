@@ -45,7 +45,9 @@ class CheckReport:
     findings: tuple[Finding, ...] = ()
     loaders: tuple[CheckedLoader, ...] = ()
     checks: int = 0
-    """Checks that looked at each loader."""
+    """Checks that looked at each loader, or at the files."""
+    files: int | None = None
+    """Files that were read; None where a target was run."""
     import_s: float | None = None
     """From the start of the process until torch was imported."""
     build_s: float | None = None

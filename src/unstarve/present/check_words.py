@@ -17,6 +17,8 @@ def headline(report: CheckReport) -> str:
     counts = [counted(report.count(one), one.value) for one in Severity if report.count(one)]
     if counts:
         return f"{listed(counts)} in {report.target}"
+    if report.files is not None:
+        return f"Nothing found: {counted(report.checks, 'check')} looked at {counted(report.files, 'file')}."
     if not report.loaders:
         return f"Nothing checked in {report.target}"
     named = [f"{one.name} ({one.where})" if one.where else one.name for one in report.loaders]

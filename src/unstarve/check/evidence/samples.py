@@ -177,7 +177,7 @@ def repeated_samples(run: Run, _diagnosis: Diagnosis) -> Iterator[Finding]:
             yield finding(
                 "iterable-not-split" if several else "samples-repeated",
                 said,
-                "worker = torch.utils.data.get_worker_info()  # in __iter__: each worker keeps its part\n"
+                "worker = torch.utils.data.get_worker_info()  # in __iter__\n"
                 "first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)\n"
                 "yield from itertools.islice(samples, first, None, step)"
                 if several

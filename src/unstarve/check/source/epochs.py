@@ -40,7 +40,7 @@ def iterable_not_split(project: Project) -> Iterator[Finding]:
                 "iterable-not-split",
                 f"{dataset.name}.__iter__ never asks which worker it runs in: each of the {loader.crew} of "
                 f"{loader.name} delivers all samples.",
-                "worker = torch.utils.data.get_worker_info()  # in __iter__: each worker keeps its part\n"
+                "worker = torch.utils.data.get_worker_info()  # in __iter__\n"
                 "first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)\n"
                 "yield from itertools.islice(samples, first, None, step)",
                 file=dataset.source.path,

@@ -53,7 +53,7 @@ def generator_before_fork(project: Project) -> Iterator[Finding]:
                 f"{dataset.name}.{name} is made once, in __init__: each of the {loaders[0].crew} of "
                 f"{loaders[0].name} draws the same numbers from its own copy.",
                 f"self.{name} = None  # in {dataset.name}.__init__\n"
-                f"if self.{name} is None:  # where samples are fetched: each worker has a seed of its own\n"
+                f"if self.{name} is None:  # where samples are fetched\n"
                 f"    self.{name} = {_from_worker_seed(dataset.source, made)}",
                 file=dataset.source.path,
                 line=made.lineno,

@@ -40,7 +40,7 @@ def handle_before_fork(project: Project) -> Iterator[Finding]:
                 f"{dataset.name}.{name} is opened in __init__, and all of the {loaders[0].crew} of "
                 f"{loaders[0].name} read from it.",
                 f"self.{name} = None  # in {dataset.name}.__init__\n"
-                f"if self.{name} is None:  # where samples are fetched: each worker opens its own\n"
+                f"if self.{name} is None:  # where samples are fetched\n"
                 f"    self.{name} = {written(value)}",
                 file=dataset.source.path,
                 line=value.lineno,
@@ -63,7 +63,7 @@ def cuda_in_worker(project: Project) -> Iterator[Finding]:
                 yield finding(
                     "cuda-in-worker",
                     f"{function.name} calls {written(used)} inside the {loader.crew} of {loader.name}.",
-                    f"for batch in {loader.name}:  # return CPU tensors, and move whole batches here\n"
+                    f"for batch in {loader.name}:  # return CPU tensors, move batches here\n"
                     '    batch = batch.to("cuda", non_blocking=True)',
                     file=where.path,
                     line=getattr(used, "lineno", None),

@@ -21,6 +21,7 @@ def check_json(report: CheckReport, version: str) -> dict[str, Any]:
         "summary": {severity.value: report.count(severity) for severity in Severity},
         "findings": [finding_json(found) for found in report.findings],
         "checks": report.checks,
+        "files": report.files,
         "loaders": [asdict(loader) for loader in report.loaders],
         "start": {"import_s": report.import_s, "build_s": report.build_s},
         "stopped_at": report.stopped_at,
