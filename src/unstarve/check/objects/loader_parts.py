@@ -66,7 +66,7 @@ def is_used(place: Place, subject: Subject) -> bool:
     if place.owner is None or isinstance(place.owner, types.FunctionType):
         return True
     attribute = place.attribute
-    if attribute in ("_parameters", "_buffers"):  # a model's weights are used if the model is
+    if attribute in ("_parameters", "_buffers", "_tokenizer"):  # used if the model or tokenizer is
         root = next(name for name, _ in roots(subject) if place.path.startswith(name))
         attribute = re.split(r"[.\[]", place.path.removeprefix(root))[1]
     users = (place.owner, subject.loader.dataset, subject.loader.collate_fn)
