@@ -47,7 +47,7 @@ def roots(subject: Subject) -> list[tuple[str, Any]]:
     """What every worker receives, with the user's names: the dataset, and functions that are not torch's."""
     loader = subject.loader
     parts: list[tuple[str, Any]] = [(subject.dataset_name, loader.dataset)]
-    if loader.collate_fn not in (default_collate, default_convert):
+    if not any(loader.collate_fn is known for known in (default_collate, default_convert)):
         parts.append((f"{subject.name}.collate_fn", loader.collate_fn))
     if loader.worker_init_fn is not None:
         parts.append((f"{subject.name}.worker_init_fn", loader.worker_init_fn))
