@@ -62,7 +62,8 @@ def test_a_tokenizer_that_was_used_is_found(is_set: bool) -> None:
         environment["TOKENIZERS_PARALLELISM"] = "false"
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(SCRIPT)],
-        env={**environment, "PYTHONPATH": str(Path.cwd())},
+        cwd=Path(__file__).parents[4],  # `-c` imports from there: tests.helpers
+        env=environment,
         capture_output=True,
         text=True,
         check=True,
