@@ -172,7 +172,7 @@ CHECKS = {
             "tokenizer-before-fork",
             _WARNING,
             "The tokenizer was used before the fork",
-            "A fast tokenizer that has used its threads turns them off in forked workers, or hangs.",
+            "A fast tokenizer that has used its threads turns them off in forked workers.",
         ),
         (
             "worker-hang",

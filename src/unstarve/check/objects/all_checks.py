@@ -5,6 +5,7 @@ from __future__ import annotations
 from unstarve.check.objects import dataset_memory, loader_speed
 from unstarve.check.objects.cuda_tensors import cuda_in_worker
 from unstarve.check.objects.epoch_number import set_epoch_lost
+from unstarve.check.objects.forked_tokenizer import tokenizer_before_fork
 from unstarve.check.objects.handles import handle_before_fork
 from unstarve.check.objects.limits import descriptors, memory_limit, shm_full
 from unstarve.check.objects.lost_threads import fork_after_threads
@@ -43,6 +44,7 @@ CRASH_OR_HANG: tuple[ObjectCheck, ...] = (
     memory_limit,
     descriptors,
     fork_after_threads,
+    tokenizer_before_fork,
     loader_speed.too_many_weights,
 )
 SPEED_AND_MEMORY: tuple[ObjectCheck, ...] = (

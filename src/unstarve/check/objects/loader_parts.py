@@ -53,7 +53,7 @@ def roots(subject: Subject) -> list[tuple[str, Any]]:
     """What every worker receives, with the user's names: the dataset, and functions that are not torch's."""
     loader = subject.loader
     parts: list[tuple[str, Any]] = [(subject.dataset_name, loader.dataset)]
-    if loader.collate_fn not in (default_collate, default_convert):
+    if not any(loader.collate_fn is known for known in (default_collate, default_convert)):
         parts.append((f"{subject.name}.collate_fn", loader.collate_fn))
     if loader.worker_init_fn is not None:
         parts.append((f"{subject.name}.worker_init_fn", loader.worker_init_fn))
@@ -72,7 +72,7 @@ def is_used(place: Place, subject: Subject) -> bool:
     if place.owner is None or isinstance(place.owner, types.FunctionType):
         return True
     attribute = place.attribute
-    if attribute in ("_parameters", "_buffers"):  # a model's weights are used if the model is
+    if attribute in ("_parameters", "_buffers", "_tokenizer"):  # used if the model or tokenizer is
         root = next(name for name, _ in roots(subject) if place.path.startswith(name))
         attribute = re.split(r"[.\[]", place.path.removeprefix(root))[1]
     users = (place.owner, subject.loader.dataset, subject.loader.collate_fn)

@@ -100,7 +100,7 @@ def _shared(subject: Subject, path: str, value: Any, owner: Any) -> Finding:
     name, fresh = next(how for kind, how in _KINDS.items() if isinstance(value, kind))
     line = ""
     if owner is None:
-        line = f"global {path}\n    {path}{fresh}" if fresh.startswith(" =") else f"{path}{fresh}"
+        line = f"{_imported(subject, path, value)}{fresh}"
     elif path.startswith(f"{subject.dataset_name}.") and not isinstance(owner, _HIDING):
         line = f"info.dataset{path.removeprefix(subject.dataset_name)}{fresh}"
     fix = (
@@ -113,6 +113,16 @@ def _shared(subject: Subject, path: str, value: Any, owner: Any) -> Finding:
     )
     message = f"{path} is one {name}, and each of {words.workers(count)} starts with a copy of its state."
     return report(subject, "generator-before-fork", message, fix, harm=1 - 1 / count)
+
+
+def _imported(subject: Subject, name: str, value: Any) -> str:
+    """How a function of the main script assigns to a module-level name."""
+    functions = sample_code(subject.loader.dataset).functions
+    homes = [one.__module__ for one in functions if one.__globals__.get(name) is value]
+    module = homes[0] if homes else "__main__"
+    if module == "__main__":
+        return f"global {name}\n    {name}"
+    return f"import {module}\n    {module}.{name}"
 
 
 def worker_seeds_equal(subject: Subject) -> Iterator[Finding]:

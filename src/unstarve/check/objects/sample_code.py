@@ -33,6 +33,7 @@ _PREPARATION = {
 _BASES = (object, Generic, Dataset, IterableDataset, torch.nn.Module)
 """Their methods do nothing of interest."""
 
+_STORES = ("STORE_ATTR", "STORE_GLOBAL")
 _MOST_FUNCTIONS = 300
 
 WORKER_NAMES = frozenset({"get_worker_info", "worker_info", "_worker_info", "worker_id", "getpid"})
@@ -47,7 +48,7 @@ class SampleCode:
     names: set[str] = field(default_factory=set)
     """Attributes, methods, globals and imported names."""
     assigned: set[str] = field(default_factory=set)
-    """Attributes that are assigned."""
+    """Attributes and module-level names that are assigned."""
     globals: dict[str, Any] = field(default_factory=dict)
     """The module-level values used by these functions."""
 
@@ -126,7 +127,7 @@ def _own_functions(value: Any) -> Iterator[types.FunctionType]:
 def _note(code: types.CodeType, found: SampleCode) -> set[str]:
     """Add the names of `code` and of the functions inside it; returns them."""
     names = {*code.co_names, *code.co_freevars}
-    found.assigned |= {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_ATTR"}
+    found.assigned |= {step.argval for step in dis.get_instructions(code) if step.opname in _STORES}
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
             names |= _note(inner, found)

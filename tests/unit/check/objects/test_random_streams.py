@@ -119,6 +119,12 @@ def test_the_fix_makes_workers_differ() -> None:
     assert ids(mended) == []
 
 
+def test_a_module_level_generator_is_seeded_where_it_lives() -> None:
+    (found,) = findings(DataLoader(FromModule(), num_workers=2))
+    module = FromModule.__module__
+    assert f"    import {module}\n    {module}.MODULE_RNG = np.random.default_rng(info.seed)" in found.fix
+
+
 @pytest.mark.parametrize(
     "loader",
     [
