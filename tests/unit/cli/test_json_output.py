@@ -34,7 +34,8 @@ def test_every_verb_that_has_it_takes_a_file() -> None:
         if "--json" in option.opts
     }
     assert set(options) == {
-        "run", "ideal", "tune", "report", "compare", "top", "pack", "whatif", "bench", "import", "nsys", "check",
+        "run", "ideal", "tune", "report", "compare", "top", "pack", "whatif", "bench", "import", "nsys",
+        "check",
     }  # fmt: skip
     assert {(option.is_flag, option.metavar) for option in options.values()} == {(False, "FILE")}
 
