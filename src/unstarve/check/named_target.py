@@ -52,7 +52,7 @@ def resolve(target: str) -> tuple[Any, str]:
         raise UsageError(f"{attribute} is a class; name a loader, a dataset or a function that returns one")
     if inspect.isroutine(value):
         _check_signature(value, attribute)
-        return value(), name
+        return value(), f"{name}()"
     return value, name
 
 

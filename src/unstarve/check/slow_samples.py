@@ -61,13 +61,14 @@ class SampleTimes:
         share = sum(one.seconds for one in slow) / sum(one.seconds for one in self.times)
         named = ", ".join(_named(one, names.dataset) for one in slow[:_MOST_NAMED])
         more = f" and {len(slow) - _MOST_NAMED} more" if len(slow) > _MOST_NAMED else ""
+        one = len(slow) == 1
         yield finding(
             "slow-sample",
-            f"{len(slow)} of {len(self.times)} timed samples of {names.dataset} take more than 5 times the "
-            f"median of {duration(self.median_s)}: {named}{more}. Together they take {percent(share)} of the "
-            "time.",
-            "Convert these samples once, before training (smaller, or into the format of the others), or "
-            "leave them out.",
+            f"{len(slow)} of {len(self.times)} timed samples of {names.dataset} {'takes' if one else 'take'} "
+            f"more than 5 times the median of {duration(self.median_s)}: {named}{more}. "
+            f"{'It takes' if one else 'Together they take'} {percent(share)} of the time.",
+            f"Convert {'this sample' if one else 'these samples'} once, before training (smaller, or into "
+            f"the format of the others), or leave {'it' if one else 'them'} out.",
             file=names.file,
             line=names.line,
             harm=share,

@@ -31,6 +31,12 @@ def test_samples_far_above_the_median_are_named_with_their_share() -> None:
     assert (found.file, found.line) == ("train.py", 4)
 
 
+def test_one_sample_is_spoken_of_as_one() -> None:
+    (found,) = times_of(*[0.01] * 99, 0.99).findings(NAMES)
+    assert found.message.startswith("1 of 100 timed samples of train_set takes more than 5 times")
+    assert found.message.endswith("It takes 50% of the time.")
+
+
 @pytest.mark.parametrize(
     "seconds", [(0.01,) * 50, (0.01,) * 49 + (0.049,), (0.0001,) * 49 + (0.004,), (1.0,)],
     ids=["alike", "less than five times", "all of them fast", "one"],

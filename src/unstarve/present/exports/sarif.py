@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any
@@ -52,7 +53,7 @@ def _rule(check: Check) -> dict[str, Any]:
 
 
 def _result(found: Finding, rule: int, target: str | None) -> dict[str, Any]:
-    file = found.file or (target if target is not None and target.endswith(".py") else None)
+    file = found.file or _file_of(target or "")
     result: dict[str, Any] = {
         "ruleId": found.id,
         "ruleIndex": rule,
@@ -67,6 +68,12 @@ def _result(found: Finding, rule: int, target: str | None) -> dict[str, Any]:
             place["region"] = {"startLine": found.line}
         result["locations"] = [{"physicalLocation": place}]
     return result
+
+
+def _file_of(target: str) -> str | None:
+    """The file of ``train.py`` or ``data.py:loader``; None for a module."""
+    named = re.fullmatch(r"(.+\.py)(?::.*)?", target)
+    return None if named is None else named[1]
 
 
 def _location(file: str) -> dict[str, Any]:

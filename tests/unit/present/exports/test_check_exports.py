@@ -66,6 +66,19 @@ def test_every_result_of_sarif_names_its_rule_and_place() -> None:
     assert places[-1] == {"artifactLocation": {"uri": "file:///else.py"}}
 
 
+def test_a_finding_without_a_file_points_to_the_target() -> None:
+    def place(target: str) -> str | None:
+        (result,) = sarif([finding("no-workers", "x", "y")], "0", target)["runs"][0]["results"]
+        found = result.get("locations")
+        return found and found[0]["physicalLocation"]["artifactLocation"]["uri"]
+
+    assert [place(one) for one in ("a/data.py:loader", "train.py", "package.data:loader")] == [
+        "a/data.py",
+        "train.py",
+        None,
+    ]
+
+
 def test_two_findings_of_one_check_keep_their_identity_when_numbers_change() -> None:
     before = finding("copy-on-write", "210 MB", "fix", file="train.py", line=3)
     after = finding("copy-on-write", "240 MB", "fix", file="train.py", line=9)
