@@ -39,6 +39,8 @@ _CHEAPER = (decode_only_the_crop, keep_in_memory, rows_in_memory, tensor_files)
 _LIBRARIES = ("site-packages", "dist-packages")
 _HELPED = 0.2
 """Other threads that take more than this share of a fetch's CPU time are worth stopping."""
+_LEAST_HELPED_S = 1e-3
+"""For a batch; less is the bookkeeping of queues and watchers, which no setting takes away."""
 ONE_THREAD = "OPENBLAS_NUM_THREADS=1 OPENCV_FOR_THREADS_NUM=1 RAYON_NUM_THREADS=1 POLARS_MAX_THREADS=1"
 """The libraries that datasets use; torch's own threads, which the step needs, are left alone."""
 
@@ -209,7 +211,8 @@ def _workers_have_threads(d: Diagnosis) -> bool:
     demand = d.demand
     if demand is None or worker_loader(d) is None or demand.workers < 2:
         return False
-    return demand.helped_s > _HELPED * (demand.cpu_s + demand.helped_s)
+    shared = demand.helped_s > _HELPED * (demand.cpu_s + demand.helped_s)
+    return shared and demand.helped_s > _LEAST_HELPED_S
 
 
 def _without_core(d: Diagnosis) -> str:
