@@ -35,8 +35,7 @@ class EpochSamples:
 
     __slots__ = (
         "_begin_ns",
-        "_counts",
-        "_facts",
+                "_facts",
         "_head",
         "_headed",
         "_indices",
@@ -45,6 +44,7 @@ class EpochSamples:
         "_note",
         "_order",
         "_pending",
+        "_seen",
         "_spent_ns",
     )
 
@@ -66,12 +66,12 @@ class EpochSamples:
         self._known = True
         """False when the sampler gives out something else than numbers."""
         counted = length is not None and length <= _MOST_LENGTH
-        self._counts = np.zeros(length or 0, np.uint16) if counted else None
-        """How often each sample was given out; None once that is not counted."""
+        self._seen = np.zeros(length or 0, np.bool_) if counted else None
+        """Which samples were given out; None once that is not counted."""
 
     def add(self, indices: Any) -> None:
         """The sampler gave out a batch of indices, or one index."""
-        if not self._known or (self._counts is None and self._headed >= HEAD):
+        if not self._known or (self._seen is None and self._headed >= HEAD):
             return
         begin_ns = _clock()
         try:
@@ -86,23 +86,23 @@ class EpochSamples:
         self._spent_ns += _clock() - begin_ns
         elapsed_ns = _clock() - self._begin_ns
         if elapsed_ns > _SOONEST_NS and self._spent_ns > _MOST_SHARE * elapsed_ns:
-            self._counts = None
+            self._seen = None
 
     def write(self) -> None:
         """Note what was seen, if it was numbers."""
         self._count()
         if not self._known or not self._headed:
             return
-        counts = self._counts
+        seen = self._seen
         self._note(
             "samples",
             **self._facts,
             indices=self._indices,
             headed=self._headed,
             head=self._head,
-            distinct=None if counts is None else int(np.count_nonzero(counts)),
-            order=None if counts is None else self._order,
-            members=None if counts is None else self._members,
+            distinct=None if seen is None else int(np.count_nonzero(seen)),
+            order=None if seen is None else self._order,
+            members=None if seen is None else self._members,
         )
 
     def _count(self) -> None:
@@ -112,13 +112,13 @@ class EpochSamples:
         head = block[: HEAD - self._headed]
         self._head = zlib.crc32(head.tobytes(), self._head)
         self._headed += len(head)
-        if self._counts is None or not len(block):
+        if self._seen is None or not len(block):
             return
-        if block.min() < 0 or block.max() >= len(self._counts):
-            self._counts = None  # not indices of this dataset, or one of a length that changes
+        if block.min() < 0 or block.max() >= len(self._seen):
+            self._seen = None  # not indices of this dataset, or one of a length that changes
             return
         self._order = zlib.crc32(block.tobytes(), self._order)
-        np.add.at(self._counts, block, 1)
+        self._seen[block] = True
         mixed = (block.astype(np.uint64) + np.uint64(1)) * _MIX
         mixed ^= mixed >> _SHIFT
         self._members = (self._members + int((mixed * _MIX).sum(dtype=np.uint64))) & _MOST_DIGEST
