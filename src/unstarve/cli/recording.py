@@ -92,6 +92,7 @@ class Request:
     profile: ProfileSettings | None = None
     io: bool = False
     perf: bool = False
+    memory: bool = False
     caution: str | None = None
     """A warning to print before the command starts. With one, the files it wrote are listed at the end."""
 
@@ -137,6 +138,7 @@ def record(request: Request) -> tuple[Path, int]:
         profile=request.profile,
         io=request.io and no_io is None,
         perf=request.perf and no_perf is None,
+        memory=request.memory,
     )
     if request.caution is not None:
         print(f"unstarve: {request.caution}", file=sys.stderr, flush=True)

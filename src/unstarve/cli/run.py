@@ -76,6 +76,14 @@ def run(
             help="Count cycles, instructions, cache and TLB misses of loading and of the step.",
         ),
     ] = False,
+    memory: Annotated[
+        bool,
+        typer.Option(
+            "--memory",
+            help="Look at memory more often, and name the lines whose allocations stay. Slows Python code "
+            "for a minute.",
+        ),
+    ] = False,
     settings_file: With = None,
     quiet: Quiet = False,
     force: Force = False,
@@ -111,6 +119,7 @@ def run(
             profile=None if profile is None else profile_window(profile, stacks=profile_stacks),
             io=io,
             perf=perf,
+            memory=memory,
             settings_file=settings_file,
         )
     )

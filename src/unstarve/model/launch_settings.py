@@ -75,6 +75,8 @@ class LaunchSettings:
     """Count file reads; see `launch.io_library`."""
     perf: bool = False
     """Read the processor's counters around steps and fetches."""
+    memory: bool = False
+    """Look at memory more often, and trace allocations for a while."""
 
     def to_environment(self) -> dict[str, str]:
         return {VARIABLE: json.dumps(asdict(self))}

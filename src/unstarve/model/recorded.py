@@ -10,6 +10,7 @@ from unstarve.model.causes import Phase
 from unstarve.model.chart_data import Doing
 from unstarve.model.file_reads import RecordedReads
 from unstarve.model.loop_profile import LoopProfile
+from unstarve.model.memory_looks import MemoryRecord
 from unstarve.model.processor import ProcessorCounts
 from unstarve.model.profile import Profile
 
@@ -362,6 +363,7 @@ class Process:
     """The processor's counters of its steps; None without `--perf`."""
     loading_counts: ProcessorCounts | None = None
     """The same of making batches."""
+    memory: MemoryRecord = field(default_factory=MemoryRecord)
 
 
 @dataclass(frozen=True, slots=True)
