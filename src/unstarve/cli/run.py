@@ -81,7 +81,7 @@ def run(
         typer.Option(
             "--memory",
             help="Look at memory more often, and name the lines whose allocations stay. Slows Python code "
-            "for a minute.",
+            "for 20 seconds.",
         ),
     ] = False,
     settings_file: With = None,

@@ -1,7 +1,7 @@
 """The lines that allocate what stays: for a window of time, Python's own tracing of allocations.
 
-Tracing slows Python code that allocates to about half its speed, so it is done on request only and stops
-after `_WINDOW_S`. Two states are compared: what was traced and alive when the window had settled, and what is
+Python code that does nothing but allocate runs more than ten times as slow meanwhile (`bench/memory_look.py`),
+so it is done on request only and stops after `_WINDOW_S`. Two states are compared: what was traced and alive when the window had settled, and what is
 alive later. Memory that C or C++ code allocates without telling Python, as torch does, is not seen; numpy's
 is.
 """
@@ -15,10 +15,11 @@ from collections.abc import Callable
 from unstarve.collect.call_site import short
 from unstarve.collect.loader_origin import is_of_user
 
-_WINDOW_S = 60.0
+_WINDOW_S = 20.0
 _SETTLE_S = 1.0
 """Until then, queues and caches fill."""
-_FRAMES = 8
+_FRAMES = 3
+"""Innermost ones of which the user's is looked for; each makes tracing slower."""
 _COST = 20
 """Comparing takes at most one part in so many of the time: it holds the interpreter lock."""
 _MOST_SITES = 10
