@@ -9,8 +9,8 @@ from rich.console import Console
 from unstarve.model.nouns import each_text
 from unstarve.words import printable
 
-_MANY_LINES = ("code", "source")
-"""Fields that hold code."""
+_MANY_LINES = ("code", "source", "fix")
+"""Fields that may hold code."""
 _MOST_CODE = 10_000
 
 T = TypeVar("T")
