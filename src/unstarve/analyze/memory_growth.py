@@ -8,6 +8,7 @@ before, so growth only counts as lasting if it also shows in the second half alo
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
@@ -20,6 +21,7 @@ _WARMUP = 0.2
 """Share of the time in which queues, caches and allocators fill: it does not count."""
 _FEWEST = 6
 """Points after the warm-up. Half of them already make an interval."""
+_FEWEST_BATCHES = 20
 _MOST = 150
 """Points that are compared with each other."""
 _Z95 = 1.96
@@ -28,11 +30,33 @@ _STEADY = 0.5
 gained between the first two. A cache that has all but filled gains less."""
 
 Points = Sequence[tuple[float, float]]
-"""Seconds and value, in the order of time."""
+"""Progress and value, in the order of time."""
+Readings = Sequence[tuple[int, float]]
+"""Time in nanoseconds and value, in the order of time."""
+
+
+def trend_in(process: Process, readings: Readings) -> Trend | None:
+    """How a quantity of a process grows; None with too few readings to tell.
+
+    Growth is compared with the batches that the process made or received, where they are known: a training
+    that slows down leaks more slowly, but leaks all the same.
+    """
+    done = [b.got_ns for b in process.batches if not b.nested] or [work.done_ns for work in process.works]
+    seconds = (readings[-1][0] - readings[0][0]) / 1e9 if readings else 0.0
+    if len(done) < _FEWEST_BATCHES:
+        return trend_of([(at_ns / 1e9, value) for at_ns, value in readings])
+    points = [(float(bisect_right(done, at_ns)), value) for at_ns, value in readings]
+    trend = trend_of(points)
+    if trend is None or seconds <= 0:
+        return None
+    per_s = (points[-1][0] - points[0][0]) / seconds
+    return trend._replace(
+        per_s=trend.per_s * per_s, low=trend.low * per_s, high=trend.high * per_s, per_batch=trend.per_s
+    )
 
 
 def trend_of(points: Points) -> Trend | None:
-    """How a quantity grows; None with too few points to tell."""
+    """How a quantity grows with progress: seconds, or batches."""
     if len(points) < _FEWEST:
         return None
     first_s, last_s = points[0][0], points[-1][0]
@@ -74,9 +98,14 @@ def _is_steady(points: Points) -> bool:
     return middle > early and late - middle >= _STEADY * (middle - early)
 
 
-def series_of(looks: Iterable[MemoryLook], value: Callable[[MemoryLook], int | None]) -> Points:
-    """One field of the looks at a process, over seconds."""
-    return [(look.at_ns / 1e9, float(v)) for look in looks if (v := value(look)) is not None]
+def readings_of(process: Process, value: Callable[[MemoryLook], int | None]) -> Readings:
+    """One field of the looks at a process."""
+    return [(look.at_ns, float(v)) for look in process.memory.looks if (v := value(look)) is not None]
+
+
+def growth_in(process: Process, value: Callable[[MemoryLook], int | None]) -> Trend | None:
+    """How one field of the looks at a process grows."""
+    return trend_in(process, readings_of(process, value))
 
 
 def common_trend(trends: Iterable[Trend | None]) -> Trend | None:
@@ -87,8 +116,10 @@ def common_trend(trends: Iterable[Trend | None]) -> Trend | None:
     lasting = [trend for trend in known if trend.lasting]
     most = len(lasting) * 2 > len(known)
     chosen = lasting if most else known
-    per_s, low, high, grown, last = (median(t[i] for t in chosen) for i in range(5))
-    return Trend(per_s, low, high, grown, last, most)
+    numbers = [(trend.per_s, trend.low, trend.high, trend.grown, trend.last) for trend in chosen]
+    per_s, low, high, grown, last = map(median, zip(*numbers, strict=True))
+    per_batch = [trend.per_batch for trend in chosen if trend.per_batch is not None]
+    return Trend(per_s, low, high, grown, last, most, median(per_batch) if per_batch else None)
 
 
 def allocated(look: MemoryLook) -> int | None:
@@ -110,16 +141,15 @@ def is_worker_of(worker: Process, training: Process) -> bool:
 
 def lasting_growth(training: Process, workers: Sequence[Process]) -> tuple[MemoryGrowth, ...]:
     """What has grown to the end, in the training process and in its workers."""
-    own, theirs = training.memory.looks, [worker.memory.looks for worker in workers]
     trends = {
-        ("training", "allocated"): trend_of(series_of(own, allocated)),
-        ("training", "/dev/shm"): trend_of(series_of(own, lambda look: look.shm_bytes)),
-        ("training", "descriptors"): trend_of(series_of(own, lambda look: look.descriptors)),
-        ("workers", "allocated"): common_trend(trend_of(series_of(looks, allocated)) for looks in theirs),
-        ("workers", "copied"): common_trend(trend_of(series_of(looks, copied)) for looks in theirs),
+        ("training", "allocated"): growth_in(training, allocated),
+        ("training", "/dev/shm"): growth_in(training, lambda look: look.shm_bytes),
+        ("training", "descriptors"): growth_in(training, lambda look: look.descriptors),
+        ("workers", "allocated"): common_trend(growth_in(worker, allocated) for worker in workers),
+        ("workers", "copied"): common_trend(growth_in(worker, copied) for worker in workers),
     }
     return tuple(
-        MemoryGrowth(who, what, trend.per_s, trend.low, trend.high, trend.grown)
+        MemoryGrowth(who, what, trend.per_s, trend.low, trend.high, trend.grown, trend.per_batch)
         for (who, what), trend in trends.items()
         if trend is not None and trend.lasting
     )

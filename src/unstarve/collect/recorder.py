@@ -71,8 +71,8 @@ class Recorder:
         self._sampler: StackSampler | None = None
         self._watching = False
         self._pulse = ProcessPulse(training=not worker)
-        self.taps: weakref.WeakSet[Any] = weakref.WeakSet()
-        """Of the iterations that go on: now and then, one of their batches is looked at."""
+        self.taps: dict[int, weakref.ref[Any]] = {}
+        """Of the newest iteration over each loader: now and then, one of its batches is looked at."""
         self._reports = 0
         """Of the stack sampler."""
         self._failed_before = failed_images()
@@ -267,8 +267,9 @@ class Recorder:
                 row = self._pulse.row(now_ns, place, cpu_ns, queued_ns)
                 self.writer.row(f.PULSE, now_ns, row)
             paced_s = self.memory.look_if_due(now_ns)
-            for tap in list(self.taps):
-                tap.measure_next()
+            for reference in list(self.taps.values()):
+                if (tap := reference()) is not None:
+                    tap.measure_next()
             if self.device is not None:
                 self.device.look_on(now_ns)
             # torch ends persistent workers with a signal: what is not written by then is lost.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -104,7 +105,7 @@ class Tap:
         self._gradients = True
         watch_backward()
         if not self._nested:
-            owner.taps.add(self)
+            owner.taps[self.number] = weakref.ref(self)
             self._waited(mark, f.BEGIN_WAIT, begin_ns, ready_ns)
         if owner.substitute is not None and not self._nested:
             owner.substitute.begin_epoch(self.number, loader)

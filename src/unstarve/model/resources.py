@@ -50,6 +50,8 @@ class Trend(NamedTuple):
     last: float
     lasting: bool
     """It grew for as long as it was watched, and has not slowed down much."""
+    per_batch: float | None = None
+    """The slope itself, where batches were counted: those that a worker made, or that training received."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,11 @@ class MemoryGrowth:
     per_s: float
     """Bytes, or descriptors; of one worker, the median."""
     low: float
+    """Ends of the 95 % interval of `per_s`."""
     high: float
     grown: float
+    per_batch: float | None
+    """For each batch that training received, or that the worker made."""
 
 
 @dataclass(frozen=True, slots=True)

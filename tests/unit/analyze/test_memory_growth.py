@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from unstarve.analyze.memory_growth import common_trend, theil_sen, trend_of
+from fakes import FakeTraining
+from unstarve.analyze.memory_growth import common_trend, theil_sen, trend_in, trend_of
 from unstarve.model import Trend
 
 MB = 1e6
@@ -82,3 +83,21 @@ def test_of_several_workers_most_have_to_grow() -> None:
     half = common_trend([grows, rests])
     assert half is not None
     assert not half.lasting
+
+
+def test_a_training_that_slows_down_leaks_all_the_same() -> None:
+    training = FakeTraining(now_ns=0)
+    training.epoch([(0.01, 0.04)] * 600 + [(0.01, 0.59)] * 50)  # half a minute each
+    process = training.process()
+    looks = [
+        (at_s * 10**9, MB * sum(batch.got_ns <= at_s * 10**9 for batch in process.batches))
+        for at_s in range(61)
+    ]
+    trend = trend_in(process, looks)
+    assert trend is not None
+    assert trend.lasting
+    assert trend.per_batch == pytest.approx(MB)
+    assert trend.low <= trend.per_s == pytest.approx(650 * MB / 60, rel=0.05)
+    by_the_clock = trend_of([(at_ns / 1e9, value) for at_ns, value in looks])
+    assert by_the_clock is not None
+    assert not by_the_clock.lasting

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from unstarve.analyze.memory_growth import allocated, common_trend, copied, series_of, trend_of
-from unstarve.check.evidence.memory_scene import MemoryScene, batches_per_s, matters, memory_scenes
+from unstarve.analyze.memory_growth import allocated, common_trend, copied, growth_in, readings_of, trend_in
+from unstarve.check.evidence.memory_scene import MemoryScene, matters, memory_scenes
 from unstarve.model import Diagnosis, Process, Run, Trend
 from unstarve.model.checks import finding
 from unstarve.model.finding import Finding
@@ -82,7 +82,7 @@ def _copied_on_write(scene: MemoryScene) -> Iterator[Finding]:
 
 def _copied_bit_by_bit(worker: Process) -> float | None:
     """Bytes that a worker has copied since its first look, if it did so bit by bit; None if unknown."""
-    series = [value for _, value in series_of(worker.memory.looks, copied)]
+    series = [value for _, value in readings_of(worker, copied)]
     if len(series) < _FEWEST_LOOKS:
         return None
     total = max(series) - series[0]
@@ -92,7 +92,6 @@ def _copied_bit_by_bit(worker: Process) -> float | None:
 
 def _kept_batches(scene: MemoryScene) -> Iterator[Finding]:
     kept = [one for one in scene.training.memory.kept if one.loader == scene.loader.id and _is_kept(one)]
-    looks = scene.training.memory.looks
     grows = [
         text
         for value, say in (
@@ -100,7 +99,7 @@ def _kept_batches(scene: MemoryScene) -> Iterator[Finding]:
             (_descriptors, lambda trend: f"{amount(trend.grown)} more descriptors are open"),
             (allocated, lambda trend: f"the process grows by {size_rate(trend.per_s)}"),
         )
-        if (text := _said(trend_of(series_of(looks, value)), say)) is not None
+        if (text := _said(growth_in(scene.training, value), say)) is not None
     ]
     if not kept or not grows:
         return
@@ -132,7 +131,7 @@ def _growing_cache(scene: MemoryScene) -> tuple[Trend, str, Trend] | None:
     if growth is None or not _matters(growth, scene, scene.makers):
         return None
     names = {name for maker in scene.makers for one in maker.memory.sizes[-1:] for name in one.sizes}
-    trends = {n: common_trend(trend_of(_entries(maker, n)) for maker in scene.makers) for n in names}
+    trends = {n: common_trend(trend_in(maker, _entries(maker, n)) for maker in scene.makers) for n in names}
     growing = {name: trend for name, trend in trends.items() if trend is not None and trend.lasting}
     if not growing:
         return None
@@ -161,14 +160,14 @@ def _too_large(scene: MemoryScene, growth: Trend, name: str, entries: Trend) -> 
     yield _at(scene, "growing-cache", message, fix, _harm(growth, scene))
 
 
-def _entries(maker: Process, name: str) -> list[tuple[float, float]]:
+def _entries(maker: Process, name: str) -> list[tuple[int, float]]:
     """Entries of a container at the times the process was looked at: only changes were written down."""
-    sizes, points, place = maker.memory.sizes, list[tuple[float, float]](), 0
+    sizes, points, place = maker.memory.sizes, list[tuple[int, float]](), 0
     for look in maker.memory.looks:
         while place + 1 < len(sizes) and sizes[place + 1].at_ns <= look.at_ns:
             place += 1
         if sizes and sizes[place].at_ns <= look.at_ns and name in sizes[place].sizes:
-            points.append((look.at_ns / 1e9, float(sizes[place].sizes[name])))
+            points.append((look.at_ns, float(sizes[place].sizes[name])))
     return points
 
 
@@ -176,13 +175,12 @@ def _leak(scene: MemoryScene, processes: Sequence[Process], run: Run) -> Iterato
     growth = _growth_of(processes)
     if growth is None or not _matters(growth, scene, processes):
         return
-    per_batch = batches_per_s(scene.training)
     who = scene.each if processes[0].worker else "the training process"
     message = f"The memory of {who} grows by {size_rate(growth.per_s, growth.low, growth.high)}"
-    if per_batch is not None and not processes[0].worker:
-        message += f", {size(growth.per_s / per_batch)} a batch"
+    if growth.per_batch is not None:
+        message += f", {size(growth.per_batch)} a batch"
     message += "."
-    blocks = common_trend(trend_of(series_of(p.memory.looks, lambda look: look.blocks)) for p in processes)
+    blocks = common_trend(growth_in(p, lambda look: look.blocks) for p in processes)
     if blocks is not None and blocks.lasting:
         message += " Python objects hold it: their number grows, too."
     site = _site(processes, growth)
@@ -212,7 +210,7 @@ def _site(processes: Sequence[Process], growth: Trend) -> AllocationSite | None:
 
 def _growth_of(processes: Sequence[Process]) -> Trend | None:
     """How the memory of one of the processes grows to the end; None if it does not."""
-    growth = common_trend(trend_of(series_of(process.memory.looks, allocated)) for process in processes)
+    growth = common_trend(growth_in(process, allocated) for process in processes)
     return growth if growth is not None and growth.lasting else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from unstarve.analyze.memory_growth import series_of, trend_of
+from unstarve.analyze.memory_growth import growth_in
 from unstarve.analyze.timeline import training_processes
 from unstarve.check.evidence.memory_scene import batches_per_s
 from unstarve.model import Diagnosis, Run, Trend
@@ -29,7 +29,7 @@ def shared_memory_watermark(run: Run, _diagnosis: Diagnosis) -> Iterable[Finding
         if not looks or not total:
             return
         peak, last = max(look.shm_bytes or 0 for look in looks), looks[-1].shm_bytes or 0
-        left_s = _left_s(trend_of(series_of(looks, lambda look: look.shm_bytes)), total, _LEAST_SHM_GROWN)
+        left_s = _left_s(growth_in(training, lambda look: look.shm_bytes), total, _LEAST_SHM_GROWN)
         if left_s is None and peak < _HIGH * total:
             return
         used = last if left_s is not None else peak
@@ -57,7 +57,7 @@ def descriptor_watermark(run: Run, _diagnosis: Diagnosis) -> Iterable[Finding]:
         if not limit:
             continue
         peak = max(look.descriptors or 0 for look in looks)
-        left_s = _left_s(trend_of(series_of(looks, lambda look: look.descriptors)), limit, _LEAST_OPENED)
+        left_s = _left_s(growth_in(process, lambda look: look.descriptors), limit, _LEAST_OPENED)
         if left_s is None and peak < _HIGH * limit:
             continue
         who = "A worker" if process.worker else "The training process"

@@ -1,9 +1,9 @@
 """The lines that allocate what stays: for a window of time, Python's own tracing of allocations.
 
-Python code that does nothing but allocate runs more than ten times as slow meanwhile (`bench/memory_look.py`),
-so it is done on request only and stops after `_WINDOW_S`. Two states are compared: what was traced and alive when the window had settled, and what is
-alive later. Memory that C or C++ code allocates without telling Python, as torch does, is not seen; numpy's
-is.
+Python code that does nothing but allocate runs more than ten times as slow meanwhile
+(`bench/memory_look.py`), so it is done on request only and stops after `_WINDOW_S`. Two states are compared:
+what was traced and alive when the window had settled, and what is alive later. Memory that C or C++ code
+allocates without telling Python, as torch does, is not seen; numpy's is.
 """
 
 from __future__ import annotations

@@ -6,17 +6,20 @@ of their classes and modules.
 
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-_DEEPEST = 3
-"""Datasets inside each other."""
+_MOST_LAYERS = 6
+"""Datasets inside each other, or side by side."""
 _MOST_CONTAINERS = 50
 _INNER = ("dataset", "datasets", "ds", "base", "source", "data")
-"""Attributes that may hold the dataset that this one wraps."""
+"""Attributes that may hold the datasets that this one wraps."""
+_LENGTHS: dict[type, Callable[[Any], int]] = {dict: dict.__len__, list: list.__len__, set: set.__len__}
+"""Not `len`: nothing of the user's runs here."""
+_CACHE = type(functools.lru_cache(lambda: None))
 
 
 class DatasetContainers:
@@ -50,7 +53,7 @@ def container_sizes(dataset: Any) -> Iterator[tuple[str, int]]:
     """Name and number of entries of each container of a dataset, the outermost dataset first."""
     left = _MOST_CONTAINERS
     for place, one in layers(dataset):
-        named = [(f"{place}.{name}", value) for name, value in list(vars(one).items())]
+        named = [(f"{place}.{name}", value) for name, value in list(_held(one).items())]
         for name, value in [*named, *_caches(one)]:
             entries = _entries(value)
             if entries is not None and left:
@@ -59,27 +62,33 @@ def container_sizes(dataset: Any) -> Iterator[tuple[str, int]]:
 
 
 def layers(dataset: Any) -> Iterator[tuple[str, Any]]:
-    """The dataset as ``self``, and the datasets it wraps as ``self.dataset``, …"""
-    place, seen = "self", set[int]()
-    for _ in range(_DEEPEST):
-        if not hasattr(dataset, "__dict__") or id(dataset) in seen:
-            return
-        seen.add(id(dataset))
-        yield place, dataset
-        held = vars(dataset)
-        inner = next((n for n in _INNER if hasattr(held.get(n), "__getitem__") and _is_object(held[n])), None)
-        if inner is None:
-            return
-        place, dataset = f"{place}.{inner}", held[inner]
+    """The dataset as ``self``, and those it wraps as ``self.dataset``, ``self.datasets[0]``, …"""
+    pending, seen = [("self", dataset)], set[int]()
+    while pending and len(seen) < _MOST_LAYERS:
+        place, one = pending.pop(0)
+        if id(one) in seen or not _is_object(one):
+            continue
+        seen.add(id(one))
+        yield place, one
+        held = _held(one)
+        for name in _INNER:
+            inner = held.get(name)
+            if isinstance(inner, (list, tuple)):
+                pending += [(f"{place}.{name}[{i}]", part) for i, part in enumerate(inner[:_MOST_LAYERS])]
+            elif hasattr(type(inner), "__getitem__") or hasattr(type(inner), "__iter__"):
+                pending.append((f"{place}.{name}", inner))
+
+
+def _held(one: Any) -> dict[str, Any]:
+    attributes: dict[str, Any] = object.__getattribute__(one, "__dict__")
+    return attributes
 
 
 def _is_object(value: Any) -> bool:
-    """Whether it has attributes and is no plain container."""
-    return hasattr(value, "__dict__") and not isinstance(value, (list, dict, tuple)) and not _is_array(value)
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(getattr(value, "nbytes", None), int)
+    """Whether it has attributes and is neither a plain container nor an array."""
+    kind = type(value)
+    plain = isinstance(value, (list, dict, tuple, set, type)) or hasattr(kind, "nbytes")
+    return kind.__dictoffset__ != 0 and not plain
 
 
 def _caches(one: Any) -> list[tuple[str, Any]]:
@@ -91,14 +100,10 @@ def _caches(one: Any) -> list[tuple[str, Any]]:
     module = sys.modules.get(type(one).__module__)
     if module is not None and module.__name__.partition(".")[0] != "torch":
         found += list(vars(module).items())
-    return [(name, value) for name, value in found if hasattr(type(value), "cache_info")]
+    return [(name, value) for name, value in found if isinstance(value, _CACHE)]
 
 
 def _entries(value: Any) -> int | None:
-    if isinstance(value, deque):
-        return len(value) if value.maxlen is None else None
-    if isinstance(value, (dict, list, set)):
-        return len(value)
-    if hasattr(type(value), "cache_info"):
-        return int(value.cache_info().currsize)
-    return None
+    if isinstance(value, _CACHE):
+        return value.cache_info().currsize
+    return next((length(value) for kind, length in _LENGTHS.items() if isinstance(value, kind)), None)

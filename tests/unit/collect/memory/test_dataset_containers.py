@@ -8,7 +8,7 @@ from collections import deque
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset, Subset
+from torch.utils.data import ConcatDataset, Dataset, Subset
 
 from unstarve.collect.dataset_weight import largest_container
 from unstarve.collect.memory.dataset_containers import DatasetContainers, container_sizes
@@ -38,6 +38,34 @@ def test_attributes_and_function_caches_are_counted_through_wrappers() -> None:
         "self.indices": 2,
         "self.dataset.cache": 2,
         "Caching.decoded": 2,
+    }
+
+
+class Guarded(dict[str, int]):
+    """Runs code of the user wherever it is touched."""
+
+    def __len__(self) -> int:
+        raise AssertionError("the user's own code ran")
+
+    __iter__ = __len__  # type: ignore[assignment]  # of any kind
+
+
+class Lazy(Dataset[Any]):
+    def __init__(self) -> None:
+        self.seen = Guarded(a=1)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError("the user's own code ran")
+
+
+def test_no_code_of_the_user_runs() -> None:
+    concatenated = ConcatDataset.__new__(ConcatDataset)
+    concatenated.datasets = [Lazy(), Subset(Lazy(), [0])]
+    assert dict(container_sizes(concatenated)) == {
+        "self.datasets": 2,
+        "self.datasets[0].seen": 1,
+        "self.datasets[1].indices": 1,
+        "self.datasets[1].dataset.seen": 1,
     }
 
 
