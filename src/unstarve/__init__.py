@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from unstarve.model import (
         Comparison as Comparison,
         Diagnosis as Diagnosis,
+        Finding as Finding,
         Forecast as Forecast,
         Live as Live,
         LoaderDiagnosis as LoaderDiagnosis,
@@ -138,6 +139,7 @@ _PUBLIC = {
     "unstarve.model": (
         "Comparison",
         "Diagnosis",
+        "Finding",
         "Forecast",
         "Live",
         "LoaderDiagnosis",

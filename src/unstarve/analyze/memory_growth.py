@@ -42,10 +42,14 @@ def trend_in(process: Process, readings: Readings) -> Trend | None:
     that slows down leaks more slowly, but leaks all the same.
     """
     done = [b.got_ns for b in process.batches if not b.nested] or [work.done_ns for work in process.works]
-    seconds = (readings[-1][0] - readings[0][0]) / 1e9 if readings else 0.0
     if len(done) < _FEWEST_BATCHES:
         return trend_of([(at_ns / 1e9, value) for at_ns, value in readings])
-    points = [(float(bisect_right(done, at_ns)), value) for at_ns, value in readings]
+    seconds = (readings[-1][0] - readings[0][0]) / 1e9 if readings else 0.0
+    return trend_by_batch([(float(bisect_right(done, at_ns)), value) for at_ns, value in readings], seconds)
+
+
+def trend_by_batch(points: Points, seconds: float) -> Trend | None:
+    """The same for values over the number of batches, which came in `seconds`."""
     trend = trend_of(points)
     if trend is None or seconds <= 0:
         return None

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from unstarve.analyze.memory_growth import allocated, common_trend, copied, growth_in, readings_of, trend_in
+from unstarve.check.evidence.kept import kept_batches
 from unstarve.check.evidence.memory_scene import MemoryScene, matters, memory_scenes
 from unstarve.model import Diagnosis, Process, Run, Trend
 from unstarve.model.checks import finding
 from unstarve.model.finding import Finding
-from unstarve.model.memory_looks import AllocationSite, KeptTensor, MemoryLook
+from unstarve.model.memory_looks import AllocationSite
 from unstarve.words import amount, size, size_rate
 
 _LEAST_COPIED = 8_000_000
@@ -21,9 +22,6 @@ _LEAST_COPIED_SHARE = 0.25
 _FEWEST_LOOKS = 4
 _LARGEST_JUMP = 0.6
 """Of all that was copied. The garbage collector copies much at once; reading samples copies bit by bit."""
-_FEWEST_KEPT = 5
-_LEAST_KEPT_SHARE = 0.05
-"""Of the batches that were watched."""
 _CACHE_FITS = 0.25
 """Of the free memory: a cache that will hold every sample and needs less is welcome."""
 _SITE_SHARE = 0.3
@@ -43,7 +41,7 @@ def memory_growth(run: Run, _diagnosis: Diagnosis) -> Iterable[Finding]:
 def _growth_at(scene: MemoryScene, run: Run) -> Iterator[Finding]:
     if scene.workers:
         yield from _copied_on_write(scene)
-    kept = list(_kept_batches(scene))
+    kept = list(kept_batches(scene))
     yield from kept
     cache = _growing_cache(scene)
     if cache is not None:
@@ -88,41 +86,6 @@ def _copied_bit_by_bit(worker: Process) -> float | None:
     total = max(series) - series[0]
     steps = [later - earlier for earlier, later in pairwise(series)]
     return total if max(steps) <= _LARGEST_JUMP * total else 0.0
-
-
-def _kept_batches(scene: MemoryScene) -> Iterator[Finding]:
-    kept = [one for one in scene.training.memory.kept if one.loader == scene.loader.id and _is_kept(one)]
-    grows = [
-        text
-        for value, say in (
-            (_shm, lambda trend: f"/dev/shm grows by {size_rate(trend.per_s)}"),
-            (_descriptors, lambda trend: f"{amount(trend.grown)} more descriptors are open"),
-            (allocated, lambda trend: f"the process grows by {size_rate(trend.per_s)}"),
-        )
-        if (text := _said(growth_in(scene.training, value), say)) is not None
-    ]
-    if not kept or not grows:
-        return
-    parts = " and ".join(one.part for one in kept)
-    most = max(kept, key=lambda one: one.kept * one.nbytes)
-    message = (
-        f"{parts} of {scene.loader.name} {'stay' if len(kept) > 1 else 'stays'} in memory: of "
-        f"{most.watched} batches that were watched, {most.kept} were still there many steps later "
-        f"({size(sum(one.nbytes for one in kept))} each). {grows[0][:1].upper()}{grows[0][1:]}."
-    )
-    if scene.workers:
-        fix = f"Keep a copy instead of the batch's own memory: kept.append({most.part}.clone())"
-    else:
-        fix = f"Keep only what you need later, a number for example: kept.append({most.part}.mean().item())"
-    yield _at(scene, "kept-batches", message, fix, 0.5)
-
-
-def _is_kept(one: KeptTensor) -> bool:
-    return one.kept >= max(_FEWEST_KEPT, _LEAST_KEPT_SHARE * one.watched)
-
-
-def _said(trend: Trend | None, say: Callable[[Trend], str]) -> str | None:
-    return say(trend) if trend is not None and trend.lasting else None
 
 
 def _growing_cache(scene: MemoryScene) -> tuple[Trend, str, Trend] | None:
@@ -223,14 +186,6 @@ def _matters(growth: Trend, scene: MemoryScene, processes: Sequence[Process]) ->
 def _harm(growth: Trend, scene: MemoryScene) -> float:
     """Part of the free memory that an hour takes."""
     return min(growth.per_s * 3600 / scene.free_bytes, 1.0) if scene.free_bytes else 0.0
-
-
-def _shm(look: MemoryLook) -> int | None:
-    return look.shm_bytes
-
-
-def _descriptors(look: MemoryLook) -> int | None:
-    return look.descriptors
 
 
 def _at(scene: MemoryScene, check: str, message: str, fix: str, harm: float) -> Finding:
