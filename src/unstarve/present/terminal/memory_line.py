@@ -24,7 +24,7 @@ def memory_lines(memory: MemorySummary | None) -> Iterator[tuple[str, str]]:
             bytes_shared = max(memory.workers_peak_bytes - memory.workers_uss_peak_bytes, 0)
             shared = f" of which {size(bytes_shared)} are shared"
         parts.append(f"{workers(memory.workers_most)} {size(memory.workers_peak_bytes)}{shared}")
-    if memory.shm_peak_bytes is not None and memory.shm_total_bytes:
+    if memory.workers_most and memory.shm_peak_bytes is not None and memory.shm_total_bytes:
         parts.append(f"/dev/shm {size(memory.shm_peak_bytes)} of {size(memory.shm_total_bytes)}")
     if parts:
         yield "memory", ", ".join(parts)

@@ -31,6 +31,8 @@ def test_what_is_not_known_is_left_out() -> None:
     assert list(memory_lines(MemorySummary(None, None, None, None, ()))) == []
     old = MemorySummary(GB, 2 * GB, None, None, (), workers_most=2)
     assert list(memory_lines(old)) == [("memory", "training 1.0 GB, 2 workers 2.0 GB")]
+    alone = MemorySummary(GB, None, GB, 8 * GB, ())  # without workers, nothing of /dev/shm is its own
+    assert list(memory_lines(alone)) == [("memory", "training 1.0 GB")]
 
 
 def test_a_machine_short_of_memory_has_its_own_line() -> None:
