@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from unstarve.check.evidence.device_memory import device_memory_growth
 from unstarve.check.evidence.memory import memory_growth
 from unstarve.check.evidence.watermarks import descriptor_watermark, shared_memory_watermark
 from unstarve.model import Diagnosis, Run
@@ -14,6 +15,7 @@ EvidenceCheck = Callable[[Run, Diagnosis], Iterable[Finding]]
 
 EVIDENCE: tuple[EvidenceCheck, ...] = (
     memory_growth,
+    device_memory_growth,
     shared_memory_watermark,
     descriptor_watermark,
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from memory_runs import GB, MB, SECONDS, Memory, S, ids, memory_run
 from unstarve.analyze.diagnose import analyze_run
 from unstarve.check.evidence.all_checks import health_of
 from unstarve.check.evidence.memory_scene import dataset_source
-from unstarve.model import Run
+from unstarve.model import Reading, Run
 from unstarve.model.finding import Finding
 from unstarve.model.memory_looks import AllocationSite, KeptTensor
 
@@ -199,6 +200,28 @@ def test_descriptors_that_run_out_have_a_forecast() -> None:
     worker = found(memory_run(worker=Memory(descriptors=lambda s: 990)))
     assert worker.message == "A worker has 990 of 1,024 file descriptors open."
     assert not health(memory_run(training=Memory(descriptors=lambda s: 500)))
+
+
+def on_gpu(used: Callable[[int], float], *, shared: bool = False) -> Run:
+    run = memory_run()
+    main, *workers = run.processes
+    readings = tuple(Reading(0, s * S, 0.9, round(used(s)), 80 * GB, shared) for s in range(SECONDS))
+    return replace(run, processes=(replace(main, readings=readings), *workers))
+
+
+def test_device_memory_that_fills_has_a_forecast() -> None:
+    one = found(on_gpu(lambda s: 20 * GB + 10 * MB * s))
+    assert one.id == "memory-leak"
+    assert one.message == (
+        "The memory of GPU 0 grows by 10 MB a second (10 MB–10 MB), 1 MB a batch: "
+        "it will be full in about 59,000 batches."
+    )
+
+
+def test_device_memory_that_is_reserved_once_or_used_by_others_is_silent() -> None:
+    assert not health(on_gpu(lambda s: 20 * GB + min(s, 8) * GB))
+    assert not health(on_gpu(lambda s: 20 * GB + 2 * GB * (s > 40)))
+    assert not health(on_gpu(lambda s: 20 * GB + 10 * MB * s, shared=True))
 
 
 # --- names ---
