@@ -12,6 +12,7 @@ _STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Unicode categories that are not text: control, format, surrogate, line and paragraph separators."""
 
 _SHORT_UNITS = ((1.0, "s"), (1e3, "ms"), (1e6, "µs"), (1e9, "ns"))
+_RATE_UNITS = ((1.0, "a second"), (60.0, "a minute"), (3600.0, "an hour"))
 _LONGEST_IN_SECONDS = 999.5
 _LONGEST_IN_MINUTES = 99.95 * 60
 _LARGEST_RATIO = 100.0
@@ -104,6 +105,26 @@ def size(count: float) -> str:
 def size_change(count: float) -> str:
     """Bytes more or less: ``+38 MB``, ``−1.5 GB``, ``0 bytes``."""
     return f"{'+' if count > 0 else '−' if count < 0 else ''}{size(abs(count))}"
+
+
+def size_rate(per_s: float, low: float | None = None, high: float | None = None) -> str:
+    """Bytes over time, where they grow: ``4 MB a second``, ``12 MB a minute (11 MB–14 MB)``."""
+    factor, unit = next(((f, u) for f, u in _RATE_UNITS if per_s * f >= 1e6), _RATE_UNITS[-1])
+    shown = f"{size(per_s * factor)} {unit}"
+    if low is None or high is None:
+        return shown
+    return f"{shown} ({size(max(low, 0.0) * factor)}–{size(high * factor)})"
+
+
+def amount(count: float) -> str:
+    """How many there are: ``1,281,167``."""
+    return f"{count:,.0f}"
+
+
+def about(count: float) -> str:
+    """How many there will be, in two digits: ``910``, ``1,200``."""
+    digits = max(len(f"{count:.0f}") - 2, 0)
+    return f"{round(count, -digits):,.0f}"
 
 
 def workers(count: int) -> str:

@@ -156,3 +156,17 @@ def test_a_mean_count_is_whole_where_it_is_exact(value: float, told: str) -> Non
 )
 def test_a_place_in_an_order_has_its_ending(number: int, shown: str) -> None:
     assert words.ordinal(number) == shown
+
+
+def test_growth_has_the_time_in_which_it_is_a_megabyte_or_more() -> None:
+    assert words.size_rate(4.2e6) == "4 MB a second"
+    assert words.size_rate(2e5, 1.8e5, 2.3e5) == "12 MB a minute (11 MB–14 MB)"
+    assert words.size_rate(100.0) == "360 KB an hour"
+
+
+@pytest.mark.parametrize(
+    ("count", "told"), [(7, "7"), (97, "97"), (912, "910"), (1234, "1,200"), (99_700, "100,000")]
+)
+def test_a_forecast_has_two_digits(count: float, told: str) -> None:
+    assert words.about(count) == told
+    assert words.amount(1_281_167) == "1,281,167"

@@ -82,6 +82,7 @@ export interface Report {
   memory?: {
     training_peak_bytes: number | null; workers_peak_bytes: number | null; shm_peak_bytes: number | null;
     shm_total_bytes: number | null; lines: { name: string; at_s: number[]; bytes: number[] }[];
+    workers_uss_peak_bytes?: number | null;
   } | null;
   profile?: Profile | null;
   io?: Reading | null;

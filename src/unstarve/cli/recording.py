@@ -93,6 +93,7 @@ class Request:
     io: bool = False
     perf: bool = False
     ledger: bool = False
+    memory: bool = False
     caution: str | None = None
     """A warning to print before the command starts. With one, the files it wrote are listed at the end."""
 
@@ -139,6 +140,7 @@ def record(request: Request) -> tuple[Path, int]:
         io=request.io and no_io is None,
         perf=request.perf and no_perf is None,
         ledger=request.ledger,
+        memory=request.memory,
     )
     if request.caution is not None:
         print(f"unstarve: {request.caution}", file=sys.stderr, flush=True)

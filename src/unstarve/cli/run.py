@@ -91,6 +91,14 @@ def run(
             help="Digest every delivered sample, to find repetitions in data that has no indices.",
         ),
     ] = False,
+    memory: Annotated[
+        bool,
+        typer.Option(
+            "--memory",
+            help="Look at memory more often, and name the lines whose allocations stay. Slows Python code "
+            "for 20 seconds.",
+        ),
+    ] = False,
     settings_file: With = None,
     quiet: Quiet = False,
     force: Force = False,
@@ -132,6 +140,7 @@ def run(
             io=io,
             perf=perf,
             ledger=ledger,
+            memory=memory,
             settings_file=settings_file,
         )
     )

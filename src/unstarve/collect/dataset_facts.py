@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import IterableDataset, StackDataset, Subset, TensorDataset
 
 from unstarve.collect.dataset_files import file_facts
-from unstarve.collect.dataset_weight import largest_attribute
+from unstarve.collect.dataset_weight import largest_attribute, largest_container
 from unstarve.collect.random_sources import keeps_random_state
 
 Facts = dict[str, Any]
@@ -38,6 +38,8 @@ Facts = dict[str, Any]
     Its images; see `launch.image_facts`.
 ``largest_attribute``, ``largest_bytes``
     Name and approximate size of its largest attribute, from 1 MB on: ``self.images``.
+``container``, ``container_kind``, ``container_items``, ``container_count``, ``container_bytes``
+    Its largest container of Python objects, from 1 MB on: ``self.samples``, a ``list`` of ``tuple``.
 """
 
 Describe = Callable[[Any], Facts]
@@ -55,7 +57,7 @@ def dataset_facts(dataset: Any, describe_more: Describe | None = None) -> Facts:
     facts: Facts = {"module": type(dataset).__module__}
     with suppress(Exception):  # an iterable dataset, or one whose length is not known yet
         facts["length"] = len(dataset)
-    for describe in (_kind, _state, _files, _weight, describe_more or (lambda _: {})):
+    for describe in (_kind, _state, _files, _weight, _container, describe_more or (lambda _: {})):
         with suppress(Exception):  # a foreign object may raise anything; advice does without the fact
             facts |= describe(dataset)
     return facts
@@ -97,6 +99,19 @@ def _state(dataset: Any) -> Facts:
 
 def _files(dataset: Any) -> Facts:
     return file_facts(dataset, inside(dataset))
+
+
+def _container(dataset: Any) -> Facts:
+    found = largest_container(dataset)
+    if found is None:
+        return {}
+    return {
+        "container": found.name,
+        "container_kind": found.kind,
+        "container_items": found.items,
+        "container_count": found.count,
+        "container_bytes": found.bytes,
+    }
 
 
 def _weight(dataset: Any) -> Facts:

@@ -105,6 +105,7 @@ class FetchProbe:
             if self.wrap_transforms is not None:
                 self.wrap_transforms()
             self._streams = self.owner.draws.before(work.loader)
+            self.owner.memory.containers.watch(dataset)
         self.slow_ns = opens.count = 0
         opens.counting = True
         # Between two batches a worker reads no files; a training process may.

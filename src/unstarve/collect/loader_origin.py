@@ -139,6 +139,14 @@ def _is_installed(filename: str) -> bool:
 
 
 _STDLIB = (str(Path(os.__file__).parent) + os.sep, sysconfig.get_path("stdlib") + os.sep, "<frozen ")
+_UNSTARVE = str(Path(__file__).parents[1]) + os.sep
+
+
+@functools.lru_cache(maxsize=1024)
+def is_of_user(filename: str) -> bool:
+    """Whether a file belongs to neither Python, nor an installed package, nor unstarve."""
+    ours = filename.startswith(_UNSTARVE)
+    return not (ours or filename.startswith("<") or _is_installed(filename) or _is_stdlib(filename))
 
 
 @functools.lru_cache(maxsize=1024)

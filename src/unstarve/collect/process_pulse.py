@@ -59,7 +59,7 @@ class ProcessPulse:
 def resident(statm: bytes = _STATM) -> tuple[int, int]:
     """Resident bytes of this process, and how many of them are shared."""
     try:
-        pages = [int(word) for word in _content(statm).split()[1:3]]
+        pages = [int(word) for word in content(statm).split()[1:3]]
     except (OSError, ValueError):
         return _UNKNOWN, _UNKNOWN
     return (pages[0] * _PAGE_BYTES, pages[1] * _PAGE_BYTES) if len(pages) == 2 else (_UNKNOWN, _UNKNOWN)
@@ -68,7 +68,7 @@ def resident(statm: bytes = _STATM) -> tuple[int, int]:
 def storage_bytes(io: bytes = _IO) -> int:
     """Bytes that this process has read from storage so far."""
     try:
-        words = _content(io).split()
+        words = content(io).split()
         return int(words[words.index(b"read_bytes:") + 1])
     except (OSError, ValueError, IndexError):
         return _UNKNOWN
@@ -83,9 +83,10 @@ def shared_memory(shm: str = _SHM) -> tuple[int, int]:
     return (stat.f_blocks - stat.f_bfree) * stat.f_frsize, stat.f_blocks * stat.f_frsize
 
 
-def _content(path: bytes) -> bytes:
+def content(path: bytes, most: int = 1024) -> bytes:
+    """The first bytes of a file."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return os.read(fd, 1024)
+        return os.read(fd, most)
     finally:
         os.close(fd)

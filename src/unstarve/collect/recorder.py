@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+import weakref
 from collections import Counter
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -27,6 +28,7 @@ from unstarve.collect.device.stalls import device_clock
 from unstarve.collect.host_facts import describe_system, environment_rank, group_rank
 from unstarve.collect.loader_numbers import LoaderNumbers
 from unstarve.collect.loader_origin import Origin, creation
+from unstarve.collect.memory.memory_watch import MemoryWatch
 from unstarve.collect.own_cost import OwnCost
 from unstarve.collect.perf_counters import PerfMeter
 from unstarve.collect.process_pulse import ProcessPulse
@@ -71,6 +73,8 @@ class Recorder:
         self._sampler: StackSampler | None = None
         self._watching = False
         self._pulse = ProcessPulse(training=not worker)
+        self.taps: dict[int, weakref.ref[Any]] = {}
+        """Of the newest iteration over each loader: now and then, one of its batches is looked at."""
         self._reports = 0
         """Of the stack sampler."""
         self._failed_before = failed_images()
@@ -93,6 +97,7 @@ class Recorder:
         """Reads the processor's counters around steps and fetches, if asked to."""
         self.device = None if worker else device_clock(self.row, self.lose)
         self.writer.ledger.has_device = self.device is not None
+        self.memory = MemoryWatch(self.writer, training=not worker, on_request=settings.memory)
         start_ns = time.perf_counter_ns()
         self.writer.meta(
             "process",
@@ -266,21 +271,32 @@ class Recorder:
             self._watching = True
             loop_sampler.end()
             try:
-                self._sampler = StackSampler(self._write_sampled, self.lose, self._on_sample)
+                self._sampler = StackSampler(
+                    self._write_sampled, self.lose, self._on_sample, self.memory.longest_s
+                )
             except (OSError, RuntimeError) as error:
                 self.lose(f"the stack sampler did not start, so the report names no functions: {error}")
 
-    def _on_sample(self, now_ns: int, place: str | None, cpu_ns: int, queued_ns: int) -> None:
-        """Called by the stack sampler's thread: work that training need not do itself."""
+    def _on_sample(self, now_ns: int, place: str | None, cpu_ns: int, queued_ns: int) -> float:
+        """Called by the stack sampler's thread: work that training need not do itself.
+
+        Returns the CPU seconds of looking at memory, which has its own pace.
+        """
+        paced_s = 0.0
         if self.active:
             if self._pulse.due(now_ns):
                 row = self._pulse.row(now_ns, place, cpu_ns, queued_ns)
                 self.writer.row(f.PULSE, now_ns, row)
+            paced_s = self.memory.look_if_due(now_ns)
+            for reference in list(self.taps.values()):
+                if (tap := reference()) is not None:
+                    tap.measure_next()
             if self.device is not None:
                 self.device.look_on(now_ns)
             # torch ends persistent workers with a signal: what is not written by then is lost.
             if now_ns >= self.writer.ledger.next_flush_ns:
                 self.writer.flush(now_ns)
+        return paced_s
 
     def _write_sampled(self, found: list[tuple[Any, ...]], cpu_s: float) -> None:
         with self._lock:
@@ -316,6 +332,7 @@ class Recorder:
                 self.window.close()
             if self.device is not None:
                 self.device.close()
+            self.memory.close()
             self._write_device()
             self._write_perf()
             for number in list(self._samples):

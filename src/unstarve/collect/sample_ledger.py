@@ -35,7 +35,7 @@ class EpochSamples:
 
     __slots__ = (
         "_begin_ns",
-                "_facts",
+        "_facts",
         "_head",
         "_headed",
         "_indices",

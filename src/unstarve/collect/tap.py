@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -39,6 +40,7 @@ class Tap:
     """One epoch of one loader: `begin` when ``iter()`` has returned, then `next_batch` for every batch."""
 
     __slots__ = (
+        "__weakref__",
         "_counted",
         "_gradients",
         "_nested",
@@ -108,6 +110,7 @@ class Tap:
         self._gradients = True
         watch_backward()
         if not self._nested:
+            owner.taps[self.number] = weakref.ref(self)
             self._waited(mark, f.BEGIN_WAIT, begin_ns, ready_ns)
         if owner.substitute is not None and not self._nested:
             owner.substitute.begin_epoch(self.number, loader)
@@ -236,9 +239,13 @@ class Tap:
     def flush(self, now: int) -> None:
         """Write out what was recorded so far; measure what recording the next batch costs."""
         self._recorder.flush(now)
-        self.next_batch = Tap._take_measured
+        self.measure_next()
         if self.probe is not None:
             self.probe.measures_next = True
+
+    def measure_next(self) -> None:
+        """Measure what recording the next batch costs, and see later whether it is kept. From any thread."""
+        self.next_batch = Tap._take_measured
 
     # --- the rest -----------------------------------------------------------------------------------------
 
@@ -253,7 +260,16 @@ class Tap:
             return take(self, advance, source)
         batch, spent_ns = own.apart(uncounted(lambda timed: take(self, timed, source)), advance)
         own.steps, own.step_ns = own.steps + 1, own.step_ns + spent_ns
+        if not self._nested:
+            self._note_kept(batch)
         return batch
+
+    def _note_kept(self, batch: Any) -> None:
+        """See later whether this batch, one of a few, is still in memory."""
+        try:
+            self._recorder.memory.note_batch(self.number, batch)
+        except Exception as error:  # a defect of ours must not cost the user the training
+            self._recorder.lose(f"whether batches are kept was not recorded: {error!r}")
 
     def _is_over(self) -> bool:
         """Whether a limit was reached with the last step: the recording ends, and possibly training, too."""

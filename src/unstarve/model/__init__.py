@@ -84,7 +84,15 @@ from unstarve.model.recorded import (
     TransformTime,
     Work,
 )
-from unstarve.model.resources import GpuSummary, MemoryLine, MemorySummary
+from unstarve.model.resources import (
+    DescriptorUse,
+    GpuSummary,
+    MemoryGrowth,
+    MemoryLine,
+    MemoryPressure,
+    MemorySummary,
+    Trend,
+)
 from unstarve.model.sample_counts import DigestedBatch, SampleCount
 from unstarve.model.saved import Place, SavedLoader, Span
 from unstarve.model.tuning import LoaderSettings, Trial, Tuning
@@ -104,6 +112,7 @@ __all__ = [
     "Comparison",
     "Crew",
     "Demand",
+    "DescriptorUse",
     "Diagnosis",
     "DigestedBatch",
     "Doing",
@@ -135,8 +144,10 @@ __all__ = [
     "LoopPlace",
     "LoopProfile",
     "Maker",
+    "MemoryGrowth",
     "MemoryLine",
     "MemoryNow",
+    "MemoryPressure",
     "MemorySummary",
     "Metric",
     "MetricKind",
@@ -183,6 +194,7 @@ __all__ = [
     "TrainerNow",
     "TransformCost",
     "TransformTime",
+    "Trend",
     "Trial",
     "Tried",
     "Tuning",

@@ -159,7 +159,8 @@ CHECKS = {
             "kept-batches",
             _WARNING,
             "Batches are kept after their step",
-            "A kept tensor keeps its whole batch in shared memory, and its descriptor open.",
+            "Memory fills up. A tensor from a worker stays in shared memory, with its descriptor open, until "
+            "the last reference to it is gone.",
         ),
         (
             "fork-after-threads",

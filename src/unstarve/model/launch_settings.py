@@ -95,6 +95,8 @@ class LaunchSettings:
     """Check the loaders and record nothing; each process writes its report to `parts`."""
     only_ranges: bool = False
     """Record nothing: only mark steps and phases for a profiler. `parts` is empty then."""
+    memory: bool = False
+    """Look at memory more often, and trace allocations for a while."""
 
     def to_environment(self) -> dict[str, str]:
         return {VARIABLE: json.dumps(asdict(self))}

@@ -11,6 +11,7 @@ from unstarve.model.chart_data import Doing
 from unstarve.model.file_reads import RecordedReads
 from unstarve.model.loaders import Loader
 from unstarve.model.loop_profile import LoopProfile
+from unstarve.model.memory_looks import MemoryRecord
 from unstarve.model.processor import ProcessorCounts
 from unstarve.model.profile import Profile
 from unstarve.model.sample_counts import DigestedBatch, SampleCount
@@ -329,6 +330,7 @@ class Process:
     """The processor's counters of its steps; None without `--perf`."""
     loading_counts: ProcessorCounts | None = None
     """The same of making batches."""
+    memory: MemoryRecord = field(default_factory=MemoryRecord)
 
 
 @dataclass(frozen=True, slots=True)

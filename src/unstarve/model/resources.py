@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +35,71 @@ class MemoryLine:
     """One quantity over time; unknown points are left out."""
 
     name: str
-    """``training``, ``workers`` or ``/dev/shm``."""
+    """``training`` and ``workers`` (resident), ``/dev/shm``; ``training PSS``, ``training USS``, … as in
+    `MemoryLook`."""
     at_s: tuple[float, ...]
     """Since the first event, as in every chart of the run."""
     bytes: tuple[int, ...]
+
+
+class Trend(NamedTuple):
+    """How a quantity grows over time."""
+
+    per_s: float
+    low: float
+    """The lower end of the 95 % interval of `per_s`."""
+    high: float
+    grown: float
+    """From the first point to the last."""
+    last: float
+    lasting: bool
+    """It grew for as long as it was watched, and has not slowed down much."""
+    per_batch: float | None = None
+    """The slope itself, where batches were counted: those that a worker made, or that training received."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryGrowth:
+    """A quantity that has grown for as long as it was watched."""
+
+    who: str
+    """``training`` or ``workers``."""
+    what: str
+    """``allocated``: new memory; ``copied``: pages that a forked worker wrote to, by counting references for
+    example; ``/dev/shm``; ``descriptors``."""
+    per_s: float
+    """Bytes, or descriptors; of one worker, the median."""
+    low: float
+    """Ends of the 95 % interval of `per_s`."""
+    high: float
+    grown: float
+    per_batch: float | None
+    """For each batch that training received, or that the worker made."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescriptorUse:
+    """Open file descriptors of the process that has most of them."""
+
+    peak: int
+    limit: int | None
+    """How many a process may open."""
+    at_s: tuple[float, ...]
+    """Since the first event."""
+    counts: tuple[int, ...]
+    """Of the training process."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPressure:
+    """How short of memory the machine was during the run; None for what it does not count."""
+
+    waiting_share: float | None
+    """Largest share of ten seconds in which some process waited for memory."""
+    refaulted_bytes: int | None
+    """File pages that the page cache had dropped and that were read again, by anyone."""
+    major_faults: int | None
+    """Page faults of training and workers that had to read from storage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +116,15 @@ class MemorySummary:
     """In use in /dev/shm, by anyone."""
     shm_total_bytes: int | None
     lines: tuple[MemoryLine, ...]
+    training_uss_peak_bytes: int | None = None
+    """Memory that no other process shares; this and the next ones are None in old runs."""
+    workers_uss_peak_bytes: int | None = None
+    training_pss_peak_bytes: int | None = None
+    """With its part of shared memory: those of all processes add up to what they really use."""
+    workers_pss_peak_bytes: int | None = None
+    workers_most: int = 0
+    """Workers that lived at the same time."""
+    descriptors: DescriptorUse | None = None
+    pressure: MemoryPressure | None = None
+    growth: tuple[MemoryGrowth, ...] = ()
+    """Only what grew to the end."""

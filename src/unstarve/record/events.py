@@ -8,11 +8,15 @@ from operator import attrgetter
 from typing import Any
 
 from unstarve.model import Backward, Batch, Doing, Epoch, Phase, Pulse, Reading, Received, Sent, Stall, Work
+from unstarve.model.memory_looks import MemoryLook
 from unstarve.record import format as f
 from unstarve.record.metas import LATEST_NS, MOST_BYTES
 
 Packed = tuple[int, bytes]
 """Row size, and rows of that size."""
+
+_WHOLE = 10_000
+"""All of the time, in hundredths of a percent."""
 
 
 def unpacked(kind: int, packed: Iterable[Packed]) -> Iterator[Any]:
@@ -171,6 +175,16 @@ def _pulse(row: f.PulseRow) -> Pulse | None:
     )
 
 
+def _memory(row: f.MemoryRow) -> MemoryLook | None:
+    at_ns, *counts = row._replace(pressure=0)
+    if at_ns > LATEST_NS or max(counts) > MOST_BYTES or row.pressure > _WHOLE:
+        return None
+    known = {
+        name: _known(value) for name, value in row._asdict().items() if name not in ("at_ns", "pressure")
+    }
+    return MemoryLook(at_ns, **known, pressure=None if row.pressure < 0 else row.pressure / _WHOLE)
+
+
 def _backward(row: f.BackwardRow) -> Backward | None:
     return Backward(row.thread, row.at_ns) if row.at_ns <= LATEST_NS else None
 
@@ -184,6 +198,7 @@ EVENT_OF: dict[int, Callable[[Any], Any]] = {
     f.GAUGE: _reading,
     f.PULSE: _pulse,
     f.BACKWARD: _backward,
+    f.MEMORY: _memory,
 }
 """Row → event, or None when the row is invalid. An epoch takes several rows: see `epochs_of`."""
 _WHEN = {
@@ -191,6 +206,7 @@ _WHEN = {
     f.WORK: attrgetter("done_ns"),
     f.PULSE: attrgetter("at_ns"),
     f.BACKWARD: attrgetter("at_ns"),
+    f.MEMORY: attrgetter("at_ns"),
 }
 """Events that analysis needs in the order of time."""
 

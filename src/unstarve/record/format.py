@@ -233,6 +233,23 @@ class PulseRow(NamedTuple):
     """Size of /dev/shm."""
 
 
+class MemoryRow(NamedTuple):
+    """The memory of a process, every few seconds; see `MemoryLook`. `pressure`: hundredths of a percent."""
+
+    at_ns: U64
+    uss_bytes: I64
+    pss_bytes: I64
+    anonymous_bytes: I64
+    dirty_bytes: I64
+    blocks: I64
+    descriptors: I64
+    descriptor_limit: I64
+    major_faults: I64
+    shm_bytes: I64
+    pressure: I32
+    refaulted_bytes: I64
+
+
 class WorkRow(NamedTuple):
     """A batch was made, by a worker or by the training process itself.
 
@@ -340,6 +357,7 @@ RECEIVED = 12
 HELPED = 13
 EPOCH_NO_GRAD = 14
 BACKWARD = 15
+MEMORY = 20
 
 ROWS: dict[int, type[NamedTuple]] = {
     BATCH: BatchRow,
@@ -355,6 +373,7 @@ ROWS: dict[int, type[NamedTuple]] = {
     HELPED: HelpedRow,
     EPOCH_NO_GRAD: EpochNoGradRow,
     BACKWARD: BackwardRow,
+    MEMORY: MemoryRow,
 }
 """The declaration of each kind of row."""
 

@@ -27,6 +27,10 @@ A META payload is one UTF-8 JSON object whose key ``meta`` says what it describe
     profile  what a profiler's file says, as `model.profile.Profile`   (in imported runs)
     io       what processes read, as `model.file_reads.RecordedReads`  (by the launcher, with --io)
     perf     step, loading: the processor's counters; why_not          (repeated: the last one counts)
+    sizes    at_ns, sizes: entries of the dataset's containers         (repeated: all of them count)
+    kept     loader, parts: name, kept, watched, bytes of parts of batches that were watched after delivery
+                                                                       (repeated: the last one counts)
+    allocated  seconds, sites: lines whose allocations stayed          (repeated: the last one counts)
     device   name, rank, allocated_peak_bytes, reserved_peak_bytes     (when training has begun, at its end)
     lost     message: something could not be recorded
     end      end_ns, stopped                                           (last of a process)
@@ -399,6 +403,12 @@ _FIELDS: dict[str, dict[str, Check]] = {
         "why_not": _optional(_text),
         "step": _optional(_PROCESSOR_COUNTS),
         "loading": _optional(_PROCESSOR_COUNTS),
+    },
+    "sizes": {"at_ns": _moment, "sizes": _mapping_of(_count)},
+    "kept": {"loader": _loader, "parts": _list_of(_row_of(_text, _count, _count, _whole(0, MOST_BYTES)))},
+    "allocated": {
+        "seconds": _seconds,
+        "sites": _list_of(_row_of(_text, _place, _whole(0, MOST_BYTES), _count)),
     },
     "transforms": {"spent": _list_of(_row_of(_text, _seconds, _count))},
     "device": {

@@ -24,6 +24,7 @@ from unstarve.model import (
     TransformTime,
     Work,
 )
+from unstarve.model.memory_looks import AllocationSite, ContainerSizes, KeptTensor, MemoryRecord
 from unstarve.model.processor import ProcessorCounts
 from unstarve.record import format as f
 from unstarve.record.chunks import Chunk, Scan, check_header
@@ -40,6 +41,8 @@ _MOST_LOST = 1000
 """Sentences about losses that are kept for each process."""
 _MOST_SLOW = 10_000
 """Names of slow samples that are kept for each process."""
+_MOST_SIZES = 10_000
+"""Looks at the containers of a dataset that are kept for each process."""
 
 
 def read_run(path: Path) -> Run:
@@ -158,11 +161,13 @@ class ProcessStream:
         "digested",
         "draws",
         "invalid",
+        "kept",
         "loaders",
         "lost",
         "newest",
         "packed",
         "samples",
+        "sizes",
         "slow_files",
         "tensors",
         "usage_before",
@@ -181,6 +186,9 @@ class ProcessStream:
         self.digested: list[DigestedBatch] = []
         self.slow_files: dict[tuple[int | None, int, int], str] = {}
         """The file of a batch's slowest sample, by loader, iteration and task."""
+        self.sizes: list[ContainerSizes] = []
+        self.kept: dict[int, list[list[Any]]] = {}
+        """Parts of batches that stayed in memory, by loader."""
         self.lost: list[str] = []
         self.usage_before: dict[str, Any] | None = None
         """Usage of the machine when the process first reported it."""
@@ -223,6 +231,11 @@ class ProcessStream:
         elif name == "slow":
             if len(self.slow_files) < _MOST_SLOW:
                 self.slow_files[meta.get("loader"), meta["iteration"], meta["task"]] = meta["file"]
+        elif name == "sizes":
+            if len(self.sizes) < _MOST_SIZES:
+                self.sizes.append(ContainerSizes(meta["at_ns"], meta["sizes"]))
+        elif name == "kept":
+            self.kept[meta["loader"]] = meta["parts"]
         elif name == "lost":
             if len(self.lost) < _MOST_LOST:
                 self.lost.append(meta["message"])
@@ -285,6 +298,7 @@ class ProcessStream:
             backwards=self._events(f.BACKWARD),
             step_counts=self._counts("step"),
             loading_counts=self._counts("loading"),
+            memory=self._memory(),
         )
 
     def perf(self) -> dict[str, Any]:
@@ -294,6 +308,16 @@ class ProcessStream:
     def _counts(self, part: str) -> ProcessorCounts | None:
         counts = self.perf().get(part)
         return None if counts is None else ProcessorCounts(**counts)
+
+    def _memory(self) -> MemoryRecord:
+        allocated = self.newest.get("allocated", {"sites": (), "seconds": 0.0})
+        return MemoryRecord(
+            looks=self._events(f.MEMORY),
+            sizes=tuple(sorted(self.sizes, key=lambda one: one.at_ns)),
+            kept=tuple(KeptTensor(loader, *part) for loader, parts in self.kept.items() for part in parts),
+            sites=tuple(AllocationSite(*site) for site in allocated["sites"]),
+            traced_s=allocated["seconds"],
+        )
 
     def _loader(self, meta: dict[str, Any]) -> Loader:
         number, tensors = meta["id"], self.tensors.get(meta["id"])

@@ -10,7 +10,7 @@ from unstarve.record import format as f
 from unstarve.record.events import EVENT_OF, epochs_of, events_of
 
 RENAMED = {"used_bytes": "memory_used_bytes", "total_bytes": "memory_total_bytes"}
-TOLD_OTHERWISE = {"flags", "percent", "wait", "doing"}
+TOLD_OTHERWISE = {"flags", "percent", "wait", "doing", "pressure"}
 """Flags and codes: an event has words for them."""
 
 
@@ -67,4 +67,5 @@ def test_the_layouts_of_rows_are_those_of_version_2() -> None:
         13: "IIQH",
         14: "HHI",
         15: "IQ",
+        20: "Qqqqqqqqqqiq",
     }

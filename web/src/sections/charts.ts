@@ -122,7 +122,7 @@ export function memory(report: Report): HTMLElement | null {
   const { lines } = found;
   const at = [...new Set(lines.flatMap((line) => line.at_s))].sort((a, b) => a - b);
   const place = new Map(at.map((value, index) => [value, index]));
-  const palette = ["accent", "cause-cpu", "cause-remote", "cause-handoff", "cause-order", "cause-disk"];
+  const palette = ["accent", "cause-cpu", "cause-remote", "cause-handoff", "cause-order", "cause-disk", "cause-collate"];
   const build: Build = (width) => ({
     data: [at, ...lines.map((line) => {
       const column: (number | null | undefined)[] = new Array<number | undefined>(at.length).fill(undefined);
@@ -152,5 +152,7 @@ function peaks(found: NonNullable<Report["memory"]>): string {
   ];
   const told = known.flatMap(([name, peak]) => (peak === null ? [] : [`${name} ${bytes(peak)}`]));
   const room = found.shm_total_bytes === null || found.shm_peak_bytes === null ? "" : ` of ${bytes(found.shm_total_bytes)}`;
-  return `Most at once: ${told.join(", ")}${room}. What a forked worker shares with training counts in both.`;
+  const own = found.workers_uss_peak_bytes ?? null;
+  const shared = own === null || found.workers_peak_bytes === null ? "" : ` ${bytes(Math.max(found.workers_peak_bytes - own, 0))} of the workers' memory is shared.`;
+  return `Most at once: ${told.join(", ")}${room}.${shared} What a forked worker shares with training counts in both; PSS divides it among them, USS leaves it out.`;
 }

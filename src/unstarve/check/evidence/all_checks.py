@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from unstarve.check.evidence import batch_making, cores, epoch_contents, epoch_starts, file_use, samples
+from unstarve.check.evidence.device_memory import device_memory_growth
+from unstarve.check.evidence.memory import memory_growth
+from unstarve.check.evidence.watermarks import descriptor_watermark, shared_memory_watermark
 from unstarve.model import Diagnosis, Run
 from unstarve.model.checks import by_harm
 from unstarve.model.finding import Finding
@@ -39,6 +42,10 @@ EVIDENCE: tuple[EvidenceCheck, ...] = (
     file_use.reads_too_much,
     file_use.network_small_files,
     file_use.resampling_in_getitem,
+    memory_growth,
+    device_memory_growth,
+    shared_memory_watermark,
+    descriptor_watermark,
 )
 
 

@@ -9,7 +9,7 @@ from itertools import combinations
 from unstarve.model import Diagnosis, Loader, Process, Run, SampleCount
 from unstarve.model.checks import finding
 from unstarve.model.finding import Finding
-from unstarve.words import counted, mean_count
+from unstarve.words import amount, counted
 
 _FEWEST_INDICES = 32
 """Fewer may come in the same order twice by chance: 32 do so once in 10³⁵ times."""
@@ -99,7 +99,7 @@ def dropped_by_collate(run: Run, _diagnosis: Diagnosis) -> Iterator[Finding]:
             file, line = _place(loader)
             yield finding(
                 "samples-missing",
-                f"{counted(given - delivered, 'sample')} of {mean_count(given)} were fetched for "
+                f"{counted(given - delivered, 'sample')} of {amount(given)} were fetched for "
                 f"{loader.name} and did not reach training: collate_fn leaves them out.",
                 "Find out why these samples are unusable and remove them from the dataset; batches then have "
                 "the size you asked for.",
@@ -169,7 +169,7 @@ def repeated_samples(run: Run, _diagnosis: Diagnosis) -> Iterator[Finding]:
             several = shared >= _LEAST_SHARE * delivered
             file, line = _place(loader)
             said = (
-                f"{mean_count(delivered - len(samples))} of the {counted(delivered, 'sample')} of epoch "
+                f"{amount(delivered - len(samples))} of the {counted(delivered, 'sample')} of epoch "
                 f"{epoch} are repetitions."
             )
             if several:

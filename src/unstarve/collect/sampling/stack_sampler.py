@@ -42,7 +42,7 @@ from unstarve.collect.sampling.line_expression import works_on_torch
 
 INTERVAL_S = 0.025
 _LATER_INTERVAL_S = 0.1
-_LONGEST_INTERVAL_S = 1.0
+LONGEST_INTERVAL_S = 1.0
 _FIRST_LOOKS = 40
 """Enough to tell large from small; later looks add certainty at a price that nobody feels."""
 _SHARE = 0.001
@@ -59,7 +59,7 @@ Key = tuple[str, str, str, int, bool, bool]
 """place, function, file, first line, wants a CPU, torch: the fields of `Sampled` without its seconds."""
 
 
-LookOn = Callable[[int, str | None, int, int], object]
+LookOn = Callable[[int, str | None, int, int], float]
 
 
 class StackSampler:
@@ -67,11 +67,19 @@ class StackSampler:
 
     `look_on` is called at every look, for other work that must not burden the watched thread: with the time,
     what the thread was doing (`Sampled.place`; None: it waits), and its nanoseconds on a CPU and waiting for
-    one (−1: not known).
+    one (−1: not known). It returns the CPU seconds of work that has its own pace: looks do not become rarer
+    because of it. Between two looks, at most `longest_s` pass.
     Raises `OSError` or `RuntimeError` where the thread cannot be watched or no thread can be started.
     """
 
-    def __init__(self, report: Callable[..., object], lose: Callable[[str], object], look_on: LookOn) -> None:
+    def __init__(
+        self,
+        report: Callable[..., object],
+        lose: Callable[[str], object],
+        look_on: LookOn,
+        longest_s: float = LONGEST_INTERVAL_S,
+    ) -> None:
+        self._longest_s = longest_s
         self._report = report
         self._look_on = look_on
         self._lose = lose
@@ -81,7 +89,7 @@ class StackSampler:
         self._task_stat = f"/proc/self/task/{threading.get_native_id()}/stat".encode()
         self._seconds: dict[Key, float] = {}
         self._began = self._reported = time.perf_counter()
-        self._own_cpu_s = 0.0
+        self._own_cpu_s = self._paced_cpu_s = 0.0
         self._looks = 0
         self._looking: BareThread | None = BareThread(self._run)
         self.paused = False
@@ -122,7 +130,7 @@ class StackSampler:
         own, own_before_s = open_counters(), self._own_cpu_s
         looked = time.perf_counter()
         wanted_ns, own_queued_s = _wanted(*self._spent_ns()), _queued_s(own)
-        interval_s = interval_after(self._looks, self._own_cpu_s)
+        interval_s = self._interval_s()
         while not stop.acquire(timeout=interval_s):
             now = time.perf_counter()
             frame = sys._current_frames().get(self._ident)
@@ -142,14 +150,18 @@ class StackSampler:
             if key is not None and (key in self._seconds or len(self._seconds) < _MOST_FUNCTIONS):
                 self._seconds[key] = self._seconds.get(key, 0.0) + (now - looked)
             wanted_ns, own_queued_s = wanted_now_ns, own_queued_now_s
-            self._look_on(time.perf_counter_ns(), None if key is None else key[0], cpu_ns, queued_ns)
+            place = None if key is None else key[0]
+            self._paced_cpu_s += self._look_on(time.perf_counter_ns(), place, cpu_ns, queued_ns)
             self._own_cpu_s = own_before_s + time.thread_time()
             if now - self._reported > max(_REPORT_S, _REPORT_SHARE * (now - self._began)):
                 self._tell()
                 self._reported = now
             self._looks += 1
-            interval_s = interval_after(self._looks, self._own_cpu_s)
+            interval_s = self._interval_s()
             looked = time.perf_counter()
+
+    def _interval_s(self) -> float:
+        return min(interval_after(self._looks, self._own_cpu_s - self._paced_cpu_s), self._longest_s)
 
     def _tell(self) -> None:
         found = [(*key, seconds) for key, seconds in list(self._seconds.items())]
@@ -176,7 +188,7 @@ def interval_after(looks: int, own_cpu_s: float) -> float:
     """Seconds until the next look: few at first, then by what looks have cost so far."""
     if looks < _FIRST_LOOKS:
         return INTERVAL_S
-    return min(max(_LATER_INTERVAL_S, own_cpu_s / looks / _SHARE), _LONGEST_INTERVAL_S)
+    return min(max(_LATER_INTERVAL_S, own_cpu_s / looks / _SHARE), LONGEST_INTERVAL_S)
 
 
 _samplers: set[StackSampler] = set()

@@ -10,11 +10,12 @@ from unstarve.collect.loader_origin import creation
 from unstarve.errors import UsageError
 from unstarve.evaluate.evaluator.epoch_log import now_ns
 from unstarve.evaluate.evaluator.timed_iterator import quick_size
+from unstarve.evaluate.monitor.memory_health import MemoryHealth
 from unstarve.evaluate.monitor.meter import Meter
 from unstarve.evaluate.monitor.regime_change import RegimeDetector, what_changed
 from unstarve.evaluate.monitor.reporter import Reporter, ScalarWriter, flat_metrics
 from unstarve.loader_proxy import LoaderProxy, check_loader
-from unstarve.model import RegimeChange
+from unstarve.model import Finding, RegimeChange
 
 _SETTINGS = ("log_interval", "name", "writer", "send", "on_change", "change_factor", "window_steps")
 
@@ -28,7 +29,8 @@ class MonitoredDataLoader(LoaderProxy):
 
     When the wait per batch changes by `change_factor` for three windows of `window_steps` batches in a row,
     it logs a warning and calls `on_change`, if given, with a `RegimeChange`. Its ``cause`` is known if the
-    process is being recorded (`unstarve run`, `unstarve.recording`).
+    process is being recorded (`unstarve run`, `unstarve.recording`). It also warns, once, when batches are
+    kept after their step or shared memory or file descriptors run out: see `health`.
 
     Exceptions of `writer`, `send` and `on_change` are logged and never reach training. `name` is the loader's
     name in logs; by default the variable it is assigned to. Memory does not grow with the number of batches.
@@ -42,6 +44,7 @@ class MonitoredDataLoader(LoaderProxy):
     change_factor: float
     window_steps: int
     _meter: Meter
+    _memory: MemoryHealth
 
     def __init__(
         self,
@@ -78,10 +81,12 @@ class MonitoredDataLoader(LoaderProxy):
             on_change=reporter.tell,
             why=what_changed,
         )
+        from_workers = bool(getattr(dataloader, "num_workers", 0))
+        vars(self)["_memory"] = MemoryHealth(self.name, from_workers=from_workers)
 
     def __iter__(self) -> Iterator[Any]:
         begin_ns = now_ns()
-        return MonitoredIterator(iter(self.dataloader), self._meter, begin_ns)
+        return MonitoredIterator(iter(self.dataloader), self._meter, begin_ns, self._memory)
 
     @property
     def batch_count(self) -> int:
@@ -102,6 +107,13 @@ class MonitoredDataLoader(LoaderProxy):
         """
         window = self._meter.latest()
         return {} if window is None else flat_metrics(window)
+
+    def health(self) -> tuple[Finding, ...]:
+        """Return what goes wrong: batches that are kept, shared memory or descriptors that run out.
+
+        Each is also logged once, as a warning. The ids are those of `unstarve run`.
+        """
+        return tuple(self._memory.found.values())
 
     def __repr__(self) -> str:
         return f"MonitoredDataLoader({self.dataloader!r}, name={self.name!r})"
@@ -136,10 +148,11 @@ class MonitoredIterator:
     work between two epochs belongs to no step.
     """
 
-    __slots__ = ("_ended", "_iterator", "_meter", "_start_ns", "_step_from_ns")
+    __slots__ = ("_ended", "_iterator", "_memory", "_meter", "_start_ns", "_step_from_ns")
 
-    def __init__(self, iterator: Iterator[Any], meter: Meter, begin_ns: int) -> None:
+    def __init__(self, iterator: Iterator[Any], meter: Meter, begin_ns: int, memory: MemoryHealth) -> None:
         self._ended = False
+        self._memory = memory
         self._iterator = iterator
         self._meter = meter
         self._start_ns = now_ns() - begin_ns
@@ -164,6 +177,8 @@ class MonitoredIterator:
         self._step_from_ns = got_ns
         try:
             self._meter.add(wait_ns, step_ns, got_ns, quick_size(batch))
+            for one in self._memory.note(batch, self._meter.batches, got_ns):
+                _log.warning("%s: %s (%s)\n%s", self._meter.totals.loader, one.message, one.id, one.fix)
         except Exception:  # a bug of ours must not stop training
             _log.exception("a batch could not be counted; training continues")
         return batch

@@ -20,6 +20,7 @@ from unstarve.present.own_cost import own_cost
 from unstarve.present.shares import budget_title, shares
 from unstarve.present.terminal.finding_list import finding_list
 from unstarve.present.terminal.lanes import lanes
+from unstarve.present.terminal.memory_line import memory_lines
 from unstarve.present.terminal.path_text import PathText
 from unstarve.present.terminal.processor_table import processor_table
 from unstarve.present.terminal.profile_tables import operator_changes, profile_tables
@@ -141,6 +142,8 @@ def _numbers(d: Diagnosis) -> Table | None:
     for label, spread in (("step + wait", d.step_ms), ("wait", d.wait_ms)):
         if spread is not None:
             table.add_row(label, _spread(spread))
+    for label, text in memory_lines(d.memory):
+        table.add_row(label, text)
     return table
 
 

@@ -10,7 +10,7 @@ from unstarve.model.nouns import each_text
 from unstarve.words import printable
 
 _MANY_LINES = ("code", "source", "fix")
-"""Fields that hold code, or may."""
+"""Fields that may hold code."""
 _MOST_CODE = 10_000
 
 T = TypeVar("T")

@@ -9,13 +9,14 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from unstarve.collect import fetching
+from unstarve.collect.memory.dataset_containers import DatasetContainers
 from unstarve.collect.random_draws import DrawWatch
 from unstarve.collect.sampling import stack_sampler as stacks
 from unstarve.collect.sampling.line_expression import works_on_torch
@@ -47,6 +48,7 @@ class Owner:
         self.ledger = Ledger()
         self.ledger.next_flush_ns = sys.maxsize
         self.draws = DrawWatch(nothing)
+        self.memory = SimpleNamespace(containers=DatasetContainers())
 
 
 def nothing(*_args: object, **_more: object) -> None:
@@ -56,7 +58,7 @@ def nothing(*_args: object, **_more: object) -> None:
 def sampler_for(
     report: Callable[..., object] = nothing, lose: Callable[[str], object] = nothing
 ) -> StackSampler:
-    return StackSampler(report, lose, nothing)
+    return StackSampler(report, lose, lambda *_: 0.0)
 
 
 def test_a_plain_function_is_part_of_the_step() -> None:

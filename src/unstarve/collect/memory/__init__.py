@@ -1,0 +1,1 @@
+"""The memory of a running training: how much, and what keeps it."""
