@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -22,6 +23,13 @@ from unstarve.model.engine_names import Engine
 from unstarve.model.launch_settings import ProfileSettings
 
 _MANY_STEPS = 30
+
+
+class OnHang(StrEnum):
+    """What to do when no batch comes."""
+
+    REPORT = "report"
+    RAISE = "raise"
 
 
 def run(
@@ -76,6 +84,19 @@ def run(
             help="Count cycles, instructions, cache and TLB misses of loading and of the step.",
         ),
     ] = False,
+    hang_after: Annotated[
+        float,
+        typer.Option(
+            "--hang-after",
+            min=0,
+            metavar="SECONDS",
+            help="No batch for so long: show where every worker and the training process are. 0: never.",
+        ),
+    ] = 60.0,
+    on_hang: Annotated[
+        OnHang,
+        typer.Option("--on-hang", help="report: only say so. raise: also end the wait with an exception."),
+    ] = OnHang.REPORT,
     settings_file: With = None,
     quiet: Quiet = False,
     force: Force = False,
@@ -112,6 +133,8 @@ def run(
             io=io,
             perf=perf,
             settings_file=settings_file,
+            hang_after_s=hang_after,
+            raises_on_hang=on_hang is OnHang.RAISE,
         )
     )
 

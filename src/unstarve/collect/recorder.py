@@ -34,6 +34,8 @@ from unstarve.collect.profiler_window import ProfilerWindow
 from unstarve.collect.random_draws import DrawWatch
 from unstarve.collect.sampling import loop_sampler
 from unstarve.collect.sampling.stack_sampler import StackSampler
+from unstarve.collect.stuck.stack_dump import own_page
+from unstarve.collect.stuck.training_waits import WaitWatch
 from unstarve.collect.substitute import new_substitute
 from unstarve.model.launch_settings import LaunchSettings
 from unstarve.record import format as f
@@ -78,6 +80,11 @@ class Recorder:
         self._lock = threading.RLock()
         name = f"{socket.gethostname()}-{self.pid}-{time.time_ns()}.part"
         self.writer = Writer(Path(settings.parts) / name)
+        self.page = own_page(Path(settings.parts) if settings.inspectable else None, worker_id)
+        """What this process does now, for whoever looks when it hangs or has died."""
+        self.waits = WaitWatch(self.page)
+        if settings.raises_on_hang and not worker:
+            self.waits.raise_when_asked()
         self.window: ProfilerWindow | None = None
         """The profiler's window, until it is over."""
         if settings.profile is not None and not worker:
@@ -149,6 +156,7 @@ class Recorder:
                 statement=call_statement(origin.file, origin.line, source) if source else "",
                 dataset=dataset_facts(getattr(loader, "dataset", None), describe_more),
             )
+            self.page.tell_loader(number, name=name or origin.name or f"loader {number + 1}", where=where)
             return number
 
     def next_epoch(self, number: int) -> int:
@@ -252,6 +260,7 @@ class Recorder:
     def _on_sample(self, now_ns: int, place: str | None, cpu_ns: int, queued_ns: int) -> None:
         """Called by the stack sampler's thread: work that training need not do itself."""
         if self.active:
+            self.waits.look(now_ns)
             if self._pulse.due(now_ns):
                 row = self._pulse.row(now_ns, place, cpu_ns, queued_ns)
                 self.writer.row(f.PULSE, now_ns, row)
@@ -305,6 +314,7 @@ class Recorder:
             self.writer.meta("end", end_ns=time.perf_counter_ns(), stopped=self._stopped)
             self.writer.ledger.active = False
             self.writer.close()
+            self.page.remove()
 
     def retire(self) -> None:
         """End the recording of a process that goes on: leave nothing behind for a later recording."""
@@ -318,6 +328,7 @@ class Recorder:
         """Stop in a forked child: the file belongs to its parent."""
         self.writer.ledger.active = False
         self.writer.abandon()
+        self.page.abandon()
         atexit.unregister(self.close)
 
     def _write_device(self) -> None:

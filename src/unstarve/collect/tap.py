@@ -37,6 +37,7 @@ class Tap:
     """One epoch of one loader: `begin` when ``iter()`` has returned, then `next_batch` for every batch."""
 
     __slots__ = (
+        "__weakref__",
         "_counted",
         "_gradients",
         "_nested",
@@ -100,6 +101,7 @@ class Tap:
         self._nested = inside or own_counters().depth > 0
         wait.epoch = owner.next_epoch(self.number)
         wait.index = 0
+        owner.waits.follow(self.number, self)
         self._gradients = True
         watch_backward()
         if not self._nested:
@@ -125,6 +127,7 @@ class Tap:
         """Record the worker processes of this epoch."""
         if pids:
             self._recorder.writer.meta("crew", loader=self.number, epoch=self.wait.epoch, pids=pids)
+            self._recorder.page.tell_loader(self.number, pids=pids)
 
     def note_gradients(self) -> None:
         """A batch is asked for: record the backward pass since the last one, and that gradients are off."""

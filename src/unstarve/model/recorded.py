@@ -12,6 +12,7 @@ from unstarve.model.file_reads import RecordedReads
 from unstarve.model.loop_profile import LoopProfile
 from unstarve.model.processor import ProcessorCounts
 from unstarve.model.profile import Profile
+from unstarve.model.stuck import Breakage
 
 STOPPED_EARLY = "recording stopped early"
 """How the loss message of a process begins that could not write any more."""
@@ -393,3 +394,4 @@ class Run:
     """What `--io` counted; None without it."""
     perf_why_not: str | None = None
     """Why `--perf` could not count; None if it could, or was not asked to."""
+    breakage: Breakage = field(default_factory=Breakage)

@@ -23,6 +23,8 @@ A META payload is one UTF-8 JSON object whose key ``meta`` says what it describe
     profile  what a profiler's file says, as `model.profile.Profile`   (in imported runs)
     io       what processes read, as `model.file_reads.RecordedReads`  (by the launcher, with --io)
     perf     step, loading: the processor's counters; why_not          (repeated: the last one counts)
+    hang     a wait for a batch that lasted too long, as `model.stuck.Hang`    (by the launcher)
+    death    a worker that died, as `model.stuck.WorkerDeath`          (by the launcher)
     device   name, rank                                                (when training has begun, at its end)
     lost     message: something could not be recorded
     end      end_ns, stopped                                           (last of a process)
@@ -364,6 +366,22 @@ _FIELDS: dict[str, dict[str, Check]] = {
         "why_not": _optional(_text),
         "step": _optional(_PROCESSOR_COUNTS),
         "loading": _optional(_PROCESSOR_COUNTS),
+    },
+    "hang": {
+        **dict.fromkeys(("loader", "ended", "process", "doing", "wait", "source", "text"), _text),
+        **dict.fromkeys(("where", "file"), _optional(_text)),
+        **dict.fromkeys(("epoch", "batch", "line"), _optional(_place)),
+        "pid": _pid,
+        "waited_s": _seconds,
+        "timeout_s": _optional(_seconds),
+    },
+    "death": {
+        **dict.fromkeys(("loader", "doing", "source"), _text),
+        **dict.fromkeys(("signal", "file"), _optional(_text)),
+        **dict.fromkeys(("worker", "line"), _optional(_place)),
+        "pid": _pid,
+        "exit_code": _optional(_whole(-_MOST_NUMBER, _MOST_NUMBER)),
+        "oom_kills": _optional(_count),
     },
     "transforms": {"spent": _list_of(_row_of(_text, _seconds, _count))},
     "device": {"name": _text, "rank": _optional(_whole(0, _MOST_NUMBER))},

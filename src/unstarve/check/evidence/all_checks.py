@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from unstarve.check.evidence import breakage
 from unstarve.model import Diagnosis, Run
 from unstarve.model.checks import by_harm
 from unstarve.model.finding import Finding
 
 EvidenceCheck = Callable[[Run, Diagnosis], Iterable[Finding]]
 
-EVIDENCE: tuple[EvidenceCheck, ...] = ()
+EVIDENCE: tuple[EvidenceCheck, ...] = (breakage.hangs, breakage.timeouts, breakage.deaths)
 
 
 def health_of(run: Run, diagnosis: Diagnosis) -> tuple[Finding, ...]:
