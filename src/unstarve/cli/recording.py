@@ -172,7 +172,7 @@ def record(request: Request) -> tuple[Path, int]:
         keep_reads(run_path, no_io)
     if no_perf is not None:
         keep_refusal(run_path, no_perf)
-    breakage, texts = aftermath.breakage(watch.hangs, failure)
+    breakage, texts = aftermath.breakage(watch.hangs)
     for text in texts:
         print(text, file=sys.stderr, end="")
     keep_breakage(run_path, breakage)

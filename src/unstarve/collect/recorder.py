@@ -22,7 +22,7 @@ from unstarve.collect import transforms
 from unstarve.collect.call_site import call_statement, short
 from unstarve.collect.dataset_facts import Describe, dataset_facts
 from unstarve.collect.describe import failed_images, loader_config
-from unstarve.collect.device.gpu import cuda_in_use
+from unstarve.collect.device.gpu import cuda_in_use, device_memory
 from unstarve.collect.device.stalls import device_clock
 from unstarve.collect.host_facts import describe_system, environment_rank, group_rank
 from unstarve.collect.loader_numbers import LoaderNumbers
@@ -74,6 +74,8 @@ class Recorder:
         self._reports = 0
         """Of the stack sampler."""
         self._failed_before = failed_images()
+        self._device_memory: dict[str, int] | None = None
+        """When the first steps were over, if a GPU is used."""
         self._epochs: dict[int, int] = {}
         self._threads: dict[int, int] = {}
         self._main_thread = threading.main_thread().ident
@@ -201,6 +203,7 @@ class Recorder:
         delivered = self._delivered[number]
         if delivered == _DEVICE_AFTER_STEPS:
             self._write_device()
+            self._device_memory = device_memory()
             self._see_every_batch()
         if delivered >= self._limit:
             self.limit_reached = True
@@ -289,7 +292,7 @@ class Recorder:
             self.writer.meta("perf", **self.perf.counts())
 
     def _write_system(self) -> None:
-        self.writer.meta("system", **describe_system(opens.folders))
+        self.writer.meta("system", **describe_system(opens.folders), device_memory=self._device_memory)
 
     def close(self) -> None:
         """Write the end of the record. Safe to call twice; does nothing in a forked child."""

@@ -86,21 +86,28 @@ class HangWatch:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(_END_S)
+        if self._after_s > 0:
+            self._look_safely()
 
     def _run(self) -> None:
         interval_s = min(max(self._after_s / _LOOKS_PER_DEADLINE, _SHORTEST_S), _LONGEST_S)
         while not self._stop.wait(interval_s):
-            try:
-                self.look(time.perf_counter_ns())
-            except Exception as error:  # a defect of ours must not end the command
-                self._say(f"unstarve: hangs are no longer watched: {error!r}\n")
+            if not self._look_safely():
                 return
+
+    def _look_safely(self) -> bool:
+        try:
+            self.look(time.perf_counter_ns())
+        except Exception as error:  # a defect of ours must not end the command
+            self._say(f"unstarve: hangs are no longer watched: {error!r}\n")
+            return False
+        return True
 
     def look(self, now_ns: int) -> None:
         """Look at all training processes once."""
         pages = {page.pid: page for page in training_pages(self._parts) if page.alive}
-        for pid in self._open.keys() - pages.keys():
-            del self._open[pid]  # the process has ended, and its hang with it
+        for pid in self._open.keys() - pages.keys():  # the process has ended, and its hang with it
+            self._keep_length(self._open.pop(pid), now_ns)
         for page in pages.values():
             wait, stale_ns = self._wait(page, now_ns)
             hang = self._open.get(page.pid)
@@ -154,14 +161,21 @@ class HangWatch:
 
     def _resolve(self, pid: int, hang: _Open, now_ns: int) -> None:
         del self._open[pid]
-        waited_s = (now_ns - hang.wait.since_ns) / 1e9
+        waited_s = self._keep_length(hang, now_ns)
         if hang.place >= 0:
             kept = self.hangs[hang.place]
             if kept.ended == "raised":
                 return
-            self.hangs[hang.place] = dataclasses.replace(kept, ended="resolved", waited_s=waited_s)
+            self.hangs[hang.place] = dataclasses.replace(kept, ended="resolved")
         what = "iter() returned" if hang.wait.batch is None else "the batch came"
         self._say(f"unstarve: {what} after {clock(waited_s)}; training goes on.\n")
+
+    def _keep_length(self, hang: _Open, now_ns: int) -> float:
+        """Note how long a hang has lasted in the end; returns the seconds."""
+        waited_s = (now_ns - hang.wait.since_ns) / 1e9
+        if hang.place >= 0:
+            self.hangs[hang.place] = dataclasses.replace(self.hangs[hang.place], waited_s=waited_s)
+        return waited_s
 
 
 def _is_over(wait: Wait, page: SeenPage) -> bool:

@@ -16,6 +16,7 @@ from unstarve.collect.stuck.failures import LoaderFailure, failures_in
 from unstarve.collect.stuck.look import frames_of
 from unstarve.collect.stuck.stack_dump import last_words
 from unstarve.collect.stuck.state_page import RECEIVED, SeenPage, worker_pages
+from unstarve.launch.command_errors import exceptions_in
 from unstarve.launch.hang_event import hang_of
 from unstarve.machine import oom_kills
 from unstarve.model.stuck import Breakage, Hang, WorkerDeath
@@ -34,15 +35,11 @@ class Aftermath:
         self._parts = parts
         self._killed_before = oom_kills()
 
-    def breakage(self, hangs: Sequence[Hang], failure: str | None) -> tuple[Breakage, list[str]]:
-        """What broke, and texts about timeouts that were not printed yet.
-
-        `failure` is the line that says why the command failed.
-        """
-        failures = failures_in(self._parts)
-        if failure is not None and _DIED.search(failure) and not any(one.exits for one in failures):
-            # torch raises it in its handler of SIGCHLD: in the middle of whatever training was doing.
-            failures.append(LoaderFailure(failure, "the loader", None))
+    def breakage(self, hangs: Sequence[Hang]) -> tuple[Breakage, list[str]]:
+        """What broke, and texts about timeouts that were not printed yet."""
+        # torch raises in its handler of SIGCHLD, too: in the middle of whatever training was doing.
+        ended = [LoaderFailure(text, "the loader") for text in exceptions_in(self._parts)]
+        failures = [*ended, *failures_in(self._parts)]
         timeouts = [one for one in failures if one.picture is not None]
         texts = [
             timeout_text(one.picture, one.timeout_s or 0.0) for one in timeouts if one.picture is not None
@@ -58,10 +55,10 @@ class Aftermath:
 
     def _deaths(self, failure: LoaderFailure, pages: dict[int, SeenPage]) -> Iterator[WorkerDeath]:
         died = _DIED.search(failure.message)
-        if died is None:
-            return
-        for pid in map(int, died[1].replace(",", " ").split()):
-            page, code = pages.get(pid), failure.exits.get(pid, None if died[3] is None else int(died[3]))
+        named = [] if died is None else [int(pid) for pid in died[1].replace(",", " ").split()]
+        said_code, said_signal = (None, None) if died is None else (died[3], died[2])
+        for pid in named or failure.exits:
+            page, code = pages.get(pid), failure.exits.get(pid, None if said_code is None else int(said_code))
             frames = [] if page is None else [f for f in frames_of(last_words(page)) if f.users]
             place = frames[0] if frames else None
             yield WorkerDeath(
@@ -70,7 +67,7 @@ class Aftermath:
                 doing="" if page is None else task_words(page.task(page.words[RECEIVED])),
                 source="" if place is None else place.source,
                 worker=None if page is None else page.worker,
-                signal=_signal_name(code, died[2]),
+                signal=_signal_name(code, said_signal),
                 exit_code=code if code is not None and code >= 0 else None,
                 oom_kills=self._killed(),
                 file=None if place is None else place.file,

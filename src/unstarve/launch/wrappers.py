@@ -7,6 +7,7 @@ replacement runs: torch imports its loader module, and with it this one, before 
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -100,10 +101,14 @@ def recorded_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         tap.note_gradients()
         try:
             return tap.next_batch(tap, original, self)
-        except RuntimeError as error:
-            failed = error
-            _quietly(lambda: _note_failure(self, tap, failed))
-            raise
+        except (RuntimeError, OSError, EOFError) as error:
+            meanwhile = _quietly(functools.partial(_note_failure, self, tap, error))
+            try:
+                if meanwhile is not None:
+                    raise meanwhile from error
+                raise
+            finally:
+                del meanwhile  # else this frame would keep the exception, and with it the workers
 
     return __next__
 
@@ -167,10 +172,24 @@ def _prepare(*, is_outermost: bool) -> tuple[Any, Any]:
     return (ask_device(), words_of_page()) if is_outermost else (None, None)
 
 
-def _note_failure(iterator: Any, tap: Any, error: RuntimeError) -> None:
-    from unstarve.launch.loader_failure import note_failure  # needs all of torch
+def _note_failure(iterator: Any, tap: Any, error: Exception) -> RuntimeError | None:
+    """Look at the workers of an iterator that raised.
 
-    note_failure(iterator, tap, error)
+    Returns the exception that torch has raised meanwhile, in its handler of SIGCHLD: once for each worker
+    that dies, in the middle of anything. It is not ours to keep.
+    """
+    raised: RuntimeError | None = None
+    while True:
+        try:
+            from unstarve.launch.loader_failure import note_failure  # needs all of torch
+
+            note_failure(iterator, tap, error)
+        except RuntimeError as another:
+            if raised is not None:
+                return raised
+            raised = another.with_traceback(None)
+        else:
+            return raised
 
 
 def _quietly(action: Callable[[], T]) -> T | None:

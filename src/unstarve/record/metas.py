@@ -271,6 +271,9 @@ _FIELDS: dict[str, dict[str, Check]] = {
         ),
         "grouped": _optional(_flag),
         "free_bytes": _optional(_whole(0, MOST_BYTES)),
+        "device_memory": _optional(
+            _object_of(dict.fromkeys(("allocated_bytes", "peak_bytes", "total_bytes"), _whole(0, MOST_BYTES)))
+        ),
     },
     "profile": {
         "source": _text,

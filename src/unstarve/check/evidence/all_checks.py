@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from unstarve.check.evidence import breakage
+from unstarve.check.evidence import breakage, device_memory
 from unstarve.model import Diagnosis, Run
 from unstarve.model.checks import by_harm
 from unstarve.model.finding import Finding
 
 EvidenceCheck = Callable[[Run, Diagnosis], Iterable[Finding]]
 
-EVIDENCE: tuple[EvidenceCheck, ...] = (breakage.hangs, breakage.timeouts, breakage.deaths)
+EVIDENCE: tuple[EvidenceCheck, ...] = (
+    breakage.hangs,
+    breakage.timeouts,
+    breakage.deaths,
+    device_memory.out_of_memory,
+)
 
 
 def health_of(run: Run, diagnosis: Diagnosis) -> tuple[Finding, ...]:

@@ -8,7 +8,7 @@ from unstarve.model import Diagnosis, Process, Run
 from unstarve.model.checks import finding
 from unstarve.model.finding import Finding
 from unstarve.model.stuck import Hang, WorkerDeath
-from unstarve.words import clock, percent, size
+from unstarve.words import clock, mean_count, percent, size
 
 _FULL = 0.9
 """Share of /dev/shm in use from which on the next batch may not fit."""
@@ -43,8 +43,8 @@ def timeouts(run: Run, _diagnosis: Diagnosis) -> Iterator[Finding]:
         limit = hang.timeout_s or 0.0
         yield finding(
             "worker-timeout",
-            f"{_wait(hang)} within timeout={limit:g}. {_stuck(hang)}",
-            f"Make {hang.place or 'the sample'} faster, or raise the limit: timeout={2 * limit:g}",
+            f"{_wait(hang)} within timeout={mean_count(limit)}. {_stuck(hang)}",
+            f"Make {hang.place or 'the sample'} faster, or raise the limit: timeout={mean_count(2 * limit)}",
             file=hang.file,
             line=hang.line,
         )

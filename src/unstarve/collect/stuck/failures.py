@@ -1,7 +1,7 @@
 """A loader raised: what only the training process can know, kept for the launcher to explain.
 
-torch says that a worker died, or that a batch took longer than the timeout, while its workers still exist:
-their exit codes and stacks can be read now. What is found goes into one file per failure:
+When a worker died, or a batch took longer than the timeout, exit codes and stacks of the workers can still be
+read. What is found goes into one file per failure:
 
     state/4711-1.failed     a pickled `LoaderFailure`
 """
@@ -23,11 +23,10 @@ _MOST = 20
 
 @dataclass(frozen=True, slots=True)
 class LoaderFailure:
-    """One exception of torch about the workers of a loader."""
+    """One exception about the workers of a loader."""
 
     message: str
     loader: str
-    where: str | None
     exits: dict[int, int] = field(default_factory=dict)
     """Exit codes of the workers that have ended, by pid; negative: the signal that ended it."""
     timeout_s: float | None = None
