@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import time
-from pathlib import Path
 from typing import Any
 
-from unstarve.collect.stuck.look import look_at, wait_of
-from unstarve.collect.stuck.state_page import training_pages
+from unstarve.launch.inspect_process import inspect_process
 from unstarve.model.stuck import Picture, ProcessPicture, Stage
 
 LONGEST_S = 240
@@ -182,14 +180,14 @@ def settled(one: ProcessPicture) -> bool:
     return one.state in "Tt" or any(frame.users for frame in one.frames)
 
 
-def wait_for_picture(parts: Path, process: subprocess.Popen[str]) -> Picture:
+def wait_for_picture(process: subprocess.Popen[str]) -> Picture:
     """The first picture in which all workers hang."""
     until = time.monotonic() + LONGEST_S
     while time.monotonic() < until and process.poll() is None:
-        for page in training_pages(parts):
-            picture = look_at(page, parts, wait_of(page))
-            if len(picture.workers) == len(HANGS) and all(map(settled, picture.workers)):
-                return picture
+        found = inspect_process(process.pid)
+        workers = found.pictures[0].workers
+        if found.source == "unstarve" and len(workers) == len(HANGS) and all(map(settled, workers)):
+            return found.pictures[0]
         time.sleep(0.5)
     raise AssertionError("the workers did not start")
 
@@ -219,7 +217,7 @@ def test_every_planted_hang_is_shown_with_its_line_and_its_wait(project: Any) ->
     project.write("train.py", TABLE)
     words = ("run", "-q", "-o", "run.unstarve", "--hang-after", "0", "train.py")
     process = project.start(*words, stderr=subprocess.DEVNULL)
-    picture = wait_for_picture(project.folder / "run.unstarve.parts", process)
+    picture = wait_for_picture(process)
     project.end()
     workers = dict(zip(HANGS, picture.workers, strict=True))
     assert [one.worker for one in picture.workers] == list(range(len(HANGS)))

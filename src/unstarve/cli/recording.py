@@ -30,6 +30,7 @@ from unstarve.launch.command import launch, other_python, resolve
 from unstarve.launch.command_errors import command_error
 from unstarve.launch.hang_watch import HangWatch
 from unstarve.launch.io_library import why_not_io
+from unstarve.launch.state_folder import state_folder
 from unstarve.launch.worker_deaths import Aftermath
 from unstarve.launch.written_files import WrittenFiles, files_written_since
 from unstarve.model import SavedLoader
@@ -128,6 +129,11 @@ def record_and_show(request: Request) -> NoReturn:
 
 def record(request: Request) -> tuple[Path, int]:
     """Run the command and record it. Return the run file and the exit code, negative for a signal."""
+    with state_folder() as pages:
+        return _record(request, pages)
+
+
+def _record(request: Request, pages: Path) -> tuple[Path, int]:
     saved = () if request.settings_file is None else read_saved(request.settings_file)
     argv = resolve(request.command)
     note = None if request.quiet else other_python(request.command)
@@ -147,13 +153,11 @@ def record(request: Request) -> tuple[Path, int]:
         profile=request.profile,
         io=request.io and no_io is None,
         perf=request.perf and no_perf is None,
-        inspectable=request.hang_after_s is not None,
+        state=None if request.hang_after_s is None else str(pages),
         raises_on_hang=request.raises_on_hang,
     )
-    aftermath = Aftermath(parts_folder(run_path).absolute())
-    watch = HangWatch(
-        parts_folder(run_path).absolute(), request.hang_after_s or 0.0, raises=request.raises_on_hang
-    )
+    aftermath = Aftermath(parts_folder(run_path), pages)
+    watch = HangWatch(pages, request.hang_after_s or 0.0, raises=request.raises_on_hang)
     if request.caution is not None:
         print(f"unstarve: {request.caution}", file=sys.stderr, flush=True)
     try:

@@ -82,7 +82,7 @@ class Recorder:
         self._lock = threading.RLock()
         name = f"{socket.gethostname()}-{self.pid}-{time.time_ns()}.part"
         self.writer = Writer(Path(settings.parts) / name)
-        self.page = own_page(Path(settings.parts) if settings.inspectable else None, worker_id)
+        self.page = own_page(None if settings.state is None else Path(settings.state), worker_id)
         """What this process does now, for whoever looks when it hangs or has died."""
         self.waits = WaitWatch(self.page)
         if settings.raises_on_hang and not worker:

@@ -59,14 +59,14 @@ class HangWatch:
 
     def __init__(
         self,
-        parts: Path,
+        folder: Path,
         hang_after_s: float,
         *,
         raises: bool = False,
         say: Callable[[str], object] | None = None,
-        look: Callable[[SeenPage, Path, Wait | None], Picture] = look_at,
+        look: Callable[[SeenPage, Wait | None], Picture] = look_at,
     ) -> None:
-        self._parts = parts
+        self._folder = folder
         self._after_s = hang_after_s
         self._raises = raises
         self._say = say or _print
@@ -105,7 +105,7 @@ class HangWatch:
 
     def look(self, now_ns: int) -> None:
         """Look at all training processes once."""
-        pages = {page.pid: page for page in training_pages(self._parts) if page.alive}
+        pages = {page.pid: page for page in training_pages(self._folder) if page.alive}
         for pid in self._open.keys() - pages.keys():  # the process has ended, and its hang with it
             self._keep_length(self._open.pop(pid), now_ns)
         for page in pages.values():
@@ -141,7 +141,7 @@ class HangWatch:
         return told or Wait(None, None, None, looked_ns), looked_ns
 
     def _report(self, page: SeenPage, wait: Wait, waited_s: float, stale_ns: int) -> None:
-        picture = self._look_at(page, self._parts, wait)
+        picture = self._look_at(page, wait)
         again = p.read_page(page.path)
         if again is None or (not stale_ns and _is_over(wait, again)):
             return  # the batch came while we looked

@@ -45,33 +45,31 @@ def inspect_process(pid: int) -> Inspection:
         raise ProcessError(f"process {pid} belongs to {name}; run unstarve as {name} or as root")
     pages = _pages_for(process)
     if pages:
-        return Inspection(
-            "unstarve", tuple(look_at(page, page.path.parent.parent, wait_of(page)) for page in pages)
-        )
+        return Inspection("unstarve", tuple(look_at(page, wait_of(page)) for page in pages))
     return _from_outside(process)
 
 
 def _pages_for(process: psutil.Process) -> list[SeenPage]:
     """The pages of the training processes that a process is, belongs to, or has started."""
     family = {process.pid, *(child.pid for child in _children(process))}
-    folders = {folder for pid in sorted(family) if (folder := _parts_of(pid)) is not None}
-    trainings = [page for parts in folders for page in training_pages(parts) if page.alive]
+    folders = {folder for pid in sorted(family) if (folder := _state_of_run(pid)) is not None}
+    trainings = [page for folder in folders for page in training_pages(folder) if page.alive]
     parents = {
         w.words[p.PARENT]
-        for parts in folders
-        for w in worker_pages(parts)
+        for folder in folders
+        for w in worker_pages(folder)
         if w.pid == process.pid and w.alive
     }
     own = [page for page in trainings if page.pid in parents | {process.pid}]
     return own or [page for page in trainings if page.pid in family]
 
 
-def _parts_of(pid: int) -> Path | None:
-    """The parts folder of the run that a process belongs to; None if unstarve did not start it."""
+def _state_of_run(pid: int) -> Path | None:
+    """The folder of the pages of the run that a process belongs to; None if unstarve run did not start it."""
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         found = next(one for one in variables if one.startswith(f"{VARIABLE}=".encode()))
-        return Path(json.loads(found.partition(b"=")[2])["parts"])
+        return Path(json.loads(found.partition(b"=")[2])["state"])
     except (OSError, StopIteration, ValueError, KeyError, TypeError):
         return None
 

@@ -29,19 +29,19 @@ def note_failure(iterator: Any, tap: Tap, error: Exception) -> None:
     owner = recorder()
     if owner is None or owner.page.path is None:
         return
-    parts, page = owner.page.path.parent.parent, read_page(owner.page.path)
+    folder, page = owner.page.path.parent, read_page(owner.page.path)
     facts = {} if page is None else page.loaders.get(tap.number, {})
     found = LoaderFailure(str(error), facts.get("name", "the loader"))
     timed_out = _TIMED_OUT.search(str(error))
     if timed_out is not None and page is not None:
         timeout_s = float(timed_out[1])
         since_ns = time.perf_counter_ns() - round(timeout_s * 1e9)
-        picture = look_at(page, parts, Wait(tap.number, tap.wait.epoch, tap.wait.index, since_ns))
+        picture = look_at(page, Wait(tap.number, tap.wait.epoch, tap.wait.index, since_ns))
         found = replace(found, timeout_s=timeout_s, picture=picture)
     else:
         found = replace(found, exits=_exits(getattr(iterator, "_workers", []), error))
     if found.exits or found.picture is not None:
-        keep_failure(parts, os.getpid(), found)
+        keep_failure(folder, os.getpid(), found)
 
 
 def _exits(workers: Sequence[Any], error: Exception) -> dict[int, int]:

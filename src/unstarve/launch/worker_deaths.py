@@ -31,15 +31,16 @@ _DIED = re.compile(
 class Aftermath:
     """Made before the command starts; `breakage` is asked for when it has ended."""
 
-    def __init__(self, parts: Path) -> None:
+    def __init__(self, parts: Path, pages: Path) -> None:
         self._parts = parts
+        self._pages = pages
         self._killed_before = oom_kills()
 
     def breakage(self, hangs: Sequence[Hang]) -> tuple[Breakage, list[str]]:
         """What broke, and texts about timeouts that were not printed yet."""
         # torch raises in its handler of SIGCHLD, too: in the middle of whatever training was doing.
         ended = [LoaderFailure(text, "the loader") for text in exceptions_in(self._parts)]
-        failures = [*ended, *failures_in(self._parts)]
+        failures = [*ended, *failures_in(self._pages)]
         timeouts = [one for one in failures if one.picture is not None]
         texts = [
             timeout_text(one.picture, one.timeout_s or 0.0) for one in timeouts if one.picture is not None
@@ -49,7 +50,7 @@ class Aftermath:
             for one, text in zip(timeouts, texts, strict=True)
             if one.picture is not None
         ]
-        pages = {page.pid: page for page in worker_pages(self._parts)}
+        pages = {page.pid: page for page in worker_pages(self._pages)}
         deaths = [death for one in failures for death in self._deaths(one, pages)]
         return Breakage((*hangs, *late), tuple({death.pid: death for death in deaths}.values())), texts
 

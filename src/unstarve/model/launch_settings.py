@@ -75,8 +75,8 @@ class LaunchSettings:
     """Count file reads; see `launch.io_library`."""
     perf: bool = False
     """Read the processor's counters around steps and fetches."""
-    inspectable: bool = False
-    """Processes keep a page of what they do, and show their stacks when asked; see `collect.stuck`."""
+    state: str | None = None
+    """Folder in which processes keep a page of what they do, and show their stacks; see `collect.stuck`."""
     raises_on_hang: bool = False
     """Training raises a `HangError` when the launcher finds that it hangs."""
 

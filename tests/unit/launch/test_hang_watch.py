@@ -22,14 +22,14 @@ START = 1000 * S
 class Watched:
     """A training process whose page the test writes, and what the watch says about it."""
 
-    def __init__(self, parts: Path, **options: Any) -> None:
-        self.page = StatePage(parts / p.FOLDER)
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.page = StatePage(folder)
         self.page.tell_loader(0, name="train_loader", where="train.py:3")
         self.said: list[str] = []
-        self.watch = HangWatch(parts, 60.0, say=self.said.append, look=self._picture, **options)
+        self.watch = HangWatch(folder, 60.0, say=self.said.append, look=self._picture, **options)
         self.now_ns = START
 
-    def _picture(self, page: SeenPage, _parts: Path, wait: Wait | None) -> Picture:
+    def _picture(self, page: SeenPage, wait: Wait | None) -> Picture:
         assert wait is not None
         training = ProcessPicture(page.pid, None, "S")
         waited_s = (self.now_ns - wait.since_ns) / 1e9

@@ -1,9 +1,9 @@
 """A loader raised: what only the training process can know, kept for the launcher to explain.
 
 When a worker died, or a batch took longer than the timeout, exit codes and stacks of the workers can still be
-read. What is found goes into one file per failure:
+read. What is found goes into one file per failure, next to the pages:
 
-    state/4711-1.failed     a pickled `LoaderFailure`
+    4711-1.failed     a pickled `LoaderFailure`
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from unstarve.collect.stuck.state_page import FOLDER
 from unstarve.model.stuck import Picture
 
 _SUFFIX = ".failed"
@@ -34,18 +33,17 @@ class LoaderFailure:
     """The workers when the time was up."""
 
 
-def keep_failure(parts: Path, pid: int, failure: LoaderFailure) -> None:
+def keep_failure(folder: Path, pid: int, failure: LoaderFailure) -> None:
     """Write it down, if there are not too many already."""
-    folder = parts / FOLDER
     number = len(list(folder.glob(f"*{_SUFFIX}"))) + 1
     if number <= _MOST:
         (folder / f"{pid}-{number}{_SUFFIX}").write_bytes(pickle.dumps(failure))
 
 
-def failures_in(parts: Path) -> list[LoaderFailure]:
+def failures_in(folder: Path) -> list[LoaderFailure]:
     """What the training processes of a run have written down, in order."""
     found = []
-    for path in sorted((parts / FOLDER).glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime_ns):
+    for path in sorted(folder.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime_ns):
         with contextlib.suppress(Exception):  # a process died while it wrote
             found.append(pickle.loads(path.read_bytes()))
     return [one for one in found if isinstance(one, LoaderFailure)]

@@ -55,7 +55,7 @@ def wait_of(page: SeenPage) -> Wait | None:
     return None
 
 
-def look_at(training: SeenPage, parts: Path, wait: Wait | None) -> Picture:
+def look_at(training: SeenPage, wait: Wait | None) -> Picture:
     """A picture of a training process and of the workers of the loader that it waits for."""
     now_ns = time.perf_counter_ns()
     loader = None if wait is None else wait.loader
@@ -63,7 +63,7 @@ def look_at(training: SeenPage, parts: Path, wait: Wait | None) -> Picture:
     crew = () if loader is None else facts.get("pids", ())
     workers = [
         page
-        for page in worker_pages(parts)
+        for page in worker_pages(training.path.parent)
         if page.words[p.PARENT] == training.pid and page.alive and (loader is None or page.pid in crew)
     ]
     workers.sort(key=lambda page: (page.worker or 0, page.pid))

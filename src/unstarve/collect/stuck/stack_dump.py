@@ -43,11 +43,11 @@ _number = 0
 _fd = -1
 
 
-def own_page(parts: Path | None, worker: int | None) -> StatePage:
-    """A new page of this process, which from now on shows its stacks when asked; private without `parts`."""
+def own_page(folder: Path | None, worker: int | None) -> StatePage:
+    """A new page of this process, which from now on shows its stacks when asked; private without a folder."""
     started_by = parent_process()
     parent = os.getppid() if started_by is None else started_by.pid or 0
-    page = StatePage(None if parts is None else parts / p.FOLDER, worker, parent)
+    page = StatePage(folder, worker, parent)
     with contextlib.suppress(OSError, RuntimeError):  # no file or no signal: then without stacks
         answer_with_stacks(page)
     return page

@@ -35,14 +35,12 @@ from typing import Any
 
 from unstarve.model.stuck import Stage, Task
 
-FOLDER = "state"
-"""Inside the parts folder."""
 SUFFIX, STACKS, HANG = ".page", ".stacks", ".hang"
 _TRAINING, _WORKER = "training-", "worker-"
 _MAGIC = 0x3167_7473_6E75
 _MOST_INDICES = 64
 _WORDS = 128
-_BYTES = 1 << 15
+_TRAINING_BYTES, _WORKER_BYTES = 1 << 15, 1 << 12
 _UNKNOWN = -1
 NO_SAMPLE = -(1 << 63)
 """No dataset has this index."""
@@ -59,7 +57,7 @@ IDLE, FETCH, COLLATE, SEND, START = range(len(Stage))
 class StatePage:
     """The page of this process. `words` is written to directly where speed matters."""
 
-    def __init__(self, folder: Path | None, worker: int | None = None, parent: int = 0) -> None:
+    def __init__(self, folder: Path | None = None, worker: int | None = None, parent: int = 0) -> None:
         """Without a folder nothing is shared, and all methods still work."""
         self.path: Path | None = None
         self._map: mmap.mmap | None = None
@@ -77,12 +75,12 @@ class StatePage:
 
     def _share(self, folder: Path, worker: int | None) -> None:
         try:
-            folder.mkdir(exist_ok=True)
+            size = _TRAINING_BYTES if worker is None else _WORKER_BYTES
             path = folder / f"{_TRAINING if worker is None else _WORKER}{os.getpid()}{SUFFIX}"
             fd = os.open(os.fsencode(path), os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
-                os.posix_fallocate(fd, 0, _BYTES)  # a full disk must fail here, not as a bus error later
-                self._map = mmap.mmap(fd, _BYTES)
+                os.posix_fallocate(fd, 0, size)  # a full disk must fail here, not as a bus error later
+                self._map = mmap.mmap(fd, size)
             finally:
                 os.close(fd)
         except (OSError, AttributeError):  # the disk is full, or the folder is gone; macOS has no fallocate
@@ -112,7 +110,7 @@ class StatePage:
             return
         text = json.dumps(self._loaders).encode()
         self.words[TEXT] = 0
-        if len(text) <= _BYTES - 8 * _WORDS:
+        if len(text) <= len(self._map) - 8 * _WORDS:
             self._map[8 * _WORDS : 8 * _WORDS + len(text)] = text
             self.words[TEXT] = len(text)
 
@@ -185,7 +183,7 @@ def read_page(path: Path) -> SeenPage | None:
         data = path.read_bytes()
     except OSError:
         return None
-    if len(data) != _BYTES:
+    if len(data) < 8 * _WORDS:
         return None
     words = memoryview(data)[: 8 * _WORDS].cast("q").tolist()
     if words[MAGIC] != _MAGIC:
@@ -197,23 +195,23 @@ def read_page(path: Path) -> SeenPage | None:
     return SeenPage(path, words, loaders)
 
 
-def training_pages(parts: Path) -> list[SeenPage]:
+def training_pages(folder: Path) -> list[SeenPage]:
     """The pages of the training processes of a run that have not ended properly."""
-    return _pages(parts, _TRAINING)
+    return _pages(folder, _TRAINING)
 
 
-def worker_pages(parts: Path) -> list[SeenPage]:
+def worker_pages(folder: Path) -> list[SeenPage]:
     """The pages of its workers, also of those that were killed."""
-    return _pages(parts, _WORKER)
+    return _pages(folder, _WORKER)
 
 
-def _pages(parts: Path, beginning: str) -> list[SeenPage]:
+def _pages(folder: Path, beginning: str) -> list[SeenPage]:
     try:
-        found = os.listdir(parts / FOLDER)  # noqa: PTH208 - called several times a second
+        found = os.listdir(folder)  # noqa: PTH208 - called several times a second
     except OSError:
         return []
     names = sorted(name for name in found if name.startswith(beginning) and name.endswith(SUFFIX))
-    return [page for name in names if (page := read_page(parts / FOLDER / name)) is not None]
+    return [page for name in names if (page := read_page(folder / name)) is not None]
 
 
 def stat_of(pid: int, task: int | None = None) -> list[str]:
