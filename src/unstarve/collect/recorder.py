@@ -158,7 +158,8 @@ class Recorder:
                 statement=call_statement(origin.file, origin.line, source) if source else "",
                 dataset=dataset_facts(getattr(loader, "dataset", None), describe_more),
             )
-            self.page.tell_loader(number, name=name or origin.name or f"loader {number + 1}", where=where)
+            shown = name or origin.name or f"loader {number + 1}"
+            self.page.tell_loader(number, name=shown, where=where, workers=config.get("num_workers"))
             return number
 
     def next_epoch(self, number: int) -> int:

@@ -15,6 +15,7 @@ EVIDENCE: tuple[EvidenceCheck, ...] = (
     breakage.hangs,
     breakage.timeouts,
     breakage.deaths,
+    breakage.shared_memory_full,
     device_memory.out_of_memory,
 )
 

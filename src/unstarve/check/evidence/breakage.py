@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from unstarve.model import Diagnosis, Process, Run
@@ -10,6 +11,11 @@ from unstarve.model.finding import Finding
 from unstarve.model.stuck import Hang, WorkerDeath
 from unstarve.words import clock, mean_count, percent, size
 
+_NO_ROOM = re.compile(r"(?:shared memory|shm|</torch_).*No space left on device")
+_MORE_SHM = (
+    "Give the container more shared memory (docker run --shm-size=8g), lower prefetch_factor or num_workers, "
+    "and copy batches that you keep (batch.clone())"
+)
 _FULL = 0.9
 """Share of /dev/shm in use from which on the next batch may not fit."""
 _LAST_NS = 5_000_000_000
@@ -57,6 +63,20 @@ def deaths(run: Run, _diagnosis: Diagnosis) -> Iterator[Finding]:
         yield _death(run, death, worker)
 
 
+def shared_memory_full(run: Run, _diagnosis: Diagnosis) -> Iterator[Finding]:
+    """A batch did not fit into /dev/shm, and torch said so instead of dying of a bus error."""
+    if run.exit_code and run.failure and _NO_ROOM.search(run.failure):
+        message = "A batch did not fit into shared memory."
+        yield finding("shm-full", f"{message}{_full(_shared_memory(run))}", _MORE_SHM)
+
+
+def _full(filled: tuple[int, int] | None) -> str:
+    if filled is None:
+        return ""
+    used, total = filled
+    return f" /dev/shm was {percent(used / total)} full ({size(used)} of {size(total)})."
+
+
 def _wait(hang: Hang) -> str:
     batch = "" if hang.batch is None else f" (batch {hang.batch} of epoch {hang.epoch})"
     return f"{hang.loader} gave no batch{batch}"
@@ -84,15 +104,7 @@ def _death(run: Run, death: WorkerDeath, worker: Process | None) -> Finding:
     filled = _shared_memory(run)
     message = f"{name} (pid {death.pid}) of {_loader(run, death)} {how}{doing}.{at}{_memory(worker)}"
     if death.signal == "SIGBUS" and filled is not None and filled[0] >= _FULL * filled[1]:
-        return finding(
-            "shm-full",
-            f"{message} /dev/shm was {percent(filled[0] / filled[1])} full ({size(filled[0])} of "
-            f"{size(filled[1])}).",
-            "Give the container more shared memory (docker run --shm-size=8g), or lower prefetch_factor "
-            "or num_workers",
-            file=death.file,
-            line=death.line,
-        )
+        return finding("shm-full", f"{message}{_full(filled)}", _MORE_SHM, file=death.file, line=death.line)
     more, fix = _cause(death, filled)
     return finding("worker-killed", f"{message}{more}", fix, file=death.file, line=death.line)
 

@@ -60,11 +60,12 @@ def look_at(training: SeenPage, wait: Wait | None) -> Picture:
     now_ns = time.perf_counter_ns()
     loader = None if wait is None else wait.loader
     facts = {} if loader is None else training.loaders.get(loader, {})
-    crew = () if loader is None else facts.get("pids", ())
+    # An iterable of another kind may have loaders, and so workers, inside.
+    crew = None if facts.get("workers") is None else facts.get("pids", ())
     workers = [
         page
         for page in worker_pages(training.path.parent)
-        if page.words[p.PARENT] == training.pid and page.alive and (loader is None or page.pid in crew)
+        if page.words[p.PARENT] == training.pid and page.alive and (crew is None or page.pid in crew)
     ]
     workers.sort(key=lambda page: (page.worker or 0, page.pid))
     pictures = pictures_of([training, *workers], now_ns)

@@ -121,6 +121,17 @@ def test_a_bus_error_is_blamed_on_shared_memory_only_if_that_was_full(used: int,
     assert ("100% full" if id == "shm-full" else "at most 50% full") in found.message
 
 
+def test_torchs_own_words_about_a_full_shared_memory_are_understood() -> None:
+    said = "RuntimeError: unable to allocate shared memory(shm) for file </torch_3>: No space left on device"
+    run = broken(pulses=[pulse(1, shm=GB)])
+    found = only_finding(dataclasses.replace(run, failure=said, exit_code=1))
+    assert (found.id, found.message) == (
+        "shm-full", "A batch did not fit into shared memory. /dev/shm was 100% full (1.0 GB of 1.0 GB)."
+    )  # fmt: skip
+    elsewhere = "OSError: [Errno 28] No space left on device: 'model.pt'"
+    assert diagnose(dataclasses.replace(run, failure=elsewhere, exit_code=1)).health == ()
+
+
 def test_shared_memory_that_was_full_long_ago_is_not_blamed() -> None:
     bus_error = dataclasses.replace(DEATH, signal="SIGBUS")
     found = only_finding(broken(deaths=(bus_error,), pulses=[pulse(1, shm=GB), pulse(60, shm=0)]))
