@@ -90,7 +90,8 @@ def run(
             "--hang-after",
             min=0,
             metavar="SECONDS",
-            help="No batch for so long: show where every worker and the training process are. 0: never.",
+            help="Without a batch for this long, show where every worker and the training process are. "
+            "0: never.",
         ),
     ] = 60.0,
     on_hang: Annotated[
