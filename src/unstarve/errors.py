@@ -22,9 +22,11 @@
     │   └── ImageError          an image cannot be decoded; callers that know the file add its name
     ├── NotPatchableError       the source cannot be changed as asked
     ├── NotPredictableError     a run cannot be modelled, so nothing can be forecast
+    ├── HangError               no batch came for `--hang-after` seconds; raised inside the training
     ├── MissingExtraError       an optional package is needed
     ├── ServerBusyError         the server is busy
     ├── StoppedError            exit 130: stopped with Ctrl-C; finished work is kept
+    ├── ProcessError            a process cannot be inspected
     └── CommandNotFoundError    exit 3: the user's command could not be started
 
 Messages say what was wrong, where, and what to do, in one sentence.
@@ -123,6 +125,10 @@ class NotPatchableError(UnstarveError):
     """The user's source cannot be changed as asked; the message says why."""
 
 
+class HangError(UnstarveError, RuntimeError):
+    """No batch came for ``--hang-after`` seconds; raised in the wait with ``--on-hang=raise``."""
+
+
 class MissingExtraError(UnstarveError, ImportError):
     """An optional package is needed and not installed."""
 
@@ -135,6 +141,10 @@ class StoppedError(UnstarveError):
     """Stopped with Ctrl-C; the message says what is kept and how to continue."""
 
     exit_code = 130
+
+
+class ProcessError(UnstarveError):
+    """A process cannot be inspected: there is none of this number, or it belongs to somebody else."""
 
 
 class CommandNotFoundError(UnstarveError):

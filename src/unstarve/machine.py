@@ -70,6 +70,22 @@ def cgroup_periods(root: Path = _CGROUPS) -> tuple[int | None, int | None]:
     return None, None
 
 
+def oom_kills(root: Path = _CGROUPS, counts: Path = Path("/proc/vmstat")) -> int | None:
+    """Processes killed for lack of memory so far, in this cgroup or else on this machine; None if unknown.
+
+    Version 2 has ``memory.events``: "oom_kill 3"; version 1 has ``memory.oom_control``; so has /proc/vmstat.
+    """
+    groups = [f / n for f in _cgroup_folders(root, "memory") for n in ("memory.events", "memory.oom_control")]
+    for file in (*groups, counts):
+        try:
+            words = file.read_text().split()
+        except OSError:
+            continue
+        if "oom_kill" in words:
+            return int(words[words.index("oom_kill") + 1])
+    return None
+
+
 def available_bytes(root: Path = _CGROUPS) -> int:
     """Memory that can be allocated without swapping or being killed."""
     import psutil  # here: a watched training does without it, because it is slow to import

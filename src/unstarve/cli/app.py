@@ -15,6 +15,7 @@ from unstarve.cli import (
     demo,
     ideal,
     import_,
+    inspect,
     lab,
     nsys,
     pack,
@@ -77,6 +78,7 @@ app.command("report", cls=_Verb)(report.report)
 app.command("compare", cls=_Verb)(compare.compare)
 app.command("import", cls=_Verb)(import_.import_)
 app.command("nsys", cls=_Verb)(nsys.nsys)
+app.command("inspect", cls=_Verb)(inspect.inspect)
 app.command("top", cls=_Verb)(top.top)
 app.command("trace", cls=_Verb)(trace.trace)
 app.command("serve", cls=_Verb)(serve.serve)

@@ -28,7 +28,10 @@ from unstarve.importers.attach_profile import keep_profile, merge_spans
 from unstarve.launch.bootstrap_check import why_unseen
 from unstarve.launch.command import launch, other_python, resolve
 from unstarve.launch.command_errors import command_error
+from unstarve.launch.hang_watch import HangWatch
 from unstarve.launch.io_library import why_not_io
+from unstarve.launch.state_folder import state_folder
+from unstarve.launch.worker_deaths import Aftermath
 from unstarve.launch.written_files import WrittenFiles, files_written_since
 from unstarve.model import SavedLoader
 from unstarve.model.launch_settings import IdealSettings, LaunchSettings, ProfileSettings
@@ -37,6 +40,7 @@ from unstarve.present.exports import report_json as json_view
 from unstarve.present.page.html_page import report_page
 from unstarve.present.terminal.report_card import print_report
 from unstarve.present.terminal.screen import screen
+from unstarve.record.breakage_meta import keep_breakage
 from unstarve.record.format import SUFFIX
 from unstarve.record.read_counts import keep_reads, keep_refusal
 from unstarve.record.run_file import claim, discard, finish, parts_folder
@@ -73,6 +77,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the rep
 Force = Annotated[bool, typer.Option("--force", "-f", help="Replace the run file if it exists.")]
 
 
+_BROKE = ("worker-killed", "shm-full", "cuda-out-of-memory")
+"""Findings that explain why the command failed: said with --quiet, too. A timeout is told in any case."""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One recording, as the command line asks for it."""
@@ -94,6 +102,9 @@ class Request:
     perf: bool = False
     ledger: bool = False
     memory: bool = False
+    hang_after_s: float | None = None
+    """Report a wait for a batch that lasts longer; None: do not watch, and keep no pages."""
+    raises_on_hang: bool = False
     caution: str | None = None
     """A warning to print before the command starts. With one, the files it wrote are listed at the end."""
 
@@ -120,6 +131,11 @@ def record_and_show(request: Request) -> NoReturn:
 
 def record(request: Request) -> tuple[Path, int]:
     """Run the command and record it. Return the run file and the exit code, negative for a signal."""
+    with state_folder() as pages:
+        return _record(request, pages)
+
+
+def _record(request: Request, pages: Path) -> tuple[Path, int]:
     saved = () if request.settings_file is None else read_saved(request.settings_file)
     argv = resolve(request.command)
     note = None if request.quiet else other_python(request.command)
@@ -141,11 +157,16 @@ def record(request: Request) -> tuple[Path, int]:
         perf=request.perf and no_perf is None,
         ledger=request.ledger,
         memory=request.memory,
+        state=None if request.hang_after_s is None else str(pages),
+        raises_on_hang=request.raises_on_hang,
     )
+    aftermath = Aftermath(parts_folder(run_path), pages)
+    watch = HangWatch(pages, request.hang_after_s or 0.0, raises=request.raises_on_hang)
     if request.caution is not None:
         print(f"unstarve: {request.caution}", file=sys.stderr, flush=True)
     try:
-        exit_code = launch(argv, settings)
+        with watch:
+            exit_code = launch(argv, settings)
     except CommandNotFoundError:
         discard(run_path)
         raise
@@ -159,6 +180,10 @@ def record(request: Request) -> tuple[Path, int]:
         keep_reads(run_path, no_io)
     if no_perf is not None:
         keep_refusal(run_path, no_perf)
+    breakage, texts = aftermath.breakage(watch.hangs)
+    for text in texts:
+        print(text, file=sys.stderr, end="")
+    keep_breakage(run_path, breakage)
     problem = finish(run_path, exit_code, error, failure=failure, limit=_limit(request))
     if problem:
         print(printable(f"unstarve: {problem}"), file=sys.stderr)
@@ -197,7 +222,11 @@ def _show(
         write_json(request.json_to, json_view.report(diagnosis) | more)
     if request.html_file is not None:
         write_file(request.html_file, report_page(diagnosis, views_of(recorded)))
-    if not request.quiet:
+    if request.quiet:
+        for one in diagnosis.health:
+            if one.id in _BROKE:
+                console.print(printable(f"unstarve: {one.message} {one.fix}."), soft_wrap=True)
+    else:
         print_report(diagnosis, console)
         shown = printable(f"run file: {run_path}")
         console.print(shown, style="bright_black", soft_wrap=True, highlight=False)

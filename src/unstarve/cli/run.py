@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,13 @@ from unstarve.errors import UsageError
 from unstarve.model.engine_names import Engine
 from unstarve.model.launch_settings import ProfileSettings
 from unstarve.outputs import check_output
+
+
+class OnHang(StrEnum):
+    """What to do when no batch comes."""
+
+    REPORT = "report"
+    RAISE = "raise"
 
 
 def run(
@@ -99,6 +107,20 @@ def run(
             "for 20 seconds.",
         ),
     ] = False,
+    hang_after: Annotated[
+        float,
+        typer.Option(
+            "--hang-after",
+            min=0,
+            metavar="SECONDS",
+            help="Without a batch for this long, show where every worker and the training process are. "
+            "0: never.",
+        ),
+    ] = 60.0,
+    on_hang: Annotated[
+        OnHang,
+        typer.Option("--on-hang", help="report: only say so. raise: also end the wait with an exception."),
+    ] = OnHang.REPORT,
     settings_file: With = None,
     quiet: Quiet = False,
     force: Force = False,
@@ -142,6 +164,8 @@ def run(
             ledger=ledger,
             memory=memory,
             settings_file=settings_file,
+            hang_after_s=hang_after,
+            raises_on_hang=on_hang is OnHang.RAISE,
         )
     )
 

@@ -25,6 +25,7 @@ from unstarve.collect.helper_threads import TrainingHelpers, WorkerHelpers
 from unstarve.collect.random_draws import Streams
 from unstarve.collect.recorder import Recorder
 from unstarve.collect.sample_files import SlowestSamples, sample_file
+from unstarve.collect.stuck.state_page import COLLATE, IDLE, NO_SAMPLE, SAMPLE, STAGE, StatePage
 from unstarve.collect.wait_rows import Work
 from unstarve.record import format as f
 from unstarve.stack_levels import uncounted
@@ -56,6 +57,7 @@ class FetchProbe:
         "_weighed",
         "measures_next",
         "owner",
+        "page",
         "slow_ns",
         "work",
         "wrap_transforms",
@@ -63,6 +65,7 @@ class FetchProbe:
 
     def __init__(self, owner: Recorder, loader: int, helpers: WorkerHelpers | None = None) -> None:
         self.owner = owner
+        self.page = owner.page
         self.work = Work(owner.writer.ledger, f.WORK, f.letters(f.WORK))
         """The batch that is being made, and what it has cost so far."""
         self.work.loader = loader
@@ -106,6 +109,7 @@ class FetchProbe:
                 self.wrap_transforms()
             self._streams = self.owner.draws.before(work.loader)
             self.owner.memory.containers.watch(dataset)
+        self.page.makes(work.task, index)
         self.slow_ns = opens.count = 0
         opens.counting = True
         # Between two batches a worker reads no files; a training process may.
@@ -125,6 +129,7 @@ class FetchProbe:
                 perf.fetched(perf_began)
             fetcher.dataset, fetcher.collate_fn = dataset, collate
             opens.counting = False
+            self.page.words[STAGE] = IDLE
             try:
                 done_ns = work.done(counters)
                 self._record(done_ns, failed, index)
@@ -185,6 +190,7 @@ class FetchProbe:
 
     @uncounted
     def _collate(self, collate: Callable[[Any], Any], data: Any) -> Any:
+        self.page.words[STAGE] = COLLATE
         if self._measuring:
             begin_ns = time.thread_time_ns()
             self.work.collate(own_counters())
@@ -256,12 +262,17 @@ class _TimedDataset:
     def __init__(self, dataset: Any, probe: Any) -> None:
         self.dataset = dataset
         self._probe = probe
+        self._words = probe.page.words
         # torch looks for it in every fetch, and takes None for absent.
         self.__getitems__ = getattr(_inside_subsets(dataset), "__getitems__", None) and dataset.__getitems__
 
     @uncounted
     def __getitem__(self, index: Any) -> Any:
         opens.last = None
+        try:
+            self._words[SAMPLE] = index
+        except (TypeError, ValueError, OverflowError):  # not a number
+            self._words[SAMPLE] = NO_SAMPLE
         begin = _clock()
         sample = self.dataset[index]
         taken = _clock() - begin
@@ -284,7 +295,7 @@ def _inside_subsets(dataset: Any) -> Any:
 def _timing_ns() -> float:
     """What timing one sample costs here: too little to be measured in a fetch."""
     samples = range(_CALIBRATED)
-    timed = _TimedDataset(samples, SimpleNamespace(slow_ns=_MOST_INDEX))
+    timed = _TimedDataset(samples, SimpleNamespace(slow_ns=_MOST_INDEX, page=StatePage(None)))
 
     def nanoseconds(dataset: Any) -> int:
         begin_ns = _clock()

@@ -19,6 +19,8 @@ from unstarve.collect import fetching
 from unstarve.collect.fetching import FetchProbe
 from unstarve.collect.helper_threads import WorkerHelpers
 from unstarve.collect.recorder import Recorder, recorder
+from unstarve.collect.stuck.stack_dump import leave_stack_when_killed
+from unstarve.collect.stuck.state_page import IDLE, SEND, STAGE, START
 from unstarve.marks import PacksItself
 from unstarve.record import format as f
 from unstarve.stack_levels import uncounted
@@ -43,6 +45,7 @@ def run_worker(
         bound = inspect.signature(original).bind(*args, **kwargs)
         owner = recorder(worker_id=int(bound.arguments["worker_id"]))
         if owner is not None:
+            owner.page.words[STAGE] = START
             wrap_fetchers()
             owner.watch_stack()
             helpers = WorkerHelpers()
@@ -67,8 +70,14 @@ class _IndexQueue:
     def __init__(self, queue: Any, probe: FetchProbe) -> None:
         self._queue = queue
         self._work = probe.work
+        self._words = probe.page.words
+        self._has_started = False
 
     def get(self, *args: Any, **kwargs: Any) -> Any:
+        if not self._has_started:
+            self._has_started = True
+            self._words[STAGE] = IDLE
+            leave_stack_when_killed()  # not before: torch has set handlers of its own meanwhile
         task = self._queue.get(*args, **kwargs)
         if type(task) is tuple:
             self._work.task = task[0]
@@ -90,6 +99,7 @@ class _DataQueue:
         self._cpu_ns = 0
         self._owner = probe.owner
         self._work = probe.work
+        self._words = probe.page.words
         _time_pickling(self._sending, probe.owner, helpers)
         self._packs_itself = isinstance(queue, PacksItself)
         if self._packs_itself:
@@ -101,7 +111,9 @@ class _DataQueue:
             self._sending[id(item)] = (item[0], self._work.iteration, _clock())
             if self._packs_itself:
                 self._cpu_ns = time.thread_time_ns()
+        self._words[STAGE] = SEND
         self._queue.put(item, *args, **kwargs)
+        self._words[STAGE] = IDLE
 
     def _packed(self, item: Any) -> None:
         task = self._sending.pop(id(item), None)

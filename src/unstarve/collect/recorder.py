@@ -23,7 +23,7 @@ from unstarve.collect import transforms
 from unstarve.collect.call_site import call_statement, short
 from unstarve.collect.dataset_facts import Describe, dataset_facts
 from unstarve.collect.describe import dataset_length, failed_images, loader_config
-from unstarve.collect.device.gpu import allocator_peaks, cuda_in_use
+from unstarve.collect.device.gpu import allocator_peaks, cuda_in_use, device_memory
 from unstarve.collect.device.stalls import device_clock
 from unstarve.collect.host_facts import describe_system, environment_rank, group_rank
 from unstarve.collect.loader_numbers import LoaderNumbers
@@ -38,6 +38,8 @@ from unstarve.collect.sample_digests import SampleDigests
 from unstarve.collect.sample_ledger import EpochSamples
 from unstarve.collect.sampling import loop_sampler
 from unstarve.collect.sampling.stack_sampler import StackSampler
+from unstarve.collect.stuck.stack_dump import own_page
+from unstarve.collect.stuck.training_waits import WaitWatch
 from unstarve.collect.substitute import new_substitute
 from unstarve.model.launch_settings import LaunchSettings
 from unstarve.record import format as f
@@ -78,12 +80,19 @@ class Recorder:
         self._reports = 0
         """Of the stack sampler."""
         self._failed_before = failed_images()
+        self._device_memory: dict[str, int] | None = None
+        """When the first steps were over, if a GPU is used."""
         self._epochs: dict[int, int] = {}
         self._threads: dict[int, int] = {}
         self._main_thread = threading.main_thread().ident
         self._lock = threading.RLock()
         name = f"{socket.gethostname()}-{self.pid}-{time.time_ns()}.part"
         self.writer = Writer(Path(settings.parts) / name)
+        self.page = own_page(None if settings.state is None else Path(settings.state), worker_id)
+        """What this process does now, for whoever looks when it hangs or has died."""
+        self.waits = WaitWatch(self.page)
+        if settings.raises_on_hang and not worker:
+            self.waits.raise_when_asked()
         self.window: ProfilerWindow | None = None
         """The profiler's window, until it is over."""
         if settings.profile is not None and not worker:
@@ -160,6 +169,8 @@ class Recorder:
                 statement=call_statement(origin.file, origin.line, source) if source else "",
                 dataset=dataset_facts(getattr(loader, "dataset", None), describe_more),
             )
+            shown = name or origin.name or f"loader {number + 1}"
+            self.page.tell_loader(number, name=shown, where=where, workers=config.get("num_workers"))
             return number
 
     def next_epoch(self, number: int) -> int:
@@ -218,6 +229,7 @@ class Recorder:
         delivered = self._delivered[number]
         if delivered == _DEVICE_AFTER_STEPS:
             self._write_device()
+            self._device_memory = device_memory()
             self._see_every_batch()
         if delivered >= self._limit:
             self.limit_reached = True
@@ -284,6 +296,7 @@ class Recorder:
         """
         paced_s = 0.0
         if self.active:
+            self.waits.look(now_ns)
             if self._pulse.due(now_ns):
                 row = self._pulse.row(now_ns, place, cpu_ns, queued_ns)
                 self.writer.row(f.PULSE, now_ns, row)
@@ -317,7 +330,7 @@ class Recorder:
             self.writer.meta("perf", **self.perf.counts())
 
     def _write_system(self) -> None:
-        self.writer.meta("system", **describe_system(opens.folders))
+        self.writer.meta("system", **describe_system(opens.folders), device_memory=self._device_memory)
 
     def close(self) -> None:
         """Write the end of the record. Safe to call twice; does nothing in a forked child."""
@@ -345,6 +358,7 @@ class Recorder:
             self.writer.meta("end", end_ns=time.perf_counter_ns(), stopped=self._stopped)
             self.writer.ledger.active = False
             self.writer.close()
+            self.page.remove()
 
     def retire(self) -> None:
         """End the recording of a process that goes on: leave nothing behind for a later recording."""
@@ -358,6 +372,7 @@ class Recorder:
         """Stop in a forked child: the file belongs to its parent."""
         self.writer.ledger.active = False
         self.writer.abandon()
+        self.page.abandon()
         atexit.unregister(self.close)
 
     def _write_device(self) -> None:

@@ -107,6 +107,7 @@ class Tap:
         self._nested = inside or own_counters().depth > 0
         wait.epoch = owner.next_epoch(self.number)
         wait.index = 0
+        owner.waits.follow(self.number, self)
         self._gradients = True
         watch_backward()
         if not self._nested:
@@ -133,6 +134,7 @@ class Tap:
         """Record the worker processes of this epoch."""
         if pids:
             self._recorder.writer.meta("crew", loader=self.number, epoch=self.wait.epoch, pids=pids)
+            self._recorder.page.tell_loader(self.number, pids=pids)
 
     def follow_samples(self, loader: Any, indices: Iterable[Any]) -> None:
         """Count what the loader's sampler gives out in this epoch; `indices` were given out already."""

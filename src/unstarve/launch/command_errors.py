@@ -44,6 +44,11 @@ def command_error(parts: Path) -> str | None:
     return None if chosen is None else chosen.line
 
 
+def exceptions_in(parts: Path) -> list[str]:
+    """The exceptions that ended processes of the command, in the order of time."""
+    return [one.exception for one in sorted(_read(parts), key=lambda one: one.at_ns) if one.exception]
+
+
 def error_line(exception: str) -> str | None:
     """The line of an exception's text that names the error.
 

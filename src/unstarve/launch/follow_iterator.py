@@ -24,6 +24,12 @@ def ask_device() -> Mark | None:
     return None if owner is None or owner.device is None or not owner.active else owner.device.ask()
 
 
+def words_of_page() -> Any:
+    """The words of this process's page (`collect.stuck.state_page`); None when nothing is recorded."""
+    owner = recorder()
+    return None if owner is None or not owner.active else owner.page.words
+
+
 def tap_on(iterator: Any, loader: Any) -> Tap | None:
     """The tap on this iterator, made on first use; None when nothing is recorded."""
     owner = recorder()

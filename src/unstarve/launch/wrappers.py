@@ -7,15 +7,19 @@ replacement runs: torch imports its loader module, and with it this one, before 
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from unstarve.collect.loader_origin import creation
+from unstarve.collect.stuck.state_page import BEGINS, LOOKED
 from unstarve.collect.torch_iterator import TAP, draws_samples
 from unstarve.marks import SITE
 from unstarve.stack_levels import uncounted
+
+T = TypeVar("T")
 
 _epochs = threading.local()
 """``stack``: the iterators that this thread is creating or resetting; the last one is the innermost.
@@ -100,7 +104,16 @@ def recorded_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         if tap is None:
             return original(self)
         tap.note_gradients()
-        return tap.next_batch(tap, original, self)
+        try:
+            return tap.next_batch(tap, original, self)
+        except (RuntimeError, OSError, EOFError) as error:
+            meanwhile = _quietly(functools.partial(_note_failure, self, tap, error))
+            try:
+                if meanwhile is not None:
+                    raise meanwhile from error
+                raise
+            finally:
+                del meanwhile  # else this frame would keep the exception, and with it the workers
 
     return __next__
 
@@ -122,17 +135,21 @@ def epoch_beginning(
             # A subclass calls its parent's method, or __init__ calls _reset.
             return timed(self, *args, **kwargs) if starts_sampler else original(self, *args, **kwargs)
         loader = args[0] if args else kwargs.get("loader")
-        mark: Any = _quietly(lambda: _prepare(is_outermost=not stack))
+        mark, words = _quietly(lambda: _prepare(is_outermost=not stack)) or (None, None)
         depth, outer_ns = len(stack), _epochs.__dict__.get("sampler_ns", 0)
         outer = _epochs.__dict__.get("indices")
         indices: list[Any] = []
         begin_ns = time.perf_counter_ns()
         try:
             stack.append(self)  # inside the try: a signal may arrive as soon as this returns
+            if words is not None:
+                words[BEGINS] = begin_ns
             _epochs.sampler_ns, _epochs.indices = 0, indices
             result = original(self, *args, **kwargs)
         finally:
             del stack[depth:]
+            if words is not None:
+                words[LOOKED], words[BEGINS] = time.perf_counter_ns(), 0
             sampler_ns, _epochs.sampler_ns = _epochs.__dict__.get("sampler_ns", 0), outer_ns
             _epochs.indices = outer
         ready_ns = time.perf_counter_ns()
@@ -152,17 +169,38 @@ def epoch_beginning(
     return beginning
 
 
-def _prepare(*, is_outermost: bool) -> Any:
+def _prepare(*, is_outermost: bool) -> tuple[Any, Any]:
     """Import what following an iterator needs, here rather than in every forked worker.
 
-    Returns the device's mark for the beginning of ``iter()``, which is a wait like any other.
+    Returns the device's mark for the beginning of ``iter()``, which is a wait like any other, and the words
+    of the page on which that wait is noted.
     """
-    from unstarve.launch.follow_iterator import ask_device  # needs all of torch
+    from unstarve.launch.follow_iterator import ask_device, words_of_page  # needs all of torch
 
-    return ask_device() if is_outermost else None
+    return (ask_device(), words_of_page()) if is_outermost else (None, None)
 
 
-def _quietly(action: Callable[[], object]) -> object:
+def _note_failure(iterator: Any, tap: Any, error: Exception) -> RuntimeError | None:
+    """Look at the workers of an iterator that raised.
+
+    Returns the exception that torch has raised meanwhile, in its handler of SIGCHLD: once for each worker
+    that dies, in the middle of anything. It is not ours to keep.
+    """
+    raised: RuntimeError | None = None
+    while True:
+        try:
+            from unstarve.launch.loader_failure import note_failure  # needs all of torch
+
+            note_failure(iterator, tap, error)
+        except RuntimeError as another:
+            if raised is not None:
+                return raised
+            raised = another.with_traceback(None)
+        else:
+            return raised
+
+
+def _quietly(action: Callable[[], T]) -> T | None:
     """Run a piece of bookkeeping; if it fails, note that in the report and let training go on."""
     try:
         return action()

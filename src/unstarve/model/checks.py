@@ -179,13 +179,14 @@ CHECKS = {
             "worker-hang",
             _ERROR,
             "A worker is stuck",
-            "Training waits for its batch, without a timeout for ever.",
+            "Training waits for its batch; without a timeout it waits for ever.",
         ),
         (
             "worker-killed",
             _ERROR,
             "A worker was killed",
-            "The DataLoader ends training with “worker exited unexpectedly” and does not say why.",
+            "The DataLoader ends training with “worker exited unexpectedly”, or a broken connection, and "
+            "does not say why.",
         ),
         (
             "worker-timeout",

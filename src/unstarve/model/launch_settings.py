@@ -97,6 +97,10 @@ class LaunchSettings:
     """Record nothing: only mark steps and phases for a profiler. `parts` is empty then."""
     memory: bool = False
     """Look at memory more often, and trace allocations for a while."""
+    state: str | None = None
+    """Folder in which processes keep a page of what they do, and show their stacks; see `collect.stuck`."""
+    raises_on_hang: bool = False
+    """Training raises a `HangError` when the launcher finds that it hangs."""
 
     def to_environment(self) -> dict[str, str]:
         return {VARIABLE: json.dumps(asdict(self))}

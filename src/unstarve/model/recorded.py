@@ -15,6 +15,7 @@ from unstarve.model.memory_looks import MemoryRecord
 from unstarve.model.processor import ProcessorCounts
 from unstarve.model.profile import Profile
 from unstarve.model.sample_counts import DigestedBatch, SampleCount
+from unstarve.model.stuck import Breakage
 
 STOPPED_EARLY = "recording stopped early"
 """How the loss message of a process begins that could not write any more."""
@@ -362,3 +363,4 @@ class Run:
     """What `--io` counted; None without it."""
     perf_why_not: str | None = None
     """Why `--perf` could not count; None if it could, or was not asked to."""
+    breakage: Breakage = field(default_factory=Breakage)

@@ -27,6 +27,8 @@ A META payload is one UTF-8 JSON object whose key ``meta`` says what it describe
     profile  what a profiler's file says, as `model.profile.Profile`   (in imported runs)
     io       what processes read, as `model.file_reads.RecordedReads`  (by the launcher, with --io)
     perf     step, loading: the processor's counters; why_not          (repeated: the last one counts)
+    hang     a wait for a batch that lasted too long, as `model.stuck.Hang`    (by the launcher)
+    death    a worker that died, as `model.stuck.WorkerDeath`          (by the launcher)
     sizes    at_ns, sizes: entries of the dataset's containers         (repeated: all of them count)
     kept     loader, parts: name, kept, watched, bytes of parts of batches that were watched after delivery
                                                                        (repeated: the last one counts)
@@ -305,6 +307,9 @@ _FIELDS: dict[str, dict[str, Check]] = {
         ),
         "grouped": _optional(_flag),
         "free_bytes": _optional(_whole(0, MOST_BYTES)),
+        "device_memory": _optional(
+            _object_of(dict.fromkeys(("allocated_bytes", "peak_bytes", "total_bytes"), _whole(0, MOST_BYTES)))
+        ),
     },
     "profile": {
         "source": _text,
@@ -409,6 +414,22 @@ _FIELDS: dict[str, dict[str, Check]] = {
     "allocated": {
         "seconds": _seconds,
         "sites": _list_of(_row_of(_text, _place, _whole(0, MOST_BYTES), _count)),
+    },
+    "hang": {
+        **dict.fromkeys(("loader", "ended", "process", "doing", "wait", "source", "text"), _text),
+        **dict.fromkeys(("where", "file"), _optional(_text)),
+        **dict.fromkeys(("epoch", "batch", "line"), _optional(_place)),
+        "pid": _pid,
+        "waited_s": _seconds,
+        "timeout_s": _optional(_seconds),
+    },
+    "death": {
+        **dict.fromkeys(("loader", "doing", "source"), _text),
+        **dict.fromkeys(("signal", "file"), _optional(_text)),
+        **dict.fromkeys(("worker", "line"), _optional(_place)),
+        "pid": _pid,
+        "exit_code": _optional(_whole(-_MOST_NUMBER, _MOST_NUMBER)),
+        "oom_kills": _optional(_count),
     },
     "transforms": {"spent": _list_of(_row_of(_text, _seconds, _count))},
     "device": {

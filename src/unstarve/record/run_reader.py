@@ -26,6 +26,7 @@ from unstarve.model import (
 )
 from unstarve.model.memory_looks import AllocationSite, ContainerSizes, KeptTensor, MemoryRecord
 from unstarve.model.processor import ProcessorCounts
+from unstarve.model.stuck import Breakage, Hang, WorkerDeath
 from unstarve.record import format as f
 from unstarve.record.chunks import Chunk, Scan, check_header
 from unstarve.record.events import Packed, epochs_of, events_of, unpacked
@@ -39,6 +40,7 @@ _MOST_STREAMS = 1 << 17
 """Processes of a run that are read: twenty thousand epochs of six workers each."""
 _MOST_LOST = 1000
 """Sentences about losses that are kept for each process."""
+_MOST_BREAKAGE = 200
 _MOST_SLOW = 10_000
 """Names of slow samples that are kept for each process."""
 _MOST_SIZES = 10_000
@@ -93,6 +95,10 @@ def read_run(path: Path) -> Run:
         failure=None if result is None else result.get("failure"),
         limit=None if result is None else result.get("limit"),
         reads=None if reads is None else reads_of(reads),
+        breakage=Breakage(
+            tuple(Hang(**one) for one in _broken(streams, "hang")),
+            tuple(WorkerDeath(**one) for one in _broken(streams, "death")),
+        ),
         perf_why_not=next((why for s in streams.values() if (why := s.perf().get("why_not"))), None),
     )
 
@@ -144,6 +150,10 @@ def _newest(streams: dict[int, ProcessStream], name: str) -> dict[str, Any] | No
     return next((stream.newest[name] for stream in streams.values() if name in stream.newest), None)
 
 
+def _broken(streams: dict[int, ProcessStream], name: str) -> list[dict[str, Any]]:
+    return [one for stream in streams.values() for one in stream.breakage[name]]
+
+
 def _lost_by_unknown(streams: dict[int, ProcessStream]) -> Iterator[str]:
     """The losses of processes whose ``process`` META is missing."""
     unknown = [s for s in streams.values() if not s.newest.keys() & {"process", "launch", "result"}]
@@ -157,6 +167,7 @@ class ProcessStream:
     """What one process wrote, collected chunk by chunk."""
 
     __slots__ = (
+        "breakage",
         "crews",
         "digested",
         "draws",
@@ -189,6 +200,8 @@ class ProcessStream:
         self.sizes: list[ContainerSizes] = []
         self.kept: dict[int, list[list[Any]]] = {}
         """Parts of batches that stayed in memory, by loader."""
+        self.breakage: dict[str, list[dict[str, Any]]] = {"hang": [], "death": []}
+        """What went wrong, by the kind of META."""
         self.lost: list[str] = []
         self.usage_before: dict[str, Any] | None = None
         """Usage of the machine when the process first reported it."""
@@ -236,6 +249,9 @@ class ProcessStream:
                 self.sizes.append(ContainerSizes(meta["at_ns"], meta["sizes"]))
         elif name == "kept":
             self.kept[meta["loader"]] = meta["parts"]
+        elif name in self.breakage:
+            if len(self.breakage[name]) < _MOST_BREAKAGE:
+                self.breakage[name].append({field: v for field, v in meta.items() if field != "meta"})
         elif name == "lost":
             if len(self.lost) < _MOST_LOST:
                 self.lost.append(meta["message"])

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from unstarve.check.evidence import batch_making, cores, epoch_contents, epoch_starts, file_use, samples
+from unstarve.check.evidence import (
+    batch_making,
+    breakage,
+    cores,
+    epoch_contents,
+    epoch_starts,
+    file_use,
+    samples,
+)
 from unstarve.check.evidence.device_memory import device_memory_growth
+from unstarve.check.evidence.gpu_out_of_memory import out_of_memory
 from unstarve.check.evidence.memory import memory_growth
 from unstarve.check.evidence.watermarks import descriptor_watermark, shared_memory_watermark
 from unstarve.model import Diagnosis, Run
@@ -46,6 +55,11 @@ EVIDENCE: tuple[EvidenceCheck, ...] = (
     device_memory_growth,
     shared_memory_watermark,
     descriptor_watermark,
+    breakage.hangs,
+    breakage.timeouts,
+    breakage.deaths,
+    breakage.shared_memory_full,
+    out_of_memory,
 )
 
 

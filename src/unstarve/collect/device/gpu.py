@@ -52,6 +52,17 @@ def allocator_peaks() -> dict[str, int]:
     return dict(zip((f"{name}_peak_bytes" for name in _HELD), max(found, default=()), strict=False))
 
 
+def device_memory() -> dict[str, int] | None:
+    """Memory in tensors now and at most, and of the device in all; None if CUDA is not in use."""
+    if not cuda_in_use():
+        return None
+    return {
+        "allocated_bytes": torch.cuda.memory_allocated(),
+        "peak_bytes": torch.cuda.max_memory_allocated(),
+        "total_bytes": torch.cuda.mem_get_info()[1],
+    }
+
+
 class _Memory(ctypes.Structure):
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
 

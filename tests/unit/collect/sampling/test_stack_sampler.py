@@ -21,6 +21,7 @@ from unstarve.collect.random_draws import DrawWatch
 from unstarve.collect.sampling import stack_sampler as stacks
 from unstarve.collect.sampling.line_expression import works_on_torch
 from unstarve.collect.sampling.stack_sampler import Key, StackSampler, _place
+from unstarve.collect.stuck.state_page import StatePage
 from unstarve.record import format as f
 from unstarve.record.format import NO_LOADER
 from unstarve.record.writer import Ledger
@@ -49,6 +50,7 @@ class Owner:
         self.ledger.next_flush_ns = sys.maxsize
         self.draws = DrawWatch(nothing)
         self.memory = SimpleNamespace(containers=DatasetContainers())
+        self.page = StatePage(None)
 
 
 def nothing(*_args: object, **_more: object) -> None:
