@@ -11,13 +11,13 @@ import re
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path, PurePath
 from types import FrameType
 from typing import Any, NamedTuple
 
-from unstarve.collect.call_site import call_source, variable_name, workers_option
+from unstarve.collect.call_site import call_source, call_statement, variable_name, workers_option
 from unstarve.marks import SITE
 from unstarve.model.loaders import Maker
 
@@ -66,6 +66,16 @@ class Origin(NamedTuple):
             return call_source(self.file, self.line, kind)
         function = self.function or ""
         return call_source(self.file, self.line, function) if function.endswith("loader") else None
+
+    def told(self, kind: str, *, applied: bool) -> dict[str, Any]:
+        """What a run file says of it; `applied` if the call got other arguments than its source says."""
+        source = None if applied else self.source(kind)
+        return {
+            "source": source,
+            "maker": self.maker and asdict(self.maker),
+            "created": self.created,
+            "statement": call_statement(self.file, self.line, source) if source else "",
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import dataclasses
 import os
 import platform
 import socket
@@ -20,10 +19,10 @@ import torch
 
 from unstarve.collect import file_opens as opens
 from unstarve.collect import transforms
-from unstarve.collect.call_site import call_statement, short
+from unstarve.collect.call_site import short
 from unstarve.collect.dataset_facts import Describe, dataset_facts
-from unstarve.collect.describe import dataset_length, failed_images, loader_config
-from unstarve.collect.device.gpu import allocator_peaks, cuda_in_use, device_memory
+from unstarve.collect.describe import failed_images, loader_config
+from unstarve.collect.device.gpu import describe_device, device_memory
 from unstarve.collect.device.stalls import device_clock
 from unstarve.collect.host_facts import describe_system, environment_rank, group_rank
 from unstarve.collect.loader_numbers import LoaderNumbers
@@ -35,7 +34,7 @@ from unstarve.collect.process_pulse import ProcessPulse
 from unstarve.collect.profiler_window import ProfilerWindow
 from unstarve.collect.random_draws import DrawWatch
 from unstarve.collect.sample_digests import SampleDigests
-from unstarve.collect.sample_ledger import EpochSamples
+from unstarve.collect.sample_ledger import SampleLedger
 from unstarve.collect.sampling import loop_sampler
 from unstarve.collect.sampling.stack_sampler import StackSampler
 from unstarve.collect.stuck.stack_dump import own_page
@@ -100,8 +99,8 @@ class Recorder:
         self.draws = DrawWatch(self.writer.meta)
         self.digests = SampleDigests(self.writer.meta, self.lose) if settings.ledger and not worker else None
         """Digests every sample that is delivered, if asked to."""
-        self._samples: dict[int, EpochSamples] = {}
-        """What samplers give out in the epochs that have not ended, by loader."""
+        self.samples = SampleLedger(self.writer.meta)
+        """What samplers give out."""
         self.perf = PerfMeter() if settings.perf else None
         """Reads the processor's counters around steps and fetches, if asked to."""
         self.device = None if worker else device_clock(self.row, self.lose)
@@ -154,22 +153,17 @@ class Recorder:
             number, is_new = self._loaders.number(like, loader, length, anew=anew)
             if not is_new:
                 return number
-            # The source would mislead where the call was given other arguments than it says.
-            source = None if "applied" in config else origin.source(kind)
+            shown = name or origin.name or f"loader {number + 1}"
             self.writer.meta(
                 "loader",
                 id=number,
-                name=name or origin.name or f"loader {number + 1}",
+                name=shown,
                 where=where,
                 kind=kind,
                 config=config if length is None else config | {"dataset_len": length},
-                source=source,
-                maker=origin.maker and dataclasses.asdict(origin.maker),
-                created=origin.created,
-                statement=call_statement(origin.file, origin.line, source) if source else "",
+                **origin.told(kind, applied="applied" in config),
                 dataset=dataset_facts(getattr(loader, "dataset", None), describe_more),
             )
-            shown = name or origin.name or f"loader {number + 1}"
             self.page.tell_loader(number, name=shown, where=where, workers=config.get("num_workers"))
             return number
 
@@ -179,20 +173,6 @@ class Recorder:
             epoch = self._epochs.get(number, -1) + 1
             self._epochs[number] = epoch
             return epoch
-
-    def new_samples(self, number: int, epoch: int, loader: Any) -> EpochSamples:
-        """An epoch begins whose samples are to be counted; the one before is over."""
-        self.end_samples(number)
-        length = dataset_length(loader.dataset)
-        samples = EpochSamples(self.writer.meta, number, epoch, loader.sampler, length)
-        self._samples[number] = samples
-        return samples
-
-    def end_samples(self, number: int) -> None:
-        """An epoch is over: write what its sampler gave out."""
-        samples = self._samples.pop(number, None)
-        if samples is not None:
-            samples.write()
 
     def thread_number(self, ident: int | None = None) -> int:
         """0 for the main thread, a small number for every other thread; of the calling one by default."""
@@ -348,8 +328,7 @@ class Recorder:
             self.memory.close()
             self._write_device()
             self._write_perf()
-            for number in list(self._samples):
-                self.end_samples(number)
+            self.samples.close()
             if self._reports:
                 self._write_system()
             if (failed := failed_images() - self._failed_before) > 0:
@@ -376,15 +355,7 @@ class Recorder:
         atexit.unregister(self.close)
 
     def _write_device(self) -> None:
-        name = torch.cuda.get_device_name() if cuda_in_use() else "cpu"
-        self.writer.meta("device", name=name, rank=group_rank(), **self._held_on_device())
-
-    def _held_on_device(self) -> dict[str, int]:
-        try:
-            return allocator_peaks()
-        except Exception as error:  # another allocator than torch's own keeps no such numbers
-            self.lose(f"the memory of tensors on the GPU is unknown: {error!r}")
-            return {}
+        self.writer.meta("device", rank=group_rank(), **describe_device(self.lose))
 
 
 _lock = threading.Lock()

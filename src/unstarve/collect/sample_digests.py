@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from unstarve.record.format import DIGEST_BYTES
+from unstarve.model.sample_counts import DIGEST_BYTES
 
 _MOST_ROW_BYTES = 1 << 16
 """Of a field of a sample; what lies beyond does not count."""

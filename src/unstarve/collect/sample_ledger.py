@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from unstarve.collect.describe import dataset_length
+
 HEAD = 1024
 """Indices at the beginning of an epoch that have a digest of their own: it is comparable although an epoch
 was broken off."""
@@ -122,6 +124,32 @@ class EpochSamples:
         mixed = (block.astype(np.uint64) + np.uint64(1)) * _MIX
         mixed ^= mixed >> _SHIFT
         self._members = (self._members + int((mixed * _MIX).sum(dtype=np.uint64))) & _MOST_DIGEST
+
+
+class SampleLedger:
+    """The epochs of a process whose samples are being counted, one for each loader."""
+
+    def __init__(self, note: Callable[..., None]) -> None:
+        self._note = note
+        self._epochs: dict[int, EpochSamples] = {}
+
+    def begin(self, number: int, epoch: int, loader: Any) -> EpochSamples:
+        """An epoch of a loader begins; the one before is over."""
+        self.end(number)
+        length = dataset_length(loader.dataset)
+        self._epochs[number] = EpochSamples(self._note, number, epoch, loader.sampler, length)
+        return self._epochs[number]
+
+    def end(self, number: int) -> None:
+        """An epoch is over: write what its sampler gave out."""
+        samples = self._epochs.pop(number, None)
+        if samples is not None:
+            samples.write()
+
+    def close(self) -> None:
+        """The recording is over."""
+        for number in list(self._epochs):
+            self.end(number)
 
 
 def _whole(value: Any) -> int | None:

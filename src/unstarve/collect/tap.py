@@ -140,7 +140,7 @@ class Tap:
         """Count what the loader's sampler gives out in this epoch; `indices` were given out already."""
         self.samples = None
         if not self._nested and isinstance(getattr(loader, "sampler", None), Sampler):
-            self.samples = self._recorder.new_samples(self.number, self.wait.epoch, loader)
+            self.samples = self._recorder.samples.begin(self.number, self.wait.epoch, loader)
             for batch in indices:
                 self.samples.add(batch)
 
@@ -328,7 +328,7 @@ class Tap:
         try:
             row = f.EpochEndRow(self.number, 0, epoch, ask_ns=ask, end_ns=end, error=name)
             self._recorder.row(f.EPOCH_END, end, row)
-            self._recorder.end_samples(self.number)
+            self._recorder.samples.end(self.number)
         except Exception as failure:  # a defect of ours must not hide the user's own exception
             self._recorder.lose(f"the end of epoch {epoch} was not recorded: {failure!r}")
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+DIGEST_BYTES = 8
+"""Of one sample."""
+
 
 class SampleCount(NamedTuple):
     """What the sampler of a loader gave out in one epoch."""

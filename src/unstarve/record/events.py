@@ -10,7 +10,7 @@ from typing import Any
 from unstarve.model import Backward, Batch, Doing, Epoch, Phase, Pulse, Reading, Received, Sent, Stall, Work
 from unstarve.model.memory_looks import MemoryLook
 from unstarve.record import format as f
-from unstarve.record.metas import LATEST_NS, MOST_BYTES
+from unstarve.record.meta_values import LATEST_NS, MOST_BYTES
 
 Packed = tuple[int, bytes]
 """Row size, and rows of that size."""

@@ -22,8 +22,8 @@ from unstarve.record.chunks import Chunk, Scan, check_header
 from unstarve.record.events import Packed, epochs_of, events_of, unpacked
 from unstarve.record.loader_names import tell_apart
 from unstarve.record.metas import meta_of
+from unstarve.record.process_stream import ProcessStream
 from unstarve.record.run_file import launch_of, launcher_alive, parts_folder, result_of, run_of_parts
-from unstarve.record.run_reader import ProcessStream
 
 WINDOW_S = 5.0
 """How far back a follower keeps events."""

@@ -52,8 +52,6 @@ MOST_BYTES = 1 << 24
 MOST_META_BYTES = 1 << 22
 MOST_KINDS = 1 << 12
 """All kinds are smaller than this, those of later versions too."""
-DIGEST_BYTES = 8
-"""Of one sample in a ``digests`` META."""
 RESERVE_BYTES = 4096
 """Size of the ``reserve`` chunk's payload."""
 

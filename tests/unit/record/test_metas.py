@@ -14,7 +14,8 @@ from unstarve.errors import RunFileError
 from unstarve.record import format as f
 from unstarve.record.chunks import Chunk
 from unstarve.record.metas import meta_of
-from unstarve.record.run_reader import ProcessStream, read_run
+from unstarve.record.process_stream import ProcessStream
+from unstarve.record.run_reader import read_run
 from unstarve.record.writer import meta_chunk
 
 PROCESS = {

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -50,6 +51,16 @@ def allocator_peaks() -> dict[str, int]:
             stats = torch.cuda.memory_stats_as_nested_dict(device)
             found.append([stats.get(f"{name}_bytes", {}).get("all", {}).get("peak", 0) for name in _HELD])
     return dict(zip((f"{name}_peak_bytes" for name in _HELD), max(found, default=()), strict=False))
+
+
+def describe_device(lose: Callable[[str], None]) -> dict[str, Any]:
+    """The name of what this process trains on, and how full it was; `lose` is told what cannot be read."""
+    name = torch.cuda.get_device_name() if cuda_in_use() else "cpu"
+    try:
+        return {"name": name, **allocator_peaks()}
+    except Exception as error:  # another allocator than torch's own keeps no such numbers
+        lose(f"the memory of tensors on the GPU is unknown: {error!r}")
+        return {"name": name}
 
 
 def device_memory() -> dict[str, int] | None:
