@@ -73,15 +73,20 @@ class EngineLoader(TorchDataLoader[T], ChoosesEngine):
         process. An empty state changes nothing but drops a state loaded before. Raises `UsageError` for a
         state of another loader: other samples, batch size or sampler.
         """
+        if state:
+            check(self, state)
         self._iterator = None
         self._progress = self._loaded = self._indices = None
         if not state:
             return
-        check(self, state)
         load(self, state)
         self._loaded = dict(state)
         once = state["persistent"]
         self._seeding = Seeding(once=once, seed=state["seed"] if once else None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has begun no epoch."""
+        return {**vars(self), "_progress": None, "_indices": None}
 
     def _choice(self) -> Choice:
         return choose(self, self.requested_engine, copy=self.copy)

@@ -87,11 +87,11 @@ def description(loader: Any) -> dict[str, Any]:
     return {
         "iterable": iterable,
         "samples": None if iterable else _length(loader.dataset),
-        "batches": None if iterable else _length(loader._index_sampler),
         "batch_size": loader.batch_size,
         "drop_last": bool(loader.drop_last),
         "sampler": type(loader.sampler).__name__,
         "batch_sampler": type(loader.batch_sampler).__name__,
+        "batches": None if iterable else _length(loader._index_sampler),
     }
 
 

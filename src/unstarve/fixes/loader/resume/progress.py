@@ -68,9 +68,6 @@ class Progress:
         self.samplers_before: dict[str, Any] | None = None
         """Such samplers' states before the epoch; see `loader_state`."""
 
-    def __reduce__(self) -> Any:
-        return Progress, ()  # a copy of a loader has begun nothing
-
 
 UNTRACKED = Progress()
 """For iterators of loaders without a state: torch's own, or crews of a tuned one. Written, never read."""

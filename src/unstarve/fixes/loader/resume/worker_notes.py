@@ -20,7 +20,7 @@ from torch.utils.data import IterableDataset, IterDataPipe
 
 from unstarve.fixes.loader.resume.progress import Note
 from unstarve.fixes.loader.resume.protocol import is_stateful, state_of
-from unstarve.fixes.loader.resume.random_state import process_state, set_process_state
+from unstarve.fixes.loader.resume.random_state import ProcessStreams, RandomState, set_process_state
 
 _HEAD = struct.Struct("<qQ")
 """Number of the task after which the note was written, and its length in bytes."""
@@ -116,6 +116,9 @@ class NoteTaker:
         self._dataset: Any = None
         self._iterator: Any = None
         self._has_ended = False
+        self._streams = ProcessStreams()
+        self._noted: RandomState | None = None
+        self._noted_end = False
 
     def run(self, loop: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Run torch's worker `loop`, and note what changes."""
@@ -126,7 +129,7 @@ class NoteTaker:
             self._follow_iterators()
         given["init_fn"] = self._starting(given["init_fn"])
         queue = given["data_queue"]
-        queue.put = self._noting(queue.put)
+        queue.put = self.noting(queue.put)
         loop(*bound.args, **bound.kwargs)
 
     def _starting(self, init_fn: Callable[[int], None] | None) -> Callable[[int], None]:
@@ -167,24 +170,32 @@ class NoteTaker:
                 return
             yield sample
 
-    def _noting(self, put: Callable[..., None]) -> Callable[..., None]:
+    def noting(self, put: Callable[..., None]) -> Callable[..., None]:
+        """Return a ``put`` for the queue of batches that first notes what making the batch has changed."""
+
         def noting_put(item: Any, *args: Any, **kwargs: Any) -> None:
             if type(item[0]) is int:
                 self._write(item[0], self._note())
             else:  # another epoch begins
                 self._file.clear()
-                self._last = None
+                self._last = self._noted = None
                 self._iterator, self._has_ended = None, False
                 self._write(_BEFORE, self._note())
             put(item, *args, **kwargs)
 
         return noting_put
 
-    def _note(self) -> bytes:
+    def _note(self) -> bytes | None:
+        """Return a note; None if nothing has changed since the last one."""
+        random = self._streams.read()
+        states = is_stateful(self._dataset) or is_stateful(self._iterator)
+        if random is self._noted and not states and self._has_ended == self._noted_end:
+            return None
+        self._noted, self._noted_end = random, self._has_ended
         is_own = self._iterator is self._dataset
         try:
             note = {
-                "random": process_state(),
+                "random": random,
                 "dataset": None if is_own else state_of(self._dataset),
                 "iterator": state_of(self._iterator),
                 "is_own": is_own,
@@ -194,7 +205,7 @@ class NoteTaker:
         except Exception as error:  # training goes on; whoever saves a state is told
             return pickle.dumps({"failed": repr(error)})
 
-    def _write(self, task: int, note: bytes) -> None:
-        if note != self._last:
+    def _write(self, task: int, note: bytes | None) -> None:
+        if note is not None and note != self._last:
             self._last = note
             self._file.write(task, note)
