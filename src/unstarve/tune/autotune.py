@@ -128,6 +128,9 @@ class DataLoader(EngineLoader[T]):
     `engine` requests an engine by name and raises ValueError if it cannot give the batches. The choice is
     made again for each epoch: some datasets have their rows in memory only after the first.
 
+    `state_dict()` and `load_state_dict()` resume a training exactly, also in the middle of an epoch, and with
+    another engine or number of workers.
+
     `autotune=True` lets the loader find its number of workers and prefetch depth during training, if its
     engine has workers. See `unstarve.autotune`, whose arguments can be given as a dict.
     """

@@ -105,6 +105,11 @@ def _length(sized: Any) -> int | None:
 def _check_tracked(loader: Any, progress: Progress) -> None:
     if progress.untracked is not None:
         raise UsageError(f"this loader's state cannot be saved during an epoch: {progress.untracked}")
+    if progress.stream is not None and isinstance(loader.dataset, IterableDataset):
+        raise UsageError(
+            "autotune changes the number of workers, and each worker of an IterableDataset has its own part "
+            "of it; save the state between epochs, or without autotune"
+        )
     if loader.num_workers > 0 and not getattr(loader, "in_order", True):
         raise UsageError(
             "in_order=False gives batches in no fixed order, so none can be resumed; "
@@ -132,7 +137,7 @@ def _notes(progress: Progress | None, workers: int) -> list[Note | None] | None:
         return [progress.streams.get(number) for number in range(workers)]
     if progress.notes is None:
         return progress.loaded
-    notes = progress.notes.after(progress.tasks)
+    notes = progress.notes.after(None if progress.ended else progress.tasks)
     failed = next((note["failed"] for note in notes if note is not None and "failed" in note), None)
     if failed is not None:
         raise UsageError(f"a worker could not save the state of its dataset: {failed}")

@@ -6,6 +6,7 @@ samplers may have their own.
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import random
 from collections.abc import Callable
@@ -63,7 +64,7 @@ def set_process_state(state: RandomState) -> None:
     set_torch_state(None, state["torch"])
     if state["numpy"] is not None:
         key, position, has_gauss, gauss = state["numpy"]
-        words = np.frombuffer(key, np.uint32)
+        words = np.frombuffer(base64.b64decode(key), np.uint32)
         np.random.set_state(("MT19937", words, position, has_gauss, gauss))
     if state["python"] is not None:
         _set_python_state(None, state["python"])
@@ -123,15 +124,20 @@ class Rewound:
         self.end()
 
 
-def torch_state(generator: torch.Generator | None) -> bytes:
+def _text(words: bytes) -> str:
+    """Return the bytes in a form that every way of saving a checkpoint accepts, JSON included."""
+    return base64.b64encode(words).decode()
+
+
+def torch_state(generator: torch.Generator | None) -> str:
     """Return the generator's state; None: the process's own."""
     state = torch.get_rng_state() if generator is None else generator.get_state()
-    return state.numpy().tobytes()
+    return _text(state.numpy().tobytes())
 
 
-def set_torch_state(generator: torch.Generator | None, state: bytes) -> None:
+def set_torch_state(generator: torch.Generator | None, state: str) -> None:
     """Set the generator's state; None: the process's own."""
-    words = torch.frombuffer(bytearray(state), dtype=torch.uint8)
+    words = torch.frombuffer(bytearray(base64.b64decode(state)), dtype=torch.uint8)
     torch.set_rng_state(words) if generator is None else generator.set_state(words)
 
 
@@ -141,22 +147,23 @@ def _numpy_generator() -> Any:
     return None if get is None else get()
 
 
-def _numpy_state() -> tuple[bytes, int, int, float] | None:
+def _numpy_state() -> tuple[str, int, int, float] | None:
     state: Any = np.random.get_state(legacy=False)
     if state["bit_generator"] != "MT19937":  # someone has exchanged it
         return None
-    key = state["state"]["key"].astype(np.uint32).tobytes()
+    key = _text(state["state"]["key"].astype(np.uint32).tobytes())
     return key, int(state["state"]["pos"]), int(state["has_gauss"]), float(state["gauss"])
 
 
-def _python_state(generator: random.Random | None) -> tuple[int, bytes, float | None]:
+def _python_state(generator: random.Random | None) -> tuple[int, str, float | None]:
     version, words, gauss = (generator or random).getstate()
-    return version, np.array(words, np.uint32).tobytes(), gauss
+    return version, _text(np.array(words, np.uint32).tobytes()), gauss
 
 
-def _set_python_state(generator: random.Random | None, state: tuple[int, bytes, float | None]) -> None:
-    version, words, gauss = state
-    (generator or random).setstate((version, tuple(np.frombuffer(words, np.uint32).tolist()), gauss))
+def _set_python_state(generator: random.Random | None, state: tuple[int, str, float | None]) -> None:
+    version, text, gauss = state
+    words = np.frombuffer(base64.b64decode(text), np.uint32)
+    (generator or random).setstate((version, tuple(words.tolist()), gauss))
 
 
 _READ: dict[str, Callable[[], Any]] = {

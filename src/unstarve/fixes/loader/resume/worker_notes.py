@@ -8,6 +8,7 @@ files are sparse: a note may be large, and only the pages in use exist.
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import pickle
 import struct
@@ -69,11 +70,12 @@ class NoteFile:
         self._written += 1
         os.pwrite(self._descriptor, _HEAD.pack(task, len(note)) + note, place * _SPACING)
 
-    def newest(self, before_task: int) -> bytes | None:
-        """Return the last note written after a task before this one; None if there is none."""
+    def newest(self, before_task: int | None) -> bytes | None:
+        """Return the last note written after a task before this one (None: any); None if there is none."""
         heads = [os.pread(self._descriptor, _HEAD.size, p * _SPACING) for p in range(self._places)]
         found = [(*_HEAD.unpack(head), place) for place, head in enumerate(heads)]
-        fitting = [(task, size, place) for task, size, place in found if size and task < before_task]
+        end = math.inf if before_task is None else before_task
+        fitting = [(task, size, place) for task, size, place in found if size and task < end]
         if not fitting:
             return None
         _, size, place = max(fitting)
@@ -93,8 +95,11 @@ class WorkerNotes:
         for file in self.files:
             file.clear()
 
-    def after(self, tasks: int) -> list[Note | None]:
-        """Return each worker's note after the first `tasks` tasks; None: it is as it was seeded."""
+    def after(self, tasks: int | None) -> list[Note | None]:
+        """Return each worker's note after the first `tasks` tasks (None: all of them).
+
+        A worker without one is as it was seeded.
+        """
         notes = [file.newest(tasks) for file in self.files]
         return [
             before if note is None else pickle.loads(note)

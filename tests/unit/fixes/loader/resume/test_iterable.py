@@ -143,6 +143,16 @@ def test_another_number_of_workers_is_refused() -> None:
         make(Plain, num_workers=1).load_state_dict(loader.state_dict())
 
 
+def test_a_tuned_loader_can_be_saved_between_epochs_only() -> None:
+    loader = make(Plain, autotune=True)
+    iterator = iter(loader)
+    next(iterator)
+    with pytest.raises(UsageError, match="autotune changes the number of workers"):
+        loader.state_dict()
+    list(iterator)
+    assert loader.state_dict()["epoch"] is None
+
+
 class CannotSave(SavesIterator):
     def state_dict(self) -> dict[str, Any]:
         raise RuntimeError("no state today")

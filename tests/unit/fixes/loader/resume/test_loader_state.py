@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 from typing import Any
 
@@ -82,6 +83,25 @@ def test_a_state_holds_nothing_that_the_loader_changes_later() -> None:
     list(iterator)
     list(loader)
     assert state == before
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_state_survives_json(workers: int) -> None:
+    def loader() -> Any:
+        sampler = RandomSampler(range(23))
+        return DataLoader(AnyEngine(), batch_size=4, sampler=sampler, engine="stock", num_workers=workers)
+
+    disturb(11)
+    first = loader()
+    iterator = begun(first, 2)
+    state = json.loads(json.dumps(first.state_dict()))
+    rest = [batch[1].tolist() for batch in iterator]
+    later = [batch[1].tolist() for batch in first]
+    disturb()
+    second = loader()
+    second.load_state_dict(state)
+    assert [batch[1].tolist() for batch in second] == rest
+    assert [batch[1].tolist() for batch in second] == later
 
 
 def test_a_state_saved_before_the_first_epoch_begins_it() -> None:
