@@ -28,6 +28,10 @@ class ChoosesEngine:
         raise NotImplementedError
 
 
+class PullableIndices:
+    """Base of iterators whose sampler may be asked early, as torch's own without workers may."""
+
+
 class PacksItself:
     """Base of queues that pickle an item in ``put``, where multiprocessing's leave it to a thread."""
 

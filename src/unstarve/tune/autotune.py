@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -10,6 +11,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from unstarve.errors import UsageError
 from unstarve.fixes.loader.data_loader import EngineLoader
 from unstarve.fixes.loader.engines.process_engines import why_no_ring
+from unstarve.fixes.loader.resume.epoch_start import begin_epoch
 from unstarve.fixes.memory.store.cache_placement import parse_bytes
 from unstarve.loader_proxy import LoaderProxy
 from unstarve.marks import SITE
@@ -126,6 +128,9 @@ class DataLoader(EngineLoader[T]):
     `engine` requests an engine by name and raises ValueError if it cannot give the batches. The choice is
     made again for each epoch: some datasets have their rows in memory only after the first.
 
+    `state_dict()` and `load_state_dict()` resume a training exactly, also in the middle of an epoch, and with
+    another engine or number of workers.
+
     `autotune=True` lets the loader find its number of workers and prefetch depth during training, if its
     engine has workers. See `unstarve.autotune`, whose arguments can be given as a dict.
     """
@@ -151,11 +156,18 @@ class DataLoader(EngineLoader[T]):
         engine = super().explain()
         return engine if self.tuning is None else f"{engine}\n{explain(self.tuning)}"
 
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        if self._tuner is not None:
+            self._tuner.forget_seeds()
+
+    load_state_dict.__doc__ = EngineLoader.load_state_dict.__doc__
+
     @uncounted
-    def __iter__(self) -> Any:
+    def _begin(self) -> Iterator[Any]:
         tuner = self._tuner
         if tuner is None or tuner.why_not is not None:
-            return super().__iter__()
+            return super()._begin()
         choice = self._choice()
         return tuner.iterate(self) if choice.engine in WORKER_ENGINES else choice.iterate()
 
@@ -172,9 +184,12 @@ class AutotunedLoader(LoaderProxy):
         vars(self).update(dataloader=loader, _tuner=tuner_for(loader, arguments), _arguments=arguments)
 
     def __iter__(self) -> Iterator[Any]:
+        loader = self.dataloader
         if self._tuner.why_not is not None:
-            return iter(self.dataloader)
-        return self._tuner.iterate(self.dataloader)
+            return iter(loader)
+        if isinstance(loader, EngineLoader):
+            return begin_epoch(loader, functools.partial(self._tuner.iterate, loader))
+        return self._tuner.iterate(loader)
 
     @property
     def tuning(self) -> Tuning:

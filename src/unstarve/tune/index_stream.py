@@ -23,6 +23,8 @@ class IndexStream:
         self._source = source
         self._returned: deque[Any] = deque()
         self._taken: list[Any] | None = None
+        self.asked = 0
+        """Batches that the sampler was asked for, also in vain at its end."""
         self.batches = 0
         self.samples = 0
         """In `batches`; a batch that is not a list of indices counts as one sample."""
@@ -34,6 +36,7 @@ class IndexStream:
         if self._returned:
             indices = self._returned.popleft()
         else:
+            self.asked += 1
             indices = next(self._source)
             self.batches += 1
             self.samples += len(indices) if hasattr(indices, "__len__") else 1

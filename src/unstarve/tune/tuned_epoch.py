@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader
 
+from unstarve.fixes.loader.resume.progress import UNTRACKED
 from unstarve.model import LoaderSettings
 from unstarve.stack_levels import uncounted
 from unstarve.tune.crews import Crew, make_crew
@@ -70,10 +71,12 @@ class TunedIterator:
     makers. With persistent workers the crews belong to the tuner and outlive the epoch.
     """
 
+    progress = UNTRACKED
+
     def __init__(self, tuner: Tuner, loader: DataLoader[Any]) -> None:
         self._tuner = tuner
         self._loader = loader
-        self._ticket, self._stream, self._seeds, self._crews = tuner.begin_epoch(loader)
+        self._ticket, self.stream, self._seeds, self._crews = tuner.begin_epoch(loader)
         self._crew: Crew | None = None
         self._next_crew: Crew | None = None
         self._start_s = 0.0
@@ -96,14 +99,17 @@ class TunedIterator:
         except StopIteration:
             self._finish()
             raise
-        except BaseException:  # also Ctrl-C: this step says nothing about the settings
+        except BaseException as error:  # also Ctrl-C: this step says nothing about the settings
             self._tuner.interrupted(self._ticket)
+            if isinstance(error, Exception):
+                self.progress.given += 1  # its indices are used up
             raise
         self._num_yielded += 1
+        self.progress.given += 1
         tuner = self._tuner
         if tuner.ticket == self._ticket and self._next_crew is None:
             try:
-                wanted = tuner.delivered(asked, _clock(), batch, self._stream)
+                wanted = tuner.delivered(asked, _clock(), batch, self.stream)
             except Exception as error:  # a defect of ours must not cost the user the training
                 tuner.give_up(error)
                 wanted = tuner.settings
@@ -142,7 +148,7 @@ class TunedIterator:
         """Start a crew with the current settings: when an epoch begins, or after a crew was lost."""
         settings = self._tuner.settings
         if self._tuner.own.num_workers > 0 and settings.num_workers == 0:
-            self._stream.look_ahead()  # torch would have sent its workers their first indices here
+            self.stream.look_ahead()  # torch would have sent its workers their first indices here
         begun = _clock()
         try:
             crew = self._crew_for(settings)
@@ -159,18 +165,18 @@ class TunedIterator:
         """A crew that goes on with the stream: one that was kept, or a new one."""
         crew = self._crews.get(settings.makers)
         if crew is not None:
-            crew.resume(self._loader, self._stream, settings)
+            crew.resume(self._loader, self.stream, settings)
             return crew
         own = settings.makers == self._tuner.own.makers
-        self._stream.begin_taking()
+        self.stream.begin_taking()
         try:
             with nullcontext() if own else _no_warnings():
                 ring = self._tuner.uses_ring
-                crew = make_crew(self._loader, self._stream, settings, next(self._seeds), ring=ring)
+                crew = make_crew(self._loader, self.stream, settings, next(self._seeds), ring=ring)
         except BaseException:  # also Ctrl-C: what was taken is still to come
-            self._stream.undo_taking()
+            self.stream.undo_taking()
             raise
-        self._stream.keep_taken()
+        self.stream.keep_taken()
         if not own:
             crew.ignore_worker_deaths()
         self._crews[settings.makers] = crew
@@ -191,7 +197,7 @@ class TunedIterator:
         try:
             self._next_crew = self._crew_for(settings)
         except Exception as error:  # this machine cannot run our settings: training goes on without them
-            crew.resume(self._loader, self._stream, crew.settings)
+            crew.resume(self._loader, self.stream, crew.settings)
             self._tuner.failed(_start_failure(settings, error), settings)
             self._change(self._tuner.settings)
             return
@@ -228,7 +234,7 @@ class TunedIterator:
 
     def _replace(self, crew: Crew, error: Exception) -> None:
         crews = [crew] if self._next_crew is None else [crew, self._next_crew]
-        self._stream.give_back([indices for one in crews for indices in one.undelivered()])
+        self.stream.give_back([indices for one in crews for indices in one.undelivered()])
         self._crew = self._next_crew = None
         for one in crews:
             self._close(one)
@@ -236,6 +242,7 @@ class TunedIterator:
         self._tuner.failed(what, crew.settings, at_work=True)
 
     def _finish(self) -> None:
+        self.progress.ended = True
         if self._finished:
             return
         self._finished = True

@@ -110,6 +110,10 @@ class Tuner:
             notes=self._tunability.notes,
         )
 
+    def forget_seeds(self) -> None:
+        """Let the next epoch draw a seed for persistent workers again."""
+        self._seeds = None
+
     # --- called by the iterator ---
 
     def begin_epoch(self, loader: DataLoader[Any]) -> tuple[int, IndexStream, Seeds, Crews]:

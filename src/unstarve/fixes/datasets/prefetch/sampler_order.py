@@ -29,6 +29,8 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
+from unstarve.marks import PullableIndices
+
 
 class PulledOrder(Iterator[Any]):
     """An iterator over a sampler that can look ahead.
@@ -153,7 +155,8 @@ def asking_loader() -> tuple[Any, Any]:
         if frame.f_code.co_name == "_next_data" and frame.f_globals.get("__name__") == dataloader.__name__:
             iterator = frame.f_locals.get("self")
             # A subclass may save its sampler's state, which pulling ahead would change.
-            return (iterator, frame.f_locals.get("index")) if type(iterator) is _ITERATOR else (None, None)
+            pullable = type(iterator) is _ITERATOR or isinstance(iterator, PullableIndices)
+            return (iterator, frame.f_locals.get("index")) if pullable else (None, None)
         frame = frame.f_back
     return None, None
 

@@ -27,6 +27,7 @@ from unstarve.fixes.loader.engines.torch_epoch import (
     EpochIterator,
     PythonEpochIterator,
 )
+from unstarve.fixes.loader.resume.progress import CountsBatches
 from unstarve.fixes.samples.gather import gather
 from unstarve.native import native
 
@@ -104,7 +105,7 @@ def gathered(order: IndexOrder, recipe: GatherRecipe, annotate: Annotate | None)
 
 @functools.cache
 def _compiled_class(base: type[Any]) -> type[Any]:
-    return type("CompiledBatches", (EpochIterator, base), {"__module__": __name__})
+    return type("CompiledBatches", (CountsBatches, EpochIterator, base), {"__module__": __name__})
 
 
 @functools.cache

@@ -27,6 +27,8 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
+from unstarve.fixes.loader.resume.index_replay import RestOfEpoch
+
 Indices = NDArray[np.int64]
 
 _SEQUENTIAL_CHUNK = 65_536
@@ -50,7 +52,7 @@ def order_of(loader: DataLoader[Any], batches: Iterator[Any], *, beyond: int = 0
     `beyond` batches that the caller itself asks for ahead.
     """
     ahead = max(loader.num_workers * (loader.prefetch_factor or 0) - beyond, 0)
-    chunks = _known_order(loader)
+    chunks = None if isinstance(batches, RestOfEpoch) else _known_order(loader)
     if chunks is None:
         source = IndexPrefetch(batches, ahead) if ahead else batches
         return IndexOrder(source, True, max(loader.batch_size or 1, 1), loader.drop_last)

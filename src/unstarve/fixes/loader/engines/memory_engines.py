@@ -32,6 +32,8 @@ from unstarve.fixes.loader.engines.torch_epoch import (
     begin,
     handed_out,
 )
+from unstarve.fixes.loader.resume.epoch_start import index_sampler
+from unstarve.fixes.loader.resume.progress import given_before
 from unstarve.native import native
 from unstarve.stack_levels import uncounted
 
@@ -48,7 +50,8 @@ def rows_in(loader: DataLoader[Any]) -> RowTable | str:
 
 def _why_not_settings(loader: DataLoader[Any]) -> str | None:
     for name in _OVERRIDES:
-        if getattr(type(loader), name, None) is not getattr(DataLoader, name, None):
+        known = (getattr(DataLoader, name, None), index_sampler)
+        if getattr(type(loader), name, None) not in known:
             return f"{type(loader).__name__} overrides {name}"
     if isinstance(loader.dataset, IterableDataset):
         return "an IterableDataset determines the order of its samples itself"
@@ -93,20 +96,23 @@ def _iterate_views(loader: DataLoader[Any], table: RowTable, count: int) -> Iter
     sampler: Any = loader.batch_sampler
     if sampler.drop_last:
         count -= count % sampler.batch_size
-    return handed_out(begun, Slices(table, count, sampler.batch_size, annotation(begun)))
+    first = given_before(loader) * sampler.batch_size
+    return handed_out(begun, Slices(table, first, count, sampler.batch_size, annotation(begun)))
 
 
 class Slices(PythonEpochIterator):
-    """The first `count` rows, in batches that share memory with the table."""
+    """The rows from `first` to `end`, in batches that share memory with the table."""
 
-    def __init__(self, table: RowTable, count: int, batch_size: int, annotate: Annotate | None) -> None:
+    def __init__(
+        self, table: RowTable, first: int, end: int, batch_size: int, annotate: Annotate | None
+    ) -> None:
         super().__init__(annotate)
-        self._advance = _slices(table, count, batch_size).__next__
+        self._advance = _slices(table, first, end, batch_size).__next__
 
 
-def _slices(table: RowTable, count: int, batch_size: int) -> Iterator[Any]:
-    for first in range(0, count, batch_size * _SLICES_AT_ONCE):
-        last = min(first + batch_size * _SLICES_AT_ONCE, count)
+def _slices(table: RowTable, begin: int, end: int, batch_size: int) -> Iterator[Any]:
+    for first in range(begin, end, batch_size * _SLICES_AT_ONCE):
+        last = min(first + batch_size * _SLICES_AT_ONCE, end)
         # unsafe_split: autograd treats each slice as an independent tensor. Ordinary views could not be
         # changed in place together with a model's weights, or would pull the dataset into the graph.
         parts = [torch.unsafe_split(leaf[first:last], batch_size) for leaf in table.leaves]

@@ -14,9 +14,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch.utils.data import DataLoader
+from torch.utils.data import dataloader as torch_loader
 from torch.utils.data._utils import worker
 
 from unstarve.fixes.loader.engines.torch_epoch import BegunEpoch
+from unstarve.fixes.loader.resume.progress import UNTRACKED, progress_of
+from unstarve.fixes.loader.resume.worker_iterators import InProcessIterator, StockWorkers
 from unstarve.stack_levels import uncounted
 
 
@@ -76,4 +79,23 @@ def _iterate_stock(loader: DataLoader[Any]) -> Iterator[Any]:
         loader._iterator = None  # torch would mistake it for its own iterator over persistent workers
     replaced: Any = DataLoader.__iter__
     torch_iter: Callable[[DataLoader[Any]], Iterator[Any]] = getattr(replaced, ORIGINAL, replaced)
-    return torch_iter(loader)
+    is_torchs = getattr(torch_iter, "__globals__", None) is vars(torch_loader)
+    own_iterators = type(loader)._get_iterator is not DataLoader._get_iterator
+    if progress_of(loader) is UNTRACKED or own_iterators or not is_torchs:
+        return torch_iter(loader)
+    return _iterate_tracked(loader)
+
+
+@uncounted
+def _iterate_tracked(loader: DataLoader[Any]) -> Iterator[Any]:
+    """Do what torch's `DataLoader.__iter__` does, with iterators that count their batches."""
+    if loader.num_workers == 0:
+        return InProcessIterator(loader)
+    if loader.persistent_workers and loader._iterator is not None:
+        loader._iterator._reset(loader)
+        return loader._iterator
+    loader.check_worker_number_rationality()
+    iterator = StockWorkers(loader)
+    if loader.persistent_workers:
+        loader._iterator = iterator
+    return iterator

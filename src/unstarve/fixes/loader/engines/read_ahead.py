@@ -28,14 +28,21 @@ class BatchThreads:
     """`count` threads that call `make` with each argument of `ask`; each first calls `begin` with its number.
 
     Any free thread makes the next batch. With `in_turn` they take turns, as torch's workers do, and make a
-    batch even if it is dropped, so that a thread's random stream stays in step with that worker's.
+    batch even if it is dropped, so that a thread's random stream stays in step with that worker's. Thread
+    `first_turn` begins.
 
     The threads start with the first `ask` and end with the object: at its `close`, when it is
     garbage-collected, or with the process. `make_s` is how long the batch taken last took to make.
     """
 
     def __init__(
-        self, count: int, make: Callable[[Any], Any], begin: Callable[[int], None], *, in_turn: bool = False
+        self,
+        count: int,
+        make: Callable[[Any], Any],
+        begin: Callable[[int], None],
+        *,
+        in_turn: bool = False,
+        first_turn: int = 0,
     ) -> None:
         self._in_turn = in_turn
         self._jobs: list[queue.SimpleQueue[Any]] = [
@@ -46,7 +53,7 @@ class BatchThreads:
         self.make_s = 0.0
         self._asked = 0
         self._given = 0
-        self._begun_at = 0
+        self._begun_at = -first_turn
         self._threads = [
             threading.Thread(
                 target=_work,

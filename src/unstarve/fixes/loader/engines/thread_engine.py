@@ -25,8 +25,10 @@ from torch.utils.data._utils import pin_memory as torch_pin
 from unstarve.fixes.loader.engines.index_order import settled_batches
 from unstarve.fixes.loader.engines.read_ahead import MANY, THREADS, BatchThreads, ReadAheadPace
 from unstarve.fixes.loader.engines.torch_epoch import LoaderWithoutDraw
+from unstarve.fixes.loader.resume.progress import UNTRACKED, CountsBatches, Note, Progress, progress_of
+from unstarve.fixes.loader.resume.random_state import set_torch_state, torch_state
 from unstarve.fixes.memory.buffers import Recycled, use_allocator_in_thread
-from unstarve.fixes.samples.random_streams import RandomStream, use_stream_in_thread
+from unstarve.fixes.samples.random_streams import RandomStream, generator_here, use_stream_in_thread
 from unstarve.stack_levels import uncounted
 
 STAND_IN = "_unstarve_stand_in"
@@ -127,7 +129,7 @@ def _read_subset(read: Callable[[Any], Any], positions: Any, indices: Any) -> An
     return read([positions[index] for index in indices])
 
 
-class ThreadIterator(torch_loader._BaseDataLoaderIter):
+class ThreadIterator(CountsBatches, torch_loader._BaseDataLoaderIter):
     """Iterates over batches made by threads; torch's base class draws the seed and iterates the sampler."""
 
     @uncounted
@@ -147,8 +149,15 @@ class ThreadIterator(torch_loader._BaseDataLoaderIter):
         memory = _memories.setdefault(loader, Recycled(self._most_ahead + 2))
         make, begin = _in_pinned_memory(read) if self._pins else _in_recycled_memory(read, memory)
         count = workers or THREADS
+        draws = draws_of(source)
+        resumed = progress_of(loader) if draws else UNTRACKED
+        self.stream_notes = None if resumed is UNTRACKED else _loaded_notes(resumed)
         self._reading = BatchThreads(
-            count, make, _with_streams(begin, int(self._base_seed), count), in_turn=draws_of(source)
+            count,
+            make if self.stream_notes is None else _noting_stream(make),
+            _with_streams(begin, _streams(int(self._base_seed), count, self.stream_notes)),
+            in_turn=draws,
+            first_turn=0 if resumed is UNTRACKED else resumed.next_worker,
         )
         if self._pace is not None:
             self._pace.begins()
@@ -158,7 +167,8 @@ class ThreadIterator(torch_loader._BaseDataLoaderIter):
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         """Begin an epoch: with workers torch asks the sampler now, without them at the first batch."""
         super()._reset(loader, first_iter)
-        self._reading.drop()
+        if not first_iter:
+            self._reading.drop()
         self._read_ahead()
 
     def _next_data(self) -> Any:
@@ -204,6 +214,11 @@ class ThreadIterator(torch_loader._BaseDataLoaderIter):
         except TimeoutError:
             raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds") from None
         self._read_ahead()
+        if self.stream_notes is not None:
+            turn = self.progress.next_worker
+            self.progress.next_worker = (turn + 1) % self._num_workers
+            if error is None:
+                batch, self.stream_notes[turn] = batch
         if error is not None:
             raise error
         return batch
@@ -235,15 +250,38 @@ _Read = Callable[[Any], Any]
 _Begin = Callable[[], None]
 
 
-def _with_streams(begin: _Begin, base_seed: int, count: int) -> Callable[[int], None]:
-    """Return a thread's start-up, by its number: it gets the random stream of the worker with that number."""
+def _loaded_notes(progress: Progress) -> dict[int, Note]:
+    return {number: note for number, note in enumerate(progress.loaded or ()) if note is not None}
+
+
+def _streams(base_seed: int, count: int, notes: dict[int, Note] | None) -> list[torch.Generator]:
+    """Return the random streams of `count` workers: as seeded, or as in the notes of a loaded state."""
     generators = [torch.Generator().manual_seed(base_seed + number) for number in range(count)]
+    for number, note in (notes or {}).items():
+        set_torch_state(generators[number], note["random"]["torch"])
+    return generators
+
+
+def _with_streams(begin: _Begin, generators: Sequence[torch.Generator]) -> Callable[[int], None]:
+    """Return a thread's start-up, by its number: it gets the random stream of the worker with that number."""
 
     def begin_with_stream(number: int) -> None:
-        use_stream_in_thread(RandomStream(generators[number], count))
+        use_stream_in_thread(RandomStream(generators[number], len(generators)))
         begin()
 
     return begin_with_stream
+
+
+def _noting_stream(make: _Read) -> _Read:
+    """Return how to make a batch together with a note of the thread's random stream after it."""
+
+    def make_noted(indices: Any) -> tuple[Any, Note]:
+        batch = make(indices)
+        random = {"torch": torch_state(generator_here()), "numpy": None, "python": None}
+        no_state = {"dataset": None, "iterator": None, "is_own": False, "has_ended": False}
+        return batch, {"random": random, **no_state}
+
+    return make_noted
 
 
 def _in_recycled_memory(read: _Read, memory: Recycled) -> tuple[_Read, _Begin]:

@@ -16,6 +16,7 @@ from torch.autograd import profiler
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as torch_loader
 
+from unstarve.fixes.loader.resume.progress import UNTRACKED, CountsBatches, Progress
 from unstarve.stack_levels import uncounted
 
 PROFILER: dict[str, Any] = vars(profiler)
@@ -24,7 +25,7 @@ PROFILER: dict[str, Any] = vars(profiler)
 Annotate = Callable[[], AbstractContextManager[Any]]
 
 
-class BegunEpoch(torch_loader._BaseDataLoaderIter):
+class BegunEpoch(CountsBatches, torch_loader._BaseDataLoaderIter):
     """torch's side of an epoch that has begun; its batches come from one of our iterators."""
 
     @uncounted
@@ -95,6 +96,7 @@ class EpochIterator:
     """A mixin for our iterators: everything that torch's iterators offer besides batches."""
 
     _begun: BegunEpoch
+    progress: Progress = UNTRACKED
     taken: int
     """Batches given so far."""
 
@@ -128,10 +130,18 @@ class PythonEpochIterator(EpochIterator):
         return self
 
     def __next__(self) -> Any:
-        if self._annotate is not None and PROFILER.get("_is_profiler_enabled"):
-            with self._annotate():
+        try:
+            if self._annotate is not None and PROFILER.get("_is_profiler_enabled"):
+                with self._annotate():
+                    batch = self._advance()
+            else:
                 batch = self._advance()
-        else:
-            batch = self._advance()
+        except StopIteration:
+            self.progress.ended = True
+            raise
+        except Exception:
+            self.progress.given += 1  # its indices are used up
+            raise
         self.taken += 1
+        self.progress.given += 1
         return batch

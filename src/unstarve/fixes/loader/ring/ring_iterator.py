@@ -16,6 +16,8 @@ import torch
 from torch.utils.data import default_collate
 from torch.utils.data.dataloader import DataLoader, _DatasetKind, _MultiProcessingDataLoaderIter
 
+from unstarve.fixes.loader.resume.worker_iterators import LoaderWithContext, TrackedWorkers
+from unstarve.fixes.loader.resume.worker_notes import NoteTaker, WorkerNotes
 from unstarve.fixes.loader.ring.gpu_fence import fence
 from unstarve.fixes.loader.ring.ring_queue import RingQueue, SpinWait
 from unstarve.fixes.loader.ring.slot_collate import RepeatCollate, SlotCollate
@@ -27,7 +29,7 @@ from unstarve.stack_levels import uncounted
 _profiling: Callable[[], bool] = getattr(torch.autograd, "_profiler_enabled", lambda: True)
 
 
-class RingIterator(_MultiProcessingDataLoaderIter):
+class RingIterator(TrackedWorkers, _MultiProcessingDataLoaderIter):
     """One epoch of a loader, or all of them where its workers are persistent."""
 
     @uncounted
@@ -35,9 +37,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._pid = os.getpid()
         self._fence = fence() if loader.pin_memory else None
         self._inbox = Inbox(self._fence)
-        context = _Context(loader, self._inbox)
+        self.follow(loader)
+        context = _Context(loader, self._inbox, self.notes)
         try:
-            super().__init__(_LoaderWithContext(loader, context))
+            super().__init__(LoaderWithContext(loader, context))
         finally:
             context.let_workers_go()
         # A profile of the training reads the same with either iterator.
@@ -47,10 +50,14 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     def __next__(self) -> Any:
         if self._fence is not None:
             self._fence.settle()
-        if _profiling() or self._sampler_iter is None or self._dataset_kind == _DatasetKind.Iterable:
-            return super().__next__()
-        # The same as torch's, without the mark for a profiler that is off.
-        batch = self._next_data()  # type: ignore[no-untyped-call]  # as torch has it
+        try:
+            if _profiling() or self._sampler_iter is None or self._dataset_kind == _DatasetKind.Iterable:
+                return super().__next__()
+            # The same as torch's, without the mark for a profiler that is off.
+            batch = self._next_data()  # type: ignore[no-untyped-call]  # as torch has it
+        except StopIteration:
+            self.progress.ended = True
+            raise
         self._num_yielded += 1
         return batch
 
@@ -61,21 +68,11 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._inbox.close()
 
 
-class _LoaderWithContext:
-    """The loader with its multiprocessing context replaced: what torch's iterator is given."""
-
-    def __init__(self, loader: DataLoader[Any], context: _Context) -> None:
-        self._loader = loader
-        self.multiprocessing_context = context
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
-
-
 class _Context:
     """The user's multiprocessing context, except that queues and workers are ours."""
 
-    def __init__(self, loader: DataLoader[Any], inbox: Inbox) -> None:
+    def __init__(self, loader: DataLoader[Any], inbox: Inbox, notes: WorkerNotes | None) -> None:
+        self._notes = notes
         self._original: Any = loader.multiprocessing_context or torch.multiprocessing
         # The fence marks a released slot one batch later and sees the mark pass one batch after that.
         self._in_flight = (loader.prefetch_factor or 1) + (2 if inbox.pins else 0)
@@ -93,7 +90,9 @@ class _Context:
     def Process(self, *, target: Callable[..., Any], args: tuple[Any, ...] = (), **options: Any) -> Any:
         own, workers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._workers_ends.append(workers)
-        place = WorkerSetup(workers, self._inbox.connect(own), self._in_flight, self._has_cores)
+        number = self._inbox.connect(own)
+        taker = None if self._notes is None else self._notes.for_worker(number)
+        place = WorkerSetup(workers, number, self._in_flight, self._has_cores, taker)
         kwargs = options.pop("kwargs", {})
         return self._original.Process(target=run_worker, args=(place, target, args, kwargs), **options)
 
@@ -112,12 +111,14 @@ class WorkerSetup:
 
     `link` is its socket to the training process. Up to `in_flight` batches are on their way at a time,
     besides those the user holds. `has_core`: every worker and the training process have a core to themselves.
+    `notes`: it notes its random streams, from which a run can be resumed.
     """
 
     link: socket.socket
     number: int
     in_flight: int
     has_core: bool
+    notes: NoteTaker | None = None
 
 
 def run_worker(
@@ -136,4 +137,7 @@ def run_worker(
         collate = SlotCollate(outbox.allocate)
         if given["collate_fn"] is default_collate:
             given["collate_fn"] = RepeatCollate(collate, outbox.take)
-        loop(*bound.args, **bound.kwargs)
+        if place.notes is None:
+            loop(*bound.args, **bound.kwargs)
+        else:
+            place.notes.run(loop, bound.args, bound.kwargs)
