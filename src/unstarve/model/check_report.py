@@ -46,8 +46,6 @@ class CheckReport:
     loaders: tuple[CheckedLoader, ...] = ()
     checks: int = 0
     """Checks that looked at each loader, or at the files."""
-    files: int | None = None
-    """Files that were read; None where a target was run."""
     import_s: float | None = None
     """From the start of the process until torch was imported."""
     build_s: float | None = None
@@ -56,6 +54,8 @@ class CheckReport:
     """What could not be checked, and why: a sentence each."""
     stopped_at: str | None = None
     """Name of the loader whose batches were waited for; None if the script ended by itself."""
+    files: int | None = None
+    """Files that were read; None where a target was run."""
 
     def count(self, severity: Severity) -> int:
         """How many findings are of this severity."""
