@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
-from unstarve.check.source.all_checks import check_paths
+from unstarve.checks.source.all_checks import check_paths
 
 _FILES = 1000
 _BAR_S = 10.0

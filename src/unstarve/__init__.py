@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         load_run as load_run,
         whatif as whatif,
     )
-    from unstarve.check.one_target import check as check
+    from unstarve.checks.one_target import check as check
     from unstarve.collect.watch import watch as watch
     from unstarve.errors import (
         CacheError as CacheError,
@@ -98,7 +98,7 @@ if TYPE_CHECKING:
 
 _PUBLIC = {
     "unstarve.api": ("compare", "diagnose", "follow", "load_run", "whatif"),
-    "unstarve.check": ("check",),
+    "unstarve.checks.one_target": ("check",),
     "unstarve.collect.watch": ("watch",),
     "unstarve.errors": (
         "CacheError",
@@ -182,8 +182,6 @@ def __getattr__(name: str) -> Any:
         return import_module("unstarve.evaluate.notebook_magic").load_ipython_extension
     if name not in _HOMES:
         raise AttributeError(f"module 'unstarve' has no attribute {name!r}")
-    if name == "check":  # the package itself, which can be called: importing it sets the name
-        return import_module("unstarve.check")
     value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

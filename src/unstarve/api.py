@@ -20,7 +20,7 @@ from unstarve.analyze.step_series import series_of
 from unstarve.analyze.timeline import WARMUP_STEPS, passed_ns, timelines_of
 from unstarve.analyze.validation import ValidationLoop, validation_headline, validation_loops
 from unstarve.analyze.verdict import Thresholds
-from unstarve.check.evidence.all_checks import health_of
+from unstarve.checks.evidence.all_checks import health_of
 from unstarve.errors import LogError, RunFileError, UnstarveError
 from unstarve.model import Comparison, Diagnosis, Live, LoadLog, Phase, Run, RunState, State, WhatIf
 from unstarve.predict.forecast import (

@@ -46,7 +46,7 @@ def unstarve_check() -> Callable[..., list[Finding]]:
 
 
 def _check(target: Any, *, batches: int = 2, samples: int = 0, ignore: Sequence[str] = ()) -> list[Finding]:
-    from unstarve.check.one_target import check
+    from unstarve.checks.one_target import check
     from unstarve.model.finding import Severity
 
     findings = check(target, batches=batches, samples=samples, ignore=ignore)

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from unstarve.check.objects.all_checks import CRASH_OR_HANG, WRONG_DATA
-from unstarve.check.objects.subject import Subject
+from unstarve.checks.objects.all_checks import CRASH_OR_HANG, WRONG_DATA
+from unstarve.checks.objects.subject import Subject
 from unstarve.model.finding import Finding
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from fakes import FakeTraining, diagnosis_of, run_of
 from unstarve.advise.all_rules import advise
-from unstarve.check.evidence.all_checks import health_of
+from unstarve.checks.evidence.all_checks import health_of
 from unstarve.model import Advice, Cause, Diagnosis, Finding, Loader, Run, Share, Spread, State
 
 

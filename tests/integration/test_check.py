@@ -16,7 +16,7 @@ from tests.integration.conftest import Project
 
 CHECKS = """
 import multiprocessing
-from unstarve.check.objects import all_checks
+from unstarve.checks.objects import all_checks
 from unstarve.model.checks import finding
 
 def few_workers(subject):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from unstarve.api import diagnose, load_run
-from unstarve.check.source.all_checks import check_paths
+from unstarve.checks.source.all_checks import check_paths
 from unstarve.model.checks import CHECKS
 from unstarve.model.finding import Group
 

@@ -50,7 +50,7 @@ def test_the_fixture_fails_on_warnings_unless_they_are_ignored(tmp_path: Path) -
     done = run_pytest(
         tmp_path,
         f"""{LOADERS}
-from unstarve.check.objects import all_checks
+from unstarve.checks.objects import all_checks
 from unstarve.model.checks import finding
 
 def planted(subject):

@@ -17,10 +17,10 @@ from typing import Annotated
 import typer
 
 from unstarve import __version__
-from unstarve.check.ignoring import check_ids, kept
-from unstarve.check.parts import TARGET_ERROR, read_parts
-from unstarve.check.source.all_checks import SOURCE_CHECKS, check_paths
-from unstarve.check.user_config import CheckConfig, read_config
+from unstarve.checks.ignoring import check_ids, kept
+from unstarve.checks.parts import TARGET_ERROR, read_parts
+from unstarve.checks.source.all_checks import SOURCE_CHECKS, check_paths
+from unstarve.checks.user_config import CheckConfig, read_config
 from unstarve.cli.output_files import STDOUT, JsonTo, check_json, write_file, write_json
 from unstarve.errors import StoppedError, UsageError
 from unstarve.launch.bootstrap_check import why_unseen
@@ -192,7 +192,7 @@ def is_named(target: Sequence[str]) -> bool:
 
 def _argv(target: Sequence[str]) -> list[str]:
     if is_named(target):
-        return [sys.executable, "-m", "unstarve.check.named_target", *target]
+        return [sys.executable, "-m", "unstarve.checks.named_target", *target]
     if ":" in target[0] and not Path(target[0]).exists():
         raise UsageError(
             f"{target[0]} is no target; name one object, without arguments: data.py:train_loader"

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.utils.data import dataloader as stock
 
-from unstarve.check.script_checks import ScriptChecks
+from unstarve.checks.script_checks import ScriptChecks
 from unstarve.collect import phase_ranges
 from unstarve.collect.gradients import hide_from_compiler
 from unstarve.launch import wrappers

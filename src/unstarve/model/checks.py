@@ -1,7 +1,7 @@
 """Every check: its id, what it protects, and why it matters. Ids are a contract.
 
-The same id is used wherever the trouble shows: in the objects before a run (`check.objects`), in source that
-nobody has run (`check.source`), or as evidence of a run (`check.evidence`).
+The same id is used wherever the trouble shows: in the objects before a run (`checks.objects`), in source that
+nobody has run (`checks.source`), or as evidence of a run (`checks.evidence`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from unstarve.check.user_config import CheckConfig
+from unstarve.checks.user_config import CheckConfig
 from unstarve.cli import check as verb
 from unstarve.cli.check import FailOn, is_named
 from unstarve.errors import UsageError

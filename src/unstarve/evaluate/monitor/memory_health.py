@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from unstarve.analyze.memory_growth import trend_by_batch
-from unstarve.check.evidence.kept import growth_text, kept_findings
-from unstarve.check.evidence.watermarks import descriptor_findings, shm_findings
+from unstarve.checks.evidence.kept import growth_text, kept_findings
+from unstarve.checks.evidence.watermarks import descriptor_findings, shm_findings
 from unstarve.collect.memory.kept_batches import KeptBatches
 from unstarve.collect.memory.memory_look import descriptor_limit, open_descriptors
 from unstarve.collect.process_pulse import shared_memory
