@@ -14,7 +14,7 @@ from unstarve.words import clock, mean_count, percent, size
 _NO_ROOM = re.compile(r"(?:shared memory|shm|</torch_).*No space left on device")
 _MORE_SHM = (
     "Give the container more shared memory (docker run --shm-size=8g), lower prefetch_factor or num_workers, "
-    "and copy batches that you keep (batch.clone())"
+    "and copy batches that you keep (batch.clone())."
 )
 _FULL = 0.9
 """Share of /dev/shm in use from which on the next batch may not fit."""
@@ -37,7 +37,7 @@ def hangs(run: Run, _diagnosis: Diagnosis) -> Iterator[Finding]:
             "worker-hang",
             message,
             f"{place}. To end such a wait with an exception: DataLoader(…, timeout={limit}), or "
-            "unstarve run --on-hang=raise",
+            "`unstarve run --on-hang=raise`.",
             file=hang.file,
             line=hang.line,
         )
@@ -50,7 +50,7 @@ def timeouts(run: Run, _diagnosis: Diagnosis) -> Iterator[Finding]:
         yield finding(
             "worker-timeout",
             f"{_wait(hang)} within timeout={mean_count(limit)}. {_stuck(hang)}",
-            f"Make {hang.place or 'the sample'} faster, or raise the limit: timeout={mean_count(2 * limit)}",
+            f"Make {hang.place or 'the sample'} faster, or raise the limit: timeout={mean_count(2 * limit)}.",
             file=hang.file,
             line=hang.line,
         )
@@ -126,24 +126,24 @@ def _cause(death: WorkerDeath, filled: tuple[int, int] | None) -> tuple[str, str
             count = "a process" if death.oom_kills == 1 else f"{death.oom_kills} processes"
             return (
                 f" The kernel killed {count} for lack of memory during the run.",
-                "Lower num_workers, prefetch_factor or batch_size, or give the job more memory",
+                "Lower num_workers, prefetch_factor or batch_size, or give the job more memory.",
             )
         if death.oom_kills == 0:
             return (
                 " The kernel killed no process for lack of memory during the run.",
-                "Another program sent the signal: look into the log of the job scheduler or the container",
+                "Another program sent the signal: look into the log of the job scheduler or the container.",
             )
-        return "", "Whether memory ran out is not known here; ask the kernel: dmesg | grep -i 'out of memory'"
+        return "", "Whether memory ran out is not known; ask the kernel: dmesg | grep -i 'killed process'."
     if death.signal == "SIGBUS":
         shm = "" if filled is None else f" /dev/shm was at most {percent(filled[0] / filled[1])} full."
         return (
             shm,
-            "Look for a mapped file that was truncated while it was read, and for a full disk behind it",
+            "Look for a mapped file that was truncated while it was read, and for a full disk behind it.",
         )
     if death.signal is not None:
         place = f"{death.file}:{death.line}" if death.file else "the sample"
-        return "", f"Native code called from {place} crashed: try that sample alone with num_workers=0"
-    return "", "Something in the worker ended it: look for exit(), os._exit() and sys.exit() in your code"
+        return "", f"Native code called from {place} crashed: try that sample alone with num_workers=0."
+    return "", "Something in the worker ended it: look for exit(), os._exit() and sys.exit() in your code."
 
 
 def _memory(worker: Process | None) -> str:

@@ -35,6 +35,6 @@ def device_memory_growth(run: Run, _diagnosis: Diagnosis) -> Iterable[Finding]:
             if trend.per_batch:
                 batches = about((total - trend.last) / trend.per_batch)
                 message += f", {size(trend.per_batch)} a batch: it will be full in about {batches} batches"
-            fix = "Keep numbers instead of tensors that hold the graph of their step: total += loss.item()"
+            fix = "Keep numbers instead of tensors that hold the graph of their step: total += loss.item()."
             yield finding("memory-leak", f"{message}.", fix, harm=trend.last / total)
             return

@@ -44,7 +44,7 @@ def _finding(process: Process, batches: list[Batch], last: Batch) -> Finding:
     before = [one for one in batches if one is not last]
     fit = [one.size for one in before if one.size is not None]
     if memory is None or last.size is None or not fit:
-        return finding("cuda-out-of-memory", message, f"Lower the batch_size of {name}")
+        return finding("cuda-out-of-memory", message, f"Lower the batch_size of {name}.")
     usual = median([one.size for one in batches[:_MEASURED_STEPS] if one.size is not None])
     peak, total = size(memory["peak_bytes"]), size(memory["total_bytes"])
     message += (
@@ -52,13 +52,13 @@ def _finding(process: Process, batches: list[Batch], last: Batch) -> Finding:
     )
     if last.size <= max(fit):
         more = f" A batch of {max(fit)} samples had fit before, so memory has grown since."
-        fix = "Look for tensors that are kept from step to step, such as losses without .item() or .detach()"
+        fix = "Look for tensors that are kept from step to step, such as losses without .item() or .detach()."
         return finding("cuda-out-of-memory", message + more, fix)
     largest = largest_batch(memory, usual)
     if largest is None or largest < 1:
-        return finding("cuda-out-of-memory", message, f"Lower the batch_size of {name} below {last.size}")
+        return finding("cuda-out-of-memory", message, f"Lower the batch_size of {name} below {last.size}.")
     most = min(largest, last.size - 1)
-    fix = f"By the measured slope at most {most} samples fit: batch_size={most}"
+    fix = f"By the measured slope at most {most} samples fit: batch_size={most}."
     return finding("cuda-out-of-memory", message, fix)
 
 

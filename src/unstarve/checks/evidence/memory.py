@@ -117,7 +117,7 @@ def _too_large(scene: MemoryScene, growth: Trend, name: str, entries: Trend) -> 
         f"a second; memory grows with it by {size_rate(growth.per_s)}.{forecast}"
     )
     fix = (
-        f"Limit {called}, or remove it and keep one copy for all workers:\n"
+        f"# limit {called}, or remove it and keep one copy for all workers\n"
         f"{dataset if dataset.isidentifier() else 'dataset'} = unstarve.CachedDataset({dataset})"
     )
     yield _at(scene, "growing-cache", message, fix, _harm(growth, scene))

@@ -82,7 +82,7 @@ def descriptor_findings(
     fix = "Close what is opened for each sample."
     if not worker:
         fix = (
-            "Do not keep batches, or let their tensors hold no descriptor:\n"
+            "# do not keep batches, or let their tensors hold no descriptor\n"
             'torch.multiprocessing.set_sharing_strategy("file_system")'
         )
     return [finding("descriptors", f"{message}.", fix, harm=max(peak / limit, 0.5))]
