@@ -82,7 +82,7 @@ def test_a_timeout_names_the_sample() -> None:
     assert (found.id, found.where) == ("worker-timeout", "train.py:31")
     assert "within timeout=5." in found.message
     assert "sample 131" in found.message
-    assert found.fix == "Make train.py:31 faster, or raise the limit: timeout=10"
+    assert found.fix == "Make train.py:31 faster, or raise the limit: timeout=10."
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_timeout_names_the_sample() -> None:
             "killed no process for lack",
             "Another program sent the signal",
         ),
-        ({"signal": "SIGKILL"}, "was killed by SIGKILL", "Whether memory ran out is not known here"),
+        ({"signal": "SIGKILL"}, "was killed by SIGKILL", "Whether memory ran out is not known"),
         ({"exit_code": 3}, "exited with code 3", "Something in the worker ended it"),
         (
             {"signal": "SIGSEGV", "file": "train.py", "line": 9, "source": "decode(path)"},
@@ -172,7 +172,7 @@ def test_out_of_gpu_memory_names_the_batch_and_the_largest_that_fits() -> None:
         "The step on batch 6 of epoch 0 of train (256 samples, 64 bytes) did not fit into the GPU's memory. "
         "After 5 steps of 64 samples, the peak was 50.0 GB of 80.0 GB."
     )
-    assert found.fix == "By the measured slope at most 99 samples fit: batch_size=99"
+    assert found.fix == "By the measured slope at most 99 samples fit: batch_size=99."
     assert largest_batch(MEMORY, 64) == 99
 
 
@@ -182,7 +182,7 @@ def test_a_size_that_fitted_before_means_that_memory_has_grown() -> None:
 
 
 def test_without_a_measured_peak_no_number_is_promised() -> None:
-    assert only_finding(out_of_memory([64], memory=None)).fix == "Lower the batch_size of train"
+    assert only_finding(out_of_memory([64], memory=None)).fix == "Lower the batch_size of train."
 
 
 @pytest.mark.parametrize("run", [out_of_memory([64] * 8, "ValueError: no"), out_of_memory([64] * 8, code=0)])
