@@ -142,8 +142,8 @@ export function memory(report: Report): HTMLElement | null {
       hooks: legendHooks,
     },
   });
-  return section("memory", "Memory over time", chart(build, "memory of training, workers and shared memory"),
-    el("p", { class: "note" }, peaks(found)));
+  const drawn = at.length > 1 ? [chart(build, "memory of training, workers and shared memory")] : [];
+  return section("memory", "Memory over time", ...drawn, el("p", { class: "note" }, peaks(found)));
 }
 
 function peaks(found: NonNullable<Report["memory"]>): string {
