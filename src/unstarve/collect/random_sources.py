@@ -5,6 +5,7 @@ A dataset's attributes are searched, and the functions that ``__getitem__`` name
 
 from __future__ import annotations
 
+import dis
 import random
 import sys
 from collections.abc import Iterator
@@ -77,5 +78,10 @@ def _used_by(function: FunctionType) -> list[Any]:
     for cell in function.__closure__ or ():
         with suppress(ValueError):  # a variable that is not set yet
             cells.append(cell.cell_contents)
-    found = (function.__globals__.get(name) for name in function.__code__.co_names)
+    found = (function.__globals__.get(name) for name in _global_names(function))
     return [*cells, *(one for one in found if one is not None)]
+
+
+def _global_names(function: FunctionType) -> set[str]:
+    """The globals that a function reads; its `co_names` also hold attributes, which may be called alike."""
+    return {one.argval for one in dis.get_instructions(function.__code__) if one.opname == "LOAD_GLOBAL"}
