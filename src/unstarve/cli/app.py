@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from unstarve.cli import (
     bench,
@@ -53,6 +53,21 @@ class _Verb(TyperCommand):
         return option
 
 
+class _Verbs(TyperGroup):
+    """A group of verbs, whose own help shows no type for flags either."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        for option in self.params:
+            _simplify(option)
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """Return the option that shows the help."""
+        option = super().get_help_option(ctx)
+        _simplify(option)
+        return option
+
+
 def _simplify(option: Any) -> None:
     if getattr(option, "is_flag", False):
         option.metavar = ""
@@ -62,6 +77,7 @@ def _simplify(option: Any) -> None:
 
 app = typer.Typer(
     name="unstarve",
+    cls=_Verbs,
     help="Is my training waiting for data, why, and how much faster could it be?",
     no_args_is_help=True,
     add_completion=False,
@@ -88,6 +104,7 @@ app.command("demo", cls=_Verb)(demo.demo)
 app.command("bench", cls=_Verb)(bench.bench)
 
 labs = typer.Typer(
+    cls=_Verbs,
     help="Learn it: exercises that check themselves.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
