@@ -8,7 +8,11 @@ from importlib import import_module
 from unstarve.errors import UsageError
 from unstarve.labs.lab import Lab
 
-NAMES = ("io-dataloader",)
+NAMES = (
+    "io-dataloader",
+    "many-ranks",
+    "when-it-breaks",
+)
 
 
 def lab_named(name: str) -> Lab:
