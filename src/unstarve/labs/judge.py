@@ -1,7 +1,7 @@
 """Whether the learner got there, and what is missing.
 
-The loader that came with the lab and the learner's own are run anew, in turns, by processes that take nothing
-from the learner's folder but the file that makes the loader and what it imports.
+The version that came with the lab and the learner's own are run anew, in turns, by processes that take
+nothing from the learner's folder but the learner's version and what it imports.
 """
 
 from __future__ import annotations
@@ -48,21 +48,22 @@ Progress = Callable[[str], None]
 
 def judge(started: Started, progress: Progress = lambda _: None) -> Judgement:
     """Check a lab. Raises `UsageError` for an answer that is none."""
-    lines = list(_wrong_answers(started))
     if not started.lab.faults:
-        return Judgement(not lines, tuple(lines))
+        lines = tuple(_wrong_answers(started))
+        return Judgement(not lines, lines)
     fault = started.lab.fault(started.seed)
     assert fault is not None
     verdict = _verdict(started)
     if verdict is None:
-        return Judgement(False, ("Write your verdict into answers.toml, then check again.", *lines))
+        return Judgement(False, ("Write your verdict into answers.toml, then check again.",))
     if started.verdict is None:
         return _commit(started, verdict)
     if started.verdict != fault.verdict:
         said = f"Your verdict, {started.verdict}, is not what slows this training down."
         again = f"Start over with another draw: unstarve lab start --force {started.lab.name}"
-        return Judgement(False, (said, again, *lines))
-    judgement = _judge_loader(started, fault, progress)
+        return Judgement(False, (said, again))
+    lines = tuple(_wrong_answers(started))
+    judgement = _judge_versions(started, fault, progress)
     return Judgement(judgement.passed and not lines, (*judgement.lines, *lines), measured=judgement.measured)
 
 
@@ -80,9 +81,10 @@ def _wrong_answers(started: Started) -> Iterator[str]:
 
 def _verdict(started: Started) -> str | None:
     said = str(started.answers().get("verdict", "")).strip().lower()
-    known = (*(cause.value for cause in Cause), FED)
+    known = started.lab.verdicts or (*(cause.value for cause in Cause), FED)
     if said and said not in known:
-        raise UsageError(f"{said} in answers.toml is no cause; choose one of {', '.join(known)}")
+        kind = "verdict of this lab" if started.lab.verdicts else "cause"
+        raise UsageError(f"{said} in answers.toml is no {kind}; choose one of {', '.join(known)}")
     return said or None
 
 
@@ -101,7 +103,7 @@ def _commit(started: Started, verdict: str) -> Judgement:
     return Judgement(False, (said,), committed=True)
 
 
-def _judge_loader(started: Started, fault: Fault, progress: Progress) -> Judgement:
+def _judge_versions(started: Started, fault: Fault, progress: Progress) -> Judgement:
     if fault.least_speedup is None:
         if started.is_untouched():
             return Judgement(
@@ -114,32 +116,37 @@ def _judge_loader(started: Started, fault: Fault, progress: Progress) -> Judgeme
     ratios = [a["seconds"] / b["seconds"] for a, b in zip(slow, fast, strict=True)]
     mean, around = statistics.mean(ratios), half_width(ratios)
     low, high = mean - around, mean + around
-    waits = statistics.median(one["wait_share"] for one in fast)
-    lines = [
-        f"With your loader, training is {times_interval(mean, low, high, 2)} as fast and waits "
-        f"{percent(waits)} of the time."
-    ]
+    ratio = times_interval(mean, low, high, 2)
+    if "wait_share" in fast[0]:
+        waits = statistics.median(one["wait_share"] for one in fast)
+        lines = [f"With your loader, training is {ratio} as fast and waits {percent(waits)} of the time."]
+        other = "But it does not deliver the same samples as the slow one."
+    else:
+        waits = None
+        lines = [f"Your version is {ratio} as fast as {started.lab.slow}."]
+        other = "But it does not compute the same."
     passed = True
     if {(one["digest"], one["samples"]) for one in (*slow, *fast)} != {
         (slow[0]["digest"], slow[0]["samples"])
     }:
-        lines.append("But it does not deliver the same samples as the slow one.")
+        lines.append(other)
         passed = False
     if low < fault.least_speedup:
         lines.append(
             f"The goal is {times(fault.least_speedup, 1)}, and the whole interval has to lie above it."
         )
         passed = False
-    if waits > started.lab.most_wait_share and passed:
+    if waits is not None and waits > started.lab.most_wait_share and passed:
         lines.append(f"The goal is to wait less than {percent(started.lab.most_wait_share)} of the time.")
         passed = False
-    return Judgement(
-        passed, tuple(lines), measured={"speedup": mean, "low": low, "high": high, "wait_share": waits}
-    )
+    measured = {"speedup": mean, "low": low, "high": high}
+    if waits is not None:
+        measured["wait_share"] = waits
+    return Judgement(passed, tuple(lines), measured=measured)
 
 
 def _measure(started: Started, progress: Progress) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | str]:
-    """Run both loaders in turns; instead of the learner's results, why there are none."""
+    """Run both versions in turns; instead of the learner's results, why there are none."""
     lab = started.lab
     assert lab.edited is not None
     with tempfile.TemporaryDirectory(prefix="unstarve-lab-") as temporary:
@@ -160,10 +167,7 @@ def _measure(started: Started, progress: Progress) -> tuple[list[dict[str, Any]]
 
 
 def _run(file: Path, started: Started) -> dict[str, Any] | str:
-    from unstarve.labs.workload import Workload  # needs torch
-
-    command = [sys.executable, "-m", "unstarve.labs.harness", str(file), str(_EPOCHS)]
-    command.append(str(Workload(file.parent).step_ms()))
+    command = [sys.executable, "-m", started.lab.harness, str(file), str(_EPOCHS)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("UNSTARVE_")}
     try:
         done = subprocess.run(

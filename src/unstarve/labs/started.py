@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import shutil
+import textwrap
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +114,14 @@ def _seal(name: str, seed: int, verdict: str | None) -> str:
 
 def _answer_sheet(lab: Lab) -> str:
     lines = [f"# Your answers to the lab {lab.name}; `unstarve lab check` reads them.", ""]
-    if lab.faults:
+    if lab.verdicts:
+        lines += [
+            *_comment(f"What slows it down? One of: {', '.join(lab.verdicts)}."),
+            "# Commit it with `unstarve lab check` before you fix anything.",
+            'verdict = ""',
+            "",
+        ]
+    elif lab.faults:
         lines += [
             "# What slows training down? A cause of the report (disk, remote, cpu, collate, handoff, …), or",
             '# "fed" if the data is not guilty. Commit it with `unstarve lab check` before you fix anything.',
@@ -123,3 +131,7 @@ def _answer_sheet(lab: Lab) -> str:
     for question in lab.questions:
         lines += [*(f"# {line}" for line in question.text.splitlines()), f'{question.key} = ""', ""]
     return "\n".join(lines)
+
+
+def _comment(text: str) -> list[str]:
+    return [f"# {line}" for line in textwrap.wrap(text, 100)]
