@@ -131,3 +131,12 @@ def test_where_the_data_is_innocent_a_changed_loader_fails(started: Callable[[st
     result = judge(fix(started("innocent", "fed")))
     assert not result.passed
     assert "not guilty" in result.lines[0]
+
+
+def test_a_lab_with_its_own_verdicts_knows_no_causes(tmp_path: Path) -> None:
+    begun = start("basic-profiling", tmp_path, seed=0)
+    (tmp_path / "answers.toml").write_text('verdict = "cpu"\n')
+    with pytest.raises(
+        UsageError, match=r"cpu in answers\.toml is no verdict of this lab; choose one of early"
+    ):
+        judge(begun)

@@ -1,0 +1,81 @@
+"""The labs about profiling with real processes: both versions run, right answers pass, wrong ones do not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unstarve.labs import judge as judging
+from unstarve.labs.all_labs import lab_named
+from unstarve.labs.judge import judge
+from unstarve.labs.started import Started, start, started_in
+
+SORTED = "projections.sort(dim=-1).values[..., -1:]"
+LARGEST = "projections.amax(dim=-1, keepdim=True)"
+
+
+@pytest.fixture(autouse=True)
+def _short_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "_ROUNDS", 2)
+    monkeypatch.setattr(judging, "_EPOCHS", 1)
+
+
+def begin(name: str, fault: str, folder: Path) -> Started:
+    lab = lab_named(name)
+    seed = next(seed for seed in range(1000) if (one := lab.fault(seed)) is not None and one.name == fault)
+    return start(name, folder, seed=seed)
+
+
+def answer(folder: Path, **answers: object) -> None:
+    (folder / "answers.toml").write_text("".join(f'{key} = "{value}"\n' for key, value in answers.items()))
+
+
+def change(file: Path, *changes: tuple[str, str]) -> None:
+    text = file.read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    file.write_text(text)
+
+
+def run(folder: Path, *command: str) -> str:
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=300, check=False, env=os.environ
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_slow_layer_is_named_and_made_fast(tmp_path: Path) -> None:
+    from unstarve.labs.drawn import amount
+
+    begun = begin("basic-profiling", "middle.rank", tmp_path)
+    size = amount(tmp_path, "middle.rank", 8, 16 * 32)
+    answers = {"operator": "aten::sort", "shape": f"[16, 64, {size}]", "calls": 1}
+    answer(tmp_path, verdict="middle.rank", **answers)
+    assert judge(begun).committed
+
+    change(tmp_path / "fast_model.py", (SORTED, LARGEST))
+    real = judge(started_in(tmp_path))
+    assert real.measured["speedup"] > 0
+    assert "wait_share" not in real.measured
+    assert not {line for line in real.lines if "same" in line or line.startswith(tuple(answers))}
+
+    change(tmp_path / "fast_model.py", (LARGEST, "projections[..., -1:]"))
+    answer(tmp_path, verdict="middle.rank", operator="aten::mul", shape="[16, 32, 8]", calls=7)
+    fake = judge(started_in(tmp_path))
+    assert not fake.passed
+    assert "But it does not compute the same." in fake.lines
+    assert {line.split(":")[0] for line in fake.lines} >= {"operator", "shape", "calls"}
+
+
+@pytest.mark.parametrize("version", ["slow", "fast"])
+def test_the_forward_pass_is_profiled_as_the_readme_says(version: str, tmp_path: Path) -> None:
+    begin("basic-profiling", "late.gate", tmp_path)
+    printed = run(tmp_path, sys.executable, "profile_forward.py", version)
+    assert "late" in printed
+    assert "aten::addcmul" in printed
