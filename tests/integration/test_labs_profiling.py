@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,10 +13,15 @@ import pytest
 from unstarve.labs import judge as judging
 from unstarve.labs.all_labs import lab_named
 from unstarve.labs.judge import judge
+from unstarve.labs.lab import RESULT_MARK, Given
 from unstarve.labs.started import Started, start, started_in
 
 SORTED = "projections.sort(dim=-1).values[..., -1:]"
 LARGEST = "projections.amax(dim=-1, keepdim=True)"
+BY_ROW = """                for row, gradient in zip(parameter, parameter.grad, strict=True):
+                    row.sub_(gradient, alpha=group["rate"])
+"""
+AT_ONCE = '                parameter.sub_(parameter.grad, alpha=group["rate"])\n'
 
 
 @pytest.fixture(autouse=True)
@@ -79,3 +85,43 @@ def test_the_forward_pass_is_profiled_as_the_readme_says(version: str, tmp_path:
     printed = run(tmp_path, sys.executable, "profile_forward.py", version)
     assert "late" in printed
     assert "aten::addcmul" in printed
+
+
+def test_a_slow_phase_is_named_and_made_fast(tmp_path: Path) -> None:
+    begun = begin("training-loop", "optimizer", tmp_path)
+    run(tmp_path, sys.executable, "profile_training.py", "slow")
+    answer(tmp_path, verdict="optimizer", tensorboard="tensorboard-slow", share=700, calls=1, mixed="yes")
+    assert judge(begun).committed
+
+    change(tmp_path / "fast_training.py", (BY_ROW, AT_ONCE))
+    real = judge(started_in(tmp_path))
+    assert real.measured["speedup"] > 0
+    assert "But it does not compute the same." not in real.lines
+    said = {line.split(":")[0] for line in real.lines}
+    assert said >= {"share", "calls", "mixed"}
+    assert "tensorboard" not in said
+
+    change(tmp_path / "fast_training.py", ("            optimizer.step()\n", ""))
+    told = run(tmp_path, sys.executable, "-m", "unstarve.labs.versions", "fast_training.py", "1")
+    assert json.loads(told.removeprefix(RESULT_MARK))["digest"] == "different"
+
+
+def test_the_loop_is_profiled_as_the_readme_says(tmp_path: Path) -> None:
+    begin("training-loop", "backward", tmp_path)
+    unstarve = (sys.executable, "-m", "unstarve")
+    window = ("--profile=5,2,6", "--quiet", "-o")
+    run(tmp_path, *unstarve, "run", *window, "full.unstarve", "slow_training.py")
+    run(tmp_path, *unstarve, "run", *window, "mixed.unstarve", "slow_training.py", "--mixed")
+    assert "operators that changed" in run(tmp_path, *unstarve, "compare", "full.unstarve", "mixed.unstarve")
+
+    def calls(run_file: str) -> dict[str, int]:
+        profile = json.loads(run(tmp_path, *unstarve, "report", run_file, "--json", "-"))["profile"]
+        assert profile["steps"] == 6
+        return {one["name"]: one["calls"] for one in profile["operators"]}
+
+    full, mixed = calls("full.unstarve"), calls("mixed.unstarve")
+    assert mixed["aten::copy_"] > full["aten::copy_"]
+    question = next(one for one in lab_named("training-loop").questions if one.key == "calls")
+    most, seed = max(full.values()), started_in(tmp_path).seed
+    assert question.wrong(Given(most / 6, tmp_path, seed)) is None
+    assert question.wrong(Given(most, tmp_path, seed)) is not None

@@ -7,6 +7,7 @@ workload.py    what the datasets of labs do: the faults, as real work
 drawn.py       how much work each part of an exercise does: much in the part that was drawn
 harness.py     trains with a loader of the learner's and digests what it delivers; a process of its own
 versions.py    runs a learner's version and compares its results with the original's; a process of its own
+original.py    the version that came with a lab, for questions that have to be measured
 judge.py       decides whether the learner got there
 specs/         one module a lab: its faults, hints and questions
 material/      what the learner gets, one folder a lab

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from unstarve.labs.lab import Fault, Given, Lab, Question
+from unstarve.labs.original import original
 from unstarve.model.profile import NamedUse, Profile
 
 _LAYERS = tuple(
@@ -100,21 +101,14 @@ LAB = Lab(
 @lru_cache(maxsize=1)
 def _profiled(folder: Path, seed: int) -> Profile:
     """The forward pass that came with the lab, profiled anew. The seed is what the folder's state says."""
-    import torch
+    with original(LAB) as slow:
+        from unstarve.evaluate.profiling.profile_block import profile
 
-    from unstarve.evaluate.profiling.profile_block import profile
-    from unstarve.labs.harness import imported
-
-    forward = imported(LAB.folder / LAB.slow).make(folder)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+        forward = slow.make(folder)
         with profile(wait=1, warmup=1, active=_PASSES) as profiled:
             for number in range(_PASSES + 2):
                 forward(seed + number)
                 profiled.step()
-    finally:
-        torch.set_num_threads(threads)
     return profiled.result
 
 
