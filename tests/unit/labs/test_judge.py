@@ -171,3 +171,15 @@ def test_rounds_are_added_while_the_goal_is_in_doubt(
     result = judge(fix(started("cpu", "cpu")))
     assert (len(ran), result.passed) == (rounds, passes)
     assert 0 < result.measured["low"] <= result.measured["high"]
+
+
+def test_a_wrong_verdict_of_the_labs_own_fails_before_anything_is_measured(tmp_path: Path) -> None:
+    begun = start("training-loop", tmp_path, seed=0)
+    drawn = begun.lab.fault(0)
+    assert drawn is not None
+    other = next(phase for phase in begun.lab.verdicts if phase != drawn.verdict)
+    (tmp_path / "answers.toml").write_text(f'verdict = "{other}"\n')
+    assert judge(begun).committed
+    result = judge(started_in(tmp_path))
+    assert not result.passed
+    assert f"{other}, is not what slows this training down" in result.lines[0]
