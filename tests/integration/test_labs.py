@@ -41,6 +41,7 @@ def seed_of(name: str, fault: str) -> int:
 def _short_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judging, "_ROUNDS", 2)
     monkeypatch.setattr(judging, "_EPOCHS", 1)
+    monkeypatch.setattr(judging, "_ENOUGH_S", 0)
 
 
 def test_a_loader_that_waits_for_a_server_is_found_and_fixed(tmp_path: Path) -> None:

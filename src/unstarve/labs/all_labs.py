@@ -10,6 +10,8 @@ from unstarve.labs.lab import Lab
 
 NAMES = (
     "io-dataloader",
+    "basic-profiling",
+    "training-loop",
     "many-ranks",
     "when-it-breaks",
 )

@@ -1,6 +1,6 @@
 """Train with a loader of the learner's, with a step of ours, and say how long it took and what was delivered.
 
-    python -m unstarve.labs.harness FILE EPOCHS STEP_MS
+    python -m unstarve.labs.harness FILE EPOCHS
 
 FILE defines ``make_loader(folder)``. The step is not the learner's: nobody gets faster by training less.
 Prints one line of JSON: seconds, steps, wait_share, and a digest of all samples, whatever their order.
@@ -20,17 +20,17 @@ from typing import Any
 import torch
 
 from unstarve.labs.lab import RESULT_MARK
-from unstarve.labs.workload import Step
+from unstarve.labs.workload import Step, Workload
 
 
 def main() -> None:
     """Run what the command line says."""
-    file, epochs, step_ms = Path(sys.argv[1]).absolute(), int(sys.argv[2]), float(sys.argv[3])
+    file, epochs = Path(sys.argv[1]).absolute(), int(sys.argv[2])
     torch.set_num_threads(1)
     os.chdir(file.parent)
     sys.path.insert(0, str(file.parent))
     make_loader = imported(file).make_loader
-    step = Step(step_ms)
+    step = Step(Workload(file.parent).step_ms())
     digests: list[torch.Tensor] = []
     waited = 0.0
     steps = 0
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def imported(file: Path) -> Any:
-    """The learner's file as a module."""
+    """The module in this file. Ends the process if there is none."""
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
         raise SystemExit(f"{file} cannot be imported")

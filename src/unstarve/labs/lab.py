@@ -18,7 +18,7 @@ class Fault:
 
     name: str
     verdict: str
-    """What the learner should find: a cause, or ``fed`` where the data is not guilty."""
+    """What the learner should find: a cause, ``fed`` where the data is not guilty, or one of the lab's."""
     least_speedup: float | None = None
     """The speed-up to reach; None where there is nothing to fix in the loader."""
 
@@ -70,8 +70,10 @@ class Lab:
     drawn_files: Callable[[int], Mapping[str, str]] | None = None
     """More files for the learner, drawn by the seed: their names, and where each comes from in `folder`."""
     faults: tuple[Fault, ...] = ()
+    harness: str = "unstarve.labs.harness"
+    """The module that runs a version; it says what the file has to define."""
     slow: str = "slow_dataloader.py"
-    """Defines `make_loader(folder)`, with the fault."""
+    """The version with the fault."""
     edited: str | None = None
     """The learner's own version of it; None for a lab without one."""
     most_wait_share: float = 0.1

@@ -131,3 +131,55 @@ def test_where_the_data_is_innocent_a_changed_loader_fails(started: Callable[[st
     result = judge(fix(started("innocent", "fed")))
     assert not result.passed
     assert "not guilty" in result.lines[0]
+
+
+def test_a_lab_with_its_own_verdicts_knows_no_causes(tmp_path: Path) -> None:
+    begun = start("basic-profiling", tmp_path, seed=0)
+    (tmp_path / "answers.toml").write_text('verdict = "cpu"\n')
+    with pytest.raises(
+        UsageError, match=r"cpu in answers\.toml is no verdict of this lab; choose one of early"
+    ):
+        judge(begun)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rounds", "passes"),
+    [
+        ([1.0], 3, True),  # clear
+        ([1.0, 1.0, 2.2, 1.0], 4, True),  # three rounds leave it open, a fourth does not
+        ([1.0, 1.0, 9.0, 1.0, 9.0, 1.0], 6, False),
+        ([3.0], 3, False),  # clearly too slow
+    ],
+)
+def test_rounds_are_added_while_the_goal_is_in_doubt(
+    seconds: list[float],
+    rounds: int,
+    passes: bool,
+    started: Callable[[str, str], Started],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    same = {"steps": 9, "wait_share": 0.05, "samples": 9, "digest": "a"}
+    ran: list[float] = []
+
+    def run(file: Path, started: Started) -> dict[str, Any]:
+        if file.name == started.lab.slow:
+            return {**same, "seconds": 4.0}
+        ran.append(seconds[len(ran) % len(seconds)])
+        return {**same, "seconds": ran[-1]}
+
+    monkeypatch.setattr(judging, "_run", run)
+    result = judge(fix(started("cpu", "cpu")))
+    assert (len(ran), result.passed) == (rounds, passes)
+    assert 0 < result.measured["low"] <= result.measured["high"]
+
+
+def test_a_wrong_verdict_of_the_labs_own_fails_before_anything_is_measured(tmp_path: Path) -> None:
+    begun = start("training-loop", tmp_path, seed=0)
+    drawn = begun.lab.fault(0)
+    assert drawn is not None
+    other = next(phase for phase in begun.lab.verdicts if phase != drawn.verdict)
+    (tmp_path / "answers.toml").write_text(f'verdict = "{other}"\n')
+    assert judge(begun).committed
+    result = judge(started_in(tmp_path))
+    assert not result.passed
+    assert f"{other}, is not what slows this training down" in result.lines[0]
