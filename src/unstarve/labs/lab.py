@@ -43,6 +43,10 @@ class Question:
     """What is missing or wrong in an answer, in a sentence; None if it is right."""
 
 
+Trial = Callable[[Path, int], tuple[bool, tuple[str, ...]]]
+"""From the learner's folder and the seed: whether it passes, and what was found, a sentence each."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lab:
     """An exercise."""
@@ -62,6 +66,8 @@ class Lab:
     edited: str | None = None
     """The learner's own version of it; None for a lab without one."""
     most_wait_share: float = 0.1
+    trial: Trial | None = None
+    """Judges the learner's version in a way of its own, once all answers are right."""
     questions: tuple[Question, ...] = ()
 
     @property
