@@ -13,6 +13,8 @@ breakage.py    what the trainings of the lab "When it breaks" read from, and the
 break_harness.py  runs one of them and says how it went
 versions.py    runs a learner's version and compares its results with the original's; a process of its own
 original.py    the version that came with a lab, for questions that have to be measured
+nsys_recording.py  an nsys export of a training with a bottleneck that the seed draws
+parts_*.py     the lab on faster parts: its draw, its data, its harness, its judge
 judge.py       decides whether the learner got there
 specs/         one module a lab: its faults, hints and questions
 material/      what the learner gets, one folder a lab

@@ -12,6 +12,8 @@ NAMES = (
     "io-dataloader",
     "basic-profiling",
     "training-loop",
+    "nsight",
+    "faster-parts",
     "many-ranks",
     "when-it-breaks",
 )

@@ -55,7 +55,7 @@ def main() -> None:
         "steps": steps,
         "wait_share": waited / seconds,
         "samples": sum(map(len, digests)),
-        "digest": _digest(digests),
+        "digest": digest(digests),
     }
     print(RESULT_MARK + json.dumps(result), flush=True)
 
@@ -78,7 +78,8 @@ def sums(batch: torch.Tensor) -> torch.Tensor:
     return (rows * weights).sum(dim=1)
 
 
-def _digest(found: list[torch.Tensor]) -> str:
+def digest(found: list[torch.Tensor]) -> str:
+    """A digest of what `sums` made of all batches, the same in every order."""
     ordered = torch.cat(found).sort().values if found else torch.zeros(0, dtype=torch.int64)
     return hashlib.sha256(ordered.numpy().tobytes()).hexdigest()
 

@@ -80,7 +80,7 @@ class Lab:
     verdict_text: str = ""
     """Asks for the verdict, for a lab whose verdicts are not causes; they are those of its faults."""
     trial: Trial | None = None
-    """Judges the learner's version where speed is not the goal."""
+    """Judges the learner's version in a way of its own, where speed is not the goal."""
     questions: tuple[Question, ...] = ()
 
     @property

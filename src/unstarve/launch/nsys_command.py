@@ -6,9 +6,11 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
+FORK_OPTION = "--trace-fork-before-exec"
+"""Forked workers are invisible without it."""
 _OPTIONS = (
     ("--trace", "cuda,nvtx,osrt"),
-    ("--trace-fork-before-exec", "true"),
+    (FORK_OPTION, "true"),
     ("--osrt-file-access", "true"),
     ("--pytorch", "autograd-nvtx"),
     ("--python-sampling", "true"),
@@ -16,7 +18,7 @@ _OPTIONS = (
     ("--export", "sqlite"),
     ("--force-overwrite", "true"),
 )
-"""Forked workers are invisible without the second. The third and fourth came in 2025."""
+"""The third and fourth came in 2025."""
 _LONGEST_S = 60
 
 

@@ -67,7 +67,7 @@ LAB = Lab(
     edited="fast_model.py",
     harness="unstarve.labs.versions",
     faults=tuple(Fault(layer, layer, 1.5) for layer in _LAYERS),
-    verdict_text="Which layer slows the model down? early, middle or late, then rank, mix or gate: early.mix.\n"
+    verdict_text="Which layer slows the model down? early, middle or late; rank, mix or gate: early.mix.\n"
     "Commit it with `unstarve lab check` before you change anything.",
     questions=(
         Question(
