@@ -7,6 +7,7 @@ from the learner's folder but the file that makes the loader and what it imports
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import statistics
@@ -48,22 +49,25 @@ Progress = Callable[[str], None]
 
 def judge(started: Started, progress: Progress = lambda _: None) -> Judgement:
     """Check a lab. Raises `UsageError` for an answer that is none."""
-    lines = list(_wrong_answers(started))
     if not started.lab.faults:
-        return Judgement(not lines, tuple(lines))
-    fault = started.lab.fault(started.seed)
-    assert fault is not None
-    verdict = _verdict(started)
+        lines = tuple(_wrong_answers(started))
+        return Judgement(not lines, lines)
+    faults = started.lab.drawn(started.seed)
+    if started.lab.cases and started.prediction is None:
+        return _predict(started)
+    verdict = _causes(started, "verdict")
     if verdict is None:
-        return Judgement(False, ("Write your verdict into answers.toml, then check again.", *lines))
+        return Judgement(False, ("Write your verdict into answers.toml, then check again.",))
     if started.verdict is None:
         return _commit(started, verdict)
-    if started.verdict != fault.verdict:
-        said = f"Your verdict, {started.verdict}, is not what slows this training down."
+    wrong = tuple(_wrong_verdicts(started, faults))
+    if wrong:
         again = f"Start over with another draw: unstarve lab start --force {started.lab.name}"
-        return Judgement(False, (said, again, *lines))
-    judgement = _judge_loader(started, fault, progress)
-    return Judgement(judgement.passed and not lines, (*judgement.lines, *lines), measured=judgement.measured)
+        return Judgement(False, (*wrong, again))
+    lines = tuple(_wrong_answers(started))
+    judgement = _judge_loader(started, faults[0], progress)
+    told = (*judgement.lines, *lines, *_predicted(started, faults))
+    return Judgement(judgement.passed and not lines, told, measured=judgement.measured)
 
 
 def _wrong_answers(started: Started) -> Iterator[str]:
@@ -78,12 +82,40 @@ def _wrong_answers(started: Started) -> Iterator[str]:
             yield f"{question.key}: {wrong}"
 
 
-def _verdict(started: Started) -> str | None:
-    said = str(started.answers().get("verdict", "")).strip().lower()
+def _causes(started: Started, kind: str) -> str | None:
+    """The learner's verdict or prediction, a cause for each case; None while one is missing."""
+    answers = started.answers()
+    said = [str(answers.get(key, "")).strip().lower() for key in started.lab.keys(kind)]
     known = (*(cause.value for cause in Cause), FED)
-    if said and said not in known:
-        raise UsageError(f"{said} in answers.toml is no cause; choose one of {', '.join(known)}")
-    return said or None
+    for one in said:
+        if one and one not in known:
+            raise UsageError(f"{one} in answers.toml is no cause; choose one of {', '.join(known)}")
+    return " ".join(said) if all(said) else None
+
+
+def _predict(started: Started) -> Judgement:
+    prediction = _causes(started, "prediction")
+    if prediction is None:
+        return Judgement(False, ("Write your predictions into answers.toml, then check again.",))
+    started.predict(prediction)
+    said = "Your predictions are committed. Now measure, and write your verdicts into answers.toml."
+    return Judgement(False, (said,), committed=True)
+
+
+def _wrong_verdicts(started: Started, faults: tuple[Fault, ...]) -> Iterator[str]:
+    said = (started.verdict or "").split()
+    if not started.lab.cases and said[0] != faults[0].verdict:
+        yield f"Your verdict, {said[0]}, is not what slows this training down."
+    for case, cause, fault in zip(started.lab.cases, said, faults, strict=False):
+        if cause != fault.verdict:
+            yield f"Case {case}: your verdict, {cause}, is not what slows this training down."
+
+
+def _predicted(started: Started, faults: tuple[Fault, ...]) -> Iterator[str]:
+    if started.prediction is not None:
+        said = started.prediction.split()
+        right = sum(cause == fault.verdict for cause, fault in zip(said, faults, strict=True))
+        yield f"Your predictions were right in {right} of {len(faults)} cases."
 
 
 def _commit(started: Started, verdict: str) -> Judgement:
@@ -97,7 +129,8 @@ def _commit(started: Started, verdict: str) -> Judgement:
             ),
         )
     started.commit(verdict)
-    said = f"Your verdict is committed: {verdict}. Now change {started.lab.edited}, and check again."
+    causes = ", ".join(verdict.split())
+    said = f"Your verdict is committed: {causes}. Now change {started.lab.edited}, and check again."
     return Judgement(False, (said,), committed=True)
 
 
@@ -111,9 +144,9 @@ def _judge_loader(started: Started, fault: Fault, progress: Progress) -> Judgeme
     slow, fast = _measure(started, progress)
     if isinstance(fast, str):
         return Judgement(False, (fast,))
-    ratios = [a["seconds"] / b["seconds"] for a, b in zip(slow, fast, strict=True)]
-    mean, around = statistics.mean(ratios), half_width(ratios)
-    low, high = mean - around, mean + around
+    logs = [math.log(a["seconds"] / b["seconds"]) for a, b in zip(slow, fast, strict=True)]
+    middle, around = statistics.mean(logs), half_width(logs)
+    mean, low, high = math.exp(middle), math.exp(middle - around), math.exp(middle + around)
     waits = statistics.median(one["wait_share"] for one in fast)
     lines = [
         f"With your loader, training is {times_interval(mean, low, high, 2)} as fast and waits "
@@ -142,7 +175,8 @@ def _measure(started: Started, progress: Progress) -> tuple[list[dict[str, Any]]
     """Run both loaders in turns; instead of the learner's results, why there are none."""
     lab = started.lab
     assert lab.edited is not None
-    with tempfile.TemporaryDirectory(prefix="unstarve-lab-") as temporary:
+    # Next to the learner's files, and so on the same disk.
+    with tempfile.TemporaryDirectory(prefix=".check-", dir=started.folder) as temporary:
         original = Path(temporary)
         for name in lab.files:
             shutil.copyfile(lab.folder / name, original / name)
