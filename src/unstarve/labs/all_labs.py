@@ -8,7 +8,7 @@ from importlib import import_module
 from unstarve.errors import UsageError
 from unstarve.labs.lab import Lab
 
-NAMES = ("io-dataloader", "bottlenecks")
+NAMES = ("io-dataloader", "bottlenecks", "tune")
 
 
 def lab_named(name: str) -> Lab:

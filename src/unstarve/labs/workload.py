@@ -23,6 +23,7 @@ SAMPLES = 256
 SIDE = 64
 _CPU_ROUNDS = 10
 _LATENCY_S = 0.008
+_OPENING_S = 0.5
 _PIECES = 8
 """Tensors that a sample is handed over in where the hand-off is to be slow."""
 _PAGE = 4096
@@ -42,6 +43,7 @@ class Workload:
         self._fault = faults[cases.index(case) if case else 0].name if faults else ""
         self._seed = started.seed
         self._file = Path(folder) / "data" / f"samples-{started.seed}.bin"
+        self._opened_by = 0
         self.samples = samples
         if self._fault == "disk":
             self._write_file()
@@ -53,6 +55,9 @@ class Workload:
             image = _smoothed(image, _CPU_ROUNDS)
         elif self._fault == "latency":
             time.sleep(_LATENCY_S)  # a request to a server
+        elif self._fault == "startup" and self._opened_by != os.getpid():
+            time.sleep(_OPENING_S)  # each process connects once
+            self._opened_by = os.getpid()
         return torch.from_numpy(image)
 
     def collate(self, samples: Sequence[torch.Tensor]) -> Batch:
