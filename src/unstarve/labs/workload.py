@@ -27,7 +27,7 @@ _OPENING_S = 0.5
 _PIECES = 8
 """Tensors that a sample is handed over in where the hand-off is to be slow."""
 _PAGE = 4096
-_PAGES = 32
+_PAGES = 64
 """Places on the disk that a sample is scattered over."""
 
 Batch: TypeAlias = "torch.Tensor | list[Batch]"

@@ -45,6 +45,6 @@ LAB = Lab(
         "Is `contention` the longest bar? Then other programs use your cores. Close them, or take the "
         "second longest bar.",
         "Case a: keep what is slow to fetch, with `unstarve.CachedDataset(dataset)` in "
-        "`unstarve.DataLoader`, or stack a batch with the default collate_fn.",
+        "`unstarve.DataLoader`, or stack a batch with the default collate_fn, without workers.",
     ),
 )
