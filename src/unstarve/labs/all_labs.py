@@ -10,6 +10,8 @@ from unstarve.labs.lab import Lab
 
 NAMES = (
     "io-dataloader",
+    "bottlenecks",
+    "tune",
     "basic-profiling",
     "training-loop",
     "nsight",

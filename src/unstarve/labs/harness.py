@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from unstarve.labs.lab import RESULT_MARK
-from unstarve.labs.workload import Step, Workload
+from unstarve.labs.workload import Batch, Step, Workload, joined
 
 
 def main() -> None:
@@ -71,9 +71,9 @@ def imported(file: Path) -> Any:
     return module
 
 
-def sums(batch: torch.Tensor) -> torch.Tensor:
+def sums(batch: Batch) -> torch.Tensor:
     """A number for each sample of a batch: a weighted sum of its bytes, exact and cheap."""
-    rows = batch.detach().cpu().contiguous().reshape(len(batch), -1).view(torch.int32).to(torch.int64)
+    rows = joined(batch).detach().cpu().contiguous().reshape(len(batch), -1).view(torch.int32).to(torch.int64)
     weights = torch.arange(1, rows.shape[1] + 1, dtype=torch.int64) * 0x9E3779B1
     return (rows * weights).sum(dim=1)
 

@@ -48,29 +48,31 @@ Progress = Callable[[str], None]
 
 def judge(started: Started, progress: Progress = lambda _: None) -> Judgement:
     """Check a lab. Raises `UsageError` for an answer that is none."""
-    fault = started.lab.fault(started.seed)
-    if fault is None:
+    lab = started.lab
+    faults = lab.drawn(started.seed)
+    if not faults:
         lines = tuple(_wrong_answers(started))
-        if started.lab.trial is not None and not lines:
-            return Judgement(*started.lab.trial(started.folder, started.seed))
+        if lab.trial is not None and not lines:
+            return Judgement(*lab.trial(started.folder, started.seed))
         return Judgement(not lines, lines)
-    verdict = _verdict(started)
+    if lab.cases and started.prediction is None:
+        return _predict(started)
+    verdict = _causes(started, "verdict")
     if verdict is None:
         return Judgement(False, ("Write your verdict into answers.toml, then check again.",))
     if started.verdict is None:
         return _commit(started, verdict)
-    if started.verdict != fault.verdict:
-        said = f"Your verdict, {started.verdict}, is not what slows this training down."
-        if started.lab.own_verdicts:
-            said = f"Your verdict, {started.verdict}, is wrong."
-        again = f"Start over with another draw: unstarve lab start --force {started.lab.name}"
-        return Judgement(False, (said, again))
+    wrong = tuple(_wrong_verdicts(started, faults))
+    if wrong:
+        again = f"Start over with another draw: unstarve lab start --force {lab.name}"
+        return Judgement(False, (*wrong, again))
     lines = tuple(_wrong_answers(started))
-    if started.lab.trial is None:
-        judgement = _judge_versions(started, fault, progress)
+    if lab.trial is None:
+        judgement = _judge_versions(started, faults[0], progress)
     else:
-        judgement = Judgement(*started.lab.trial(started.folder, started.seed))
-    return Judgement(judgement.passed and not lines, (*judgement.lines, *lines), measured=judgement.measured)
+        judgement = Judgement(*lab.trial(started.folder, started.seed))
+    told = (*judgement.lines, *lines, *_predicted(started, faults))
+    return Judgement(judgement.passed and not lines, told, measured=judgement.measured)
 
 
 def _wrong_answers(started: Started) -> Iterator[str]:
@@ -85,13 +87,42 @@ def _wrong_answers(started: Started) -> Iterator[str]:
             yield f"{question.key}: {wrong}"
 
 
-def _verdict(started: Started) -> str | None:
-    said = str(started.answers().get("verdict", "")).strip().lower()
+def _causes(started: Started, kind: str) -> str | None:
+    """The learner's verdict or prediction, a cause for each case; None while one is missing."""
+    answers = started.answers()
+    said = [str(answers.get(key, "")).strip().lower() for key in started.lab.keys(kind)]
     known = started.lab.own_verdicts or (*(cause.value for cause in Cause), FED)
-    if said and said not in known:
-        kind = "verdict of this lab" if started.lab.own_verdicts else "cause"
-        raise UsageError(f"{said} in answers.toml is no {kind}; choose one of {', '.join(known)}")
-    return said or None
+    name = "verdict of this lab" if started.lab.own_verdicts else "cause"
+    for one in said:
+        if one and one not in known:
+            raise UsageError(f"{one} in answers.toml is no {name}; choose one of {', '.join(known)}")
+    return " ".join(said) if all(said) else None
+
+
+def _predict(started: Started) -> Judgement:
+    prediction = _causes(started, "prediction")
+    if prediction is None:
+        return Judgement(False, ("Write your predictions into answers.toml, then check again.",))
+    started.predict(prediction)
+    said = "Your predictions are committed. Now measure, and write your verdicts into answers.toml."
+    return Judgement(False, (said,), committed=True)
+
+
+def _wrong_verdicts(started: Started, faults: tuple[Fault, ...]) -> Iterator[str]:
+    said = (started.verdict or "").split()
+    if not started.lab.cases and said[0] != faults[0].verdict:
+        is_cause = not started.lab.own_verdicts
+        yield f"Your verdict, {said[0]}, is {'not what slows this training down' if is_cause else 'wrong'}."
+    for case, cause, fault in zip(started.lab.cases, said, faults, strict=False):
+        if cause != fault.verdict:
+            yield f"Case {case}: your verdict, {cause}, is not what slows this training down."
+
+
+def _predicted(started: Started, faults: tuple[Fault, ...]) -> Iterator[str]:
+    if started.prediction is not None:
+        said = started.prediction.split()
+        right = sum(cause == fault.verdict for cause, fault in zip(said, faults, strict=True))
+        yield f"Your predictions were right in {right} of {len(faults)} cases."
 
 
 def _commit(started: Started, verdict: str) -> Judgement:
@@ -105,7 +136,8 @@ def _commit(started: Started, verdict: str) -> Judgement:
             ),
         )
     started.commit(verdict)
-    said = f"Your verdict is committed: {verdict}. Now change {started.lab.edited}, and check again."
+    causes = ", ".join(verdict.split())
+    said = f"Your verdict is committed: {causes}. Now change {started.lab.edited}, and check again."
     return Judgement(False, (said,), committed=True)
 
 
@@ -164,7 +196,8 @@ def _measure(started: Started, goal: float, progress: Progress) -> tuple[Results
     began = time.monotonic()
     lab = started.lab
     assert lab.edited is not None
-    with tempfile.TemporaryDirectory(prefix="unstarve-lab-") as temporary:
+    # Next to the learner's files, and so on the same disk.
+    with tempfile.TemporaryDirectory(prefix=".check-", dir=started.folder) as temporary:
         original = Path(temporary)
         for name in lab.files:
             shutil.copyfile(lab.folder / name, original / name)

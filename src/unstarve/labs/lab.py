@@ -72,6 +72,8 @@ class Lab:
     faults: tuple[Fault, ...] = ()
     harness: str = "unstarve.labs.harness"
     """The module that runs a version; it says what the file has to define."""
+    cases: tuple[str, ...] = ()
+    """Where a lab has several trainings: their names. Each has another fault; the first is to be fixed."""
     slow: str = "slow_dataloader.py"
     """The version with the fault."""
     edited: str | None = None
@@ -99,5 +101,18 @@ class Lab:
         return {name: self.folder / drawn.get(name, name) for name in (*self.files, *drawn)}
 
     def fault(self, seed: int) -> Fault | None:
-        """The fault that this seed draws."""
-        return random.Random(f"{self.name}:{seed}").choice(self.faults) if self.faults else None
+        """The fault that this seed draws; in a lab of several cases, that of the first."""
+        return next(iter(self.drawn(seed)), None)
+
+    def drawn(self, seed: int) -> tuple[Fault, ...]:
+        """The faults that this seed draws, one for each case."""
+        draw = random.Random(f"{self.name}:{seed}")
+        if not self.cases:
+            return (draw.choice(self.faults),) if self.faults else ()
+        first = draw.choice([fault for fault in self.faults if fault.least_speedup is not None])
+        others = [fault for fault in self.faults if fault is not first]
+        return (first, *draw.sample(others, len(self.cases) - 1))
+
+    def keys(self, kind: str) -> tuple[str, ...]:
+        """The names in answers.toml of a verdict or a prediction: one, or one for each case."""
+        return tuple(f"{kind}_{case}" for case in self.cases) or (kind,)

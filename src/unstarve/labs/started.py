@@ -1,7 +1,8 @@
-"""A lab in the learner's folder: which one, what was drawn, and the verdict that was committed.
+"""A lab in the learner's folder: which one, what was drawn, and what was committed.
 
-`lab.toml` holds it. The verdict is sealed before the learner changes anything, so that it is a diagnosis and
-not a description of the fix; a seal that was written by hand does not fit.
+`lab.toml` holds it. A prediction is sealed before anything is measured. The verdict is sealed before the
+learner changes anything, so that it is a diagnosis and not a description of the fix. A seal that was written
+by hand does not fit.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import hashlib
 import secrets
 import shutil
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,9 @@ class Started:
     folder: Path
     seed: int
     verdict: str | None = None
-    """As committed; None until then."""
+    """As committed; None until then. In a lab of several cases, one cause for each: ``cpu disk fed``."""
+    prediction: str | None = None
+    """The same, of labs of several cases, before anything was measured."""
 
     def answers(self) -> dict[str, Any]:
         """What the learner wrote. Raises `UsageError` when the file cannot be read."""
@@ -57,7 +60,13 @@ class Started:
 
     def commit(self, verdict: str) -> Started:
         """Seal the verdict."""
-        done = Started(self.lab, self.folder, self.seed, verdict)
+        done = replace(self, verdict=verdict)
+        _write(done)
+        return done
+
+    def predict(self, prediction: str) -> Started:
+        """Seal the prediction."""
+        done = replace(self, prediction=prediction)
         _write(done)
         return done
 
@@ -85,40 +94,50 @@ def started_in(folder: Path) -> Started:
     path = folder / STATE
     try:
         told = tomllib.loads(path.read_text("utf-8"))
-        name, seed, verdict = told["name"], told["seed"], told.get("verdict") or None
-        seal = told["seal"]
+        name, seed, seal = told["name"], told["seed"], told["seal"]
+        verdict, prediction = told.get("verdict") or None, told.get("prediction") or None
     except FileNotFoundError:
         raise UsageError(
             f"there is no lab in {folder.absolute()}; begin with `unstarve lab start NAME`"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError, KeyError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
-    if not isinstance(seed, int) or seal != _seal(str(name), seed, verdict):
+    if not isinstance(seed, int) or seal != _seal(str(name), seed, verdict, prediction):
         raise UsageError(f"{path} was changed by hand; start over with `unstarve lab start --force {name}`")
-    return Started(lab_named(str(name)), folder, seed, verdict)
+    return Started(lab_named(str(name)), folder, seed, verdict, prediction)
 
 
 def _write(started: Started) -> None:
-    seal = _seal(started.lab.name, started.seed, started.verdict)
+    seal = _seal(started.lab.name, started.seed, started.verdict, started.prediction)
     write_output(
         started.folder / STATE,
         "# Written by `unstarve lab`; leave it as it is.\n"
         f'name = "{started.lab.name}"\n'
         f"seed = {started.seed}\n"
+        f'prediction = "{started.prediction or ""}"\n'
         f'verdict = "{started.verdict or ""}"\n'
         f'seal = "{seal}"\n',
     )
 
 
-def _seal(name: str, seed: int, verdict: str | None) -> str:
-    return hashlib.sha256(f"unstarve lab {name} {seed} {verdict or ''}".encode()).hexdigest()[:32]
+def _seal(name: str, seed: int, verdict: str | None, prediction: str | None) -> str:
+    sealed = f"unstarve lab {name} {seed} {verdict or ''} {prediction or ''}"
+    return hashlib.sha256(sealed.encode()).hexdigest()[:32]
 
 
 def _answer_sheet(lab: Lab) -> str:
     lines = [f"# Your answers to the lab {lab.name}; `unstarve lab check` reads them.", ""]
+    if lab.cases:
+        lines += [
+            '# Predict before you measure: a cause (disk, remote, cpu, collate, handoff), or "fed". Commit',
+            "# your predictions with `unstarve lab check`. They may be wrong.",
+            *(f'{key} = ""' for key in lab.keys("prediction")),
+            "",
+        ]
     if lab.faults:
         asked = lab.verdict_text or _ASK_FOR_CAUSE
-        lines += [*(f"# {line}" for line in asked.splitlines()), 'verdict = ""', ""]
+        lines += [*(f"# {line}" for line in asked.splitlines())]
+        lines += [*(f'{key} = ""' for key in lab.keys("verdict")), ""]
     for question in lab.questions:
         lines += [*(f"# {line}" for line in question.text.splitlines()), f'{question.key} = ""', ""]
     return "\n".join(lines)
