@@ -62,7 +62,7 @@ def _same(results: dict[int, torch.Tensor], folder: Path) -> bool:
         wanted = original(number)
         if not isinstance(got, torch.Tensor) or (got.shape, got.dtype) != (wanted.shape, wanted.dtype):
             return False
-        if not torch.allclose(got.cpu(), wanted.cpu(), rtol=1e-3, atol=1e-3):
+        if not torch.allclose(got.cpu(), wanted.cpu(), rtol=1e-4, atol=1e-4):
             return False
     return True
 

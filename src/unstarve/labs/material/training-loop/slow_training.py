@@ -4,6 +4,7 @@ Usage: python slow_training.py [--mixed]
 """
 
 import sys
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -39,7 +40,7 @@ class Recall(nn.Module):
 
     def __init__(self, folder):
         super().__init__()
-        size = amount(folder, "forward", small=16, large=24000)
+        size = amount(folder, "forward", small=16, large=32000)
         self.register_buffer("keys", fixed("keys", WIDTH, size))
         self.register_buffer("values", fixed("values", size, WIDTH))
 
@@ -68,13 +69,12 @@ class Model(nn.Module):
     def __init__(self, folder):
         super().__init__()
         self.recall = Recall(folder)
-        self.register_buffer(
-            "gates", 1 + fixed("gates", amount(folder, "backward", small=4, large=2000), WIDTH)
-        )
-        self.gates /= len(self.gates)
-        self.offsets = nn.Parameter(fixed("offsets", amount(folder, "optimizer", small=4, large=1500), WIDTH))
-        self.hidden = nn.Parameter(fixed("hidden", WIDTH, WIDTH))
-        self.out = nn.Parameter(fixed("out", WIDTH, CLASSES))
+        gates = fixed("gates", amount(folder, "backward", small=4, large=2000), WIDTH)
+        self.register_buffer("gates", (1 + gates) / len(gates))
+        offsets = fixed("offsets", amount(folder, "optimizer", small=4, large=1500), WIDTH)
+        self.offsets = nn.Parameter(offsets.clone())
+        self.hidden = nn.Parameter(fixed("hidden", WIDTH, WIDTH).clone())
+        self.out = nn.Parameter(fixed("out", WIDTH, CLASSES).clone())
 
     def forward(self, x):
         hidden = torch.tanh(self.recall(x) @ self.hidden + self.offsets.mean(dim=0))
@@ -95,6 +95,7 @@ class RowSGD(torch.optim.Optimizer):
                     row.sub_(gradient, alpha=group["rate"])
 
 
+@cache
 def fixed(name, rows, columns):
     chance = torch.Generator().manual_seed(sum(name.encode()))
     return torch.randn(rows, columns, generator=chance) / rows**0.5
