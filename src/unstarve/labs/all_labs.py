@@ -8,7 +8,10 @@ from importlib import import_module
 from unstarve.errors import UsageError
 from unstarve.labs.lab import Lab
 
-NAMES = ("io-dataloader",)
+NAMES = (
+    "io-dataloader",
+    "memory-profiling",
+)
 
 
 def lab_named(name: str) -> Lab:

@@ -6,12 +6,8 @@ from the learner's folder but the file that makes the loader and what it imports
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,14 +16,14 @@ from typing import Any
 
 from unstarve.errors import UsageError
 from unstarve.intervals import half_width, turn_order
-from unstarve.labs.lab import RESULT_MARK, Fault, Given
+from unstarve.labs.harness_process import told_by
+from unstarve.labs.lab import Fault, Given
 from unstarve.labs.started import STATE, Started
 from unstarve.model import Cause
 from unstarve.words import percent, times, times_interval
 
 _ROUNDS = 3
 _EPOCHS = 4
-_LONGEST_S = 120
 FED = "fed"
 
 
@@ -48,21 +44,25 @@ Progress = Callable[[str], None]
 
 def judge(started: Started, progress: Progress = lambda _: None) -> Judgement:
     """Check a lab. Raises `UsageError` for an answer that is none."""
-    lines = list(_wrong_answers(started))
-    if not started.lab.faults:
-        return Judgement(not lines, tuple(lines))
     fault = started.lab.fault(started.seed)
-    assert fault is not None
-    verdict = _verdict(started)
+    verdict = None if fault is None else _verdict(started)
+    if fault is not None and verdict is not None and started.verdict is None:
+        return _commit(started, verdict)
+    lines = list(_wrong_answers(started))
+    if fault is None:
+        return Judgement(not lines, tuple(lines))
     if verdict is None:
         return Judgement(False, ("Write your verdict into answers.toml, then check again.", *lines))
-    if started.verdict is None:
-        return _commit(started, verdict)
     if started.verdict != fault.verdict:
         said = f"Your verdict, {started.verdict}, is not what slows this training down."
+        if started.lab.own_verdicts:
+            said = f"Your verdict, {started.verdict}, is wrong."
         again = f"Start over with another draw: unstarve lab start --force {started.lab.name}"
         return Judgement(False, (said, again, *lines))
-    judgement = _judge_loader(started, fault, progress)
+    if started.lab.trial is None:
+        judgement = _judge_loader(started, fault, progress)
+    else:
+        judgement = Judgement(*started.lab.trial(started.folder, started.seed))
     return Judgement(judgement.passed and not lines, (*judgement.lines, *lines), measured=judgement.measured)
 
 
@@ -80,9 +80,10 @@ def _wrong_answers(started: Started) -> Iterator[str]:
 
 def _verdict(started: Started) -> str | None:
     said = str(started.answers().get("verdict", "")).strip().lower()
-    known = (*(cause.value for cause in Cause), FED)
+    known = started.lab.own_verdicts or (*(cause.value for cause in Cause), FED)
     if said and said not in known:
-        raise UsageError(f"{said} in answers.toml is no cause; choose one of {', '.join(known)}")
+        kind = "verdict" if started.lab.own_verdicts else "cause"
+        raise UsageError(f"{said} in answers.toml is no {kind}; choose one of {', '.join(known)}")
     return said or None
 
 
@@ -162,18 +163,4 @@ def _measure(started: Started, progress: Progress) -> tuple[list[dict[str, Any]]
 def _run(file: Path, started: Started) -> dict[str, Any] | str:
     from unstarve.labs.workload import Workload  # needs torch
 
-    command = [sys.executable, "-m", "unstarve.labs.harness", str(file), str(_EPOCHS)]
-    command.append(str(Workload(file.parent).step_ms()))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("UNSTARVE_")}
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_LONGEST_S, env=environment, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return f"{file.name} did not finish within {_LONGEST_S} seconds."
-    told = [line for line in done.stdout.splitlines() if line.startswith(RESULT_MARK)]
-    if done.returncode or not told:
-        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-        return f"{file.name} failed: {last}"
-    result: dict[str, Any] = json.loads(told[-1].removeprefix(RESULT_MARK))
-    return result
+    return told_by("unstarve.labs.harness", file, _EPOCHS, Workload(file.parent).step_ms())

@@ -32,6 +32,13 @@ class Given:
     folder: Path
     seed: int
 
+    def number(self) -> float | None:
+        """The answer as a number; None if it is not one."""
+        try:
+            return float(self.answer)
+        except (TypeError, ValueError):
+            return None
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -41,6 +48,10 @@ class Question:
     text: str
     wrong: Callable[[Given], str | None]
     """What is missing or wrong in an answer, in a sentence; None if it is right."""
+
+
+Trial = Callable[[Path, int], tuple[bool, tuple[str, ...]]]
+"""From the learner's folder and the seed: whether it passes, and what was found, a sentence each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +73,16 @@ class Lab:
     edited: str | None = None
     """The learner's own version of it; None for a lab without one."""
     most_wait_share: float = 0.1
+    verdict_text: str = ""
+    """Asks for the verdict, for a lab whose verdicts are not causes; they are those of its faults."""
+    trial: Trial | None = None
+    """Judges the learner's version where speed is not the goal."""
     questions: tuple[Question, ...] = ()
+
+    @property
+    def own_verdicts(self) -> tuple[str, ...]:
+        """What a verdict may be where it is not a cause; empty for the others."""
+        return tuple(dict.fromkeys(fault.verdict for fault in self.faults)) if self.verdict_text else ()
 
     @property
     def folder(self) -> Path:

@@ -22,6 +22,9 @@ from unstarve.outputs import write_output
 STATE = "lab.toml"
 ANSWERS = "answers.toml"
 _SEEDS = 1 << 30
+_ASK_FOR_CAUSE = """\
+What slows training down? A cause of the report (disk, remote, cpu, collate, handoff, …), or
+"fed" if the data is not guilty. Commit it with `unstarve lab check` before you fix anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +117,8 @@ def _seal(name: str, seed: int, verdict: str | None) -> str:
 def _answer_sheet(lab: Lab) -> str:
     lines = [f"# Your answers to the lab {lab.name}; `unstarve lab check` reads them.", ""]
     if lab.faults:
-        lines += [
-            "# What slows training down? A cause of the report (disk, remote, cpu, collate, handoff, …), or",
-            '# "fed" if the data is not guilty. Commit it with `unstarve lab check` before you fix anything.',
-            'verdict = ""',
-            "",
-        ]
+        asked = lab.verdict_text or _ASK_FOR_CAUSE
+        lines += [*(f"# {line}" for line in asked.splitlines()), 'verdict = ""', ""]
     for question in lab.questions:
         lines += [*(f"# {line}" for line in question.text.splitlines()), f'{question.key} = ""', ""]
     return "\n".join(lines)
