@@ -69,7 +69,7 @@ def test_a_fake_fix_is_told_all_that_is_missing(tmp_path: Path) -> None:
     assert lines[1:] == (
         "But self.losses does not have the same loss of every step.",
         "But self.recent does not have the last two batches.",
-        "But samples were decoded 1024 times: the cache is gone.",
+        "But samples were decoded 1,024 times: the cache is gone.",
         "So it still leaks.",
     )
 

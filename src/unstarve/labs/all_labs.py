@@ -11,6 +11,7 @@ from unstarve.labs.lab import Lab
 NAMES = (
     "io-dataloader",
     "memory-profiling",
+    "trace-export",
 )
 
 

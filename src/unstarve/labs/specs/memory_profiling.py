@@ -13,7 +13,7 @@ from typing import Any
 from unstarve.labs.harness_process import told_by
 from unstarve.labs.lab import Fault, Given, Lab, Question
 from unstarve.labs.started import STATE
-from unstarve.words import percent, size
+from unstarve.words import counted, percent, size
 
 _HARNESS = "unstarve.labs.memory_harness"
 _EPOCHS = 10
@@ -71,7 +71,7 @@ def _missing(leaky: dict[str, Any], fixed: dict[str, Any]) -> Iterator[str]:
     if leaky["recent"] != fixed["recent"]:
         yield "But self.recent does not have the last two batches."
     if fixed["decoded"] > 2 * leaky["decoded"]:
-        yield f"But samples were decoded {fixed['decoded']} times: the cache is gone."
+        yield f"But samples were decoded {counted(fixed['decoded'], 'time')}: the cache is gone."
 
 
 def _wrong_kept(given: Given) -> str | None:
