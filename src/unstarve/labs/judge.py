@@ -62,7 +62,7 @@ def judge(started: Started, progress: Progress = lambda _: None) -> Judgement:
     if started.lab.trial is None:
         judgement = _judge_loader(started, fault, progress)
     else:
-        judgement = Judgement(*started.lab.trial(started.folder, started.seed))
+        judgement = Judgement(*started.lab.trial(started.folder))
     return Judgement(judgement.passed and not lines, (*judgement.lines, *lines), measured=judgement.measured)
 
 

@@ -50,8 +50,8 @@ class Question:
     """What is missing or wrong in an answer, in a sentence; None if it is right."""
 
 
-Trial = Callable[[Path, int], tuple[bool, tuple[str, ...]]]
-"""From the learner's folder and the seed: whether it passes, and what was found, a sentence each."""
+Trial = Callable[[Path], tuple[bool, tuple[str, ...]]]
+"""From the learner's folder: whether it passes, and what was found, a sentence each."""
 
 
 @dataclass(frozen=True, slots=True)

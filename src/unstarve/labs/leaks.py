@@ -22,8 +22,8 @@ BATCH = 16
 RECENT = 2
 _HIDDEN = 64
 
-decoded = 0
-"""Samples that this process has decoded."""
+decoded = torch.zeros((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]  # torch
+"""Samples that this process and its forked workers have decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +103,7 @@ class SampleDataset(Dataset[torch.Tensor]):
         return torch.from_numpy(self._decode(index))
 
     def _decode(self, index: int) -> np.ndarray:
-        global decoded
-        decoded += 1
+        decoded.add_(1)
         chance = np.random.default_rng((self._draw.seed, index))
         return chance.random(self._draw.features, dtype=np.float32)
 

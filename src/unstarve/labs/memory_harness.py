@@ -47,14 +47,15 @@ def _trained(file: Path, epochs: int) -> dict[str, Any]:
         "held_bytes": held,
         "losses": [float(loss) for loss in training.losses],
         "recent": [sums(batch).tolist() for batch in training.recent],
-        "decoded": leaks.decoded,
+        "decoded": int(leaks.decoded),
     }
 
 
 def _held_bytes() -> int:
-    """Memory of this process and its tensors on the GPU."""
+    """Memory of this process, its workers and its tensors on the GPU."""
     on_gpu = torch.cuda.memory_allocated() if torch.cuda.is_available() else 0
-    return int(psutil.Process().memory_info().rss) + on_gpu
+    this = psutil.Process()
+    return sum(int(process.memory_info().rss) for process in (this, *this.children())) + on_gpu
 
 
 def _step(folder: Path, count: int) -> dict[str, Any]:

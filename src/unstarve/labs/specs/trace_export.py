@@ -99,7 +99,7 @@ LAB = Lab(
             "repaired",
             "What does the fast version no longer have: the late worker, the pause or the large phase?\n"
             "Write worker, pause or phase.",
-            _word(lambda draw: draw.repaired, "is in the fast version as well."),
+            _word(lambda draw: draw.repaired, "is not what was repaired."),
         ),
         Question("report", "The file with your report, once it has no gaps: report.md", _wrong_report),
     ),

@@ -34,5 +34,6 @@ class Training:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     training = Training(Path(__file__).parent)
+    print(f"a batch has {16 * training.loader.dataset[0].nbytes / 1e6:.2f} MB")
     for _ in range(6):
         training.epoch()
