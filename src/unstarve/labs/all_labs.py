@@ -14,6 +14,8 @@ NAMES = (
     "tune",
     "basic-profiling",
     "training-loop",
+    "memory-profiling",
+    "trace-export",
     "nsight",
     "faster-parts",
     "many-ranks",
