@@ -125,6 +125,7 @@ def test_what_a_leak_keeps_is_asked_for_with_a_tolerance(tmp_path: Path) -> None
     begin(tmp_path, "losses")
     kept = drawn(tmp_path).kept_bytes / 1e6
     wrong = next(one for one in lab_named(LAB).questions if one.key == "kept_mb").wrong
-    assert wrong(Given(f"{kept * 1.2}", tmp_path, 0)) is None
-    assert wrong(Given(kept * 1.5, tmp_path, 0)) is not None
+    assert wrong(Given(f"{kept * 1.5}", tmp_path, 0)) is None
+    assert wrong(Given(kept * 2.5, tmp_path, 0)) is not None
+    assert wrong(Given(kept / 2, tmp_path, 0)) is not None
     assert wrong(Given("much", tmp_path, 0)) == "write a number of megabytes."

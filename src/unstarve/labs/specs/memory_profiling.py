@@ -78,7 +78,7 @@ def _wrong_kept(given: Given) -> str | None:
     said, kept = given.number(), drawn(given.folder).kept_bytes / 1e6
     if said is None:
         return "write a number of megabytes."
-    if abs(said - kept) <= max(kept / 3, 0.2):
+    if kept * 2 / 3 - 0.2 <= said <= kept * 2 + 0.2:  # a process grows by more than what is kept
         return None
     return f"{given.answer} MB is not what every step keeps; measure from the second epoch on."
 
@@ -131,7 +131,7 @@ or none? Commit it with `unstarve lab check` before you fix anything.""",
         Question(
             "kept_mb",
             "How many megabytes does training keep of every step, from the second epoch on? 0 if nothing\n"
-            "leaks. A third more or less is fine.",
+            "leaks. From two thirds to twice as much is fine: a process may grow by more than what is kept.",
             _wrong_kept,
         ),
         Question(
