@@ -11,6 +11,7 @@ from unstarve.labs.lab import Lab
 NAMES = (
     "io-dataloader",
     "many-ranks",
+    "when-it-breaks",
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,8 @@ class Lab:
     files: tuple[str, ...]
     """What is copied to the learner, the README first."""
     hints: tuple[str, ...]
+    drawn_files: Callable[[int], Mapping[str, str]] | None = None
+    """More files for the learner, drawn by the seed: their names, and where each comes from in `folder`."""
     faults: tuple[Fault, ...] = ()
     slow: str = "slow_dataloader.py"
     """Defines `make_loader(folder)`, with the fault."""
@@ -88,6 +90,11 @@ class Lab:
     def folder(self) -> Path:
         """Where its files are."""
         return Path(__file__).parent / "material" / self.name
+
+    def sources(self, seed: int) -> dict[str, Path]:
+        """Every file of the learner's, and where it is copied from."""
+        drawn = self.drawn_files(seed) if self.drawn_files else {}
+        return {name: self.folder / drawn.get(name, name) for name in (*self.files, *drawn)}
 
     def fault(self, seed: int) -> Fault | None:
         """The fault that this seed draws."""

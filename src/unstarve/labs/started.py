@@ -72,10 +72,10 @@ def start(name: str, folder: Path, *, force: bool = False, seed: int | None = No
     if folder.exists() and any(folder.iterdir()) and not force:
         raise UsageError(f"{folder} is not empty; name another folder, or start over with --force")
     folder.mkdir(parents=True, exist_ok=True)
-    for file in lab.files:
-        shutil.copy(lab.folder / file, folder / file)
-    write_output(folder / ANSWERS, _answer_sheet(lab))
     started = Started(lab, folder, secrets.randbelow(_SEEDS) if seed is None else seed)
+    for name, source in lab.sources(started.seed).items():
+        shutil.copy(source, folder / name)
+    write_output(folder / ANSWERS, _answer_sheet(lab))
     _write(started)
     return started
 

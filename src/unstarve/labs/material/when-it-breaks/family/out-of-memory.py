@@ -1,0 +1,48 @@
+"""One of four trainings. Does it break, why, and what has to change?"""
+
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from unstarve.labs.breakage import SAMPLES, VALUES, limit_memory, table_file
+
+HERE = Path(__file__).parent
+
+
+class Samples(Dataset):
+    """Rows of a large table."""
+
+    def __init__(self):
+        self.path = table_file(HERE)
+
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, index):
+        table = np.load(self.path)
+        return torch.from_numpy(table[index, :VALUES].copy())
+
+
+def make_loader():
+    dataset = Samples()
+    return DataLoader(dataset, batch_size=8, shuffle=True, num_workers=2, persistent_workers=True)
+
+
+def train(loader, epochs=4):
+    model = torch.nn.Linear(16_384, 1)
+    for epoch in range(epochs):
+        began = time.perf_counter()
+        for batch in loader:
+            loss = model(batch).square().mean()
+            loss.backward()
+            time.sleep(0.05)  # stands for a larger model
+        print(f"epoch {epoch + 1} of {epochs}: {time.perf_counter() - began:.1f} s", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    limit_memory()
+    train(make_loader())

@@ -1,0 +1,45 @@
+"""One of four trainings. Does it break, why, and what has to change?"""
+
+import sys
+import time
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from unstarve.labs.breakage import SAMPLES, Store, limit_memory
+
+
+class Samples(Dataset):
+    """Samples from a store that is opened when it is first used."""
+
+    def __init__(self):
+        self.store = None
+
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, index):
+        if self.store is None:
+            self.store = Store()
+        return self.store.get(index)
+
+
+def make_loader():
+    dataset = Samples()
+    return DataLoader(dataset, batch_size=8, shuffle=True, num_workers=2)
+
+
+def train(loader, epochs=4):
+    model = torch.nn.Linear(16_384, 1)
+    for epoch in range(epochs):
+        began = time.perf_counter()
+        for batch in loader:
+            loss = model(batch).square().mean()
+            loss.backward()
+            time.sleep(0.05)  # stands for a larger model
+        print(f"epoch {epoch + 1} of {epochs}: {time.perf_counter() - began:.1f} s", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    limit_memory()
+    train(make_loader())
