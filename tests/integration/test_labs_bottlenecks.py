@@ -78,6 +78,7 @@ def test_the_stopwatch_shows_the_many_tensors_of_a_slow_hand_off(tmp_path: Path)
 def test_predict_measure_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judging, "_ROUNDS", 1)
     monkeypatch.setattr(judging, "_EPOCHS", 1)
+    monkeypatch.setattr(judging, "_ENOUGH_S", 0)
     started = begin(tmp_path, "collate")
     truth = " ".join(fault.verdict for fault in LAB.drawn(started.seed))
     started.predict("cpu cpu cpu").commit(truth)

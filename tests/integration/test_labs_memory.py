@@ -58,13 +58,13 @@ def change(folder: Path, changes: tuple[tuple[str, str], ...]) -> None:
 def test_a_leak_is_stopped_by_a_real_fix(leak: str, tmp_path: Path) -> None:
     begin(tmp_path, leak)
     change(tmp_path, FIXES[leak])
-    assert memory_profiling.trial(tmp_path)[0]
+    assert memory_profiling.trial(tmp_path, 0)[0]
 
 
 def test_a_fake_fix_is_told_all_that_is_missing(tmp_path: Path) -> None:
     begin(tmp_path, "batches")
     change(tmp_path, FAKE)
-    passed, lines = memory_profiling.trial(tmp_path)
+    passed, lines = memory_profiling.trial(tmp_path, 0)
     assert not passed
     assert lines[1:] == (
         "But self.losses does not have the same loss of every step.",
@@ -77,16 +77,16 @@ def test_a_fake_fix_is_told_all_that_is_missing(tmp_path: Path) -> None:
 def test_a_leak_that_moves_to_a_worker_is_still_a_leak(tmp_path: Path) -> None:
     begin(tmp_path, "cache")
     change(tmp_path, (("shuffle=True", "shuffle=True, num_workers=1, persistent_workers=True"),))
-    passed, lines = memory_profiling.trial(tmp_path)
+    passed, lines = memory_profiling.trial(tmp_path, 0)
     assert not passed
     assert lines[-1] == "So it still leaks."
 
 
 def test_where_nothing_leaks_doing_nothing_is_right(tmp_path: Path) -> None:
     begin(tmp_path, "none")
-    assert memory_profiling.trial(tmp_path)[0]
+    assert memory_profiling.trial(tmp_path, 0)[0]
     change(tmp_path, FIXES["losses"])
-    assert memory_profiling.trial(tmp_path) == (
+    assert memory_profiling.trial(tmp_path, 0) == (
         False,
         ("Nothing leaks: leave fixed_training.py as it was.",),
     )

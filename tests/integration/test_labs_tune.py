@@ -100,6 +100,7 @@ def test_a_cheaper_function_passes_and_fewer_samples_do_not(
 ) -> None:
     monkeypatch.setattr(judging, "_ROUNDS", 1)
     monkeypatch.setattr(judging, "_EPOCHS", 1)
+    monkeypatch.setattr(judging, "_ENOUGH_S", 0)
     monkeypatch.setattr(tune, "_steps_and_forecast", lambda *_: (1.0, 1.0))
     started = begin(tmp_path, "function").commit("cpu")
     name = hot_function(started.seed)

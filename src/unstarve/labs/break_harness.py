@@ -1,9 +1,10 @@
 """Run a training of the lab "When it breaks" under its limits, and say how it went.
 
-    python -m unstarve.labs.break_harness FILE EPOCHS
+    python -m unstarve.labs.break_harness FILE EPOCHS SECONDS
 
 FILE defines ``make_loader()`` and ``train(loader, epochs)``. Prints one line of JSON: the samples of each
-epoch, by how many bytes memory grew after the first epoch, and whether later epochs had other workers.
+epoch, by how many bytes memory grew after the first epoch, and whether later epochs had other workers. Ends
+with a TimeoutError after SECONDS.
 """
 
 from __future__ import annotations
@@ -23,8 +24,6 @@ import torch
 from unstarve.labs.breakage import limit_memory
 from unstarve.labs.harness import imported
 from unstarve.labs.lab import RESULT_MARK
-
-LONGEST_S = 40
 
 
 class Watched:
@@ -60,9 +59,9 @@ class Watched:
 
 def main() -> None:
     """Run what the command line says."""
-    file, epochs = Path(sys.argv[1]).absolute(), int(sys.argv[2])
+    file, epochs, seconds = Path(sys.argv[1]).absolute(), int(sys.argv[2]), int(sys.argv[3])
     signal.signal(signal.SIGALRM, _too_long)
-    signal.alarm(LONGEST_S)
+    signal.alarm(seconds)
     os.chdir(file.parent)
     sys.path.insert(0, str(file.parent))
     module = imported(file)
@@ -86,7 +85,7 @@ def _held_bytes(pid: int) -> int:
 
 
 def _too_long(_signal: int, _frame: FrameType | None) -> None:
-    raise TimeoutError(f"it was not done after {LONGEST_S} seconds")
+    raise TimeoutError(f"it was not done after {sys.argv[3]} seconds")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ def test_only_the_part_that_was_drawn_has_much_work(tmp_path: Path) -> None:
     started = start("basic-profiling", tmp_path, seed=3)
     drawn = started.lab.fault(3)
     assert drawn is not None
-    for part in started.lab.verdicts:
+    for part in started.lab.own_verdicts:
         found = amount(tmp_path, part, small=6, large=1000)
         assert 1000 <= found <= 1500 if part == drawn.name else found == 6
         assert found == amount(tmp_path, part, small=6, large=1000)

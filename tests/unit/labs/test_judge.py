@@ -177,7 +177,7 @@ def test_a_wrong_verdict_of_the_labs_own_fails_before_anything_is_measured(tmp_p
     begun = start("training-loop", tmp_path, seed=0)
     drawn = begun.lab.fault(0)
     assert drawn is not None
-    other = next(phase for phase in begun.lab.verdicts if phase != drawn.verdict)
+    other = next(phase for phase in begun.lab.own_verdicts if phase != drawn.verdict)
     (tmp_path / "answers.toml").write_text(f'verdict = "{other}"\n')
     assert judge(begun).committed
     result = judge(started_in(tmp_path))

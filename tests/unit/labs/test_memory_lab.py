@@ -31,7 +31,7 @@ def test_a_lab_may_have_verdicts_that_are_not_causes(tmp_path: Path) -> None:
     assert "Which part leaks" in answers.read_text()
     answers.write_text('verdict = "cpu"\n')
     with pytest.raises(
-        UsageError, match=r"cpu in .* is no verdict; choose one of losses, batches, cache, none"
+        UsageError, match=r"cpu in .* is no verdict of this lab; choose one of losses, batches, cache, none"
     ):
         judge(started_in(tmp_path))
     answers.write_text('verdict = "losses"\nkept_mb = 0\nbatch_size = 0\n')

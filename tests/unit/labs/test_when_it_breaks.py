@@ -70,7 +70,7 @@ def test_wrong_causes_fail_whatever_the_trainings_do(tmp_path: Path, told: Calla
 def test_an_answer_that_is_none_is_told(causes: object, tmp_path: Path) -> None:
     result = check(tmp_path, causes)
     assert not result.passed
-    assert "name one of worker-timeout, out-of-memory" in result.lines[0]
+    assert "name one of worker-timeout, fork-after-threads" in result.lines[0]
 
 
 def test_a_healthy_script_has_to_stay_as_it_was(tmp_path: Path, told: Callable[[Any], None]) -> None:

@@ -13,6 +13,7 @@ from unstarve.words import size
 
 _KINDS = (
     "worker-timeout",
+    "fork-after-threads",
     "out-of-memory",
     "growing-cache",
     "kept-batches",
@@ -21,6 +22,7 @@ _KINDS = (
 )
 _SCRIPTS = ("a.py", "b.py", "c.py", "d.py")
 _EPOCHS = 3
+_LONGEST_S = 40
 _SAMPLES = 256
 _MOST_GROWN = 20_000_000
 """Bytes. In two epochs the faults add 32 MB or more, and a healthy training less than 10 MB."""
@@ -65,7 +67,7 @@ def _still_broken(folder: Path, truth: dict[str, str]) -> Iterator[str]:
             if (folder / script).read_bytes() != (LAB.folder / f"family/{kind}.py").read_bytes():
                 yield f"Nothing was wrong with {script}: leave it as it was."
             continue
-        told = told_by("unstarve.labs.break_harness", folder / script, _EPOCHS)
+        told = told_by("unstarve.labs.break_harness", folder / script, _EPOCHS, _LONGEST_S)
         found = told if isinstance(told, str) else trouble(told)
         if found is not None:
             yield found if isinstance(told, str) else f"{script} {found}"
@@ -84,6 +86,7 @@ LAB = Lab(
             "What is wrong with a.py, b.py, c.py and d.py, in this order? A list of four, such as\n"
             '["none", "kept-batches", "worker-timeout", "growing-cache"]. Each is one of:\n'
             '  "worker-timeout"      one sample takes longer than the loader waits\n'
+            '  "fork-after-threads"  workers wait for a thread that they do not have\n'
             '  "out-of-memory"       a process needs more memory than it may have\n'
             '  "growing-cache"       the dataset holds more with every sample\n'
             '  "kept-batches"        training holds every batch, in shared memory\n'
@@ -93,9 +96,10 @@ LAB = Lab(
         ),
     ),
     hints=(
-        "Run each script with `unstarve run --memory a.py` and read the part `health` of the report. Two of "
-        "the faults make a script fail; the others only make it slow or large.",
-        "A worker that waits: the report names the line and the sample. What else may a request be given?",
+        "Run each script as the README says and read the part `health` of the report. Three of the faults "
+        "make a script fail or hang; the others only make it slow or large.",
+        "A worker that waits: the report names the line and the sample. What else may a request be given? "
+        "And which threads does a process have after a fork? `unstarve check a.py` knows before the run.",
         "A table that does not fit: `np.load(path, mmap_mode='r')` reads only the rows that are used.",
         "A tensor that came from a worker, and every view of it, keeps the whole batch in shared memory. "
         "Keep a copy: `batch[0].clone()`. What the dataset does not need, it should not hold at all.",
