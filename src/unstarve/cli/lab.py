@@ -44,7 +44,8 @@ def start(
         folder = Path() if force and (Path() / "lab.toml").exists() else Path(name)
     started = begin(name, folder, force=force)
     console = screen()
-    console.print(Text.assemble((started.lab.title, "bold"), " ", started.lab.goal))
+    console.print(Text(started.lab.title, "bold"))
+    console.print(started.lab.goal)
     console.print(printable(f"Read {started.folder / 'README.md'}, and work in that folder."))
     console.print("Stuck? `unstarve lab hint`. Done? `unstarve lab check`.")
 

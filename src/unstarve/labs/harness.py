@@ -29,13 +29,12 @@ def main() -> None:
     torch.set_num_threads(1)
     os.chdir(file.parent)
     sys.path.insert(0, str(file.parent))
-    make_loader = imported(file).make_loader
     step = Step(Workload(file.parent).step_ms())
     digests: list[torch.Tensor] = []
     waited = 0.0
     steps = 0
     began = time.perf_counter()
-    loader = make_loader(file.parent)  # in time: a cache has to be filled, too
+    loader = imported(file).make_loader(file.parent)  # in time: a cache has to be filled, too
     for _ in range(epochs):
         batches = iter(loader)
         while True:

@@ -182,4 +182,4 @@ def test_a_wrong_verdict_of_the_labs_own_fails_before_anything_is_measured(tmp_p
     assert judge(begun).committed
     result = judge(started_in(tmp_path))
     assert not result.passed
-    assert f"{other}, is not what slows this training down" in result.lines[0]
+    assert f"{other}, is wrong" in result.lines[0]

@@ -54,8 +54,9 @@ def _threads(place: Place) -> str | None:
         return None
     if isinstance(value, ThreadPoolExecutor):
         alive = [thread for thread in value._threads if thread.is_alive()]
-        is_full = len(alive) >= value._max_workers  # else it may start another thread in the worker
-        return f"a ThreadPoolExecutor with {_count(len(alive))}" if is_full else None
+        # It starts another thread only if it counts none as idle, and has fewer than it may have.
+        starts_none = len(alive) >= value._max_workers or value._idle_semaphore._value > 0
+        return f"a ThreadPoolExecutor with {_count(len(alive))}" if alive and starts_none else None
     if isinstance(value, ThreadPool):
         return "a ThreadPool that runs"
     is_producer = isinstance(value, threading.Thread) and value.is_alive() and _is_waited_for(owner, code)

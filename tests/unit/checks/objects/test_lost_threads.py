@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.pool import ThreadPool
@@ -65,10 +66,19 @@ def test_a_pool_that_has_run_is_found() -> None:
     assert ids(DataLoader(Pooled(pool), num_workers=1)) == []
 
 
-def test_a_pool_that_can_start_another_thread_is_left_alone() -> None:
+def test_a_pool_with_an_idle_thread_starts_no_other_and_is_found() -> None:
     with ThreadPoolExecutor(2) as pool:
         pool.submit(abs, 1).result()
+        while not pool._idle_semaphore._value:  # its thread has yet to see that nothing is left to do
+            time.sleep(0.001)
+        assert ids(DataLoader(Pooled(pool), num_workers=1)) == ["fork-after-threads"]
+
+
+def test_a_pool_that_can_start_another_thread_is_left_alone(stop: threading.Event) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(stop.wait)
         assert ids(DataLoader(Pooled(pool), num_workers=1)) == []
+        stop.set()
 
 
 def test_other_pools_and_feeding_threads_are_found(stop: threading.Event) -> None:
