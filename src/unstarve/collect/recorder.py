@@ -71,7 +71,7 @@ class Recorder:
         self._losses = 0
         self._stopped: str | None = None
         self._loaders = LoaderNumbers()
-        self._sampler: StackSampler | None = None
+        self.sampler: StackSampler | None = None  # its thread does what training need not do itself
         self._watching = False
         self._pulse = ProcessPulse(training=not worker)
         self.taps: dict[int, weakref.ref[Any]] = {}
@@ -200,8 +200,8 @@ class Recorder:
 
     def _keep_sampling(self) -> None:
         """Resume the stack sampler after a fork, which stops it."""
-        if self._sampler is not None and self._sampler.paused:
-            self._sampler.resume()
+        if self.sampler is not None and self.sampler.paused:
+            self.sampler.resume()
 
     def count_step(self, number: int) -> None:
         """A loader has delivered a top-level batch. Loaders that are iterated side by side share a step."""
@@ -229,9 +229,8 @@ class Recorder:
 
     def _see_every_batch(self) -> None:
         """Let batches pass through Python if something has to be decided at each of them."""
-        decides = self.substitute is not None or self.window is not None or self.perf is not None
-        decides = decides or self.digests is not None
-        self.writer.ledger.special = self._limit < sys.maxsize or decides
+        deciding = (self.substitute, self.window, self.perf, self.digests)
+        self.writer.ledger.special = self._limit < sys.maxsize or any(x is not None for x in deciding)
 
     def is_settled(self, number: int) -> bool:
         """Whether the loader's first steps, which are recorded differently, are over."""
@@ -263,7 +262,7 @@ class Recorder:
             self._watching = True
             loop_sampler.end()
             try:
-                self._sampler = StackSampler(
+                self.sampler = StackSampler(
                     self._write_sampled, self.lose, self._on_sample, self.memory.longest_s
                 )
             except (OSError, RuntimeError) as error:
@@ -277,6 +276,7 @@ class Recorder:
         paced_s = 0.0
         if self.active:
             self.waits.look(now_ns)
+            self.samples.count()
             if self._pulse.due(now_ns):
                 row = self._pulse.row(now_ns, place, cpu_ns, queued_ns)
                 self.writer.row(f.PULSE, now_ns, row)
@@ -316,8 +316,8 @@ class Recorder:
         """Write the end of the record. Safe to call twice; does nothing in a forked child."""
         if self.active and os.getpid() == self.pid:
             loop_sampler.tell(self.writer.meta)
-        if self._sampler is not None and os.getpid() == self.pid:
-            self._sampler.close()  # not under the lock: its thread may be waiting for it
+        if self.sampler is not None and os.getpid() == self.pid:
+            self.sampler.close()  # not under the lock: its thread may be waiting for it
         with self._lock:
             if not self.active or os.getpid() != self.pid:
                 return

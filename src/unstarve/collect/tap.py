@@ -24,7 +24,6 @@ from unstarve.collect.fetching import FetchProbe
 from unstarve.collect.gradients import first_passes, watch_backward
 from unstarve.collect.receiving import PythonReceiving
 from unstarve.collect.recorder import Recorder, recorder
-from unstarve.collect.sample_ledger import EpochSamples
 from unstarve.collect.substitute import Substitute
 from unstarve.collect.wait_rows import Wait
 from unstarve.record import format as f
@@ -50,8 +49,8 @@ class Tap:
         "_unmeasured",
         "next_batch",
         "probe",
+        "put_aside",
         "receiving",
-        "samples",
         "wait",
     )
 
@@ -66,8 +65,8 @@ class Tap:
         """Times the fetches of this loader when the training process makes its batches itself."""
         self.receiving: PythonReceiving | None = None
         """Times what comes out of the workers' queue; `begin` tells it the epoch."""
-        self.samples: EpochSamples | None = None
-        """What the sampler gives out in this epoch; None where there are no indices."""
+        self.put_aside: Callable[[Any], None] | None = None
+        """Takes what the sampler gives out, to be counted later; None where there are no indices."""
         self.wait = Wait(owner.writer.ledger, f.BATCH, f.letters(f.BATCH))
         """Its waits, one after the other."""
         self.wait.number = number
@@ -138,11 +137,12 @@ class Tap:
 
     def follow_samples(self, loader: Any, indices: Iterable[Any]) -> None:
         """Count what the loader's sampler gives out in this epoch; `indices` were given out already."""
-        self.samples = None
-        if not self._nested and isinstance(getattr(loader, "sampler", None), Sampler):
-            self.samples = self._recorder.samples.begin(self.number, self.wait.epoch, loader)
-            for batch in indices:
-                self.samples.add(batch)
+        self.put_aside = None
+        is_counted = self._recorder.sampler is not None and not self._nested  # else nobody would count them
+        if is_counted and isinstance(getattr(loader, "sampler", None), Sampler):
+            aside = self._recorder.samples.begin(self.number, self.wait.epoch, loader).aside
+            aside.extend(indices)
+            self.put_aside = aside.append
 
     def note_gradients(self) -> None:
         """A batch is asked for: record the backward pass since the last one, and that gradients are off."""

@@ -66,8 +66,8 @@ def timed_index(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         tap = self.__dict__.get(TAP)
         if tap is not None and tap.wait.busy:
             tap.wait.sampled(begin_ns)
-            if tap.samples is not None:
-                tap.samples.add(index)
+            if tap.put_aside is not None:
+                tap.put_aside(index)
             return index
         stack = getattr(_epochs, "stack", None)
         if stack and stack[-1] is self:

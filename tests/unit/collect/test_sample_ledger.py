@@ -19,7 +19,8 @@ def written(batches: Sequence[Any], length: int | None = 10_000, sampler: Any = 
     noted: Noted = []
     samples = EpochSamples(lambda kind, **fields: noted.append((kind, fields)), 3, 7, sampler, length)
     for batch in batches:
-        samples.add(batch)
+        samples.aside.append(batch)
+        samples.count()
     samples.write()
     if not noted:
         return {}
