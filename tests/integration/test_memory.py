@@ -117,6 +117,12 @@ def report_of(project: Any, source: str) -> dict[str, Any]:
     return report
 
 
+def memory_ids(health: list[dict[str, Any]]) -> set[str]:
+    """The findings about memory: others depend on what else the machine does."""
+    about = {"copy-on-write", "memory-leak", "growing-cache", "kept-batches", "shm-full", "descriptors"}
+    return {one["id"] for one in health} & about
+
+
 @pytest.mark.parametrize(
     ("source", "check", "said"),
     [
@@ -132,7 +138,7 @@ def test_a_planted_trouble_is_found_under_its_id(project, source: str, check: st
     found = [one for one in health if one["id"] == check]
     assert len(found) == 1, health
     assert said in found[0]["message"]
-    others = {one["id"] for one in health} - {check}
+    others = memory_ids(health) - {check}
     assert others <= ({"descriptors", "shm-full"} if check == "kept-batches" else set()), health
     if check == "memory-leak":
         line = (START + source).splitlines().index("        seen.append([index] * 10_000)  # the leak") + 1
@@ -142,7 +148,7 @@ def test_a_planted_trouble_is_found_under_its_id(project, source: str, check: st
 @pytest.mark.parametrize("source", [PACKED, CLONED, FULL, LET_GO], ids=["packed", "cloned", "full", "let go"])
 def test_a_healthy_look_alike_is_silent(project, source: str) -> None:
     report = report_of(project, source)
-    assert report["health"] == []
+    assert memory_ids(report["health"]) == set()
     memory = report["memory"]
     assert memory["workers_most"] == 2
     assert 0 < memory["workers_uss_peak_bytes"] <= memory["workers_pss_peak_bytes"]

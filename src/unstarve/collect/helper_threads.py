@@ -31,9 +31,11 @@ _WORKER_MUCH = 0.1
 
 
 class WorkerHelpers:
-    """CPU time of a worker's other threads, without what it takes to send its batches."""
+    """CPU time of a worker's other threads, without what it takes to send its batches or to watch it."""
 
-    def __init__(self) -> None:
+    def __init__(self, watching_s: Callable[[], float] = lambda: 0.0) -> None:
+        self._watching_s = watching_s
+        """What the stack sampler's thread has used so far."""
         self.sending = False
         """A thread of the worker's queue is sending a batch at the moment."""
         self.sent_cpu_ns = 0
@@ -54,7 +56,7 @@ class WorkerHelpers:
         since_ns = now_ns - self._asked_ns
         if self.sending or (since_ns < _WORKER_EVERY_NS and not self._busy):
             return 0
-        spent_ns = others_ns() - self.sent_cpu_ns
+        spent_ns = others_ns() - self.sent_cpu_ns - round(self._watching_s() * 1e9)
         computed_ns = spent_ns - self._spent_ns
         self._busy = self._asked_ns > 0 and computed_ns > _WORKER_MUCH * since_ns
         self._asked_ns, self._spent_ns = now_ns, spent_ns

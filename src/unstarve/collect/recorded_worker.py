@@ -7,6 +7,7 @@ unstarve's bootstrap like any Python process of the command.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import sys
@@ -48,7 +49,7 @@ def run_worker(
             owner.page.words[STAGE] = START
             wrap_fetchers()
             owner.watch_stack()
-            helpers = WorkerHelpers()
+            helpers = WorkerHelpers(functools.partial(_watching_s, owner))
             probe = FetchProbe(owner, f.NO_LOADER, helpers)
             probe.wrap_transforms = wrap_transforms
             bound.arguments["index_queue"] = _IndexQueue(bound.arguments["index_queue"], probe)
@@ -62,6 +63,11 @@ def run_worker(
     finally:
         if owner is not None:
             owner.close()
+
+
+def _watching_s(owner: Recorder) -> float:
+    """CPU time of the thread that watches this worker."""
+    return 0.0 if owner.sampler is None else owner.sampler.own_cpu_s
 
 
 class _IndexQueue:

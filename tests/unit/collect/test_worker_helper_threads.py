@@ -104,3 +104,14 @@ def made(folder: Path, loader: int, helpers: WorkerHelpers | None) -> Process:
     assert finish(folder / "a.unstarve", 0) is None
     (process,) = read_run(folder / "a.unstarve").processes
     return process
+
+
+def test_watching_the_worker_is_not_their_work(clock: Clock) -> None:
+    watched_s = [0.0]
+    helpers = WorkerHelpers(lambda: watched_s[0])
+    helpers.end(100 * MS)
+    clock.others_ns += 9 * MS
+    watched_s[0] = 0.009
+    assert helpers.end(120 * MS) == 0
+    clock.others_ns += 5 * MS
+    assert helpers.end(140 * MS) == 5 * MS

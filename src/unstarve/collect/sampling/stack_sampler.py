@@ -89,7 +89,7 @@ class StackSampler:
         self._task_stat = f"/proc/self/task/{threading.get_native_id()}/stat".encode()
         self._seconds: dict[Key, float] = {}
         self._began = self._reported = time.perf_counter()
-        self._own_cpu_s = self._paced_cpu_s = 0.0
+        self.own_cpu_s = self._paced_cpu_s = 0.0
         self._looks = 0
         self._looking: BareThread | None = BareThread(self._run)
         self.paused = False
@@ -127,7 +127,7 @@ class StackSampler:
             self._lose(f"the stack sampler stopped early, so the report may miss functions: {error!r}")
 
     def _look(self, stop: _thread.LockType) -> None:
-        own, own_before_s = open_counters(), self._own_cpu_s
+        own, own_before_s = open_counters(), self.own_cpu_s
         looked = time.perf_counter()
         wanted_ns, own_queued_s = _wanted(*self._spent_ns()), _queued_s(own)
         interval_s = self._interval_s()
@@ -152,7 +152,7 @@ class StackSampler:
             wanted_ns, own_queued_s = wanted_now_ns, own_queued_now_s
             place = None if key is None else key[0]
             self._paced_cpu_s += self._look_on(time.perf_counter_ns(), place, cpu_ns, queued_ns)
-            self._own_cpu_s = own_before_s + time.thread_time()
+            self.own_cpu_s = own_before_s + time.thread_time()
             if now - self._reported > max(_REPORT_S, _REPORT_SHARE * (now - self._began)):
                 self._tell()
                 self._reported = now
@@ -161,11 +161,11 @@ class StackSampler:
             looked = time.perf_counter()
 
     def _interval_s(self) -> float:
-        return min(interval_after(self._looks, self._own_cpu_s - self._paced_cpu_s), self._longest_s)
+        return min(interval_after(self._looks, self.own_cpu_s - self._paced_cpu_s), self._longest_s)
 
     def _tell(self) -> None:
         found = [(*key, seconds) for key, seconds in list(self._seconds.items())]
-        self._report(found=found, cpu_s=self._own_cpu_s)
+        self._report(found=found, cpu_s=self.own_cpu_s)
 
     def _spent_ns(self) -> tuple[int, int]:
         """Time of the watched thread on a CPU, and waiting for one; −1 where that is not counted."""
