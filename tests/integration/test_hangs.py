@@ -245,3 +245,4 @@ def test_every_planted_hang_is_shown_with_its_line_and_its_wait(project: Any) ->
     assert [one.worker for one in picture.workers] == list(range(len(HANGS)))
     assert all_problems(picture) == []
     assert (picture.loader, picture.epoch, picture.batch) == ("loader", 0, 0)
+    assert picture.culprit is picture.workers[0]
