@@ -36,6 +36,15 @@ class Noisy(Rows):
         return super().__getitem__(index) + np.random.rand()
 
 
+class NoisyTorch(Rows):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return super().__getitem__(index) + torch.rand(())
+
+
+def persistent_loader() -> DataLoader[Any]:
+    return DataLoader(Noisy(), 8, num_workers=2, persistent_workers=True)
+
+
 def without_tens(samples: list[torch.Tensor]) -> torch.Tensor:
     return torch.stack([one for one in samples if int(one[0]) % 10])
 
@@ -129,6 +138,14 @@ CASES: dict[str, tuple[Callable[[], Iterator[DataLoader[Any]]], list[str]]] = {
     ),
     "workers seeded well": (
         lambda: kept(DataLoader(Noisy(), 8, num_workers=2, worker_init_fn=seeded_well)),
+        [],
+    ),
+    "equal seeds of a library that nobody draws from": (
+        lambda: kept(DataLoader(NoisyTorch(), 8, num_workers=2, worker_init_fn=seeded_alike)),
+        [],
+    ),
+    "persistent workers, and new ones later": (
+        lambda: iter([*[persistent_loader()] * 2, persistent_loader()]),
         [],
     ),
     "equal seeds that nobody uses": (

@@ -17,18 +17,23 @@ import torch
 _LOOKS = 4
 """Fetches of each loader that are watched; a random transform draws in every one of them."""
 
+_LIBRARIES = ("torch", "python", "numpy")
+
 Streams = tuple[Any, ...]
+"""The state of the generators of `_LIBRARIES`."""
 
 
 class DrawWatch:
     """Watches the first fetches of each loader of one process, and notes what it found."""
 
-    __slots__ = ("_looks", "_note", "_noted")
+    __slots__ = ("_first", "_looks", "_note", "_noted")
 
     def __init__(self, note: Callable[..., None]) -> None:
         self._note = note
         self._looks: Counter[int] = Counter()
         self._noted: dict[int, bool] = {}
+        self._first: dict[int, Streams] = {}
+        """The state before the first fetch."""
 
     def before(self, loader: int) -> Streams | None:
         """The state before a fetch; None when enough was seen of this loader."""
@@ -36,9 +41,8 @@ class DrawWatch:
             return None
         self._looks[loader] += 1
         streams = random_streams()
-        if streams is not None and self._looks[loader] == 1:
-            names = ("torch", "python", "numpy")
-            self._note("streams", **dict(zip(names, map(_digest, streams), strict=True)))
+        if streams is not None:
+            self._first.setdefault(loader, streams)
         return streams
 
     def after(self, loader: int, before: Streams) -> None:
@@ -50,6 +54,9 @@ class DrawWatch:
         if known is None or (drew and not known):
             self._noted[loader] = drew
             self._note("draws", loader=loader, drew=drew)
+            if drew:
+                states = zip(_LIBRARIES, self._first.pop(loader), before, now, strict=True)
+                self._note("streams", **{name: _digest(s) if b != n else None for name, s, b, n in states})
 
 
 def random_streams() -> Streams | None:
@@ -66,8 +73,8 @@ def random_streams() -> Streams | None:
         return None
 
 
-def _digest(stream: Any) -> int | None:
-    return None if stream is None else zlib.crc32(repr(stream).encode())
+def _digest(stream: Any) -> int:
+    return zlib.crc32(repr(stream).encode())
 
 
 def _plain(state: dict[str, Any]) -> list[Any]:

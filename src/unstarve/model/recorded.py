@@ -323,7 +323,7 @@ class Process:
     draws: bool | None = None
     """Of a worker: whether its first fetches drew random numbers; None when unknown."""
     streams: Mapping[str, int | None] = field(default_factory=dict)
-    """Digests of the random state before its first fetch: ``torch``, ``python``, ``numpy``."""
+    """Digests of the random state before its first fetch, of the libraries it drew from: ``numpy``, …"""
     samples: tuple[SampleCount, ...] = ()
     digested: tuple[DigestedBatch, ...] = ()
     """Empty without `--ledger`."""

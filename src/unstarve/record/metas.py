@@ -11,7 +11,7 @@ A META payload is one UTF-8 JSON object whose key ``meta`` says what it describe
     loader   id, name, where, kind, config, source, statement, dataset, maker, created
     batch    loader, tensors: the number of tensors in its first batch
     draws    loader, drew: whether its first fetches drew random numbers (changes at most once, to true)
-    streams  torch, python, numpy: digests of the random state before the first fetch
+    streams  torch, python, numpy: digests of the random state before the first fetch, of those drawn from
     samples  loader, epoch, sampler_epoch, shuffles, length, indices, distinct, headed, head, order, members:
              what the sampler gave out, as `model.recorded.SampleCount`
     digests  loader, epoch, task, digests: of the samples of one batch (with --ledger)

@@ -55,12 +55,21 @@ def test_a_generator_that_cannot_be_read_leaves_it_unknown(monkeypatch: pytest.M
     assert watched(random.random) == []
 
 
-def test_the_random_state_before_the_first_fetch_is_noted_once() -> None:
+def test_the_state_before_the_first_fetch_is_noted_once_for_libraries_that_were_drawn_from() -> None:
     noted: list[dict[str, Any]] = []
     watch = DrawWatch(lambda kind, **fields: noted.append(fields) if kind == "streams" else None)
-    for seed in (1, 2, 1):
+    for loader, seed, fetch in (
+        (1, 7, list),
+        (1, 8, np.random.rand),
+        (2, 7, np.random.rand),
+        (1, 9, random.random),
+    ):
         np.random.seed(seed)
-        watch.before(seed)
+        before = watch.before(loader)
+        assert before is not None
+        fetch()
+        watch.after(loader, before)
     one, two = noted
-    assert one["numpy"] != two["numpy"]
-    assert one["torch"] == two["torch"]
+    assert one["numpy"] == two["numpy"]
+    assert one["numpy"] is not None
+    assert one["python"] is one["torch"] is None

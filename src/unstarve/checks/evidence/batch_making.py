@@ -9,7 +9,6 @@ from pathlib import PurePath
 from unstarve.advise.diagnosis_facts import batch_bytes, stock_loader, worker_loader, workers_of
 from unstarve.checks.evidence.lost_time import (
     LEAST_SHARE,
-    about,
     advised,
     cost,
     lost_share,
@@ -17,6 +16,7 @@ from unstarve.checks.evidence.lost_time import (
     setting,
     waits,
 )
+from unstarve.checks.evidence.places import about
 from unstarve.model import Cause, Diagnosis, Finding, Run
 from unstarve.words import duration, mean_count, percent, size, times
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from unstarve.advise.diagnosis_facts import usable_cores, worker_loader, workers_of
 from unstarve.analyze.timeline import training_processes
-from unstarve.checks.evidence.lost_time import LEAST_SHARE, about, advised, cost
+from unstarve.checks.evidence.lost_time import LEAST_SHARE, advised, cost
+from unstarve.checks.evidence.places import about
 from unstarve.model import Cause, Diagnosis, Finding, Run
 from unstarve.words import mean_count, percent, workers
 

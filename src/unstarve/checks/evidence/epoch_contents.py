@@ -9,7 +9,7 @@ from unstarve.advise.diagnosis_facts import stock_loader
 from unstarve.analyze.loader_summary import loader_key
 from unstarve.analyze.roles import Key
 from unstarve.analyze.timeline import training_processes
-from unstarve.checks.evidence.lost_time import about
+from unstarve.checks.evidence.places import about
 from unstarve.model import Diagnosis, Finding, LoaderSummary, Process, Role, Run
 from unstarve.words import mean_count, percent, workers
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from unstarve.advise.diagnosis_facts import worker_loader, workers_of
 from unstarve.analyze.loader_summary import loader_key
 from unstarve.analyze.timeline import training_processes
-from unstarve.checks.evidence.lost_time import LEAST_SHARE, about, cost, rejected, setting, waits
+from unstarve.checks.evidence.lost_time import LEAST_SHARE, cost, rejected, setting, waits
+from unstarve.checks.evidence.places import about
 from unstarve.model import Cause, Diagnosis, Finding, LoaderSummary, Run
 from unstarve.words import duration, mean_count, percent, size, workers
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from unstarve.advise.diagnosis_facts import stock_loader
 from unstarve.advise.rules.data_storage import far_files
-from unstarve.checks.evidence.lost_time import LEAST_SHARE, about, advised, cost, lost_share, waits
+from unstarve.checks.evidence.lost_time import LEAST_SHARE, advised, cost, lost_share, waits
+from unstarve.checks.evidence.places import about
 from unstarve.model import Cause, Diagnosis, Finding, Run
 from unstarve.words import duration, mean_count, percent, size
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from unstarve.advise.diagnosis_facts import share_of
-from unstarve.model import Advice, Cause, Diagnosis, Finding, LoaderSummary, State
-from unstarve.model.checks import finding
+from unstarve.model import Advice, Cause, Diagnosis, LoaderSummary, State
 
 LEAST_SHARE = 0.05
 """A trouble that costs a smaller share of the time is not worth reading about."""
@@ -41,12 +40,3 @@ def setting(loader: LoaderSummary, **arguments: Any) -> str:
     """The change of a loader's arguments, in one line."""
     given = " and ".join(f"{name}={value!r}" for name, value in arguments.items())
     return f"Pass {given} to {loader.name}."
-
-
-def about(loader: LoaderSummary | None, id: str, message: str, fix: str, harm: float) -> Finding:
-    """A finding that points to the line that created the loader."""
-    file, _, line = ("" if loader is None else loader.where).rpartition(":")
-    known = bool(file) and line.isdigit()
-    return finding(
-        id, message, fix, file=file if known else None, line=int(line) if known else None, harm=harm
-    )

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from unstarve.analyze.timeline import training_processes
+from unstarve.checks.evidence.places import place_of
 from unstarve.model import Loader, Process, Run
 
 _DAY_S = 86_400.0
@@ -53,8 +54,7 @@ class MemoryScene:
     @property
     def place(self) -> tuple[str | None, int | None]:
         """File and line where the loader was created."""
-        file, _, line = self.loader.where.rpartition(":")
-        return (file, int(line)) if file and line.isdecimal() else (None, None)
+        return place_of(self.loader)
 
     def named(self, attribute: str) -> str:
         """An attribute of the dataset by the user's name: ``self.samples`` is ``train_set.samples``."""

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
+from unstarve.checks.evidence.places import about
 from unstarve.model import Diagnosis, Loader, Process, Run, SampleCount
-from unstarve.model.checks import finding
 from unstarve.model.finding import Finding
 from unstarve.words import amount, counted
 
@@ -26,14 +26,12 @@ def set_epoch_missed(run: Run, _diagnosis: Diagnosis) -> Iterator[Finding]:
             continue
         if process.rank not in (None, 0):
             continue  # said once, for all ranks
-        file, line = _place(loader)
-        yield finding(
+        yield about(
+            loader,
             "set-epoch-missed",
             f"{counted(repeated, 'epoch')} of {loader.name} came in the same order: its sampler's epoch was "
             f"{told[0].sampler_epoch} in all of them.",
             f"{_variable(loader)}.sampler.set_epoch(epoch)  # the first line of the loop over epochs",
-            file=file,
-            line=line,
             harm=1.0,
         )
 
@@ -45,13 +43,11 @@ def same_order(run: Run, _diagnosis: Diagnosis) -> Iterator[Finding]:
         repeated = _repeated(told)
         if repeated is None or process.rank not in (None, 0):
             continue
-        file, line = _place(loader)
-        yield finding(
+        yield about(
+            loader,
             "same-order",
             f"{counted(repeated, 'epoch')} of {loader.name}, which shuffles, came in the same order.",
             "Create the generator and its seed once, before the loop over epochs, not in every epoch.",
-            file=file,
-            line=line,
             harm=1.0,
         )
 
@@ -68,16 +64,14 @@ def ranks_not_split(run: Run, _diagnosis: Diagnosis) -> Iterator[Finding]:
         if len(ranks) < 2 or len(members) > 1 or found[0][2].indices < _FEWEST_INDICES:
             continue
         _, loader, first = found[0]
-        file, line = _place(loader)
-        yield finding(
+        yield about(
+            loader,
             "ranks-not-split",
             f"All {len(ranks)} ranks of {loader.name} trained on the same "
             f"{counted(first.distinct or 0, 'sample')} in their first epoch.",
             f"sampler = DistributedSampler({_variable(loader)}.dataset)\n"
             "DataLoader(…, sampler=sampler)  # instead of shuffle=True\n"
             "sampler.set_epoch(epoch)  # at the beginning of every epoch",
-            file=file,
-            line=line,
             harm=1 - 1 / len(ranks),
         )
 
@@ -89,22 +83,24 @@ def dropped_by_collate(run: Run, _diagnosis: Diagnosis) -> Iterator[Finding]:
         if not isinstance(size, int):
             continue
         whole = {e.epoch for e in process.epochs if e.loader == loader.id and e.last_ask_ns and not e.error}
+        by_epoch: dict[int, list[int | None]] = defaultdict(list)
+        for batch in process.batches:
+            if batch.loader == loader.id:
+                by_epoch[batch.epoch].append(batch.size)
         given = delivered = 0
         for one in epochs:
-            sizes = [b.size for b in process.batches if (b.loader, b.epoch) == (one.loader, one.epoch)]
+            sizes = by_epoch[one.epoch]
             if one.epoch in whole and _counts_samples(sizes, size, one.indices):
                 given += one.indices
                 delivered += sum(n or 0 for n in sizes)
         if given and delivered < given:
-            file, line = _place(loader)
-            yield finding(
+            yield about(
+                loader,
                 "samples-missing",
                 f"{counted(given - delivered, 'sample')} of {amount(given)} were fetched for "
                 f"{loader.name} and did not reach training: collate_fn leaves them out.",
                 "Find out why these samples are unusable and remove them from the dataset; batches then have "
                 "the size you asked for.",
-                file=file,
-                line=line,
                 harm=(given - delivered) / given,
             )
 
@@ -113,19 +109,14 @@ def worker_seeds_equal(run: Run, _diagnosis: Diagnosis) -> Iterator[Finding]:
     """Workers that draw random numbers, and began with the same ones."""
     by_pid = {(p.host, p.pid): p for p in run.processes if p.worker}
     for process, loader, _ in _loaders(run):
-        crews = [
-            [w for pid in crew.pids if (w := by_pid.get((process.host, pid))) is not None and w.draws]
-            for crew in process.crews
-            if crew.loader == loader.id
-        ]
+        # Persistent workers are one crew in all epochs.
+        crews = {crew.pids for crew in process.crews if crew.loader == loader.id and len(crew.pids) > 1}
+        workers = [[by_pid.get((process.host, pid)) for pid in pids] for pids in crews]
         for stream in ("numpy", "python", "torch"):
-            seeds = [[w.streams.get(stream) for w in crew] for crew in crews if len(crew) > 1]
-            alike = next((one for one in seeds if None not in one and len(set(one)) < len(one)), None)
-            again = [
-                pair for pair in combinations([s for s in seeds if None not in s], 2) if pair[0] == pair[1]
-            ]
-            fresh = len({w.pid for crew in crews for w in crew}) > max(map(len, crews), default=0)
-            if alike is None and not (again and fresh):
+            told = [tuple(w and w.streams.get(stream) for w in crew) for crew in workers]
+            seeds = [one for one in told if None not in one]
+            alike = next((one for one in seeds if len(set(one)) < len(one)), None)
+            if alike is None and len(set(seeds)) == len(seeds):
                 continue
             said = (
                 f"{counted(len(alike) - len(set(alike)) + 1, 'worker')} of {loader.name} began with the same "
@@ -134,8 +125,8 @@ def worker_seeds_equal(run: Run, _diagnosis: Diagnosis) -> Iterator[Finding]:
                 else f"The workers of {loader.name} began with the same random state in several epochs "
                 f"({_LIBRARY[stream]})."
             )
-            file, line = _place(loader)
-            yield finding(
+            yield about(
+                loader,
                 "worker-seeds-equal",
                 said,
                 "def seed_worker(worker_id):\n"
@@ -143,8 +134,6 @@ def worker_seeds_equal(run: Run, _diagnosis: Diagnosis) -> Iterator[Finding]:
                 "    numpy.random.seed(seed)\n"
                 "    random.seed(seed)\n"
                 "DataLoader(…, worker_init_fn=seed_worker)",
-                file=file,
-                line=line,
                 harm=1.0,
             )
             break
@@ -167,14 +156,14 @@ def repeated_samples(run: Run, _diagnosis: Diagnosis) -> Iterator[Finding]:
             pairs = [(len(by_worker[a] & by_worker[b]), a, b) for a, b in combinations(sorted(by_worker), 2)]
             shared, a, b = max(pairs, default=(0, 0, 0))
             several = shared >= _LEAST_SHARE * delivered
-            file, line = _place(loader)
             said = (
                 f"{amount(delivered - len(samples))} of the {counted(delivered, 'sample')} of epoch "
                 f"{epoch} are repetitions."
             )
             if several:
                 said += f" Workers {a} and {b} delivered {counted(shared, 'equal sample')}."
-            yield finding(
+            yield about(
+                loader,
                 "iterable-not-split" if several else "samples-repeated",
                 said,
                 "worker = torch.utils.data.get_worker_info()  # in __iter__\n"
@@ -182,8 +171,6 @@ def repeated_samples(run: Run, _diagnosis: Diagnosis) -> Iterator[Finding]:
                 "yield from itertools.islice(samples, first, None, step)"
                 if several
                 else "Look for the repetition in the list of files or in the sampler.",
-                file=file,
-                line=line,
                 harm=1 - len(samples) / delivered,
             )
             break
@@ -239,8 +226,3 @@ def _makers(run: Run, process: Process, loader: int, epoch: int) -> dict[int, in
 def _variable(loader: Loader) -> str:
     """The loader's name in the user's source, or one that stands for it."""
     return loader.name if all(part.isidentifier() for part in loader.name.split(".")) else "loader"
-
-
-def _place(loader: Loader) -> tuple[str, int | None]:
-    file, _, line = loader.where.rpartition(":")
-    return (file, int(line)) if line.isdigit() else (loader.where, None)
