@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -27,64 +28,46 @@ from unstarve.cli import (
     tune,
     whatif,
 )
+from unstarve.cli.examples import examples
+
+_WIDEST_HELP = 100
 
 
 class _Verb(TyperCommand):
-    """A verb whose help shows no type for flags, and N for numbers."""
+    """A verb whose help is made from its reference."""
 
-    def __init__(self, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, **more)
-        for option in self.params:
-            _simplify(option)
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Name the arguments as their help does: ``[OPTIONS] CMD…``."""
-        named = (
-            (str(one.metavar or one.name), one.required)
-            for one in self.params
-            if one.param_type_name == "argument"
-        )
-        return ["[OPTIONS]", *(name if required else f"[{name}]" for name, required in named)]
-
-    def get_help_option(self, ctx: Any) -> Any:
-        """Return the option that shows the help."""
-        option = super().get_help_option(ctx)
-        _simplify(option)
-        return option
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        _write_help(self, ctx, formatter)
 
 
 class _Verbs(TyperGroup):
-    """A group of verbs, whose own help shows no type for flags either."""
+    """A group of verbs, whose help is made in the same way."""
 
-    def __init__(self, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, **more)
-        for option in self.params:
-            _simplify(option)
-
-    def get_help_option(self, ctx: Any) -> Any:
-        """Return the option that shows the help."""
-        option = super().get_help_option(ctx)
-        _simplify(option)
-        return option
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        _write_help(self, ctx, formatter)
 
 
-def _simplify(option: Any) -> None:
-    if getattr(option, "is_flag", False):
-        option.metavar = ""
-    elif option is not None and option.metavar is None and getattr(option, "min", None) is not None:
-        option.metavar = "N"
+def _write_help(command: Any, ctx: Any, formatter: Any) -> None:
+    from unstarve.cli.help_text import help_text
+    from unstarve.cli.reference import reference_of
+
+    name = ctx.command_path.partition(" ")[2]
+    width = max(40, min(shutil.get_terminal_size().columns, _WIDEST_HELP))
+    formatter.write(help_text(reference_of(command, name), width))
 
 
 app = typer.Typer(
     name="unstarve",
     cls=_Verbs,
-    help="Is my training waiting for data, why, and how much faster could it be?",
+    help="Is my training waiting for data, why, and how much faster could it be?\n\n"
+    "Exit codes: 0 done, 1 a gate failed, 2 bad usage or input, 3 the command could not be started; "
+    "otherwise the exit code of the command that was run.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Start with: `unstarve run train.py`, or `unstarve demo` to see it work.",
 )
 app.command("run", cls=_Verb)(run.run)
 app.command("ideal", cls=_Verb)(ideal.ideal)
@@ -109,7 +92,7 @@ labs = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Begin with: `unstarve lab list`, then `unstarve lab start io-dataloader`.",
+    add_completion=False,
 )
 labs.command("list", cls=_Verb)(lab.list_labs)
 labs.command("start", cls=_Verb)(lab.start)
@@ -131,6 +114,11 @@ def _show_version(wanted: bool) -> None:
 
 
 @app.callback()
+@examples(
+    ("See it work in under a minute:", "unstarve demo"),
+    ("Record your training and print the verdict:", "unstarve run train.py"),
+    ("Complete verbs and options with the Tab key:", "unstarve --install-completion"),
+)
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")

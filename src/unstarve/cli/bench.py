@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.status import Status
 
+from unstarve.cli.examples import examples
 from unstarve.cli.output_files import STDOUT, JsonTo, check_json, write_json
 from unstarve.errors import UsageError
 from unstarve.model import Part
@@ -26,6 +27,11 @@ _SIZED_PART = "rows"
 """The part that --batch-size or --dataset-size alone measures."""
 
 
+@examples(
+    ("Measure everything on this machine:", "unstarve bench"),
+    ("Try it on little data:", "unstarve bench --quick --part rows"),
+    ("Use five seeds and keep the numbers:", "unstarve bench --multi-seed --json bench.json"),
+)
 def bench(
     part: Annotated[
         list[str] | None,

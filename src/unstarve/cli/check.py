@@ -21,6 +21,7 @@ from unstarve.checks.ignoring import check_ids, kept
 from unstarve.checks.parts import TARGET_ERROR, read_parts
 from unstarve.checks.source.all_checks import SOURCE_CHECKS, check_paths
 from unstarve.checks.user_config import CheckConfig, read_config
+from unstarve.cli.examples import examples
 from unstarve.cli.output_files import STDOUT, JsonTo, check_json, write_file, write_json
 from unstarve.errors import StoppedError, UsageError
 from unstarve.launch.bootstrap_check import why_unseen
@@ -53,6 +54,15 @@ class FailOn(StrEnum):
         return None if self is FailOn.NEVER else Severity(self.value)
 
 
+@examples(
+    ("Check the loaders of a script:", "unstarve check train.py --epochs 3"),
+    ("Check one loader:", "unstarve check data.py:train_loader"),
+    (
+        "Write what a code host shows next to the lines:",
+        "unstarve check --sarif check.sarif package.data:make_loaders",
+    ),
+    ("Read source files without running them:", "unstarve check --static src/"),
+)
 def check(
     target: Annotated[
         list[str],
@@ -108,9 +118,6 @@ def check(
     checkpoint. Every loader that exists by then is checked. What the script prints goes to standard error.
 
     Exit code: 0 if nothing was found, 1 if something was, 2 if the target could not be checked.
-
-    Examples: `unstarve check train.py --epochs 3` · `unstarve check data.py:train_loader` ·
-    `unstarve check --sarif check.sarif package.data:make_loaders` · `unstarve check --static src/`
     """
     _check_outputs(json_to, markdown_to, sarif_to, github)
     config = read_config(_folder(target))

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from unstarve import api
+from unstarve.cli.examples import examples
 from unstarve.cli.output_files import JsonTo, write_file, write_json
 from unstarve.present.exports import report_json as json_view
 from unstarve.present.page.html_page import comparison_page
@@ -15,6 +16,13 @@ from unstarve.present.terminal.report_card import print_comparison
 from unstarve.present.terminal.screen import screen
 
 
+@examples(
+    ("Compare before and after:", "unstarve compare before.unstarve after.unstarve"),
+    (
+        "Fail a CI job if training became slower:",
+        'unstarve compare main.unstarve branch.unstarve --fail-if "throughput<-5%"',
+    ),
+)
 def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="The baseline run.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="The run to judge.")],

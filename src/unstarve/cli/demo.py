@@ -12,6 +12,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from unstarve import api
+from unstarve.cli.examples import examples
 from unstarve.cli.recording import Request, leave, record
 from unstarve.errors import MissingExtraError
 from unstarve.model import Diagnosis
@@ -26,6 +27,10 @@ _IDEAL_EPOCHS = 20
 """More than the measurement needs; it ends the training itself."""
 
 
+@examples(
+    ("See it work:", "unstarve demo"),
+    ("Put the demo's files elsewhere:", "unstarve demo --folder /tmp/unstarve-demo"),
+)
 def demo(
     folder: Annotated[
         Path, typer.Option("--folder", metavar="DIR", help="Folder for data, run files and the figure.")

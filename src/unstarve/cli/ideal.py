@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from unstarve.cli.examples import examples
 from unstarve.cli.output_files import JsonTo
 from unstarve.cli.overwriting import IDEAL_CAUTION
 from unstarve.cli.recording import (
@@ -29,6 +30,11 @@ class _Place(StrEnum):
     device = "device"
 
 
+@examples(
+    ("Measure the headroom of a training:", "unstarve ideal train.py"),
+    ("Leave out the copy to the device as well:", "unstarve ideal --replay-on device train.py"),
+    ("Keep the result for a program:", "unstarve ideal --json ideal.json train.py"),
+)
 def ideal(
     command: Command,
     output: Output = None,

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from unstarve.api import diagnose, load_run, reading, views_of
+from unstarve.cli.examples import examples
 from unstarve.cli.output_files import JsonTo, check_json, write_file, write_json
 from unstarve.importers.import_file import import_file
 from unstarve.present.exports import report_json as json_view
@@ -19,6 +20,13 @@ from unstarve.record import format as f
 from unstarve.words import percent, printable
 
 
+@examples(
+    ("Report on an export of Nsight Systems:", "unstarve import profile.sqlite"),
+    (
+        "Report on a torch.profiler trace, as a page:",
+        "unstarve import run.pt.trace.json.gz --html report.html",
+    ),
+)
 def import_(
     file: Annotated[
         Path,

@@ -7,12 +7,17 @@ from typing import Annotated
 
 import typer
 
+from unstarve.cli.examples import examples
 from unstarve.cli.output_files import JsonTo, check_json, write_json
 from unstarve.launch.inspect_process import inspect_process
 from unstarve.present.terminal.screen import for_screen, screen
 from unstarve.present.terminal.stuck_text import inspection_text
 
 
+@examples(
+    ("Show what a stuck training waits for:", "unstarve inspect 4711"),
+    ("Print the same as JSON:", "unstarve inspect 4711 --json -"),
+)
 def inspect(
     pid: Annotated[
         int, typer.Argument(metavar="PID", min=1, help="A training process, or one of its workers.")
@@ -23,8 +28,6 @@ def inspect(
 
     Nothing is changed or stopped. A process that `unstarve run` started answers by itself; any other one is
     read with py-spy if that is installed and allowed.
-
-    Example: `unstarve inspect 4711`
     """
     check_json(json_to)
     found = inspect_process(pid)

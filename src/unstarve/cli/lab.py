@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from unstarve.cli.examples import examples
 from unstarve.cli.output_files import JsonTo, write_json
 from unstarve.labs.all_labs import all_labs
 from unstarve.labs.judge import judge
@@ -17,9 +18,13 @@ from unstarve.labs.started import started_in
 from unstarve.present.terminal.screen import screen
 from unstarve.words import printable
 
-Folder = Annotated[Path, typer.Argument(metavar="[DIR]", help="The lab's folder. [default: here]")]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The lab's folder. [default: here]")]
 
 
+@examples(
+    ("List all labs:", "unstarve lab list"),
+    ("Find a lab by a word:", "unstarve lab list | grep memory"),
+)
 def list_labs() -> None:
     """List the labs in the order in which to take them."""
     table = Table.grid(padding=(0, 2))
@@ -30,10 +35,14 @@ def list_labs() -> None:
     console.print("\nBegin with: unstarve lab start io-dataloader")
 
 
+@examples(
+    ("Start the first lab in a folder with its name:", "unstarve lab start io-dataloader"),
+    ("Start over with a new fault:", "unstarve lab start io-dataloader --force"),
+)
 def start(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Which lab; see `unstarve lab list`.")],
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="Where to put it. [default: NAME]")
+        Path | None, typer.Argument(metavar="DIR", help="Where to put it. [default: NAME]")
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Start over: replace the lab's files in the folder, draw again.")
@@ -50,6 +59,10 @@ def start(
     console.print("Stuck? `unstarve lab hint`. Done? `unstarve lab check`.")
 
 
+@examples(
+    ("Get the first hint for the lab in this folder:", "unstarve lab hint"),
+    ("Get the third one:", "unstarve lab hint -n 3"),
+)
 def hint(
     folder: Folder = Path(),
     number: Annotated[
@@ -65,6 +78,10 @@ def hint(
         console.print(f"The next one: unstarve lab hint -n {at + 1}", style="bright_black")
 
 
+@examples(
+    ("Check the lab in this folder:", "unstarve lab check"),
+    ("Check another folder, for a program:", "unstarve lab check io-dataloader --json -"),
+)
 def check(folder: Folder = Path(), json_to: JsonTo = None) -> None:
     """Check a lab: commit the verdict, then rerun both versions and judge.
 

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from unstarve import __version__
+from unstarve.cli.examples import examples
 from unstarve.cli.import_ import import_
 from unstarve.cli.output_files import JsonTo, check_json
 from unstarve.cli.recording import Command, Force, HtmlFile
@@ -23,6 +24,10 @@ from unstarve.record import format as f
 from unstarve.words import printable
 
 
+@examples(
+    ("Profile a training and report on it:", "unstarve nsys train.py --epochs 1"),
+    ("Print the nsys command for another machine:", "unstarve nsys --print train.py"),
+)
 def nsys(
     command: Command,
     output: Annotated[

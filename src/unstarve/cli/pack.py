@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from unstarve.cli.examples import examples
 from unstarve.cli.output_files import JsonTo, check_json, write_json
 from unstarve.errors import StoppedError, UsageError
 from unstarve.machine import usable_cores
@@ -19,6 +20,15 @@ from unstarve.words import duration, printable, size
 _MOST_JOBS = 8
 
 
+@examples(
+    (
+        "Pack a folder of images, with its subfolders as labels:",
+        "unstarve pack images/ train.packed --labels",
+    ),
+    ("Pack the files that match a pattern:", "unstarve pack 'data/*.pt' train.packed"),
+    ("Pack a dataset object:", "unstarve pack data.py:make_train train.packed"),
+    ("Compare every checksum:", "unstarve pack --verify train.packed"),
+)
 def pack(
     words: Annotated[
         list[str],
@@ -66,8 +76,6 @@ def pack(
     --raw, .pt and .npy files become tensors and arrays, .safetensors files dicts of tensors, and all others
     bytes.
 
-    For example: `unstarve pack images/ train.packed --labels`, `unstarve pack 'data/*.pt' train.packed`,
-    `unstarve pack data.py:make_train train.packed`, `unstarve pack --verify train.packed`.
 
     Exit codes: 0 done, 1 --verify found damage, 2 bad input, 130 stopped from the keyboard.
     """

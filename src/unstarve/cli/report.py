@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from unstarve.api import diagnose, load_run, reading, series_of, views_of
+from unstarve.cli.examples import examples
 from unstarve.cli.output_files import STDOUT, JsonTo, write_file, write_json
 from unstarve.errors import UsageError
 from unstarve.importers.attach_profile import kept_trace
@@ -41,6 +42,11 @@ class Sorting(StrEnum):
     calls = "calls"
 
 
+@examples(
+    ("Print the verdict again:", "unstarve report train.unstarve"),
+    ("Write a page to send to a colleague:", "unstarve report train.unstarve --html report.html"),
+    ("Print everything as JSON, for a program or a bug report:", "unstarve report train.unstarve --json -"),
+)
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run file, finished or still being recorded.")],
     json_to: JsonTo = None,

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from unstarve.cli.examples import examples
 from unstarve.cli.output_files import JsonTo
 from unstarve.cli.recording import (
     Command,
@@ -32,6 +33,12 @@ class OnHang(StrEnum):
     RAISE = "raise"
 
 
+@examples(
+    ("Record a training, with its own arguments:", "unstarve run train.py --epochs 3"),
+    ("Record a module, and write the report as a page:", "unstarve run --html report.html -m package.train"),
+    ("Record two ranks:", "unstarve run torchrun --nproc-per-node 2 train.py"),
+    ("Use settings that `unstarve tune --save` found:", "unstarve run --with tuned.toml train.py"),
+)
 def run(
     command: Command,
     output: Output = None,
@@ -132,9 +139,6 @@ def run(
 
     A script or -m MODULE runs with the Python that unstarve is installed in; to use the active one:
     `unstarve run python train.py`.
-
-    Examples: `unstarve run train.py --epochs 3` · `unstarve run -m package.train` ·
-    `unstarve run torchrun --nproc-per-node 2 train.py`
     """
     if steps is not None and stop_after is not None:
         raise UsageError("give --steps or --stop-after, not both; --stop-after N also records N steps")

@@ -7,12 +7,18 @@ from typing import Annotated
 
 import typer
 
+from unstarve.cli.examples import examples
 from unstarve.errors import MissingExtraError, UsageError
 from unstarve.words import printable
 
 TOKEN_VARIABLE = "UNSTARVE_SERVE_TOKEN"
 
 
+@examples(
+    ("Serve the runs of a folder on port 5000:", "unstarve serve runs/"),
+    ("Let other machines connect, with the printed token:", "unstarve serve runs/ --host 0.0.0.0"),
+    ("Let the system choose a free port:", "unstarve serve --port 0"),
+)
 def serve(
     folder: Annotated[
         Path,

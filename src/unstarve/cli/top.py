@@ -17,6 +17,7 @@ from rich.text import Text
 
 from unstarve.analyze.live_training import live_of
 from unstarve.api import diagnose, load_run, reading
+from unstarve.cli.examples import examples
 from unstarve.cli.keys import SUSPEND, Keys, listening
 from unstarve.cli.output_files import JsonTo, write_json
 from unstarve.errors import RunFileError, UnstarveError
@@ -39,6 +40,10 @@ _NEXT_ORDER = {
 }
 
 
+@examples(
+    ("Watch the newest run in this folder:", "unstarve top"),
+    ("Print the current state once, for a script:", "unstarve top train.unstarve --json -"),
+)
 def top(
     run: Annotated[
         Path | None,

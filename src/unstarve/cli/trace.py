@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from unstarve.api import diagnose, load_run, reading, views_of
+from unstarve.cli.examples import examples
 from unstarve.cli.output_files import write_file
 from unstarve.errors import UsageError
 from unstarve.importers.attach_profile import kept_trace
@@ -18,6 +19,10 @@ from unstarve.present.exports.perfetto import trace as as_trace
 from unstarve.present.exports.sampled_stacks import sampled_stacks
 
 
+@examples(
+    ("Write train.trace.json, for ui.perfetto.dev:", "unstarve trace train.unstarve"),
+    ("Write stacks for a flame graph:", "unstarve trace train.unstarve --stacks stacks.txt"),
+)
 def trace(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run file, finished or still being recorded.")],
     output: Annotated[

@@ -20,6 +20,7 @@ from rich.console import Console
 from unstarve import __version__
 from unstarve.advise.patch.file_patches import check_extra, patches_for, write_patches
 from unstarve.analyze.trial_table import so_far, tried
+from unstarve.cli.examples import examples
 from unstarve.cli.output_files import STDOUT, JsonTo, check_json, write_json
 from unstarve.cli.overwriting import FINISH_CAUTION, TUNE_CAUTION, written_meanwhile
 from unstarve.cli.recording import Command, leave
@@ -41,6 +42,11 @@ _UNITS = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0}
 _READ_EVERY_S = 0.5
 
 
+@examples(
+    ("Find the best settings:", "unstarve tune train.py"),
+    ("Tune for a minute and save the result:", "unstarve tune --budget 60 --save tuned.toml train.py"),
+    ("Print the change to your source:", "unstarve tune --patch train.py"),
+)
 def tune(
     command: Command,
     budget: Annotated[
@@ -79,9 +85,6 @@ def tune(
 
     The command runs unchanged, but its training loader tries settings between steps. Every sample comes once,
     in your sampler's order. Results go to standard error, a patch to standard output.
-
-    Examples: `unstarve tune train.py` · `unstarve tune --budget 60 --save tuned.toml train.py` ·
-    `unstarve tune --patch train.py`
     """
     seconds, steps = parse_budget(budget)
     check_output(save)

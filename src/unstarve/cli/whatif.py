@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from unstarve import api
+from unstarve.cli.examples import examples
 from unstarve.cli.output_files import JsonTo, write_json
 from unstarve.errors import UsageError
 from unstarve.outputs import check_output
@@ -19,6 +20,13 @@ from unstarve.present.terminal.whatif_table import print_whatif
 _MOST_WORKERS = 256
 
 
+@examples(
+    ("Forecast other worker counts:", "unstarve whatif train.unstarve --workers 2,4,8"),
+    (
+        "Forecast batch sizes and draw the curve:",
+        "unstarve whatif train.unstarve --batch-size 32,64 --plot whatif.png",
+    ),
+)
 def whatif(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run file, finished or still being recorded.")],
     workers: Annotated[
