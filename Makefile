@@ -12,7 +12,7 @@ TWICE = { $(1) || { echo "once more: $(1)" >&2; sleep 5; $(1); }; }
 
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: help demo test lint bench fuzz wheel native-check web web-check clean
+.PHONY: help demo docs docs-serve test lint bench fuzz wheel native-check web web-check clean
 .DEFAULT_GOAL := help
 
 help:
@@ -24,6 +24,7 @@ help:
 	@echo "make fuzz    hostile files and requests for minutes; ARGS=\"--seconds 3600\" for longer"
 	@echo "make web            build the pages from web/ into the package"
 	@echo "make wheel          a wheel with libjpeg-turbo in it, and a check that it is"
+	@echo "make docs           the documentation, into build/site; make docs-serve shows it"
 	@echo "make clean   remove everything these made"
 
 demo: $(VENV)/.built
@@ -66,6 +67,13 @@ fuzz: $(VENV)/.built
 	    -DUNSTARVE_SANITIZE=address,undefined > /dev/null && \
 	  cmake --build $(FUZZED) --parallel --target fuzz_formats fuzz_jpeg > /dev/null
 	@$(BIN)/python -m fuzz --native $(FUZZED) $(ARGS)
+
+# Nothing in the built pages is loaded from elsewhere; a broken link or anchor ends the build.
+docs: $(VENV)/.built
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+docs-serve: $(VENV)/.built
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 # A wheel brings the libraries along that its users may not have: libjpeg-turbo.
 wheel: $(VENV)/.built
