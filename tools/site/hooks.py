@@ -90,7 +90,10 @@ def _reference(verb: VerbReference) -> str:
         lines += [paragraph, ""]
     parameters = [*verb.arguments, *verb.options]
     lines += ["| argument or option | |", "|---|---|"]
-    lines += [f"| `{_cell(signature(one))}` | {_cell(explanation(one))} |" for one in parameters]
+    lines += [
+        f"| `{_cell(signature(one))}` | {_cell(explanation(one)).replace('[', '&#91;')} |"
+        for one in parameters
+    ]
     for example in verb.examples:
         lines += ["", example.purpose, "", "```", example.line, "```"]
     return "\n".join([*lines, ""])
