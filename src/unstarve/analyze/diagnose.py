@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,6 +33,7 @@ from unstarve.analyze.no_batches import loop_functions, unseen_batches
 from unstarve.analyze.outside import mean_outside, outside_of
 from unstarve.analyze.own_overhead import overhead_of
 from unstarve.analyze.processor_use import summarize_processor
+from unstarve.analyze.ranks import rank_sentence, summarize_ranks
 from unstarve.analyze.stats import spread_ms
 from unstarve.analyze.timeline import WARMUP_STEPS, Timeline, TimeSpan, training_processes
 from unstarve.analyze.verdict import Findings, Thresholds, conclude, walk
@@ -73,6 +75,10 @@ def analyze_run(
     on_cpu = all(t.process.device == "cpu" for t in timelines)
     stall_share = wait_share if on_cpu else None if gpu is None else gpu.stall_share
     lost_share = wait_share if stall_share is None else stall_share
+    ranks = None if run.kind == "ideal" else summarize_ranks(timelines)
+    if ranks is not None and on_cpu and lost_share is not None:
+        # Ranks wait for each other: what the last one waits for is lost to all.
+        lost_share = stall_share = max(lost_share, 1 - ranks.free_ms / ranks.step_ms)
     headroom = _headroom(run, timelines, lost_share)
     findings = Findings(
         timelines,
@@ -88,6 +94,10 @@ def analyze_run(
     spent = total(causes_of(t.measured, t.process, m) for t, m in zip(timelines, made, strict=True))
     if gpu is not None:
         spent = seen_by_device(spent, findings.waits, wait_share, gpu)
+    verdict = conclude(run, findings, thresholds or Thresholds())
+    told = None if ranks is None else rank_sentence(ranks)
+    if told is not None:
+        verdict = dataclasses.replace(verdict, headline=f"{verdict.headline} {told}")
     first = trainers[0] if trainers else None
     makers = _makers(run.processes, timelines)
     return Diagnosis(
@@ -104,7 +114,7 @@ def analyze_run(
         cut_short=_cut_short(run, trainers),
         live=run.live,
         exit_code=run.exit_code,
-        verdict=conclude(run, findings, thresholds or Thresholds()),
+        verdict=verdict,
         wait_share=wait_share,
         stall_share=stall_share,
         throughput=_throughput(timelines),
@@ -128,6 +138,7 @@ def analyze_run(
         profile=run.profile,
         io=summarize_reads(run, trainers),
         perf=summarize_processor(run),
+        rank_times=ranks,
         walk=walk(findings, thresholds or Thresholds()),
         memory=_memory(timelines, run),
         slow_samples=slow_samples({(i, *key): p for i, m in enumerate(made) for key, p in m.items()}),

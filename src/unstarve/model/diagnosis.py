@@ -15,6 +15,7 @@ from unstarve.model.loaders import Maker
 from unstarve.model.nouns import Shown
 from unstarve.model.processor import ProcessorSummary
 from unstarve.model.profile import Profile
+from unstarve.model.rank_summary import RankSummary
 from unstarve.model.resources import GpuSummary, MemorySummary
 
 
@@ -339,5 +340,7 @@ class Diagnosis(Shown):
     """How loading read its files; None without `--io`."""
     perf: ProcessorSummary | None = None
     """The processor's counters; None without `--perf`."""
+    rank_times: RankSummary | None = None
+    """Who makes the others wait; None with one rank, or too few steps in common."""
     walk: tuple[str, ...] = ()
     """The questions people ask one after another, with this run's answers."""

@@ -64,6 +64,7 @@ def report(diagnosis: Diagnosis) -> dict[str, Any]:
         "profile": None if d.profile is None else profile(d.profile),
         "io": _plain(d.io),
         "perf": _plain(d.perf),
+        "ranks": _plain(d.rank_times),
         "overhead": _plain(d.overhead),
         "system": dict(d.system),
         "walk": list(d.walk),

@@ -204,7 +204,7 @@ def test_the_json_report_is_complete_and_plain() -> None:
         "waits", "demand", "headroom", "functions", "slow_samples", "unseen_batches", "advice",
         "rejected", "health", "gpu",
         "overhead", "loaders", "lost", "system", "walk", "whatif", "memory", "profile", "transforms",
-        "outside", "io", "perf",
+        "outside", "io", "perf", "ranks",
     }  # fmt: skip
     assert back["verdict"]["state"] == "starved"
     assert back["loaders"][0]["steps"] == 50
