@@ -18,7 +18,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 help:
 	@echo "make demo    a slow loader, its verdict, the fix and the proof, in under a minute"
 	@echo "make test    all tests"
-	@echo "make lint    ruff, mypy --strict, import rules"
+	@echo "make lint    ruff, mypy --strict, import rules, schemas of the workflows"
 	@echo "make bench   what unstarve itself costs"
 	@echo "make native-check   the native tests under ASan, UBSan and TSan"
 	@echo "make fuzz    hostile files and requests for minutes; ARGS=\"--seconds 3600\" for longer"
@@ -38,11 +38,17 @@ else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
 
+SCHEMA := $(BIN)/check-jsonschema --quiet --builtin-schema vendor.
 lint: $(VENV)/.built
 	@echo "ruff check" && $(BIN)/ruff check
 	@echo "ruff format --check" && $(BIN)/ruff format --check
 	@echo "mypy --strict" && $(BIN)/mypy --strict
 	@echo "lint-imports" && $(BIN)/lint-imports
+	@echo "check-jsonschema"
+	@$(SCHEMA)github-workflows .github/workflows/*.yml
+	@$(SCHEMA)github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
+	@$(SCHEMA)github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	@$(SCHEMA)compose-spec compose.yaml
 
 bench: $(VENV)/.built
 	@$(BIN)/python bench/overhead.py $(ARGS)
