@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import typer
 import yaml
-from doc_blocks import PAGES, ROOT, Block, blocks
 
+from doc_blocks import PAGES, ROOT, Block, blocks
 from unstarve.cli.app import app, separate
 from unstarve.cli.reference import verb_references
 
