@@ -22,7 +22,7 @@ VERBS = [one.name for one in REFERENCES if " " not in one.name]
 
 # Tab → patterns of pages, in order; a page belongs to the first that matches, the rest to the last tab.
 TABS = {
-    "Start": ["index.md", "report.md", "advice.md", "faq.md", "labs.md", "notebooks.md"],
+    "Start": ["index.md", "install.md", "report.md", "advice.md", "faq.md", "labs.md", "notebooks.md"],
     "Handbook": ["handbook/*.md", "causes/index.md", "causes/*.md", "recipes/*.md"],
     "Make it fast": [
         "loader.md",
