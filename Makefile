@@ -12,7 +12,7 @@ TWICE = { $(1) || { echo "once more: $(1)" >&2; sleep 5; $(1); }; }
 
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: help demo docs docs-serve test lint bench fuzz wheel native-check web web-check clean
+.PHONY: help demo docs docs-serve test lint bench fuzz wheel dist man native-check web web-check clean
 .DEFAULT_GOAL := help
 
 help:
@@ -24,6 +24,8 @@ help:
 	@echo "make fuzz    hostile files and requests for minutes; ARGS=\"--seconds 3600\" for longer"
 	@echo "make web            build the pages from web/ into the package"
 	@echo "make wheel          a wheel with libjpeg-turbo in it, and a check that it is"
+	@echo "make dist           that wheel and a source distribution, both tried in empty environments"
+	@echo "make man            the manual page, into build/unstarve.1"
 	@echo "make docs           the documentation, into build/site; make docs-serve shows it"
 	@echo "make clean   remove everything these made"
 
@@ -87,6 +89,14 @@ wheel: $(VENV)/.built
 	@$(PIP) wheel -qq --no-build-isolation --no-deps -w build/wheel .
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair -w dist build/wheel/*.whl > build/wheel/repair.txt 2>&1 || { cat build/wheel/repair.txt; exit 1; }
 	@$(BIN)/python tools/check_wheel.py dist/*.whl
+
+# What a release consists of, for this Python and machine.
+dist: wheel man
+	@$(BIN)/python -c 'from scikit_build_core.build import build_sdist; build_sdist("dist")' > build/sdist.txt 2>&1 || { cat build/sdist.txt; exit 1; }
+	@$(BIN)/python tools/smoke_test.py dist/*
+
+man: $(VENV)/.built
+	@mkdir -p build && $(BIN)/python tools/man_page.py build/unstarve.1
 
 # The built page is part of the package, so that nobody needs Node to use it; web-check tells when it is stale.
 web: web/node_modules/.installed

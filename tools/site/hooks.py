@@ -22,7 +22,16 @@ VERBS = [one.name for one in REFERENCES if " " not in one.name]
 
 # Tab → patterns of pages, in order; a page belongs to the first that matches, the rest to the last tab.
 TABS = {
-    "Start": ["index.md", "report.md", "advice.md", "faq.md", "labs.md", "evaluate.md", "notebooks.md"],
+    "Start": [
+        "index.md",
+        "install.md",
+        "report.md",
+        "advice.md",
+        "faq.md",
+        "labs.md",
+        "evaluate.md",
+        "notebooks.md",
+    ],
     "Handbook": ["handbook/*.md", "causes/index.md", "causes/*.md", "recipes/*.md"],
     "Make it fast": [
         "loader.md",
@@ -91,8 +100,7 @@ def _reference(verb: VerbReference) -> str:
     parameters = [*verb.arguments, *verb.options]
     lines += ["| argument or option | |", "|---|---|"]
     lines += [
-        f"| `{_cell(signature(one))}` | {_cell(explanation(one)).replace('[', '&#91;')} |"
-        for one in parameters
+        f"| `{signature(one)}` | {_cell(explanation(one)).replace('[', '&#91;')} |" for one in parameters
     ]
     for example in verb.examples:
         lines += ["", example.purpose, "", "```", example.line, "```"]
