@@ -51,6 +51,28 @@ if __name__ == "__main__":
     sys.exit(7)
 """
 
+SANITY_CHECK = """
+import torch
+from data import *
+
+if __name__ == "__main__":
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    val_loader = DataLoader(Numbers(40), batch_size=4, num_workers=1, persistent_workers=True)
+    with torch.inference_mode():
+        for number, (x, y) in enumerate(val_loader):
+            if number == 1:
+                break
+    train_loader = DataLoader(Numbers(120), batch_size=4, shuffle=True)
+    for epoch in range(2):
+        for x, y in train_loader:
+            model(x).mean().backward()
+            optimizer.step()
+        with torch.inference_mode():
+            for x, y in val_loader:
+                model(x)
+"""
+
 WORKERS = """
 import time
 from data import *
@@ -123,6 +145,14 @@ def test_a_training_that_finishes_is_what_it_is_alone(project, temporary) -> Non
     assert shown.endswith("Files written during the run: model.pt")
     assert json.loads((project.folder / "tune.json").read_text())["files_written"] == ["model.pt"]
     assert list(temporary.glob("unstarve*")) == []
+
+
+def test_training_is_tuned_although_lightning_checks_validation_first(project, temporary) -> None:
+    project.write("train.py", SANITY_CHECK)
+    done = project.unstarve("tune", "--finish", "--json", "tune.json", "train.py")
+    assert done.returncode == 0, done.stderr
+    loaders = json.loads((project.folder / "tune.json").read_text())["loaders"]
+    assert "train_loader" in [one["name"] for one in loaders if one["tuning"] is not None]
 
 
 def test_a_command_without_loaders_is_left_in_peace(project, temporary) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import gc
 import os
 import sys
 import threading
@@ -154,7 +155,9 @@ def _tuner(loader: Any, session: TuningSession, entry: _TuningEntry) -> Tuner | 
     import torch
 
     tracked = entry.tracked = session.predecessor(entry.tracked)
-    if not session.begin_epoch(tracked, gradients=torch.is_grad_enabled()):
+    gradients = torch.is_grad_enabled()
+    if not session.begin_epoch(tracked, gradients=gradients, optimizer=not gradients and _has_optimizer()):
+        entry.tuner = None  # its workers stop, if a training loader has taken over
         return None
     if entry.tuner is None:
         entry.tuner = _inherited_tuner(loader, tracked) or _new_tuner(loader, session, tracked)
@@ -165,6 +168,14 @@ def _tuner(loader: Any, session: TuningSession, entry: _TuningEntry) -> Tuner | 
         return None
     tracked.tuning = entry.tuner.tuning
     return entry.tuner
+
+
+def _has_optimizer() -> bool:
+    """Whether the script has created an optimizer: torch keeps no list of them."""
+    from torch.optim import Optimizer
+
+    # By type: `isinstance` would run the code of objects that stand in for others.
+    return any(issubclass(type(one), Optimizer) for one in gc.get_objects())
 
 
 def _inherited_tuner(loader: Any, tracked: TrackedLoader) -> Tuner | None:

@@ -23,6 +23,7 @@ from unstarve.words import ordinal
 
 _MATTERS = 0.1
 """A validation loader is tuned, too, if waiting for it takes more than this share of the time."""
+_VALIDATES = "validation loader (iterated under no_grad)"
 _NOTICE_STEPS = 20
 """The first rank announces the end this many steps ahead; ranks run in step, so all learn it in time."""
 
@@ -157,8 +158,12 @@ class TuningSession:
         gone[-1].loader, gone[-1].digest = tracked.loader, tracked.digest
         return gone[-1]
 
-    def begin_epoch(self, tracked: TrackedLoader, *, gradients: bool) -> bool:
-        """An epoch begins. Returns whether to tune the loader; loaders are tuned one after another."""
+    def begin_epoch(self, tracked: TrackedLoader, *, gradients: bool, optimizer: bool = False) -> bool:
+        """An epoch begins. Returns whether to tune the loader; training loaders are tuned one after another.
+
+        `optimizer`: the script has one, so it will train. Until then, what it iterates without gradients is
+        a check of its validation or a first evaluation, and waiting for it says nothing.
+        """
         if self._began_s is None:
             self._began_s = self.clock()
         tracked.epochs += 1
@@ -167,14 +172,25 @@ class TuningSession:
         if tracked.tuning is not None:
             return True
         alive = [one for one in self.loaders if one is not tracked and one.loader() is not None]
+        if tracked.trains:
+            self._take_over(alive)
         busy = [one for one in alive if one.tuning is not None and not one.is_settled]
-        if not tracked.trains and alive and tracked.wait_s <= _MATTERS * self._seconds():
-            tracked.left_alone = "validation loader (iterated under no_grad)"
+        before_training = optimizer and not any(one.trains for one in self.loaders)
+        matters = not alive or tracked.wait_s > _MATTERS * self._seconds()
+        if not tracked.trains and (before_training or not matters):
+            tracked.left_alone = _VALIDATES
         elif busy:
             tracked.left_alone = f"{busy[0].name} was still being tuned"
         else:
             tracked.left_alone = None
         return tracked.left_alone is None
+
+    def _take_over(self, others: list[TrackedLoader]) -> None:
+        """A training loader waits for none that only validates: tuning of those ends unfinished."""
+        for one in others:
+            if one.tuning is not None and not one.is_settled and not one.trains:
+                one.tuning = one.tuner = None
+                one.left_alone = _VALIDATES
 
     def _tell_apart(self, tracked: TrackedLoader) -> None:
         """Note the other loaders that exist now and that the same line has created for other datasets."""
@@ -191,7 +207,9 @@ class TuningSession:
         tracked.left_alone = reason
 
     def update(self, tracked: TrackedLoader, tuning: Tuning) -> None:
-        """Tuning of this loader has come this far."""
+        """Tuning of this loader has come this far. Nothing changes if another one has taken over."""
+        if tracked.left_alone is not None:
+            return
         tracked.tuning = tuning
         self.publish(self.snapshot())
 

@@ -288,3 +288,41 @@ def test_a_loader_made_anew_goes_on_only_for_such_a_dataset_unless_they_vary_in_
         script.session.begin_epoch(loader, gradients=True)
         script.loaders.clear()
     assert inherited == [False] * 4 + [True] * 2
+
+
+def test_a_check_of_validation_before_training_is_not_tuned() -> None:
+    """As in Lightning, which creates the training loader after its sanity check."""
+    script = Script()
+    val = script.make("val")
+    assert not script.session.begin_epoch(val, gradients=False, optimizer=True)
+    val.wait_s = 50.0
+    assert not script.session.begin_epoch(val, gradients=False, optimizer=True)
+    train = script.make("train")
+    script.tune(train)
+    assert not script.session.begin_epoch(val, gradients=False, optimizer=True)
+    script.session.update(train, tuning(settled=True))
+    assert script.session.begin_epoch(val, gradients=False, optimizer=True)
+
+
+def test_a_training_loader_takes_over_from_one_that_only_validates() -> None:
+    script = Script()
+    val = script.make("val")
+    assert script.session.begin_epoch(val, gradients=False)
+    script.session.update(val, tuning(settled=False))
+    train, more = script.make("train"), script.make("more")
+    script.tune(train)
+    script.session.update(val, tuning(settled=True))  # an iterator of it that goes on
+    assert (val.tuning, val.tuner) == (None, None)
+    assert not script.session.begin_epoch(val, gradients=False)
+    assert "iterated under no_grad" in str(val.left_alone)
+    assert not script.session.begin_epoch(more, gradients=True)
+    assert more.left_alone == "train was still being tuned"
+
+
+def test_a_validation_loader_that_has_been_tuned_stays_so() -> None:
+    script = Script()
+    val = script.make("val")
+    assert script.session.begin_epoch(val, gradients=False)
+    script.session.update(val, tuning(settled=True))
+    script.tune(script.make("train"))
+    assert val.is_settled
