@@ -31,6 +31,7 @@ from unstarve.predict.forecast import (
     model_trainings,
     what_if,
 )
+from unstarve.predict.machine_times import on_its_machine
 from unstarve.present.page import show_results_in_notebooks
 from unstarve.record.follow import Follower
 from unstarve.record.run_reader import read_run
@@ -142,7 +143,7 @@ def whatif(
     """
     recorded = run if isinstance(run, Run) else load_run(run)
     with reading(recorded):
-        return what_if(model_run(recorded), workers, prefetch, batch_size)
+        return what_if(model_run(on_its_machine(recorded)), workers, prefetch, batch_size)
 
 
 def compare(a: str | os.PathLike[str], b: str | os.PathLike[str], fail_if: Sequence[str] = ()) -> Comparison:
