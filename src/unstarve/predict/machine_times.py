@@ -25,7 +25,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import Pipe, Process
@@ -33,6 +33,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import DupFd, ForkingPickler
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from unstarve.machine import machine_cpu_s, usable_cores
 from unstarve.model import MachineTimes, Run
@@ -48,7 +49,7 @@ REFERENCE = MachineTimes(
 )
 """The machine of `TYPICAL`, as the code below measures it."""
 
-_LONGEST_S = 5.0
+_LONGEST_S = 3.0
 _MESSAGES, _DESCRIPTORS = 16, 9
 _FRESH_BYTES, _HELD_BYTES = 8 << 20, 64 << 20
 _FORKS, _ROUNDS = 7, 3
@@ -132,21 +133,19 @@ def loading_costs(times: MachineTimes | None) -> LoadingCosts:
     """The costs on a machine with these times; typical ones where it was not measured."""
     if times is None:
         return TYPICAL
-    scaled = {
-        name: getattr(TYPICAL, name) * getattr(times, measured) / getattr(REFERENCE, measured)
-        for names, measured in (
-            (_BY_MESSAGE, "message_s"),
-            (_BY_DESCRIPTOR, "descriptor_s"),
-            (_BY_BYTE, "fresh_s_per_byte"),
-            (_BY_FORK, "fork_s"),
-        )
-        for name in names
-    }
+
+    def scaled(names: Sequence[str], took_s: float, usual_s: float) -> dict[str, float]:
+        factor = min(max(took_s / usual_s, 1 / _LARGEST_FACTOR), _LARGEST_FACTOR)
+        return {name: getattr(TYPICAL, name) * factor for name in names}
+
     return LoadingCosts(
-        **scaled,
-        fork_s_per_byte=times.fork_s_per_byte,
-        half_crowded=times.half_crowded,
-        crowded=max(times.crowded, times.half_crowded),
+        **scaled(_BY_MESSAGE, times.message_s, REFERENCE.message_s),
+        **scaled(_BY_DESCRIPTOR, times.descriptor_s, REFERENCE.descriptor_s),
+        **scaled(_BY_BYTE, times.fresh_s_per_byte, REFERENCE.fresh_s_per_byte),
+        **scaled(_BY_FORK, times.fork_s, REFERENCE.fork_s),
+        fork_s_per_byte=min(times.fork_s_per_byte, _LARGEST_FACTOR * REFERENCE.fork_s_per_byte),
+        half_crowded=min(max(times.half_crowded, 1.0), _LARGEST_FACTOR),
+        crowded=min(max(times.crowded, times.half_crowded, 1.0), _LARGEST_FACTOR),
         measured=True,
     )
 
@@ -156,47 +155,72 @@ def loading_costs(times: MachineTimes | None) -> LoadingCosts:
 
 def of_this_machine() -> MachineTimes | None:
     """This machine's times, from the user's cache folder or measured now; None if that fails."""
-    known = known_times()
-    if known is not None:
-        return known
+    kept = _kept()
+    if kept is not None:
+        return kept.times
     # In a process of its own: no threads, little memory, and a limit on what can go wrong.
     command = [sys.executable, "-m", "unstarve.predict.machine_times"]
+    quiet, times = False, None
     try:
-        said = subprocess.run(command, capture_output=True, timeout=_LONGEST_S, check=True).stdout
-        quiet, times = json.loads(said)["quiet"], _checked(json.loads(said)["times"])
-    except (OSError, subprocess.SubprocessError, ValueError, TypeError, KeyError, KeyboardInterrupt):
-        return None  # Ctrl-C ended it: the run is still to be finished
-    kept = {"until": time.time() + (_KEPT_S if quiet else _KEPT_BUSY_S), "times": times._asdict()}
-    with contextlib.suppress(OSError):  # it is measured again the next time
-        file = _cache_file()
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        unfinished = file.with_suffix(f".{os.getpid()}")
-        unfinished.write_text(json.dumps(kept))
-        unfinished.replace(file)
+        said = json.loads(subprocess.run(command, capture_output=True, timeout=_LONGEST_S, check=True).stdout)
+        quiet, times = said["quiet"], _checked(said["times"])
+    except (OSError, subprocess.SubprocessError, ValueError, TypeError, KeyError):
+        pass  # too busy, for example: it is tried again in an hour
+    except KeyboardInterrupt:
+        return None  # the run is still to be finished
+    _keep(_Kept(time.time() + (_KEPT_S if quiet else _KEPT_BUSY_S), times))
     return times
 
 
-def on_its_machine(run: Run) -> Run:
-    """The same run, with this machine's times if it was recorded here and holds none; may take a second."""
+def on_its_machine(run: Run, *, may_measure: bool) -> Run:
+    """The same run, with this machine's times if it was recorded here and holds none.
+
+    `may_measure` allows half a second to measure them, unless the run's training is still going on.
+    """
     if run.machine is not None or not any(process.host == socket.gethostname() for process in run.processes):
         return run
-    return dataclasses.replace(run, machine=known_times() if run.live else of_this_machine())
+    times = of_this_machine() if may_measure and not run.live else known_times()
+    return dataclasses.replace(run, machine=times)
 
 
 def known_times() -> MachineTimes | None:
     """This machine's times if they were measured lately: reads one small file."""
+    kept = _kept()
+    return None if kept is None else kept.times
+
+
+class _Kept(NamedTuple):
+    """What was found, and until when it holds."""
+
+    until: float
+    times: MachineTimes | None
+    """None if it could not be measured."""
+
+
+def _kept() -> _Kept | None:
     try:
-        kept = json.loads(_cache_file().read_text())
-        return _checked(kept["times"]) if time.time() < kept["until"] else None
+        said = json.loads(_cache_file().read_text())
+        kept = _Kept(float(said["until"]), None if said["times"] is None else _checked(said["times"]))
     except (OSError, ValueError, TypeError, KeyError):
         return None
+    return kept if time.time() < kept.until else None
+
+
+def _keep(kept: _Kept) -> None:
+    times = None if kept.times is None else kept.times._asdict()
+    with contextlib.suppress(OSError):  # it is measured again the next time
+        file = _cache_file()
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        unfinished = file.with_suffix(f".{os.getpid()}")
+        unfinished.write_text(json.dumps({"until": kept.until, "times": times}))
+        unfinished.replace(file)
 
 
 def _checked(said: Mapping[str, float]) -> MachineTimes:
     """Raises ValueError for times that no machine has, TypeError for other things."""
     times = MachineTimes(**said)
     for one, usual in zip(times, REFERENCE, strict=True):
-        if not usual / _LARGEST_FACTOR <= one <= usual * _LARGEST_FACTOR:
+        if not 0 <= one <= usual * _LARGEST_FACTOR:
             raise ValueError(f"measured {one}, where {usual} is usual")
     return times
 

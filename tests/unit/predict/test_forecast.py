@@ -272,6 +272,19 @@ def test_what_was_assumed_is_said() -> None:
     assert what_if(model_loader(demands([LATENCY] * 60, 2)), (4,)).notes == ()
 
 
+def test_a_busy_machine_is_named_with_what_a_quiet_one_would_give() -> None:
+    """Two of four cores are taken from four workers that could use all of them."""
+    quiet, busy = (
+        what_if(made(CPU, workers=4, cores=4, foreign=used, slowdown=slow, period_s=took), (4, 8))
+        for used, slow, took in ((0.0, 1.0, 0.0215), (2.0, 2.0, 0.043))
+    )
+    assert (quiet.busy_cores, busy.busy_cores) == (None, 2.0)
+    assert all(one.quiet_steps_per_s is None for one in quiet.curve)
+    assert busy.recorded.quiet_steps_per_s == pytest.approx(quiet.recorded.steps_per_s, rel=0.15)
+    assert all((one.quiet_steps_per_s or 0) >= one.steps_per_s for one in busy.curve)
+    assert any("2.0 of 4 cores" in note and "quiet machine" in note for note in busy.notes)
+
+
 def test_questions_that_make_no_sense_are_turned_down() -> None:
     with pytest.raises(UsageError, match="ask for fewer"):
         what_if(made(LATENCY), range(30), (1, 2, 4))
