@@ -1,15 +1,15 @@
 """Make batches of images, encoded or decoded, by a recipe.
 
-Random numbers are drawn first, for all images in order and in the calling thread. The rest releases the GIL
-and runs on several threads.
+Random numbers are drawn for all images in order and in the calling thread. The rest releases the GIL and runs
+on several threads.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
@@ -44,28 +44,64 @@ class ImageBatch:
 
 def make_one(image: Image, recipe: Recipe) -> ImageBatch:
     """Make a batch of one image in reusable memory, for a tensor that is copied before it is sent on."""
-    return _make([image], recipe, recipe.empty_one())
+    return _drawn_here([image], recipe).make(recipe.empty_one())
 
 
 def make_batch(images: Sequence[Image], recipe: Recipe) -> ImageBatch:
     """Make a batch of images, which are either all encoded or all decoded."""
-    return _make(images, recipe, recipe.empty(len(images)))
+    return _drawn_here(images, recipe).make()
 
 
-def _make(images: Sequence[Image], recipe: Recipe, batch: torch.Tensor) -> ImageBatch:
-    sizes = _sizes(images, recipe)
-    good = [size for size in sizes if not isinstance(size, ImageError)]
-    drawn = iter(draw_cuts(good, recipe.boxes, recipe.flip, generator_here()))
-    cuts = [_NO_CUT if isinstance(size, ImageError) else _cut_of(size, next(drawn), recipe) for size in sizes]
-    errors = [size if isinstance(size, ImageError) else None for size in sizes]
-    measured = [error or image for error, image in zip(errors, images, strict=True)]
-    found = _cut_into(batch, measured, cuts, recipe)
-    return ImageBatch(batch, [first or second for first, second in zip(errors, found, strict=True)])
+def _drawn_here(images: Sequence[Image], recipe: Recipe) -> PendingImages:
+    pending = PendingImages(images, recipe)
+    pending.draw(generator_here())
+    return pending
+
+
+class PendingImages:
+    """Images, either all encoded or all decoded, of which a batch is made in two more steps."""
+
+    def __init__(self, images: Sequence[Image], recipe: Recipe) -> None:
+        self._images = images
+        self._recipe = recipe
+        self._sizes = _sizes(images, recipe)
+        self._cuts: list[Cut] = []
+
+    def draw(self, generator: torch.Generator | None) -> None:
+        """Draw the cuts of all images, in order."""
+        recipe = self._recipe
+        good = [size for size in self._sizes if not isinstance(size, ImageError)]
+        drawn = iter(draw_cuts(good, recipe.boxes, recipe.flip, generator))
+        self._cuts = [
+            _NO_CUT if isinstance(size, ImageError) else _cut_of(size, next(drawn), recipe)
+            for size in self._sizes
+        ]
+
+    def make(self, batch: torch.Tensor | None = None) -> ImageBatch:
+        """Make the batch, in memory of its own if none is given."""
+        out = self._recipe.empty(len(self._images)) if batch is None else batch
+        errors = [size if isinstance(size, ImageError) else None for size in self._sizes]
+        measured = [error or image for error, image in zip(errors, self._images, strict=True)]
+        found = _cut_into(out, measured, self._cuts, self._recipe)
+        return ImageBatch(out, [first or second for first, second in zip(errors, found, strict=True)])
+
+
+class PendingFolderBatch:
+    """`PendingImages`, and what becomes of them with their labels: `random_streams.PendingBatch`."""
+
+    def __init__(self, images: PendingImages, finish: Callable[[ImageBatch], Any]) -> None:
+        self._images = images
+        self._finish = finish
+        self.draw = images.draw
+
+    def make(self) -> Any:
+        """Return the batch with its labels."""
+        return self._finish(self._images.make())
 
 
 def _sizes(images: Sequence[Image], recipe: Recipe) -> list[tuple[int, int] | ImageError]:
     encoded = [image for image in images if isinstance(image, bytes)]
-    measured = iter(image_codec.measure(encoded, upright=recipe.upright))
+    measured = iter(image_codec.measure(encoded, threads=threads_here(), upright=recipe.upright))
     return [next(measured) if isinstance(image, bytes) else _size(image) for image in images]
 
 

@@ -49,13 +49,17 @@ _NO_BOX = (0, 0, 0, 0)
 _NOT_RESIZED = (0, 0, 0, 0)
 
 
-def measure(images: Sequence[Buffer], *, upright: bool = True) -> list[tuple[int, int] | ImageError]:
+def measure(
+    images: Sequence[Buffer], *, threads: int = 1, upright: bool = True
+) -> list[tuple[int, int] | ImageError]:
     """Return height and width of each image, or its error; only headers are read.
 
     An image with an orientation (EXIF, XMP) is measured upright, unless `upright` is False.
     """
     compiled = _compiled()
-    found = [None] * len(images) if compiled is None else compiled.measure_images(list(images), upright)
+    found = (
+        [None] * len(images) if compiled is None else compiled.measure_images(list(images), threads, upright)
+    )
     return [
         _measured_by_pillow(image, upright)
         if size is None
@@ -108,7 +112,7 @@ def decode_cuts(
 def decode_whole(image: Buffer, *, upright: bool = True) -> torch.Tensor:
     """Return all pixels of an image, uint8 [h, w, 3]. Raises ImageError if it cannot be decoded."""
     compiled = _compiled()
-    size = None if compiled is None else compiled.measure_images([image], upright)[0]
+    size = None if compiled is None else compiled.measure_images([image], 1, upright)[0]
     if compiled is None or size is None:
         return pillow_decoder.decode(image, upright=upright)
     if isinstance(size, str):

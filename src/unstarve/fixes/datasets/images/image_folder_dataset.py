@@ -24,6 +24,8 @@ from unstarve.fixes.datasets.images.failed_images import FailedImages
 from unstarve.fixes.datasets.images.image_batches import (
     Image,
     ImageBatch,
+    PendingFolderBatch,
+    PendingImages,
     make_batch,
     make_one,
     read_bytes,
@@ -34,6 +36,7 @@ from unstarve.fixes.io.reading import Names
 from unstarve.fixes.memory.store.cache_placement import OverBudget
 from unstarve.fixes.samples.built_batch import Batched
 from unstarve.fixes.samples.labels import Labels
+from unstarve.fixes.samples.random_streams import generator_here
 
 OnError = Literal["raise", "skip", "zeros"]
 
@@ -183,7 +186,8 @@ class ImageFolderDataset(Dataset[Any]):
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[Any]:
         """Return the samples as a batch that torch's own collate passes through."""
-        images, kept = self._make([self._position(index) for index in indices])
+        positions = [self._position(index) for index in indices]
+        images, kept = self._without_bad(make_batch(self._images(positions), self._recipe), positions)
         labels = self._labels
 
         def sample(at: int) -> Any:
@@ -193,17 +197,22 @@ class ImageFolderDataset(Dataset[Any]):
 
     def read_batch(self, indices: Sequence[int]) -> Any:
         """Return the batch that default_collate would make of the samples. Thread-safe."""
-        images, kept = self._make([self._position(index) for index in indices])
-        return [images, self._targets_of(kept)]
+        pending = self.load_batch(indices)
+        pending.draw(generator_here())
+        return pending.make()
+
+    def load_batch(self, indices: Sequence[int]) -> PendingFolderBatch:
+        """Read the files of a batch, which is then made in two steps. Thread-safe."""
+        positions = [self._position(index) for index in indices]
+        return PendingFolderBatch(
+            PendingImages(self._images(positions), self._recipe),
+            lambda made: self._labelled(self._without_bad(made, positions)),
+        )
 
     def __repr__(self) -> str:
         what = f"{len(self):,} images of {len(self.classes)} classes"
         cached = "" if self._cache is None else f"; decoded: {self._cache.where()}"
         return f"ImageFolderDataset({str(self.root)!r}, {what}{cached})"
-
-    def _make(self, positions: list[int]) -> tuple[torch.Tensor, list[int]]:
-        """Return the images at these positions as one tensor, and the positions that are in it."""
-        return self._without_bad(make_batch([*map(self._image, positions)], self._recipe), positions)
 
     def _without_bad(self, made: ImageBatch, positions: list[int]) -> tuple[torch.Tensor, list[int]]:
         bad = {at: error for at, error in enumerate(made.errors) if error is not None}
@@ -225,6 +234,13 @@ class ImageFolderDataset(Dataset[Any]):
                 f' batch: use larger batches or on_error="zeros"; the first is {self._path(positions[first])}'
             ) from error
         return self._recipe.empty(len(good)).copy_(made.batch[good]), [positions[at] for at in good]
+
+    def _labelled(self, made: tuple[torch.Tensor, list[int]]) -> Any:
+        images, kept = made
+        return [images, self._targets_of(kept)]
+
+    def _images(self, positions: list[int]) -> list[Image]:
+        return [*map(self._image, positions)]
 
     def _image(self, position: int) -> Image:
         try:
