@@ -19,6 +19,10 @@
 extern "C" const char *__asan_default_options();
 extern "C" const char *__asan_default_options() { return "detect_stack_use_after_return=1"; }
 
+// A child begins threads of its own, which TSan refuses unless told otherwise.
+extern "C" const char *__tsan_default_options();
+extern "C" const char *__tsan_default_options() { return "die_after_fork=0"; }
+
 namespace {
 
 using unstarve::run_in_order;

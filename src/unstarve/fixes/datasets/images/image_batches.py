@@ -7,7 +7,9 @@ on several threads.
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -124,6 +126,34 @@ def _cut_into(
         return image_codec.cut(wholes, cuts, out, recipe.values, threads=threads)
     encoded = [image if isinstance(image, bytes) else b"" for image in images]
     return image_codec.decode_cuts(encoded, cuts, out, recipe.values, threads=threads, upright=recipe.upright)
+
+
+_READERS = 16
+"""Threads that wait for storage, which serves several reads in the time of one."""
+
+
+def get_all(
+    get: Callable[[int], Image], positions: Sequence[int], slow: Callable[[int], bool]
+) -> list[Image]:
+    """Return `get` of each position: one by one as long as the bytes are in memory, otherwise on threads.
+
+    `slow` says that a position takes long in any case. A process that has one thread does all in turn.
+    """
+    alone = threads_here() == 1
+    got: list[Image] = []
+    blocks = _blocks_read()
+    for at, position in enumerate(positions):
+        if not alone and (_blocks_read() > blocks or slow(position)):
+            with ThreadPoolExecutor(_READERS) as pool:
+                return [*got, *pool.map(get, positions[at:])]
+        got.append(get(position))
+    return got
+
+
+def _blocks_read() -> int:
+    """Blocks that this thread has read from storage so far; 0 where that is not counted per thread."""
+    whom: int | None = getattr(resource, "RUSAGE_THREAD", None)
+    return 0 if whom is None else resource.getrusage(whom).ru_inblock
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:

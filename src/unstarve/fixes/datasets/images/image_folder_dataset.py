@@ -26,6 +26,7 @@ from unstarve.fixes.datasets.images.image_batches import (
     ImageBatch,
     PendingFolderBatch,
     PendingImages,
+    get_all,
     make_batch,
     make_one,
     read_bytes,
@@ -240,7 +241,8 @@ class ImageFolderDataset(Dataset[Any]):
         return [images, self._targets_of(kept)]
 
     def _images(self, positions: list[int]) -> list[Image]:
-        return [*map(self._image, positions)]
+        cache = self._cache
+        return get_all(self._image, positions, lambda at: cache is not None and not cache.has(at))
 
     def _image(self, position: int) -> Image:
         try:
