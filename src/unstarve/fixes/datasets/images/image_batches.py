@@ -1,13 +1,14 @@
 """Make batches of images, encoded or decoded, by a recipe.
 
 Random numbers are drawn first, for all images in order and in the calling thread. The rest releases the GIL
-and runs on several threads.
+and runs on several threads, or on a GPU.
 """
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -16,7 +17,8 @@ import torch
 from unstarve.errors import DataFileError, ImageError
 from unstarve.fixes.datasets.images import image_codec
 from unstarve.fixes.datasets.images.crop_recipe import Recipe, draw_cuts, middle_of
-from unstarve.fixes.datasets.images.image_codec import Cut
+from unstarve.fixes.datasets.images.gpu_decoder import make_where_asked
+from unstarve.fixes.datasets.images.image_codec import Cut, Header
 from unstarve.fixes.datasets.images.pillow_decoder import MAX_PIXELS, NO_MEMORY
 from unstarve.fixes.io.regular_files import open_regular
 from unstarve.fixes.samples.random_streams import generator_here, threads_here
@@ -44,33 +46,42 @@ class ImageBatch:
 
 def make_one(image: Image, recipe: Recipe) -> ImageBatch:
     """Make a batch of one image in reusable memory, for a tensor that is copied before it is sent on."""
-    return _make([image], recipe, recipe.empty_one())
+    return _make([image], recipe, recipe.empty_one)
 
 
 def make_batch(images: Sequence[Image], recipe: Recipe) -> ImageBatch:
     """Make a batch of images, which are either all encoded or all decoded."""
-    return _make(images, recipe, recipe.empty(len(images)))
+    return _make(images, recipe, functools.partial(recipe.empty, len(images)))
 
 
-def _make(images: Sequence[Image], recipe: Recipe, batch: torch.Tensor) -> ImageBatch:
-    sizes = _sizes(images, recipe)
-    good = [size for size in sizes if not isinstance(size, ImageError)]
+def _make(images: Sequence[Image], recipe: Recipe, empty: Callable[[], torch.Tensor]) -> ImageBatch:
+    headers = _headers(images, recipe)
+    good = [header.size for header in headers if not isinstance(header, ImageError)]
     drawn = iter(draw_cuts(good, recipe.boxes, recipe.flip, generator_here()))
-    cuts = [_NO_CUT if isinstance(size, ImageError) else _cut_of(size, next(drawn), recipe) for size in sizes]
-    errors = [size if isinstance(size, ImageError) else None for size in sizes]
+    cuts = [
+        _NO_CUT if isinstance(header, ImageError) else _cut_of(header.size, next(drawn), recipe)
+        for header in headers
+    ]
+    errors = [header if isinstance(header, ImageError) else None for header in headers]
     measured = [error or image for error, image in zip(errors, images, strict=True)]
-    found = _cut_into(batch, measured, cuts, recipe)
+    if recipe.decode == "cpu":
+        batch = empty()
+        found = _cut_into(batch, measured, cuts, recipe)
+    else:
+        plain = [None if isinstance(header, ImageError) else header for header in headers]
+        encoded = [image if isinstance(image, bytes) else b"" for image in measured]
+        batch, found = make_where_asked(encoded, plain, cuts, recipe)
     return ImageBatch(batch, [first or second for first, second in zip(errors, found, strict=True)])
 
 
-def _sizes(images: Sequence[Image], recipe: Recipe) -> list[tuple[int, int] | ImageError]:
+def _headers(images: Sequence[Image], recipe: Recipe) -> list[Header | ImageError]:
     encoded = [image for image in images if isinstance(image, bytes)]
-    measured = iter(image_codec.measure(encoded, upright=recipe.upright))
-    return [next(measured) if isinstance(image, bytes) else _size(image) for image in images]
+    read = iter(image_codec.headers(encoded, upright=recipe.upright))
+    return [next(read) if isinstance(image, bytes) else _header(image) for image in images]
 
 
-def _size(image: torch.Tensor | ImageError) -> tuple[int, int] | ImageError:
-    return (image.shape[0], image.shape[1]) if isinstance(image, torch.Tensor) else image
+def _header(image: torch.Tensor | ImageError) -> Header | ImageError:
+    return Header(image.shape[0], image.shape[1]) if isinstance(image, torch.Tensor) else image
 
 
 def _cut_of(size: tuple[int, int], drawn: Cut, recipe: Recipe) -> Cut:
