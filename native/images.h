@@ -67,6 +67,7 @@ struct Measured {
 };
 
 Measured measure(const Encoded &image);
+std::vector<Measured> measure(const std::vector<Encoded> &images, unsigned threads);
 
 // Writes the upright image as 3 bytes per pixel. Fails if the image does not have the given size.
 Result decode_whole(const Encoded &image, std::size_t height, std::size_t width, std::uint8_t *out);

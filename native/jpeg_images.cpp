@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 
+#include "crew.h"
 #include "cutting.h"
 #include "exif.h"
 #include "jpeg.h"
@@ -174,6 +175,12 @@ Measured measure(const Encoded &image) {
     } catch (const std::bad_alloc &) {
         measured.result = {Outcome::failed, no_memory};
     }
+    return measured;
+}
+
+std::vector<Measured> measure(const std::vector<Encoded> &images, unsigned threads) {
+    std::vector<Measured> measured(images.size());
+    run_in_order(threads, images.size(), [&](std::size_t at) { measured[at] = measure(images[at]); });
     return measured;
 }
 

@@ -74,7 +74,7 @@ def batches_ahead(batches: Iterator[Any], move: Move, ahead: int) -> Iterator[An
                 coming.append(move(next(batches)))
             except StopIteration:
                 has_more = False
-            except Exception as error:
+            except Exception as error:  # the loader's own, raised again below
                 has_more, failure = False, error
         if not coming:
             if failure is not None:
@@ -92,7 +92,7 @@ def _moved_at_once(device: torch.device) -> Move:
 
 
 def _begin_copy(device: torch.device) -> Move:
-    stream = torch.cuda.Stream(device)
+    stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call] # torch has no types for it
 
     def move(batch: Any) -> Callable[[], Any]:
         with torch.cuda.stream(stream):

@@ -14,7 +14,7 @@ def map_tensors(batch: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> A
     Objects that have their own `to`, such as packed sequences, are left to `change`, too.
     """
     if isinstance(batch, torch.Tensor) or (hasattr(batch, "to") and not isinstance(batch, Mapping)):
-        return change(batch)  # type: ignore[arg-type] # whatever has `to` is moved like a tensor
+        return change(batch)
     if isinstance(batch, Mapping):
         changed = {key: map_tensors(value, change) for key, value in batch.items()}
         return changed if type(batch) is dict else _like(batch, changed)
@@ -33,7 +33,7 @@ def _like(batch: Mapping[Any, Any], changed: dict[Any, Any]) -> Any:
 
 
 def use_on_this_stream(batch: Any) -> None:
-    """Keep the memory of a batch that was made on another stream until this thread's stream is done with it."""
+    """Keep a batch of another stream in memory until this thread's current stream is done with it."""
 
     def record(tensor: torch.Tensor) -> torch.Tensor:
         if isinstance(tensor, torch.Tensor) and tensor.is_cuda:

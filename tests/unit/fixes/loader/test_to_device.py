@@ -1,4 +1,4 @@
-"""to_device: the loader's batches on a device. Copies on a GPU's own stream need one; the rest is tested here."""
+"""to_device: the loader's batches on a device. Its copies on a stream need a GPU; the rest is tested here."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def moves(log: list[str]) -> Callable[[Any], Callable[[], Any]]:
 def test_with_one_ahead_the_next_copy_begins_before_a_batch_is_given() -> None:
     log: list[str] = []
     for batch in batches_ahead(iter([0, 1]), moves(log), 1):
-        log.append(f"step {batch}")
+        log += [f"step {batch}"]
     assert log == ["begin 0", "begin 1", "finish 0", "step 0", "finish 1", "step 1"]
 
 
 def test_without_any_ahead_the_loader_is_asked_when_training_asks() -> None:
     log: list[str] = []
     for batch in batches_ahead(iter([0, 1]), moves(log), 0):
-        log.append(f"step {batch}")
+        log += [f"step {batch}"]
     assert log == ["begin 0", "finish 0", "step 0", "begin 1", "finish 1", "step 1"]
 
 

@@ -16,12 +16,15 @@ from unstarve.fixes.datasets.images.crop_recipe import RATIO, SCALE, Crop, Decod
 from unstarve.fixes.datasets.images.image_batches import (
     Image,
     ImageBatch,
+    PendingFolderBatch,
+    PendingImages,
     make_batch,
     make_one,
     read_bytes,
     with_path,
 )
 from unstarve.fixes.memory.lending import Lender
+from unstarve.fixes.samples.random_streams import generator_here
 
 FOLDERS = "torchvision.datasets.folder"
 """Looked up in sys.modules: a dataset of that module has imported torchvision, which we do not."""
@@ -81,6 +84,10 @@ class DecodeCrop:
         """Return the images as one tensor, [n, 3, height, width]; random numbers are drawn in their order."""
         return _whole(make_batch([_bytes_of(image) for image in images], self._recipe), images)
 
+    def load(self, images: Sequence[Any]) -> PendingImages:
+        """Read images, of which `draw(generator)` and then `make()` make the tensor of `batch`."""
+        return PendingImages([_bytes_of(image) for image in images], self._recipe)
+
     def batch_reader_for(self, dataset: Any) -> Any:
         """Return a reader that makes batches of an `ImageFolder(…, loader=str)` without the GIL.
 
@@ -106,9 +113,18 @@ class FolderBatches:
 
     def read_batch(self, indices: Sequence[int]) -> Any:
         """Return the batch that default_collate would make of the samples."""
+        pending = self.load_batch(indices)
+        pending.draw(generator_here())
+        return pending.make()
+
+    def load_batch(self, indices: Sequence[int]) -> PendingFolderBatch:
+        """Read the files of a batch, which is then made in two steps."""
         chosen = [self._samples[index] for index in indices]
-        images = self._transform.batch([path for path, _ in chosen])
-        return [images, torch.tensor([target for _, target in chosen])]
+        paths = [path for path, _ in chosen]
+        return PendingFolderBatch(
+            self._transform.load(paths),
+            lambda made: [_whole(made, paths), torch.tensor([target for _, target in chosen])],
+        )
 
 
 def is_plain_folder(dataset: Any) -> bool:

@@ -91,9 +91,10 @@ def _coefficients(axis: _Axis, length: int, longest: int, like: torch.Tensor) ->
     at = torch.where(is_flipped > 0, length - 1 - at, at)
     centers = (first + at + 0.5) * scale
     source = torch.arange(longest, device=like.device, dtype=torch.float32)
-    weights = (1 - (source + 0.5 - centers).abs_() / scale.clamp(min=1)).clamp_(min=0)
+    weights: torch.Tensor = (1 - (source + 0.5 - centers).abs_() / scale.clamp(min=1)).clamp_(min=0)
     weights *= source < pixels
-    return (weights / weights.sum(2, keepdim=True)).to(like.dtype)
+    weights /= weights.sum(2, keepdim=True)
+    return weights.to(like.dtype)
 
 
 def _box_of(image: torch.Tensor, cut: Cut) -> Box:

@@ -179,7 +179,9 @@ def _decode(device: torch.device, files: Sequence[bytes]) -> list[torch.Tensor |
         return [_decoded_or_none(decode, file) for file in encoded]
 
 
-def _decoded_or_none(decode: Callable[[torch.Tensor], torch.Tensor], file: torch.Tensor) -> torch.Tensor | None:
+def _decoded_or_none(
+    decode: Callable[[torch.Tensor], torch.Tensor], file: torch.Tensor
+) -> torch.Tensor | None:
     try:
         return decode(file)
     except RuntimeError:
@@ -196,7 +198,7 @@ def _own_stream(device: torch.device) -> torch.cuda.Stream:
     """Return this thread's stream on the device, beside the one that trains."""
     streams: dict[torch.device, torch.cuda.Stream] = vars(_in_thread).setdefault("streams", {})
     if device not in streams:
-        streams[device] = torch.cuda.Stream(device)
+        streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call] # torch has no types for it
     return streams[device]
 
 

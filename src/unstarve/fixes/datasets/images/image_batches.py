@@ -1,16 +1,15 @@
 """Make batches of images, encoded or decoded, by a recipe.
 
-Random numbers are drawn first, for all images in order and in the calling thread. The rest releases the GIL
-and runs on several threads, or on a GPU.
+Random numbers are drawn for all images in order and in the calling thread. The rest releases the GIL and runs
+on several threads, or on a GPU.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
@@ -46,37 +45,69 @@ class ImageBatch:
 
 def make_one(image: Image, recipe: Recipe) -> ImageBatch:
     """Make a batch of one image in reusable memory, for a tensor that is copied before it is sent on."""
-    return _make([image], recipe, recipe.empty_one)
+    return _drawn_here([image], recipe).make(recipe.empty_one())
 
 
 def make_batch(images: Sequence[Image], recipe: Recipe) -> ImageBatch:
     """Make a batch of images, which are either all encoded or all decoded."""
-    return _make(images, recipe, functools.partial(recipe.empty, len(images)))
+    return _drawn_here(images, recipe).make()
 
 
-def _make(images: Sequence[Image], recipe: Recipe, empty: Callable[[], torch.Tensor]) -> ImageBatch:
-    headers = _headers(images, recipe)
-    good = [header.size for header in headers if not isinstance(header, ImageError)]
-    drawn = iter(draw_cuts(good, recipe.boxes, recipe.flip, generator_here()))
-    cuts = [
-        _NO_CUT if isinstance(header, ImageError) else _cut_of(header.size, next(drawn), recipe)
-        for header in headers
-    ]
-    errors = [header if isinstance(header, ImageError) else None for header in headers]
-    measured = [error or image for error, image in zip(errors, images, strict=True)]
-    if recipe.decode == "cpu":
-        batch = empty()
-        found = _cut_into(batch, measured, cuts, recipe)
-    else:
-        plain = [None if isinstance(header, ImageError) else header for header in headers]
-        encoded = [image if isinstance(image, bytes) else b"" for image in measured]
-        batch, found = make_where_asked(encoded, plain, cuts, recipe)
-    return ImageBatch(batch, [first or second for first, second in zip(errors, found, strict=True)])
+def _drawn_here(images: Sequence[Image], recipe: Recipe) -> PendingImages:
+    pending = PendingImages(images, recipe)
+    pending.draw(generator_here())
+    return pending
+
+
+class PendingImages:
+    """Images, either all encoded or all decoded, of which a batch is made in two more steps."""
+
+    def __init__(self, images: Sequence[Image], recipe: Recipe) -> None:
+        self._images = images
+        self._recipe = recipe
+        self._headers = _headers(images, recipe)
+        self._cuts: list[Cut] = []
+
+    def draw(self, generator: torch.Generator | None) -> None:
+        """Draw the cuts of all images, in order."""
+        recipe = self._recipe
+        good = [header.size for header in self._headers if not isinstance(header, ImageError)]
+        drawn = iter(draw_cuts(good, recipe.boxes, recipe.flip, generator))
+        self._cuts = [
+            _NO_CUT if isinstance(header, ImageError) else _cut_of(header.size, next(drawn), recipe)
+            for header in self._headers
+        ]
+
+    def make(self, memory: torch.Tensor | None = None) -> ImageBatch:
+        """Make the batch; on the CPU in `memory`, if that is given."""
+        errors = [header if isinstance(header, ImageError) else None for header in self._headers]
+        measured = [error or image for error, image in zip(errors, self._images, strict=True)]
+        if self._recipe.decode == "cpu":
+            batch = self._recipe.empty(len(self._images)) if memory is None else memory
+            found = _cut_into(batch, measured, self._cuts, self._recipe)
+        else:
+            plain = [None if isinstance(header, ImageError) else header for header in self._headers]
+            encoded = [image if isinstance(image, bytes) else b"" for image in measured]
+            batch, found = make_where_asked(encoded, plain, self._cuts, self._recipe)
+        return ImageBatch(batch, [first or second for first, second in zip(errors, found, strict=True)])
+
+
+class PendingFolderBatch:
+    """`PendingImages`, and what becomes of them with their labels: `random_streams.PendingBatch`."""
+
+    def __init__(self, images: PendingImages, finish: Callable[[ImageBatch], Any]) -> None:
+        self._images = images
+        self._finish = finish
+        self.draw = images.draw
+
+    def make(self) -> Any:
+        """Return the batch with its labels."""
+        return self._finish(self._images.make())
 
 
 def _headers(images: Sequence[Image], recipe: Recipe) -> list[Header | ImageError]:
     encoded = [image for image in images if isinstance(image, bytes)]
-    read = iter(image_codec.headers(encoded, upright=recipe.upright))
+    read = iter(image_codec.headers(encoded, threads=threads_here(), upright=recipe.upright))
     return [next(read) if isinstance(image, bytes) else _header(image) for image in images]
 
 

@@ -71,13 +71,15 @@ def measure(images: Sequence[Buffer], *, upright: bool = True) -> list[tuple[int
     return [header if isinstance(header, ImageError) else header.size for header in found]
 
 
-def headers(images: Sequence[Buffer], *, upright: bool = True) -> list[Header | ImageError]:
+def headers(images: Sequence[Buffer], *, threads: int = 1, upright: bool = True) -> list[Header | ImageError]:
     """Return what the header of each image says, or its error.
 
     An image with an orientation (EXIF, XMP) is measured upright, unless `upright` is False.
     """
     compiled = _compiled()
-    found = [None] * len(images) if compiled is None else compiled.measure_images(list(images), upright)
+    found = (
+        [None] * len(images) if compiled is None else compiled.measure_images(list(images), threads, upright)
+    )
     return [
         _measured_by_pillow(image, upright)
         if size is None
@@ -130,7 +132,7 @@ def decode_cuts(
 def decode_whole(image: Buffer, *, upright: bool = True) -> torch.Tensor:
     """Return all pixels of an image, uint8 [h, w, 3]. Raises ImageError if it cannot be decoded."""
     compiled = _compiled()
-    found = None if compiled is None else compiled.measure_images([image], upright)[0]
+    found = None if compiled is None else compiled.measure_images([image], 1, upright)[0]
     if compiled is None or found is None:
         return pillow_decoder.decode(image, upright=upright)
     if isinstance(found, str):

@@ -122,9 +122,7 @@ def test_boxes_are_those_of_the_cpus_path(tmp_path: Path, monkeypatch: pytest.Mo
     on_gpu = unstarve.ImageFolderDataset(root, size=24, dtype=torch.uint8, decode="cuda")
     on_cpu = unstarve.ImageFolderDataset(root, size=24, dtype=torch.uint8)
     monkeypatch.setattr(gpu_decoder, "why_no_gpu", lambda: None)
-    monkeypatch.setattr(
-        gpu_decoder, "_made_on_gpu", lambda *of: gpu_decoder.make_on(CPU, stored_pixels, *of)
-    )
+    monkeypatch.setattr(gpu_decoder, "_made_on_gpu", lambda *of: gpu_decoder.make_on(CPU, stored_pixels, *of))
     torch.manual_seed(4)
     made = list(DataLoader(on_gpu, batch_size=4, shuffle=True))
     torch.manual_seed(4)
@@ -151,9 +149,7 @@ def test_auto_takes_what_is_faster_on_the_first_batch(monkeypatch: pytest.Monkey
     headers = [header for header in image_codec.headers(files) if isinstance(header, Header)]
     monkeypatch.setattr(gpu_decoder, "why_no_gpu", lambda: None)
     monkeypatch.setattr(gpu_decoder, "_TRIAL_S", 0.0)
-    monkeypatch.setattr(
-        gpu_decoder, "_made_on_gpu", lambda *of: gpu_decoder.make_on(CPU, stored_pixels, *of)
-    )
+    monkeypatch.setattr(gpu_decoder, "_made_on_gpu", lambda *of: gpu_decoder.make_on(CPU, stored_pixels, *of))
     times = iter([0.001, 1000.0])
     monkeypatch.setattr(gpu_decoder, "_seconds", lambda make: next(times))
     gpu_decoder.make_where_asked(files, headers, [Cut()], wish)
