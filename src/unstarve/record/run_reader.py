@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from unstarve.errors import NotARunError, RunFileError
-from unstarve.model import (
-    Run,
-)
+from unstarve.model import MachineTimes, Run
 from unstarve.model.stuck import Breakage, Hang, WorkerDeath
 from unstarve.record import format as f
 from unstarve.record.chunks import Scan, check_header
@@ -40,7 +38,7 @@ def read_run(path: Path) -> Run:
         skipped += sum(_scan(part, _content(part), streams) for part in written)
         if len(written) < len(parts):
             lost.append(unwritten(len(parts) - len(written)))
-    profile, reads = (_newest(streams, name) for name in ("profile", "io"))
+    profile, reads, times = (_newest(streams, name) for name in ("profile", "io", "machine"))
     if skipped:
         lost.append(f"{skipped} bytes of {path.name} are damaged or cut off and were skipped")
     processes = [p for s in streams.values() if (p := s.process()) is not None]
@@ -75,6 +73,7 @@ def read_run(path: Path) -> Run:
             tuple(Hang(**one) for one in _broken(streams, "hang")),
             tuple(WorkerDeath(**one) for one in _broken(streams, "death")),
         ),
+        machine=None if times is None else MachineTimes(**{k: v for k, v in times.items() if k != "meta"}),
         perf_why_not=next((why for s in streams.values() if (why := s.perf().get("why_not"))), None),
     )
 
