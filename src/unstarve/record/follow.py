@@ -18,11 +18,12 @@ from typing import Any
 from unstarve.errors import RunFileError
 from unstarve.model import Crew, Process, Run, Tail
 from unstarve.record import format as f
-from unstarve.record.chunks import Chunk, Scan, check_header
-from unstarve.record.events import Packed, epochs_of, events_of, unpacked
+from unstarve.record.chunks import Chunk, FileScan, check_header
+from unstarve.record.events import epochs_of, events_of, unpacked
 from unstarve.record.loader_names import tell_apart
 from unstarve.record.metas import meta_of
 from unstarve.record.process_stream import ProcessStream
+from unstarve.record.rows import Packed
 from unstarve.record.run_file import launch_of, launcher_alive, parts_folder, result_of, run_of_parts
 
 WINDOW_S = 5.0
@@ -35,8 +36,6 @@ _MOST_ROWS = 300
 """Rows kept of each kind and process: enough for the last seconds, or the last moment of very fast steps."""
 _MOST_WORK = 100
 """Rows kept of a worker's kinds; there are many workers."""
-_READ_BYTES = 1 << 22
-_LARGEST_CHUNK = f.CHUNK.size + f.MOST_BYTES
 _FIELDS = {
     f.BATCH: "batches",
     f.WORK: "works",
@@ -188,7 +187,6 @@ class GrowingFile:
             raise RunFileError(f"cannot read {self.path}: {error.strerror or error}") from error
 
     def _read_on(self) -> Iterator[Chunk]:
-        """Bytes that are no chunk are damage if a whole chunk follows, else they are still being written."""
         with self.path.open("rb") as file:
             if self._at == 0:
                 head = file.read(f.HEADER.size)
@@ -196,21 +194,9 @@ class GrowingFile:
                     return
                 self._version = check_header(self.path, head)
                 self._at = f.HEADER.size
-            span = _READ_BYTES
-            while True:
-                file.seek(self._at)
-                data = file.read(span)
-                scan = Scan(data, self._version)
-                yield from scan
-                self._at += scan.at
-                if len(data) < span:
-                    return
-                if scan.at:
-                    span = _READ_BYTES
-                elif span < 2 * _LARGEST_CHUNK:
-                    span *= 2
-                else:  # a chunk that begins in the first half would be whole
-                    self._at += _LARGEST_CHUNK
+            scan = FileScan(file, self._version, self._at)
+            yield from scan
+            self._at = scan.at
 
 
 class RecentEvents:
