@@ -50,6 +50,7 @@ from unstarve.model import (
     Throughput,
 )
 from unstarve.model.recorded import STOPPED_EARLY
+from unstarve.words import amount
 
 
 def analyze_run(
@@ -234,6 +235,12 @@ def _lost(run: Run, trainers: list[Process]) -> tuple[str, ...]:
         lost.append(f"--io: {run.reads.why_not}")
     if run.perf_why_not is not None:
         lost.append(f"--perf: {run.perf_why_not}")
+    batches = [batch for process in trainers for batch in process.batches]
+    if (kept := sum(batch.thinned is None for batch in batches)) < len(batches):
+        lost.append(
+            f"a long run: {amount(kept)} of {amount(number_of(batches))} batches are kept one by one; of the "
+            "others there are sums and histograms, with percentiles right within 1%"
+        )
     if not run.live:
         if run.exit_code is None:
             lost.append("the run was cut short: unstarve ended before the command did")

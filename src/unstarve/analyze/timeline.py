@@ -175,7 +175,9 @@ def _without_end(spans: tuple[TimeSpan, ...]) -> tuple[TimeSpan, ...]:
 
 def training_thread(batches: Iterable[Batch]) -> int:
     """The main thread if it takes batches, else the thread that takes the most."""
-    counts = Counter(batch.thread for batch in batches)
+    counts = Counter[int]()
+    for batch in batches:
+        counts[batch.thread] += batch.weight
     return 0 if 0 in counts else counts.most_common(1)[0][0]
 
 
@@ -193,7 +195,7 @@ def _main_loader(batches: list[Batch], epochs: list[Epoch]) -> int:
     counts: Counter[int] = Counter()
     for batch in batches:
         last_got[batch.loader, batch.epoch] = batch.got_ns
-        counts[batch.loader] += 1
+        counts[batch.loader] += batch.weight
     covered: defaultdict[int, float] = defaultdict(float)
     for epoch in epochs:
         end_ns = epoch.end_ns or last_got.get((epoch.loader, epoch.epoch), epoch.ready_ns)

@@ -42,6 +42,10 @@ VERSION = 3
 SUFFIX = ".unstarve"
 PARTS_SUFFIX = ".parts"
 PART_SUFFIX = ".part"
+FOLDED = "folded.part"
+"""The part into which closed segments of all processes have been thinned."""
+FULL = "full"
+"""A file in the parts folder: recording stops, because the run cannot be kept small enough."""
 
 HEADER = struct.Struct("<8sHHI")
 CHUNK = struct.Struct("<4sIHHII")
@@ -351,6 +355,8 @@ class CountRow(NamedTuple):
 
     kind: U16
     """`BATCH` or `WORK`: the kind of the row."""
+    flags: U16
+    """`NESTED`."""
     loader: U16
     epoch: U32
     """Of a `WorkRow`: its iteration."""
@@ -444,6 +450,17 @@ def columns(kind: int, row_size: int, *names: str) -> struct.Struct:
         for name, declared in known
     ]
     return struct.Struct(f"<{''.join(read)}{row_size - ROW_KINDS[kind].size}x")
+
+
+def segment_name(stem: str, number: int) -> str:
+    """The name of a process's part: its first segment has the number 0."""
+    return f"{stem}{f'.{number:06}' if number else ''}{PART_SUFFIX}"
+
+
+def segment_of(name: str) -> tuple[str, int]:
+    """The stem of a part's name, and the number of the segment."""
+    stem, _, number = name.removesuffix(PART_SUFFIX).rpartition(".")
+    return (stem, int(number)) if stem and number.isdecimal() else (name.removesuffix(PART_SUFFIX), 0)
 
 
 def header() -> bytes:

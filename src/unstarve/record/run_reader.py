@@ -16,7 +16,7 @@ from unstarve.record.chunks import Chunk, FileScan, check_header
 from unstarve.record.loader_names import tell_apart
 from unstarve.record.process_stream import ProcessStream
 from unstarve.record.profile_meta import profile_of, reads_of
-from unstarve.record.run_file import launcher_alive, parts_folder, unwritten
+from unstarve.record.run_file import launcher_alive, parts_folder, parts_of, unwritten
 from unstarve.record.thinning import Detail, thin
 
 _UNKNOWN_LAUNCH: dict[str, Any] = {"command": [], "kind": "run", "started_at": 0.0}
@@ -92,7 +92,7 @@ def _files(path: Path) -> list[Path]:
         if path.is_dir():
             raise NotARunError(f"{path} is a folder, not a run file")
         parts = parts_folder(path)
-        unfolded = sorted(parts.glob(f"*{f.PART_SUFFIX}")) if parts.is_dir() else []
+        unfolded = parts_of(parts) if parts.is_dir() else []
         if not path.exists():
             raise RunFileError(f"there is no run file {path}; `unstarve run -o {path} CMD…` makes one")
     except OSError as error:

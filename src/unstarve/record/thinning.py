@@ -332,7 +332,7 @@ def _merged(rows: Rows, groups: Numbers, stands: _Counted) -> tuple[Rows, Rows]:
     thinned["got_ns"] = thinned["ask_ns"] + wait_ns.astype(np.uint64)
     counted = np.zeros(len(first), layout(f.COUNT))
     counted["kind"] = f.BATCH
-    for name in ("loader", "epoch", "position"):
+    for name in ("loader", "epoch", "position", "flags"):
         counted[name] = thinned[name]
     counted["samples"] = _sums(stands.samples, groups, unsure=True)
     end_ns = np.zeros(len(first), np.int64)
@@ -453,7 +453,7 @@ def _thin_works(stream: ProcessStream, in_full: Sequence[Interval], length_ns: i
     single = (rows["flags"] & f.THINNED) == 0
     kept = single & (
         _overlapping(rows["begin_ns"], rows["done_ns"], in_full)
-        | (rows["task"] == 0)
+        | ((rows["task"] == 0) & (rows["loader"] != f.NO_LOADER))
         | (rows["flags"] & f.FAILED > 0)
     )
     slowest = np.argsort(np.where(single, rows["slow_ns"], -1), kind="stable")[::-1][:_SLOWEST_WORKS]
@@ -509,3 +509,29 @@ def _thin_looks(stream: ProcessStream, length_ns: int) -> None:
         of = rows["device"] if kind == f.GAUGE else np.zeros(len(rows))
         last = _numbered([rows["at_ns"] // length_ns, of])[1]
         _put(stream, kind, rows[last][::-1])
+
+
+def only_thinned(stream: ProcessStream) -> bool:
+    """Whether nothing that a process made is kept one by one."""
+    rows = rows_of(f.WORK, stream.packed.get(f.WORK, ()))
+    return bool(((rows["flags"] & f.THINNED) > 0).all())
+
+
+def adopt(heir: ProcessStream, others: Iterable[ProcessStream]) -> None:
+    """Move the thinned works of other processes to `heir`, as if it had made them all in one iteration."""
+    works, counts = [], []
+    for stream in (heir, *others):
+        rows, told = _take(stream, f.WORK), _take(stream, f.COUNT)
+        known = {(int(c["epoch"]), int(c["position"])): place for place, c in enumerate(told)}
+        pairs = [
+            (place, known[key])
+            for place, key in enumerate(zip(rows["iteration"].tolist(), rows["task"].tolist(), strict=True))
+            if key in known
+        ]
+        works.append(rows[[place for place, _ in pairs]])
+        counts.append(told[[place for _, place in pairs]])
+    work, count = np.concatenate(works), np.concatenate(counts)
+    work["iteration"] = count["epoch"] = 0
+    work["task"] = count["position"] = np.arange(len(work))
+    _put(heir, f.WORK, work)
+    _put(heir, f.COUNT, count)

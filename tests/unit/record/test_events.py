@@ -68,6 +68,6 @@ def test_the_layouts_of_rows_are_those_of_version_2_and_3() -> None:
         14: "HHI",
         15: "IQ",
         20: "Qqqqqqqqqqiq",
-        21: "HHIIIqQIQI",
+        21: "HHHIIIqQIQI",
         22: "HHIIII",
     }
