@@ -262,7 +262,8 @@ def _sets_the_pace(worked: Worked) -> bool:
 def _by_iteration(worker: Process) -> dict[int, tuple[list[Work], dict[int, Sent]]]:
     """What a worker made and sent, by iteration of its loader; failed work is left out."""
     found: dict[int, tuple[list[Work], dict[int, Sent]]] = {}
-    for work in _outermost(worker.works):
+    single, thinned = _apart(worker.works)
+    for work in (*_outermost(single), *thinned):
         if not work.failed:
             found.setdefault(work.iteration, ([], {}))[0].append(work)
     for sent in worker.sents:

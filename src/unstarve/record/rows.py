@@ -104,7 +104,7 @@ _VALID: dict[int, Callable[[Rows], Mask]] = {
     f.BACKWARD: lambda r: _in_order(r, "at_ns"),
     f.MEMORY: _memory,
     f.COUNT: lambda r: _at_most(r, LATEST_NS, "end_ns", "step_ns", "samples") & (r["number"] > 0),
-    f.BUCKET: lambda r: _at_most(r, MOST_BUCKET, "bucket"),
+    f.BUCKET: lambda r: _at_most(r, MOST_BUCKET, "bucket") & (r["measure"] <= f.STEPS),
 }
 MOST_BUCKET = 4319
 """The bucket of `LATEST_NS`."""

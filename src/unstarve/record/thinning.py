@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from unstarve.model.thinned import GROWTH
 from unstarve.record import format as f
-from unstarve.record.meta_values import MOST_BYTES
+from unstarve.record.meta_values import LATEST_NS, MOST_BYTES
 from unstarve.record.process_stream import ProcessStream
 from unstarve.record.rows import Mask, Rows, layout, rows_of, valid
 
@@ -256,7 +256,7 @@ def _changes(rows: Rows, stands: _Counted, length_ns: int) -> list[int]:
 
 def _spread_out(rows: Rows, length_ns: int, detail: Detail) -> Mask:
     """The first few batches of every loader in every 8th part or so of the stretches."""
-    block_ns = length_ns * max(detail.stretches // 64, 1)
+    block_ns = min(length_ns * max(detail.stretches // 64, 1), _FOR_EVER)
     loaders = len(np.unique(rows["loader"]))
     few = max(detail.batches // 128 // loaders, 4)
     block = rows["ask_ns"] // block_ns
@@ -409,7 +409,7 @@ def _intervals(stream: ProcessStream, rows: Rows, kept: Mask) -> list[Interval]:
     ahead = min(sum(map(_ahead, stream.loaders.values())), _MOST_AHEAD)
     single = rows[kept & (rows["position"] > 0)]
     typical_ns = int(np.median(np.diff(rows["ask_ns"].astype(np.int64)))) if len(rows) > 1 else 0
-    margin_ns = ahead * typical_ns * 3 // 2
+    margin_ns = min(ahead * typical_ns * 3 // 2, LATEST_NS)
     begin = single["ask_ns"].astype(np.int64) - margin_ns
     intervals = _joined(zip(begin.tolist(), single["got_ns"].tolist(), strict=True))
     return [*intervals[:-1], *((begin, _FOR_EVER) for begin, _ in intervals[-1:])]
