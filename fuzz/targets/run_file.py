@@ -36,6 +36,8 @@ from unstarve.record.fold import fold
 from unstarve.record.run_reader import read_run
 from unstarve.record.thinning import Detail
 
+_LARGE_BYTES = 1 << 19
+
 
 @functools.cache
 def seeds() -> list[bytes]:
@@ -98,9 +100,9 @@ def run(data: bytes, folder: Path) -> None:
     file = folder / "input.unstarve"
     file.write_bytes(data)
     look_at(file)
-    api.diagnose(read_run(file, Detail(32, 8, above=0)))
-    fold([file], folder / "folded.unstarve", 1 << 15)
-    file.write_bytes(data)
+    if len(data) < _LARGE_BYTES:  # larger ones are about the time that reading takes
+        api.diagnose(read_run(file, Detail(32, 8, above=0)))
+        fold([file], folder / "folded.unstarve", 1 << 15)
     recorded = api.load_run(file)
     diagnosis = api.diagnose(recorded)
     pages = report_page(diagnosis, api.views_of(recorded)) + markdown(diagnosis)

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from unstarve.errors import RunFileError
 from unstarve.record import format as f
 from unstarve.record.chunks import Chunk, FileScan, check_header
 from unstarve.record.metas import meta_of
@@ -70,13 +69,13 @@ class KeepSmall:
         """What remains is folded once more if it is too large: most processes have ended by now."""
         self._stop.set()
         self._thread.join()
-        with contextlib.suppress(OSError, RunFileError):
+        with contextlib.suppress(Exception):  # the run is whole without it
             if _size(parts_of(self._parts)) > self._max_bytes:
                 self._fold(closed(parts_of(self._parts)))
 
     def _run(self) -> None:
         while not self._stop.wait(_LOOK_EVERY_S):
-            with contextlib.suppress(OSError, RunFileError):  # the command may remove its own files
+            with contextlib.suppress(Exception):  # the next look tries again; training must go on
                 self.look()
 
     def look(self) -> None:
@@ -86,7 +85,11 @@ class KeepSmall:
             self._fold(closed(parts_of(self._parts)))
 
     def _fold(self, parts: Sequence[Path]) -> None:
-        fold(parts, self._parts / f.FOLDED, self._max_bytes // 4)
+        folded = self._parts / f.FOLDED
+        fold(parts, folded, self._max_bytes // 4)
+        for part in parts:
+            if part != folded:
+                part.unlink(missing_ok=True)
         self._folded_bytes = _size(parts_of(self._parts))
         if self._folded_bytes > self._max_bytes:
             (self._parts / f.FULL).touch()
@@ -184,10 +187,11 @@ def _meta(name: str, **fields: Any) -> tuple[str, bytes]:
 
 
 def fold(parts: Sequence[Path], target: Path, most_bytes: int) -> None:
-    """Thin these files into one of about `most_bytes`, or more if it cannot be done, and remove them.
+    """Thin these files into one of about `most_bytes`, or more with many epochs or processes.
 
-    `target` may be one of them. Works on run files as well: `fold([run], small, 4096 * minutes)`. Raises
-    `RunFileError` or `OSError`; then everything is as it was.
+    `target` may be one of them; the others stay. A whole run can be folded as well, to a few kilobytes for
+    each minute: ``fold([run], small, 4096 * minutes)``. Raises `RunFileError` or `OSError`; then everything is
+    as it was.
     """
     held = _Held(Detail(min(most_bytes >> 12, 1 << 14), min(most_bytes >> 15, 1 << 11), above=0))
     for part in parts:
@@ -210,9 +214,6 @@ def fold(parts: Sequence[Path], target: Path, most_bytes: int) -> None:
         file.flush()
         os.fsync(file.fileno())
     finished.replace(target)
-    for part in parts:
-        if part != target:
-            part.unlink(missing_ok=True)
 
 
 def _written(held: _Held, names: Sequence[str]) -> Iterator[bytes]:

@@ -30,8 +30,6 @@ Interval = tuple[int, int]
 
 _MOST_IN_FULL = 12_000
 """A training process with fewer batches is not thinned."""
-_SLOWEST_WORKS = 32
-"""Of each process, by their slowest sample."""
 _CHANGES = 16
 _CHANGED = 1.25
 """The mean step of a stretch, relative to the stretch before."""
@@ -96,7 +94,7 @@ def thin(streams: Iterable[ProcessStream], detail: Detail | None = None) -> None
         kept = [one for trainer in trainers for one in _thin_training(trainer, length_ns, detail)]
         in_full = _joined(kept)
         for stream in members:
-            _thin_works(stream, in_full, length_ns)
+            _thin_works(stream, in_full, length_ns, detail)
             _thin_looks(stream, length_ns)
 
 
@@ -444,7 +442,7 @@ def _overlapping(begin: NDArray[Any], end: NDArray[Any], intervals: Sequence[Int
 # Workers, and batches that the training process makes itself.
 
 
-def _thin_works(stream: ProcessStream, in_full: Sequence[Interval], length_ns: int) -> None:
+def _thin_works(stream: ProcessStream, in_full: Sequence[Interval], length_ns: int, detail: Detail) -> None:
     rows = _take(stream, f.WORK, "begin_ns")
     sents, helped = _take(stream, f.SENT), rows_of(f.HELPED, stream.packed.pop(f.HELPED, ()))
     counts = _take(stream, f.COUNT)
@@ -456,7 +454,7 @@ def _thin_works(stream: ProcessStream, in_full: Sequence[Interval], length_ns: i
         | ((rows["task"] == 0) & (rows["loader"] != f.NO_LOADER))
         | (rows["flags"] & f.FAILED > 0)
     )
-    slowest = np.argsort(np.where(single, rows["slow_ns"], -1), kind="stable")[::-1][:_SLOWEST_WORKS]
+    slowest = np.argsort(np.where(single, rows["slow_ns"], -1), kind="stable")[::-1][: detail.batches // 128]
     kept[slowest[single[slowest]]] = True
     others = rows[~kept]
     groups, first = _numbered([others["begin_ns"] // length_ns, others["loader"], others["iteration"]])
