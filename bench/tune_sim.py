@@ -191,7 +191,7 @@ class Playing:
         found = None
         while found is None:
             if self.scene.epoch and self._at == 0:
-                collector.begin_epoch(self.weather.now)
+                collector.begin_epoch(self.weather.now, whole=whole)
                 self._start(wanted, collector)
             elif self._running != wanted:
                 self._start(wanted, collector)
@@ -208,7 +208,7 @@ class Playing:
 
     def _step(self, collector: WindowCollector) -> StepWindow | None:
         step_s, wait_s = next(self._coming)
-        if not self.steps:
+        if self.steps == 1:
             step_s += self.scene.warm_up_s
         self.steps += 1
         self._at += 1

@@ -45,7 +45,22 @@ class Options:
     budget_s: float | None = None
     budget_steps: int | None = None
     on_change: Callable[[Tuning], None] | None = None
+    past: Past | None = None
+    """For a command that is started again: see `unstarve tune --rerun`."""
     pace: WindowPace = field(default_factory=WindowPace)
+
+
+@dataclass
+class Past:
+    """What earlier runs of the same command measured, in order, with the samples in a batch."""
+
+    windows: list[tuple[StepWindow, float]] = field(default_factory=list)
+    save: Callable[[], object] = lambda: None
+
+    def add(self, window: StepWindow, samples: float) -> None:
+        """Remember a window for the next run."""
+        self.windows.append((window, samples))
+        self.save()
 
 
 class LiveSearch:
@@ -87,6 +102,8 @@ class LiveSearch:
         self.result: SearchResult | None = None
         self.trials: list[Trial] = []
         self.spent_steps, self.spent_s = 0, 0.0
+        if options.past is not None:
+            self._remember(options.past)
         self._collector = WindowCollector(self.wanted, options.pace)
         self._pids: tuple[int, ...] = ()
         self._cpu: CpuClock | None = None
@@ -139,7 +156,7 @@ class LiveSearch:
         self._facts = replace(self._facts, epoch=length)
         self._samples = float(samples or 1)
         self._left_at_s = None
-        self._collector.begin_epoch(_clock())
+        self._collector.begin_epoch(_clock(), whole=self._takes_epochs(self.wanted))
 
     def end_epoch(self) -> bool:
         """The epoch is over. True if that completes a window, of whole epochs."""
@@ -165,9 +182,7 @@ class LiveSearch:
         """An exception was raised instead of delivering a batch."""
         self._collector.interrupt()
 
-    def add(
-        self, asked: float, got: float, batch: Any, stream: IndexStream, wait_cpu_s: float = 0.0
-    ) -> bool:
+    def add(self, asked: float, got: float, batch: Any, stream: IndexStream, wait_cpu_s: float = 0.0) -> bool:
         """A batch was delivered. True if that completes a window: `wanted` or `result` has changed.
 
         `wait_cpu_s`: what its ``next()`` took of the training thread's CPU time.
@@ -203,6 +218,14 @@ class LiveSearch:
         """End the search: with `result`, or with what is known so far."""
         self.result = result or self._search.conclude()
 
+    def _remember(self, past: Past) -> None:
+        """Go as far as earlier runs of the same training have come."""
+        for window, samples in past.windows:
+            if self.result is not None or window.settings != self.wanted:
+                return
+            self.trials.append(_trial(window, samples, None))
+            self._send(window)
+
     # --- when a window is complete ---
 
     def _complete(self, window: StepWindow) -> None:
@@ -212,12 +235,16 @@ class LiveSearch:
             self._memory = self._memory.with_worker(self._pids[0])
         self.trials.append(_trial(window, self._samples, self._memory))
         self._forget_cpu()
+        if self._options.past is not None:
+            self._options.past.add(window, self._samples)
+        self._send(window)
+        self._collector = WindowCollector(self.wanted, self._options.pace)
+
+    def _send(self, window: StepWindow) -> None:
         try:
             self.wanted = self._steps.send(window)
         except StopIteration as stop:
             self.conclude(stop.value)
-        else:
-            self._collector = WindowCollector(self.wanted, self._options.pace)
 
     def _takes_epochs(self, settings: LoaderSettings) -> bool:
         return self._length is not None and takes_epochs(settings, self._length)
@@ -226,7 +253,7 @@ class LiveSearch:
         return forecast_from(window, self._cores, self._facts)
 
     def _with_start(self, window: StepWindow) -> StepWindow:
-        """Price in what every epoch costs: starting its workers, and a last round that not all of them fill."""
+        """Price in what every epoch costs, where workers start with each."""
         if not self._length:
             return window
         start_s = self._starts.get(window.settings.makers, 0.0)

@@ -33,7 +33,7 @@ _DEFAULT_DEPTH = 2
 """torch's own default."""
 _MAX_DEPTH = 8
 _JUMPS = 5
-_REFINEMENTS = 4
+_REFINEMENTS = 5
 _PROMISING = 0.97
 """A setting is tried if it should take this share of the best time, or less."""
 _NOT_WORSE = 1.02
@@ -43,8 +43,8 @@ _HELD = 1.3
 _NEAR = 0.92
 """A setting that reaches this share of the best speed in one window may be the best."""
 _FINALISTS = 2
-_COSTLY_S = 2.0
-"""Where a window takes this long, only the best setting is measured in turns with the user's own."""
+_COSTLY_S = 1.5
+"""Where a window takes this long, small gains are not looked for."""
 _COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 SearchSteps = Generator[LoaderSettings, StepWindow, None]
@@ -114,8 +114,8 @@ class Search:
         self._forecast = forecast
         self._forecasts: dict[LoaderSettings, WindowForecast] = {}
         """Made from the last window of each setting."""
-        self._held = True
-        """No forecast was wrong so far."""
+        self._tested, self._held = False, True
+        """A forecast was compared with what was measured then; none was wrong so far."""
         self._windows: dict[LoaderSettings, list[StepWindow]] = {}
         self._content: LoaderSettings | None = None
         """Settings under which training hardly waits, if there are any."""
@@ -131,6 +131,8 @@ class Search:
             if self._bounds.workers:
                 yield from self._follow_forecasts()
                 yield from self._look_around()
+                if self._bounds.images and not self._knows and not self.best.images:
+                    yield from self._try_images()
                 yield from self._try_no_workers()
             yield from self._try_depths()
             yield from self._try_in_turns()
@@ -159,7 +161,7 @@ class Search:
             gain, steps = self._gain(self._content)
             return SearchResult(self._content, gain, reason, steps)
         gain, steps = self._gain(best)
-        if gain is None and best != own or not self._windows:
+        if (gain is None and best != own) or not self._windows:
             return SearchResult(own, None, "too little was measured to tell")
         if gain is not None and is_worth_it(gain):
             reason = f"{times(gain.ratio, 2)} as fast as your own settings"
@@ -193,11 +195,13 @@ class Search:
     # --- what to try ---
 
     def _try(self, settings: LoaderSettings) -> Generator[LoaderSettings, StepWindow, StepWindow]:
-        foretold = self._predicted_s(settings)
+        nearest, foretold = self._nearest(settings), self._predicted_s(settings)
         window = yield settings
         self._windows.setdefault(settings, []).append(window)
-        if foretold is not None and not 1 / _HELD < window.period_s / foretold < _HELD:
-            self._held = False
+        # What a part gains was only a guess until it was tried.
+        if nearest is not None and foretold is not None and nearest.makers[0] == settings.makers[0]:
+            self._tested = True
+            self._held = self._held and 1 / _HELD < window.period_s / foretold < _HELD
         forecast = self._forecast(window)
         if forecast is not None:
             self._forecasts[settings] = forecast
@@ -224,10 +228,14 @@ class Search:
             self._note_predicted({one: foretold[one] or 0.0 for one in known})
             untried = {one: rank_s for one, rank_s in known.items() if one not in self._windows}
             goal_s = min(untried.values(), default=math.inf)
-            if goal_s > _PROMISING * self._rank_s(self.best):
+            if goal_s > self._promising * self._rank_s(self.best):
                 return
             near = [one for one, rank_s in untried.items() if goal_s / rank_s >= AS_GOOD]
-            yield from self._try(min(near))
+            before, before_s = self.best, self._rank_s(self.best)
+            aimed = min(near)
+            yield from self._try(aimed)
+            if self._rank_s(aimed) > AS_GOOD * before_s and before.makers[0] == aimed.makers[0]:
+                return
 
     def _candidates(self) -> Iterator[LoaderSettings]:
         """All settings that a forecast is asked about."""
@@ -263,6 +271,25 @@ class Search:
         if in_process.median_s < best_s < in_process.period_s:
             yield from self._try(none)
 
+    def _try_images(self) -> SearchSteps:
+        """Let unstarve read the images, with a thread per core; then look around."""
+        settings = self._settings(max(int(self._bounds.limits.cores), 1), LoaderSettings(1, images=True))
+        if settings is None or settings in self._windows:
+            return
+        yield from self._try(settings)
+        if self.best == settings:
+            yield from self._look_around()
+
+    @property
+    def _promising(self) -> float:
+        """The share of the best time from which a setting is worth a trial."""
+        return _NEAR if self._is_costly else _PROMISING
+
+    @property
+    def _is_costly(self) -> bool:
+        best = self._windows[self.best][-1]
+        return best.whole_epochs or best.seconds > _COSTLY_S
+
     def _look_around(self) -> SearchSteps:
         """Try more, then fewer workers than the best has, as long as that helps."""
         for change in (_more, _fewer):
@@ -279,12 +306,13 @@ class Search:
 
     @property
     def _knows(self) -> bool:
-        """There are forecasts, and they have held."""
-        return self._held and bool(self._forecasts)
+        """There are forecasts, and they have held: one that promises nothing is put to the test, too."""
+        return self._held and self._tested
 
     def _may_help(self, settings: LoaderSettings) -> bool:
         foretold = self._predicted_s(settings) if self._knows else None
-        return foretold is None or foretold * settings.price <= _NOT_WORSE * self._rank_s(self.best)
+        limit = self._promising if self._is_costly else _NOT_WORSE
+        return foretold is None or foretold * settings.price <= limit * self._rank_s(self.best)
 
     def _try_depths(self) -> SearchSteps:
         """Try deeper prefetching, which evens out batches that take long now and then."""
@@ -313,7 +341,7 @@ class Search:
         if not near:
             return
         near.sort(key=self._rank_s)
-        if self._windows[near[0]][-1].seconds > _COSTLY_S:
+        if self._is_costly:
             near = [self.best] if self.best in near else near[:1]
         seen = {one: windows[-1] for one, windows in self._windows.items()}
         self._race = Race(self.own, near[:_FINALISTS], seen)
@@ -382,7 +410,7 @@ class Search:
 
 def _more(count: int, *, wide: bool) -> int:
     if wide:
-        return max(2 * count, 1)
+        return max(2 * count, 2)
     return count + 1 if count < 3 else math.ceil(count * 1.5)
 
 

@@ -209,6 +209,7 @@ class WindowCollector:
         self._filled_s, self._filled = 0.0, 0
         self._last: float | None = None
         self._is_measuring = True
+        self._whole = False
         self._synced = False
         """The open burst began when the queue was drained."""
         self._open: list[_Step] = []
@@ -245,8 +246,9 @@ class WindowCollector:
         self._is_measuring, self._synced = skip == 0, False
         self._open = []
 
-    def begin_epoch(self, at: float) -> None:
-        """An epoch begins under these settings."""
+    def begin_epoch(self, at: float, *, whole: bool = False) -> None:
+        """An epoch begins under these settings; `whole`: it is too short to measure its bursts."""
+        self._whole = whole
         self._epoch, self._epoch_closed, self._last = [], len(self._closed), None
         self._open = []
         self._epoch_at = at
@@ -270,6 +272,8 @@ class WindowCollector:
             self._skip = max(self._skip - 1, 0)
             return None
         self.spent_s += got - last
+        if self._whole:
+            return None
         step = _Step(asked - last, got - asked)
         if not self._is_measuring:
             self._fill(step)

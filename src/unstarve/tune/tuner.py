@@ -139,6 +139,12 @@ class Tuner:
         self._last_got = None
         if self._result is None and self._live is None:
             self._search()
+            assert self._live is not None
+            self.settings = (
+                self._live.wanted
+            )  # another than the user's own if an earlier run began the search
+            if self._live.result is not None:
+                self._settle(self._live.result)
         if self._live is not None:
             self._live.begin_epoch(None if persistent else epoch_length(loader), loader.batch_size)
         return self.ticket, stream, seeds, self._crews if persistent else {}

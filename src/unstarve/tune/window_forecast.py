@@ -75,9 +75,7 @@ def _scenario(settings: LoaderSettings, measured: LoaderSettings) -> Scenario:
     return Scenario(workers=settings.num_workers, prefetch=settings.prefetch_factor, left=left)
 
 
-def _demand(
-    window: StepWindow, cpu: CpuTime, cores: float, facts: BatchFacts
-) -> LoaderDemand:
+def _demand(window: StepWindow, cpu: CpuTime, cores: float, facts: BatchFacts) -> LoaderDemand:
     batch, threads = _batch(window, cpu, cores)
     settings, nbytes = window.settings, float(facts.nbytes)
     epochs = None
