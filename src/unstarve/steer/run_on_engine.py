@@ -21,8 +21,8 @@ def iterate_on_engine(original: Callable[..., Any], engine: str) -> Callable[...
     """Return a replacement of ``DataLoader.__iter__`` that runs loaders on `engine` ("auto": the fastest).
 
     The engine is chosen for each loader when it is iterated. As in the Python API, a requested engine that
-    cannot run a loader raises ValueError there. Subclasses with their own `_get_iterator` are left to `original`;
-    `unstarve.DataLoader` has its own `__iter__`. Raises ValueError if there is no such engine.
+    cannot run a loader raises ValueError there. Subclasses with their own `_get_iterator` are left to
+    `original`; `unstarve.DataLoader` has its own `__iter__`. Raises ValueError if there is no such engine.
     """
     Engine(engine)
     torch_get_iterator = stock.DataLoader._get_iterator

@@ -138,13 +138,10 @@ class Tuner:
         self.ticket += 1
         self._last_got = None
         if self._result is None and self._live is None:
-            self._search()
-            assert self._live is not None
-            self.settings = (
-                self._live.wanted
-            )  # another than the user's own if an earlier run began the search
-            if self._live.result is not None:
-                self._settle(self._live.result)
+            begun = self._search()
+            self.settings = begun.wanted  # not the user's own if an earlier run of the command began it
+            if begun.result is not None:
+                self._settle(begun.result)
         if self._live is not None:
             self._live.begin_epoch(None if persistent else epoch_length(loader), loader.batch_size)
         return self.ticket, stream, seeds, self._crews if persistent else {}
@@ -226,10 +223,10 @@ class Tuner:
 
     # --- searching and watching ---
 
-    def _search(self) -> None:
+    def _search(self) -> LiveSearch:
         self._suspect = False
         self._searches += 1
-        self._live = LiveSearch(
+        begun = self._live = LiveSearch(
             self.own,
             self.settings,
             self._limits,
@@ -239,6 +236,7 @@ class Tuner:
             uses_ring=self.uses_ring,
             pinned=self._pinned,
         )
+        return begun
 
     def _measured(
         self, now: LiveSearch, asked: float, got: float, batch: Any, stream: IndexStream, wait_cpu_s: float
