@@ -1,4 +1,4 @@
-"""A loop that Accelerate prepares, as in its own examples; each sample takes 2 ms to arrive."""
+"""A loop that Accelerate prepares, as in its own examples; each sample takes 5 ms to arrive."""
 
 import time
 
@@ -17,7 +17,7 @@ class RemoteDigits(Dataset):
         return self.length
 
     def __getitem__(self, index):
-        time.sleep(0.002)
+        time.sleep(0.005)
         generator = torch.Generator().manual_seed(index)
         return torch.randn(64, generator=generator), index % 10
 
@@ -25,7 +25,7 @@ class RemoteDigits(Dataset):
 def main():
     set_seed(1)
     accelerator = Accelerator(cpu=True)
-    train_dataloader = DataLoader(RemoteDigits(640), batch_size=16, shuffle=True)
+    train_dataloader = DataLoader(RemoteDigits(480), batch_size=16, shuffle=True)
     model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     model, optimizer, train_dataloader = accelerator.prepare(model, optimizer, train_dataloader)

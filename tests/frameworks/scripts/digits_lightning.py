@@ -1,4 +1,4 @@
-"""A LightningModule and a LightningDataModule, as in Lightning's own examples; each sample takes 2 ms to arrive."""
+"""A LightningModule and a LightningDataModule, as in Lightning's own examples; each sample takes 5 ms to arrive."""
 
 import argparse
 import time
@@ -10,21 +10,27 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class RemoteDigits(Dataset):
-    def __init__(self, length):
-        self.length = length
+    def __init__(self, length, rotten=None):
+        self.length, self.rotten = length, rotten
 
     def __len__(self):
         return self.length
 
     def __getitem__(self, index):
-        time.sleep(0.002)
+        if index == self.rotten:
+            raise LookupError(f"sample {index} is rotten")
+        time.sleep(0.005)
         generator = torch.Generator().manual_seed(index)
         return torch.randn(64, generator=generator), index % 10
 
 
 class DigitsData(L.LightningDataModule):
+    def __init__(self, rotten=None):
+        super().__init__()
+        self.rotten = rotten
+
     def train_dataloader(self):
-        return DataLoader(RemoteDigits(640), batch_size=16, shuffle=True)
+        return DataLoader(RemoteDigits(480, self.rotten), batch_size=16, shuffle=True)
 
     def val_dataloader(self):
         return DataLoader(RemoteDigits(32), batch_size=16)
@@ -53,7 +59,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--callback", action="store_true")
     parser.add_argument("--profiler", action="store_true")
-    parser.add_argument("--devices", type=int, default=1)
+    parser.add_argument("--fail", action="store_true")
     args = parser.parse_args()
     L.seed_everything(1)
     callbacks, profiler = [], None
@@ -66,8 +72,8 @@ if __name__ == "__main__":
 
         profiler = UnstarveProfiler(dirpath=".", filename="profile")
     trainer = L.Trainer(
-        max_epochs=1, accelerator="cpu", devices=args.devices, callbacks=callbacks, profiler=profiler,
+        max_epochs=1, accelerator="cpu", devices=1, callbacks=callbacks, profiler=profiler,
         logger=L.pytorch.loggers.CSVLogger("logs"), enable_progress_bar=False, enable_checkpointing=False,
     )  # fmt: skip
-    trainer.fit(Classifier(), DigitsData())
+    trainer.fit(Classifier(), DigitsData(rotten=7 if args.fail else None))
     print("loss", trainer.callback_metrics["train_loss"].item())

@@ -1,4 +1,4 @@
-"""A Trainer and its TrainingArguments, as in Hugging Face's own examples; each sample takes 2 ms to arrive."""
+"""A Trainer and its TrainingArguments, as in Hugging Face's own examples; each sample takes 5 ms to arrive."""
 
 import argparse
 import time
@@ -17,7 +17,7 @@ class RemoteDigits(Dataset):
         return self.length
 
     def __getitem__(self, index):
-        time.sleep(0.002)
+        time.sleep(0.005)
         generator = torch.Generator().manual_seed(index)
         return {"x": torch.randn(64, generator=generator), "labels": index % 10}
 
@@ -48,7 +48,7 @@ if __name__ == "__main__":
             output_dir="out", num_train_epochs=1, per_device_train_batch_size=16, eval_strategy="epoch",
             save_strategy="no", report_to=[], use_cpu=True, disable_tqdm=True, seed=1,
         ),
-        train_dataset=RemoteDigits(640),
+        train_dataset=RemoteDigits(480),
         eval_dataset=RemoteDigits(32),
         callbacks=callbacks,
     )  # fmt: skip
