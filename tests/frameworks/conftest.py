@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.integration.conftest import Project, make_project
 
 HERE = Path(__file__).parent

@@ -1,4 +1,4 @@
-"""`unstarve pack` reads the formats that training data lie in, and `PackedDataset` serves the same samples."""
+"""`unstarve pack` reads the formats of training data, and `PackedDataset` serves the same samples."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.integration.conftest import Project
 
 import unstarve
-from tests.integration.conftest import Project
 
 pytestmark = pytest.mark.needs("h5py")
 
@@ -113,7 +113,9 @@ def test_image_folders_with_their_labels(frameworks: Project) -> None:
     for name in ("cat", "dog"):
         (frameworks.folder / "images" / name).mkdir(parents=True)
         for number in range(3):
-            Image.new("RGB", (40, 30), (number, 90, 40)).save(frameworks.folder / "images" / name / f"{number}.png")
+            Image.new("RGB", (40, 30), (number, 90, 40)).save(
+                frameworks.folder / "images" / name / f"{number}.png"
+            )
     data = packed(frameworks, "--labels", frameworks.folder / "images")
     content, label = data[4]
     assert Image.open(io.BytesIO(bytes(content))).size == (40, 30)

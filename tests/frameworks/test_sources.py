@@ -1,4 +1,4 @@
-"""The libraries that data come from: seen as they are, left as they are, and the specific fix for what is planted."""
+"""Libraries that data come from: seen, left as they are, and the specific fix for what is planted."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.frameworks.test_packing import write_shards
 from torch.utils.data import DataLoader, Dataset
 
 import unstarve
-from tests.frameworks.test_packing import write_shards
 
 STEPS = 30
 

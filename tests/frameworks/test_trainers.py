@@ -1,4 +1,4 @@
-"""Lightning, the Hugging Face Trainer and Accelerate: seen as they are, and the same by command and callback."""
+"""Lightning, the Hugging Face Trainer and Accelerate: the same by command and by callback."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import shutil
 from typing import Any
 
 import pytest
-
 from tests.integration.conftest import Project
 
 SCRIPTS = {

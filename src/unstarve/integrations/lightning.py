@@ -84,7 +84,10 @@ class UnstarveProfiler(SimpleProfiler):
     """
 
     def __init__(
-        self, dirpath: str | os.PathLike[str] | None = None, filename: str | None = None, extended: bool = True
+        self,
+        dirpath: str | os.PathLike[str] | None = None,
+        filename: str | None = None,
+        extended: bool = True,
     ) -> None:
         super().__init__(dirpath, filename, extended)
         self._training = RecordedTraining(None)

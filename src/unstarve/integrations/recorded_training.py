@@ -82,7 +82,9 @@ class RecordedTraining:
             return False
         try:
             # The recording lets the training's own exception through; the framework raises it again.
-            block.__exit__(type(failure) if failure else None, failure, getattr(failure, "__traceback__", None))
+            block.__exit__(
+                type(failure) if failure else None, failure, getattr(failure, "__traceback__", None)
+            )
         except Exception as error:
             if error is not failure:
                 _log.warning("unstarve recorded this training, but there is no report: %s", error)
@@ -104,13 +106,13 @@ def figures(diagnosis: Diagnosis) -> dict[str, float]:
     """The main figures of a report as a flat dictionary, without unknown values."""
     wait, step, headroom = diagnosis.wait_ms, diagnosis.step_ms, diagnosis.headroom
     known = {
-        "data/wait_ms": wait and wait.mean,
-        "data/wait_ms_p95": wait and wait.p95,
-        "data/step_ms": step and step.mean,
+        "data/wait_ms": None if wait is None else wait.mean,
+        "data/wait_ms_p95": None if wait is None else wait.p95,
+        "data/step_ms": None if step is None else step.mean,
         "data/wait_share": diagnosis.wait_share,
         "data/stall_share": diagnosis.stall_share,
         "data/throughput": diagnosis.throughput.samples_per_s,
         "data/steps_per_s": diagnosis.throughput.steps_per_s,
-        "data/headroom": headroom and headroom.speedup,
+        "data/headroom": None if headroom is None else headroom.speedup,
     }
-    return {name: float(value) for name, value in known.items() if value is not None}
+    return {name: value for name, value in known.items() if value is not None}

@@ -1,4 +1,4 @@
-"""A LightningModule and a LightningDataModule, as in Lightning's own examples; each sample takes 5 ms to arrive."""
+"""A LightningModule and a LightningDataModule, as in Lightning's own examples; samples take 5 ms."""
 
 import argparse
 import time

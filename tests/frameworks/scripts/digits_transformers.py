@@ -1,4 +1,4 @@
-"""A Trainer and its TrainingArguments, as in Hugging Face's own examples; each sample takes 5 ms to arrive."""
+"""A Trainer and its TrainingArguments, as in Hugging Face's own examples; samples take 5 ms."""
 
 import argparse
 import time

@@ -254,7 +254,13 @@ def _cores(count: float) -> str:
 
 
 def _worker_advice(
-    d: Diagnosis, id: str, count: int, title: str, why: str, least: float | None = None, most: int | None = None
+    d: Diagnosis,
+    id: str,
+    count: int,
+    title: str,
+    why: str,
+    least: float | None = None,
+    most: int | None = None,
 ) -> Proposal | None:
     loader, demand = worker_loader(d), d.demand
     if loader is None or demand is None:

@@ -1,4 +1,4 @@
-"""Sources of `unstarve pack` that are not files of one sample each: HDF5, WebDataset's tar, Hugging Face datasets."""
+"""Sources of `unstarve pack` that are no files of one sample each: HDF5, WebDataset's tar, Hugging Face."""
 
 from __future__ import annotations
 
