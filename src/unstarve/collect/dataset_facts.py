@@ -40,7 +40,7 @@ Facts = dict[str, Any]
 ``shards``
     The files that a stream's workers share out; see `storage_layout`.
 ``chunk_file``, ``chunk_array``, ``chunk_shape``, ``chunk_bytes``
-    The chunks of the HDF5 array that samples are rows of.
+    The chunks of the HDF5 array that samples are rows of; the shape as text: ``256x64x64``.
 ``largest_attribute``, ``largest_bytes``
     Name and approximate size of its largest attribute, from 1 MB on: ``self.images``.
 ``container``, ``container_kind``, ``container_items``, ``container_count``, ``container_bytes``
@@ -116,7 +116,7 @@ def _layout(dataset: Any) -> Facts:
     return {
         "chunk_file": chunk.file,
         "chunk_array": chunk.array,
-        "chunk_shape": list(chunk.shape),
+        "chunk_shape": "x".join(map(str, chunk.shape)),
         "chunk_bytes": chunk.nbytes,
     }
 

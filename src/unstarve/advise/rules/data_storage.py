@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import PurePath
-from typing import Any, TypeGuard
+from typing import Any
 
 from unstarve.advise.diagnosis_facts import matters, stock_loader
 from unstarve.advise.gain import UNCHANGED, cheaper, enough_workers
@@ -23,6 +24,7 @@ FAR_TOO_MANY_ROWS = 4
 """Samples in a chunk of which one is wanted."""
 CHUNK_CACHE_BYTES = 1 << 20
 """HDF5 keeps so much of an open array; a larger chunk is read again for each of its samples."""
+_SHAPE = re.compile(r"[1-9]\d{0,8}(x[1-9]\d{0,8})*")
 _LOADED = 0.1
 """Share of the CPU time of fetching that is left when whole batches are read without Python."""
 _TOGETHER = 0.5
@@ -102,18 +104,21 @@ def pack_small_files(d: Diagnosis) -> Proposal | None:
 def smaller_chunks(d: Diagnosis) -> Proposal | None:
     """HDF5 reads and decompresses a whole chunk for each sample in it that is asked for."""
     demand, loader = d.demand, stock_loader(d)
-    if demand is None or loader is None or not matters(d, Cause.CPU, Cause.DISK, Cause.REMOTE):
+    if demand is None or loader is None:
+        return None
+    if not matters(d, Cause.CPU, Cause.DISK, Cause.REMOTE, Cause.CONTENTION):
         return None
     file, array = text_fact(loader, "chunk_file"), text_fact(loader, "chunk_array")
-    shape, nbytes = loader.dataset.get("chunk_shape"), loader.dataset.get("chunk_bytes")
-    if not file or not array or not isinstance(nbytes, int) or not _is_shape(shape):
+    shape, nbytes = text_fact(loader, "chunk_shape"), loader.dataset.get("chunk_bytes")
+    if not file or not array or not isinstance(nbytes, int) or not _SHAPE.fullmatch(shape or ""):
         return None
-    rows = shape[0]
+    first, _, others = (shape or "").partition("x")
+    rows = int(first)
     if rows < FAR_TOO_MANY_ROWS or in_order(loader.config.get("sampler"), nbytes):
         return None
     stage = max(("cpu", demand.cpu_s), _stage(demand), key=lambda one: one[1])[0]
     written = str(PurePath(file).with_suffix(f".rechunked{PurePath(file).suffix}"))
-    layout = f"{array}:CHUNK={'x'.join(map(str, (1, *shape[1:])))}"
+    layout = f"{array}:CHUNK=1{others and 'x'}{others}"
     packed = PurePath(file).with_suffix(".packed").name
     return Proposal(
         "rechunk",
@@ -126,10 +131,6 @@ def smaller_chunks(d: Diagnosis) -> Proposal | None:
         best=cheaper(stage, 1 / rows),
         note=f"h5repack comes with HDF5's tools; without them: unstarve pack {PurePath(file).name} {packed}.",
     )
-
-
-def _is_shape(value: Any) -> TypeGuard[list[int]]:
-    return isinstance(value, list) and bool(value) and all(type(one) is int and one > 0 for one in value)
 
 
 def in_order(sampler: Any, chunk_bytes: int) -> bool:

@@ -90,7 +90,9 @@ def more_shards(d: Diagnosis) -> Proposal | None:
     before = f"# once: write the data as a multiple of {count} shards of equal size"
     if advised is None:
         return None
-    return replace(advised, what=f"{count} shards", edit=replace(advised.edit, before=(before,)))
+    until = f"Until then, use {workers(shards)}." if demand.workers < shards else ""
+    edit = replace(advised.edit, before=(before,))
+    return replace(advised, what=f"{count} shards", edit=edit, note=until)
 
 
 def _shards(loader: LoaderSummary) -> int | None:
