@@ -71,8 +71,8 @@ SOLUTIONS: dict[str, dict[str, Changes]] = {
         "disk": ((_CASE_A, _KEPT),),
         "cpu": ((_CASE_A, _KEPT),),
         "latency": ((_CASE_A, _KEPT),),
-        "collate": ((_CASE_A, _STOCK),),
-        "handoff": ((_CASE_A, _STOCK),),
+        "collate": ((_CASE_A, _KEPT),),
+        "handoff": ((_CASE_A, _KEPT),),
     },
     "tune": {
         "latency": ((_PHOTOS, _PHOTOS.replace("=1)", "=16, persistent_workers=True)")),),

@@ -90,9 +90,9 @@ def test_every_solution_computes_the_same_and_a_fake_one_does_not(
         original = file.read_text()
         solutions.change(file, changes)
         assert versions._same({5: imported(file).make(started.folder)(5)}, started.folder), fault
-        file.write_text(original)
-        solutions.change(file, solutions.FAKES[name])
-        assert not versions._same({5: imported(file).make(started.folder)(5)}, started.folder), fault
+    file.write_text(original)
+    solutions.change(file, solutions.FAKES[name])
+    assert not versions._same({5: imported(file).make(started.folder)(5)}, started.folder)
     torch.set_num_threads(threads)
 
 
