@@ -257,9 +257,7 @@ def _show(
         write_json(json_to, json_view.check_json(told, __version__))
     if sarif_to is not None:
         write_json(sarif_to, sarif(told.findings, __version__, told.target))
-    if markdown_to == STDOUT:
-        typer.echo(check_markdown(told), nl=False)
-    elif markdown_to is not None:
+    if markdown_to is not None:
         write_file(markdown_to, check_markdown(told))
     if github:
         typer.echo(github_annotations(told.findings), nl=False)
