@@ -291,7 +291,9 @@ def _starts(timelines: Sequence[Timeline], demand: Demand | None) -> list[str]:
         return []
     loop = "training" if timelines[0].own[0].validation is None else "validation"
     took = f"{duration(start_s)} ({percent(start_s / own_s)} of {loop})"
-    if demand is not None and not demand.workers:  # nothing was started: the batches were made like all others
+    if (
+        demand is not None and not demand.workers
+    ):  # nothing was started: the batches were made like all others
         return [f"waiting for the first batch of each epoch took another {took}"]
     return [f"starting loaders and waiting for first batches took {took}"]
 
