@@ -1,5 +1,5 @@
-"""Install each file of a release into an empty environment, and record and report a small training there, with
-the packages of the extras and without them.
+"""Install each file of a release into an empty environment; record and report a small training there, without
+the packages of the extras and with them.
 
     python tools/smoke_test.py dist/*
 
