@@ -168,7 +168,11 @@ def load_log_from_run(path: str | os.PathLike[str], phase: Phase = Phase.REAL) -
         raise LogError(f"{path} has no {wanted.value} batches to plot")
     own_ns = passed_ns(timelines[0].own)
     # A step needs the batch right before it; the first of an epoch or block has none.
-    steps = [(a, b) for a, b in pairwise(batches) if (b.epoch, b.position) == (a.epoch, a.position + 1)]
+    steps = [
+        (a, b)
+        for a, b in pairwise(batches)
+        if (b.epoch, b.position) == (a.epoch, a.position + 1) and b.thinned is None
+    ]
     batches = [batches[0], *(b for _, b in steps)]
     return LoadLog(
         label=Path(path).stem,

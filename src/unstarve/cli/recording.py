@@ -42,6 +42,7 @@ from unstarve.present.page.html_page import report_page
 from unstarve.present.terminal.report_card import print_report
 from unstarve.present.terminal.screen import screen
 from unstarve.record.breakage_meta import keep_breakage
+from unstarve.record.fold import DEFAULT_MAX_BYTES, KeepSmall, segment_bytes
 from unstarve.record.format import SUFFIX
 from unstarve.record.machine_meta import keep_machine
 from unstarve.record.read_counts import keep_reads, keep_refusal
@@ -104,6 +105,7 @@ class Request:
     perf: bool = False
     ledger: bool = False
     memory: bool = False
+    max_bytes: int = DEFAULT_MAX_BYTES
     hang_after_s: float | None = None
     """Report a wait for a batch that lasts longer; None: do not watch, and keep no pages."""
     raises_on_hang: bool = False
@@ -159,6 +161,7 @@ def _record(request: Request, pages: Path) -> tuple[Path, int]:
         perf=request.perf and no_perf is None,
         ledger=request.ledger,
         memory=request.memory,
+        segment_bytes=segment_bytes(request.max_bytes),
         state=None if request.hang_after_s is None else str(pages),
         raises_on_hang=request.raises_on_hang,
     )
@@ -167,7 +170,7 @@ def _record(request: Request, pages: Path) -> tuple[Path, int]:
     if request.caution is not None:
         print(f"unstarve: {request.caution}", file=sys.stderr, flush=True)
     try:
-        with watch:
+        with watch, KeepSmall(run_path, request.max_bytes):
             exit_code = launch(argv, settings)
     except CommandNotFoundError:
         discard(run_path)

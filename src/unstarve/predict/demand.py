@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from unstarve.analyze.batch_production import EpochProduction
 from unstarve.analyze.blame import fetch_cpu_s, split_fetch
+from unstarve.analyze.stats import number_of
 from unstarve.analyze.timeline import Timeline
 from unstarve.model import Batch, Cause, Process, Run, Work
 from unstarve.predict.recorded_run import (
@@ -170,7 +171,7 @@ def loader_demand(
     pinned = bool(loader.config.get("pin_memory")) and process.device != "cpu"
     stalls = _stalls(process, main)
     batches = _batch_demands(recorded, workers, machine, pinned, stalls)
-    period_s = measured_s / len(timeline.measured_batches)
+    period_s = measured_s / number_of(timeline.measured_batches)
     return LoaderDemand(
         loader=loader.name,
         config=loader.config,

@@ -10,6 +10,7 @@ from statistics import fmean, median
 from typing import Any
 
 from unstarve.analyze.batch_production import EpochProduction, MadeBatch
+from unstarve.analyze.stats import number_of
 from unstarve.analyze.timeline import Timeline, passed_ns
 from unstarve.model import Batch, Process, Run, Work
 from unstarve.predict.machine_times import TYPICAL, LoadingCosts, loading_costs
@@ -287,7 +288,9 @@ def epoch_costs(
         if epoch.loader == timeline.main and (epoch.loader, epoch.epoch) not in timeline.others
     ]
     later = [epoch for epoch in main if epoch.begin_ns > measured[0].ask_ns] or main
-    counts = Counter(batch.epoch for batch in timeline.batches)
+    counts = Counter[int]()
+    for batch in timeline.batches:
+        counts[batch.epoch] += batch.weight
     whole = [counts[epoch.epoch] for epoch in main if epoch.end_ns is not None and counts[epoch.epoch]]
     boots = [
         works[0].work.begin_ns - epoch.begin_ns
@@ -303,7 +306,7 @@ def epoch_costs(
     inside_ns = sum(measured_ns(e.end_ns or last_ns) - measured_ns(e.begin_ns) for e in main)
     return EpochCosts(
         batches=round(fmean(whole)) if whole else max(counts.values()),
-        starts=firsts / len(measured),
+        starts=firsts / number_of(measured),
         iter_s=iter_s,
         # Workers are created one after another while iter() runs: on average half of it is not theirs.
         boot_s=max(median(boots) / 1e9 - iter_s / 2, 0.0) / slowdown if boots else 0.0,

@@ -35,6 +35,7 @@ A META payload is one UTF-8 JSON object whose key ``meta`` says what it describe
                                                                        (repeated: the last one counts)
     allocated  seconds, sites: lines whose allocations stayed          (repeated: the last one counts)
     device   name, rank, allocated_peak_bytes, reserved_peak_bytes     (when training has begun, at its end)
+    folded   files: names of the parts that this one replaces           (first of a folded part)
     lost     message: something could not be recorded
     end      end_ns, stopped                                           (last of a process)
     reserve  padding: space for ``lost`` or ``result`` when the disk is full
@@ -347,6 +348,7 @@ _FIELDS: dict[str, dict[str, Check]] = {
         "rank": v.optional(v.whole(0, v.MOST_NUMBER)),
         **dict.fromkeys(("allocated_peak_bytes", "reserved_peak_bytes"), v.optional(v.whole(0, MOST_BYTES))),
     },
+    "folded": {"files": v.list_of(v.text)},
     "lost": {"message": v.text},
     "end": {"end_ns": v.optional(v.moment), "stopped": v.optional(v.text)},
 }
