@@ -306,8 +306,8 @@ def _to_questions(name: str, folder: Path, seed: int) -> Iterator[tuple[str, Any
 
 
 def memory_of_a_sample(draw: Any) -> int:
-    """Bytes that a step needs for each sample: two wide activations and the gradient of one."""
-    return 4 * 2 * int(draw.wide)
+    """Bytes that a step needs for each sample: two wide activations and a gradient."""
+    return 4 * 3 * int(draw.wide)
 
 
 __all__ = ["FAKES", "SOLUTIONS", "answers", "begin", "change", "draws", "seed_of", "solve"]
