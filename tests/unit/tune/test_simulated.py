@@ -93,7 +93,7 @@ class Played:
         monkeypatch.setattr(live_search, "CpuClock", NoTime)
         monkeypatch.setattr(live_search, "free_memory", lambda *_, **__: MemoryFit(1 << 50, None))
         monkeypatch.setattr(MemoryGauge, "is_short", lambda _: False)
-        data = TensorDataset(torch.zeros(8))
+        data = TensorDataset(torch.zeros(1).expand(10**6))
         loader: DataLoader[Any] = DataLoader(
             data, num_workers=own.num_workers, prefetch_factor=own.prefetch_factor
         )
