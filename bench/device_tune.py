@@ -31,6 +31,7 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
+from unstarve.benchmark.optional_packages import torchvision
 from unstarve.model import LoaderSettings, Tuning
 from unstarve.tune.autotune import tuner_for
 from unstarve.tune.crews import make_crew
@@ -123,14 +124,11 @@ def heavy() -> nn.Module:
 
 
 def image_scripts(size: Size, folder: Path) -> Iterator[Script]:
-    from torchvision import models
-    from torchvision.datasets import ImageFolder
-    from torchvision.transforms import Compose, Normalize, RandomHorizontalFlip, RandomResizedCrop, ToTensor
-
-    transform = Compose(
-        [RandomResizedCrop(size.crop), RandomHorizontalFlip(), ToTensor(), Normalize([0.5] * 3, [0.25] * 3)]
-    )
-    images = ImageFolder(str(write_images(size, folder)), transform)
+    vision = torchvision()  # also where its compiled part is missing
+    models, steps_of = vision.models, vision.transforms
+    steps = [steps_of.RandomResizedCrop(size.crop), steps_of.RandomHorizontalFlip(), steps_of.ToTensor()]
+    transform = steps_of.Compose([*steps, steps_of.Normalize([0.5] * 3, [0.25] * 3)])
+    images = vision.datasets.ImageFolder(str(write_images(size, folder)), transform)
     for name, own, steps in itertools.product(size.networks, (NONE, FOUR), size.epochs):
         picked = Subset(images, [n % len(images) for n in range(steps * size.batch)])
         network = small_network if name == "small" else getattr(models, name)
