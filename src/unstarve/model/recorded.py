@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from unstarve.model.causes import Phase
 from unstarve.model.chart_data import Doing
 from unstarve.model.file_reads import RecordedReads
+from unstarve.model.forecasts import MachineTimes
 from unstarve.model.loaders import Loader
 from unstarve.model.loop_profile import LoopProfile
 from unstarve.model.memory_looks import MemoryRecord
@@ -380,3 +381,5 @@ class Run:
     perf_why_not: str | None = None
     """Why `--perf` could not count; None if it could, or was not asked to."""
     breakage: Breakage = field(default_factory=Breakage)
+    machine: MachineTimes | None = None
+    """Measured on the machine that recorded it; None in old runs, and where that failed."""

@@ -26,6 +26,7 @@ A META payload is one UTF-8 JSON object whose key ``meta`` says what it describe
     transforms  spent: name, seconds, calls of single transforms       (repeated: the last one counts)
     profile  what a profiler's file says, as `model.profile.Profile`   (in imported runs)
     io       what processes read, as `model.file_reads.RecordedReads`  (by the launcher, with --io)
+    machine  what `model.MachineTimes` names                           (by the launcher)
     perf     step, loading: the processor's counters; why_not          (repeated: the last one counts)
     hang     a wait for a batch that lasted too long, as `model.stuck.Hang`    (by the launcher)
     death    a worker that died, as `model.stuck.WorkerDeath`          (by the launcher)
@@ -45,6 +46,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from unstarve.model import MachineTimes
 from unstarve.record import meta_values as v
 from unstarve.record.meta_values import MOST_BYTES, Check
 
@@ -309,6 +311,7 @@ _FIELDS: dict[str, dict[str, Check]] = {
             )
         ),
     },
+    "machine": dict.fromkeys(MachineTimes._fields, v.number(0, v.LONGEST_S)),
     "perf": {
         "why_not": v.optional(v.text),
         "step": v.optional(_PROCESSOR_COUNTS),

@@ -58,8 +58,10 @@ def claim(run: Path, command: list[str], kind: str, *, force: bool = False) -> N
     Raises `RunExistsError` when the name is taken (``force`` replaces a run, but never one that is being
     recorded), `RunFileError` when the folder cannot be written.
     """
+    if run == Path("-"):
+        raise RunFileError("a run cannot be recorded to standard output; name a file")
     if run.is_dir():
-        raise RunFileError(f"{run} is a folder; name a file in it, such as {run}/name{f.SUFFIX}")
+        raise RunFileError(f"{run} is a folder; name a file in it, for example {run}/name{f.SUFFIX}")
     mode = None
     if run.exists() or parts_folder(run).exists():
         if is_live(run):

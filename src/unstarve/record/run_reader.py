@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from unstarve.errors import NotARunError, RunFileError
-from unstarve.model import (
-    Run,
-)
+from unstarve.model import MachineTimes, Run
 from unstarve.model.stuck import Breakage, Hang, WorkerDeath
 from unstarve.record import format as f
 from unstarve.record.chunks import Chunk, FileScan, check_header
@@ -47,7 +45,7 @@ def read_run(path: Path, detail: Detail | None = None) -> Run:
         if len(written) < len(parts):
             lost.append(unwritten(len(parts) - len(written)))
     thin(streams.values(), detail)
-    profile, reads = (_newest(streams, name) for name in ("profile", "io"))
+    profile, reads, times = (_newest(streams, name) for name in ("profile", "io", "machine"))
     if skipped:
         lost.append(f"{skipped} bytes of {path.name} are damaged or cut off and were skipped")
     processes = [p for s in streams.values() if (p := s.process()) is not None]
@@ -82,6 +80,7 @@ def read_run(path: Path, detail: Detail | None = None) -> Run:
             tuple(Hang(**one) for one in _broken(streams, "hang")),
             tuple(WorkerDeath(**one) for one in _broken(streams, "death")),
         ),
+        machine=None if times is None else MachineTimes(**{k: v for k, v in times.items() if k != "meta"}),
         perf_why_not=next((why for s in streams.values() if (why := s.perf().get("why_not"))), None),
     )
 
