@@ -150,6 +150,7 @@ def test_hugging_face_rows_are_not_read_column_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("torchdata")
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata calls it
 def test_a_stateful_loader_resumes_where_it_stopped() -> None:
     from torchdata.stateful_dataloader import StatefulDataLoader
 
