@@ -214,6 +214,25 @@ class Backward(NamedTuple):
     at_ns: int
 
 
+class Meeting(NamedTuple):
+    """A rank's training thread was blocked in collectives since the batch before; 0 for what did not happen."""
+
+    at_ns: int
+    """The next batch was asked for."""
+    count: int
+    begin_ns: int
+    """The first backward pass began."""
+    end_ns: int
+    before_ns: int
+    """Blocked before the first backward pass, or in a step without one."""
+    within_ns: int
+    """Blocked in backward passes."""
+    after_ns: int
+    """Blocked after the last one."""
+    left_ns: int
+    """The last exchange was over."""
+
+
 class Reading(NamedTuple):
     """One entry of the driver's own record of a device; it includes the work of other processes."""
 
@@ -320,6 +339,10 @@ class Process:
     """None in old runs, and where a process was killed early."""
     backwards: tuple[Backward, ...] = ()
     """In the order of time; empty in old runs."""
+    meetings: tuple[Meeting, ...] = ()
+    """In the order of time; empty without ranks, and in old runs."""
+    attempt: int = 0
+    """How often torchrun had restarted the ranks before this process began."""
     draws: bool | None = None
     """Of a worker: whether its first fetches drew random numbers; None when unknown."""
     streams: Mapping[str, int | None] = field(default_factory=dict)

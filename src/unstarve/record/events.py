@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
-from unstarve.model import Backward, Batch, Doing, Epoch, Phase, Pulse, Reading, Received, Sent, Stall, Work
+from unstarve.model import Backward, Batch, Doing, Epoch, Meeting, Phase, Pulse, Reading, Received, Sent, Stall, Work
 from unstarve.model.memory_looks import MemoryLook
 from unstarve.record import format as f
 from unstarve.record.meta_values import LATEST_NS, MOST_BYTES
@@ -189,6 +189,13 @@ def _backward(row: f.BackwardRow) -> Backward | None:
     return Backward(row.thread, row.at_ns) if row.at_ns <= LATEST_NS else None
 
 
+def _meeting(row: f.MeetingRow) -> Meeting | None:
+    moments = (row.begin_ns, row.end_ns, row.left_ns, row.before_ns, row.within_ns, row.after_ns)
+    if not max(moments) <= row.at_ns <= LATEST_NS or row.begin_ns > row.end_ns:
+        return None
+    return Meeting(*row)
+
+
 EVENT_OF: dict[int, Callable[[Any], Any]] = {
     f.BATCH: _batch,
     f.WORK: _work,
@@ -198,6 +205,7 @@ EVENT_OF: dict[int, Callable[[Any], Any]] = {
     f.GAUGE: _reading,
     f.PULSE: _pulse,
     f.BACKWARD: _backward,
+    f.MEETING: _meeting,
     f.MEMORY: _memory,
 }
 """Row → event, or None when the row is invalid. An epoch takes several rows: see `epochs_of`."""
@@ -206,6 +214,7 @@ _WHEN = {
     f.WORK: attrgetter("done_ns"),
     f.PULSE: attrgetter("at_ns"),
     f.BACKWARD: attrgetter("at_ns"),
+    f.MEETING: attrgetter("at_ns"),
     f.MEMORY: attrgetter("at_ns"),
 }
 """Events that analysis needs in the order of time."""

@@ -342,6 +342,29 @@ class BackwardRow(NamedTuple):
     at_ns: U64
 
 
+class MeetingRow(NamedTuple):
+    """A rank's training thread was blocked in collectives, or ran a backward pass, since the batch before.
+
+    Written when a batch is asked for, by ranks of a training only. A moment is 0 for what did not happen.
+    """
+
+    at_ns: U64
+    count: U32
+    """Calls that blocked."""
+    begin_ns: U64
+    """The first backward pass began."""
+    end_ns: U64
+    """The last backward pass ended."""
+    before_ns: U64
+    """Blocked before the first backward pass, or in a step without one."""
+    within_ns: U64
+    """Blocked in backward passes."""
+    after_ns: U64
+    """Blocked after the last one."""
+    left_ns: U64
+    """When the last such call returned."""
+
+
 BATCH = 2
 EPOCH_BEGIN = 3
 EPOCH_END = 4
@@ -355,6 +378,7 @@ RECEIVED = 12
 HELPED = 13
 EPOCH_NO_GRAD = 14
 BACKWARD = 15
+MEETING = 16
 MEMORY = 20
 
 ROWS: dict[int, type[NamedTuple]] = {
@@ -371,6 +395,7 @@ ROWS: dict[int, type[NamedTuple]] = {
     HELPED: HelpedRow,
     EPOCH_NO_GRAD: EpochNoGradRow,
     BACKWARD: BackwardRow,
+    MEETING: MeetingRow,
     MEMORY: MemoryRow,
 }
 """The declaration of each kind of row."""

@@ -188,6 +188,8 @@ class ProcessStream:
             readings=self._events(f.GAUGE),
             pulses=self._events(f.PULSE),
             backwards=self._events(f.BACKWARD),
+            meetings=self._events(f.MEETING),
+            attempt=who.get("attempt") or 0,
             step_counts=self._counts("step"),
             loading_counts=self._counts("loading"),
             memory=self._memory(),
