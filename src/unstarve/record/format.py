@@ -348,7 +348,6 @@ class MeetingRow(NamedTuple):
     Written when a batch is asked for, by ranks of a training only. A moment is 0 for what did not happen.
     """
 
-    at_ns: U64
     count: U32
     """Calls that blocked."""
     begin_ns: U64
@@ -363,6 +362,8 @@ class MeetingRow(NamedTuple):
     """Blocked after the last one."""
     left_ns: U64
     """When the last such call returned."""
+    at_ns: U64
+    """When the next batch was asked for."""
 
 
 BATCH = 2

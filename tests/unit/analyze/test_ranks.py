@@ -65,7 +65,7 @@ def test_headroom_is_that_of_the_rank_the_others_wait_for() -> None:
     assert diagnosis.headroom is not None
     assert diagnosis.headroom.speedup == pytest.approx(10, rel=0.05)
     assert diagnosis.verdict.state is State.STARVED
-    assert "Rank 2 got its batch last" in diagnosis.verdict.headline
+    assert "Rank 2 came last" in diagnosis.verdict.headline
     found = _ranks(diagnosis)
     assert (found.step_ms, found.even_ms, found.free_ms) == pytest.approx((100, 10, 10), rel=0.01)
 

@@ -67,5 +67,6 @@ def test_the_layouts_of_rows_are_those_of_version_2() -> None:
         13: "IIQH",
         14: "HHI",
         15: "IQ",
+        16: "IQQQQQQQ",
         20: "Qqqqqqqqqqiq",
     }
