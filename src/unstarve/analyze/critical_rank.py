@@ -24,7 +24,9 @@ def critical_timelines(timelines: Sequence[Timeline], joint: JointRounds) -> lis
     if not places:
         return list(timelines)
     own = joint.own[places]
-    last = [places[at] for at in own.argmax(axis=0)] if len(places) < len(joint.ranks) else last_arrivals(joint)
+    last = (
+        [places[at] for at in own.argmax(axis=0)] if len(places) < len(joint.ranks) else last_arrivals(joint)
+    )
     rounds: dict[int, list[int]] = {at: [] for at in places}
     for number, at in enumerate(last):
         rounds[int(at)].append(number)
@@ -38,7 +40,9 @@ def critical_timelines(timelines: Sequence[Timeline], joint: JointRounds) -> lis
     return found
 
 
-def _cut(timeline: Timeline, joint: JointRounds, at: int, rounds: list[int], *, to_the_ends: bool) -> Timeline:
+def _cut(
+    timeline: Timeline, joint: JointRounds, at: int, rounds: list[int], *, to_the_ends: bool
+) -> Timeline:
     rank = joint.ranks[at]
     begins = dict(zip(rank.keys.tolist(), rank.begin_ns.tolist(), strict=True))
     marks = [begins[key] for key in joint.keys.tolist()]

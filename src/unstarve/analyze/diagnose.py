@@ -34,7 +34,7 @@ from unstarve.analyze.no_batches import loop_functions, unseen_batches
 from unstarve.analyze.outside import mean_outside, outside_of
 from unstarve.analyze.own_overhead import overhead_of
 from unstarve.analyze.processor_use import summarize_processor
-from unstarve.analyze.rank_rounds import JointRounds, folded_rounds, rounds_of
+from unstarve.analyze.rank_rounds import folded_rounds, rounds_of
 from unstarve.analyze.ranks import joint_rounds, rank_sentence, summarize_ranks
 from unstarve.analyze.stats import spread_ms
 from unstarve.analyze.timeline import WARMUP_STEPS, Timeline, TimeSpan, training_processes
@@ -71,8 +71,15 @@ def analyze_run(
     timelines = [t.timeline for t in trainings]
     # `unstarve ideal` mixes real and replayed steps: only the measured real ones describe the training.
     outside = () if run.kind == "ideal" else mean_outside([outside_of(run, t) for t in timelines])
-    joint = None if run.kind == "ideal" else _joint(trainers, timelines)
-    ranks = None if joint is None else summarize_ranks(joint)
+    joint = (
+        None
+        if run.kind == "ideal" or len(trainers) > len(timelines)
+        else joint_rounds([*map(rounds_of, timelines)])
+    )
+    folded = [rounds for process in run.processes if (rounds := folded_rounds(process)) is not None]
+    # Steps of merged runs may be folded; the few ranks that are in full stand for the others then.
+    whole = (joint_rounds(folded) or joint) if folded else joint
+    ranks = None if whole is None else summarize_ranks(whole)
     # Ranks wait for each other: the job's numbers are those of the rank that came last, step by step.
     decisive = timelines if joint is None else critical_timelines(timelines, joint)
     all_made = {id(t.timeline.process): _own_productions(t) for t in trainings}
@@ -153,13 +160,6 @@ def analyze_run(
         memory=_memory(timelines, run),
         slow_samples=slow_samples({(i, *key): p for i, m in enumerate(made) for key, p in m.items()}),
     )
-
-
-def _joint(trainers: Sequence[Process], timelines: Sequence[Timeline]) -> JointRounds | None:
-    """The rounds of the ranks, with those whose steps were folded when runs were merged."""
-    if len(trainers) > len(timelines):
-        return None
-    return joint_rounds([*map(rounds_of, timelines)])
 
 
 def _demand(

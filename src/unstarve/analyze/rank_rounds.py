@@ -14,20 +14,20 @@ and the shortest rest of all ranks stands for the work.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from unstarve.analyze.timeline import Timeline
-from unstarve.model import Batch, Meeting, Process
+from unstarve.model import Batch, FoldedSteps, Meeting, Process
 
 AFTER, DATA, FORWARD, BACKWARD, BLOCKED, QUEUED = range(6)
 """Rows of `RankRounds.parts`: the first five add up to the round, the last is a part of them."""
 OWN = slice(AFTER, BLOCKED)
 _EPOCH_BITS = 32
+_MOST = (1 << 32) - 1
 _HARDLY_BLOCKED_S = 0.001
 _HARDLY_BLOCKED = 0.02
 """Of a round. If no rank is blocked for longer, its batches are parts of a larger one: gradients accumulate."""
@@ -96,52 +96,71 @@ def key_of(batch: Batch) -> int:
 def rounds_of(timeline: Timeline) -> RankRounds | None:
     """The measured rounds of a rank; None without any."""
     process, batches = timeline.process, timeline.batches
-    if not timeline.measured_batches or timeline.process.rank is None:
+    if not timeline.measured_batches or process.rank is None:
         return None
-    met = _by_batch(batches, process.meetings)
-    seen = process.device == "cpu" and any(one is not None and one.count for one in met)
-    starts = _starts(timeline)
     stalls = {(s.epoch, s.position): s.stall_ns for s in process.stalls if s.loader == timeline.main}
-    first = max(len(batches) - len(timeline.measured_batches), 1)
-    rows: list[tuple[float, ...]] = []
-    for at in range(first, len(batches)):
-        batch, last, now = batches[at], met[at - 1] if seen else None, met[at] if seen else None
-        begin_ns = starts[at] if not seen else _left_ns(last, batches[at - 1], starts[at])
-        next_ns = starts[at + 1] if at + 1 < len(batches) else None
-        end_ns = next_ns if not seen else _left_ns(now, batch, next_ns)
-        if begin_ns is None or end_ns is None:
-            continue
-        blocked_ns = 0 if last is None else last.after_ns
-        after_ns = starts[at] - begin_ns - blocked_ns
-        data_ns = batch.got_ns - starts[at]
-        if (epoch_stall_ns := stalls.get((batch.epoch, batch.position))) is not None:
-            data_ns = min(epoch_stall_ns, data_ns)
-        backward_ns = 0
-        if now is not None:
-            blocked_ns += now.before_ns + now.within_ns
-            backward_ns = now.end_ns - now.begin_ns - now.within_ns
-        forward_ns = end_ns - begin_ns - after_ns - data_ns - backward_ns - blocked_ns
-        queued_ns = (batch.step_queued_ns or 0) if at else 0
-        parts_ns = (after_ns, data_ns, forward_ns, backward_ns, blocked_ns, queued_ns)
-        size = float("nan") if batch.nbytes is None else batch.nbytes
-        rows.append((key_of(batch), begin_ns, end_ns, size, *parts_ns))
-    if not rows:
-        return None
-    table = np.array(rows, dtype=np.float64).T
-    parts = np.maximum(table[4:], 0) / 1e9
-    keys, begin, end = (np.array([row[at] for row in rows], dtype=np.int64) for at in range(3))
-    return RankRounds(
-        process.rank or 0,
-        process.host,
-        keys,
-        np.ones(len(rows)),
-        parts,
-        table[3],
-        parts[BLOCKED],
-        begin,
-        end,
-        seen,
+    begins = {e.epoch: e.begin_ns for e in process.epochs if e.loader == timeline.main}
+    steps = StepColumns(
+        epoch=_column([b.epoch for b in batches]),
+        position=_column([b.position for b in batches]),
+        start_ns=_column([b.ask_ns if b.position else begins.get(b.epoch, b.ask_ns) for b in batches]),
+        got_ns=_column([b.got_ns for b in batches]),
+        stall_ns=_column([stalls.get((b.epoch, b.position), b.wait_ns) for b in batches]) if stalls else None,
+        nbytes=_column([-1 if b.nbytes is None else b.nbytes for b in batches]),
+        # A batch tells of the step before it.
+        queued_ns=_column([*(b.step_queued_ns or 0 for b in batches[1:]), 0]),
     )
+    met = np.array(process.meetings, dtype=np.int64).reshape(-1, len(Meeting._fields))
+    first = len(batches) - len(timeline.measured_batches)
+    return rounds_from(steps, met, process.rank, process.host, first, on_cpu=process.device == "cpu")
+
+
+class StepColumns(NamedTuple):
+    """The batches of a rank's main loader in order, a column per field; -1 for what is unknown."""
+
+    epoch: Array
+    position: Array
+    start_ns: Array
+    """When the batch was asked for; the first of an epoch: when the epoch began."""
+    got_ns: Array
+    stall_ns: Array | None
+    """Part of the wait in which the accelerator was idle; None without one."""
+    nbytes: Array
+    queued_ns: Array
+    """Runnable without a core from this batch to the next."""
+
+
+def rounds_from(
+    steps: StepColumns, meetings: Array, rank: int, host: str, first: int, *, on_cpu: bool
+) -> RankRounds | None:
+    """The rounds from step `first` on; `meetings` has a row per `Meeting` and a column per field."""
+    met = _by_batch(steps.got_ns, meetings)
+    count, begin, end, before, within, after, left = met
+    seen = on_cpu and bool(count.any())
+    if not seen:
+        before = within = after = np.zeros_like(count)
+    over = np.append(steps.start_ns[1:], -1)
+    if seen:
+        over = np.where(end > 0, end, np.where(count > 0, left, over))
+    first = max(first, 1)
+    now = slice(first, len(over) if over[-1] > 0 else -1)
+    last = slice(first - 1, now.stop - 1 if now.stop < 0 else now.stop - 1)
+    begins_ns = over[last] if seen else steps.start_ns[now]
+    start, got = steps.start_ns[now], steps.got_ns[now]
+    data = got - start
+    if steps.stall_ns is not None:
+        data = np.minimum(data, steps.stall_ns[now])
+    blocked = after[last] + before[now] + within[now]
+    held_up = start - begins_ns - after[last]
+    backward = np.where(end[now] > 0, end[now] - begin[now] - within[now], 0) if seen else np.zeros_like(data)
+    forward = over[now] - begins_ns - held_up - data - backward - blocked
+    if not len(data):
+        return None
+    parts = np.maximum(np.stack([held_up, data, forward, backward, blocked, steps.queued_ns[now]]), 0) / 1e9
+    size = np.where(steps.nbytes[now] < 0, np.nan, steps.nbytes[now])
+    keys = steps.epoch[now] << _EPOCH_BITS | steps.position[now]
+    ones = np.ones(len(keys))
+    return RankRounds(rank, host, keys, ones, parts, size, parts[BLOCKED], begins_ns, over[now], seen)
 
 
 def folded_rounds(process: Process) -> RankRounds | None:
@@ -149,13 +168,13 @@ def folded_rounds(process: Process) -> RankRounds | None:
     folded = process.folded
     if folded is None or process.rank is None or not len(folded.epochs):
         return None
-    epochs, positions, steps, *parts, least, nbytes = (np.asarray(column) for column in folded)
+    epochs, positions, steps, *parts, least, nbytes = (np.asarray(c, dtype=np.int64) for c in folded)
     times = np.array(parts, dtype=np.float64) / 1e6
     nothing = np.zeros(len(epochs), dtype=np.int64)
     return RankRounds(
         process.rank,
         process.host,
-        epochs.astype(np.int64) << _EPOCH_BITS | positions,
+        epochs << _EPOCH_BITS | positions,
         steps.astype(np.float64),
         times,
         np.where(nbytes > 0, nbytes, np.nan),
@@ -164,6 +183,22 @@ def folded_rounds(process: Process) -> RankRounds | None:
         nothing,
         seen=bool(times[BLOCKED].any()),
     )
+
+
+def folded(rounds: RankRounds, most: int) -> FoldedSteps:
+    """The rounds in windows of up to `most` steps, which begin at its multiples on every rank.
+
+    The first round of an epoch, in which loaders start, keeps a window to itself.
+    """
+    epochs, positions = rounds.keys >> _EPOCH_BITS, rounds.keys & ((1 << _EPOCH_BITS) - 1)
+    windows = np.where(positions > 0, np.maximum(positions // most * most, 1), 0)
+    places = np.flatnonzero(np.diff(epochs << _EPOCH_BITS | windows, prepend=-1))
+    steps = np.diff(places, append=len(windows))
+    parts_us = np.rint(np.add.reduceat(rounds.parts, places, axis=1) * 1e6)
+    least_us = np.rint(np.minimum.reduceat(rounds.parts[BLOCKED], places) * 1e6)
+    nbytes = np.nan_to_num(np.add.reduceat(rounds.nbytes, places) / steps)
+    columns = (epochs[places], windows[places], steps, *parts_us, least_us, nbytes)
+    return FoldedSteps(*(np.clip(c, 0, _MOST).astype(np.uint32).tolist() for c in columns))
 
 
 def joined(ranks: Sequence[RankRounds]) -> JointRounds | None:
@@ -207,44 +242,34 @@ def _accumulated(joint: JointRounds) -> JointRounds:
     )
 
 
-def _by_batch(batches: Sequence[Batch], meetings: Sequence[Meeting]) -> list[Meeting | None]:
-    """For each batch, what happened from its delivery to the next request for one of its loader."""
-    found: list[Meeting | None] = [None] * len(batches)
-    gots = [batch.got_ns for batch in batches]
-    for one in meetings:
-        at = bisect_right(gots, one.at_ns) - 1
-        if at >= 0:
-            before = found[at]
-            found[at] = one if before is None else _both(before, one)
+def _by_batch(got_ns: Array, meetings: Array) -> Array:
+    """For each batch, what happened from its delivery to the next one: the rows of a `Meeting` but the last.
+
+    A step has several if other loaders are asked for batches in it: validation at the end of an epoch.
+    """
+    found = np.zeros((len(Meeting._fields) - 1, len(got_ns)), dtype=np.int64)
+    if not len(meetings) or not len(got_ns):
+        return found
+    at = np.searchsorted(got_ns, meetings[:, -1], side="right") - 1
+    meetings, at = meetings[at >= 0], at[at >= 0]
+    if len(at) and (np.diff(at) > 0).all():
+        found[:, at] = meetings[:, :-1].T
+        return found
+    for place, one in zip(at.tolist(), meetings.tolist(), strict=True):
+        found[:, place] = _both(found[:, place].tolist(), one)
     return found
 
 
-def _both(a: Meeting, b: Meeting) -> Meeting:
-    """Another loader was asked for a batch in between."""
-    if not a.begin_ns:
-        return b._replace(count=a.count + b.count, before_ns=a.before_ns + b.before_ns)
-    blocked_ns = b.before_ns + b.within_ns + b.after_ns
-    if not b.begin_ns:
-        left_ns = max(a.left_ns, b.left_ns)
-        return a._replace(
-            count=a.count + b.count, after_ns=a.after_ns + blocked_ns, left_ns=left_ns, at_ns=b.at_ns
-        )
-    within_ns = a.within_ns + a.after_ns + b.before_ns + b.within_ns
-    return b._replace(
-        count=a.count + b.count, begin_ns=a.begin_ns, before_ns=a.before_ns, within_ns=within_ns
-    )
+def _both(a: list[int], b: list[int]) -> list[int]:
+    """Two parts of one step: what blocked after the first backward pass was not before another."""
+    count, begin, end, before, within, after, left = (x + y for x, y in zip(a, b, strict=False))
+    if not a[1]:
+        return [count, begin, end, before, within, after, max(a[6], b[6])]
+    blocked = b[3] + b[4] + b[5]
+    if not b[1]:
+        return [count, a[1], a[2], a[3], a[4], a[5] + blocked, max(a[6], b[6])]
+    return [count, a[1], b[2], a[3], a[4] + a[5] + b[3] + b[4], b[5], max(a[6], b[6])]
 
 
-def _starts(timeline: Timeline) -> list[int]:
-    """When each batch was asked for; the first of an epoch when the epoch began."""
-    begins = {e.epoch: e.begin_ns for e in timeline.process.epochs if e.loader == timeline.main}
-    return [b.ask_ns if b.position else begins.get(b.epoch, b.ask_ns) for b in timeline.batches]
-
-
-def _left_ns(met: Meeting | None, batch: Batch, next_ns: int | None) -> int | None:
-    """When a rank left the exchange of a step; without one, when the step was over."""
-    if met is not None and met.end_ns:
-        return met.end_ns
-    if met is not None and met.count:
-        return met.left_ns
-    return next_ns
+def _column(values: Sequence[int]) -> Array:
+    return np.array(values, dtype=np.int64)

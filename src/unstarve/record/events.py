@@ -7,7 +7,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
-from unstarve.model import Backward, Batch, Doing, Epoch, Meeting, Phase, Pulse, Reading, Received, Sent, Stall, Work
+import numpy as np
+
+from unstarve.model import (
+    Backward,
+    Batch,
+    Doing,
+    Epoch,
+    Meeting,
+    Phase,
+    Pulse,
+    Reading,
+    Received,
+    Sent,
+    Stall,
+    Work,
+)
 from unstarve.model.memory_looks import MemoryLook
 from unstarve.record import format as f
 from unstarve.record.meta_values import LATEST_NS, MOST_BYTES
@@ -15,6 +30,7 @@ from unstarve.record.meta_values import LATEST_NS, MOST_BYTES
 Packed = tuple[int, bytes]
 """Row size, and rows of that size."""
 
+_NUMPY = {"H": "u2", "I": "u4", "i": "i4", "Q": "u8", "q": "i8"}
 _WHOLE = 10_000
 """All of the time, in hundredths of a percent."""
 
@@ -25,6 +41,14 @@ def unpacked(kind: int, packed: Iterable[Packed]) -> Iterator[Any]:
     for row_size, payload in packed:
         known = struct.Struct(f"{layout.format}{row_size - layout.size}x")
         yield from map(row._make, known.iter_unpack(payload))
+
+
+def row_table(kind: int, row_size: int, payload: bytes) -> np.ndarray[Any, np.dtype[Any]]:
+    """The rows of a kind as a table with a column per field, for millions of them."""
+    names, letters = f.ROWS[kind]._fields, f.letters(kind)
+    known = [(name, f"<{_NUMPY[letter]}") for name, letter in zip(names, letters, strict=True)]
+    extra = row_size - f.ROW_KINDS[kind].size
+    return np.frombuffer(payload, np.dtype([*known, ("later", f"V{extra}")] if extra else known))
 
 
 def events_of(kind: int, packed: Iterable[Packed]) -> tuple[list[Any], int]:

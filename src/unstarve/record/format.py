@@ -366,6 +366,25 @@ class MeetingRow(NamedTuple):
     """When the next batch was asked for."""
 
 
+class WindowRow(NamedTuple):
+    """Steps of a rank, folded together when runs were merged; times in microseconds.
+
+    The fields are those of `model.FoldedSteps`.
+    """
+
+    epochs: U32
+    positions: U32
+    steps: U32
+    after_us: U32
+    data_us: U32
+    forward_us: U32
+    backward_us: U32
+    blocked_us: U32
+    queued_us: U32
+    least_us: U32
+    nbytes: U32
+
+
 BATCH = 2
 EPOCH_BEGIN = 3
 EPOCH_END = 4
@@ -380,6 +399,7 @@ HELPED = 13
 EPOCH_NO_GRAD = 14
 BACKWARD = 15
 MEETING = 16
+WINDOW = 17
 MEMORY = 20
 
 ROWS: dict[int, type[NamedTuple]] = {
@@ -397,6 +417,7 @@ ROWS: dict[int, type[NamedTuple]] = {
     EPOCH_NO_GRAD: EpochNoGradRow,
     BACKWARD: BackwardRow,
     MEETING: MeetingRow,
+    WINDOW: WindowRow,
     MEMORY: MemoryRow,
 }
 """The declaration of each kind of row."""

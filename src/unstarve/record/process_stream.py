@@ -6,10 +6,13 @@ import base64
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from unstarve.model import (
     BatchFunction,
     Crew,
     DigestedBatch,
+    FoldedSteps,
     Loader,
     LoopPlace,
     LoopProfile,
@@ -26,7 +29,7 @@ from unstarve.model.processor import ProcessorCounts
 from unstarve.model.sample_counts import DIGEST_BYTES
 from unstarve.record import format as f
 from unstarve.record.chunks import Chunk
-from unstarve.record.events import Packed, epochs_of, events_of, unpacked
+from unstarve.record.events import Packed, epochs_of, events_of, row_table, unpacked
 from unstarve.record.meta_values import LATEST_NS
 from unstarve.record.metas import meta_of
 
@@ -189,6 +192,7 @@ class ProcessStream:
             pulses=self._events(f.PULSE),
             backwards=self._events(f.BACKWARD),
             meetings=self._events(f.MEETING),
+            folded=self.process_windows(),
             attempt=who.get("attempt") or 0,
             step_counts=self._counts("step"),
             loading_counts=self._counts("loading"),
@@ -259,6 +263,15 @@ class ProcessStream:
         events, invalid = events_of(kind, self.packed.pop(kind, ()))
         self.invalid += invalid
         return tuple(events)
+
+    def process_windows(self) -> FoldedSteps | None:
+        packed = self.packed.pop(f.WINDOW, ())
+        if not packed:
+            return None
+        table = np.concatenate([row_table(f.WINDOW, *one) for one in packed])
+        self.invalid += int((table["steps"] == 0).sum())
+        table = table[table["steps"] > 0]
+        return FoldedSteps(*(table[name].tolist() for name in FoldedSteps._fields))
 
     def _epochs(self) -> tuple[Any, ...]:
         rows = (

@@ -30,7 +30,7 @@ def read_run(path: Path) -> Run:
     """
     streams: dict[int, ProcessStream] = {}
     lost: list[str] = []
-    run_file, *parts = _files(path)
+    run_file, *parts = files_of_run(path)
     skipped = _scan(run_file, _content(run_file), streams)
     launch, result = (_newest(streams, name) for name in ("launch", "result"))
     if (
@@ -79,7 +79,7 @@ def read_run(path: Path) -> Run:
     )
 
 
-def _files(path: Path) -> list[Path]:
+def files_of_run(path: Path) -> list[Path]:
     """The run file itself, then the parts that were not folded into it."""
     try:
         if path.is_dir():

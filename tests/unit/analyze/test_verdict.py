@@ -101,9 +101,7 @@ def fed_verdict(workers: int, queued_s: float) -> Verdict:
     assert found is not None
     steps = {Cause.COMPUTE: 4.0 - queued_s, Cause.CONTENTION: queued_s}
     demand = diagnosis_of(Cause.CONTENTION, workers=workers, cpu_s=0.1).demand
-    findings = Findings(
-        [found], 0.01, None, {}, steps, demand, measured_steps=len(found.measured_batches)
-    )
+    findings = Findings([found], 0.01, None, {}, steps, demand, measured_steps=len(found.measured_batches))
     return conclude(run_of(training), findings, Thresholds())
 
 

@@ -68,5 +68,6 @@ def test_the_layouts_of_rows_are_those_of_version_2() -> None:
         14: "HHI",
         15: "IQ",
         16: "IQQQQQQQ",
+        17: "IIIIIIIIIII",
         20: "Qqqqqqqqqqiq",
     }
