@@ -18,9 +18,6 @@ from unstarve.record.events import Packed, row_table
 
 _MOST_BYTES_PER_MINUTE = 4096 - 256
 """Of a folded rank; the rest is for the headers of chunks."""
-FOLDED_KINDS = (f.BATCH, f.MEETING, f.EPOCH_BEGIN, f.EPOCH_NO_GRAD, f.WINDOW)
-"""The rows that folding reads."""
-
 Table = np.ndarray[Any, np.dtype[Any]]
 
 

@@ -21,8 +21,9 @@ from unstarve.machine import usable_cores
 from unstarve.model import FoldedSteps, Process
 from unstarve.outputs import put_in_place
 from unstarve.record import format as f
-from unstarve.record.chunks import Chunk, Scan, check_header, chunk
-from unstarve.record.fold_rank import FOLDED_KINDS, packed_windows, rounds_of_rows, window_steps
+from unstarve.record.chunk_table import StreamChunks, chunks_by_stream, joined_rows
+from unstarve.record.chunks import check_header, chunk
+from unstarve.record.fold_rank import packed_windows, rounds_of_rows, window_steps
 from unstarve.record.metas import meta_of
 from unstarve.record.process_stream import ProcessStream
 from unstarve.record.run_reader import files_of_run
@@ -31,6 +32,8 @@ from unstarve.record.writer import meta_chunk
 MOST_FULL_RANKS = 16
 """With more ranks than this, steps are folded, and only a few ranks keep everything."""
 _KEPT_FULL = 4
+_KEPT_OF_NODE = 1
+"""With `fold`, which is for one node of many."""
 _FEWEST_FILES_FOR_POOL = 8
 _OF_FOLDED = ("process", "loader", "batch", "device", "system", "own", "samples", "lost", "end")
 """What a folded rank keeps besides its windows."""
@@ -72,7 +75,7 @@ def merge(paths: Sequence[Path], out: Path, *, fold: bool = False) -> str | None
     _one_job(read)
     ranks = [part for contents in read for part in contents.parts if part.windows is not None]
     folds = fold or len(ranks) > MOST_FULL_RANKS or any(_was_folded(part) for part in ranks)
-    full = _kept(ranks) if folds else None
+    full = _kept(ranks, _KEPT_OF_NODE if fold else _KEPT_FULL) if folds else None
     said = None
     if folds:
         longest = max((max(part.windows.steps) for part in ranks if part.windows), default=1)
@@ -106,67 +109,75 @@ def _read_all(paths: Sequence[Path], window: int) -> list[_Contents]:
 def _window(paths: Sequence[Path]) -> int:
     """Steps of a window: the same for all ranks, so that windows can be compared."""
     for path in paths:
-        most = 0
-        for packed, who in _ranks_of(path, {}, {}):
-            rounds = rounds_of_rows(packed, who)
-            if rounds is not None:
-                most = max(most, window_steps(rounds))
-        if most:
-            return most
+        rounds = [rounds_of_rows(chunks.rows, who) for chunks, who in _ranks(_streams(path))]
+        widths = [window_steps(one) for one in rounds if one is not None]
+        if widths:
+            return max(widths)
     return 1
 
 
 def _contents(path: Path, window: int) -> _Contents:
     """The first pass over one file."""
     found = _Contents(path)
-    streams: dict[int, ProcessStream] = {}
-    metas: dict[int, list[bytes]] = {}
-    for packed, who in _ranks_of(path, streams, metas):
-        rounds = rounds_of_rows(packed, who)
-        stream = streams[who["stream"]]
-        windows = stream.process_windows() if f.WINDOW in packed else None
-        if windows is None and rounds is not None:
-            windows = folded(rounds, window)
+    streams = _streams(path)
+    for chunks, who in _ranks(streams):
+        stream = ProcessStream()
+        rounds = rounds_of_rows(chunks.rows, who)
+        windows = None if rounds is None else folded(rounds, window)
+        metas = [_meta(payload) for payload in chunks.metas]
+        for meta in metas:
+            if meta is not None:
+                stream.add_meta(meta)
+        if f.WINDOW in chunks.rows:
+            stream.packed = {f.WINDOW: chunks.rows[f.WINDOW]}
+            windows = stream.process_windows()
         crew = frozenset(pid for crew in stream.crews.values() for pid in crew.pids)
-        found.parts.append(
-            _Part(who["stream"], who, crew, bool(packed.get(f.BATCH)), metas.get(who["stream"], []), windows)
-        )
-    for stream in streams.values():
-        found.launch = stream.newest.get("launch", found.launch)
-        found.result = stream.newest.get("result", found.result)
+        kept = [
+            payload
+            for payload, meta in zip(chunks.metas, metas, strict=True)
+            if meta is not None and meta["meta"] in _OF_FOLDED
+        ]
+        found.parts.append(_Part(who["stream"], who, crew, bool(chunks.rows.get(f.BATCH)), kept, windows))
+    for chunks in streams.values():
+        for meta in map(_meta, chunks.metas):
+            if meta is not None and meta["meta"] == "launch":
+                found.launch = meta
+            if meta is not None and meta["meta"] == "result":
+                found.result = meta
     return found
 
 
-def _ranks_of(
-    path: Path, streams: dict[int, ProcessStream], metas: dict[int, list[bytes]]
-) -> Iterator[tuple[Mapping[int, Sequence[tuple[int, bytes]]], dict[str, Any]]]:
-    """Of each process in a file: the rows that folding reads, and who it is."""
-    for one in _chunks(path):
-        stream = streams.setdefault(one.stream, ProcessStream())
-        if one.kind == f.META or one.kind in FOLDED_KINDS:
-            stream.add(one)
-        if one.kind == f.META and _named(one.payload) in _OF_FOLDED:
-            metas.setdefault(one.stream, []).append(one.payload)
-    for number, stream in streams.items():
-        who = stream.newest.get("process")
-        if who is None:
+def _ranks(streams: Mapping[int, StreamChunks]) -> Iterator[tuple[StreamChunks, dict[str, Any]]]:
+    """The processes of a file, and who each is; a process without a rank has no rows here."""
+    for number, chunks in streams.items():
+        told: dict[str, dict[str, Any]] = {}
+        for meta in map(_meta, chunks.metas):
+            if meta is not None and meta["meta"] in ("process", "device"):
+                told[meta["meta"]] = meta
+        if "process" not in told:
             continue
-        device = stream.newest.get("device", {})
+        device = told.get("device", {})
         rank = device.get("rank")
-        more = {"stream": number, "device": device.get("name", "cpu")}
-        who = who | more | {"rank": who.get("rank") if rank is None else rank}
-        rows = {} if who["worker"] or who["rank"] is None else stream.packed
-        yield rows, who
+        who = told["process"] | {"stream": number, "device": device.get("name", "cpu")}
+        who["rank"] = who.get("rank") if rank is None else rank
+        is_rank = not who["worker"] and who["rank"] is not None
+        yield (chunks if is_rank else StreamChunks(chunks.metas)), who
 
 
-def _chunks(path: Path) -> Iterator[Chunk]:
+def _streams(path: Path) -> dict[int, StreamChunks]:
+    found: dict[int, StreamChunks] = {}
     for file in files_of_run(path):
         try:
             data = file.read_bytes()
         except OSError as error:
             raise RunFileError(f"cannot read {file}: {error.strerror or error}") from error
         if len(data) >= f.HEADER.size or file == path:
-            yield from Scan(data, check_header(file, data), f.HEADER.size)
+            for number, chunks in chunks_by_stream(data, check_header(file, data)).items():
+                known = found.setdefault(number, StreamChunks())
+                known.metas += chunks.metas
+                for kind, packed in chunks.rows.items():
+                    known.rows[kind] += packed
+    return found
 
 
 def _one_job(read: Sequence[_Contents]) -> None:
@@ -188,15 +199,15 @@ def _was_folded(part: _Part) -> bool:
     return part.windows is not None and not part.trains
 
 
-def _kept(parts: Sequence[_Part]) -> set[int]:
+def _kept(parts: Sequence[_Part], most: int) -> set[int]:
     """The ranks that keep everything: those that others wait for most, or else the first ones."""
     rounds = [folded_rounds(_stand_in(part)) for part in parts]
     joint = joint_rounds(rounds)
     known = {part.meta["rank"] for part in parts if part.trains}
     if joint is None:
-        return set(sorted(known)[:_KEPT_FULL])
+        return set(sorted(known)[:most])
     by_loss = sorted(summarize_ranks(joint).by_rank, key=lambda one: (-one.lost_ms, one.rank))
-    return set([one.rank for one in by_loss if one.rank in known][:_KEPT_FULL])
+    return set([one.rank for one in by_loss if one.rank in known][:most])
 
 
 def _stand_in(part: _Part) -> Process:
@@ -245,9 +256,14 @@ def _copied(contents: _Contents, full: set[int] | None, numbers: Iterator[int]) 
             whole.add(part.stream)
         elif ranked:
             thin.add(part.stream)
-    for one in _chunks(contents.path) if whole else ():
-        if one.stream in whole and (one.kind != f.WINDOW or full is None):
-            yield chunk(renamed[one.stream], one.kind, one.payload, one.row_size)
+    for number, chunks in _streams(contents.path).items() if whole else ():
+        if number not in whole:
+            continue
+        yield from (chunk(renamed[number], f.META, payload) for payload in chunks.metas)
+        for kind, packed in chunks.rows.items():
+            if kind != f.WINDOW or full is None:
+                for row_size, rows in joined_rows(packed):
+                    yield chunk(renamed[number], kind, rows, row_size)
     for part in contents.parts:
         if part.stream in thin:
             yield from (chunk(renamed[part.stream], f.META, payload) for payload in part.metas)
@@ -256,9 +272,8 @@ def _copied(contents: _Contents, full: set[int] | None, numbers: Iterator[int]) 
             yield chunk(renamed[part.stream], f.WINDOW, rows, f.ROW_KINDS[f.WINDOW].size)
 
 
-def _named(payload: bytes) -> str | None:
+def _meta(payload: bytes) -> dict[str, Any] | None:
     try:
-        meta = meta_of(payload)
+        return meta_of(payload)
     except ValueError:
         return None
-    return None if meta is None else str(meta["meta"])

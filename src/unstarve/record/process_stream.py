@@ -271,7 +271,8 @@ class ProcessStream:
         table = np.concatenate([row_table(f.WINDOW, *one) for one in packed])
         self.invalid += int((table["steps"] == 0).sum())
         table = table[table["steps"] > 0]
-        return FoldedSteps(*(table[name].tolist() for name in FoldedSteps._fields))
+        columns: list[Any] = [table[name] for name in FoldedSteps._fields]  # arrays: millions of numbers
+        return FoldedSteps(*columns)
 
     def _epochs(self) -> tuple[Any, ...]:
         rows = (
