@@ -73,7 +73,7 @@ class Uneven(Sampler[int]):
 def neighbour(core: int) -> Iterator[None]:
     """A process that keeps a core busy, which this one then shares."""
     os.sched_setaffinity(0, {core})
-    code = "import os\nos.sched_setaffinity(0, {%d})\nwhile True: pass" % core
+    code = f"import os\nos.sched_setaffinity(0, {{{core}}})\nwhile True: pass"
     busy = subprocess.Popen([sys.executable, "-c", code])
     try:
         yield

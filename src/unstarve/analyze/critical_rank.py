@@ -18,15 +18,10 @@ Stretch = tuple[int, int]
 
 
 def critical_timelines(timelines: Sequence[Timeline], joint: JointRounds) -> list[Timeline]:
-    """The timelines cut down to the rounds in which their rank arrived last; those without one are left out."""
+    """The timelines cut down to the rounds in which their rank arrived last, without those that never did."""
     by_rank = {timeline.process.rank: timeline for timeline in timelines}
-    places = [at for at, one in enumerate(joint.ranks) if one.rank in by_rank]
-    if not places:
-        return list(timelines)
-    own = joint.own[places]
-    last = (
-        [places[at] for at in own.argmax(axis=0)] if len(places) < len(joint.ranks) else last_arrivals(joint)
-    )
+    places = range(len(joint.ranks))
+    last = last_arrivals(joint)
     rounds: dict[int, list[int]] = {at: [] for at in places}
     for number, at in enumerate(last):
         rounds[int(at)].append(number)
