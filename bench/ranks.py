@@ -68,9 +68,10 @@ def body(steps: int, *, late: bool) -> Callable[[int], bytes]:
             got_ns = ask_ns + (LATE_NS if late else LATE_NS // 40)
             blocked_ns = STEP_NS // 50 + (0 if late else LATE_NS)
             unknown = dict.fromkeys(("task", "ready", "wait_queued_ns", "step_queued_ns"), -1)
+            times = (ask_ns, got_ns, 0, 0)
             batch = f.BatchRow(
-                0, 0, 0, step, 0, 32, 1 << 20, ask_ns, got_ns, 0, 0, sampler_ns=0, wait_cpu_ns=0, step_cpu_ns=0, **unknown
-            )  # fmt: skip
+                0, 0, 0, step, 0, 32, 1 << 20, *times, sampler_ns=0, wait_cpu_ns=0, step_cpu_ns=0, **unknown
+            )
             yield framed(stream, f.BATCH, batch)
             back_ns, end_ns = got_ns + STEP_NS // 5, ask_ns + STEP_NS - STEP_NS // 10
             yield framed(stream, f.BACKWARD, f.BackwardRow(0, back_ns))

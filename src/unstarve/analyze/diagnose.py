@@ -35,7 +35,7 @@ from unstarve.analyze.outside import mean_outside, outside_of
 from unstarve.analyze.own_overhead import overhead_of
 from unstarve.analyze.processor_use import summarize_processor
 from unstarve.analyze.rank_rounds import folded_rounds, rounds_of
-from unstarve.analyze.ranks import joint_rounds, rank_sentence, summarize_ranks
+from unstarve.analyze.ranks import crowded_node, joint_rounds, rank_sentence, summarize_ranks
 from unstarve.analyze.stats import spread_ms
 from unstarve.analyze.timeline import WARMUP_STEPS, Timeline, TimeSpan, training_processes
 from unstarve.analyze.verdict import Findings, Thresholds, conclude, walk
@@ -52,6 +52,7 @@ from unstarve.model import (
     Throughput,
 )
 from unstarve.model.recorded import STOPPED_EARLY
+from unstarve.words import counted
 
 
 def analyze_run(
@@ -71,11 +72,8 @@ def analyze_run(
     timelines = [t.timeline for t in trainings]
     # `unstarve ideal` mixes real and replayed steps: only the measured real ones describe the training.
     outside = () if run.kind == "ideal" else mean_outside([outside_of(run, t) for t in timelines])
-    joint = (
-        None
-        if run.kind == "ideal" or len(trainers) > len(timelines)
-        else joint_rounds([*map(rounds_of, timelines)])
-    )
+    comparable = run.kind != "ideal" and len(trainers) == len(timelines)
+    joint = joint_rounds([*map(rounds_of, timelines)]) if comparable else None
     folded = [rounds for process in run.processes if (rounds := folded_rounds(process)) is not None]
     # Steps of merged runs may be folded; the few ranks that are in full stand for the others then.
     whole = (joint_rounds(folded) or joint) if folded else joint
@@ -114,6 +112,9 @@ def analyze_run(
     told = None if ranks is None else rank_sentence(ranks)
     if told is not None:
         verdict = dataclasses.replace(verdict, headline=f"{verdict.headline} {told}")
+    crowded = crowded_node(trainers)
+    if crowded is not None:
+        verdict = dataclasses.replace(verdict, evidence=(*verdict.evidence, crowded))
     first = trainers[0] if trainers else None
     makers = _makers(run.processes, decisive)
     mean_s = _mean([t.measured_s for t in timelines])
@@ -268,10 +269,25 @@ def _lost(run: Run, trainers: list[Process]) -> tuple[str, ...]:
             )
     known = {id(process) for process in trainers}
     others = [p for p in run.processes if not p.worker and p.batches and id(p) not in known]
+    attempts = {p.attempt for p in others if p.rank is not None} - {p.attempt for p in trainers}
+    if attempts:
+        others = [p for p in others if p.attempt not in attempts]
+        lost.append(_restarts(run, trainers[0].attempt))
     if others:
         count = f"{len(others)} other processes" if len(others) > 1 else "another process"
         lost.append(f"{count} iterated loaders too; this report covers the one that ran longest")
     return tuple(lost)
+
+
+def _restarts(run: Run, covered: int) -> str:
+    """The attempts of an elastic training, and which one the report is about."""
+    steps: Counter[int] = Counter()
+    for process in run.processes:
+        if process.rank is not None and not process.worker and process.batches:
+            steps[process.attempt] = max(steps[process.attempt], len(process.batches))
+    counts = ", ".join(f"attempt {one + 1} took {steps[one]} steps" for one in sorted(steps))
+    restarts = counted(max(steps), "time")
+    return f"the ranks were restarted {restarts}: {counts}; this report covers attempt {covered + 1}"
 
 
 def _stopped_early(process: Process) -> bool:

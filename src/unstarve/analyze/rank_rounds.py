@@ -30,7 +30,7 @@ _EPOCH_BITS = 32
 _MOST = (1 << 32) - 1
 _HARDLY_BLOCKED_S = 0.001
 _HARDLY_BLOCKED = 0.02
-"""Of a round. If no rank is blocked for longer, its batches are parts of a larger one: gradients accumulate."""
+"""Of a round. If no rank is blocked for longer, gradients accumulate: its batch is a part of a larger one."""
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -143,8 +143,8 @@ def rounds_from(
     if seen:
         over = np.where(end > 0, end, np.where(count > 0, left, over))
     first = max(first, 1)
-    now = slice(first, len(over) if over[-1] > 0 else -1)
-    last = slice(first - 1, now.stop - 1 if now.stop < 0 else now.stop - 1)
+    end_at = len(over) if over[-1] > 0 else len(over) - 1
+    now, last = slice(first, end_at), slice(first - 1, end_at - 1)
     begins_ns = over[last] if seen else steps.start_ns[now]
     start, got = steps.start_ns[now], steps.got_ns[now]
     data = got - start
@@ -262,7 +262,7 @@ def _by_batch(got_ns: Array, meetings: Array) -> Array:
 
 def _both(a: list[int], b: list[int]) -> list[int]:
     """Two parts of one step: what blocked after the first backward pass was not before another."""
-    count, begin, end, before, within, after, left = (x + y for x, y in zip(a, b, strict=False))
+    count, begin, end, before, within, after, _ = (x + y for x, y in zip(a, b, strict=False))
     if not a[1]:
         return [count, begin, end, before, within, after, max(a[6], b[6])]
     blocked = b[3] + b[4] + b[5]

@@ -23,8 +23,9 @@ from unstarve.analyze.rank_rounds import (
     RankRounds,
     joined,
 )
+from unstarve.model import Process
 from unstarve.model.rank_summary import RankHeat, RankPattern, RankReason, RankSummary, RankTimes
-from unstarve.words import counted, duration, listed, percent
+from unstarve.words import counted, duration, listed, percent, workers
 
 _FEWEST_STEPS = 20
 _CLEARLY = 0.1
@@ -125,6 +126,24 @@ def rank_sentence(summary: RankSummary) -> str | None:
     return f"The {ranks} take turns in coming last, {why}: {gain}."
 
 
+def crowded_node(trainers: Sequence[Process]) -> str | None:
+    """The machine whose ranks have more workers together than it has cores; None without one."""
+    by_host: dict[str, list[Process]] = {}
+    for process in trainers:
+        if process.rank is not None:
+            by_host.setdefault(process.host, []).append(process)
+    for host, ranks in by_host.items():
+        cores = min((ranks[0].system[key] for key in _CORES if ranks[0].system.get(key)), default=None)
+        started = sum(
+            max((int(loader.config.get("num_workers") or 0) for loader in one.loaders), default=0)
+            for one in ranks
+        )
+        if len(ranks) > 1 and cores is not None and started > cores:
+            return f"{host} runs {workers(started)} of {len(ranks)} ranks on {counted(round(cores), 'core')}"
+    return None
+
+
+_CORES = ("cores", "quota_cores")
 _WHY = {
     RankReason.DATA: "waiting for its data",
     RankReason.FORWARD: "in the step before the backward pass",

@@ -22,13 +22,13 @@ from unstarve.words import printable
 
 @examples(
     (
-        "Merge the run files of two nodes and print the report:",
+        "Merge the runs of two nodes and print the report:",
         "unstarve merge node0.unstarve node1.unstarve",
     ),
     ("Choose the name of the merged run:", "unstarve merge node*.unstarve -o job.unstarve"),
     (
-        "Make a node's file small before you copy it:",
-        "unstarve merge node0.unstarve --fold -o small0.unstarve",
+        "Make a node's run small before you copy it:",
+        "unstarve merge --fold node0.unstarve -o small0.unstarve",
     ),
 )
 def merge(
@@ -42,8 +42,8 @@ def merge(
         bool,
         typer.Option(
             "--fold",
-            help="Fold the steps of each rank into windows, 4 KB for each minute. With more than 16 ranks this is done "
-            "anyway; the ranks that the others wait for stay in full.",
+            help="Fold the steps of each rank into windows, 4 KB for each minute; the rank that the others "
+            "wait for stays in full. With more than 16 ranks this is done anyway.",
         ),
     ] = False,
     json_to: JsonTo = None,

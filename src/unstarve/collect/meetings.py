@@ -1,10 +1,10 @@
 """When a rank arrives where ranks meet: the time that its training thread is blocked in collectives.
 
-Ranks leave an exchange together, so the one that is blocked least came last, and clocks of different machines
-need not be compared. Three places block: ``Work.wait``, in which all collectives of ``torch.distributed`` end
-that do not run by themselves; the broadcast of buffers at the beginning of a forward pass; and the end of a
-backward pass, in which DistributedDataParallel waits for its buckets. The first two are timed around the call.
-The last is inside of torch's C++: autograd calls functions when all gradients are computed, in the order in
+Ranks leave an exchange together, so the one that is blocked least came last, and clocks of different
+machines need not be compared. Three places block: ``Work.wait``, in which every collective ends that the
+training waits for; the broadcast of buffers at the beginning of a forward pass; and the end of a backward
+pass, in which DistributedDataParallel waits for its buckets. The first two are timed around the call. The last
+is inside of torch's C++: autograd calls functions when all gradients are computed, in the order in
 which they were queued, so a function that is queued first is called before the one that waits.
 
 Only times are read: tensors, hooks that the script registered and the order of all work stay as they are.
@@ -130,7 +130,7 @@ class Meetings:
             self._inside, self._finished_ns, self._end_ns = False, 0, end_ns
 
     def _hook(self, args: Any, kwargs: Any) -> Any:
-        """Let autograd call `_finished`, by a hook on what is differentiated; None where that is not possible."""
+        """Let autograd call `_finished`, by a hook on what is differentiated; None where it is impossible."""
         roots = args[0] if args else kwargs.get("tensors")
         root = roots if isinstance(roots, torch.Tensor) else next(iter(roots or ()), None)
         if not isinstance(root, torch.Tensor) or root.grad_fn is None:

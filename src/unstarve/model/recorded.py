@@ -215,7 +215,7 @@ class Backward(NamedTuple):
 
 
 class Meeting(NamedTuple):
-    """A rank's training thread was blocked in collectives since the batch before; 0 for what did not happen."""
+    """How long a rank was blocked in collectives since the batch before; 0 for what did not happen."""
 
     count: int
     begin_ns: int

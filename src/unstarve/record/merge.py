@@ -79,9 +79,10 @@ def merge(paths: Sequence[Path], out: Path, *, fold: bool = False) -> str | None
     said = None
     if folds:
         longest = max((max(part.windows.steps) for part in ranks if part.windows), default=1)
+        in_full = ", ".join(map(str, sorted(full or ()))) or "none"
         said = (
             f"the steps of {len(ranks)} ranks are folded into windows of up to {longest} steps; "
-            f"ranks {', '.join(map(str, sorted(full or ())))} are in full"
+            f"recorded in full: {in_full}"
         )
     try:
         part_file = out.with_name(out.name + ".merging")
@@ -191,7 +192,7 @@ def _one_job(read: Sequence[_Contents]) -> None:
             other = seen.setdefault(key, contents.path)
             if other != contents.path:
                 raise RunFileError(
-                    f"{other} and {contents.path} both hold rank {key[0]}: merge only run files of one job, each once"
+                    f"{other} and {contents.path} both hold rank {key[0]}: merge runs of one job, each once"
                 )
 
 
@@ -213,8 +214,8 @@ def _kept(parts: Sequence[_Part], most: int) -> set[int]:
 def _stand_in(part: _Part) -> Process:
     meta = part.meta
     return Process(
-        meta["pid"], meta["host"], meta["rank"], False, meta["device"], {}, meta["start_ns"], meta["offset_ns"],
-        (), (), (), None, None, (), folded=part.windows,
+        meta["pid"], meta["host"], meta["rank"], False, meta["device"], {},
+        meta["start_ns"], meta["offset_ns"], (), (), (), None, None, (), folded=part.windows,
     )  # fmt: skip
 
 
