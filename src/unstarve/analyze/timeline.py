@@ -98,7 +98,7 @@ def training_processes(run: Run) -> list[Process]:
     candidates = [p for p in run.processes if not p.worker and p.batches]
     ranked = [p for p in candidates if p.rank is not None]
     if ranked:
-        batches = Counter({attempt: 0 for attempt in sorted({p.attempt for p in ranked}, reverse=True)})
+        batches = dict.fromkeys(sorted({p.attempt for p in ranked}, reverse=True), 0)
         for process in ranked:
             batches[process.attempt] += len(process.batches)
         chosen = max(batches, key=lambda attempt: batches[attempt])

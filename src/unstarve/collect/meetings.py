@@ -3,8 +3,8 @@
 Ranks leave an exchange together, so the one that is blocked least came last, and clocks of different
 machines need not be compared. Three places block: ``Work.wait``, in which every collective ends that the
 training waits for; the broadcast of buffers at the beginning of a forward pass; and the end of a backward
-pass, in which DistributedDataParallel waits for its buckets. The first two are timed around the call. The last
-is inside of torch's C++: autograd calls functions when all gradients are computed, in the order in
+pass, in which DistributedDataParallel waits for its buckets. The first two are timed around the call. The
+last is inside of torch's C++: autograd calls functions when all gradients are computed, in the order in
 which they were queued, so a function that is queued first is called before the one that waits.
 
 Only times are read: tensors, hooks that the script registered and the order of all work stay as they are.
@@ -27,7 +27,7 @@ _clock = time.perf_counter_ns
 class Met(NamedTuple):
     """What happened since the batch before was asked for; times in ns, 0 for what did not happen."""
 
-    count: int
+    calls: int
     begin_ns: int
     """The first backward pass began."""
     end_ns: int
@@ -136,12 +136,12 @@ class Meetings:
         if not isinstance(root, torch.Tensor) or root.grad_fn is None:
             return None
         try:
-            return root.register_hook(self._begun)
+            return root.register_hook(self._begun)  # type: ignore[no-untyped-call]  # torch does not type it
         except Exception:  # compiled autograd, or a version that forbids it: the pass is then seen as a whole
             return None
 
     def _begun(self, _gradient: Any) -> None:
-        torch.autograd.Variable._execution_engine.queue_callback(self._finished)  # type: ignore[attr-defined]  # torch does not type it
+        torch.autograd.Variable._execution_engine.queue_callback(self._finished)
 
     def _finished(self) -> None:
         self._finished_ns = _clock()

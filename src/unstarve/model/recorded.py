@@ -217,7 +217,7 @@ class Backward(NamedTuple):
 class Meeting(NamedTuple):
     """How long a rank was blocked in collectives since the batch before; 0 for what did not happen."""
 
-    count: int
+    calls: int
     begin_ns: int
     """The first backward pass began."""
     end_ns: int

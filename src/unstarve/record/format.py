@@ -348,7 +348,7 @@ class MeetingRow(NamedTuple):
     Written when a batch is asked for, by ranks of a training only. A moment is 0 for what did not happen.
     """
 
-    count: U32
+    calls: U32
     """Calls that blocked."""
     begin_ns: U64
     """The first backward pass began."""
