@@ -34,6 +34,8 @@ _EVEN = 0.05
 """Smallest share of the job's time lost to late ranks that is worth telling."""
 _MOSTLY = 0.7
 """Of the lost time: so much makes one rank, one machine or a few steps the reason."""
+_NEARLY = 0.7
+"""Of the lateness of the last rank: a rank that is so late is to blame as well."""
 _FEW = 0.1
 """Of the steps."""
 _APART = 0.1
@@ -70,10 +72,10 @@ def last_arrivals(joint: JointRounds) -> Array:
 
 def summarize_ranks(joint: JointRounds) -> RankSummary:
     """How the ranks got along."""
-    own, rounds_s, steps = joint.own, joint.rounds_s, joint.steps.sum()
+    own, rounds_s, steps = joint.own, joint.rounds_s, float(joint.steps.sum())
     rest_s = np.maximum(rounds_s - own.max(axis=0), 0)  # the exchange itself
     free_s = (own - joint.parts[DATA]).max(axis=0) + rest_s
-    step_s = rounds_s.sum() / steps
+    step_s = float(rounds_s.sum()) / steps
     # Loaders start at the beginning of an epoch, by chance sooner on one rank than on another.
     steady = joint.parts.copy()
     steady[DATA][:, joint.begins_epoch] = 0
@@ -81,12 +83,15 @@ def summarize_ranks(joint: JointRounds) -> RankSummary:
     excess_s = np.maximum(took.max(axis=0) - _middle(took), _hidden_s(joint))
     last = took.argmax(axis=0)
     clearly = excess_s > _CLEARLY * step_s * joint.steps
-    lost_s = np.zeros(len(joint.ranks))
-    np.add.at(lost_s, last[clearly], (took.max(axis=0) - _middle(took))[clearly])
+    # Ranks of a slow machine come last together.
+    later_s = np.maximum(took - _middle(took), 0)
+    together = (later_s >= _NEARLY * later_s.max(axis=0)) * (later_s > 0) * clearly
+    blame = together / np.maximum(together.sum(axis=0), 1)
+    lost_s = (blame * later_s.max(axis=0)).sum(axis=1)
     shared_s = max(float(excess_s[clearly].sum() - lost_s.sum()), 0.0)
     pattern, late = _pattern(joint, lost_s, shared_s, excess_s, step_s * steps)
     chosen = clearly & (np.isin(last, late) if late else True)
-    lateness = np.bincount(last[clearly], joint.steps[clearly], minlength=len(joint.ranks)) / steps
+    lateness = (blame * joint.steps).sum(axis=1) / steps
     return RankSummary(
         pattern,
         tuple(joint.ranks[at].rank for at in late),
@@ -98,7 +103,7 @@ def summarize_ranks(joint: JointRounds) -> RankSummary:
         float((rounds_s - excess_s).sum() / steps * 1e3),
         float(np.minimum(free_s, rounds_s).sum() / steps * 1e3),
         tuple(_times(joint, at, float(lateness[at]), float(lost_s[at])) for at in range(len(joint.ranks))),
-        _heat(joint, last, np.where(clearly, excess_s, 0)),
+        _heat(joint, blame * excess_s),
     )
 
 
@@ -247,13 +252,13 @@ def _times(joint: JointRounds, at: int, late_share: float, lost_s: float) -> Ran
     )
 
 
-def _heat(joint: JointRounds, last: Array, excess_s: Array) -> RankHeat | None:
+def _heat(joint: JointRounds, lost_s: Array) -> RankHeat | None:
     """The lost time by rank and stretch of the steps; None when nothing is lost."""
-    count = len(excess_s)
+    count = lost_s.shape[1]
     stretches = min(count, _MOST_STRETCHES)
     stretch = np.arange(count) * stretches // count
     lost = np.zeros((len(joint.ranks), stretches))
-    np.add.at(lost, (last, stretch), excess_s)
+    np.add.at(lost, (slice(None), stretch), lost_s)
     lost /= np.bincount(stretch, joint.steps, minlength=stretches)
     longest = float(lost.max())
     if not longest:
