@@ -50,11 +50,11 @@ def main() -> None:
     for ranks in arguments.ranks:
         with tempfile.TemporaryDirectory(prefix="ranks-") as folder:
             full = [node(Path(folder), number, bodies) for number in range(ranks // PER_NODE)]
-            told = merged(full)
-            small = [folded(path) for path in full[: min(len(full), 8)]]
-            # Nodes without the straggler are alike: the first eight stand for the others.
-            small += [alike(small[1 + number % (len(small) - 1)], number) for number in range(8, len(full))]
-            print(f"{ranks:<8}{told}   {merged(small)}", flush=True)
+            print(f"{ranks:<8}{merged(full)}", end="", flush=True)
+            small = [folded(path) for path in full[: min(len(full), 2)]]
+            # Nodes without the straggler are alike: the second one stands for the others.
+            small += [alike(small[1], number) for number in range(2, len(full))]
+            print(f"   {merged(small)}", flush=True)
 
 
 def body(steps: int, *, late: bool) -> Callable[[int], bytes]:
