@@ -38,6 +38,7 @@ TABS = {
         "images.md",
         "decoding.md",
         "share.md",
+        "ranks.md",
         "autotune.md",
         "find-num-workers.md",
     ],
