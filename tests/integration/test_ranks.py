@@ -156,14 +156,21 @@ dist.destroy_process_group()
 
 
 @pytest.mark.parametrize(("kind", "ranks"), [("ddp", 2), ("fsdp", 4)])
-def test_a_slow_backward_pass_is_told_apart_from_those_that_wait_for_it(project, kind: str, ranks: int) -> None:
+def test_a_slow_backward_pass_is_told_apart_from_those_that_wait_for_it(
+    project, kind: str, ranks: int
+) -> None:
     project.write("train.py", PARALLEL)
     words = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "train.py", kind]
     done = project.unstarve("run", "-o", "run.unstarve", *words)
     assert done.returncode == 0, done.stderr
     report = project.report()
     told = report["ranks"]
-    assert (told["arrivals"], told["pattern"], told["late"], told["reason"]) == (True, "fixed", [1], "backward")
+    assert (told["arrivals"], told["pattern"], told["late"], told["reason"]) == (
+        True,
+        "fixed",
+        [1],
+        "backward",
+    )
     assert told["by_rank"][1]["blocked_ms"] < told["by_rank"][0]["blocked_ms"]
     assert report["lost"] == []
     if kind == "fsdp":  # the ranks have one copy of the cached samples, and share the work of filling it

@@ -57,7 +57,7 @@ function heatMap(found: Ranks): HTMLElement {
     tick.style.top = `${(y + 0.5) / shown.length * 100}%`;
     return [tick];
   });
-  const scale = el("p", { class: "heat-scale" }, el("span", {}, "first steps"), el("span", {}, "0 ", el("i", { "aria-hidden": "true" }), ` ${duration(longest_ms / 1e3)} a step`), el("span", {}, "last steps"));
+  const scale = el("p", { class: "heat-scale" }, el("span", {}, "first"), el("span", {}, "0 ", el("i", { "aria-hidden": "true" }), ` ${duration(longest_ms / 1e3)} a step`), el("span", {}, "last"));
   return el("div", {}, el("div", { class: "heat-map" }, el("div", { class: "heat-ranks", "aria-hidden": "true" }, ...ticks), canvas), scale, said);
 }
 
