@@ -36,7 +36,7 @@ from unstarve.analyze.own_overhead import overhead_of
 from unstarve.analyze.processor_use import summarize_processor
 from unstarve.analyze.rank_rounds import folded_rounds, rounds_of
 from unstarve.analyze.ranks import crowded_node, joint_rounds, rank_sentence, summarize_ranks
-from unstarve.analyze.stats import spread_ms
+from unstarve.analyze.stats import number_of, spread_ms, wait_spread_ms
 from unstarve.analyze.timeline import WARMUP_STEPS, Timeline, TimeSpan, training_processes
 from unstarve.analyze.verdict import Findings, Thresholds, conclude, walk
 from unstarve.model import (
@@ -49,10 +49,11 @@ from unstarve.model import (
     MemorySummary,
     Process,
     Run,
+    Spread,
     Throughput,
 )
 from unstarve.model.recorded import STOPPED_EARLY
-from unstarve.words import counted
+from unstarve.words import amount, counted
 
 
 def analyze_run(
@@ -103,7 +104,7 @@ def analyze_run(
         gpu,
         wait_share,
         None if headroom is None else beyond_waits(decisive, headroom, lost_share, gpu),
-        max((len(t.measured_batches) for t in timelines), default=0),
+        max((number_of(t.measured_batches) for t in timelines), default=0),
     )
     spent = total(causes_of(t.measured, t.process, m) for t, m in zip(decisive, made, strict=True))
     if gpu is not None:
@@ -124,7 +125,7 @@ def analyze_run(
         path=run.path,
         started_at=run.started_at,
         wall_s=mean_s + sum(part.seconds for part in outside),
-        steps=max((len(timeline.batches) for timeline in timelines), default=0),
+        steps=max((number_of(timeline.batches) for timeline in timelines), default=0),
         warmup_steps=min(warmup_steps, max((len(t.batches) for t in timelines), default=0)),
         ranks=max(len(trainers), 0 if ranks is None else len(ranks.by_rank)),
         device=first.device if first else "cpu",
@@ -136,8 +137,8 @@ def analyze_run(
         wait_share=wait_share,
         stall_share=stall_share,
         throughput=_throughput(timelines),
-        step_ms=spread_ms([step.seconds for t in decisive for step in t.steps]),
-        wait_ms=spread_ms([b.wait_ns / 1e9 for t in decisive for b in t.measured_batches]),
+        step_ms=_step_ms(decisive),
+        wait_ms=wait_spread_ms(b for t in decisive for b in t.measured_batches),
         budget=as_shares(spent, mean_s),
         headroom=findings.headroom,
         overhead=overhead_of(timelines, run.processes),
@@ -193,6 +194,11 @@ def _steps(timeline: Timeline) -> dict[Cause, float]:
     return split_steps(step_s, step_queued_s(timeline.measured), timeline.process)
 
 
+def _step_ms(timelines: Sequence[Timeline]) -> Spread | None:
+    steps = [step for timeline in timelines for step in timeline.steps]
+    return spread_ms([s.seconds for s in steps if not s.sketch], [s.sketch for s in steps])
+
+
 def _typical(trainings: Sequence[RecordedTraining]) -> tuple[Lane, ...]:
     if not trainings:
         return ()
@@ -238,7 +244,7 @@ def _throughput(timelines: list[Timeline]) -> Throughput:
     timed = [t for t in timelines if t.measured_s > 0 and t.measured_batches]
     if not timed:
         return Throughput(None, None)
-    steps = _mean([len(t.measured_batches) / t.measured_s for t in timed])
+    steps = _mean([number_of(t.measured_batches) / t.measured_s for t in timed])
     sizes = [[batch.size for batch in t.measured_batches] for t in timed]
     if any(size is None for rank in sizes for size in rank):
         return Throughput(steps, None)
@@ -258,6 +264,12 @@ def _lost(run: Run, trainers: list[Process]) -> tuple[str, ...]:
         lost.append(f"--io: {run.reads.why_not}")
     if run.perf_why_not is not None:
         lost.append(f"--perf: {run.perf_why_not}")
+    batches = [batch for process in trainers for batch in process.batches]
+    if (kept := sum(batch.thinned is None for batch in batches)) < len(batches):
+        lost.append(
+            f"a long run: {amount(kept)} of {amount(number_of(batches))} batches are kept one by one; of the "
+            "others there are sums and histograms, with percentiles right within 1%"
+        )
     if not run.live:
         if run.exit_code is None:
             lost.append("the run was cut short: unstarve ended before the command did")

@@ -109,6 +109,7 @@ def rounds_of(timeline: Timeline) -> RankRounds | None:
         nbytes=_column([-1 if b.nbytes is None else b.nbytes for b in batches]),
         # A batch tells of the step before it.
         queued_ns=_column([*(b.step_queued_ns or 0 for b in batches[1:]), 0]),
+        single=np.array([b.thinned is None for b in batches]),
     )
     met = np.array(process.meetings, dtype=np.int64).reshape(-1, len(Meeting._fields))
     first = len(batches) - len(timeline.measured_batches)
@@ -128,6 +129,8 @@ class StepColumns(NamedTuple):
     nbytes: Array
     queued_ns: Array
     """Runnable without a core from this batch to the next."""
+    single: Array
+    """Whether the batch stands for itself alone; rounds need that of two in a row."""
 
 
 def rounds_from(
@@ -154,13 +157,15 @@ def rounds_from(
     held_up = start - begins_ns - after[last]
     backward = np.where(end[now] > 0, end[now] - begin[now] - within[now], 0) if seen else np.zeros_like(data)
     forward = over[now] - begins_ns - held_up - data - backward - blocked
-    if not len(data):
+    single = steps.single[now] & steps.single[last]
+    if not single.any():
         return None
     parts = np.maximum(np.stack([held_up, data, forward, backward, blocked, steps.queued_ns[now]]), 0) / 1e9
     size = np.where(steps.nbytes[now] < 0, np.nan, steps.nbytes[now])
     keys = steps.epoch[now] << _EPOCH_BITS | steps.position[now]
     ones = np.ones(len(keys))
-    return RankRounds(rank, host, keys, ones, parts, size, parts[BLOCKED], begins_ns, over[now], seen)
+    chosen = (keys, ones, parts, size, parts[BLOCKED], begins_ns, over[now])
+    return RankRounds(rank, host, *(one[..., single] for one in chosen), seen)
 
 
 def folded_rounds(process: Process) -> RankRounds | None:

@@ -14,20 +14,19 @@ from unstarve.analyze.rank_rounds import RankRounds, StepColumns, rounds_from
 from unstarve.analyze.timeline import WARMUP_STEPS
 from unstarve.model import FoldedSteps, Meeting
 from unstarve.record import format as f
-from unstarve.record.events import Packed, row_table
+from unstarve.record.rows import Packed, rows_of, valid
 
 _MOST_BYTES_PER_MINUTE = 4096 - 256
 """Of a folded rank; the rest is for the headers of chunks."""
-Table = np.ndarray[Any, np.dtype[Any]]
+_READ = (f.BATCH, f.MEETING, f.EPOCH_BEGIN, f.EPOCH_NO_GRAD)
 
 
 def rounds_of_rows(packed: Mapping[int, Sequence[Packed]], who: Mapping[str, Any]) -> RankRounds | None:
     """The rounds of a rank from its rows; `who` has its rank, host and device. None without any."""
-    batches, begins, no_grad, meetings = (
-        _table(kind, packed.get(kind, ())) for kind in (f.BATCH, f.EPOCH_BEGIN, f.EPOCH_NO_GRAD, f.MEETING)
-    )
+    read = {kind: rows_of(kind, packed.get(kind, ())) for kind in _READ}
+    batches, meetings = (read[kind][valid(kind, read[kind])] for kind in (f.BATCH, f.MEETING))
+    begins, no_grad = read[f.EPOCH_BEGIN], read[f.EPOCH_NO_GRAD]
     batches = batches[(batches["flags"] & f.NESTED == 0) & (batches["thread"] == 0)]
-    batches = batches[batches["got_ns"] >= batches["ask_ns"]]
     key = batches["loader"].astype(np.int64) << 32 | batches["epoch"]
     batches = batches[~np.isin(key, no_grad["loader"].astype(np.int64) << 32 | no_grad["epoch"])]
     if not len(batches):
@@ -53,6 +52,7 @@ def rounds_of_rows(packed: Mapping[int, Sequence[Packed]], who: Mapping[str, Any
         None,
         batches["nbytes"],
         np.append(np.maximum(batches["step_queued_ns"][1:], 0), 0),
+        batches["flags"] & f.THINNED == 0,
     )
     met = np.stack([meetings[name].astype(np.int64) for name in Meeting._fields], axis=1)
     met = met[np.argsort(met[:, -1], kind="stable")]
@@ -73,14 +73,3 @@ def window_steps(rounds: RankRounds) -> int:
 def packed_windows(steps: FoldedSteps) -> bytes:
     """Rows of `WINDOW`."""
     return np.array(steps, dtype="<u4").T.tobytes()
-
-
-def _table(kind: int, packed: Sequence[Packed]) -> Table:
-    sizes = {row_size for row_size, _ in packed}
-    if len(sizes) == 1:
-        return row_table(kind, sizes.pop(), b"".join(payload for _, payload in packed))
-    known = f.ROW_KINDS[kind].size
-    cut = b"".join(
-        payload[at : at + known] for size, payload in packed for at in range(0, len(payload), size)
-    )
-    return row_table(kind, known, cut)
