@@ -62,6 +62,8 @@ struct Measured {
     Result result;
     std::size_t height = 0;  // upright
     std::size_t width = 0;
+    int orientation = 1;    // 1 where images are taken as stored
+    bool is_plain = false;  // a JPEG that decoders in hardware take
 };
 
 Measured measure(const Encoded &image);

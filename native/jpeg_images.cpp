@@ -168,7 +168,7 @@ Measured measure(const Encoded &image) {
     try {
         const Jpeg jpeg(image.data, image.size, image.upright);
         if (jpeg.supported()) {
-            measured = {{}, upright(jpeg).height, upright(jpeg).width};
+            measured = {{}, upright(jpeg).height, upright(jpeg).width, jpeg.orientation(), jpeg.is_plain()};
         }
     } catch (const ImageError &error) {
         measured.result = {Outcome::failed, error.what()};

@@ -7,6 +7,7 @@ epoch's `IndexStream`, so that another crew can go on where it stopped.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -154,7 +155,7 @@ class SteeredWorkers(_Pausable, _Workers):
     def set_depth(self, depth: int | None) -> None:
         """Keep this many batches per worker in flight from now on."""
         assert depth is not None
-        self.settings = LoaderSettings(self.settings.num_workers, depth)
+        self.settings = replace(self.settings, prefetch_factor=depth)
         self._prefetch_factor = depth
         self._top_up()
 
@@ -317,4 +318,4 @@ def make_crew(
         return ImageCrew(loader, stream, settings, seed)
     if settings.num_workers == 0:
         return InProcessCrew(loader, stream, settings, seed)
-    return (RingCrew if ring else StockCrew)(loader, stream, settings, seed)
+    return (RingCrew if ring or settings.ring else StockCrew)(loader, stream, settings, seed)

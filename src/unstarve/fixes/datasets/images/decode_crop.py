@@ -12,7 +12,7 @@ from torch.utils.data import get_worker_info
 from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
 
 from unstarve.errors import ImageError, UsageError
-from unstarve.fixes.datasets.images.crop_recipe import RATIO, SCALE, Crop, recipe_of
+from unstarve.fixes.datasets.images.crop_recipe import RATIO, SCALE, Crop, Decode, recipe_of
 from unstarve.fixes.datasets.images.image_batches import (
     Image,
     ImageBatch,
@@ -64,9 +64,10 @@ class DecodeCrop:
         dtype: torch.dtype = torch.float32,
         memory_format: torch.memory_format = torch.contiguous_format,
         exif: bool = True,
+        decode: Decode = "cpu",
     ) -> None:
         self._recipe = recipe_of(
-            size, crop, scale, ratio, flip, resize, mean, std, dtype, memory_format, exif=exif
+            size, crop, scale, ratio, flip, resize, mean, std, dtype, memory_format, exif=exif, decode=decode
         )
 
     @property

@@ -1,7 +1,7 @@
 """Make batches of images, encoded or decoded, by a recipe.
 
 Random numbers are drawn for all images in order and in the calling thread. The rest releases the GIL and runs
-on several threads.
+on several threads, or on a GPU.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import torch
 from unstarve.errors import DataFileError, ImageError
 from unstarve.fixes.datasets.images import image_codec
 from unstarve.fixes.datasets.images.crop_recipe import Recipe, draw_cuts, middle_of
-from unstarve.fixes.datasets.images.image_codec import Cut
+from unstarve.fixes.datasets.images.gpu_decoder import make_where_asked
+from unstarve.fixes.datasets.images.image_codec import Cut, Header
 from unstarve.fixes.datasets.images.pillow_decoder import MAX_PIXELS, NO_MEMORY
 from unstarve.fixes.io.regular_files import open_regular
 from unstarve.fixes.samples.random_streams import generator_here, threads_here
@@ -66,26 +67,31 @@ class PendingImages:
     def __init__(self, images: Sequence[Image], recipe: Recipe) -> None:
         self._images = images
         self._recipe = recipe
-        self._sizes = _sizes(images, recipe)
+        self._headers = _headers(images, recipe)
         self._cuts: list[Cut] = []
 
     def draw(self, generator: torch.Generator | None) -> None:
         """Draw the cuts of all images, in order."""
         recipe = self._recipe
-        good = [size for size in self._sizes if not isinstance(size, ImageError)]
+        good = [header.size for header in self._headers if not isinstance(header, ImageError)]
         drawn = iter(draw_cuts(good, recipe.boxes, recipe.flip, generator))
         self._cuts = [
-            _NO_CUT if isinstance(size, ImageError) else _cut_of(size, next(drawn), recipe)
-            for size in self._sizes
+            _NO_CUT if isinstance(header, ImageError) else _cut_of(header.size, next(drawn), recipe)
+            for header in self._headers
         ]
 
-    def make(self, batch: torch.Tensor | None = None) -> ImageBatch:
-        """Make the batch, in memory of its own if none is given."""
-        out = self._recipe.empty(len(self._images)) if batch is None else batch
-        errors = [size if isinstance(size, ImageError) else None for size in self._sizes]
+    def make(self, memory: torch.Tensor | None = None) -> ImageBatch:
+        """Make the batch; on the CPU in `memory`, if that is given."""
+        errors = [header if isinstance(header, ImageError) else None for header in self._headers]
         measured = [error or image for error, image in zip(errors, self._images, strict=True)]
-        found = _cut_into(out, measured, self._cuts, self._recipe)
-        return ImageBatch(out, [first or second for first, second in zip(errors, found, strict=True)])
+        if self._recipe.decode == "cpu":
+            batch = self._recipe.empty(len(self._images)) if memory is None else memory
+            found = _cut_into(batch, measured, self._cuts, self._recipe)
+        else:
+            plain = [None if isinstance(header, ImageError) else header for header in self._headers]
+            encoded = [image if isinstance(image, bytes) else b"" for image in measured]
+            batch, found = make_where_asked(encoded, plain, self._cuts, self._recipe)
+        return ImageBatch(batch, [first or second for first, second in zip(errors, found, strict=True)])
 
 
 class PendingFolderBatch:
@@ -101,14 +107,14 @@ class PendingFolderBatch:
         return self._finish(self._images.make())
 
 
-def _sizes(images: Sequence[Image], recipe: Recipe) -> list[tuple[int, int] | ImageError]:
+def _headers(images: Sequence[Image], recipe: Recipe) -> list[Header | ImageError]:
     encoded = [image for image in images if isinstance(image, bytes)]
-    measured = iter(image_codec.measure(encoded, threads=threads_here(), upright=recipe.upright))
-    return [next(measured) if isinstance(image, bytes) else _size(image) for image in images]
+    read = iter(image_codec.headers(encoded, threads=threads_here(), upright=recipe.upright))
+    return [next(read) if isinstance(image, bytes) else _header(image) for image in images]
 
 
-def _size(image: torch.Tensor | ImageError) -> tuple[int, int] | ImageError:
-    return (image.shape[0], image.shape[1]) if isinstance(image, torch.Tensor) else image
+def _header(image: torch.Tensor | ImageError) -> Header | ImageError:
+    return Header(image.shape[0], image.shape[1]) if isinstance(image, torch.Tensor) else image
 
 
 def _cut_of(size: tuple[int, int], drawn: Cut, recipe: Recipe) -> Cut:

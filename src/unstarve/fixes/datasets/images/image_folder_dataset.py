@@ -18,9 +18,10 @@ import torch
 from torch.utils.data import Dataset, Subset
 
 from unstarve.errors import ImageError, UsageError
-from unstarve.fixes.datasets.images.crop_recipe import RATIO, SCALE, Crop, recipe_of
+from unstarve.fixes.datasets.images.crop_recipe import RATIO, SCALE, Crop, Decode, recipe_of
 from unstarve.fixes.datasets.images.decoded_cache import DecodedCache, wishes_of
 from unstarve.fixes.datasets.images.failed_images import FailedImages
+from unstarve.fixes.datasets.images.gpu_decoder import describe_decoder
 from unstarve.fixes.datasets.images.image_batches import (
     Image,
     ImageBatch,
@@ -68,6 +69,10 @@ class ImageFolderDataset(Dataset[Any]):
     machine, within `budget`; or on "disk", in a file that the next run finds again. `budget`, `over_budget`,
     `cache_dir` and `key` are those of `CachedDataset`.
 
+    `decode` says where images are decoded: "cpu"; "cuda", the current GPU, where the batches then are, too;
+    or "auto", which times both on the first batch and takes the faster one (the CPU if there is no GPU);
+    `decoder` says which and why. A GPU needs torchvision with CUDA, and a loader without worker processes.
+
     `on_error` says what happens to an image that cannot be decoded: "raise" raises an ImageError that names
     the file; "skip" leaves the image out, so that its batch is shorter; "zeros" replaces it by zeros.
     `failed` lists the files that any worker left out or zeroed. A file that cannot be read always raises.
@@ -98,6 +103,7 @@ class ImageFolderDataset(Dataset[Any]):
         over_budget: OverBudget = "error",
         cache_dir: str | Path | None = None,
         key: str | None = None,
+        decode: Decode = "cpu",
         on_error: OnError = "raise",
         is_valid_file: Callable[[str], bool] | None = None,
         allow_empty: bool = False,
@@ -105,8 +111,12 @@ class ImageFolderDataset(Dataset[Any]):
         if on_error not in ("raise", "skip", "zeros"):
             raise UsageError(f'on_error must be "raise", "skip" or "zeros", got {on_error!r}')
         self._recipe = recipe_of(
-            size, crop, scale, ratio, flip, resize, mean, std, dtype, memory_format, exif=exif
+            size, crop, scale, ratio, flip, resize, mean, std, dtype, memory_format, exif=exif, decode=decode
         )
+        if cache is not None and decode != "cpu":
+            raise UsageError(
+                f"cache keeps images that the CPU has decoded: leave out cache, or decode={decode!r}"
+            )
         wishes = None if cache is None else wishes_of(cache, budget, over_budget, cache_dir)
         found = find_images(root, is_valid_file, allow_empty=allow_empty)
         self.root = root
@@ -155,6 +165,11 @@ class ImageFolderDataset(Dataset[Any]):
     def draws(self) -> bool:
         """Whether it draws random numbers."""
         return self._recipe.draws
+
+    @property
+    def decoder(self) -> str:
+        """Where images are decoded, and why: "cuda: 12,300 images/s, 3,900 on the CPU"."""
+        return describe_decoder(self._recipe)
 
     @property
     def samples(self) -> list[tuple[str, int]]:
@@ -234,7 +249,10 @@ class ImageFolderDataset(Dataset[Any]):
                 f"none of the {len(positions)} images of a batch can be decoded, and a loader cannot skip a"
                 f' batch: use larger batches or on_error="zeros"; the first is {self._path(positions[first])}'
             ) from error
-        return self._recipe.empty(len(good)).copy_(made.batch[good]), [positions[at] for at in good]
+        kept = made.batch[good]
+        if kept.is_cpu:
+            kept = self._recipe.empty(len(good)).copy_(kept)
+        return kept, [positions[at] for at in good]
 
     def _labelled(self, made: tuple[torch.Tensor, list[int]]) -> Any:
         images, kept = made

@@ -22,6 +22,7 @@ from unstarve.fixes.loader.engines.thread_readers import draws_of, native_thread
 from unstarve.fixes.loader.resume.progress import UNTRACKED, CountsBatches, Note, Progress, progress_of
 from unstarve.fixes.loader.resume.random_state import set_torch_state, torch_state
 from unstarve.fixes.memory.buffers import Recycled, use_allocator_in_thread
+from unstarve.fixes.memory.device_batches import use_on_this_stream
 from unstarve.fixes.samples.random_streams import RandomStream, generator_here, use_stream_in_thread
 from unstarve.stack_levels import uncounted
 
@@ -146,6 +147,8 @@ class ThreadIterator(CountsBatches, torch_loader._BaseDataLoaderIter):
         """Return the batch, or raise what was raised instead."""
         if made.error is not None:
             raise made.error
+        if _is_on_gpu(made.batch):
+            use_on_this_stream(made.batch)
         return made.batch
 
     def _read_ahead(self) -> None:
@@ -220,7 +223,20 @@ def note_of(generator: torch.Generator | None) -> Note:
 
 def _in_recycled_memory(memory: Recycled) -> tuple[Finish, Begin]:
     """Return what to do with a batch, and a thread's start-up, which chooses the memory for batches."""
-    return _as_it_is, functools.partial(use_allocator_in_thread, memory)
+    choose_device = _gpu_of_this_thread()
+
+    def begin() -> None:
+        choose_device()
+        use_allocator_in_thread(memory)
+
+    return _as_it_is, begin
+
+
+def _gpu_of_this_thread() -> Callable[[], None]:
+    """Return what makes another thread use the GPU that this one uses; CUDA is not initialized for it."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch has no types for it
+        return lambda: None
+    return functools.partial(torch.cuda.set_device, torch.cuda.current_device())
 
 
 def _as_it_is(batch: Any) -> Any:
@@ -239,8 +255,15 @@ def _in_pinned_memory() -> tuple[Finish, Begin]:
         choose(device_index)
         use_allocator_in_thread(_pinned_memory)
 
-    pin: Finish = torch_pin.pin_memory  # leaves what is pinned already where it is
+    def pin(batch: Any) -> Any:
+        return batch if _is_on_gpu(batch) else torch_pin.pin_memory(batch)  # type: ignore[no-untyped-call] # torch's
+
     return pin, begin
+
+
+def _is_on_gpu(batch: Any) -> bool:
+    """Whether a dataset made this batch on a GPU."""
+    return isinstance(batch, list) and len(batch) > 0 and getattr(batch[0], "is_cuda", False) is True
 
 
 def _pinned_memory(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
