@@ -5,32 +5,32 @@ loader. The real search and the real windows see its steps on a simulated clock 
 step, and on all steps for some seconds, as on a busy machine. So choices are judged against the truth, over
 any number of seeds, and the machine that runs this may be busy.
 
-    python bench/tune_sim.py [--only NAME…] [--seeds N] [--noise SHARE]
+With --forecast none or wrong, the search has no forecast, or one that is upside down.
+
+    python bench/tune_sim.py [--only NAME…] [--seeds N] [--noise SHARE] [--forecast model|none|wrong]
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import math
 import random
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from unstarve.model import LoaderSettings
 from unstarve.predict.demand import BatchDemand
 from unstarve.predict.simulate import LoaderSetup, WorkerStart, simulate
-from unstarve.tune.live_search import WARM_UP
+from unstarve.tune.live_search import WARM_UP, takes_epochs, with_start
 from unstarve.tune.search import Bounds, Search, SearchResult, WorkerLimits
-from unstarve.tune.step_window import StepWindow, WindowCollector, WindowPace
+from unstarve.tune.step_window import CpuTime, StepWindow, WindowCollector, WindowPace
+from unstarve.tune.window_forecast import BatchFacts, WindowForecast, forecast_from
 
-CORES = 2
 ALL_SETTINGS = 1 + 16 * 8
-GRID = (
-    LoaderSettings(0),
-    *(LoaderSettings(count, depth) for count in (1, 2, 3, 4, 6, 8, 12, 16) for depth in (1, 2, 4, 8)),
-)
+_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)
 START = WorkerStart(worker_s=0.012, boot_s=0.03)
 SWEEP_S = 2.0
 """Seconds for which a sweep measures each setting."""
@@ -52,13 +52,43 @@ class Scene:
     remote_limit: float = math.inf
     switching: float = 0.01
     """Share that each worker beyond the cores adds to all CPU work."""
+    cores: int = 2
+    epoch: int | None = None
+    """Batches per epoch; workers start with each."""
+    start: WorkerStart = START
+    image_speed: float | None = None
+    """How much less CPU time unstarve takes for an image; None if it cannot read them."""
+    warm_up_s: float = 0.0
+    """What the training's first step takes longer."""
 
     def setup(self, settings: LoaderSettings) -> LoaderSetup:
         return LoaderSetup(
-            settings.num_workers, settings.prefetch_factor or 1, in_order=True, pinned=False, cores=CORES,
-            disk_power=self.disk_power, disk_depth=self.disk_depth, remote_limit=self.remote_limit,
-            remote_power=1.0 if math.isinf(self.remote_limit) else 0.0,
+            settings.num_workers, settings.prefetch_factor or 1, in_order=True, pinned=False,
+            cores=self.cores, disk_power=self.disk_power, disk_depth=self.disk_depth,
+            remote_limit=self.remote_limit, remote_power=1.0 if math.isinf(self.remote_limit) else 0.0,
         )  # fmt: skip
+
+    def grid(self) -> tuple[LoaderSettings, ...]:
+        kinds = (False, True) if self.image_speed else (False,)
+        some = [
+            LoaderSettings(count, depth, images)
+            for images in kinds for count in _COUNTS for depth in (1, 2, 4, 8)
+        ]  # fmt: skip
+        return LoaderSettings(0), *some
+
+    def batches(self, settings: LoaderSettings) -> list[BatchDemand]:
+        busier = 1 + self.switching * max(settings.num_workers - self.cores, 0)
+        if not settings.images:
+            return [w._replace(cpu_s=w.cpu_s * busier, collate_s=w.collate_s * busier) for w in self.works]
+        faster = busier / (self.image_speed or 1.0)
+        return [
+            w._replace(cpu_s=w.cpu_s * faster, send_s=0.0, take_s=0.0, take_delay_s=0.0) for w in self.works
+        ]
+
+    def start_of(self, settings: LoaderSettings) -> WorkerStart | None:
+        if settings.num_workers == 0:
+            return None
+        return WorkerStart(0.0, 0.0) if settings.images else self.start
 
 
 @dataclass(frozen=True)
@@ -68,32 +98,44 @@ class Course:
     start_s: float
     fill: tuple[tuple[float, float], ...]
     steady: tuple[tuple[float, float], ...]
-    main_cpu_s: float
-    workers_cpu_s: float
+    epoch: tuple[tuple[float, float], ...]
+    """A whole epoch, its start first; empty if epochs are long."""
+    cpu: CpuTime
 
     @property
     def period_s(self) -> float:
-        return statistics.fmean(step + wait for step, wait in self.steady)
+        played = self.epoch or self.steady
+        return sum(step + wait for step, wait in played) / len(played)
 
 
 @functools.cache
 def course(scene: Scene, settings: LoaderSettings) -> Course:
     count = settings.num_workers
-    busier = 1 + scene.switching * max(count - CORES, 0)
-    works = [one._replace(cpu_s=one.cpu_s * busier, collate_s=one.collate_s * busier) for one in scene.works]
+    works = scene.batches(settings)
     fill = settings.in_flight + count + 1
-    played = simulate(works, fill + _PLAYED, scene.setup(settings), START if count else None)
+    played = simulate(works, fill + _PLAYED, scene.setup(settings), scene.start_of(settings))
     times = zip(played.ask_s[1:], played.got_s[1:], played.got_s, strict=False)
     steps = [(asked - last, got - asked) for asked, got, last in times]
+    epoch: list[tuple[float, float]] = []
+    if scene.epoch:
+        last_s = works[0].step_s + works[0].step_delay_s
+        epoch = [(last_s, played.got_s[0]), *steps[: scene.epoch - 1]]
     making = statistics.fmean(one.cpu_s + one.collate_s for one in works)
     sending = statistics.fmean(one.send_s for one in works) if count else 0.0
-    taking = statistics.fmean(one.take_s + one.index_s + one.step_s for one in works)
+    taking = statistics.fmean(one.take_s + one.index_s for one in works)
+    step = statistics.fmean(one.step_s for one in works)
+    in_main = making if not count or settings.images else 0.0
     return Course(
         start_s=played.got_s[0],
         fill=tuple(steps[:fill]),
         steady=tuple(steps[fill:]),
-        main_cpu_s=taking + (0.0 if count else making),
-        workers_cpu_s=making + sending if count else 0.0,
+        epoch=tuple(epoch),
+        cpu=CpuTime(
+            main_s=taking + step + in_main,
+            workers_s=making + sending if count and not settings.images else 0.0,
+            wait_s=taking + (0.0 if count else making),
+            loop_s=step,
+        ),
     )
 
 
@@ -124,47 +166,117 @@ class Result:
     of_the_best: float
     of_own: float
     seconds: float
+    steps: int
     tried: tuple[LoaderSettings, ...]
 
 
-def window(
-    scene: Scene, settings: LoaderSettings, weather: Weather, pace: WindowPace, *, anew: bool
-) -> StepWindow:
-    """Measure a setting as a round does, without its start and the filling of the pipeline."""
-    here, collector = course(scene, settings), WindowCollector(settings, pace)
-    if anew:
-        weather.now += here.start_s
-        collector.begin(2 * settings.num_workers or WARM_UP)
-    for step_s, wait_s in _steps(here, weather, anew=anew):
-        measured = collector.add(*weather.step(step_s, wait_s))
-        if measured is not None:
-            return replace(
-                measured, cpu_s=here.main_cpu_s + here.workers_cpu_s, workers_cpu_s=here.workers_cpu_s
-            )
-    raise AssertionError("steps never end")
+class Playing:
+    """A training under way: the loader's setting, where it is in its epoch, and the search's windows."""
+
+    def __init__(self, scene: Scene, weather: Weather, pace: WindowPace) -> None:
+        self.scene, self.weather, self.pace = scene, weather, pace
+        self.steps = 0
+        self._at = 0
+        """Batches of this epoch."""
+        self._running: LoaderSettings | None = None
+        self._coming: Iterator[tuple[float, float]] = iter(())
+        self._firsts: dict[tuple[str, int], float] = {}
+
+    def window(self, wanted: LoaderSettings) -> StepWindow:
+        """Measure a setting, as a live search does."""
+        collector = WindowCollector(wanted, self.pace)
+        whole = self.scene.epoch is not None and takes_epochs(wanted, self.scene.epoch)
+        if whole and self._at:
+            self._finish_epoch()
+        found = None
+        while found is None:
+            if self.scene.epoch and self._at == 0:
+                collector.begin_epoch(self.weather.now, whole=whole)
+                self._start(wanted, collector)
+            elif self._running != wanted:
+                self._start(wanted, collector)
+            found = self._step(collector)
+            if self.scene.epoch and self._at == self.scene.epoch:
+                found = collector.end_epoch(self.weather.now) or found
+                self._at, self._running = 0, None
+        here = course(self.scene, wanted)
+        found = replace(found, cpu=here.cpu)
+        if not self.scene.epoch or found.whole_epochs:
+            return found
+        start_s = 0.0 if wanted.images else self.scene.start.worker_s * wanted.num_workers
+        return with_start(found, self.scene.epoch, start_s, self._firsts.get(wanted.makers))
+
+    def _step(self, collector: WindowCollector) -> StepWindow | None:
+        step_s, wait_s = next(self._coming)
+        if self.steps == 1:
+            step_s += self.scene.warm_up_s
+        self.steps += 1
+        self._at += 1
+        found = collector.add(*self.weather.step(step_s, wait_s))
+        if collector.first_wait_s is not None:
+            self._firsts[collector.settings.makers] = collector.first_wait_s
+        return found
+
+    def _start(self, wanted: LoaderSettings, collector: WindowCollector) -> None:
+        here, before = course(self.scene, wanted), self._running
+        self._running = wanted
+        same = before is not None and before.makers == wanted.makers
+        if self.scene.epoch and self._at == 0:
+            self._coming = itertools.chain(here.epoch, here.steady)
+        else:
+            if not same:
+                self.weather.now += here.start_s
+            n = int(self.weather.now * 1000) % len(here.steady)  # anywhere in the epoch
+            steady = itertools.cycle((*here.steady[n:], *here.steady[:n]))
+            self._coming = steady if same else itertools.chain(here.fill, steady)
+        collector.begin((2 if same else 1) * wanted.num_workers or WARM_UP)
+
+    def _finish_epoch(self) -> None:
+        """Let the setting that runs now have the rest of the epoch."""
+        assert self.scene.epoch is not None
+        while self._at < self.scene.epoch:
+            self.weather.step(*next(self._coming))
+            self.steps += 1
+            self._at += 1
+        self._at, self._running = 0, None
 
 
-def _steps(here: Course, weather: Weather, *, anew: bool) -> Iterator[tuple[float, float]]:
-    if anew:
-        yield from here.fill
-    n = int(weather.now * 1000)  # anywhere in the epoch
-    while True:
-        yield here.steady[n % len(here.steady)]
-        n += 1
+Foretell = Callable[[StepWindow, "Scene"], WindowForecast | None]
 
 
-def tune(scene: Scene, weather: Weather, pace: WindowPace | None = None) -> Result:
-    asking = Search(scene.own, scene.own, Bounds(WorkerLimits(CORES, 16))).run()
-    wanted, last = next(asking), None
+def model(window: StepWindow, scene: Scene) -> WindowForecast | None:
+    """The tuner's own forecast."""
+    return forecast_from(window, scene.cores, BatchFacts(epoch=scene.epoch))
+
+
+def nothing(window: StepWindow, scene: Scene) -> None:
+    """No forecast."""
+
+
+def upside_down(window: StepWindow, scene: Scene) -> WindowForecast | None:
+    """A forecast that takes waiting for computing and computing for waiting."""
+    cpu = window.cpu
+    assert cpu is not None
+    waiting = max(window.settings.num_workers * window.steady_s - cpu.workers_s, 0.0)
+    swapped = replace(cpu, workers_s=waiting, main_s=cpu.loop_s, wait_s=max(window.wait_s - cpu.wait_s, 0.0))
+    return forecast_from(replace(window, cpu=swapped), scene.cores, BatchFacts(epoch=scene.epoch))
+
+
+FORECASTS: dict[str, Foretell] = {"model": model, "none": nothing, "wrong": upside_down}
+
+
+def tune(
+    scene: Scene, weather: Weather, pace: WindowPace | None = None, foretell: Foretell = model
+) -> Result:
+    bounds = Bounds(WorkerLimits(scene.cores, 16), images=scene.image_speed is not None)
+    asking = Search(scene.own, scene.own, bounds, lambda window: foretell(window, scene)).run()
+    playing = Playing(scene, weather, pace or WindowPace())
+    wanted = next(asking)
     tried: list[LoaderSettings] = []
     while True:
-        anew = last is None or last.num_workers != wanted.num_workers
         tried.append(wanted)
         try:
-            last, wanted = (
-                wanted,
-                asking.send(window(scene, wanted, weather, pace or WindowPace(), anew=anew)),
-            )
+            wanted = asking.send(playing.window(wanted))
         except StopIteration as stop:
             found = stop.value
             break
@@ -174,19 +286,20 @@ def tune(scene: Scene, weather: Weather, pace: WindowPace | None = None) -> Resu
         of_the_best=best_period_s(scene) / period_s,
         of_own=course(scene, scene.own).period_s / period_s,
         seconds=weather.now,
+        steps=playing.steps,
         tried=tuple(tried),
     )
 
 
 @functools.cache
 def best_period_s(scene: Scene) -> float:
-    return min(course(scene, settings).period_s for settings in GRID)
+    return min(course(scene, settings).period_s for settings in scene.grid())
 
 
 @functools.cache
 def sweep_s(scene: Scene) -> float:
     """Seconds to measure every setting."""
-    starts = [course(scene, settings) for settings in GRID]
+    starts = [course(scene, settings) for settings in scene.grid()]
     filling = statistics.fmean(one.start_s + sum(map(sum, one.fill)) for one in starts)
     return ALL_SETTINGS * (SWEEP_S + filling)
 
@@ -237,7 +350,33 @@ def scenes() -> list[Scene]:
         Scene("near", LoaderSettings(4, 2), _ms(blocked=36, cpu=0.5, send=0.2, take=0.2, step_delay=8)),
         Scene("latency, no workers", LoaderSettings(0), far),
         Scene("tail, shallow", LoaderSettings(8, 1), _tail()),
+        *many_cores(),
     ]
+
+
+def many_cores() -> list[Scene]:
+    """Image scripts on 16 cores with a GPU: batches of 256 that take a worker over a second.
+
+    An epoch of 25 steps has started its workers again before they are in step with each other.
+    """
+    images = _ms(0.03, cpu=1126, collate=20, send=3, take=3, step=3, step_delay=51)
+    slow_start = WorkerStart(worker_s=0.03, boot_s=0.5)
+    four, none = LoaderSettings(4, 2), LoaderSettings(0)
+    return [
+        Scene(
+            f"images, {name}", own, images,
+            cores=16, epoch=epoch, start=slow_start, image_speed=speed, warm_up_s=2.0,
+        )
+        for name, own, epoch, speed in (
+            ("25 steps", four, 25, None),
+            ("25 steps, ours", four, 25, 3.6),
+            ("25 steps, 0", none, 25, None),
+            ("80 steps", four, 80, None),
+            ("80 steps, ours", four, 80, 3.6),
+            ("1000 steps, ours", four, 1000, 3.6),
+            ("1000 steps, 0", none, 1000, None),
+        )
+    ]  # fmt: skip
 
 
 def main() -> None:
@@ -246,14 +385,19 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=names, help="; ".join(names))
     parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--noise", type=float, default=0.1, help="share by which the machine's speed varies")
+    parser.add_argument("--forecast", choices=list(FORECASTS), default="model")
     options = parser.parse_args()
     print(f"{options.seeds} seeds, noise of {options.noise:.0%}\n")
     print("scene                 own   most   ÷ best   5 %   < .95    ÷ own worst   < .97", end="")
-    print("   took, s ÷ sweep  worst")
+    print("   took, s  steps  trials ÷ sweep  worst")
     for scene in scenes():
         if options.only and scene.name not in options.only:
             continue
-        show(scene, [tune(scene, Weather(seed, options.noise)) for seed in range(options.seeds)])
+        foretell = FORECASTS[options.forecast]
+        show(
+            scene,
+            [tune(scene, Weather(seed, options.noise), None, foretell) for seed in range(options.seeds)],
+        )
 
 
 def show(scene: Scene, results: list[Result]) -> None:
@@ -265,7 +409,9 @@ def show(scene: Scene, results: list[Result]) -> None:
         f"{scene.name:<20}{_brief(scene.own):>5}{_brief(chosen):>7}"
         f"{statistics.fmean(best):>9.3f}{best[len(best) // 20]:>6.2f}{_share(best, 0.95):>8.0%}"
         f"{statistics.fmean(own):>9.2f}{own[0]:>6.2f}{_share(own, 0.97):>8.0%}"
-        f"{statistics.fmean(took):>10.1f}{statistics.fmean(times):>8.1%}{max(times):>7.1%}",
+        f"{statistics.fmean(took):>10.1f}{statistics.fmean(one.steps for one in results):>7.0f}"
+        f"{statistics.fmean(len(one.tried) for one in results):>8.1f}"
+        f"{statistics.fmean(times):>8.1%}{max(times):>7.1%}",
         flush=True,
     )
 
@@ -275,7 +421,7 @@ def _share(values: list[float], below: float) -> float:
 
 
 def _brief(settings: LoaderSettings) -> str:
-    return f"{settings.num_workers}×{settings.prefetch_factor or 0}"
+    return f"{settings.num_workers}{'*' if settings.images else ''}×{settings.prefetch_factor or 0}"
 
 
 if __name__ == "__main__":

@@ -56,15 +56,11 @@ def test_the_batches_are_the_same_and_the_report_names_the_engines(project, alon
     assert {loader["steps"] for loader in loaders} == {16}
 
 
-def test_an_engine_that_cannot_leaves_the_loader_to_torch_and_says_so(project, alone: str) -> None:
+def test_an_engine_that_cannot_serve_a_loader_ends_the_command_as_in_the_python_api(project) -> None:
+    project.write("train.py", TRAIN)
     done = run_on(project, "gather")
-    assert done.stdout == alone
-    assert "torch's own engine runs it instead" in done.stderr
-    loaders = json.loads((project.folder / "report.json").read_text())["loaders"]
-    assert {loader["name"]: loader["config"]["engine"] for loader in loaders} == {
-        "held": "gather",
-        "made": "stock",
-    }
+    assert done.returncode == 1
+    assert "ValueError: engine 'gather' cannot run this loader" in done.stderr
 
 
 def test_an_unknown_engine_is_refused_before_anything_runs(project, alone: str) -> None:

@@ -34,7 +34,7 @@ from unstarve.analyze.outside import mean_outside, outside_of
 from unstarve.analyze.own_overhead import overhead_of
 from unstarve.analyze.processor_use import summarize_processor
 from unstarve.analyze.ranks import rank_sentence, summarize_ranks
-from unstarve.analyze.stats import spread_ms
+from unstarve.analyze.stats import number_of, spread_ms, wait_spread_ms
 from unstarve.analyze.timeline import WARMUP_STEPS, Timeline, TimeSpan, training_processes
 from unstarve.analyze.verdict import Findings, Thresholds, conclude, walk
 from unstarve.model import (
@@ -46,9 +46,11 @@ from unstarve.model import (
     MemorySummary,
     Process,
     Run,
+    Spread,
     Throughput,
 )
 from unstarve.model.recorded import STOPPED_EARLY
+from unstarve.words import amount
 
 
 def analyze_run(
@@ -106,7 +108,7 @@ def analyze_run(
         path=run.path,
         started_at=run.started_at,
         wall_s=_mean([t.measured_s for t in timelines]) + sum(part.seconds for part in outside),
-        steps=max((len(timeline.batches) for timeline in timelines), default=0),
+        steps=max((number_of(timeline.batches) for timeline in timelines), default=0),
         warmup_steps=min(warmup_steps, max((len(t.batches) for t in timelines), default=0)),
         ranks=len(trainers),
         device=first.device if first else "cpu",
@@ -118,8 +120,8 @@ def analyze_run(
         wait_share=wait_share,
         stall_share=stall_share,
         throughput=_throughput(timelines),
-        step_ms=spread_ms([step.seconds for t in timelines for step in t.steps]),
-        wait_ms=spread_ms([b.wait_ns / 1e9 for t in timelines for b in t.measured_batches]),
+        step_ms=_step_ms(timelines),
+        wait_ms=wait_spread_ms(b for t in timelines for b in t.measured_batches),
         budget=as_shares(spent, max(len(timelines), 1)),
         headroom=findings.headroom,
         overhead=overhead_of(timelines, run.processes),
@@ -161,6 +163,11 @@ def _waits(spans: Sequence[TimeSpan], made: Mapping[tuple[int, int], EpochProduc
 def _steps(timeline: Timeline) -> dict[Cause, float]:
     step_s = sum(span.seconds for span in timeline.measured if span.doing is Doing.STEP)
     return split_steps(step_s, step_queued_s(timeline.measured), timeline.process)
+
+
+def _step_ms(timelines: Sequence[Timeline]) -> Spread | None:
+    steps = [step for timeline in timelines for step in timeline.steps]
+    return spread_ms([s.seconds for s in steps if not s.sketch], [s.sketch for s in steps])
 
 
 def _typical(trainings: Sequence[RecordedTraining]) -> tuple[Lane, ...]:
@@ -208,7 +215,7 @@ def _throughput(timelines: list[Timeline]) -> Throughput:
     timed = [t for t in timelines if t.measured_s > 0 and t.measured_batches]
     if not timed:
         return Throughput(None, None)
-    steps = _mean([len(t.measured_batches) / t.measured_s for t in timed])
+    steps = _mean([number_of(t.measured_batches) / t.measured_s for t in timed])
     sizes = [[batch.size for batch in t.measured_batches] for t in timed]
     if any(size is None for rank in sizes for size in rank):
         return Throughput(steps, None)
@@ -228,6 +235,12 @@ def _lost(run: Run, trainers: list[Process]) -> tuple[str, ...]:
         lost.append(f"--io: {run.reads.why_not}")
     if run.perf_why_not is not None:
         lost.append(f"--perf: {run.perf_why_not}")
+    batches = [batch for process in trainers for batch in process.batches]
+    if (kept := sum(batch.thinned is None for batch in batches)) < len(batches):
+        lost.append(
+            f"a long run: {amount(kept)} of {amount(number_of(batches))} batches are kept one by one; of the "
+            "others there are sums and histograms, with percentiles right within 1%"
+        )
     if not run.live:
         if run.exit_code is None:
             lost.append("the run was cut short: unstarve ended before the command did")

@@ -106,7 +106,7 @@ def _joint_steps(timelines: Sequence[Timeline]) -> list[_JointStep]:
     for timeline in timelines:
         own = timeline.measured_batches
         for batch, after in pairwise(own):
-            if batch.position and batch.epoch == after.epoch:
+            if batch.position and batch.epoch == after.epoch and batch.thinned is None:
                 work_s = (after.ask_ns - batch.got_ns) / 1e9
                 found[batch.epoch, batch.position].append((batch.wait_ns / 1e9, work_s))
     whole = [times for times in found.values() if len(times) == len(timelines)]

@@ -11,35 +11,50 @@ from unstarve.model.tune_run import SettingSummary
 
 
 def tried(tuning: Tuning) -> tuple[SettingSummary, ...]:
-    """Measured trials by setting: fewer workers first, images read by unstarve last.
+    """Trials by setting: fewer workers first, unstarve's parts last.
 
-    Settings that were only predicted are left out.
+    A setting that was only predicted has a row if it was chosen.
     """
     groups: defaultdict[LoaderSettings, list[Trial]] = defaultdict(list)
     for trial in tuning.trials:
-        if trial.kind == "measured":
+        if trial.kind == "measured" or (trial.settings == tuning.chosen and tuning.is_predicted):
             groups[trial.settings].append(trial)
     own = groups.get(tuning.before)
     own_rate = None if own is None else _mean(own, "samples_per_s")
+    lines = [_line(settings, groups[settings], own_rate, tuning) for settings in sorted(groups, key=_order)]
+    chosen = next((line.samples_per_s for line in lines if line.settings == tuning.chosen), math.inf)
     return tuple(
-        _line(settings, groups[settings], own_rate, tuning) for settings in sorted(groups, key=_order)
+        dataclasses.replace(line, unproven=line.times > 0 and line.samples_per_s > chosen) for line in lines
     )
 
 
 def so_far(tuning: Tuning) -> Tuning:
-    """A tuning that was cut short, with the gain that its trials show; a finished tuning unchanged.
+    """What a tuning that was cut short has found; a finished tuning unchanged.
 
-    A setting that was not shown to be faster is not chosen: the user's own are kept.
+    That is the best setting that its trials show to be faster. If there is none, it is the best of the
+    forecasts, as predicted and not proven; without forecasts the user's own settings are kept.
     """
-    if tuning.settled or tuning.chosen == tuning.before:
+    if tuning.settled:
         return tuning
-    lines = {line.settings: line for line in tried(tuning)}
-    own, best = lines.get(tuning.before), lines.get(tuning.chosen)
-    gain = None if own is None or best is None else _gain(own, best)
-    if gain is None or gain.low <= 1:
-        reason = "too little was measured to tell"
-        return dataclasses.replace(tuning, chosen=tuning.before, keep=True, gain=gain, reason=reason)
-    return dataclasses.replace(tuning, gain=gain)
+    lines = {line.settings: line for line in tried(tuning) if line.times}
+    own = lines.get(tuning.before)
+    gains = {} if own is None else {one: _gain(own, line) for one, line in lines.items() if line is not own}
+    proven = [one for one, gain in gains.items() if gain.low > 1]
+    if proven and own is not None:
+        best = max(proven, key=lambda one: gains[one].ratio / one.price)
+        steps = own.steps + lines[best].steps
+        return dataclasses.replace(
+            tuning, chosen=best, keep=False, gain=gains[best], proven_steps=steps, reason="the best so far"
+        )
+    foretold = next((one for one in tuning.trials if one.kind == "predicted"), None)
+    if own is not None and foretold is not None and foretold.low > own.samples_per_s:
+        rate = own.samples_per_s
+        gain = Change(foretold.samples_per_s / rate, foretold.low / rate, foretold.high / rate, shown=False)
+        return dataclasses.replace(
+            tuning, chosen=foretold.settings, keep=False, gain=gain, reason="predicted, not proven"
+        )
+    reason = "too little was measured to tell"
+    return dataclasses.replace(tuning, chosen=tuning.before, keep=True, gain=None, reason=reason)
 
 
 def _gain(own: SettingSummary, best: SettingSummary) -> Change:
@@ -50,7 +65,7 @@ def _gain(own: SettingSummary, best: SettingSummary) -> Change:
     return Change(ratio, low, high, shown=low > 1 or high < 1)
 
 
-def _order(settings: LoaderSettings) -> tuple[tuple[bool, int], int]:
+def _order(settings: LoaderSettings) -> tuple[tuple[str, int], int]:
     return settings.makers, settings.prefetch_factor or 0
 
 
@@ -61,7 +76,7 @@ def _line(
     waits = [trial for trial in trials if trial.wait_share is not None]
     return SettingSummary(
         settings=settings,
-        times=len(trials),
+        times=sum(trial.kind == "measured" for trial in trials),
         steps=sum(trial.steps for trial in trials),
         samples_per_s=rate,
         low=_mean(trials, "low"),
@@ -71,7 +86,7 @@ def _line(
         shm_bytes=max((t.shm_bytes for t in trials if t.shm_bytes is not None), default=None),
         speedup=rate / own_rate if own_rate else None,
         own=settings == tuning.before,
-        chosen=settings == tuning.chosen,
+        chosen=settings == tuning.chosen and not tuning.keep,
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from unstarve.analyze.command_end import after, ended_early, failed
 from unstarve.analyze.mean_step import Lost, lost_by, mean_step
 from unstarve.analyze.no_batches import loop_notes, why_no_batches
+from unstarve.analyze.stats import number_of
 from unstarve.analyze.timeline import Timeline
 from unstarve.intervals import WORTH_IT
 from unstarve.model import Cause, Demand, Doing, GpuSummary, Headroom, Run, State, Verdict
@@ -90,7 +91,7 @@ def _notes(run: Run, findings: Findings, headline: str = "") -> tuple[str, ...]:
 
 
 def _steps_of(timelines: Sequence[Timeline]) -> int:
-    return max(len(timeline.batches) for timeline in timelines)
+    return max(number_of(timeline.batches) for timeline in timelines)
 
 
 def _fed_cause(findings: Findings) -> tuple[Cause, Cause | None]:
@@ -137,7 +138,7 @@ def _what_is_missing(run: Run, timelines: list[Timeline], thresholds: Thresholds
             "The loader is consumed in a background thread, so its waits do not show whether training waits. "
             "Wrap what the training loop iterates in unstarve.watch()."
         )
-    steps = max(len(timeline.measured_batches) for timeline in timelines)
+    steps = max(number_of(timeline.measured_batches) for timeline in timelines)
     if steps < thresholds.fewest_steps and run.kind == "ideal":
         return (
             f"Only {steps} real steps could be measured; {thresholds.fewest_steps} are needed. "

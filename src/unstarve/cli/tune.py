@@ -46,6 +46,7 @@ _READ_EVERY_S = 0.5
     ("Find the best settings:", "unstarve tune train.py"),
     ("Tune for a minute and save the result:", "unstarve tune --budget 60 --save tuned.toml train.py"),
     ("Print the change to your source:", "unstarve tune --patch train.py"),
+    ("For a script that ends in seconds:", "unstarve tune --rerun 5 train.py"),
 )
 def tune(
     command: Command,
@@ -79,6 +80,15 @@ def tune(
             help="Also try reading the images of a torchvision ImageFolder with unstarve.",
         ),
     ] = True,
+    rerun: Annotated[
+        int,
+        typer.Option(
+            "--rerun",
+            min=0,
+            metavar="N",
+            help="If the command ends before tuning is done, start it again, up to N times.",
+        ),
+    ] = 0,
     json_to: JsonTo = None,
 ) -> None:
     """Find the best number of workers and prefetch depth, measured in your own training.
@@ -100,7 +110,7 @@ def tune(
         _say(f"unstarve: {note}", console)
     _say(f"unstarve: {TUNE_CAUTION if stop else FINISH_CAUTION}", console)
     began_ns = time.time_ns()
-    run = _run(command, argv, settings, console)
+    run = _run(command, argv, settings, console, rerun)
     written = files_written_since(Path(), began_ns)
     run = dataclasses.replace(run, files_written=written.names)
     print_tuning(run, [tried(one.tuning) for one in run.tuned if one.tuning is not None], console)
@@ -145,10 +155,13 @@ def parse_budget(text: str | None) -> tuple[float | None, int | None]:
 # --- running the command ---
 
 
-def _run(command: Sequence[str], argv: Sequence[str], settings: TuneSettings, console: Console) -> TuneRun:
+def _run(
+    command: Sequence[str], argv: Sequence[str], settings: TuneSettings, console: Console, rerun: int
+) -> TuneRun:
     """Run the command until it ends or tuning ends it, with a line on the console for each trial.
 
-    No temporary file is left behind, whatever ends the command.
+    If it ends first, it is started again up to `rerun` times and goes on with what was measured. No temporary
+    file is left behind, whatever ends the command.
     """
     folder = Path(tempfile.mkdtemp(prefix="unstarve-tune-"))
     interrupted: list[list[TunedProcess]] = []  # Ctrl-C also ends workers, which says nothing about settings
@@ -156,6 +169,16 @@ def _run(command: Sequence[str], argv: Sequence[str], settings: TuneSettings, co
         launch_settings = LaunchSettings(parts=str(folder), version=__version__, tune=settings)
         with _showing_trials(folder, console):
             exit_code = launch(argv, launch_settings, lambda: interrupted.append(read_progress(folder)))
+            for number in range(1, rerun + 1):
+                if exit_code or interrupted or not _ended_first(read_progress(folder)):
+                    break
+                _say(
+                    f"unstarve: training ended before tuning did: starting it again, {number} of {rerun}",
+                    console,
+                )
+                for progress in folder.glob("*.json"):
+                    progress.unlink()
+                exit_code = launch(argv, launch_settings, lambda: interrupted.append(read_progress(folder)))
         processes = interrupted[0] if interrupted else read_progress(folder)
         unseen = None if processes else why_unseen(folder, argv)
         if unseen:
@@ -173,6 +196,16 @@ def _run(command: Sequence[str], argv: Sequence[str], settings: TuneSettings, co
         seconds=first.seconds,
         ended_by="interrupt" if interrupted else first.ended_by,
         loaders=tuple(sorted(map(_concluded, first.loaders), key=_importance)),
+    )
+
+
+def _ended_first(processes: Sequence[TunedProcess]) -> bool:
+    """Whether the command ended by itself while a loader was still being tuned."""
+    return any(
+        one.tuning is not None and not one.tuning.settled
+        for process in processes[:1]
+        if process.ended_by is None
+        for one in process.loaders
     )
 
 
@@ -243,6 +276,9 @@ def _save(run: TuneRun, path: Path, console: Console) -> None:
 
 
 def _change_source(run: TuneRun, console: Console, *, show: bool, write: bool) -> None:
+    for one in run.tuned:
+        if show and one.tuning is not None and one.tuning.is_predicted:
+            typer.echo(f"# {printable(one.name)}: {headline(one)}")  # patch and git apply skip it
     patches, problems = patches_for(run.tuned)
     for patch in patches:
         if show:

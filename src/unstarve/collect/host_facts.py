@@ -14,7 +14,13 @@ import torch
 
 from unstarve import machine
 from unstarve.collect.counters import counts_delay
-from unstarve.machine import cgroup_periods, cgroup_quota_cores, counted_free_bytes, usable_cores
+from unstarve.machine import (
+    cgroup_periods,
+    cgroup_quota_cores,
+    counted_free_bytes,
+    machine_cpu_s,
+    usable_cores,
+)
 
 
 def describe_system(folders: Counter[str]) -> dict[str, Any]:
@@ -62,18 +68,6 @@ def cpu_usage() -> dict[str, float | int | None]:
         "periods": periods,
         "throttled": throttled,
     }
-
-
-def machine_cpu_s(stat: Path = Path("/proc/stat")) -> float | None:
-    """CPU seconds of all cores together; None where that is not counted.
-
-    The first line of /proc/stat: ``cpu  user nice system idle iowait irq softirq steal guest …``, in ticks.
-    """
-    try:
-        ticks = [int(word) for word in stat.read_text().split("\n", 1)[0].split()[1:8]]
-    except (OSError, ValueError):
-        return None
-    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK") if len(ticks) == 7 else None
 
 
 def missing_counters() -> list[str]:

@@ -86,7 +86,7 @@ class Recorder:
         self._main_thread = threading.main_thread().ident
         self._lock = threading.RLock()
         name = f"{socket.gethostname()}-{self.pid}-{time.time_ns()}.part"
-        self.writer = Writer(Path(settings.parts) / name)
+        self.writer = Writer(Path(settings.parts) / name, settings.segment_bytes)
         self.page = own_page(None if settings.state is None else Path(settings.state), worker_id)
         """What this process does now, for whoever looks when it hangs or has died."""
         self.waits = WaitWatch(self.page)

@@ -51,7 +51,15 @@ from unstarve.model.diagnosis import (
     Verdict,
 )
 from unstarve.model.finding import Check, Finding, Severity
-from unstarve.model.forecasts import Forecast, Forecaster, Scenario, Setting, WhatIf
+from unstarve.model.forecasts import (
+    CostSource,
+    Forecast,
+    Forecaster,
+    MachineTimes,
+    Scenario,
+    Setting,
+    WhatIf,
+)
 from unstarve.model.live_run import Live, LoaderNow, MemoryNow, RunState, Tail, TrainerNow, WorkerNow
 from unstarve.model.loader_diagnosis import (
     LoaderArguments,
@@ -110,6 +118,7 @@ __all__ = [
     "Check",
     "Checked",
     "Comparison",
+    "CostSource",
     "Crew",
     "Demand",
     "DescriptorUse",
@@ -143,6 +152,7 @@ __all__ = [
     "LoaderSummary",
     "LoopPlace",
     "LoopProfile",
+    "MachineTimes",
     "Maker",
     "MemoryGrowth",
     "MemoryLine",

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from unstarve.model.causes import Phase
 from unstarve.model.chart_data import Doing
 from unstarve.model.file_reads import RecordedReads
+from unstarve.model.forecasts import MachineTimes
 from unstarve.model.loaders import Loader
 from unstarve.model.loop_profile import LoopProfile
 from unstarve.model.memory_looks import MemoryRecord
@@ -16,6 +17,7 @@ from unstarve.model.processor import ProcessorCounts
 from unstarve.model.profile import Profile
 from unstarve.model.sample_counts import DigestedBatch, SampleCount
 from unstarve.model.stuck import Breakage
+from unstarve.model.thinned import Thinned
 
 STOPPED_EARLY = "recording stopped early"
 """How the loss message of a process begins that could not write any more."""
@@ -62,10 +64,23 @@ class Batch(NamedTuple):
     """CPU time of the training thread between the batch before and this wait."""
     step_queued_ns: int | None = None
     """Part of that step in which the training thread was runnable but had no CPU."""
+    thinned: Thinned | None = None
+    """Of a long run: it stands for several that were not kept one by one. Its sizes and times are sums, as if
+    the training thread had waited for all of them at once."""
 
     @property
     def wait_ns(self) -> int:
         return self.got_ns - self.ask_ns
+
+    @property
+    def weight(self) -> int:
+        """Batches that it stands for."""
+        return 1 if self.thinned is None else self.thinned.number
+
+    @property
+    def last_ns(self) -> int:
+        """When the last of them was delivered."""
+        return self.got_ns if self.thinned is None else self.thinned.end_ns
 
 
 class Work(NamedTuple):
@@ -114,6 +129,8 @@ class Work(NamedTuple):
     """CPU time that other threads of its process, such as a pool, spent on it."""
     slow_file: str | None = None
     """The file of its slowest sample, where that stood out and the file is known."""
+    weight: int = 1
+    """Of a long run: it stands for so many, which were not kept one by one; times and counters are sums."""
 
 
 class Sent(NamedTuple):
@@ -364,3 +381,5 @@ class Run:
     perf_why_not: str | None = None
     """Why `--perf` could not count; None if it could, or was not asked to."""
     breakage: Breakage = field(default_factory=Breakage)
+    machine: MachineTimes | None = None
+    """Measured on the machine that recorded it; None in old runs, and where that failed."""

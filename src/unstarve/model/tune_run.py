@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unstarve.model.saved import IMAGES, Place, Setting, place_from_plain
+from unstarve.model.saved import IMAGES, RING, Place, Setting, place_from_plain
 from unstarve.model.tuning import LoaderSettings, Tuning
 
 SCHEMA = "unstarve.tune/1"
@@ -43,8 +43,8 @@ class TunedLoader:
             return {}
         chosen = self.tuning.chosen
         depth = {} if chosen.prefetch_factor is None else {"prefetch_factor": chosen.prefetch_factor}
-        images = {IMAGES: True} if chosen.images else {}
-        return {"num_workers": chosen.num_workers, **depth, **images}
+        part = {IMAGES: True} if chosen.images else {RING: True} if chosen.ring else {}
+        return {"num_workers": chosen.num_workers, **depth, **part}
 
     def change(self) -> dict[str, Setting]:
         """The arguments to change; empty if the present ones should stay."""
@@ -101,7 +101,7 @@ class SettingSummary:
 
     settings: LoaderSettings
     times: int
-    """Number of trials."""
+    """Number of trials; 0 for a forecast."""
     steps: int
     samples_per_s: float
     low: float
@@ -113,6 +113,8 @@ class SettingSummary:
     """Over the user's own settings, from these numbers alone; None if those were not measured."""
     own: bool
     chosen: bool
+    unproven: bool = False
+    """Measured faster than what was chosen, but by no more than the noise, or too few times to tell."""
 
 
 @dataclass(frozen=True, slots=True)

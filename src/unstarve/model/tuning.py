@@ -10,6 +10,10 @@ from typing import Any, Literal
 from unstarve.model.compared import Change
 
 SCHEMA = "unstarve.tuning/1"
+_IMAGE_PRICE = 1.05
+"""How much faster reading images with unstarve must be than any other setting: pixels differ slightly."""
+_RING_PRICE = 1.03
+"""The same for unstarve's hand-off, which takes another class in the source."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -22,10 +26,23 @@ class LoaderSettings:
     images: bool = False
     """unstarve reads the images of an image folder, in `num_workers` threads instead of processes."""
 
+    ring: bool = False
+    """Workers hand batches over in reused shared memory, as in unstarve's engine of that name."""
+
     @property
-    def makers(self) -> tuple[bool, int]:
+    def makers(self) -> tuple[str, int]:
         """What makes the batches. Settings with the same makers differ only in prefetch depth."""
-        return self.images, self.num_workers
+        return "images" if self.images else "ring" if self.ring else "", self.num_workers
+
+    @property
+    def has_part(self) -> bool:
+        """A part of unstarve makes the batches or hands them over."""
+        return self.images or self.ring
+
+    @property
+    def price(self) -> float:
+        """Factor on the time per step when settings are ranked: a change of parts must be worth it."""
+        return _IMAGE_PRICE if self.images else _RING_PRICE if self.ring else 1.0
 
     @property
     def in_flight(self) -> int:
@@ -82,6 +99,15 @@ class Tuning:
     """Number of searches: one more each time conditions changed."""
     notes: tuple[str, ...] = ()
     """What was not tuned or tried, and why."""
+    proven_steps: int = 0
+    """Measured steps behind `gain`; 0 if there is none, or if it was only predicted."""
+
+    @property
+    def is_predicted(self) -> bool:
+        """`chosen` was never measured: training ended first."""
+        return self.chosen != self.before and not any(
+            one.settings == self.chosen and one.kind == "measured" for one in self.trials
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return it as `json.dumps` takes it, schema ``unstarve.tuning/1``; unknown values are null."""

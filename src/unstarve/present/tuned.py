@@ -26,14 +26,17 @@ _IMAGES = (
     "unstarve reads the images: same files, order and targets; pixels differ slightly, as between any two"
     " JPEG decoders, and random crops use other random numbers"
 )
+_RING = "the same batches from the same workers, handed over in reused shared memory"
+_HANDED = "° workers of unstarve's engine ring"
 _THREADS = "* threads instead of worker processes: unstarve reads the images"
 
 
 def as_arguments(settings: LoaderSettings) -> str:
     """As written in a call: ``num_workers=8, prefetch_factor=4``."""
     depth = "" if settings.prefetch_factor is None else f", prefetch_factor={settings.prefetch_factor}"
-    reader = "ImageFolderDataset in unstarve.DataLoader, " if settings.images else ""
-    return f"{reader}num_workers={settings.num_workers}{depth}"
+    part = "unstarve.DataLoader, " if settings.ring else ""
+    part = "ImageFolderDataset in unstarve.DataLoader, " if settings.images else part
+    return f"{part}num_workers={settings.num_workers}{depth}"
 
 
 def trial_line(name: str, trial: Trial, best_per_s: float, width: int) -> Text:
@@ -47,7 +50,8 @@ def trial_line(name: str, trial: Trial, best_per_s: float, width: int) -> Text:
     if width >= _WIDE:
         line += Text("█" * filled, "blue") + Text("░" * (_BAR - filled), "bright_black")
     line += Text(f" {rate(trial.samples_per_s)} samples/s{wait}")
-    return line + Text(" (unstarve reads images)" if settings.images else "", "bright_black")
+    part = " (unstarve reads images)" if settings.images else " (engine ring)" if settings.ring else ""
+    return line + Text(part, "bright_black")
 
 
 def _makers(settings: LoaderSettings) -> str:
@@ -64,8 +68,9 @@ def print_tuning(run: TuneRun, tables: Sequence[Sequence[SettingSummary]], conso
         console.print(_card(loader))
         if lines:
             console.print(Padding(_table(lines, console), (0, 1)))
-        if any(line.settings.images for line in lines):
-            console.print(Padding(Text(_THREADS, "bright_black"), (0, 1, 1, 1)))
+        for mark, note in (("*", _THREADS), ("°", _HANDED)):
+            if any(_mark(line.settings) == mark for line in lines):
+                console.print(Padding(Text(note, "bright_black"), (0, 1, 1, 1)))
     for loader in run.loaders:
         if loader.tuning is None and loader.left_alone is not None:
             console.print(Text(f"· {_title(loader)}: {loader.left_alone}: left alone", "bright_black"))
@@ -77,14 +82,21 @@ def headline(loader: TunedLoader) -> str:
     tuning = loader.tuning
     assert tuning is not None
     if not loader.was_measured:
-        return "Training ended before any setting was measured: run more steps."
+        return "Training ended before any setting was measured: run more steps, or use --rerun."
+    measured = {one.settings for one in tuning.trials if one.kind == "measured"}
+    if tuning.keep and not tuning.settled:
+        return f"Too little was measured to tell: {as_arguments(tuning.before)} stays."
+    if tuning.keep and measured == {tuning.before}:
+        return f"Keep {as_arguments(tuning.before)}: {tuning.reason}."
     if tuning.keep:
-        answer = "Keep your settings:" if tuning.settled else "No better setting found yet: keep"
-        return f"{answer} {as_arguments(tuning.before)}."
-    gain = tuning.gain
-    faster = "" if gain is None else f": {times(gain.ratio, 2)} as fast {interval(gain.low, gain.high, 2)}"
-    answer = "Use" if tuning.settled else "The best so far is"
-    return f"{answer} {as_arguments(tuning.chosen)}{faster}."
+        return f"No better setting: {tuning.reason}. Keep {as_arguments(tuning.before)}."
+    gain, chosen = tuning.gain, as_arguments(tuning.chosen)
+    if gain is None:
+        return f"{chosen}: {tuning.reason}."
+    faster = f"{times(gain.ratio, 2)} {interval(gain.low, gain.high, 2)}"
+    if tuning.is_predicted:
+        return f"{faster} predicted, not proven: {chosen}."
+    return f"{faster} proven over {tuning.proven_steps} steps: {chosen}."
 
 
 def _title(loader: TunedLoader) -> str:
@@ -101,10 +113,10 @@ def _card(loader: TunedLoader) -> Panel:
         lines.append(Text(f"· now: {as_arguments(tuning.before)}"))
     if tuning.chosen.images:
         lines.append(Text(f"· {_IMAGES}"))
-    if tuning.settled and (tuning.keep or tuning.gain is None):  # otherwise the headline says why
-        lines.append(Text(f"· {tuning.reason}"))
-    elif not tuning.settled and loader.was_measured:
-        lines.append(Text("· tuning did not finish: give it more steps"))
+    if tuning.chosen.ring:
+        lines.append(Text(f"· {_RING}"))
+    if not tuning.settled and loader.was_measured:
+        lines.append(Text("· training ended before tuning did: run more steps, or use --rerun 3"))
     lines += [Text(f"· {note}") for note in tuning.notes]
     title = Text(f" {_title(loader)} ", "bold")
     return Panel(Group(*lines), title=title, title_align="left", border_style=colour, box=box.ROUNDED)
@@ -129,7 +141,7 @@ def _with_columns(lines: Sequence[SettingSummary], shown: Sequence[str], apart: 
         depth = line.settings.prefetch_factor
         memory = (line.rss_bytes or 0) + (line.shm_bytes or 0)
         cells = {
-            "workers": f"{line.settings.num_workers}{'*' if line.settings.images else ''}",
+            "workers": f"{line.settings.num_workers}{_mark(line.settings)}",
             "prefetch": "–" if depth is None else str(depth),
             "samples/s": rate(line.samples_per_s),
             "range": f"{rate(line.low)}–{rate(line.high)}",
@@ -138,9 +150,19 @@ def _with_columns(lines: Sequence[SettingSummary], shown: Sequence[str], apart: 
             "vs. now": "–" if line.speedup is None else times(line.speedup, 2),
         }
         style = "bold" if line.chosen else ""
-        mark = ", ".join(word for word, holds in (("now", line.own), ("best", line.chosen)) if holds)
+        words = (
+            ("now", line.own),
+            ("best", line.chosen),
+            ("predicted", line.times == 0),
+            ("not proven", line.unproven),
+        )
+        mark = ", ".join(word for word, holds in words if holds)
         table.add_row(*(cells[name] for name in shown), mark, style=style)
     return table
+
+
+def _mark(settings: LoaderSettings) -> str:
+    return "*" if settings.images else "°" if settings.ring else ""
 
 
 def _nothing(run: TuneRun) -> Text:

@@ -13,6 +13,7 @@ call = "9f2c1e0b7a64"
 num_workers = 8
 prefetch_factor = 4
 images = true               # unstarve reads the ImageFolder, in num_workers threads
+                            # (ring = true: workers hand batches over in reused shared memory)
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from pathlib import Path
 from typing import Any
 
 from unstarve.errors import SettingsFileError
-from unstarve.model.saved import IMAGES, NEED_WORKERS, Place, SavedLoader, moved_to
+from unstarve.model.saved import IMAGES, NEED_WORKERS, RING, Place, SavedLoader, moved_to
 from unstarve.outputs import write_output
 from unstarve.words import printable
 
 FORMAT = 1
 _MAX = {"num_workers": 1024, "prefetch_factor": 1024}
 _MIN = {"num_workers": 0, "prefetch_factor": 1}
-_SWITCHES = ("persistent_workers", "pin_memory", "in_order", IMAGES)
+_SWITCHES = ("persistent_workers", "pin_memory", "in_order", IMAGES, RING)
 _PLACE: Mapping[str, type] = {
     "file": str,
     "line": int,

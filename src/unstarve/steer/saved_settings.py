@@ -26,11 +26,11 @@ from typing import Any
 from unstarve.collect.call_site import call_source, variable_name
 from unstarve.collect.loader_origin import Creation, creation
 from unstarve.marks import APPLIED, RUNS_ON
-from unstarve.model.saved import IMAGES, NEED_WORKERS, Place, SavedLoader, Span, best_match
+from unstarve.model.saved import IMAGES, NEED_WORKERS, RING, Place, SavedLoader, Span, best_match
 from unstarve.stack_levels import uncounted
 
-_READS_IMAGES = "_unstarve_images"
-"""Attribute of a loader whose images unstarve reads."""
+_ENGINE = "_unstarve_engine"
+"""Attribute of a loader that saved settings run on an engine of unstarve: its name."""
 
 try:
     _STARTED_IN = Path.cwd()
@@ -76,13 +76,16 @@ def create_with_saved(
             if entry is None:
                 return ""
             settings = dict(saved[entry].settings)
-            images = settings.pop(IMAGES, False)
+            images, ring = settings.pop(IMAGES, False), settings.pop(RING, False)
             changed = with_settings(bound.arguments, settings)
             original(**changed)
             if images:
                 read_images(loader)
+            elif ring:
+                run_on_ring(loader)
             changes = describe_changes(bound.arguments, changed)
-            said = f"images read by unstarve, {changes}" if images else changes
+            part = "images read by unstarve, " if images else "engine ring, " if ring else ""
+            said = f"{part}{changes}"
             # A framework that creates a loader again passes on the arguments that were changed before.
             loader.__dict__[APPLIED] = (entry, said) if earlier is None else earlier
             return None
@@ -150,25 +153,33 @@ def read_images(loader: Any) -> None:
     # These need all of torch, which is not there yet when its loader module is imported.
     from unstarve.fixes.datasets.images.torchvision_folder import stand_in_for
     from unstarve.fixes.loader.engines.choose_engine import choose
-    from unstarve.fixes.loader.engines.thread_engine import STAND_IN
+    from unstarve.fixes.loader.engines.thread_readers import STAND_IN
 
     loader.__dict__[STAND_IN] = stand_in_for(loader.dataset)
     choose(loader, "threads")
     loader.__dict__[RUNS_ON] = "threads"
-    loader.__dict__[_READS_IMAGES] = True
+    loader.__dict__[_ENGINE] = "threads"
 
 
-def iterate_with_images(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a replacement of ``DataLoader.__iter__`` for loaders that `read_images` was called for."""
+def run_on_ring(loader: Any) -> None:
+    """Let this loader's workers hand batches over as engine ring does; ValueError if they cannot."""
+    from unstarve.fixes.loader.engines.choose_engine import choose  # needs all of torch, as above
+
+    choose(loader, "ring")
+    loader.__dict__[RUNS_ON] = loader.__dict__[_ENGINE] = "ring"
+
+
+def iterate_with_parts(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a replacement of ``DataLoader.__iter__`` for loaders whose saved settings name a part."""
 
     @uncounted
     @functools.wraps(original)
     def __iter__(self: Any) -> Any:
-        if _READS_IMAGES not in self.__dict__:
+        if _ENGINE not in self.__dict__:
             return original(self)
-        from unstarve.fixes.loader.engines.thread_engine import iterate
+        from unstarve.fixes.loader.engines.choose_engine import choose
 
-        return iterate(self)
+        return choose(self, self.__dict__[_ENGINE]).iterate()
 
     return __iter__
 

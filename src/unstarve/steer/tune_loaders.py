@@ -7,6 +7,7 @@ import contextlib
 import functools
 import gc
 import os
+import pickle
 import sys
 import threading
 import time
@@ -58,6 +59,7 @@ def start_tuning(settings: LaunchSettings, tune: TuneSettings) -> ScriptTuning:
 
     # By local rank: each machine has its own launcher and its own first rank.
     session = TuningSession(tune, publish, process, _number("LOCAL_RANK", _number("RANK", 0)), ranks)
+    session.folder = folder
 
     def publish_at_exit() -> None:
         if folder.is_dir() and any(one.epochs for one in session.loaders):
@@ -193,12 +195,27 @@ def _new_tuner(loader: Any, session: TuningSession, tracked: TrackedLoader) -> T
         "budget_s": session.settings.budget_s,
         "budget_steps": session.settings.budget_steps,
         "images": session.settings.images,
+        "parts": True,
+        "past": _past(session, tracked),
         "on_change": lambda tuning: session.update(tracked, tuning),
     }
     tuner = tuner_for(loader, arguments)
     if tracked.place is not None:
         tuner.where = f"{short(tracked.place.file)}:{tracked.place.line}"
     return tuner
+
+
+def _past(session: TuningSession, tracked: TrackedLoader) -> Any:
+    """What earlier runs of this command measured of the loader, kept in the folder of its progress."""
+    from unstarve.tune.live_search import Past  # needs all of torch, as above
+
+    folder = session.folder
+    if folder is None:
+        return None
+    path = folder / f"past-{session.rank}-{tracked.number}.pickle"
+    past = Past(pickle.loads(path.read_bytes()) if path.exists() else [])  # our own file
+    past.save = lambda: path.write_bytes(pickle.dumps(past.windows))
+    return past
 
 
 class TrackedIterator:

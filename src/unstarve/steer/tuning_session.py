@@ -128,6 +128,8 @@ class TuningSession:
     clock: Callable[[], float] = time.monotonic
     loaders: list[TrackedLoader] = field(default_factory=list)
     ended_by: str | None = None
+    folder: Path | None = None
+    """Where a run leaves what it measured for the next one of the same command."""
     _began_s: float | None = None
 
     def add(self, loader: Any, kind: str, place: Place | None, length: int | None) -> TrackedLoader:

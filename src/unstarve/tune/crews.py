@@ -7,6 +7,7 @@ epoch's `IndexStream`, so that another crew can go on where it stopped.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +22,8 @@ from torch.utils.data.dataloader import (
 from unstarve.errors import UsageError
 from unstarve.fixes.datasets.images.torchvision_folder import is_folder, stand_in_for
 from unstarve.fixes.loader.engines import thread_engine
+from unstarve.fixes.loader.engines.drawn_iterator import DrawnIterator
+from unstarve.fixes.loader.engines.thread_readers import STAND_IN
 from unstarve.fixes.loader.ring.ring_iterator import RingIterator
 from unstarve.model import LoaderSettings
 from unstarve.tune.index_stream import IndexStream, LoaderView
@@ -152,7 +155,7 @@ class SteeredWorkers(_Pausable, _Workers):
     def set_depth(self, depth: int | None) -> None:
         """Keep this many batches per worker in flight from now on."""
         assert depth is not None
-        self.settings = LoaderSettings(self.settings.num_workers, depth)
+        self.settings = replace(self.settings, prefetch_factor=depth)
         self._prefetch_factor = depth
         self._top_up()
 
@@ -219,7 +222,7 @@ class _ImageLoaderView(LoaderView):
         super().__init__(loader, stream, settings)
         self.prefetch_factor = settings.prefetch_factor
         self.generator = torch.Generator().manual_seed(seed)
-        setattr(self, thread_engine.STAND_IN, stand_in_for(loader.dataset))
+        setattr(self, STAND_IN, stand_in_for(loader.dataset))
 
 
 def why_no_image_crew(loader: DataLoader[Any]) -> str | None:
@@ -234,7 +237,7 @@ def why_no_image_crew(loader: DataLoader[Any]) -> str | None:
         return str(error)
 
 
-class ImageCrew(_Pausable, thread_engine.ThreadIterator):
+class ImageCrew(_Pausable, DrawnIterator):
     """Threads that read the images of an image folder, instead of workers.
 
     Files, order and targets are the dataset's own. Random crops are drawn from other generators, and pixels
@@ -294,7 +297,7 @@ class ImageCrew(_Pausable, thread_engine.ThreadIterator):
     def _next_index(self) -> Any:
         if self._paused:
             raise StopIteration
-        indices = super()._next_index()  # type: ignore[no-untyped-call]  # untyped in torch
+        indices = super()._next_index()
         self._sent.append(indices)
         return indices
 
@@ -315,4 +318,4 @@ def make_crew(
         return ImageCrew(loader, stream, settings, seed)
     if settings.num_workers == 0:
         return InProcessCrew(loader, stream, settings, seed)
-    return (RingCrew if ring else StockCrew)(loader, stream, settings, seed)
+    return (RingCrew if ring or settings.ring else StockCrew)(loader, stream, settings, seed)

@@ -13,7 +13,7 @@ def describe_makers(settings: LoaderSettings) -> str:
     count = settings.num_workers
     if settings.images:
         return f"images read by unstarve in {count} {'thread' if count == 1 else 'threads'}"
-    return workers(count)
+    return f"{workers(count)} of unstarve's engine ring" if settings.ring else workers(count)
 
 
 def describe(settings: LoaderSettings) -> str:
@@ -29,6 +29,8 @@ def explain(tuning: Tuning) -> str:
     lines = [_headline(tuning)]
     tried: dict[LoaderSettings, list[Trial]] = {}
     for trial in tuning.trials:
+        if trial.kind == "predicted":
+            continue
         tried.setdefault(trial.settings, []).append(trial)
     lines += [f"  {_tried(trials)}" for trials in tried.values()]
     lines += [f"  {note}" for note in tuning.notes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -11,13 +12,18 @@ import psutil
 
 from unstarve.model import LoaderSettings, Trial, Tuning
 from unstarve.tune.index_stream import IndexStream
-from unstarve.tune.memory_fit import MemoryFit, free_memory, is_on_accelerator
+from unstarve.tune.memory_fit import MemoryFit, free_memory, is_on_accelerator, tensor_count
 from unstarve.tune.search import Bounds, Search, SearchResult, WorkerLimits
-from unstarve.tune.step_window import CpuClock, StepWindow, WindowCollector, WindowPace
+from unstarve.tune.step_window import CpuClock, CpuTime, StepWindow, WindowCollector, WindowPace
 from unstarve.tune.tunability import Tunability
+from unstarve.tune.window_forecast import BatchFacts, WindowForecast, forecast_from
 
-_MIN_CPU_STEPS = 5
-"""CPU time per step is not reported from fewer steps."""
+_BURSTS = 3
+"""An epoch in which this many bursts fit, after the first batch of each worker, is measured by bursts."""
+_IN_ROUNDS = 0.5
+"""From this share of waiting on, workers deliver in rounds, a batch each."""
+_MIN_CPU_S = 0.1
+"""CPU time is not read after less time: the kernel counts it in hundredths of a second."""
 WARM_UP = 4
 """Without workers, the first batches include one-time work: allocating memory, threads, opening files."""
 _MAX_ERROR = 0.9
@@ -32,12 +38,29 @@ class Options:
 
     deterministic: bool = False
     images: bool = False
+    parts: bool = False
+    """Also try unstarve's ways of handing batches over."""
     memory_bytes: int | None = None
     max_workers: int | None = None
     budget_s: float | None = None
     budget_steps: int | None = None
     on_change: Callable[[Tuning], None] | None = None
+    past: Past | None = None
+    """For a command that is started again: see `unstarve tune --rerun`."""
     pace: WindowPace = field(default_factory=WindowPace)
+
+
+@dataclass
+class Past:
+    """What earlier runs of the same command measured, in order, with the samples in a batch."""
+
+    windows: list[tuple[StepWindow, float]] = field(default_factory=list)
+    save: Callable[[], object] = lambda: None
+
+    def add(self, window: StepWindow, samples: float) -> None:
+        """Remember a window for the next run."""
+        self.windows.append((window, samples))
+        self.save()
 
 
 class LiveSearch:
@@ -50,11 +73,14 @@ class LiveSearch:
         limits: WorkerLimits,
         tunability: Tunability,
         options: Options,
-        proven: set[tuple[bool, int]],
+        proven: set[tuple[str, int]],
         *,
         uses_ring: bool,
+        pinned: bool = False,
     ) -> None:
         self._own = own
+        self._cores = limits.cores
+        self._facts = BatchFacts(pinned=pinned)
         self._tunability = tunability
         self._options = options
         self._proven = proven
@@ -68,21 +94,52 @@ class LiveSearch:
             no_workers=tunability.no_workers,
             several_workers=tunability.several_workers,
             images=tunability.images,
+            ring=tunability.ring,
         )
-        self._search = Search(own, present, bounds)
+        self._search = Search(own, present, bounds, self._forecast)
         self._steps = self._search.run()
         self.wanted = next(self._steps)
         self.result: SearchResult | None = None
         self.trials: list[Trial] = []
         self.spent_steps, self.spent_s = 0, 0.0
+        if options.past is not None:
+            self._remember(options.past)
         self._collector = WindowCollector(self.wanted, options.pace)
         self._pids: tuple[int, ...] = ()
-        self._cpu: tuple[CpuClock, int] | None = None
-        self._starts: dict[tuple[bool, int], float] = {}
+        self._cpu: CpuClock | None = None
+        self._cpu_from = 0
+        self._spent: CpuTime | None = None
+        self._wait_cpu_s = self._loop_cpu_s = 0.0
+        self._left_at_s: float | None = None
+        """CPU time of the training thread when it got its last batch."""
+        self._starts: dict[tuple[str, int], float] = {}
+        self._firsts: dict[tuple[str, int], float] = {}
+        """Shortest wait for the first batch of an epoch."""
         self._length: int | None = None
         self._samples = 1.0
-        self._epoch_began = _clock()
         self._began_with: WindowCollector | None = self._collector
+
+    @property
+    def predicted(self) -> Trial | None:
+        """What the forecasts promise of their best setting; None if that is the user's own, or measured."""
+        found = self._search.predicted
+        own = next((one for one in self.trials if one.settings == self._own), None)
+        if found is None or own is None or any(one.settings == found.settings for one in self.trials):
+            return None
+        rate, gain = own.samples_per_s, found.gain
+        return Trial(
+            found.settings, "predicted", 0, 0.0, rate * gain.ratio, rate * gain.low, rate * gain.high, None
+        )
+
+    @property
+    def untried(self) -> tuple[str, ...]:
+        """The parts that were not tried, and why."""
+        return self._search.untried
+
+    @property
+    def waits_for_epoch(self) -> bool:
+        """`wanted` is measured over whole epochs: it takes effect with the next one."""
+        return self._tunability.between_epochs or self._takes_epochs(self.wanted)
 
     @property
     def best(self) -> LoaderSettings:
@@ -94,23 +151,18 @@ class LiveSearch:
 
         `length` is its number of batches, if known and if every epoch starts its workers again.
         """
-        self._collector.interrupt()
         self._began_with = self._collector
         self._length = length
+        self._facts = replace(self._facts, epoch=length)
         self._samples = float(samples or 1)
-        self._epoch_began = _clock()
+        self._left_at_s = None
+        self._collector.begin_epoch(_clock(), whole=self._takes_epochs(self.wanted))
 
-    def end_epoch(self, steps: int) -> bool:
-        """Count an epoch too short to measure step by step as a whole. True if that completes a window."""
-        collector = self._collector
-        collector.interrupt()
-        if steps >= 2 * (self.wanted.in_flight + self._options.pace.min_steps):
-            return False
-        if collector is not self._began_with:
-            return False  # the epoch began under other settings
-        window = collector.add_epoch(steps, _clock() - self._epoch_began)
+    def end_epoch(self) -> bool:
+        """The epoch is over. True if that completes a window, of whole epochs."""
+        window = self._collector.end_epoch(_clock())
         if window is not None:
-            self._complete(window)
+            self._complete(self._with_cpu(window))
         return window is not None
 
     def start_crew(
@@ -118,6 +170,8 @@ class LiveSearch:
     ) -> None:
         """Another crew delivers from now on, with `ready` batches finished. `start_s` None: the same crew."""
         count = settings.num_workers
+        self._forget_cpu()  # its workers are others
+        self._left_at_s = None
         if start_s is not None and set(pids) != set(self._pids):
             self._starts[settings.makers] = start_s
         self._pids = pids
@@ -128,28 +182,49 @@ class LiveSearch:
         """An exception was raised instead of delivering a batch."""
         self._collector.interrupt()
 
-    def add(self, asked: float, got: float, batch: Any, stream: IndexStream) -> bool:
-        """A batch was delivered. True if that completes a window: `wanted` or `result` has changed."""
+    def add(self, asked: float, got: float, batch: Any, stream: IndexStream, wait_cpu_s: float = 0.0) -> bool:
+        """A batch was delivered. True if that completes a window: `wanted` or `result` has changed.
+
+        `wait_cpu_s`: what its ``next()`` took of the training thread's CPU time.
+        """
         collector = self._collector
-        if self._tunability.between_epochs and collector is not self._began_with:
-            return False  # `wanted` takes effect with the next epoch
+        if self.waits_for_epoch and collector is not self._began_with:
+            return False
         self._proven.add(collector.settings.makers)
         if self._memory is None and self._cannot_be_tuned(batch):
             return True
-        was_measuring = collector.is_measuring
+        before_s = self._left_at_s
+        self._left_at_s = time.thread_time()
         window = collector.add(asked, got)
-        if collector.is_measuring and not was_measuring:
-            self._cpu = CpuClock(self._pids), collector.steps
+        if collector.first_wait_s is not None:
+            makers = collector.settings.makers
+            self._firsts[makers] = min(collector.first_wait_s, self._firsts.get(makers, math.inf))
+        whole = self._takes_epochs(collector.settings)
+        if self._cpu is None and (collector.is_measuring or whole):
+            self._cpu, self._cpu_from = CpuClock(self._pids), collector.spent_steps
+        elif self._cpu is not None and before_s is not None:
+            self._wait_cpu_s += wait_cpu_s
+            self._loop_cpu_s += max(self._left_at_s - before_s - wait_cpu_s, 0.0)
+        if whole and stream.batches == self._length:
+            self._read_cpu()  # torch ends the workers with the epoch
         if window is None:
             return False
         if stream.batches and not self._tunability.between_epochs:
             self._samples = stream.samples / stream.batches
-        self._complete(self._with_costs(window))
+        self._complete(self._with_start(self._with_cpu(window)))
         return True
 
     def conclude(self, result: SearchResult | None = None) -> None:
         """End the search: with `result`, or with what is known so far."""
         self.result = result or self._search.conclude()
+
+    def _remember(self, past: Past) -> None:
+        """Go as far as earlier runs of the same training have come."""
+        for window, samples in past.windows:
+            if self.result is not None or window.settings != self.wanted:
+                return
+            self.trials.append(_trial(window, samples, None))
+            self._send(window)
 
     # --- when a window is complete ---
 
@@ -159,33 +234,78 @@ class LiveSearch:
         if self._pids and self._memory is not None:
             self._memory = self._memory.with_worker(self._pids[0])
         self.trials.append(_trial(window, self._samples, self._memory))
+        self._forget_cpu()
+        if self._options.past is not None:
+            self._options.past.add(window, self._samples)
+        self._send(window)
+        self._collector = WindowCollector(self.wanted, self._options.pace)
+
+    def _send(self, window: StepWindow) -> None:
         try:
             self.wanted = self._steps.send(window)
         except StopIteration as stop:
             self.conclude(stop.value)
-        else:
-            self._collector = WindowCollector(self.wanted, self._options.pace)
 
-    def _with_costs(self, window: StepWindow) -> StepWindow:
-        count = window.settings.num_workers
-        if self._length:
-            window = replace(window, start_s=self._starts.get(window.settings.makers, 0.0) / self._length)
-        clock, from_step = self._cpu or (None, 0)
-        spent = None if clock is None else clock.elapsed_s()
-        steps = window.steps - from_step
-        if spent is None or steps < max(count, _MIN_CPU_STEPS):
+    def _takes_epochs(self, settings: LoaderSettings) -> bool:
+        return self._length is not None and takes_epochs(settings, self._length)
+
+    def _forecast(self, window: StepWindow) -> WindowForecast | None:
+        return forecast_from(window, self._cores, self._facts)
+
+    def _with_start(self, window: StepWindow) -> StepWindow:
+        """Price in what every epoch costs, where workers start with each."""
+        if not self._length:
             return window
-        main_s, workers_s = spent
-        return replace(window, cpu_s=(main_s + workers_s) / steps, workers_cpu_s=workers_s / steps)
+        start_s = self._starts.get(window.settings.makers, 0.0)
+        return with_start(window, self._length, start_s, self._firsts.get(window.settings.makers))
+
+    def _with_cpu(self, window: StepWindow) -> StepWindow:
+        if self._spent is None:
+            self._read_cpu()
+        return replace(window, cpu=self._spent)
+
+    def _read_cpu(self) -> None:
+        """Note the CPU time per step since this crew was measured, unless that is too little to tell."""
+        steps = self._collector.spent_steps - self._cpu_from
+        if self._cpu is not None and steps and self._cpu.age_s > _MIN_CPU_S:
+            self._spent = self._cpu.per_step(steps, self._wait_cpu_s / steps, self._loop_cpu_s / steps)
+
+    def _forget_cpu(self) -> None:
+        self._cpu, self._spent = None, None
+        self._wait_cpu_s = self._loop_cpu_s = 0.0
 
     def _cannot_be_tuned(self, batch: Any) -> bool:
         """Learn from the first batch how large they are, and whether another process could make them."""
         memory = free_memory(self._options.memory_bytes, uses_shm=not self._uses_ring)
         self._memory = memory.with_batch(batch)
+        self._facts = replace(
+            self._facts, nbytes=self._memory.batch_bytes or 0, tensors=max(tensor_count(batch), 1)
+        )
         if self._own.num_workers == 0 and is_on_accelerator(batch):
             reason = "the dataset makes its samples on a device, which workers cannot do"
             self.conclude(SearchResult(self._own, None, reason))
         return self.result is not None
+
+
+def with_start(window: StepWindow, length: int, start_s: float, first_s: float | None) -> StepWindow:
+    """Add to each step its share of what an epoch of `length` batches costs besides them.
+
+    That is starting the workers (`start_s`, or what is known from `first_s`, the wait for an epoch's first
+    batch) and, if training waits for whole rounds of workers, a last round that not all of them fill.
+    """
+    count, period_s = window.settings.num_workers, window.steady_s
+    if not count:
+        return window
+    in_rounds = window.wait_share > _IN_ROUNDS
+    if first_s is not None:
+        start_s = max(first_s - period_s * (count if in_rounds else 1), start_s)
+    idle = -length % count if in_rounds else 0
+    return replace(window, start_s=(start_s + idle * period_s) / length)
+
+
+def takes_epochs(settings: LoaderSettings, length: int) -> bool:
+    """Whether epochs of so many batches are too short to show bursts of so many workers."""
+    return 0 < length < (2 + _BURSTS) * settings.num_workers
 
 
 def _trial(window: StepWindow, samples: float, memory: MemoryFit | None) -> Trial:

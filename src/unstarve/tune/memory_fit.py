@@ -104,6 +104,11 @@ def batch_bytes(batch: Any) -> int:
     return sum(item.nbytes for item in _items(batch) if isinstance(item, (torch.Tensor, np.ndarray)))
 
 
+def tensor_count(batch: Any) -> int:
+    """Tensors in a batch."""
+    return sum(isinstance(item, torch.Tensor) for item in _items(batch))
+
+
 def is_on_accelerator(batch: Any) -> bool:
     """Whether the dataset itself makes tensors on a device, which forked workers could not do."""
     return any(isinstance(item, torch.Tensor) and not item.is_cpu for item in _items(batch))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 
 from unstarve.intervals import WORTH_SWITCHING, t95, turn_order
 from unstarve.model import Change, LoaderSettings
-from unstarve.tune.step_window import StepWindow, price_of
+from unstarve.tune.step_window import StepWindow
 
 AS_GOOD = 0.98
 """A setting that reaches this share of the best speed with fewer workers is preferred."""
@@ -23,6 +23,8 @@ _MAX_ROUNDS_WITHOUT_OWN = 3
 """Which of the others is best matters less than whether it beats the user's own settings."""
 _DUEL_FROM = 3
 """From this round on only the best of the others still runs against the user's own."""
+_PLAIN = 1.3
+"""If the search's own windows differ by this factor, they count as the first round, though taken apart."""
 _CLOSE = 1.04
 """If no more than this can be gained, it does not matter which one is fastest."""
 _USUAL_ERROR = 0.03
@@ -65,10 +67,22 @@ def is_worth_it(gain: Change) -> bool:
 class Race:
     """Between the user's own settings and others. Clear losers are not measured any more."""
 
-    def __init__(self, own: LoaderSettings, others: Sequence[LoaderSettings]) -> None:
+    def __init__(
+        self,
+        own: LoaderSettings,
+        others: Sequence[LoaderSettings],
+        seen: Mapping[LoaderSettings, StepWindow] | None = None,
+    ) -> None:
+        """`seen`: windows measured before, one after another."""
         self._own = own
         self._runners = [*others, own]
         self._rounds: list[dict[LoaderSettings, StepWindow]] = []
+        if seen and all(one in seen for one in self._runners):
+            first = {one: seen[one] for one in self._runners}
+            fastest_s = min(first[one].period_s * one.price for one in others)
+            if first[own].period_s > _PLAIN * fastest_s:
+                self._rounds.append(first)
+                self._drop_losers()
 
     def run(self) -> Generator[LoaderSettings, StepWindow, None]:
         """Yield settings to measure until it is decided; back and forth, which evens out a drift."""
@@ -130,4 +144,4 @@ class Race:
     def _mean(self, settings: LoaderSettings) -> float:
         """Mean logarithm of the priced time per step; every runner has been in every round."""
         steps_s = [max(turn[settings].period_s, 1e-9) for turn in self._rounds]
-        return statistics.fmean(map(math.log, steps_s)) + math.log(price_of(settings))
+        return statistics.fmean(map(math.log, steps_s)) + math.log(settings.price)

@@ -3,40 +3,49 @@
 A search yields one setting after another and is sent a `StepWindow` measured under each. It knows no clock,
 no process and no loader. The user's own settings stay unless another is faster by more than the noise.
 
-Where to look follows from the windows. Waiting for storage or network needs no core, so it scales with the
-number of workers; CPU work scales with the cores. The CPU time spent meanwhile tells them apart.
+Where to look follows from a forecast made from each window: the search jumps to the best setting that the
+forecast of the nearest measured setting points to, and looks around there. A forecast that turned out wrong,
+or none, makes it look further around.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 
 from unstarve.intervals import WORTH_SWITCHING
 from unstarve.model import Change, LoaderSettings
 from unstarve.tune.race import AS_GOOD, Race, compared, is_worth_it
-from unstarve.tune.step_window import StepWindow, price_of
+from unstarve.tune.step_window import StepWindow
+from unstarve.tune.window_forecast import WindowForecast
 from unstarve.words import percent, times
 
 _CONTENT = 0.03
 """A share of waiting below this is not worth a search."""
 _CROWDED = 0.85
 """With more workers than cores, and this share of the cores in use, workers may be in each other's way."""
-_BUSY = 0.6
-"""A process that spends this share of its time on a CPU holds the others up."""
+_RECEIVING = 0.5
+"""A training process that computes for this share of its waits holds up the workers it receives from."""
 _CHEAP_S = 0.03
 """If a worker makes a batch in this time, a trial without workers costs next to nothing."""
-_MAX_HANDOFF = 0.95
-"""The hand-off may take up to this share of a worker's CPU time: new shared memory is slow."""
 _DEFAULT_DEPTH = 2
 """torch's own default."""
 _MAX_DEPTH = 8
-_JUMPS = 4
-_REFINEMENTS = 3
+_JUMPS = 5
+_REFINEMENTS = 5
+_PROMISING = 0.97
+"""A setting is tried if it should take this share of the best time, or less."""
+_NOT_WORSE = 1.02
+"""A neighbour of the best is tried unless a forecast that held says that it takes this much longer."""
+_HELD = 1.3
+"""A forecast has held if it was wrong by less than this factor."""
 _NEAR = 0.92
 """A setting that reaches this share of the best speed in one window may be the best."""
 _FINALISTS = 2
+_COSTLY_S = 1.5
+"""Where a window takes this long, small gains are not looked for."""
+_COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 SearchSteps = Generator[LoaderSettings, StepWindow, None]
 """Yields settings to measure and is sent a window for each."""
@@ -65,6 +74,8 @@ class Bounds:
     """It may become more than 1 if the user has at most one."""
     images: bool = False
     """unstarve may read the images of an image folder."""
+    ring: bool = False
+    """Workers may hand batches over in reused shared memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +85,37 @@ class SearchResult:
     chosen: LoaderSettings
     gain: Change | None
     reason: str
+    steps: int = 0
+    """Measured under both settings that `gain` compares."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """The best setting of all forecasts so far, and its gain over the user's own."""
+
+    settings: LoaderSettings
+    gain: Change
 
 
 class Search:
     """One search. `run` yields the settings to measure; `conclude` may be called at any time."""
 
-    def __init__(self, own: LoaderSettings, present: LoaderSettings, bounds: Bounds) -> None:
+    def __init__(
+        self,
+        own: LoaderSettings,
+        present: LoaderSettings,
+        bounds: Bounds,
+        forecast: Callable[[StepWindow], WindowForecast | None] = lambda window: None,
+    ) -> None:
         self.own = own
+        self.predicted: Predicted | None = None
         self._present = present
         self._bounds = bounds
-        self._images = present.images
-        """Whether the settings tried now read images with unstarve."""
+        self._forecast = forecast
+        self._forecasts: dict[LoaderSettings, WindowForecast] = {}
+        """Made from the last window of each setting."""
+        self._tested, self._held = False, True
+        """A forecast was compared with what was measured then; none was wrong so far."""
         self._windows: dict[LoaderSettings, list[StepWindow]] = {}
         self._content: LoaderSettings | None = None
         """Settings under which training hardly waits, if there are any."""
@@ -98,9 +129,11 @@ class Search:
             yield from self._try_to_go_back()
         else:
             if self._bounds.workers:
-                yield from self._try_workers(first)
-            if self._bounds.images and not self._images:
-                yield from self._try_images()
+                yield from self._follow_forecasts()
+                yield from self._look_around()
+                if self._bounds.images and not self._knows and not self.best.images:
+                    yield from self._try_images()
+                yield from self._try_no_workers()
             yield from self._try_depths()
             yield from self._try_in_turns()
         return self.conclude()
@@ -115,8 +148,8 @@ class Search:
     @property
     def best(self) -> LoaderSettings:
         """The smallest setting that was about as fast as the fastest one."""
-        fastest = min(self._period_s(settings) for settings in self._windows)
-        as_good = [one for one in self._windows if fastest / self._period_s(one) >= AS_GOOD]
+        fastest = min(self._rank_s(settings) for settings in self._windows)
+        as_good = [one for one in self._windows if fastest / self._rank_s(one) >= AS_GOOD]
         return min(as_good, key=lambda one: (one.num_workers, one.prefetch_factor or 0))
 
     def conclude(self) -> SearchResult:
@@ -124,23 +157,54 @@ class Search:
         own, best = self.own, self.best_so_far if self._windows else self.own
         if self._content is not None:
             waits = percent(self._windows[self._content][-1].wait_share)
-            return SearchResult(
-                self._content, self._gain(self._content), f"training waits for data {waits} of its time"
-            )
-        gain = self._gain(best)
-        if gain is None and best != own:
+            reason = f"training waits for data {waits} of its time: only faster steps would help"
+            gain, steps = self._gain(self._content)
+            return SearchResult(self._content, gain, reason, steps)
+        gain, steps = self._gain(best)
+        if (gain is None and best != own) or not self._windows:
             return SearchResult(own, None, "too little was measured to tell")
-        if gain is None or gain.ratio < WORTH_SWITCHING:
-            return SearchResult(own, None, "no faster setting was found")
-        if is_worth_it(gain):
-            return SearchResult(best, gain, f"{times(gain.ratio, 2)} as fast as your own settings")
-        return SearchResult(own, gain, "the gain of other settings is within the noise")
+        if gain is not None and is_worth_it(gain):
+            reason = f"{times(gain.ratio, 2)} as fast as your own settings"
+            return SearchResult(best, gain, reason, steps)
+        if len(self._windows) == 1:
+            return SearchResult(own, None, "no other setting was tried")
+        limit = limit_of(self._windows[self.best][-1], self._bounds.limits)
+        if gain is not None and gain.ratio >= WORTH_SWITCHING:
+            limit = "the gain of other settings is within the noise"
+        return SearchResult(own, gain, limit, steps)
+
+    @property
+    def untried(self) -> tuple[str, ...]:
+        """The parts that were not tried, and why."""
+        found = []
+        tried = {one.makers[0] for one in self._windows}
+        for part, what, allowed in (
+            ("images", "reading the images with unstarve", self._bounds.images),
+            ("ring", "unstarve's hand-off (engine ring)", self._bounds.ring),
+        ):
+            if allowed and tried and part not in tried:
+                best = self._windows[self.best][-1]
+                why = (
+                    f"training waits for data only {percent(best.wait_share)} of its time"
+                    if self._content is not None or best.wait_share < _CONTENT
+                    else "the forecast promises nothing from it"
+                )
+                found.append(f"did not try {what}: {why}")
+        return tuple(found)
 
     # --- what to try ---
 
     def _try(self, settings: LoaderSettings) -> Generator[LoaderSettings, StepWindow, StepWindow]:
+        nearest, foretold = self._nearest(settings), self._predicted_s(settings)
         window = yield settings
         self._windows.setdefault(settings, []).append(window)
+        # What a part gains was only a guess until it was tried.
+        if nearest is not None and foretold is not None and nearest.makers[0] == settings.makers[0]:
+            self._tested = True
+            self._held = self._held and 1 / _HELD < window.period_s / foretold < _HELD
+        forecast = self._forecast(window)
+        if forecast is not None:
+            self._forecasts[settings] = forecast
         return window
 
     def _try_to_go_back(self) -> SearchSteps:
@@ -150,68 +214,113 @@ class Search:
             if is_content(window, self._bounds.limits):
                 self._content = self.own
 
-    def _try_workers(self, here: StepWindow) -> SearchSteps:
-        """Jump to the number of workers that the last window points to, then look around the best."""
-        limits = self._bounds.limits
+    def _follow_forecasts(self) -> SearchSteps:
+        """Jump to the setting that the forecasts point to, as long as one promises more than was measured."""
+        here = self._windows[self._present][-1]
+        fewer = self._settings(max(int(self._bounds.limits.cores), 1), self._present)
+        if is_crowded(here, self._bounds.limits) and fewer is not None:
+            yield from self._try(fewer)
         for _ in range(_JUMPS):
-            if is_optimal(here, limits):
-                break
-            aimed = int(limits.cores) if is_crowded(here, limits) else workers_needed(here, limits)
-            settings = self._settings(aimed)
-            if settings is None or self._has_tried(settings.num_workers):
-                break
-            there = yield from self._try(settings)
-            if there.period_s > AS_GOOD * here.period_s:
-                break
-            here = there
-        if self._bounds.no_workers and not self._images and not self._has_tried(0):
-            yield from self._try_no_workers()
-        yield from self._look_around()
+            foretold = {one: self._predicted_s(one) for one in self._candidates()}
+            known = {one: period_s * one.price for one, period_s in foretold.items() if period_s is not None}
+            if not known:
+                return
+            self._note_predicted({one: foretold[one] or 0.0 for one in known})
+            untried = {one: rank_s for one, rank_s in known.items() if one not in self._windows}
+            goal_s = min(untried.values(), default=math.inf)
+            if goal_s > self._promising * self._rank_s(self.best):
+                return
+            near = [one for one, rank_s in untried.items() if goal_s / rank_s >= AS_GOOD]
+            before, before_s = self.best, self._rank_s(self.best)
+            aimed = min(near)
+            yield from self._try(aimed)
+            if self._rank_s(aimed) > AS_GOOD * before_s and before.makers[0] == aimed.makers[0]:
+                return
+
+    def _candidates(self) -> Iterator[LoaderSettings]:
+        """All settings that a forecast is asked about."""
+        cores = max(int(self._bounds.limits.cores), 1)
+        counts = sorted({*_COUNTS, cores, self._bounds.limits.max_workers})
+        kinds = [LoaderSettings(1), *([LoaderSettings(1, ring=True)] if self._bounds.ring else [])]
+        if self._bounds.images:
+            kinds.append(LoaderSettings(1, images=True))
+        found = {self._settings(count, kind) for kind in kinds for count in counts}
+        return iter(sorted(one for one in found if one is not None))
+
+    def _note_predicted(self, foretold: dict[LoaderSettings, float]) -> None:
+        own = self._windows.get(self.own)
+        best = min(foretold, key=lambda one: foretold[one] * one.price)
+        if own is None or best == self.own:
+            return
+        source = self._nearest(best)
+        if source is None:
+            return
+        doubt = self._forecasts[source].doubt(best)
+        ratio = own[-1].period_s / foretold[best]
+        self.predicted = Predicted(best, Change(ratio, ratio / doubt, ratio * doubt, shown=False))
 
     def _try_no_workers(self) -> SearchSteps:
-        """Try without workers if that could be faster; again if a few slow batches spoilt the first try."""
-        best_s = self._windows[self.best][-1].period_s
-        # Any window may show it: many workers can slow each other down.
-        if not any(may_drop_workers(windows[-1], best_s) for windows in self._windows.values()):
+        """Try without workers if handing over may be what takes long; again if slow batches spoilt it."""
+        none = self._settings(0, LoaderSettings(0))
+        if none is None or none in self._windows or self.best.images:
             return
-        in_process = yield from self._try(LoaderSettings(0))
+        best_s = self._rank_s(self.best)
+        if not any(costs_to_receive(windows[-1]) for windows in self._windows.values()):
+            return
+        in_process = yield from self._try(none)
         if in_process.median_s < best_s < in_process.period_s:
-            yield from self._try(LoaderSettings(0))
+            yield from self._try(none)
 
     def _try_images(self) -> SearchSteps:
-        """Let unstarve read the images, with a thread per core or per worker; then look around."""
-        best = self._windows[self.best][-1]
-        if is_content(best, self._bounds.limits):
+        """Let unstarve read the images, with a thread per core; then look around."""
+        settings = self._settings(max(int(self._bounds.limits.cores), 1), LoaderSettings(1, images=True))
+        if settings is None or settings in self._windows:
             return
-        self._images = True
-        cores = max(int(self._bounds.limits.cores), 1)
-        for count in (cores, max(cores, best.settings.num_workers)):
-            settings = self._settings(count)
-            if settings is not None and settings not in self._windows:
-                yield from self._try(settings)
-        if self.best.images:
+        yield from self._try(settings)
+        if self.best == settings:
             yield from self._look_around()
-        self._images = self.best.images
+
+    @property
+    def _promising(self) -> float:
+        """The share of the best time from which a setting is worth a trial."""
+        return _NEAR if self._is_costly else _PROMISING
+
+    @property
+    def _is_costly(self) -> bool:
+        best = self._windows[self.best][-1]
+        return best.whole_epochs or best.seconds > _COSTLY_S
 
     def _look_around(self) -> SearchSteps:
         """Try more, then fewer workers than the best has, as long as that helps."""
         for change in (_more, _fewer):
             for _ in range(_REFINEMENTS):
-                best = self._windows[self.best][-1]
-                if change is _more and is_optimal(best, self._bounds.limits):
+                best = self.best
+                if change is _more and is_optimal(self._windows[best][-1], self._bounds.limits):
                     break
-                settings = self._settings(change(best.settings.num_workers))
-                if settings is None or self._has_tried(settings.num_workers):
+                settings = self._settings(change(best.num_workers, wide=not self._knows), best)
+                if settings is None or self._has_tried(settings) or not self._may_help(settings):
                     break
                 yield from self._try(settings)
                 if self.best.makers != settings.makers:
                     break
 
+    @property
+    def _knows(self) -> bool:
+        """There are forecasts, and they have held: one that promises nothing is put to the test, too."""
+        return self._held and self._tested
+
+    def _may_help(self, settings: LoaderSettings) -> bool:
+        foretold = self._predicted_s(settings) if self._knows else None
+        limit = self._promising if self._is_costly else _NOT_WORSE
+        return foretold is None or foretold * settings.price <= limit * self._rank_s(self.best)
+
     def _try_depths(self) -> SearchSteps:
         """Try deeper prefetching, which evens out batches that take long now and then."""
         best = self._windows[self.best][-1]
         count, depth = best.settings.num_workers, best.settings.prefetch_factor or 0
-        if count == 0 or best.wait_share < _CONTENT:
+        if count == 0 or best.wait_share < _CONTENT or cores_are_full(best, self._bounds.limits):
+            return
+        if best.whole_epochs:  # hardly longer than what is ahead already
             return
         while depth < _MAX_DEPTH:
             depth = _MAX_DEPTH if depth == _DEFAULT_DEPTH else min(depth * 2, _MAX_DEPTH)
@@ -227,12 +336,15 @@ class Search:
 
     def _try_in_turns(self) -> SearchSteps:
         """Measure the best and the user's own settings in turns until the winner is clear."""
-        fastest = min(map(self._period_s, self._windows))
-        near = [one for one in self._windows if one != self.own and fastest / self._period_s(one) >= _NEAR]
+        fastest = min(map(self._rank_s, self._windows))
+        near = [one for one in self._windows if one != self.own and fastest / self._rank_s(one) >= _NEAR]
         if not near:
             return
-        near.sort(key=self._period_s)
-        self._race = Race(self.own, near[:_FINALISTS])
+        near.sort(key=self._rank_s)
+        if self._is_costly:
+            near = [self.best] if self.best in near else near[:1]
+        seen = {one: windows[-1] for one, windows in self._windows.items()}
+        self._race = Race(self.own, near[:_FINALISTS], seen)
         steps = self._race.run()
         try:
             wanted = next(steps)
@@ -242,10 +354,10 @@ class Search:
         except StopIteration:
             return
 
-    def _settings(self, count: int) -> LoaderSettings | None:
-        """This many workers, or as many as are allowed; None if none are."""
+    def _settings(self, count: int, kind: LoaderSettings) -> LoaderSettings | None:
+        """This many workers of a kind, or as many as are allowed; None if none are."""
         bounds = self._bounds
-        if count <= 0 and self._images:
+        if count <= 0 and kind.has_part:
             return None
         if count <= 0:
             return LoaderSettings(0) if bounds.no_workers or self.own.num_workers == 0 else None
@@ -253,34 +365,58 @@ class Search:
         if not bounds.several_workers and self.own.num_workers <= 1:
             count = 1
         depth = self._present.prefetch_factor or _DEFAULT_DEPTH
-        while count > 0 and not bounds.fits(LoaderSettings(count, depth, self._images)):
-            count = count * 3 // 4
-        return LoaderSettings(count, depth, self._images) if count > 0 else None
+        settings = replace(kind, num_workers=count, prefetch_factor=depth)
+        while settings.num_workers > 0 and not bounds.fits(settings):
+            settings = replace(settings, num_workers=settings.num_workers * 3 // 4)
+        return settings if settings.num_workers > 0 else None
 
-    # --- what was measured ---
+    # --- what was measured and predicted ---
 
-    def _has_tried(self, count: int) -> bool:
-        return any(settings.makers == (self._images, count) for settings in self._windows)
+    def _has_tried(self, settings: LoaderSettings) -> bool:
+        return any(one.makers == settings.makers for one in self._windows)
 
-    def _period_s(self, settings: LoaderSettings) -> float:
+    def _rank_s(self, settings: LoaderSettings) -> float:
         """Settings are ranked by this."""
-        return self._windows[settings][-1].period_s * price_of(settings)
+        return self._windows[settings][-1].period_s * settings.price
 
-    def _gain(self, settings: LoaderSettings) -> Change | None:
-        """Over the user's own settings; None if they are the same, or not both were measured."""
+    def _nearest(self, settings: LoaderSettings) -> LoaderSettings | None:
+        """The setting whose forecast is asked: of the same part, with the most similar number of workers."""
+        return min(
+            self._forecasts,
+            key=lambda one: (
+                one.makers[0] != settings.makers[0],
+                one.has_part,
+                abs(math.log((one.num_workers + 1) / (settings.num_workers + 1))),
+            ),
+            default=None,
+        )
+
+    def _predicted_s(self, settings: LoaderSettings) -> float | None:
+        """The predicted time per step; None without a forecast."""
+        nearest = self._nearest(settings)
+        return None if nearest is None else self._forecasts[nearest].period_s(settings)
+
+    def _gain(self, settings: LoaderSettings) -> tuple[Change | None, int]:
+        """Over the user's own settings, and the steps behind it; None if not both were measured."""
         if settings == self.own:
-            return None
+            return None, 0
+        own, other = self._windows.get(self.own, []), self._windows.get(settings, [])
+        if not own or not other:
+            return None, 0
         if self._race is not None and self._race.has_begun:
-            return self._race.gain(self.own, settings)
-        own, other = self._windows.get(self.own), self._windows.get(settings)
-        return None if not own or not other else compared(own[-1:], other[-1:])
+            return self._race.gain(self.own, settings), sum(one.steps for one in (*own, *other))
+        return compared(own[-1:], other[-1:]), own[-1].steps + other[-1].steps
 
 
-def _more(count: int) -> int:
+def _more(count: int, *, wide: bool) -> int:
+    if wide:
+        return max(2 * count, 2)
     return count + 1 if count < 3 else math.ceil(count * 1.5)
 
 
-def _fewer(count: int) -> int:
+def _fewer(count: int, *, wide: bool) -> int:
+    if wide and count > 3:
+        return count // 2
     return count - 1 if count <= 3 else count * 2 // 3
 
 
@@ -289,15 +425,7 @@ def _fewer(count: int) -> int:
 
 def fastest_possible_s(window: StepWindow, limits: WorkerLimits) -> float:
     """The shortest time per step that more workers could lead to: training alone, or all cores busy."""
-    return max(window.step_s, (window.cpu_s or 0.0) / limits.cores)
-
-
-def workers_needed(window: StepWindow, limits: WorkerLimits) -> int:
-    """How many workers it would take if each did as well as those that were measured."""
-    count = window.settings.num_workers
-    busy_s = window.wait_s if count == 0 else count * window.period_s
-    goal_s = max(fastest_possible_s(window, limits), 1e-6)
-    return min(max(math.ceil(busy_s / goal_s - 0.05), 1), limits.max_workers)
+    return max(window.step_s, 0.0 if window.cpu is None else window.cpu.all_s / limits.cores)
 
 
 def is_content(window: StepWindow, limits: WorkerLimits) -> bool:
@@ -309,10 +437,15 @@ def is_content(window: StepWindow, limits: WorkerLimits) -> bool:
     )
 
 
+def cores_are_full(window: StepWindow, limits: WorkerLimits) -> bool:
+    """Whether hardly a core is left to this process and its workers."""
+    busy = 0.0 if window.cpu is None else window.cpu.all_s / max(window.steady_s, 1e-9)
+    return busy > _CROWDED * limits.cores
+
+
 def is_crowded(window: StepWindow, limits: WorkerLimits) -> bool:
     """Whether there are more workers than cores, and no core to spare."""
-    busy = (window.cpu_s or 0.0) / max(window.period_s, 1e-9)
-    return window.settings.num_workers > limits.cores and busy > _CROWDED * limits.cores
+    return window.settings.num_workers > limits.cores and cores_are_full(window, limits)
 
 
 def is_optimal(window: StepWindow, limits: WorkerLimits) -> bool:
@@ -321,15 +454,27 @@ def is_optimal(window: StepWindow, limits: WorkerLimits) -> bool:
     return window.period_s <= (1 + _CONTENT) * goal_s and not is_crowded(window, limits)
 
 
-def may_drop_workers(window: StepWindow, best_s: float) -> bool:
-    """Whether making batches one after another, without workers, could beat `best_s` per step."""
-    count, workers_s = window.settings.num_workers, window.workers_cpu_s
+def costs_to_receive(window: StepWindow) -> bool:
+    """Whether the hand-off may cost more than making a batch, or making one costs next to nothing."""
+    count = window.settings.num_workers
     if count == 0:
         return False
-    busy_s = count * window.period_s  # includes waiting for a core, which a single process would not do
-    if workers_s is None or window.cpu_s is None:
-        return busy_s <= _CHEAP_S
-    if window.step_s + (1 - _MAX_HANDOFF) * workers_s >= best_s:
-        return False
-    main_is_busy = window.cpu_s - workers_s > _BUSY * window.period_s  # receiving: workers wait for it
-    return main_is_busy or busy_s <= _CHEAP_S or busy_s - workers_s <= 2 * best_s
+    queued_s = 0.0 if window.cpu is None else window.cpu.queued_s
+    if count * window.steady_s - queued_s <= _CHEAP_S:
+        return True
+    return window.cpu is not None and window.cpu.wait_s > _RECEIVING * window.wait_s > 0
+
+
+def limit_of(window: StepWindow, limits: WorkerLimits) -> str:
+    """What keeps the best setting from being faster, and what it would take."""
+    if window.wait_share < _CONTENT:
+        waits = percent(window.wait_share)
+        return f"training waits for data {waits} of its time: only faster steps would help"
+    if cores_are_full(window, limits):
+        cores = f"{limits.cores:g}"
+        return f"all {cores} cores are busy: it would take more cores, or less work per sample"
+    if window.cpu is None or window.settings.num_workers == 0:
+        return "no faster setting was found"
+    if window.cpu.wait_s > _RECEIVING * window.wait_s:
+        return "receiving batches takes the time: it would take smaller batches, or less data per sample"
+    return "workers wait for data, not for cores: it would take faster storage, or a copy nearer by"

@@ -1,27 +1,36 @@
-"""Measure a stretch of training steps under one setting: time per step, its uncertainty, CPU time."""
+"""Measure training under one setting: time per batch over whole bursts, its uncertainty, CPU time.
+
+Workers that run in step deliver a batch each at the same moment and then nothing for a while. So a window is
+made of bursts: a burst ends where the queue is drained, when training receives a batch it had to wait for.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import psutil
 
-from unstarve.intervals import half_width
+from unstarve.intervals import t95
 from unstarve.model import LoaderSettings
 
 _MAX_BLOCKS = 10
-_EPOCHS = 3
-"""Number of short epochs, measured as wholes, that make a window."""
+_MIN_BLOCKS = 3
+"""A window has at least this many bursts, however long they take."""
+_MAX_EPOCHS = 3
+"""So many epochs, measured as wholes, make a window however short they are."""
+_DRAINED = 0.25
+"""A batch that training waits for this share of the time per batch shows that the queue was empty."""
 _OUTLIER = 5.0
 """A step of the training loop that takes this many times the median was a checkpoint, validation or log."""
 _OUTLIER_SHARE = 0.05
 """If more steps than this are outliers, they are normal there: loading may take the cores, for example."""
-_IMAGE_PRICE = 1.05
-"""How much faster reading images with unstarve must be than any other setting: pixels differ slightly."""
+_LONE_ERROR = 0.1
+"""Assumed error of a window with a single block, which says nothing about its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +40,42 @@ class WindowPace:
     min_steps: int = 12
     min_s: float = 0.3
     max_s: float = 1.2
-    """Stop here even if the error is still too large."""
+    """From here on, stop with the third burst even if the error is still too large."""
     error: float = 0.03
     """Stop when the error is below this share of the time per step."""
+
+
+class Block(NamedTuple):
+    """One or more whole bursts, or a whole epoch."""
+
+    steps: int
+    seconds: float
+
+    @property
+    def period_s(self) -> float:
+        return self.seconds / self.steps
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTime:
+    """CPU seconds per batch."""
+
+    main_s: float
+    """Of the training process, all its threads."""
+    workers_s: float
+    wait_s: float = 0.0
+    """Of the thread that trains, inside ``next()``."""
+    loop_s: float = 0.0
+    """Of that thread, between two calls of ``next()``."""
+    kernel_s: float = 0.0
+    """The kernel's part of `workers_s`: mostly shared memory."""
+    queued_s: float = 0.0
+    """How long workers were ready to run and had no core."""
+
+    @property
+    def all_s(self) -> float:
+        """Of the training process and its workers together."""
+        return self.main_s + self.workers_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,49 +83,64 @@ class StepWindow:
     """A measured stretch of steps; times are seconds per step."""
 
     settings: LoaderSettings
-    steps: int
-    seconds: float
-    block_s: tuple[float, ...]
-    """Time per step in each of several parts of the window."""
+    blocks: tuple[Block, ...]
     wait_s: float
     """The part of it inside ``next()``."""
-    cpu_s: float | None = None
-    """CPU time of the training process and its workers together."""
-    workers_cpu_s: float | None = None
-    """The workers' part of it."""
+    cpu: CpuTime | None = None
     start_s: float = 0.0
     """What starting workers adds to each step if every epoch starts them again."""
+    whole_epochs: bool = False
+    """Blocks are epochs, with the start of their workers in them."""
+
+    @property
+    def steps(self) -> int:
+        """Measured steps."""
+        return sum(block.steps for block in self.blocks)
+
+    @property
+    def seconds(self) -> float:
+        """Their duration."""
+        return sum(block.seconds for block in self.blocks)
+
+    @property
+    def steady_s(self) -> float:
+        """From one batch to the next, once workers have started."""
+        return self.seconds / max(self.steps, 1)
 
     @property
     def period_s(self) -> float:
         """From one batch to the next."""
-        return statistics.fmean(self.block_s) + self.start_s
+        return self.steady_s + self.start_s
 
     @property
     def median_s(self) -> float:
         """Like `period_s`, but a few slow parts of the window hardly count."""
-        return statistics.median(self.block_s) + self.start_s
+        return statistics.median(block.period_s for block in self.blocks) + self.start_s
 
     @property
     def step_s(self) -> float:
         """Training alone, without waiting."""
-        return max(statistics.fmean(self.block_s) - self.wait_s, 0.0)
+        return max(self.steady_s - self.wait_s, 0.0)
 
     @property
     def wait_share(self) -> float:
         """Time inside ``next()`` over step time."""
-        mean = statistics.fmean(self.block_s)
-        return min(self.wait_s / mean, 1.0) if mean > 0 else 0.0
+        return min(self.wait_s / self.steady_s, 1.0) if self.seconds > 0 else 0.0
 
     @property
     def error_s(self) -> float:
         """Half the width of the interval around `period_s`."""
-        return half_width(self.block_s)
+        return _error_s(self.blocks)
 
 
-def price_of(settings: LoaderSettings) -> float:
-    """Factor on the time per step when settings are ranked: different pixels must be worth it."""
-    return _IMAGE_PRICE if settings.images else 1.0
+def _error_s(blocks: Sequence[Block]) -> float:
+    """Half the width of the 95 % interval of the time per step, from blocks of any lengths."""
+    count, steps = len(blocks), sum(block.steps for block in blocks)
+    period_s = sum(block.seconds for block in blocks) / max(steps, 1)
+    if count < 2:
+        return _LONE_ERROR * period_s
+    squares = sum((block.seconds - period_s * block.steps) ** 2 for block in blocks)
+    return t95(count - 1) * math.sqrt(squares * count / (count - 1)) / steps
 
 
 class CpuClock:
@@ -91,120 +148,225 @@ class CpuClock:
 
     def __init__(self, pids: Iterable[int]) -> None:
         self._pids = tuple(pids)
+        self._began_s = time.perf_counter()
         self._main_s = time.process_time()
-        self._workers_s = self._read()
+        self._workers = self._read()
 
-    def elapsed_s(self) -> tuple[float, float] | None:
-        """This process's and the workers' CPU time; None if a worker is gone or cannot be read."""
-        workers_s = self._read()
-        if workers_s is None or self._workers_s is None:
+    @property
+    def age_s(self) -> float:
+        """Seconds since it was made."""
+        return time.perf_counter() - self._began_s
+
+    def per_step(self, steps: int, wait_s: float, loop_s: float) -> CpuTime | None:
+        """Per step; None if a worker is gone or cannot be read. The training thread's seconds are given."""
+        now, before = self._read(), self._workers
+        if now is None or before is None:
             return None
-        return time.process_time() - self._main_s, workers_s - self._workers_s
+        main_s = time.process_time() - self._main_s
+        workers_s, kernel_s, queued_s = (a - b for a, b in zip(now, before, strict=True))
+        return CpuTime(main_s / steps, workers_s / steps, wait_s, loop_s, kernel_s / steps, queued_s / steps)
 
-    def _read(self) -> float | None:
+    def _read(self) -> tuple[float, float, float] | None:
+        """CPU seconds of all workers, the kernel's part of them, and seconds in the run queue."""
         try:
             spent = [psutil.Process(pid).cpu_times() for pid in self._pids]
         except psutil.Error:
             return None
-        return sum(times.user + times.system for times in spent)
+        kernel_s = sum(times.system for times in spent)
+        return sum(times.user for times in spent) + kernel_s, kernel_s, sum(map(_queued_s, self._pids))
+
+
+def _queued_s(pid: int) -> float:
+    """Seconds that a process's first thread was runnable but not running; 0 where Linux does not count it."""
+    try:
+        with open(f"/proc/{pid}/schedstat", "rb") as file:  # noqa: PTH123  # half the time
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
+class _Step(NamedTuple):
+    loop_s: float
+    wait_s: float
 
 
 class WindowCollector:
-    """Collects one window, batch by batch; batches that fill the pipeline are left out."""
+    """Collects one window, batch by batch, over as many epochs as it takes.
+
+    Batches that fill the pipeline are left out. If an epoch is too short to show a burst after that, the
+    whole epoch counts, with the start of its workers.
+    """
 
     def __init__(self, settings: LoaderSettings, pace: WindowPace) -> None:
         self.settings = settings
+        self.spent_steps = 0
+        self.spent_s = 0.0
         self._pace = pace
         self._cycle = max(settings.num_workers, 1)
         self._skip = 0
+        self._seek = 0
+        """Batches within which measuring starts even if the queue is never drained."""
+        self._filled_s, self._filled = 0.0, 0
         self._last: float | None = None
-        self._waits: list[float] = []
-        self._steps: list[float] = []
-        self._seconds = 0.0
+        self._is_measuring = True
+        self._whole = False
+        self._synced = False
+        """The open burst began when the queue was drained."""
+        self._open: list[_Step] = []
+        """Steps since the last burst ended."""
+        self._closed: list[list[_Step]] = []
+        self._closed_s = 0.0
         self._next_check_s = pace.min_s
-        self._epochs: list[tuple[int, float]] = []
-        self._loop_s, self._loop_steps = 0.0, 0
-        self.spent_steps = 0
-        self.spent_s = 0.0
+        self._epoch: list[_Step] | None = None
+        """Steps of the epoch under way, if it began under these settings."""
+        self._epoch_closed = 0
+        self._epoch_at = 0.0
+        self._epochs: list[list[_Step]] = []
 
     @property
     def is_measuring(self) -> bool:
         """Whether the pipeline is full, so that the next step counts."""
-        return self._last is not None and self._skip == 0
+        return self._last is not None and self._is_measuring
+
+    @property
+    def first_wait_s(self) -> float | None:
+        """The wait for the first batch of this epoch, if it began under these settings."""
+        return self._epoch[0].wait_s if self._epoch else None
 
     @property
     def steps(self) -> int:
-        """Steps measured so far."""
-        return len(self._waits)
+        """Steps since measuring began."""
+        return sum(map(len, self._closed)) + len(self._open)
 
     def begin(self, skip: int) -> None:
-        """Workers have started: leave out the first `skip` batches."""
-        self._skip = skip
+        """Workers have started: leave out the first `skip` batches, then wait until the queue is drained."""
+        self._skip, self._seek = skip, self.settings.in_flight + 1 if skip and self._cycle > 1 else 0
+        self._filled_s, self._filled = 0.0, 0
         self._last = None
+        self._is_measuring, self._synced = skip == 0, False
+        self._open = []
+
+    def begin_epoch(self, at: float, *, whole: bool = False) -> None:
+        """An epoch begins under these settings; `whole`: it is too short to measure its bursts."""
+        self._whole = whole
+        self._epoch, self._epoch_closed, self._last = [], len(self._closed), None
+        self._open = []
+        self._epoch_at = at
 
     def interrupt(self) -> None:
-        """The step under way does not count: an exception was raised, or an epoch ended."""
-        self._last = None
+        """The step under way does not count: an exception was raised."""
+        self._last, self._epoch = None, None
 
     def add(self, asked: float, got: float) -> StepWindow | None:
         """Add a batch, asked for and received at these seconds; return the window when it is complete."""
         last, self._last = self._last, got
         self.spent_steps += 1
+        if self._epoch is not None:
+            # The start of an epoch is part of the wait for its first batch.
+            self._epoch.append(
+                _Step(asked - last, got - asked)
+                if last is not None and self._epoch
+                else _Step(0.0, got - self._epoch_at)
+            )
         if last is None:
             self._skip = max(self._skip - 1, 0)
             return None
         self.spent_s += got - last
-        self._loop_s += asked - last
-        self._loop_steps += 1
+        if self._whole:
+            return None
+        step = _Step(asked - last, got - asked)
+        if not self._is_measuring:
+            self._fill(step)
+            return None
+        self._open.append(step)
+        if self._is_burst(step):
+            self._closed.append(self._open)
+            self._closed_s += _seconds(self._open)
+            self._open = []
+            return self._window_if_long_enough()
+        return None
+
+    def end_epoch(self, at: float) -> StepWindow | None:
+        """The epoch is over: count it whole if it was too short to show a burst."""
+        epoch, last, self._epoch = self._epoch, self._last, None
+        self._last, self._open = None, []
+        if not epoch or last is None or len(self._closed) > self._epoch_closed:
+            return None
+        self._epochs.append([*epoch, _Step(at - last, 0.0)])
+        # Bursts of earlier epochs say more, and are not mixed with epochs.
+        enough_s = math.inf if self._closed else self._pace.max_s
+        if sum(map(_seconds, self._epochs)) < enough_s and len(self._epochs) < _MAX_EPOCHS:
+            return None
+        return self._window(self._epochs, whole_epochs=True)
+
+    def _fill(self, step: _Step) -> None:
+        """Leave a batch out; measuring begins after this one if it shows that the queue is drained."""
+        self._filled += 1
+        self._filled_s += step.loop_s + step.wait_s
         if self._skip > 0:
             self._skip -= 1
-            return None
-        self._waits.append(got - asked)
-        self._steps.append(asked - last)
-        self._seconds += got - last
-        return self._window() if self._is_long_enough() else None
+            if self._skip > 0 or self._seek > 0:
+                return
+        else:
+            self._seek -= 1
+        self._synced = step.wait_s > _DRAINED * self._filled_s / self._filled
+        self._is_measuring = self._synced or self._seek <= 0
 
-    def add_epoch(self, steps: int, seconds: float) -> StepWindow | None:
-        """Add an epoch too short to measure step by step, including its start; three make a window."""
-        if steps:
-            self._epochs.append((steps, seconds))
-        if len(self._epochs) < _EPOCHS:
-            return None
-        blocks = tuple(seconds / steps for steps, seconds in self._epochs)
-        loop_s = self._loop_s / self._loop_steps if self._loop_steps else 0.0
-        return StepWindow(
-            self.settings,
-            steps=sum(steps for steps, _ in self._epochs),
-            seconds=sum(seconds for _, seconds in self._epochs),
-            block_s=blocks,
-            wait_s=max(statistics.fmean(blocks) - loop_s, 0.0),
-        )
-
-    def _is_long_enough(self) -> bool:
-        pace, count = self._pace, len(self._waits)
-        if self._seconds < self._next_check_s or count < max(pace.min_steps, 3 * self._cycle):
-            return False
+    def _is_burst(self, step: _Step) -> bool:
+        """Whether what is open ends with this batch: a batch per worker at least, and the queue drained."""
+        count, period_s = len(self._open), _seconds(self._open) / len(self._open)
+        if step.wait_s > _DRAINED * period_s:
+            if not self._synced and not self._closed and self._cycle > 1:
+                self._open, self._synced = [], True  # it began in the middle of a burst
+            return count >= self._cycle and bool(self._open)
         if count % self._cycle:
             return False
-        self._next_check_s = min(self._seconds * 1.3, pace.max_s)  # computing the error costs time, too
-        blocks = self._blocks()
-        return self._seconds >= pace.max_s or half_width(blocks) <= pace.error * statistics.fmean(blocks)
+        waited = any(one.wait_s > _DRAINED * period_s for one in self._open[-self._cycle :])
+        return not waited or count >= 2 * self._cycle + self.settings.in_flight
 
-    def _window(self) -> StepWindow:
-        return StepWindow(
-            self.settings, len(self._waits), self._seconds, self._blocks(), statistics.fmean(self._waits)
-        )
+    def _window_if_long_enough(self) -> StepWindow | None:
+        if len(self._closed) < _MIN_BLOCKS or self._closed_s < self._next_check_s:
+            return None
+        self._next_check_s = min(self._closed_s * 1.3, self._pace.max_s)  # computing the error costs time
+        if self._closed_s < self._pace.max_s:
+            if self.steps < self._pace.min_steps:
+                return None
+            blocks = _merged(_durations(self._closed))
+            if _error_s(blocks) > self._pace.error * self._closed_s / self.steps:
+                return None
+        return self._window(self._closed, whole_epochs=False)
 
-    def _blocks(self) -> tuple[float, ...]:
-        """Time per step in up to ten equal parts; each part has whole cycles of one batch per worker."""
-        usual = statistics.median(self._steps)
-        limit = max(_OUTLIER * usual, 0.001)
-        if sum(step > limit for step in self._steps) > max(_OUTLIER_SHARE * len(self._steps), 1):
-            limit = math.inf
-        times = [
-            wait + (step if step <= limit else usual)
-            for wait, step in zip(self._waits, self._steps, strict=True)
-        ]
-        length = self._cycle * math.ceil(len(times) // self._cycle / _MAX_BLOCKS)
-        whole = len(times) // length
-        return tuple(statistics.fmean(times[n * length : (n + 1) * length]) for n in range(whole))
+    def _window(self, parts: Sequence[Sequence[_Step]], *, whole_epochs: bool) -> StepWindow:
+        blocks = _durations(parts)
+        waits = [step.wait_s for part in parts for step in part]
+        steps = sum(block.steps for block in blocks)
+        if whole_epochs:  # an epoch of n batches has n + 1 entries: its end is one
+            blocks = [Block(block.steps - 1, block.seconds) for block in blocks]
+            steps -= len(blocks)
+        merged = tuple(blocks if whole_epochs else _merged(blocks))
+        return StepWindow(self.settings, merged, sum(waits) / steps, whole_epochs=whole_epochs)
+
+
+def _seconds(steps: Sequence[_Step]) -> float:
+    return sum(step.loop_s + step.wait_s for step in steps)
+
+
+def _durations(parts: Sequence[Sequence[_Step]]) -> list[Block]:
+    """The parts' steps and seconds, with pauses of the training loop cut to a usual step."""
+    loops = [step.loop_s for part in parts for step in part]
+    usual = statistics.median(loops)
+    limit = max(_OUTLIER * usual, 0.001)
+    if sum(loop > limit for loop in loops) > max(_OUTLIER_SHARE * len(loops), 1):
+        limit = math.inf
+    return [
+        Block(len(part), sum(one.wait_s + (one.loop_s if one.loop_s <= limit else usual) for one in part))
+        for part in parts
+    ]
+
+
+def _merged(blocks: Sequence[Block]) -> list[Block]:
+    """At most ten blocks, of neighbouring bursts; what is left over joins the last."""
+    size = math.ceil(len(blocks) / _MAX_BLOCKS)
+    starts = list(range(0, len(blocks) - size + 1, size))
+    groups = [blocks[n : n + size] for n in starts[:-1]] + [blocks[starts[-1] :]]
+    return [Block(sum(b.steps for b in group), sum(b.seconds for b in group)) for group in groups]

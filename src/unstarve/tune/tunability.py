@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from unstarve.fixes.loader.data_loader import EngineLoader
 from unstarve.fixes.loader.engines.index_order import settled_batches
+from unstarve.fixes.loader.engines.process_engines import why_no_ring
 from unstarve.model.engine_names import ENGINES, WORKER_ENGINES
 from unstarve.tune.crews import why_no_image_crew
 
@@ -30,6 +31,8 @@ class Tunability:
     """It may become more than 1 if the user has at most one."""
     images: bool = False
     """unstarve may read the images of the dataset's image folder."""
+    ring: bool = False
+    """Workers may hand batches over in reused shared memory."""
     notes: tuple[str, ...] = ()
 
     def without_images(self, note: str) -> Tunability:
@@ -38,10 +41,17 @@ class Tunability:
 
 
 def tunability_of(
-    loader: DataLoader[Any], *, deterministic: bool = False, images: bool = False
+    loader: DataLoader[Any], *, deterministic: bool = False, images: bool = False, parts: bool = False
 ) -> Tunability:
-    """Say what may be tuned of a loader. `images`: also let unstarve read an image folder if it can."""
+    """Say what may be tuned of a loader.
+
+    `images`: also let unstarve read an image folder if it can; `parts`: also try its hand-off.
+    """
     found = _without_images(loader, deterministic=deterministic)
+    if parts and found.why_not is None and found.workers and not found.between_epochs:
+        no_ring = why_no_ring()
+        note = () if no_ring is None else (f"did not try unstarve's hand-off (engine ring): {no_ring}",)
+        found = replace(found, ring=no_ring is None, notes=(*found.notes, *note))
     if not images or found.why_not is not None or not found.workers or found.between_epochs:
         return found
     reason = why_no_image_crew(loader)

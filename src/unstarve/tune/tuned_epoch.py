@@ -93,6 +93,9 @@ class TunedIterator:
 
     @uncounted
     def __next__(self) -> Any:
+        tuner = self._tuner
+        searches = tuner.is_searching
+        cpu_s = time.thread_time() if searches else 0.0
         asked = _clock()
         try:
             batch = self._take()
@@ -100,16 +103,17 @@ class TunedIterator:
             self._finish()
             raise
         except BaseException as error:  # also Ctrl-C: this step says nothing about the settings
-            self._tuner.interrupted(self._ticket)
+            tuner.interrupted(self._ticket)
             if isinstance(error, Exception):
                 self.progress.given += 1  # its indices are used up
             raise
         self._num_yielded += 1
         self.progress.given += 1
-        tuner = self._tuner
         if tuner.ticket == self._ticket and self._next_crew is None:
             try:
-                wanted = tuner.delivered(asked, _clock(), batch, self.stream)
+                got = _clock()
+                cpu_s = time.thread_time() - cpu_s if searches else 0.0
+                wanted = tuner.delivered(asked, got, batch, self.stream, cpu_s)
             except Exception as error:  # a defect of ours must not cost the user the training
                 tuner.give_up(error)
                 wanted = tuner.settings
@@ -246,7 +250,7 @@ class TunedIterator:
         if self._finished:
             return
         self._finished = True
-        self._tuner.finished(self._ticket, self._num_yielded)
+        self._tuner.finished(self._ticket)
         if not self._loader.persistent_workers:
             for crew in list(self._crews.values()):
                 self._close(crew)

@@ -6,6 +6,7 @@ import warnings
 import weakref
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader
 
 from unstarve.collect.torch_iterator import epoch_length
@@ -35,7 +36,7 @@ _PAUSE_S = 1.0
 _PAUSE_STEPS = 20
 """A step that takes this long, and as long as this many steps, is none: training validates or saves."""
 
-Crews = dict[tuple[bool, int], Crew]
+Crews = dict[tuple[str, int], Crew]
 """By their makers."""
 
 
@@ -52,11 +53,15 @@ class Tuner:
         self.uses_ring = uses_ring
         self.ticket = 0
         """Number of the iterator whose steps are measured: the last one that began."""
-        self.proven: set[tuple[bool, int]] = set()
+        self.proven: set[tuple[str, int]] = set()
         """Makers (see `LoaderSettings.makers`) that have made batches."""
         self.where: str | None = None
         self._options = options
-        self._tunability = tunability_of(loader, deterministic=options.deterministic, images=options.images)
+        parts = options.parts and not uses_ring
+        self._tunability = tunability_of(
+            loader, deterministic=options.deterministic, images=options.images, parts=parts
+        )
+        self._pinned = loader.pin_memory and torch.accelerator.is_available()
         self._limits = worker_limits(options.max_workers)
         self._memory = MemoryGauge()
         self._crews: Crews = {}
@@ -68,6 +73,7 @@ class Tuner:
         self._result: SearchResult | None = None
         self._suspect = False
         self._trials: list[Trial] = []
+        self._untried: tuple[str, ...] = ()
         self._searches, self._spent_steps, self._spent_s = 0, 0, 0.0
         self._watch = ChangeWatch()
         self._last_got: float | None = None
@@ -95,11 +101,16 @@ class Tuner:
             shown = SearchResult(self.settings if now is None else now.best, None, "still measuring")
         else:
             shown = found
+        predicted = None if now is None else now.predicted
         return Tuning(
             where=self.where,
             before=self.own,
             chosen=shown.chosen,
-            trials=(*self._trials, *(now.trials if now is not None else ())),
+            trials=(
+                *self._trials,
+                *(now.trials if now is not None else ()),
+                *([predicted] if predicted is not None else ()),
+            ),
             gain=shown.gain,
             keep=shown.chosen == self.own,
             reason=shown.reason,
@@ -107,7 +118,8 @@ class Tuner:
             steps=self._spent_steps + (now.spent_steps if now is not None else 0),
             seconds=self._spent_s + (now.spent_s if now is not None else 0.0),
             rounds=max(self._searches, 1),
-            notes=self._tunability.notes,
+            notes=(*self._tunability.notes, *self._untried),
+            proven_steps=shown.steps,
         )
 
     def forget_seeds(self) -> None:
@@ -126,7 +138,10 @@ class Tuner:
         self.ticket += 1
         self._last_got = None
         if self._result is None and self._live is None:
-            self._search()
+            begun = self._search()
+            self.settings = begun.wanted  # not the user's own if an earlier run of the command began it
+            if begun.result is not None:
+                self._settle(begun.result)
         if self._live is not None:
             self._live.begin_epoch(None if persistent else epoch_length(loader), loader.batch_size)
         return self.ticket, stream, seeds, self._crews if persistent else {}
@@ -140,10 +155,20 @@ class Tuner:
             if self._live is not None:
                 self._live.start_crew(settings, pids, ready, start_s)
 
-    def delivered(self, asked: float, got: float, batch: Any, stream: IndexStream) -> LoaderSettings | None:
-        """A batch was delivered. Returns other settings if they change now."""
+    @property
+    def is_searching(self) -> bool:
+        """Whether steps are measured."""
+        return self._live is not None
+
+    def delivered(
+        self, asked: float, got: float, batch: Any, stream: IndexStream, wait_cpu_s: float = 0.0
+    ) -> LoaderSettings | None:
+        """A batch was delivered. Returns other settings if they change now.
+
+        `wait_cpu_s`: what its ``next()`` took of this thread's CPU time.
+        """
         if self._live is not None:
-            return self._measured(self._live, asked, got, batch, stream)
+            return self._measured(self._live, asked, got, batch, stream, wait_cpu_s)
         last, self._last_got = self._last_got, got
         if last is not None and self._watch.add(got - asked, got - last):
             return self._check()
@@ -159,9 +184,9 @@ class Tuner:
         if self._live is not None:
             self._live.interrupt()
 
-    def finished(self, ticket: int, steps: int) -> None:
+    def finished(self, ticket: int) -> None:
         """The epoch is over."""
-        if ticket == self.ticket and self._live is not None and self._live.end_epoch(steps):
+        if ticket == self.ticket and self._live is not None and self._live.end_epoch():
             self._continue(self._live)
 
     def failed(self, reason: str, settings: LoaderSettings, *, at_work: bool = False) -> None:
@@ -198,10 +223,10 @@ class Tuner:
 
     # --- searching and watching ---
 
-    def _search(self) -> None:
+    def _search(self) -> LiveSearch:
         self._suspect = False
         self._searches += 1
-        self._live = LiveSearch(
+        begun = self._live = LiveSearch(
             self.own,
             self.settings,
             self._limits,
@@ -209,15 +234,18 @@ class Tuner:
             self._options,
             self.proven,
             uses_ring=self.uses_ring,
+            pinned=self._pinned,
         )
+        return begun
 
     def _measured(
-        self, now: LiveSearch, asked: float, got: float, batch: Any, stream: IndexStream
+        self, now: LiveSearch, asked: float, got: float, batch: Any, stream: IndexStream, wait_cpu_s: float
     ) -> LoaderSettings | None:
-        if not now.add(asked, got, batch, stream):
+        if not now.add(asked, got, batch, stream, wait_cpu_s):
             return None
         self._continue(now)
-        return None if self._tunability.between_epochs else self.settings
+        waits = self._tunability.between_epochs or (now.result is None and now.waits_for_epoch)
+        return None if waits else self.settings
 
     def _continue(self, now: LiveSearch) -> None:
         """A setting was measured: try the next one, or end the search."""
@@ -242,6 +270,7 @@ class Tuner:
             self._trials += now.trials
             self._spent_steps += now.spent_steps
             self._spent_s += now.spent_s
+            self._untried = now.untried
         self._result = result
         self.settings = result.chosen
         self._last_got = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -102,16 +101,10 @@ def test_what_auto_cannot_run_is_torchs_without_a_word(install: Install) -> None
     assert len(list(DataLoader(range(5), batch_size=2))) == 3  # type: ignore[arg-type]
 
 
-def test_an_engine_asked_for_by_name_that_cannot_is_named_once(install: Install) -> None:
+def test_an_engine_asked_for_by_name_that_cannot_raises_as_in_the_python_api(install: Install) -> None:
     install("gather")
-    with pytest.warns(
-        UserWarning, match=r"engine 'gather' cannot run.*collate_fn list.*torch's own engine"
-    ) as told:
-        assert not is_ours(iter(DataLoader(X, collate_fn=list)))
-    assert told[0].filename == __file__
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert not is_ours(iter(DataLoader(X, collate_fn=list)))
+    with pytest.raises(ValueError, match=r"engine 'gather' cannot run.*collate_fn list.*--engine auto"):
+        iter(DataLoader(X, collate_fn=list))
     assert is_ours(iter(DataLoader(X)))
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from unstarve.advise.patch.source_calls import Argument, Call, Calls, SourceRange, line_offset, read_calls
 from unstarve.advise.patch.user_files import CallChange
 from unstarve.errors import NotPatchableError
-from unstarve.model.saved import IMAGES, NEED_WORKERS, POSITIONS, Setting
+from unstarve.model.saved import IMAGES, NEED_WORKERS, POSITIONS, RING, Setting
 
 _DEFAULTS: Mapping[str, Setting] = {
     "num_workers": 0,
@@ -30,6 +30,7 @@ _IMAGE_NOTE = (
     "unstarve then reads the images: same files, order and targets; random crops come from other generators,"
     " and pixels differ slightly, as between two JPEG decoders"
 )
+_RING_BY_HAND = "use `--save` and `run --with`, or `run --engine ring`, without a change to the source"
 _IMAGES_BY_HAND = (
     "edit it by hand to unstarve.DataLoader(unstarve.ImageFolderDataset.like(dataset), …), or use --save"
     " and run --with"
@@ -63,14 +64,16 @@ def rewrite(source: str, changes: Sequence[CallChange]) -> Rewritten:
     for change in changes:
         call = _made_by(text, calls, change)
         settings = dict(change.settings)
-        images = settings.pop(IMAGES, False)
+        images, ring = settings.pop(IMAGES, False), settings.pop(RING, False)
         found, said = _edits(text, call, settings)
         if images:
             found += _wrapped(text, call, change.kind, _given(call, "dataset"))
             said.append(_IMAGE_NOTE)
+        elif ring:
+            found.append(_with_our_loader(text, call, change.kind, _RING_BY_HAND))
         edits += found
         notes += [f"line {change.place.line}: {note}" for note in said]
-    if any(change.settings.get(IMAGES) for change in changes):
+    if any(change.settings.get(part) for change in changes for part in (IMAGES, RING)):
         edits += _imported(source)
     for edit in sorted(edits, key=lambda edit: (edit.begin, edit.end), reverse=True):
         text = text[: edit.begin] + edit.text.encode() + text[edit.end :]
@@ -263,18 +266,24 @@ def _wrapped(text: bytes, call: Call, kind: str, dataset: SourceRange | None) ->
 
     Raises `NotPatchableError` when that would change more, as for the user's own loader class.
     """
-    begin, end = call.whole.begin, call.whole.begin + len(call.function.encode())
-    if kind != "DataLoader" or not call.direct or text[begin:end] != call.function.encode():
-        raise NotPatchableError(f"unstarve.DataLoader cannot replace {call.function}; {_IMAGES_BY_HAND}")
+    loader = _with_our_loader(text, call, kind, _IMAGES_BY_HAND)
     if dataset is None:
         raise NotPatchableError(
             f"the dataset of {call.function}(…) cannot be seen in the call; {_IMAGES_BY_HAND}"
         )
     own = text[dataset.begin : dataset.end].decode()
     return [
-        Edit(begin, end, "unstarve.DataLoader"),
+        loader,
         Edit(dataset.begin, dataset.end, f"unstarve.ImageFolderDataset.like({own})"),
     ]
+
+
+def _with_our_loader(text: bytes, call: Call, kind: str, by_hand: str) -> Edit:
+    """Replace the loader's class by unstarve's. Raises `NotPatchableError` if that would change more."""
+    begin, end = call.whole.begin, call.whole.begin + len(call.function.encode())
+    if kind != "DataLoader" or not call.direct or text[begin:end] != call.function.encode():
+        raise NotPatchableError(f"unstarve.DataLoader cannot replace {call.function}; {by_hand}")
+    return Edit(begin, end, "unstarve.DataLoader")
 
 
 def _imported(source: str) -> list[Edit]:

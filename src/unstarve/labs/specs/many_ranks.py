@@ -83,7 +83,7 @@ def _slow_rank(given: Given) -> str | None:
 LAB = Lab(
     name="many-ranks",
     title="Many ranks",
-    goal="Find out whether two ranks get the samples that they should, and mend it if they do not.",
+    goal="Find out whether two ranks get the samples that they should, and fix it if they do not.",
     minutes=1,
     files=(
         "README.md",

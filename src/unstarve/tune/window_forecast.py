@@ -1,0 +1,131 @@
+"""A forecast from one window: how much faster other settings would be than the measured one.
+
+The window says what a batch takes of workers, cores and the training loop; the model of `unstarve.predict`
+plays it under other settings. It is a lead: the search measures what it points to.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from unstarve.model import LoaderSettings, Scenario
+from unstarve.model.forecasts import Stage
+from unstarve.predict.demand import BatchDemand, LoaderDemand
+from unstarve.predict.forecast import LoaderModel, model_loader
+from unstarve.predict.recorded_run import EpochCosts, RecordedMachine
+from unstarve.tune.step_window import CpuTime, StepWindow
+
+IMAGE_SPEED = 3.0
+"""How much less CPU time unstarve takes for an image than torchvision: a lead, measured before it counts."""
+HANDOFF_LEFT = 0.1
+"""The share of the hand-off that is left in reused shared memory, or between threads: the same."""
+_FULL = 0.85
+"""From this share of the cores on, workers wait for one another."""
+_MOST_IN_STEP = 0.95
+"""Share of the measured time that CPU time can explain at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFacts:
+    """What is known of a loader's batches besides their speed."""
+
+    nbytes: int = 0
+    tensors: int = 2
+    pinned: bool = False
+    epoch: int | None = None
+    """Batches per epoch, if every epoch starts its workers again."""
+
+
+def forecast_from(window: StepWindow, cores: float, facts: BatchFacts) -> WindowForecast | None:
+    """Predict from a window; None if its CPU time is unknown."""
+    if window.cpu is None or window.steady_s <= 0:
+        return None
+    return WindowForecast(window, model_loader(_demand(window, window.cpu, cores, facts)))
+
+
+@dataclass
+class WindowForecast:
+    """What a window's model says of other settings."""
+
+    window: StepWindow
+    model: LoaderModel
+    _known: dict[LoaderSettings, float] = field(default_factory=dict)
+
+    def period_s(self, settings: LoaderSettings) -> float:
+        """The predicted time per step, in seconds."""
+        if settings not in self._known:
+            scenario = _scenario(settings, self.window.settings)
+            self._known[settings] = self.window.period_s / self.model.speedup(scenario)
+        return self._known[settings]
+
+    def doubt(self, settings: LoaderSettings) -> float:
+        """The factor by which `period_s` may be wrong, in either direction."""
+        forecast = self.model(_scenario(settings, self.window.settings))
+        return max(math.sqrt(forecast.speedup_high / forecast.speedup_low), 1.0)
+
+
+def _scenario(settings: LoaderSettings, measured: LoaderSettings) -> Scenario:
+    """What changes; images are read and handed over in another way only if they were not before."""
+    left: dict[Stage, float] = {}
+    if settings.images and not measured.images:
+        left = {"cpu": 1 / IMAGE_SPEED, "handoff": HANDOFF_LEFT}
+    elif settings.ring and not measured.ring:
+        left = {"handoff": HANDOFF_LEFT}
+    return Scenario(workers=settings.num_workers, prefetch=settings.prefetch_factor, left=left)
+
+
+def _demand(window: StepWindow, cpu: CpuTime, cores: float, facts: BatchFacts) -> LoaderDemand:
+    batch, threads = _batch(window, cpu, cores)
+    settings, nbytes = window.settings, float(facts.nbytes)
+    epochs = None
+    if facts.epoch:
+        start_s = window.start_s * facts.epoch
+        epochs = EpochCosts(facts.epoch, 1 / facts.epoch, start_s, 0.0, 0.0, 0.0)
+    return LoaderDemand(
+        loader="",
+        config={"num_workers": settings.num_workers, "prefetch_factor": settings.prefetch_factor},
+        workers=settings.num_workers,
+        pinned=facts.pinned,
+        batches=(batch,),
+        samples=None,
+        nbytes=nbytes,
+        tensors=facts.tensors,
+        memory_s=cpu.kernel_s,
+        shared_s=cpu.kernel_s if settings.num_workers and not settings.images else 0.0,
+        read_bytes=None,
+        readers=1.0,
+        period_s=window.period_s,
+        wait_share=window.wait_share,
+        machine=RecordedMachine(
+            cores, 0.0, grouped=False, step_threads=min(max(threads, 1.0), max(cores, 1.0)), slowdown=1.0
+        ),
+        epochs=epochs,
+        waits_together=False,
+    )
+
+
+def _batch(window: StepWindow, cpu: CpuTime, cores: float) -> tuple[BatchDemand, float]:
+    """What a batch takes, and the threads that a step keeps busy."""
+    count, step_s = window.settings.num_workers, max(window.step_s, 1e-6)
+    loop_s = min(cpu.loop_s, step_s)
+    if count == 0:
+        making_s = min(cpu.wait_s, window.wait_s)
+        batch = BatchDemand(cpu_s=making_s, blocked_s=max(window.wait_s - making_s, 0.0))
+        threads = (cpu.main_s - cpu.wait_s) / step_s
+    else:
+        # Threads are workers whose CPU time is the training process's own.
+        made_s = cpu.workers_s
+        if window.settings.images:
+            made_s = max(cpu.main_s - cpu.wait_s - cpu.loop_s, 0.0)
+        busy_s = max(count * window.steady_s, made_s)
+        queued_s = cpu.queued_s
+        if cpu.all_s > _FULL * cores * window.steady_s:  # more than the queue of first threads shows
+            queued_s = max(queued_s, made_s * (count / cores - 1))
+        threads = 1.0 if window.settings.images else (cpu.main_s - cpu.wait_s) / step_s
+        batch = BatchDemand(
+            cpu_s=made_s,
+            blocked_s=max(busy_s - made_s - queued_s, 0.0),
+            take_s=0.0 if window.settings.images else min(cpu.wait_s, _MOST_IN_STEP * window.wait_s),
+        )
+    return batch._replace(step_s=loop_s, step_delay_s=step_s - loop_s), threads
