@@ -1,8 +1,8 @@
 # Targets: unstarve (the command line), perf (with linux-perf), webapp (`unstarve serve`, the default).
 # docker build --target unstarve -t unstarve . && docker run --rm unstarve --version
 FROM python:3.12.11-slim-bookworm AS build
-# Another index brings another build of torch, for example one for CUDA.
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+# PyTorch's CPU index brings torch without CUDA, several GB smaller; without one, pip chooses the build.
+ARG TORCH_INDEX
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 # Debian removes versions that it has fixed, so a pinned one would soon be missing.
 # hadolint ignore=DL3008
@@ -13,7 +13,7 @@ RUN python -m venv /opt/unstarve
 ENV PATH=/opt/unstarve/bin:$PATH
 # Torch is large and changes seldom: a layer of its own.
 COPY constraints.txt /source/
-RUN pip install --index-url "$TORCH_INDEX" -c /source/constraints.txt torch
+RUN pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} -c /source/constraints.txt torch
 COPY pyproject.toml CMakeLists.txt README.md LICENSE /source/
 COPY licenses /source/licenses
 COPY native /source/native

@@ -12,12 +12,15 @@ TWICE = { $(1) || { echo "once more: $(1)" >&2; sleep 5; $(1); }; }
 
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: help demo docs docs-serve test lint bench fuzz wheel dist man native-check web web-check clean
+FRAMEWORKS := .venv-frameworks
+
+.PHONY: help demo docs docs-serve test test-frameworks lint bench fuzz wheel dist man native-check web web-check clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    a slow loader, its verdict, the fix and the proof, in under a minute"
 	@echo "make test    all tests"
+	@echo "make test-frameworks   the same against the real frameworks and data libraries"
 	@echo "make lint    ruff, mypy --strict, import rules, schemas of the workflows"
 	@echo "make bench   what unstarve itself costs"
 	@echo "make native-check   the native tests under ASan, UBSan and TSan"
@@ -39,6 +42,14 @@ ifeq ($(ARGS),)
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
+
+# Against the real packages, where those can be had. Warnings of theirs are not ours to mend.
+test-frameworks: $(VENV)/.built
+	@if $(MAKE) --no-print-directory $(FRAMEWORKS)/.installed; then \
+	  $(FRAMEWORKS)/bin/python -m pytest -q -n 2 --dist loadfile -W default tests/frameworks $(ARGS); \
+	else \
+	  echo "the frameworks are not to be had: they are not tested"; \
+	fi
 
 SCHEMA := $(BIN)/check-jsonschema --quiet --builtin-schema vendor.
 lint: $(VENV)/.built
@@ -114,7 +125,7 @@ web/node_modules/.installed: web/package.json web/package-lock.json
 	@touch $@
 
 clean:
-	@rm -rf $(VENV) build dist web/node_modules unstarve-demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) $(FRAMEWORKS) build dist web/node_modules unstarve-demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	@find src tests bench fuzz labs -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # An interpreter that is new enough, and a virtual environment made by it.
@@ -135,7 +146,8 @@ $(VENV)/.requirements: pyproject.toml constraints.txt | $(BIN)/python
 	  all = tomllib.load(open("pyproject.toml", "rb")); \
 	  project = all["project"]; \
 	  print(*all["build-system"]["requires"], *project["dependencies"], \
-	        *sum(project["optional-dependencies"].values(), []), sep="\n")' > $@.txt
+	        *sum((wanted for name, wanted in project["optional-dependencies"].items() if name != "frameworks"), []), \
+	        sep="\n")' > $@.txt
 	@$(call TWICE,$(PIP) install -qq -r $@.txt)
 	@$(BIN)/python -c 'from scikit_build_core.build import get_requires_for_build_editable as wishes; \
 	  print(*wishes(), sep="\n")' > $@.txt
@@ -169,4 +181,21 @@ $(VENV)/.built: $(VENV)/.requirements $(VENV)/.jpeg $(VENV)/.sources CMakeLists.
 	@$(BIN)/python -c 'from unstarve.native import why_not_native as why; print(why() or "in use")' > $@.txt
 	@echo "native code: $$(cat $@.txt)"
 	@! grep -q "not built" $@.txt || echo "to see why: $(PIP) install -v --no-build-isolation --no-deps -e ."
+	@touch $@
+
+# The frameworks lie over .venv, which stays as it is: what make test uses has none of them.
+# mosaicml-streaming asks for every cloud's library, and for older ones than others need.
+$(FRAMEWORKS)/.installed: pyproject.toml constraints.txt $(VENV)/.requirements
+	@echo "installing frameworks"
+	@rm -rf $(FRAMEWORKS) && $(BIN)/python -m venv --without-pip $(FRAMEWORKS)
+	@$(FRAMEWORKS)/bin/python -c 'import sysconfig; \
+	  below = sysconfig.get_path("purelib", vars={"base": "$(CURDIR)/$(VENV)"}); \
+	  open(sysconfig.get_path("purelib") + "/_below.pth", "w").write(f"import site; site.addsitedir({below!r})\n")'
+	@sed '1s|.*|#!$(CURDIR)/$(FRAMEWORKS)/bin/python|' $(BIN)/unstarve > $(FRAMEWORKS)/bin/unstarve
+	@chmod +x $(FRAMEWORKS)/bin/unstarve
+	@$(BIN)/python -c 'import tomllib; \
+	  project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	  print(*project["optional-dependencies"]["frameworks"], sep="\n")' > $@.txt
+	@$(FRAMEWORKS)/bin/python -m pip --disable-pip-version-check install -qq -r $@.txt
+	@$(FRAMEWORKS)/bin/python -m pip --disable-pip-version-check install -qq --no-deps mosaicml-streaming
 	@touch $@

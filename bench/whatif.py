@@ -9,6 +9,11 @@ three times: as they are, for runs that had the machine to themselves, and with 
 neighbours of the measured run. It is a measurement, not a gate: the exit code is always 0.
 
     python bench/whatif.py [--only NAME…] [--workers N…] [--seconds S] [--no-advice] [--quick] [--json FILE]
+    python bench/whatif.py --device [--quick] [--keep FOLDER]
+    python bench/whatif.py --again FOLDER
+
+The second form is for a machine with a GPU and many cores: image and text scripts with up to 16 workers. The
+third predicts anew from recordings that --keep kept, on any machine.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ from typing import Any
 import numpy as np
 import torch
 from accuracy import call, children_cpu_s, machine_cpu_s
-from whatif_play import WORKLOADS
+from whatif_play import DEVICE_WORKLOADS, WORKLOADS
 from zoo.truth import parse_truth
 
 from unstarve import api
@@ -42,6 +47,7 @@ from unstarve.predict.scenario import fill_in, pace_of
 
 PLAY = Path(__file__).with_name("whatif_play.py")
 WORKERS = (0, 1, 2, 4, 8)
+DEVICE_WORKERS = (0, 2, 4, 8, 16)
 QUICK = ("cpu-numpy", "latency", "mixed", "tail", "handoff-bytes", "compute")
 CALM_CORES = 0.3
 BARS = {"median": 0.10, "p90": 0.25, "inside": 0.80}
@@ -93,29 +99,40 @@ class Pair:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--only", nargs="+", metavar="NAME", choices=list(WORKLOADS))
-    parser.add_argument("--workers", nargs="+", type=int, default=list(WORKERS), metavar="N")
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=[*WORKLOADS, *DEVICE_WORKLOADS])
+    parser.add_argument("--workers", nargs="+", type=int, metavar="N")
+    parser.add_argument("--device", action="store_true", help="image and text scripts, up to 16 workers")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the recordings there")
+    parser.add_argument("--again", type=Path, metavar="FOLDER", help="use kept recordings, train nothing")
     parser.add_argument("--seconds", type=float, default=2.5, metavar="S", help="of every training")
     parser.add_argument("--no-advice", action="store_true", help="leave out the second table")
     parser.add_argument("--quick", action="store_true", help="few workloads, up to 4 workers, no advice")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every pair")
     arguments = parser.parse_args()
-    names = arguments.only or (QUICK if arguments.quick else tuple(WORKLOADS))
-    counts = [n for n in arguments.workers if n <= 4] if arguments.quick else arguments.workers
+    asked = list(DEVICE_WORKERS if arguments.device else WORKERS)
+    counts = [n for n in arguments.workers or asked if n <= 4 or not arguments.quick]
+    some = tuple(DEVICE_WORKLOADS) if arguments.device else QUICK if arguments.quick else tuple(WORKLOADS)
+    kept = {} if arguments.again is None else kept_runs(arguments.again)
+    names = arguments.only or tuple(kept) or some
     print(f"torch {torch.__version__}, Python {platform.python_version()}, {os.cpu_count()} cores\n")
     print("error of predicted throughput: from a recording with N workers (rows) to others (columns);")
     print("✗ marks measurements outside the interval\n")
     print(f"{'workload':18}{'from':>5}" + "".join(f"{count:>9}" for count in counts) + f"{'neighbours':>13}")
     pairs: list[Pair] = []
     promised: list[Pair] = []
-    with tempfile.TemporaryDirectory(prefix="whatif-") as folder:
+    with tempfile.TemporaryDirectory(prefix="whatif-") as place:
+        os.environ["WHATIF_DATA"] = place
+        folder = arguments.keep or Path(place)
+        folder.mkdir(parents=True, exist_ok=True)
         try:
             for name in names:
-                trained = [train(name, {"num_workers": n}, arguments.seconds, Path(folder)) for n in counts]
-                runs = [one for one in trained if one is not None]
+                trained = (train(name, {"num_workers": n}, arguments.seconds, folder) for n in counts)
+                runs = kept.get(name) or [one for one in trained if one is not None]
+                if arguments.keep is not None:
+                    keep(name, runs, folder)
                 pairs += compared(name, runs, counts)
-                if not (arguments.quick or arguments.no_advice):
-                    promised += list(followed(name, runs, arguments.seconds, Path(folder)))
+                if not (arguments.quick or arguments.no_advice or arguments.device or kept):
+                    promised += list(followed(name, runs, arguments.seconds, folder))
         except KeyboardInterrupt:
             print("interrupted")
     print_summary("throughput", pairs)
@@ -140,6 +157,18 @@ def train(name: str, change: Mapping[str, Any], seconds: float, folder: Path) ->
     return Measured(change, truth["steps"] / truth["seconds"], max(others_s, 0.0) / passed_s, run)
 
 
+def keep(name: str, runs: Sequence[Measured], folder: Path) -> None:
+    told = [dataclasses.asdict(one) | {"run": one.run.name} for one in runs]
+    write_output(folder / f"{name}.json", json.dumps(told))
+
+
+def kept_runs(folder: Path) -> dict[str, list[Measured]]:
+    return {
+        file.stem: [Measured(**(one | {"run": folder / one["run"]})) for one in json.loads(file.read_text())]
+        for file in sorted(folder.glob("*.json"))
+    }
+
+
 def compared(name: str, runs: Sequence[Measured], counts: Sequence[int]) -> Iterable[Pair]:
     """Predict all other recordings from each; prints a line per recording."""
     predictors = [predictor(measured) for measured in runs]
@@ -148,7 +177,7 @@ def compared(name: str, runs: Sequence[Measured], counts: Sequence[int]) -> Iter
             continue
         cells = dict.fromkeys(counts, f"{'–':>8} ")
         for target, known in zip(runs, predictors, strict=True):
-            if target is not source:
+            if target is not source and target.change["num_workers"] in cells:
                 one = pair(name, source, predict, target, known)
                 cells[target.change["num_workers"]] = f"{one.error:>+8.0%}{' ' if one.inside else '✗'}"
                 yield one

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 from zoo.collate import pad
 from zoo.data import Fixed, Items, Slow, SlowCollate, Stream
 from zoo.disk import FILE, SIZE, ColdReads, write_file
@@ -25,6 +28,9 @@ from zoo.handoff import Fields
 from zoo.order import Tail
 from zoo.truth import WARMUP_STEPS, Truth
 from zoo.work import Device, Model, augment, decompress, parse
+
+from unstarve.benchmark.bench_data import save_image
+from unstarve.benchmark.optional_packages import torchvision
 
 ENDLESS = 10**6
 FEWEST_STEPS = 30
@@ -105,6 +111,92 @@ def _rows() -> TensorDataset:
     return TensorDataset(rows, rows[:, 0])
 
 
+DATA = Path(os.environ.get("WHATIF_DATA", "."))
+"""Where trainings of one bench find the same images."""
+ON_GPU = torch.cuda.is_available()
+
+
+def images() -> Any:
+    """JPEGs with the transforms of most image scripts; epochs of 25 steps with batches of 256."""
+    vision = torchvision()
+    root, count = DATA / "images", 768 if ON_GPU else 96
+    if not root.exists():
+        generator = np.random.default_rng(0)
+        for number in range(count):
+            save_image(root, number, generator)
+    steps = vision.transforms
+    decode = steps.Compose([
+        steps.RandomResizedCrop(224), steps.RandomHorizontalFlip(), steps.ToTensor(),
+        steps.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    ])  # fmt: skip
+    folder = vision.datasets.ImageFolder(str(root), decode)
+    return Subset(folder, [index % len(folder) for index in range(25 * (256 if ON_GPU else 16))])
+
+
+class Words(Dataset[Any]):
+    """Texts that are split and looked up in Python, as a tokenizer without native code does it."""
+
+    def __init__(self) -> None:
+        words = "".join(chr(97 + number % 26) for number in range(4001))
+        self.texts = [" ".join(words[k : k + 3 + k % 5] for k in range(n, n + 900)) for n in range(64)]
+        self.known: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return ENDLESS
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        found = re.findall(r"[a-z]+", self.texts[index % len(self.texts)])
+        ids = [self.known.setdefault(word, len(self.known) % 30_000) for word in found]
+        return torch.tensor(ids[:512])
+
+
+class Network:
+    """A real step: forward, backward and update of a small network, on the GPU where there is one."""
+
+    def __init__(self, body: torch.nn.Module, of: Callable[[Any], torch.Tensor]) -> None:
+        self._device = torch.device("cuda" if ON_GPU else "cpu")
+        if not ON_GPU:
+            torch.set_num_threads(1)
+        self._body, self._of = body.to(self._device), of
+        self._update = torch.optim.SGD(self._body.parameters(), 1e-3)
+
+    def __call__(self, batch: Any) -> None:
+        inputs = self._of(batch).to(self._device, non_blocking=True)
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=ON_GPU):
+            loss = self._body(inputs).float().square().mean()
+        loss.backward()
+        self._update.step()
+        self._update.zero_grad()
+
+
+def convolutions() -> Network:
+    if ON_GPU:
+        return Network(torchvision().models.resnet50(), lambda batch: batch[0])
+    layers = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 7, stride=8), torch.nn.ReLU(), torch.nn.Flatten())
+    return Network(layers, lambda batch: batch[0])
+
+
+def encoder() -> Network:
+    width, depth = (512, 6) if ON_GPU else (32, 1)
+    layer = torch.nn.TransformerEncoderLayer(width, 4, 4 * width, batch_first=True)
+    body = torch.nn.Sequential(
+        torch.nn.Embedding(30_000, width),
+        torch.nn.TransformerEncoder(layer, depth, enable_nested_tensor=False),
+    )
+    return Network(body, lambda batch: batch if ON_GPU else batch[:, :64])
+
+
+DEVICE_WORKLOADS: dict[str, Workload] = {
+    "images": Workload(
+        images,
+        convolutions,
+        256 if ON_GPU else 16,
+        {"pin_memory": ON_GPU, "shuffle": True, "drop_last": True},
+    ),
+    "text": Workload(Words, encoder, 128 if ON_GPU else 8, {"pin_memory": ON_GPU}),
+}
+"""Scripts as people write them, for a machine with a GPU and many cores."""
+
 WORKLOADS: dict[str, Workload] = {
     "cpu-python": Workload(lambda: Items(ENDLESS, Repeated(parse, 20)), lambda: Model(8)),
     "cpu-numpy": Workload(lambda: Items(ENDLESS, Repeated(augment, 40)), lambda: accelerator(12)),
@@ -139,7 +231,7 @@ WORKLOADS: dict[str, Workload] = {
 
 def play(name: str, change: Mapping[str, Any], seconds: float) -> Truth:
     """Train until the time is up."""
-    workload = WORKLOADS[name]
+    workload = (WORKLOADS | DEVICE_WORKLOADS)[name]
     options = {"batch_size": workload.batch_size, **workload.options, **change}
     loader: DataLoader[Any] = DataLoader(workload.dataset(), **options)
     step, truth = workload.step(), Truth()

@@ -161,15 +161,21 @@ nb::tuple decode_cuts(const nb::list &images, const Cuts &cuts, const Out &out, 
     return outcome_of(results);
 }
 
-// Height and width, or what is wrong, or None where it is not for us.
-nb::list measure(const nb::list &images, bool upright) {
+// Height, width, orientation and is_plain; or what is wrong; or None where it is not for us.
+nb::list measure(const nb::list &images, unsigned threads, bool upright) {
     const Held held(images, upright);
+    std::vector<unstarve::Measured> measured;
+    {
+        const nb::gil_scoped_release unlocked;
+        measured = unstarve::measure(held.encoded(), threads);
+    }
     nb::list sizes;
-    for (const unstarve::Encoded &image : held.encoded()) {
-        const unstarve::Measured measured = unstarve::measure(image);
-        switch (measured.result.outcome) {
-            case unstarve::Outcome::decoded: sizes.append(nb::make_tuple(measured.height, measured.width)); break;
-            case unstarve::Outcome::failed: sizes.append(measured.result.trouble); break;
+    for (const unstarve::Measured &one : measured) {
+        switch (one.result.outcome) {
+            case unstarve::Outcome::decoded:
+                sizes.append(nb::make_tuple(one.height, one.width, one.orientation, one.is_plain));
+                break;
+            case unstarve::Outcome::failed: sizes.append(one.result.trouble); break;
             case unstarve::Outcome::not_for_us: sizes.append(nb::none()); break;
         }
     }
@@ -201,8 +207,8 @@ void bind_images(nb::module_ &module) {
 #ifdef UNSTARVE_JPEG
     module.def("decode_cuts", &decode_cuts, "images"_a, "cuts"_a.noconvert(), "out"_a, "threads"_a, "upright"_a,
                "Decode, cut, resize, flip and finish JPEGs; failures, and the places of those it does not decode.");
-    module.def("measure_images", &measure, "images"_a, "upright"_a,
-               "Height and width of each JPEG, what is wrong with it, or None where it is not decoded here.");
+    module.def("measure_images", &measure, "images"_a, "threads"_a, "upright"_a,
+               "Height, width, orientation and is_plain of each JPEG, what is wrong, or None where it is not for us.");
     module.def("decode_whole", &decode_whole, "images"_a, "height"_a, "width"_a, "out"_a, "upright"_a,
                "Decode one JPEG to 3 bytes per pixel; what is wrong with it, or None.");
 #endif

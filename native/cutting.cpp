@@ -4,12 +4,12 @@
 #include <new>
 #include <string>
 
-#include "pool.h"
+#include "crew.h"
 
 namespace unstarve {
 namespace {
 
-// A thread keeps no more than this between batches: a rare giant must not cost every thread its memory for good.
+// A thread keeps no more than this between images: a rare giant must not cost every thread its memory for good.
 constexpr std::size_t max_kept_bytes = std::size_t{8} << 20;
 
 Result result_of(const std::function<Outcome(std::size_t, Scratch &)> &work, std::size_t at, Scratch &scratch) {
@@ -68,18 +68,13 @@ Window start_cut(const Cut &cut, Extent image, const Target &target, Resizer &re
 std::vector<Result> for_each_image(std::size_t count, unsigned threads,
                                      const std::function<Outcome(std::size_t, Scratch &)> &work) {
     std::vector<Result> results(count);
-    Pieces pieces(count);
-    const auto take_images = [&] {
+    run_in_order(threads, count, [&](std::size_t at) {
         thread_local Scratch scratch;
-        for (std::size_t at; pieces.take(at);) {
-            results[at] = result_of(work, at, scratch);
-        }
+        results[at] = result_of(work, at, scratch);
         if (scratch.kept_bytes() > max_kept_bytes) {
             scratch = Scratch();
         }
-    };
-    run_on_pool(static_cast<unsigned>(std::clamp<std::size_t>(count, 1, std::max(threads, 1u))), pieces,
-                take_images);
+    });
     return results;
 }
 

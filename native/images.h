@@ -62,9 +62,12 @@ struct Measured {
     Result result;
     std::size_t height = 0;  // upright
     std::size_t width = 0;
+    int orientation = 1;    // 1 where images are taken as stored
+    bool is_plain = false;  // a JPEG that decoders in hardware take
 };
 
 Measured measure(const Encoded &image);
+std::vector<Measured> measure(const std::vector<Encoded> &images, unsigned threads);
 
 // Writes the upright image as 3 bytes per pixel. Fails if the image does not have the given size.
 Result decode_whole(const Encoded &image, std::size_t height, std::size_t width, std::uint8_t *out);

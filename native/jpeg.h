@@ -35,6 +35,8 @@ class Jpeg {
     bool supported() const;
     Extent stored() const { return {info_.image_height, info_.image_width}; }
     int orientation() const { return orientation_; }
+    // Neither progressive nor RGB: what decoders in hardware take.
+    bool is_plain() const { return !info_.progressive_mode && info_.jpeg_color_space != JCS_RGB; }
 
     // Starts decoding a window of the stored image; throws if the file is too short for the whole image. The pixels
     // equal those of decoding everything. An image can be decoded once. `pixel_bytes` is 3, or 4 with an unused last

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 
+#include "crew.h"
 #include "cutting.h"
 #include "exif.h"
 #include "jpeg.h"
@@ -167,13 +168,19 @@ Measured measure(const Encoded &image) {
     try {
         const Jpeg jpeg(image.data, image.size, image.upright);
         if (jpeg.supported()) {
-            measured = {{}, upright(jpeg).height, upright(jpeg).width};
+            measured = {{}, upright(jpeg).height, upright(jpeg).width, jpeg.orientation(), jpeg.is_plain()};
         }
     } catch (const ImageError &error) {
         measured.result = {Outcome::failed, error.what()};
     } catch (const std::bad_alloc &) {
         measured.result = {Outcome::failed, no_memory};
     }
+    return measured;
+}
+
+std::vector<Measured> measure(const std::vector<Encoded> &images, unsigned threads) {
+    std::vector<Measured> measured(images.size());
+    run_in_order(threads, images.size(), [&](std::size_t at) { measured[at] = measure(images[at]); });
     return measured;
 }
 

@@ -32,6 +32,11 @@ from unstarve.present.page.html_page import report_page
 from unstarve.present.terminal.report_card import print_report
 from unstarve.record import format as f
 from unstarve.record.chunks import Chunk
+from unstarve.record.fold import fold
+from unstarve.record.run_reader import read_run
+from unstarve.record.thinning import Detail
+
+_LARGE_BYTES = 1 << 19
 
 
 @functools.cache
@@ -54,6 +59,9 @@ def seeds() -> list[bytes]:
     with tempfile.TemporaryDirectory() as folder:
         files = [write_run(Path(folder, f"{n}.unstarve"), run) for n, run in enumerate(runs)]
         files += [write_rich_run(Path(folder, f"{kind}.unstarve"), kind=kind) for kind in ("run", "ideal")]
+        long = write_run(Path(folder, "long.unstarve"), slow_loading_run(300, workers=2))
+        files.append(Path(folder, "folded.unstarve"))
+        fold([long], files[-1], 1 << 15)
         return [_plain(file.read_bytes()) for file in files]
 
 
@@ -92,6 +100,9 @@ def run(data: bytes, folder: Path) -> None:
     file = folder / "input.unstarve"
     file.write_bytes(data)
     look_at(file)
+    if len(data) < _LARGE_BYTES:  # larger ones are about the time that reading takes
+        api.diagnose(read_run(file, Detail(32, 8, above=0)))
+        fold([file], folder / "folded.unstarve", 1 << 15)
     recorded = api.load_run(file)
     diagnosis = api.diagnose(recorded)
     pages = report_page(diagnosis, api.views_of(recorded)) + markdown(diagnosis)

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     )
     from unstarve.tune.autotune import DataLoader as DataLoader, autotune as autotune
     from unstarve.evaluate.record_block import Recording as Recording, recording as recording
+    from unstarve.fixes.loader.to_device import DeviceLoader as DeviceLoader, to_device as to_device
     from unstarve.fixes.datasets.cached.cached_dataset import CachedDataset as CachedDataset
     from unstarve.fixes.datasets.files.tensor_file_dataset import TensorFileDataset as TensorFileDataset
     from unstarve.fixes.samples.gather import gather as gather
@@ -133,6 +134,7 @@ _PUBLIC = {
     "unstarve.evaluate.profiling.implementations": ("Implementations", "compare_implementations"),
     "unstarve.evaluate.profiling.memory_use": ("MemoryUse", "largest_batch", "memory_profile"),
     "unstarve.tune.autotune": ("DataLoader", "autotune"),
+    "unstarve.fixes.loader.to_device": ("DeviceLoader", "to_device"),
     "unstarve.fixes.datasets.cached.cached_dataset": ("CachedDataset",),
     "unstarve.fixes.datasets.files.tensor_file_dataset": ("TensorFileDataset",),
     "unstarve.fixes.samples.gather": ("gather",),

@@ -31,6 +31,7 @@ from unstarve.predict.forecast import (
     model_trainings,
     what_if,
 )
+from unstarve.predict.machine_times import on_its_machine
 from unstarve.present.page import show_results_in_notebooks
 from unstarve.record.follow import Follower
 from unstarve.record.run_reader import read_run
@@ -89,6 +90,7 @@ def reading(*runs: Run) -> Iterator[None]:
 
 def diagnose(run: Run, thresholds: Thresholds | None = None, warmup_steps: int = WARMUP_STEPS) -> Diagnosis:
     """The full diagnosis of a run: its verdict, forecasts for other settings, and advice."""
+    run = on_its_machine(run, may_measure=False)
     trainings = recorded_trainings(run, warmup_steps)
     diagnosis = _advised(run, analyze_run(run, thresholds, warmup_steps, trainings), trainings)
     loops = [] if run.kind == "ideal" else validation_loops(trainings, diagnosis.wall_s)
@@ -142,7 +144,7 @@ def whatif(
     """
     recorded = run if isinstance(run, Run) else load_run(run)
     with reading(recorded):
-        return what_if(model_run(recorded), workers, prefetch, batch_size)
+        return what_if(model_run(on_its_machine(recorded, may_measure=True)), workers, prefetch, batch_size)
 
 
 def compare(a: str | os.PathLike[str], b: str | os.PathLike[str], fail_if: Sequence[str] = ()) -> Comparison:
@@ -166,7 +168,11 @@ def load_log_from_run(path: str | os.PathLike[str], phase: Phase = Phase.REAL) -
         raise LogError(f"{path} has no {wanted.value} batches to plot")
     own_ns = passed_ns(timelines[0].own)
     # A step needs the batch right before it; the first of an epoch or block has none.
-    steps = [(a, b) for a, b in pairwise(batches) if (b.epoch, b.position) == (a.epoch, a.position + 1)]
+    steps = [
+        (a, b)
+        for a, b in pairwise(batches)
+        if (b.epoch, b.position) == (a.epoch, a.position + 1) and b.thinned is None
+    ]
     batches = [batches[0], *(b for _, b in steps)]
     return LoadLog(
         label=Path(path).stem,

@@ -33,6 +33,18 @@ def main_thread_cores() -> list[int] | None:
     return None if affinity is None else sorted(affinity(os.getpid()))
 
 
+def machine_cpu_s(stat: Path = Path("/proc/stat")) -> float | None:
+    """CPU seconds of all cores together; None where that is not counted.
+
+    The first line of /proc/stat: ``cpu  user nice system idle iowait irq softirq steal guest …``, in ticks.
+    """
+    try:
+        ticks = [int(word) for word in stat.read_text().split("\n", 1)[0].split()[1:8]]
+    except (OSError, ValueError):
+        return None
+    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK") if len(ticks) == 7 else None
+
+
 def cgroup_quota_cores(root: Path = _CGROUPS) -> float | None:
     """The CPU quota of the tightest cgroup, in cores; None for no limit.
 

@@ -78,6 +78,8 @@ class _Target:
 
 
 def _target(path: Path) -> _Target:
+    if path == Path("-"):
+        raise OutputError("cannot write -: name a file; /dev/stdout is standard output")
     real = _followed(path)
     before = _stat(real)
     if before is not None and stat.S_ISDIR(before.st_mode):

@@ -1,4 +1,4 @@
-"""The labs with real processes: a real fix passes, a fake one and a wrong verdict do not."""
+"""The labs that compare two versions, really run: a solution computes the same, a fake one does not."""
 
 from __future__ import annotations
 
@@ -7,65 +7,130 @@ import subprocess
 import sys
 from pathlib import Path
 
+import lab_solutions as solutions
 import pytest
+import torch
 
+from unstarve.errors import UsageError
+from unstarve.labs import drawn, versions
 from unstarve.labs import judge as judging
-from unstarve.labs.all_labs import lab_named
+from unstarve.labs.harness import imported
+from unstarve.labs.harness_process import told_by
 from unstarve.labs.judge import judge
+from unstarve.labs.specs import basic_profiling, tune
 from unstarve.labs.started import start, started_in
+from unstarve.labs.workload import Workload
 
-CACHED = """
-import unstarve
+LOADERS = ("io-dataloader", "bottlenecks", "tune")
+MODELS = ("basic-profiling", "training-loop")
+SKIPS_THE_STEP = """
+import time
+import torch
+import unstarve.labs.workload
 from synthetic_dataset import SyntheticDataset
+from torch.utils.data import DataLoader
+
+unstarve.labs.workload.Step.__call__ = lambda step, batch: None
+torch.tanh = lambda value: value.detach()
+torch.Tensor.__matmul__ = lambda one, other: one
+torch.Tensor.backward = lambda value: None
+time.perf_counter = lambda: 0.0
 
 
 def make_loader(folder):
-    return unstarve.DataLoader(unstarve.CachedDataset(SyntheticDataset(folder)), batch_size=16, shuffle=True)
+    return DataLoader(SyntheticDataset(folder), batch_size=16, shuffle=True)
 """
-SHORTER = """
-from synthetic_dataset import SyntheticDataset
-from torch.utils.data import DataLoader, Subset
+WRITES_ITS_OWN_RESULT = """
+import json
+import os
 
-
-def make_loader(folder):
-    return DataLoader(Subset(SyntheticDataset(folder), range(16)), batch_size=16, shuffle=True)
+print(json.dumps({"measured": {"seconds": 0.001, "samples": 256, "digest": "the same"}}), flush=True)
+os._exit(0)
 """
-
-
-def seed_of(name: str, fault: str) -> int:
-    lab = lab_named(name)
-    return next(seed for seed in range(1000) if (one := lab.fault(seed)) is not None and one.name == fault)
 
 
 @pytest.fixture(autouse=True)
 def _short_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "_ROUNDS", 2)
     monkeypatch.setattr(judging, "_EPOCHS", 1)
-    monkeypatch.setattr(judging, "_ENOUGH_S", 0)
+    monkeypatch.setattr(judging, "_ENOUGH_S", 0)  # one round
 
 
-def test_a_loader_that_waits_for_a_server_is_found_and_fixed(tmp_path: Path) -> None:
-    start("io-dataloader", tmp_path, seed=seed_of("io-dataloader", "latency"))
+@pytest.mark.parametrize("name", LOADERS)
+def test_every_solution_delivers_the_same(name: str, tmp_path: Path) -> None:
+    for fault, changes in solutions.SOLUTIONS[name].items():
+        if not changes:
+            continue  # nothing to fix
+        folder = tmp_path / fault
+        started = solutions.begin(name, fault, folder)
+        if fault == "disk":
+            try:
+                Workload(folder)
+            except UsageError:
+                continue  # there is no disk here
+        solutions.solve(started)
+        assert started.lab.edited is not None
+        files = folder / started.lab.slow, folder / started.lab.edited
+        results = [told_by(started.lab.harness, file, 1, 1) for file in files]
+        told = {(one["digest"], one.get("steps")) if isinstance(one, dict) else one for one in results}
+        assert len(told) == 1, (fault, told)
+        assert isinstance(results[0], dict), results
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_solution_computes_the_same_and_a_fake_one_does_not(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drawn, "amount", lambda _, __, small, large: small)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    for fault, changes in solutions.SOLUTIONS[name].items():
+        started = solutions.begin(name, fault, tmp_path / fault)
+        assert started.lab.edited is not None
+        file = started.folder / started.lab.edited
+        original = file.read_text()
+        solutions.change(file, changes)
+        assert versions._same({5: imported(file).make(started.folder)(5)}, started.folder), fault
+    file.write_text(original)
+    solutions.change(file, solutions.FAKES[name])
+    assert not versions._same({5: imported(file).make(started.folder)(5)}, started.folder)
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("name", [*LOADERS, "basic-profiling"])
+def test_a_fake_solution_fails(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune, "_steps_and_forecast", None)  # only the versions are run
+    monkeypatch.setattr(basic_profiling, "_profiled", None)
+    started = solutions.begin(name, next(iter(solutions.SOLUTIONS[name])), tmp_path)
+    verdicts = dict(zip(started.lab.keys("verdict"), (started.verdict or "").split(), strict=True))
+    (tmp_path / "answers.toml").write_text("".join(f'{key} = "{one}"\n' for key, one in verdicts.items()))
+    assert started.lab.edited is not None
+    solutions.change(tmp_path / started.lab.edited, solutions.FAKES[name])
+    result = judge(started_in(tmp_path))
+    assert not result.passed
+    assert result.lines[1].startswith("But it does not "), result.lines
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (SKIPS_THE_STEP, "But its training step does less work."),
+        (WRITES_ITS_OWN_RESULT, "fast_dataloader.py failed: its process ended with exit code 0"),
+        ("raise OSError('no data')", "fast_dataloader.py failed: OSError: no data"),
+        ("import sys; sys.exit('enough')", "fast_dataloader.py failed: SystemExit: enough"),
+    ],
+)
+def test_a_version_that_tampers_or_fails_is_told(text: str, said: str, tmp_path: Path) -> None:
+    started = solutions.begin("io-dataloader", "cpu", tmp_path)
+    (started.folder / "answers.toml").write_text('verdict = "cpu"\n')
+    (tmp_path / "fast_dataloader.py").write_text(text)
+    result = judge(started_in(tmp_path))
+    assert not result.passed
+    assert said in result.lines
+
+
+def test_the_command_line_commits_a_verdict(tmp_path: Path) -> None:
+    start("io-dataloader", tmp_path, seed=1)
     (tmp_path / "answers.toml").write_text('verdict = "remote"\n')
     command = [sys.executable, "-m", "unstarve", "lab", "check", str(tmp_path), "--json", "-"]
     told = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=300).stdout)
     assert (told["schema"], told["committed"], told["passed"]) == ("unstarve.lab/1", True, False)
-
-    (tmp_path / "fast_dataloader.py").write_text(SHORTER)
-    fake = judge(started_in(tmp_path))
-    assert not fake.passed
-    assert "But it does not deliver the same samples as the slow one." in fake.lines
-
-    (tmp_path / "fast_dataloader.py").write_text(CACHED)
-    real = judge(started_in(tmp_path))
-    assert "does not deliver" not in " ".join(real.lines)
-    assert real.measured["wait_share"] < fake.measured["wait_share"]
-
-
-def test_a_loader_that_raises_is_told(tmp_path: Path) -> None:
-    start("io-dataloader", tmp_path, seed=seed_of("io-dataloader", "latency")).commit("remote")
-    (tmp_path / "answers.toml").write_text('verdict = "remote"\n')
-    (tmp_path / "fast_dataloader.py").write_text("def make_loader(folder):\n    raise OSError('no data')\n")
-    result = judge(started_in(tmp_path))
-    assert not result.passed
-    assert result.lines == ("fast_dataloader.py failed: OSError: no data",)

@@ -11,24 +11,15 @@ from typing import Any
 
 import pytest
 import torch
+from lab_solutions import SOLUTIONS
 
 from unstarve.labs import parts_draw, parts_harness, parts_trial
-from unstarve.labs.all_labs import lab_named
 from unstarve.labs.parts_draw import KINDS, kinds_of
 from unstarve.labs.parts_trial import judged, trial_of
 from unstarve.labs.started import start
 
-CACHED = "unstarve.DataLoader(unstarve.CachedDataset(dataset), batch_size=batch_size, shuffle=True)"
-RIGHT = {
-    "decoded": CACHED,
-    "augmented": "unstarve.DataLoader(unstarve.CachedDataset(dataset.images, transform=dataset.augment), "
-    "batch_size=batch_size, shuffle=True)",
-    "rows": "unstarve.DataLoader(dataset, batch_size=batch_size, shuffle=True)",
-    "server": "DataLoader(unstarve.AsyncPrefetchDataset(dataset, queue_size=32, num_workers=16), "
-    "batch_size=batch_size, shuffle=True)",
-    "tensors": "unstarve.DataLoader(unstarve.TensorFileDataset(dataset.paths), "
-    "batch_size=batch_size, shuffle=True)",
-}
+RIGHT = {kind: changes[0][1] for kind, changes in SOLUTIONS["faster-parts"].items()}
+CACHED = RIGHT["decoded"]
 STOCK = "DataLoader(dataset, batch_size=batch_size, shuffle=True)"
 
 
@@ -41,7 +32,7 @@ def begin(folder: Path, kind: str) -> str:
 
 def write_fix(folder: Path, loader: str) -> Path:
     file = folder / "fast_dataloader.py"
-    file.write_text("import unstarve\n" + file.read_text().replace(f"return {STOCK}", f"return {loader}"))
+    file.write_text(file.read_text().replace(f"return {STOCK}", f"return {loader}"))
     return file
 
 
@@ -60,7 +51,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 
 def measured(file: Path, slot: str) -> list[dict[str, Any]]:
-    return [parts_harness.measured(file, slot)] * 2
+    return [parts_harness.run(file, slot, 1)] * 2
 
 
 @pytest.mark.usefixtures("small")
@@ -95,11 +86,10 @@ def test_augmentation_in_worker_processes_follows_the_epoch(tmp_path: Path) -> N
 def test_the_check_runs_both_versions_and_catches_larger_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts_trial, "_ROUNDS", 1)
-    monkeypatch.setattr(parts_trial, "_MOST_ROUNDS", 1)
+    monkeypatch.setattr(parts_trial, "_ENOUGH_S", 0)
     slot = begin(tmp_path, "rows")
-    write_fix(tmp_path, "unstarve.DataLoader(dataset, batch_size=8 * batch_size, shuffle=True)")
-    passed, lines = trial_of(lab_named("faster-parts"), tmp_path, {slot: 0.0})
+    write_fix(tmp_path, "__import__('unstarve').DataLoader(dataset, batch_size=8 * batch_size, shuffle=True)")
+    passed, lines = trial_of(tmp_path, {slot: 0.0})
     assert not passed
     assert "keep the batch size" in lines[1]
     assert not any("same samples" in line for line in lines)

@@ -1,4 +1,4 @@
-"""The lab on tuning: each fault is found by name, a real fix passes, a fake one does not."""
+"""The lab on tuning: each fault is found by name, and the check records the baseline itself."""
 
 from __future__ import annotations
 
@@ -10,29 +10,9 @@ from typing import Any
 
 import pytest
 
-from unstarve.labs import judge as judging
-from unstarve.labs.judge import judge
 from unstarve.labs.specs import tune
 from unstarve.labs.specs.tune import LAB, hot_function
-from unstarve.labs.started import Started, start, started_in
-
-ONCE = """
-import functools
-
-
-@functools.lru_cache
-def weights(rounds, shift):
-    weight = np.ones((64, 64), np.float32)
-    for _ in range(rounds):
-        weight = np.sqrt(weight + shift)
-    return weight
-
-
-def {name}(image, rounds):
-    return image * weights(rounds, {shift})
-
-
-class Photos"""
+from unstarve.labs.started import Started, start
 
 
 def begin(folder: Path, fault: str) -> Started:
@@ -93,35 +73,3 @@ def test_the_check_records_the_baseline_itself(tmp_path: Path) -> None:
     assert steps_per_s > 0
     assert forecast > 0
     assert not list(tmp_path.glob(".check-*"))
-
-
-def test_a_cheaper_function_passes_and_fewer_samples_do_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(judging, "_ROUNDS", 1)
-    monkeypatch.setattr(judging, "_EPOCHS", 1)
-    monkeypatch.setattr(judging, "_ENOUGH_S", 0)
-    monkeypatch.setattr(tune, "_steps_and_forecast", lambda *_: (1.0, 1.0))
-    started = begin(tmp_path, "function").commit("cpu")
-    name = hot_function(started.seed)
-    answers = f'verdict = "cpu"\nforecast_4 = 1\nmeasured_4 = 1\nhot_function = "{name}"\n'
-    (tmp_path / "answers.toml").write_text(answers)
-    fast = tmp_path / "fast_dataloader.py"
-    original = fast.read_text()
-
-    fast.write_text(original.replace("Photos(folder)", "list(map(Photos(folder).__getitem__, range(16)))"))
-    fake = judge(started_in(tmp_path))
-    assert not fake.passed
-    assert "But it does not deliver the same samples as the slow one." in fake.lines
-
-    fast.write_text(original.replace("num_workers=1", "num_workers=0"))
-    photos = tmp_path / "photos.py"
-    shift = photos.read_text().partition(f"def {name}(")[2].partition("weight + ")[2].partition(")")[0]
-    photos.write_text(
-        photos.read_text().replace("class Photos", ONCE.format(name=name, shift=shift).lstrip())
-    )
-    real = judge(started_in(tmp_path))
-    told = " ".join(real.lines)
-    assert "as fast" in told
-    assert "does not deliver" not in told
-    assert name not in told

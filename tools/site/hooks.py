@@ -1,7 +1,9 @@
-"""MkDocs hooks: pages made from the command line, the public names and the root's files; the navigation."""
+"""MkDocs hooks: pages made from the command line, the public names, the sections of docs/checks.md and the
+root's files; the navigation."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ FROM_ROOT = {
     "SECURITY.md": "security.md",
 }
 REFERENCES = verb_references()
+CHECKS = dict(re.findall(r"(?ms)^## ([a-z-]+)\n(.*?)(?=^## |\Z)", (ROOT / "docs/checks.md").read_text()))
+"""Sections by id: one file in the repository, a page each on the site."""
 VERBS = [one.name for one in REFERENCES if " " not in one.name]
 
 # Tab → patterns of pages, in order; a page belongs to the first that matches, the rest to the last tab.
@@ -35,13 +39,20 @@ TABS = {
     "Handbook": ["handbook/*.md", "causes/index.md", "causes/*.md", "recipes/*.md"],
     "Make it fast": [
         "loader.md",
+        "dataloader.md",
+        "cached.md",
+        "tensor-files.md",
+        "packed.md",
         "images.md",
         "decoding.md",
+        "prefetch.md",
         "share.md",
+        "ranks.md",
         "autotune.md",
         "find-num-workers.md",
     ],
     "Commands": [*(f"{verb}.md" for verb in VERBS), "commands/*.md"],
+    "Checks": ["checks.md", "checks/*.md"],
     "Python": ["api/*.md"],
     "More": ["*.md"],
 }
@@ -58,6 +69,7 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the pages that no file holds, then build the navigation from all of them."""
     made = {f"commands/{verb}.md": f"# `unstarve {verb}`\n" for verb in VERBS if not _written(files, verb)}
     made |= {f"api/{group}.md": text for group, text in _api_pages().items()}
+    made |= {f"checks/{check}.md": _check_page(check) for check in CHECKS}
     made |= {page: _from_root((ROOT / name).read_text()) for name, page in FROM_ROOT.items()}
     for path, text in made.items():
         files.append(File.generated(config, path, content=text))
@@ -72,14 +84,22 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """End the page of a verb with its reference; links to files of the root lead to their pages here."""
+    """End the page of a verb with its reference; links to root files and to checks lead to pages here."""
     for name, target in {**FROM_ROOT, "README.md": "index.md"}.items():
         markdown = markdown.replace(f"(../{name}", f"({target}")
+    if page.file.src_uri == "checks.md":
+        markdown = re.sub(r"\(#([a-z-]+)\)", r"(checks/\1.md)", markdown.partition("\n## ")[0])
+    markdown = re.sub(r"checks\.md#([a-z-]+)\)", r"checks/\1.md)", markdown)
     verb = Path(page.file.src_uri).stem
     if verb in VERBS and page.file.src_uri in (f"{verb}.md", f"commands/{verb}.md"):
         parts = (one for one in REFERENCES if one.name.split()[0] == verb)
         markdown += "\n" + "\n".join(map(_reference, parts))
     return markdown
+
+
+def _check_page(check: str) -> str:
+    text = re.sub(r"\(([a-z-]+)\.md", r"(../\1.md", CHECKS[check])
+    return f"# `{check}`\n" + re.sub(r"\(#([a-z-]+)\)", r"(\1.md)", text)
 
 
 def _written(files: Any, verb: str) -> bool:

@@ -15,6 +15,8 @@ class _Words:
     """What the user writes, with the arguments in place of ``{}``."""
     names: Mapping[str, str]
     """The framework's name for each argument of DataLoader that it passes on."""
+    dataset: str | None = None
+    """Where the user passes the dataset, in place of ``{}``."""
 
 
 _TABLE = {
@@ -28,10 +30,12 @@ _TABLE = {
             "drop_last": "dataloader_drop_last",
             "batch_size": "per_device_train_batch_size",
         },
+        "Trainer(…, train_dataset={})",
     ),
     "timm": _Words(
         "create_loader(…, {})",
         {name: name for name in ("num_workers", "persistent_workers", "pin_memory", "batch_size")},
+        "create_loader({}, …)",
     ),
     "fastai": _Words(
         "dls = ….dataloaders(…, {})",
@@ -71,7 +75,7 @@ def words_of(maker: Maker, change: Mapping[str, Any], plain_call: str | None = N
     if words is None:
         return f"# where your code calls {maker.framework}\n{as_arguments(change)}"
     names = dict(words.names)
-    if "eval" in (maker.function or "") or "test" in (maker.function or ""):
+    if _evaluates(maker):
         names["batch_size"] = names["batch_size"].replace("_train_", "_eval_")
     lines = []
     rest = dict(change)
@@ -84,6 +88,21 @@ def words_of(maker: Maker, change: Mapping[str, Any], plain_call: str | None = N
     if missing:
         lines.append(f"# {maker.framework} cannot set {', '.join(missing)}")
     return "\n".join(lines)
+
+
+def wrapped_dataset(maker: Maker, template: str) -> str:
+    """How the user wraps the dataset of a loader that a framework creates; `template` has ``{}`` for it."""
+    words = _TABLE.get(maker.framework)
+    if words is None or words.dataset is None:
+        return f"# and pass {template.format('dataset')} to {maker.framework}"
+    if maker.framework != "transformers":
+        return words.dataset.format(template.format("dataset"))
+    name = "eval_dataset" if _evaluates(maker) else "train_dataset"
+    return words.dataset.replace("train_dataset", name).format(template.format(name))
+
+
+def _evaluates(maker: Maker) -> bool:
+    return "eval" in (maker.function or "") or "test" in (maker.function or "")
 
 
 def as_arguments(change: Mapping[str, Any]) -> str:

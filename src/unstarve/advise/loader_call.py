@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
-from unstarve.advise.framework_words import framework_call
+from unstarve.advise.framework_words import framework_call, wrapped_dataset
 from unstarve.advise.proposal import Code, Edit
 from unstarve.model import LoaderSummary
 from unstarve.model.saved import NEED_WORKERS, POSITIONS
@@ -20,6 +20,7 @@ _DEFAULTS: dict[str, Any] = {
     "in_order": True,
     "timeout": 0,
 }
+_STOCK = {*POSITIONS, *_DEFAULTS}
 _WIDEST = 72
 """Longest call on one line, in columns: a report has 80."""
 
@@ -39,11 +40,13 @@ def _framework_code(loader: LoaderSummary, edit: Edit) -> str | None:
     if loader.maker is None:
         return None
     own = loader.statement + edited_call(loader, edit) if loader.source is not None else None
-    told = framework_call(loader, edit.arguments, own) if own or edit.arguments else ""
+    arguments = edit.arguments
+    if own is None and edit.dataset is not None:  # it gets to a stock loader: what only ours takes is void
+        arguments = {name: value for name, value in arguments.items() if name in _STOCK}
+    told = framework_call(loader, arguments, own) if own or arguments else ""
     if own is not None or edit.dataset is None:
         return told
-    wrapped = edit.dataset.format("dataset")
-    return f"{told}\n# and pass {wrapped} to {loader.maker.framework}".strip()
+    return f"{told}\n{wrapped_dataset(loader.maker, edit.dataset)}".strip()
 
 
 def edited_call(loader: LoaderSummary, edit: Edit) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from unstarve.analyze.batch_production import EpochProduction, MadeBatch
 from unstarve.analyze.blame import split_collate, split_fetch
+from unstarve.analyze.stats import number_of
 from unstarve.analyze.timeline import Timeline
 from unstarve.model import Batch, Cause, Demand, SlowSample, Work
 
@@ -34,7 +35,8 @@ def demand_of(timeline: Timeline, made: Mapping[tuple[int, int], EpochProduction
     count = len(works)
     first_epoch = pairs[0][0].epoch
     begins = [e for e in timeline.process.epochs if e.loader == timeline.main and e.epoch > first_epoch]
-    sampler_ns = sum(b.sampler_ns for b, _ in pairs) + sum(e.sampler_ns for e in begins)
+    sampler_ns = sum(b.sampler_ns for b, _ in pairs) / count
+    sampler_ns += sum(e.sampler_ns for e in begins) / number_of(timeline.measured_batches)
     storage = [work.storage_bytes for work in works]
     return Demand(
         loader=next((x.name for x in timeline.process.loaders if x.id == timeline.main), "loader"),
@@ -50,7 +52,7 @@ def demand_of(timeline: Timeline, made: Mapping[tuple[int, int], EpochProduction
         handoff_s=sum(c[Cause.HANDOFF] for c in collates) / count
         + sum(_handoff_s(m) for _, m in pairs) / count,
         pin_s=sum(_pin_s(m) for _, m in pairs) / count,
-        sampler_s=sampler_ns / count / 1e9,
+        sampler_s=sampler_ns / 1e9,
         storage_bytes=None if None in storage else sum(s or 0 for s in storage) / count,
         opens=sum(work.opens for work in works) / count,
         busy_share=_busy_share(timeline.main, made) if workers else None,
@@ -92,10 +94,10 @@ def _busy_share(loader: int, made: Mapping[tuple[int, int], EpochProduction]) ->
     for key, production in made.items():
         if key[0] != loader:
             continue
-        for works in production.by_worker:
-            if len(works) > 1:
-                busy_ns += sum(m.work.done_ns - m.work.begin_ns for m in works)
-                span_ns += works[-1].work.done_ns - works[0].work.begin_ns
+        for worked in production.worked:
+            if worked.number > 1:
+                busy_ns += worked.busy_ns
+                span_ns += worked.span_ns
     return busy_ns / span_ns if span_ns else None
 
 

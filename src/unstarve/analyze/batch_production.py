@@ -5,12 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
+from typing import Any, NamedTuple
 
 from unstarve.analyze.timeline import Timeline, timelines_of
-from unstarve.model import Process, Received, Run, Sent, Work
+from unstarve.model import Batch, Cause, Process, Received, Run, Sent, Work
 
 _HARDLY_IDLE = 0.75
 """A worker that is busy for at least this share of the time sets the pace."""
@@ -33,6 +34,26 @@ class MadeBatch:
     received: Received | None
 
 
+class Worked(NamedTuple):
+    """How busy one worker was in an epoch."""
+
+    number: int
+    """Of batches."""
+    busy_ns: int
+    span_ns: int
+    """From its first batch to its last."""
+
+
+class Examples:
+    """The batches of one loader that were kept one by one, in all epochs, in the order of time."""
+
+    def __init__(self, batches: Sequence[Batch], made: Mapping[tuple[int, int], EpochProduction]) -> None:
+        self.batches = batches
+        self.made = made
+        self.sums: Any = None
+        """Where `blame` keeps what it has found out about them."""
+
+
 @dataclass(frozen=True)
 class EpochProduction:
     """All batches of one epoch of one loader."""
@@ -44,6 +65,24 @@ class EpochProduction:
     """Per worker, in order of time."""
     pacing: frozenset[int] = frozenset()
     """Numbers of the workers that were hardly ever idle and so set the pace."""
+    thinned: tuple[tuple[Work, ...], ...] = ()
+    """Per worker, of a long run: batches that were not kept one by one."""
+    examples: Examples | None = None
+    """Of a long run: batches of the loader that were kept, and stand for those that were not."""
+
+    @cached_property
+    def worked(self) -> list[Worked]:
+        """Per worker, with the batches that were not kept one by one."""
+        others = self.thinned or ((),) * len(self.by_worker)
+        return [
+            _worked([*(made.work for made in works), *rest])
+            for works, rest in zip(self.by_worker, others, strict=True)
+        ]
+
+    @cached_property
+    def blamed(self) -> dict[tuple[int, int], dict[Cause, float]]:
+        """What `blame` has found out, by position and time of the request."""
+        return {}
 
     @cached_property
     def busy_ns(self) -> Callable[[int], float]:
@@ -141,9 +180,27 @@ def productions(process: Process, workers: Workers) -> dict[tuple[int, int], Epo
         if work.loader is not None:
             own[work.loader, work.iteration].append(work)
     for key, works in own.items():
-        batches = tuple(MadeBatch(0, work, None, None) for work in works)
-        made.setdefault(key, EpochProduction(0, {m.work.task: m for m in batches}, (batches,)))
-    return made
+        single, thinned = _apart(works)
+        batches = tuple(MadeBatch(0, work, None, None) for work in single)
+        made.setdefault(
+            key, EpochProduction(0, {m.work.task: m for m in batches}, (batches,), thinned=(thinned,))
+        )
+    return _with_examples(process, made)
+
+
+def _with_examples(
+    process: Process, made: dict[tuple[int, int], EpochProduction]
+) -> dict[tuple[int, int], EpochProduction]:
+    """Of a long run, the same with examples for the batches that were not kept."""
+    thinned = {batch.loader for batch in process.batches if batch.thinned is not None}
+    by_loader: defaultdict[int, list[Batch]] = defaultdict(list)
+    for batch in process.batches:
+        if batch.loader in thinned and batch.thinned is None and batch.position > 0:
+            by_loader[batch.loader].append(batch)
+    examples = {loader: Examples(batches, made) for loader, batches in by_loader.items()}
+    return (
+        {key: replace(one, examples=examples.get(key[0])) for key, one in made.items()} if examples else made
+    )
 
 
 def _by_workers(process: Process, workers: Workers) -> dict[tuple[int, int], EpochProduction]:
@@ -158,6 +215,8 @@ def _by_workers(process: Process, workers: Workers) -> dict[tuple[int, int], Epo
         key = (crew.loader, crew.epoch)
         epoch = epochs.get(key)
         members: list[tuple[MadeBatch, ...]] = []
+        thinned: list[tuple[Work, ...]] = [()] * len(crew.pids)
+        pacing = set[int]()
         for place, pid in enumerate(crew.pids):
             # A pid may be reused: the right process is the last that started before the epoch ended.
             born = workers.get((process.host, pid), ())
@@ -173,26 +232,38 @@ def _by_workers(process: Process, workers: Workers) -> dict[tuple[int, int], Epo
             if id(worker) not in sorted_out:
                 sorted_out[id(worker)] = _by_iteration(worker)
             works, sents = sorted_out[id(worker)].get(iteration, ([], {}))
+            if _sets_the_pace(_worked(works)):
+                pacing.add(place)
+            works, thinned[place] = _apart(works)
             members.append(
                 tuple(MadeBatch(place, w, sents.get(w.task), receipts[key].get(w.task)) for w in works)
             )
         by_task = {made.work.task: made for member in members for made in member}
-        pacing = frozenset(place for place, works in enumerate(members) if _sets_the_pace(works))
-        found[key] = EpochProduction(len(crew.pids), by_task, tuple(members), pacing)
+        found[key] = EpochProduction(
+            len(crew.pids), by_task, tuple(members), frozenset(pacing), tuple(thinned)
+        )
     return found
 
 
-def _sets_the_pace(works: Sequence[MadeBatch]) -> bool:
-    if len(works) < _FEWEST_TO_PACE:
-        return False
-    busy_ns = sum(made.work.done_ns - made.work.begin_ns for made in works)
-    return busy_ns >= _HARDLY_IDLE * (works[-1].work.done_ns - works[0].work.begin_ns)
+def _apart(works: Sequence[Work]) -> tuple[list[Work], tuple[Work, ...]]:
+    """Those kept one by one, and the others."""
+    return [w for w in works if w.weight == 1], tuple(w for w in works if w.weight > 1)
+
+
+def _worked(works: Sequence[Work]) -> Worked:
+    span_ns = max(w.done_ns for w in works) - min(w.begin_ns for w in works) if works else 0
+    return Worked(sum(w.weight for w in works), sum(w.done_ns - w.begin_ns for w in works), span_ns)
+
+
+def _sets_the_pace(worked: Worked) -> bool:
+    return worked.number >= _FEWEST_TO_PACE and worked.busy_ns >= _HARDLY_IDLE * worked.span_ns
 
 
 def _by_iteration(worker: Process) -> dict[int, tuple[list[Work], dict[int, Sent]]]:
     """What a worker made and sent, by iteration of its loader; failed work is left out."""
     found: dict[int, tuple[list[Work], dict[int, Sent]]] = {}
-    for work in _outermost(worker.works):
+    single, thinned = _apart(worker.works)
+    for work in (*_outermost(single), *thinned):
         if not work.failed:
             found.setdefault(work.iteration, ([], {}))[0].append(work)
     for sent in worker.sents:

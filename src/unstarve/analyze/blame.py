@@ -15,7 +15,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
-from unstarve.analyze.batch_production import EpochProduction, MadeBatch
+import numpy as np
+from numpy.typing import NDArray
+
+from unstarve.analyze.batch_production import EpochProduction, Examples, MadeBatch
 from unstarve.model import Batch, Cause, Work
 
 Seconds = dict[Cause, float]
@@ -24,11 +27,26 @@ _SLOWEST_DISK = 5e6
 """Bytes per second: slower reads than this are not the disk's fault."""
 
 _MOSTLY = 0.5
+_NEAREST = 64
+"""Batches on each side of a stretch that is not kept one by one."""
+_OUTLIERS = 0.05
 
 
 def blame(batch: Batch, production: EpochProduction | None) -> Seconds:
     """Seconds of a batch's wait per cause; they sum to the wait."""
     wait_s = batch.wait_ns / 1e9
+    if batch.thinned is not None and production is not None and production.examples is not None:
+        return _like_examples(batch, production.examples)
+    if production is None:
+        return _blame(batch, None, wait_s)
+    key = batch.position, batch.ask_ns
+    found = production.blamed.get(key)
+    if found is None:
+        found = production.blamed[key] = _blame(batch, production, wait_s)
+    return found
+
+
+def _blame(batch: Batch, production: EpochProduction | None, wait_s: float) -> Seconds:
     if batch.position == 0 and (production is None or production.workers):
         sampler_s = min(batch.sampler_ns / 1e9, wait_s)
         return _balanced({Cause.SAMPLER: sampler_s, Cause.STARTUP: wait_s - sampler_s}, wait_s)
@@ -44,6 +62,33 @@ def blame(batch: Batch, production: EpochProduction | None) -> Seconds:
     else:
         _add(parts, _workers_time(batch, made, production, end_ns))
     return _balanced(parts, wait_s)
+
+
+def _like_examples(batch: Batch, examples: Examples) -> Seconds:
+    """The wait of many batches, split as that of the batches of the time that were kept one by one."""
+    if examples.sums is None:
+        examples.sums = _sums_of(examples)
+    moments, causes, sums = examples.sums
+    first = max(bisect_left(moments, batch.ask_ns) - _NEAREST, 0)
+    last = min(bisect_left(moments, batch.last_ns) + _NEAREST, len(moments))
+    parts = (sums[last] - sums[first]).tolist()
+    return _balanced(dict(zip(causes, parts, strict=True)), batch.wait_ns / 1e9)
+
+
+def _sums_of(examples: Examples) -> tuple[list[int], list[Cause], NDArray[np.float64]]:
+    """When each example was delivered, and the seconds per cause of all before it.
+
+    The slowest were kept because they are slow: they stand for no others.
+    """
+    waits = sorted(batch.wait_ns for batch in examples.batches)
+    longest_ns = waits[int((len(waits) - 1) * (1 - _OUTLIERS))]
+    typical = [batch for batch in examples.batches if batch.wait_ns <= longest_ns]
+    causes = list(Cause)
+    parts = np.zeros((len(typical) + 1, len(causes)))
+    for place, batch in enumerate(typical, 1):
+        for cause, seconds in blame(batch, examples.made.get((batch.loader, batch.epoch))).items():
+            parts[place, causes.index(cause)] = seconds
+    return [batch.got_ns for batch in typical], causes, np.cumsum(parts, axis=0)
 
 
 def _own_work(batch: Batch, work: Work, available_ns: int) -> Seconds:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from unstarve.analyze.batch_production import EpochProduction, MadeBatch, recorded_trainings
 from unstarve.analyze.blame import blame
+from unstarve.analyze.stats import number_of, weighted
 from unstarve.analyze.timeline import WARMUP_STEPS, Timeline
 from unstarve.model import (
     Batch,
@@ -26,6 +30,7 @@ from unstarve.model import (
     Run,
     Views,
 )
+from unstarve.model.thinned import Sketch
 
 _FEWEST_BINS = 20
 _MOST_BINS = 60
@@ -47,17 +52,19 @@ def views_of(run: Run, warmup_steps: int = WARMUP_STEPS) -> Views | None:
     if not trainings:
         return None
     shown = max(trainings, key=lambda training: training.timeline.wait_s)
-    timeline, made = shown.timeline, shown.productions
+    timeline, made = _last_in_full(shown.timeline), shown.productions
     process = timeline.process
     origin_ns = timeline.spans[0].begin_ns
     delivered = [span.batch for span in timeline.spans if span.batch is not None]
     # A span may have been split where loaders overlap: each batch once, in the order of requests.
     batches = list(dict.fromkeys(delivered))
+    before = number_of({s.batch for s in shown.timeline.spans if s.batch is not None}) - len(batches)
     numbers = {(b.loader, b.epoch, b.position): i for i, b in enumerate(batches)}
     names = {loader.id: loader.name for loader in process.loaders}
     stories = tuple(_stories(batches, made, names, origin_ns))
-    measured = timeline.measured_batches
+    measured = shown.timeline.measured_batches
     warmup_end_ns = measured[0].ask_ns if measured else timeline.spans[-1].end_ns
+    steps, thinned = shown.timeline.steps, [b.thinned for b in measured if b.thinned is not None]
     return Views(
         rank=process.rank,
         lanes=lanes_of(timeline, made, numbers, origin_ns),
@@ -68,9 +75,19 @@ def views_of(run: Run, warmup_steps: int = WARMUP_STEPS) -> Views | None:
             if not e.nested and e.begin_ns >= origin_ns
         ),
         warmup_end_s=(warmup_end_ns - origin_ns) / 1e9,
-        wait_ms=_histogram([b.wait_ns / 1e6 for b in measured]),
-        step_ms=_histogram([step.seconds * 1e3 for step in timeline.steps]),
+        wait_ms=_histogram(
+            [b.wait_ns / 1e6 for b in measured if b.thinned is None], [t.wait_sketch for t in thinned]
+        ),
+        step_ms=_histogram([s.seconds * 1e3 for s in steps if not s.sketch], [s.sketch for s in steps]),
+        before=before,
     )
+
+
+def _last_in_full(timeline: Timeline) -> Timeline:
+    """Of a long run, the end, in which every step was kept."""
+    places = [place for place, span in enumerate(timeline.spans) if span.batch and span.batch.thinned]
+    rest = timeline.spans[places[-1] + 1 :] if places else timeline.spans
+    return dataclasses.replace(timeline, spans=rest) if rest else timeline
 
 
 def lanes_of(timeline: Timeline, made: MadeBy, numbers: Numbers, origin_ns: int) -> tuple[Lane, ...]:
@@ -100,7 +117,7 @@ def _stories(
         (a.loader, a.epoch, a.position): b.got_ns
         for of_one in _by_loader(batches)
         for a, b in pairwise(of_one)
-        if a.epoch == b.epoch
+        if a.epoch == b.epoch and a.thinned is None is b.thinned
     }
     for batch in batches:
         production = made.get((batch.loader, batch.epoch))
@@ -201,39 +218,60 @@ def _span(begin_ns: int, end_ns: int, doing: Doing, batch: int | None, origin_ns
     return LaneSpan((begin_ns - origin_ns) / 1e9, (end_ns - origin_ns) / 1e9, doing, batch)
 
 
-def _histogram(values_ms: Sequence[float]) -> Histogram | None:
+def _histogram(values_ms: Sequence[float], sketches: Iterable[Sketch] = ()) -> Histogram | None:
     """Bins that grow by a constant factor; a few values far off share a wide one, so the rest has a shape."""
-    logs = sorted(math.log10(max(value, _SHORTEST_MS)) for value in values_ms)
-    if not logs:
+    ms, weights = weighted([value / 1e3 for value in values_ms], sketches)
+    if not len(ms):
         return None
-    low, high = _bulk(logs)
+    order = np.argsort(ms, kind="stable")
+    ordered = _Ordered(
+        np.log10(np.maximum(ms[order], _SHORTEST_MS)),
+        np.cumsum(np.ones(len(ms)) if weights is None else weights[order]),
+    )
+    low, high = _bulk(ordered)
     margin = max(_NARROWEST_HISTOGRAM - (high - low), 0.0) / 2
     low, high = low - margin - 1e-9, high + margin  # a bin holds its upper edge: the lowest value is not one
-    count = _bin_count(logs, high - low)
+    count = _bin_count(ordered, high - low)
     edges = [*(low + (high - low) * i / count for i in range(count)), high]
-    if logs[0] < low:
-        edges.insert(0, logs[0])
-    if logs[-1] > high:
-        edges.append(logs[-1])
-    counts = [0] * (len(edges) - 1)
-    for log in logs:
-        counts[max(bisect_left(edges, log) - 1, 0)] += 1
-    return Histogram(tuple(10**edge for edge in edges), tuple(counts))
+    if ordered.logs[0] < low:
+        edges.insert(0, float(ordered.logs[0]))
+    if ordered.logs[-1] > high:
+        edges.append(float(ordered.logs[-1]))
+    until = np.searchsorted(ordered.logs, edges[1:], "right")  # a bin holds its upper edge
+    sums = np.concatenate([[0.0], ordered.until])[[0, *until[:-1], len(order)]]
+    return Histogram(tuple(10**edge for edge in edges), tuple(map(int, np.diff(sums).tolist())))
 
 
-def _bulk(ordered: Sequence[float]) -> tuple[float, float]:
+class _Ordered(NamedTuple):
+    """Logarithms in order, and how many values lie up to each."""
+
+    logs: NDArray[np.float64]
+    until: NDArray[np.float64]
+
+    @property
+    def number(self) -> int:
+        return int(self.until[-1])
+
+    def at(self, place: int) -> float:
+        """The value at a place in the order, from 0."""
+        return float(self.logs[np.searchsorted(self.until, place + 1)])
+
+
+def _bulk(ordered: _Ordered) -> tuple[float, float]:
     """The range without values that lie further from the middle 90% than these are wide."""
-    last = len(ordered) - 1
-    low, high = ordered[round(last * 0.05)], ordered[round(last * 0.95)]
+    last = ordered.number - 1
+    low, high = ordered.at(round(last * 0.05)), ordered.at(round(last * 0.95))
     far = max(high - low, _NARROWEST_HISTOGRAM)
-    near = ordered[bisect_left(ordered, low - far) : bisect_right(ordered, high + far)]
-    return near[0], near[-1]
+    logs = ordered.logs
+    near = logs[np.searchsorted(logs, low - far) : np.searchsorted(logs, high + far, "right")]
+    return float(near[0]), float(near[-1])
 
 
-def _bin_count(ordered: Sequence[float], span: float) -> int:
+def _bin_count(ordered: _Ordered, span: float) -> int:
     """Freedman and Diaconis' rule: the more values and the closer together, the narrower the bins."""
-    middle_half = ordered[len(ordered) * 3 // 4] - ordered[len(ordered) // 4]
-    width = 2 * middle_half / len(ordered) ** (1 / 3)
+    number = ordered.number
+    middle_half = ordered.at(number * 3 // 4) - ordered.at(number // 4)
+    width = 2 * middle_half / number ** (1 / 3)
     return _FEWEST_BINS if width == 0 else min(max(math.ceil(span / width), _FEWEST_BINS), _MOST_BINS)
 
 
@@ -273,7 +311,8 @@ def _typical_stretch(batches: tuple[Batch, ...]) -> tuple[int, int] | None:
     windows = [
         (first.ask_ns, last.ask_ns)
         for first, last in zip(batches, batches[_TYPICAL_STEPS:], strict=False)
-        if first.epoch == last.epoch
+        if (first.epoch, first.position + _TYPICAL_STEPS) == (last.epoch, last.position)
+        and not any(one.thinned for one in (first, last))
     ]
     if not windows:
         return None

@@ -100,7 +100,14 @@ def _relative_error(run: Run, *, by_samples: bool) -> float | None:
     for at in range(0, len(delivered) - size, size):
         taken = delivered[at + 1 : at + size + 1]
         seconds = taken[-1][0] - delivered[at][0]
-        stretches.append((sum(batch.size or 0 for _, batch in taken) if by_samples else size, seconds))
+        stretches.append(
+            (
+                sum(batch.size or 0 for _, batch in taken)
+                if by_samples
+                else sum(batch.weight for _, batch in taken),
+                seconds,
+            )
+        )
     total, total_s = (sum(values) for values in zip(*stretches, strict=True)) if stretches else (0, 0.0)
     if len(stretches) < 2 or not total or not total_s:
         return None

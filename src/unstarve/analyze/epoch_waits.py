@@ -31,9 +31,15 @@ def _of_process(process: Process) -> list[EpochWaits]:
     found = []
     for loader in process.loaders:
         batches = sorted(b for b in process.batches if b.loader == loader.id and not b.nested)
-        pairs = [(a, b) for a, b in pairwise(batches) if (a.epoch, a.position + 1) == (b.epoch, b.position)]
+        pairs = [
+            (a, b) for a, b in pairwise(batches) if (a.epoch, a.position + a.weight) == (b.epoch, b.position)
+        ]
         if pairs:
             wait_s = sum(b.wait_ns for _, b in pairs) / 1e9
-            seconds = sum(b.got_ns - a.got_ns for a, b in pairs) / 1e9
-            found.append(EpochWaits(loader.name, len(pairs), wait_s, seconds))
+            steps = [
+                (1, b.got_ns - a.last_ns) if b.thinned is None else (b.thinned.steps, b.thinned.step_ns)
+                for a, b in pairs
+            ]
+            number, step_ns = (sum(part) for part in zip(*steps, strict=True))
+            found.append(EpochWaits(loader.name, number, wait_s, step_ns / 1e9))
     return found

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from unstarve.analyze.roles import epoch_roles, loader_role
-from unstarve.analyze.stats import known_total, spread_ms
+from unstarve.analyze.stats import known_total, number_of, wait_spread_ms
 from unstarve.model import Batch, Epoch, Loader, LoaderSummary, Phase, Process, Role
 
 MOST_LOADERS = 500
@@ -57,7 +57,7 @@ def summarize_loaders(
             ]
             into.batches += batches[loader.id]
             into.epochs += epochs[loader.id]
-    busiest = sorted(gathered.values(), key=lambda one: -len(one.batches))[:MOST_LOADERS]
+    busiest = sorted(gathered.values(), key=lambda one: -number_of(one.batches))[:MOST_LOADERS]
     summaries = [_summary(one) for one in busiest]
     return tuple(sorted(summaries, key=lambda s: (s.nested, s.background, -s.steps)))
 
@@ -65,7 +65,7 @@ def summarize_loaders(
 def _summary(gathered: _Gathered) -> LoaderSummary:
     loader, batches, epochs = gathered.loader, gathered.batches, gathered.epochs
     real = [batch for batch in batches if batch.phase is Phase.REAL]
-    later = [batch.wait_ns / 1e9 for batch in real if batch.position > 0]
+    later = [batch for batch in real if batch.position > 0]
     first_s = sum(batch.wait_ns for batch in real if batch.position == 0) / 1e9
     making_s = sum(epoch.ready_ns - epoch.begin_ns for epoch in epochs) / 1e9
     return LoaderSummary(
@@ -73,15 +73,15 @@ def _summary(gathered: _Gathered) -> LoaderSummary:
         where=loader.where,
         kind=loader.kind,
         config=loader.config,
-        steps=len(batches),
+        steps=number_of(batches),
         epochs=len(epochs),
-        wait_s=sum(later),
+        wait_s=sum(batch.wait_ns for batch in later) / 1e9,
         startup_s=first_s + making_s,
         samples=known_total([batch.size for batch in batches]),
         bytes=known_total([batch.nbytes for batch in batches]),
         nested=bool(epochs) and all(epoch.nested for epoch in epochs),
         background=bool(batches) and all(batch.thread != 0 for batch in batches),
-        wait_ms=spread_ms(later or [batch.wait_ns / 1e9 for batch in real]),
+        wait_ms=wait_spread_ms(later or real),
         source=loader.source,
         tensors=loader.tensors,
         statement=loader.statement,

@@ -44,9 +44,10 @@ def mean_step(timelines: Sequence[Timeline], gpu: GpuSummary | None) -> MeanStep
     steps = [step for timeline in timelines for step in timeline.steps]
     if not steps:
         return None
-    lost_s = sum(step.wait_s for step in steps) / len(steps)
+    number = sum(step.number for step in steps)
+    lost_s = sum(step.wait_s for step in steps) / number
     wait_s = sum(timeline.wait_s for timeline in timelines)
     if gpu is not None and gpu.stall_share is not None and wait_s:
         # While the host waits and the GPU still computes, the step goes on.
         lost_s *= min(gpu.stall_share * sum(timeline.measured_s for timeline in timelines) / wait_s, 1.0)
-    return MeanStep(len(steps), sum(step.seconds for step in steps) / len(steps) - lost_s, lost_s)
+    return MeanStep(number, sum(step.seconds for step in steps) / number - lost_s, lost_s)

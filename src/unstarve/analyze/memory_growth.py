@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from statistics import median
 
 import numpy as np
@@ -41,11 +42,15 @@ def trend_in(process: Process, readings: Readings) -> Trend | None:
     Growth is compared with the batches that the process made or received, where they are known: a training
     that slows down leaks more slowly, but leaks all the same.
     """
-    done = [b.got_ns for b in process.batches if not b.nested] or [work.done_ns for work in process.works]
-    if len(done) < _FEWEST_BATCHES:
+    done = [(b.last_ns, b.weight) for b in process.batches if not b.nested]
+    done = done or [(work.done_ns, work.weight) for work in process.works]
+    moments, numbers = [at_ns for at_ns, _ in done], [0, *accumulate(number for _, number in done)]
+    if numbers[-1] < _FEWEST_BATCHES:
         return trend_of([(at_ns / 1e9, value) for at_ns, value in readings])
     seconds = (readings[-1][0] - readings[0][0]) / 1e9 if readings else 0.0
-    return trend_by_batch([(float(bisect_right(done, at_ns)), value) for at_ns, value in readings], seconds)
+    return trend_by_batch(
+        [(float(numbers[bisect_right(moments, at_ns)]), value) for at_ns, value in readings], seconds
+    )
 
 
 def trend_by_batch(points: Points, seconds: float) -> Trend | None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unstarve.intervals import half_width
-from unstarve.model import Spread
+from unstarve.model import Batch, Spread
+from unstarve.model.thinned import Sketch, merged, middle_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +23,40 @@ class Estimate:
     high: float
 
 
-def spread_ms(seconds: Sequence[float]) -> Spread | None:
-    """Distribution of durations; None when there are none."""
-    if not seconds:
+def spread_ms(seconds: Sequence[float], sketches: Iterable[Sketch] = ()) -> Spread | None:
+    """Distribution of durations, one by one and in sketches; None when there are none."""
+    ms, weights = weighted(seconds, sketches)
+    if not len(ms):
         return None
+    p50, p95 = np.percentile(
+        ms, [50, 95], weights=weights, method="inverted_cdf" if weights is not None else "linear"
+    )
+    return Spread(float(np.average(ms, weights=weights)), float(p50), float(p95), float(ms.max()))
+
+
+def wait_spread_ms(batches: Iterable[Batch]) -> Spread | None:
+    """Distribution of the waits for batches, thinned ones included."""
+    known = list(batches)
+    single = [batch.wait_ns / 1e9 for batch in known if batch.thinned is None]
+    return spread_ms(single, [b.thinned.wait_sketch for b in known if b.thinned is not None])
+
+
+def weighted(
+    seconds: Sequence[float], sketches: Iterable[Sketch]
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """Milliseconds, and how often each counts; None for once."""
     ms = np.asarray(seconds, dtype=float) * 1e3
-    p50, p95 = np.percentile(ms, [50, 95])
-    return Spread(float(ms.mean()), float(p50), float(p95), float(ms.max()))
+    buckets = merged(sketches)
+    if not buckets:
+        return ms, None
+    middles = np.array([middle_ns(bucket) / 1e6 for bucket, _ in buckets])
+    numbers = np.array([number for _, number in buckets], dtype=float)
+    return np.concatenate([ms, middles]), np.concatenate([np.ones(len(ms)), numbers])
+
+
+def number_of(batches: Iterable[Batch]) -> int:
+    """Batches, those included for which another one stands."""
+    return sum(batch.weight for batch in batches)
 
 
 def mean_estimate(values: Sequence[float]) -> Estimate:

@@ -45,7 +45,8 @@ def _per_step(series: Series, stretch: Stretch) -> dict[Cause, float] | None:
     points = [point for point in series.points if stretch[0] <= point.got_ns <= stretch[1]]
     if not points:
         return None
-    return {cause: seconds / len(points) for cause, seconds in total(p.causes for p in points).items()}
+    number = sum(point.number for point in points)
+    return {cause: seconds / number for cause, seconds in total(map(_causes, points)).items()}
 
 
 def _of_process(timeline: Timeline, made: MadeBy) -> Iterator[Series]:
@@ -60,7 +61,7 @@ def _of_process(timeline: Timeline, made: MadeBy) -> Iterator[Series]:
     for loader, own in sorted(by_loader.items()):
         points = tuple(_points(own, made, stalls, on_cpu=process.device == "cpu"))
         steps = [point for point in points if point.step_s is not None]
-        stall_s = [point.stall_s for point in steps if point.stall_s is not None]
+        stall_s = [point.stall_s * point.number for point in steps if point.stall_s is not None]
         yield Series(
             rank=process.rank,
             pid=process.pid,
@@ -68,8 +69,8 @@ def _of_process(timeline: Timeline, made: MadeBy) -> Iterator[Series]:
             main=loader == timeline.main,
             clock_offset_ns=process.clock_offset_ns,
             points=points,
-            waits=total(point.causes for point in points),
-            step_s=sum(point.step_s or 0.0 for point in steps),
+            waits=total(map(_causes, points)),
+            step_s=sum((point.step_s or 0.0) * point.number for point in steps),
             stall_s=sum(stall_s) if len(stall_s) == len(steps) else None,
         )
 
@@ -77,19 +78,29 @@ def _of_process(timeline: Timeline, made: MadeBy) -> Iterator[Series]:
 def _points(
     batches: Sequence[Batch], made: MadeBy, stalls: Mapping[Key, float], *, on_cpu: bool
 ) -> Iterator[StepPoint]:
-    before_ns = {_key(b): a.got_ns for a, b in pairwise(batches) if a.epoch == b.epoch}
+    before_ns = {_key(b): a.last_ns for a, b in pairwise(batches) if a.epoch == b.epoch}
     for batch in batches:
-        begin_ns = before_ns.get(_key(batch))
-        wait_s = batch.wait_ns / 1e9
+        begin_ns, number = before_ns.get(_key(batch)), batch.weight
+        step_s = None if begin_ns is None else (batch.got_ns - begin_ns) / 1e9
+        if batch.thinned is not None:
+            step_s = batch.thinned.step_ns / batch.thinned.steps / 1e9 if batch.thinned.steps else None
+        wait_s = batch.wait_ns / 1e9 / number
+        stall_s = stalls.get(_key(batch))
+        causes = blame(batch, made.get((batch.loader, batch.epoch)))
         yield StepPoint(
-            got_ns=batch.got_ns,
+            got_ns=batch.last_ns,
             wait_s=wait_s,
-            step_s=None if begin_ns is None else (batch.got_ns - begin_ns) / 1e9,
-            stall_s=wait_s if on_cpu else stalls.get(_key(batch)),
-            size=batch.size,
+            step_s=step_s,
+            stall_s=wait_s if on_cpu else None if stall_s is None else stall_s / number,
+            size=batch.size if batch.size is None or number == 1 else batch.size / number,
             ready=batch.ready,
-            causes=blame(batch, made.get((batch.loader, batch.epoch))),
+            causes={cause: seconds / number for cause, seconds in causes.items()},
+            number=number,
         )
+
+
+def _causes(point: StepPoint) -> dict[Cause, float]:
+    return {cause: seconds * point.number for cause, seconds in point.causes.items()}
 
 
 def _stalls(process: Process) -> dict[Key, float]:

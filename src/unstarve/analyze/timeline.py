@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from unstarve.analyze.roles import Key, epoch_roles
 from unstarve.model import Batch, Doing, Epoch, Phase, Process, Role, Run
+from unstarve.model.thinned import Sketch, Thinned
 
 WARMUP_STEPS = 5
 
@@ -54,6 +55,10 @@ class Step:
     """Waiting for any loader during the step."""
     seconds: float
     """Its duration without other loops inside it, such as validation in the middle of an epoch."""
+    number: int = 1
+    """Of a long run: it stands for so many steps, and its times are sums."""
+    sketch: Sketch = ()
+    """Of their durations; empty for one step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +96,18 @@ class Timeline:
 
 
 def training_processes(run: Run) -> list[Process]:
-    """The processes that train: all ranks, or without ranks the one that iterated loaders longest."""
+    """The processes that train: all ranks, or without ranks the one that iterated loaders longest.
+
+    Of ranks that were restarted, those of the attempt with the most batches.
+    """
     candidates = [p for p in run.processes if not p.worker and p.batches]
     ranked = [p for p in candidates if p.rank is not None]
     if ranked:
-        return ranked
+        batches = dict.fromkeys(sorted({p.attempt for p in ranked}, reverse=True), 0)
+        for process in ranked:
+            batches[process.attempt] += len(process.batches)
+        chosen = max(batches, key=lambda attempt: batches[attempt])
+        return [process for process in ranked if process.attempt == chosen]
     return sorted(candidates, key=lambda p: p.batches[0].ask_ns - p.batches[-1].got_ns)[:1]
 
 
@@ -170,7 +182,9 @@ def _without_end(spans: tuple[TimeSpan, ...]) -> tuple[TimeSpan, ...]:
 
 def training_thread(batches: Iterable[Batch]) -> int:
     """The main thread if it takes batches, else the thread that takes the most."""
-    counts = Counter(batch.thread for batch in batches)
+    counts = Counter[int]()
+    for batch in batches:
+        counts[batch.thread] += batch.weight
     return 0 if 0 in counts else counts.most_common(1)[0][0]
 
 
@@ -188,7 +202,7 @@ def _main_loader(batches: list[Batch], epochs: list[Epoch]) -> int:
     counts: Counter[int] = Counter()
     for batch in batches:
         last_got[batch.loader, batch.epoch] = batch.got_ns
-        counts[batch.loader] += 1
+        counts[batch.loader] += batch.weight
     covered: defaultdict[int, float] = defaultdict(float)
     for epoch in epochs:
         end_ns = epoch.end_ns or last_got.get((epoch.loader, epoch.epoch), epoch.ready_ns)
@@ -263,17 +277,30 @@ def _steps(
     last_ask = {e.epoch: e.last_ask_ns for e in epochs if e.loader == loader}
     waited_ns = passed_ns([s for s in spans if s.doing in (Doing.WAIT, Doing.START)])
     own_ns = passed_ns(spans)
-    steps = []
+    steps: list[Step] = []
     for batch in measured:
         after = following.get(id(batch))
+        if batch.thinned is not None:
+            steps += _thinned_steps(batch, batch.thinned, waited_ns)
+        if after is not None and after.thinned is not None:
+            continue  # the step that ends there is one of its own
+        begin_ns = batch.last_ns
         end_ns = last_ask.get(batch.epoch) if after is None or after.epoch != batch.epoch else after.got_ns
         if end_ns is not None and after is not None:
             end_ns = min(end_ns, after.got_ns)
-        if end_ns is not None and end_ns > batch.got_ns:
-            wait_s = (waited_ns(end_ns) - waited_ns(batch.got_ns)) / 1e9
-            seconds = (own_ns(end_ns) - own_ns(batch.got_ns)) / 1e9
-            steps.append(Step(batch.got_ns, end_ns, wait_s, seconds))
+        if end_ns is not None and end_ns > begin_ns:
+            wait_s = (waited_ns(end_ns) - waited_ns(begin_ns)) / 1e9
+            seconds = (own_ns(end_ns) - own_ns(begin_ns)) / 1e9
+            steps.append(Step(begin_ns, end_ns, wait_s, seconds))
     return tuple(steps)
+
+
+def _thinned_steps(batch: Batch, thinned: Thinned, waited_ns: Callable[[int], int]) -> Iterator[Step]:
+    """The steps that ended with the batches that this one stands for."""
+    if thinned.steps and thinned.step_ns:
+        seconds = thinned.step_ns / 1e9
+        wait_s = min((waited_ns(thinned.end_ns) - waited_ns(batch.ask_ns)) / 1e9, seconds)
+        yield Step(batch.ask_ns, thinned.end_ns, wait_s, seconds, thinned.steps, thinned.step_sketch)
 
 
 def passed_ns(spans: Sequence[TimeSpan]) -> Callable[[int], int]:

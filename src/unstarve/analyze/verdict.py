@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from unstarve.analyze.command_end import after, ended_early, failed
 from unstarve.analyze.mean_step import Lost, lost_by, mean_step
 from unstarve.analyze.no_batches import loop_notes, why_no_batches
+from unstarve.analyze.stats import number_of
 from unstarve.analyze.timeline import Timeline
 from unstarve.intervals import WORTH_IT
 from unstarve.model import Cause, Demand, Doing, GpuSummary, Headroom, Run, State, Verdict
@@ -64,11 +65,13 @@ class Findings:
     """Share of the time that the host waited; on a CPU the same as `stall_share`."""
     beyond_waits: str | None = None
     """Why the headroom is larger than the waits explain; None when it is not."""
+    measured_steps: int = 0
+    """Of the job; each of the `timelines` of several ranks has only those in which its rank came last."""
 
 
 def conclude(run: Run, findings: Findings, thresholds: Thresholds) -> Verdict:
     """The verdict on a run."""
-    missing = _what_is_missing(run, findings.timelines, thresholds)
+    missing = _what_is_missing(run, findings.timelines, findings.measured_steps, thresholds)
     if missing is not None or findings.stall_share is None:
         text = missing or "The recorded time is too short to judge."
         told = evidence(findings.timelines, Cause.UNKNOWN, None)
@@ -90,7 +93,7 @@ def _notes(run: Run, findings: Findings, headline: str = "") -> tuple[str, ...]:
 
 
 def _steps_of(timelines: Sequence[Timeline]) -> int:
-    return max(len(timeline.batches) for timeline in timelines)
+    return max(number_of(timeline.batches) for timeline in timelines)
 
 
 def _fed_cause(findings: Findings) -> tuple[Cause, Cause | None]:
@@ -127,7 +130,7 @@ def _state(stall_share: float, thresholds: Thresholds) -> State:
     return State.TIGHT if stall_share >= thresholds.tight else State.FED
 
 
-def _what_is_missing(run: Run, timelines: list[Timeline], thresholds: Thresholds) -> str | None:
+def _what_is_missing(run: Run, timelines: list[Timeline], steps: int, thresholds: Thresholds) -> str | None:
     if not timelines:
         if any(process.batches for process in run.processes):
             return "Batches were recorded only inside DataLoader workers; the training loop was not recorded."
@@ -137,7 +140,6 @@ def _what_is_missing(run: Run, timelines: list[Timeline], thresholds: Thresholds
             "The loader is consumed in a background thread, so its waits do not show whether training waits. "
             "Wrap what the training loop iterates in unstarve.watch()."
         )
-    steps = max(len(timeline.measured_batches) for timeline in timelines)
     if steps < thresholds.fewest_steps and run.kind == "ideal":
         return (
             f"Only {steps} real steps could be measured; {thresholds.fewest_steps} are needed. "
@@ -208,7 +210,7 @@ def evidence(
     waits: Mapping[Cause, float] | None = None,
 ) -> tuple[str, ...]:
     """The measured times and what points to the cause; `waits` are seconds of waiting per cause."""
-    lines = [*_step_times(timelines, gpu), *_starts(timelines)]
+    lines = [*_step_times(timelines, gpu), *_starts(timelines, demand)]
     if cause is Cause.CONTENTION and waits:
         lines.insert(min(1, len(lines)), _missed_cores(waits))
         if demand is not None and _share(demand.queued_s, demand) < _WORTH_TELLING_APART:
@@ -283,17 +285,19 @@ def _step_times(timelines: Sequence[Timeline], gpu: GpuSummary | None) -> list[s
     ]
 
 
-def _starts(timelines: Sequence[Timeline]) -> list[str]:
+def _starts(timelines: Sequence[Timeline], demand: Demand | None) -> list[str]:
     ranks = max(len(timelines), 1)
     start_s = sum(s.seconds for t in timelines for s in t.own if s.doing is Doing.START) / ranks
     own_s = sum(span.seconds for timeline in timelines for span in timeline.own) / ranks
     if not own_s or start_s / own_s < _WORTH_TELLING:
         return []
     loop = "training" if timelines[0].own[0].validation is None else "validation"
-    return [
-        "starting loaders and waiting for first batches took "
-        f"{duration(start_s)} ({percent(start_s / own_s)} of {loop})"
-    ]
+    took = f"{duration(start_s)} ({percent(start_s / own_s)} of {loop})"
+    if (
+        demand is not None and not demand.workers
+    ):  # nothing was started: the batches were made like all others
+        return [f"waiting for the first batch of each epoch took another {took}"]
+    return [f"starting loaders and waiting for first batches took {took}"]
 
 
 def _fetching(part_s: float, demand: Demand) -> str:

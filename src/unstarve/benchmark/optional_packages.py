@@ -41,8 +41,14 @@ def torchvision() -> Any:
     except Missing as why:
         if str(why) == "not installed":
             raise
-    declared: Any = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call] # torch's own
-    for name in _OPERATORS:
-        declared.define(f"{name}(Tensor a) -> Tensor")
-    _declared.append(declared)
+    declare_operators()
     return installed("torchvision")
+
+
+def declare_operators() -> None:
+    """Declare the names of torchvision's operators, once."""
+    if not _declared:
+        declared: Any = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call] # torch's own
+        for name in _OPERATORS:
+            declared.define(f"{name}(Tensor a) -> Tensor")
+        _declared.append(declared)

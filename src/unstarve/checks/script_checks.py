@@ -2,7 +2,7 @@
 
 A loader is checked before its first workers start, together with all others that exist by then. The batches
 it delivers are noted as training receives them. When one loader has delivered enough of them, or a training
-epoch is over, the remaining loaders are checked too and the script ends: it never comes to saving anything.
+epoch is over, the remaining loaders are checked too and the script ends before it saves anything.
 
 Imported while torch is not complete yet, so whatever needs all of torch is imported later.
 """

@@ -114,8 +114,8 @@ def check(
 ) -> None:
     """Find what will go wrong with loaders before it does: wrong data, crashes, hangs, slow loading.
 
-    A script runs until its first loader has delivered 3 batches, then it is ended; it never comes to saving a
-    checkpoint. Every loader that exists by then is checked. What the script prints goes to standard error.
+    A script runs until its first loader has delivered 3 batches and is then ended, before it saves anything.
+    Every loader that exists by then is checked. What the script prints goes to standard error.
 
     Exit code: 0 if nothing was found, 1 if something was, 2 if the target could not be checked.
     """
@@ -257,9 +257,7 @@ def _show(
         write_json(json_to, json_view.check_json(told, __version__))
     if sarif_to is not None:
         write_json(sarif_to, sarif(told.findings, __version__, told.target))
-    if markdown_to == STDOUT:
-        typer.echo(check_markdown(told), nl=False)
-    elif markdown_to is not None:
+    if markdown_to is not None:
         write_file(markdown_to, check_markdown(told))
     if github:
         typer.echo(github_annotations(told.findings), nl=False)

@@ -9,7 +9,7 @@ import typer
 
 from unstarve import api
 from unstarve.cli.examples import examples
-from unstarve.cli.output_files import JsonTo, write_file, write_json
+from unstarve.cli.output_files import JsonTo, check_one_prints, write_file, write_json
 from unstarve.present.exports import report_json as json_view
 from unstarve.present.page.html_page import comparison_page
 from unstarve.present.terminal.report_card import print_comparison
@@ -45,6 +45,7 @@ def compare(
 
     A throughput change within the noise of the two runs does not fail a gate.
     """
+    check_one_prints(json=json_to, html=html)
     result = api.compare(a, b, fail_if or ())
     if html is not None:
         views_a, views_b = (api.views_of(api.load_run(path)) for path in (a, b))

@@ -26,6 +26,7 @@ _MOST_JOBS = 8
         "unstarve pack images/ train.packed --labels",
     ),
     ("Pack the files that match a pattern:", "unstarve pack 'data/*.pt' train.packed"),
+    ("Pack WebDataset's shards:", "unstarve pack 'shards/*.tar' train.packed"),
     ("Pack a dataset object:", "unstarve pack data.py:make_train train.packed"),
     ("Compare every checksum:", "unstarve pack --verify train.packed"),
 )
@@ -75,6 +76,9 @@ def pack(
     Without
     --raw, .pt and .npy files become tensors and arrays, .safetensors files dicts of tensors, and all others
     bytes.
+
+    One sample is a key of WebDataset's .tar files (a dict by suffix), a row of the arrays of an .h5 file, or
+    a row of a Hugging Face dataset: the folder that save_to_disk wrote, or .parquet files.
 
 
     Exit codes: 0 done, 1 --verify found damage, 2 bad input, 130 stopped from the keyboard.

@@ -36,12 +36,15 @@ from unstarve.launch.written_files import WrittenFiles, files_written_since
 from unstarve.model import SavedLoader
 from unstarve.model.launch_settings import IdealSettings, LaunchSettings, ProfileSettings
 from unstarve.outputs import check_output, real_file
+from unstarve.predict.machine_times import known_times, of_this_machine
 from unstarve.present.exports import report_json as json_view
 from unstarve.present.page.html_page import report_page
 from unstarve.present.terminal.report_card import print_report
 from unstarve.present.terminal.screen import screen
 from unstarve.record.breakage_meta import keep_breakage
+from unstarve.record.fold import DEFAULT_MAX_BYTES, KeepSmall, segment_bytes
 from unstarve.record.format import SUFFIX
+from unstarve.record.machine_meta import keep_machine
 from unstarve.record.read_counts import keep_reads, keep_refusal
 from unstarve.record.run_file import claim, discard, finish, parts_folder
 from unstarve.record.run_reader import read_run
@@ -102,6 +105,7 @@ class Request:
     perf: bool = False
     ledger: bool = False
     memory: bool = False
+    max_bytes: int = DEFAULT_MAX_BYTES
     hang_after_s: float | None = None
     """Report a wait for a batch that lasts longer; None: do not watch, and keep no pages."""
     raises_on_hang: bool = False
@@ -157,6 +161,7 @@ def _record(request: Request, pages: Path) -> tuple[Path, int]:
         perf=request.perf and no_perf is None,
         ledger=request.ledger,
         memory=request.memory,
+        segment_bytes=segment_bytes(request.max_bytes),
         state=None if request.hang_after_s is None else str(pages),
         raises_on_hang=request.raises_on_hang,
     )
@@ -165,7 +170,7 @@ def _record(request: Request, pages: Path) -> tuple[Path, int]:
     if request.caution is not None:
         print(f"unstarve: {request.caution}", file=sys.stderr, flush=True)
     try:
-        with watch:
+        with watch, KeepSmall(run_path, request.max_bytes):
             exit_code = launch(argv, settings)
     except CommandNotFoundError:
         discard(run_path)
@@ -173,7 +178,10 @@ def _record(request: Request, pages: Path) -> tuple[Path, int]:
     if exit_code == -signal.SIGTERM and _stopped_by_us(run_path):
         exit_code = 0
     parts = parts_folder(run_path)
-    error = why_unseen(parts, argv) or _unused(request, run_path, saved)
+    unseen = why_unseen(parts, argv)
+    # Not before the command, which would start later, nor during it, which would be disturbed.
+    keep_machine(run_path, known_times() if unseen or exit_code < 0 else of_this_machine())
+    error = unseen or _unused(request, run_path, saved)
     failure = command_error(parts) if exit_code else None
     trace = None if request.profile is None else keep_profile(run_path)
     if request.io:

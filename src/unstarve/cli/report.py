@@ -11,7 +11,7 @@ import typer
 
 from unstarve.api import diagnose, load_run, reading, series_of, views_of
 from unstarve.cli.examples import examples
-from unstarve.cli.output_files import STDOUT, JsonTo, write_file, write_json
+from unstarve.cli.output_files import STDOUT, JsonTo, check_one_prints, write_file, write_json
 from unstarve.errors import UsageError
 from unstarve.importers.attach_profile import kept_trace
 from unstarve.model import Diagnosis, Series
@@ -55,7 +55,9 @@ def report(
     ] = False,
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="Write the report as a self-contained HTML page."),
+        typer.Option(
+            "--html", metavar="FILE", help="Write the report as a self-contained HTML page; - prints it."
+        ),
     ] = None,
     tensorboard: Annotated[
         Path | None,
@@ -77,13 +79,16 @@ def report(
     prometheus: Annotated[
         Path | None,
         typer.Option(
-            "--prometheus", metavar="FILE", help="Write totals for node exporter's textfile collector."
+            "--prometheus",
+            metavar="FILE",
+            help="Write totals for node exporter's textfile collector; - prints them.",
         ),
     ] = None,
 ) -> None:
     """Print the verdict on a recorded run, or write it in another format. Needs no torch."""
-    if json_to == STDOUT and as_markdown:
-        raise UsageError("--json - and --markdown both print to standard output: give one of them")
+    check_one_prints(json=json_to, html=html, prometheus=prometheus)
+    if as_markdown and STDOUT in (json_to, html, prometheus):
+        raise UsageError("--markdown prints to standard output, and so does -: give one of them")
     recorded = load_run(run)
     with reading(recorded):
         diagnosis = diagnose(recorded)

@@ -24,6 +24,7 @@ from unstarve.errors import UsageError
 from unstarve.model.engine_names import Engine
 from unstarve.model.launch_settings import ProfileSettings
 from unstarve.outputs import check_output
+from unstarve.record.fold import DEFAULT_MAX_BYTES, SMALLEST_MAX_BYTES
 
 
 class OnHang(StrEnum):
@@ -114,6 +115,15 @@ def run(
             "for 20 seconds.",
         ),
     ] = False,
+    max_size: Annotated[
+        int,
+        typer.Option(
+            "--max-size",
+            metavar="MB",
+            min=SMALLEST_MAX_BYTES >> 20,
+            help="Largest run file. In a longer training, the steps that tell the least become sums.",
+        ),
+    ] = DEFAULT_MAX_BYTES >> 20,
     hang_after: Annotated[
         float,
         typer.Option(
@@ -167,6 +177,7 @@ def run(
             perf=perf,
             ledger=ledger,
             memory=memory,
+            max_bytes=max_size << 20,
             settings_file=settings_file,
             hang_after_s=hang_after,
             raises_on_hang=on_hang is OnHang.RAISE,

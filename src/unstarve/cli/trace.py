@@ -10,7 +10,7 @@ import typer
 
 from unstarve.api import diagnose, load_run, reading, views_of
 from unstarve.cli.examples import examples
-from unstarve.cli.output_files import write_file
+from unstarve.cli.output_files import check_one_prints, write_file
 from unstarve.errors import UsageError
 from unstarve.importers.attach_profile import kept_trace
 from unstarve.importers.folded_stacks import folded_stacks
@@ -43,6 +43,7 @@ def trace(
     One track each for training, every worker, the pin-memory thread and every device; the queue depth; arrows
     from the worker that made a batch to the step that used it.
     """
+    check_one_prints(output=output, stacks=stacks)
     recorded = load_run(run)
     with reading(recorded):
         if stacks is not None:

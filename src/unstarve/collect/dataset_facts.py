@@ -13,6 +13,7 @@ from torch.utils.data import IterableDataset, StackDataset, Subset, TensorDatase
 from unstarve.collect.dataset_files import file_facts
 from unstarve.collect.dataset_weight import largest_attribute, largest_container
 from unstarve.collect.random_sources import keeps_random_state
+from unstarve.collect.storage_layout import sample_chunk, shards_inside
 
 Facts = dict[str, Any]
 """Plain values by name. A fact that is not known is missing.
@@ -36,6 +37,10 @@ Facts = dict[str, Any]
     Its files; see `dataset_files`.
 ``like``, ``like_not``, ``recipe``
     Its images; see `launch.image_facts`.
+``shards``
+    The files that a stream's workers share out; see `storage_layout`.
+``chunk_file``, ``chunk_array``, ``chunk_shape``, ``chunk_bytes``
+    The chunks of the HDF5 array that samples are rows of; the shape as text: ``256x64x64``.
 ``largest_attribute``, ``largest_bytes``
     Name and approximate size of its largest attribute, from 1 MB on: ``self.images``.
 ``container``, ``container_kind``, ``container_items``, ``container_count``, ``container_bytes``
@@ -57,7 +62,7 @@ def dataset_facts(dataset: Any, describe_more: Describe | None = None) -> Facts:
     facts: Facts = {"module": type(dataset).__module__}
     with suppress(Exception):  # an iterable dataset, or one whose length is not known yet
         facts["length"] = len(dataset)
-    for describe in (_kind, _state, _files, _weight, _container, describe_more or (lambda _: {})):
+    for describe in (_kind, _state, _files, _layout, _weight, _container, describe_more or (lambda _: {})):
         with suppress(Exception):  # a foreign object may raise anything; advice does without the fact
             facts |= describe(dataset)
     return facts
@@ -99,6 +104,21 @@ def _state(dataset: Any) -> Facts:
 
 def _files(dataset: Any) -> Facts:
     return file_facts(dataset, inside(dataset))
+
+
+def _layout(dataset: Any) -> Facts:
+    if isinstance(dataset, IterableDataset):
+        shards = shards_inside(dataset)
+        return {} if shards is None else {"shards": shards}
+    chunk = sample_chunk(inside(dataset))
+    if chunk is None:
+        return {}
+    return {
+        "chunk_file": chunk.file,
+        "chunk_array": chunk.array,
+        "chunk_shape": "x".join(map(str, chunk.shape)),
+        "chunk_bytes": chunk.nbytes,
+    }
 
 
 def _container(dataset: Any) -> Facts:

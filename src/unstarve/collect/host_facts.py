@@ -14,7 +14,13 @@ import torch
 
 from unstarve import machine
 from unstarve.collect.counters import counts_delay
-from unstarve.machine import cgroup_periods, cgroup_quota_cores, counted_free_bytes, usable_cores
+from unstarve.machine import (
+    cgroup_periods,
+    cgroup_quota_cores,
+    counted_free_bytes,
+    machine_cpu_s,
+    usable_cores,
+)
 
 
 def describe_system(folders: Counter[str]) -> dict[str, Any]:
@@ -64,18 +70,6 @@ def cpu_usage() -> dict[str, float | int | None]:
     }
 
 
-def machine_cpu_s(stat: Path = Path("/proc/stat")) -> float | None:
-    """CPU seconds of all cores together; None where that is not counted.
-
-    The first line of /proc/stat: ``cpu  user nice system idle iowait irq softirq steal guest …``, in ticks.
-    """
-    try:
-        ticks = [int(word) for word in stat.read_text().split("\n", 1)[0].split()[1:8]]
-    except (OSError, ValueError):
-        return None
-    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK") if len(ticks) == 7 else None
-
-
 def missing_counters() -> list[str]:
     """Paths of counters that this machine does not offer."""
     return [path for path in ("/proc/thread-self/schedstat", "/proc/self/io") if not os.access(path, os.R_OK)]
@@ -105,8 +99,13 @@ def filesystems(folders: Counter[str]) -> Counter[str]:
 
 def environment_rank() -> int | None:
     """Rank of this process as its launcher (torchrun, accelerate, …) has set it; None when there is none."""
-    rank = os.environ.get("RANK", "")
-    return int(rank) if rank.isdigit() else None
+    return environment_number("RANK")
+
+
+def environment_number(name: str) -> int | None:
+    """A number that a launcher has put into the environment; None when there is none."""
+    number = os.environ.get(name, "")
+    return int(number) if number.isdigit() else None
 
 
 def group_rank() -> int | None:

@@ -24,7 +24,7 @@ from unstarve.collect.dataset_facts import Describe, dataset_facts
 from unstarve.collect.describe import failed_images, loader_config
 from unstarve.collect.device.gpu import describe_device, device_memory
 from unstarve.collect.device.stalls import device_clock
-from unstarve.collect.host_facts import describe_system, environment_rank, group_rank
+from unstarve.collect.host_facts import describe_system, environment_number, environment_rank, group_rank
 from unstarve.collect.loader_numbers import LoaderNumbers
 from unstarve.collect.loader_origin import Origin, creation
 from unstarve.collect.memory.memory_watch import MemoryWatch
@@ -86,7 +86,7 @@ class Recorder:
         self._main_thread = threading.main_thread().ident
         self._lock = threading.RLock()
         name = f"{socket.gethostname()}-{self.pid}-{time.time_ns()}.part"
-        self.writer = Writer(Path(settings.parts) / name)
+        self.writer = Writer(Path(settings.parts) / name, settings.segment_bytes)
         self.page = own_page(None if settings.state is None else Path(settings.state), worker_id)
         """What this process does now, for whoever looks when it hangs or has died."""
         self.waits = WaitWatch(self.page)
@@ -112,6 +112,7 @@ class Recorder:
             pid=self.pid,
             host=socket.gethostname(),
             rank=environment_rank(),
+            attempt=environment_number("TORCHELASTIC_RESTART_COUNT"),
             worker=worker,
             worker_id=worker_id,
             versions={

@@ -20,6 +20,7 @@ from unstarve.launch.command_errors import error_line
 from unstarve.launch.hooks import attach
 from unstarve.model import Diagnosis
 from unstarve.model.launch_settings import LaunchSettings
+from unstarve.record.fold import DEFAULT_MAX_BYTES, KeepSmall, segment_bytes
 from unstarve.record.format import SUFFIX
 from unstarve.record.run_file import claim, discard, finish, parts_folder
 from unstarve.record.run_reader import read_run
@@ -72,9 +73,13 @@ def recording(output: str | os.PathLike[str] | None = None) -> Iterator[Recordin
         attach()
         claim(path, [Path(sys.argv[0]).name or "python"], "run")
         recorded = Recording(path)
-        settings = LaunchSettings(parts=str(parts_folder(path).absolute()), version=__version__)
+        settings = LaunchSettings(
+            parts=str(parts_folder(path).absolute()),
+            version=__version__,
+            segment_bytes=segment_bytes(DEFAULT_MAX_BYTES),
+        )
         try:
-            with _environment(switched_on(settings)):
+            with _environment(switched_on(settings)), KeepSmall(path, DEFAULT_MAX_BYTES):
                 yield recorded
         except BaseException as error:  # also Ctrl-C: the recording ends with the block
             end_recording()

@@ -1,18 +1,12 @@
 """Run a training of the lab "When it breaks" under its limits, and say how it went.
 
-    python -m unstarve.labs.break_harness FILE EPOCHS SECONDS
-
-FILE defines ``make_loader()`` and ``train(loader, epochs)``. Prints one line of JSON: the samples of each
-epoch, by how many bytes memory grew after the first epoch, and whether later epochs had other workers. Ends
-with a TimeoutError after SECONDS.
+The file defines ``make_loader()`` and ``train(loader, epochs)``.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -21,9 +15,8 @@ from typing import Any
 import psutil
 import torch
 
-from unstarve.labs.breakage import limit_memory
+from unstarve.labs.breakage import limit_memory, limit_shared_memory
 from unstarve.labs.harness import imported
-from unstarve.labs.lab import RESULT_MARK
 
 
 class Watched:
@@ -57,36 +50,32 @@ class Watched:
         self.memory_bytes.append(sum(map(_held_bytes, (os.getpid(), *children))))
 
 
-def main() -> None:
-    """Run what the command line says."""
-    file, epochs, seconds = Path(sys.argv[1]).absolute(), int(sys.argv[2]), int(sys.argv[3])
-    signal.signal(signal.SIGALRM, _too_long)
+def run(file: Path, epochs: int, seconds: int) -> dict[str, Any]:
+    """The samples of each epoch, how much memory grew after the first, whether later ones had new workers.
+
+    Raises `TimeoutError` after so many seconds.
+    """
+
+    def too_long(_signal: int, _frame: FrameType | None) -> None:
+        raise TimeoutError(f"it was not done after {seconds} seconds")
+
+    signal.signal(signal.SIGALRM, too_long)
     signal.alarm(seconds)
-    os.chdir(file.parent)
-    sys.path.insert(0, str(file.parent))
     module = imported(file)
     limit_memory()
+    limit_shared_memory()
     loader = Watched(module.make_loader())
     module.train(loader, epochs)
     signal.alarm(0)
     looks = list(zip(loader.memory_bytes, loader.workers, strict=True))
-    result = {
+    return {
         "epochs": loader.epochs,
         "grown_bytes": looks[-1][0] - looks[0][0] if looks else 0,
         "restarts_workers": bool(looks and looks[-1][1] - looks[0][1]),
     }
-    print(RESULT_MARK + json.dumps(result), flush=True)
 
 
 def _held_bytes(pid: int) -> int:
     """Memory that a process has allocated or shares; a file that it maps needs none."""
     status = Path(f"/proc/{pid}/status").read_text("utf-8")
     return sum(int(status.split(name)[1].split()[0]) << 10 for name in ("RssAnon:", "RssShmem:"))
-
-
-def _too_long(_signal: int, _frame: FrameType | None) -> None:
-    raise TimeoutError(f"it was not done after {sys.argv[3]} seconds")
-
-
-if __name__ == "__main__":
-    main()

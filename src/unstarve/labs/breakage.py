@@ -6,11 +6,16 @@ for the machine. The table's file has holes where its numbers would be.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import resource
+import signal
+import threading
 import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import torch
 
 from unstarve.labs.started import started_in
@@ -21,6 +26,8 @@ _LOST_S = 90.0
 """How long a lost request takes: longer than anybody waits."""
 _OPENING_S = 0.7
 _LIMIT_BYTES = 256 << 20
+_SHARED_BYTES = 64 << 20
+_LOOK_S = 0.02
 _COLUMNS = 400_000
 
 
@@ -79,6 +86,39 @@ def limit_memory() -> None:
     limit = _data_bytes() + _LIMIT_BYTES
     if most == resource.RLIM_INFINITY or limit < most:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
+
+
+def limit_shared_memory() -> None:
+    """Let the batches of this training take no more than 64 MB of /dev/shm, Docker's default.
+
+    Only root could make a smaller /dev/shm. So a thread counts the batches that are in the real one, and
+    sends a worker the signal that the kernel would send it.
+    """
+    threading.Thread(target=_watch_shared_memory, args=(os.getpid(),), daemon=True).start()
+
+
+def _watch_shared_memory(training: int) -> None:
+    process = psutil.Process(training)
+    while True:
+        workers = [child.pid for child in process.children(recursive=True)]
+        held = {pid: shared_files(pid) for pid in (training, *workers)}
+        files = {inode: used for of_one in held.values() for inode, used in of_one.items()}
+        if workers and sum(files.values()) > _SHARED_BYTES:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(max(workers, key=lambda pid: sum(held[pid].values())), signal.SIGBUS)
+            return
+        time.sleep(_LOOK_S)
+
+
+def shared_files(pid: int) -> dict[int, int]:
+    """The files in /dev/shm that a process has open, by inode, and the bytes of each."""
+    found = {}
+    for link in Path(f"/proc/{pid}/fd").glob("*"):
+        with contextlib.suppress(OSError):  # closed meanwhile
+            if str(link.readlink()).startswith("/dev/shm/"):
+                state = link.stat()
+                found[state.st_ino] = 512 * state.st_blocks
+    return found
 
 
 def _data_bytes() -> int:

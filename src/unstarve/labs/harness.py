@@ -1,62 +1,56 @@
 """Train with a loader of the learner's, with a step of ours, and say how long it took and what was delivered.
 
-    python -m unstarve.labs.harness FILE EPOCHS
-
-FILE defines ``make_loader(folder)``. The step is not the learner's: nobody gets faster by training less.
-Prints one line of JSON: seconds, steps, wait_share, and a digest of all samples, whatever their order.
+The file defines ``make_loader(folder)``. The step is not the learner's: nobody gets faster by training less.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
-import json
-import os
 import sys
-import time
 from pathlib import Path
+from time import perf_counter, thread_time  # these, whatever the file makes of the module
 from typing import Any
 
 import torch
 
-from unstarve.labs.lab import RESULT_MARK
 from unstarve.labs.workload import Batch, Step, Workload, joined
 
 
-def main() -> None:
-    """Run what the command line says."""
-    file, epochs = Path(sys.argv[1]).absolute(), int(sys.argv[2])
-    torch.set_num_threads(1)
-    os.chdir(file.parent)
-    sys.path.insert(0, str(file.parent))
-    step = Step(Workload(file.parent).step_ms())
+def run(file: Path, epochs: int, step_rounds: int | None = None) -> dict[str, Any]:
+    """Seconds, steps, share of the time waited, and a digest of all samples, whatever their order."""
+    step = Step(Workload(file.parent).step_ms(), step_rounds)
+    train = step.__call__  # this one, whatever the file makes of the class
     digests: list[torch.Tensor] = []
-    waited = 0.0
+    waited = worked = 0.0
     steps = 0
-    began = time.perf_counter()
+    began = perf_counter()
     loader = imported(file).make_loader(file.parent)  # in time: a cache has to be filled, too
     for _ in range(epochs):
         batches = iter(loader)
         while True:
-            asked = time.perf_counter()
+            asked = perf_counter()
             try:
                 batch = next(batches)
             except StopIteration:
-                waited += time.perf_counter() - asked
+                waited += perf_counter() - asked
                 break
-            waited += time.perf_counter() - asked
-            step(batch)
+            waited += perf_counter() - asked
+            at = thread_time()
+            train(batch)
+            worked += thread_time() - at
             digests.append(sums(batch))
             steps += 1
-    seconds = time.perf_counter() - began
-    result = {
+    seconds = perf_counter() - began
+    return {
         "seconds": seconds,
         "steps": steps,
         "wait_share": waited / seconds,
+        "step_cpu_s": worked,
+        "step_rounds": step.rounds,
         "samples": sum(map(len, digests)),
         "digest": digest(digests),
     }
-    print(RESULT_MARK + json.dumps(result), flush=True)
 
 
 def imported(file: Path) -> Any:
@@ -81,7 +75,3 @@ def digest(found: list[torch.Tensor]) -> str:
     """A digest of what `sums` made of all batches, the same in every order."""
     ordered = torch.cat(found).sort().values if found else torch.zeros(0, dtype=torch.int64)
     return hashlib.sha256(ordered.numpy().tobytes()).hexdigest()
-
-
-if __name__ == "__main__":
-    main()

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-RESULT_MARK = "unstarve-lab:"
-"""Begins the line with the harness's result."""
-
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -71,7 +68,7 @@ class Lab:
     """More files for the learner, drawn by the seed: their names, and where each comes from in `folder`."""
     faults: tuple[Fault, ...] = ()
     harness: str = "unstarve.labs.harness"
-    """The module that runs a version; it says what the file has to define."""
+    """The module that runs a version, as `harness_process` says."""
     cases: tuple[str, ...] = ()
     """Where a lab has several trainings: their names. Each has another fault; the first is to be fixed."""
     slow: str = "slow_dataloader.py"

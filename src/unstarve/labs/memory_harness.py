@@ -1,18 +1,12 @@
 """Train with the learner's version of the memory lab and say how much memory it keeps.
 
-    python -m unstarve.labs.memory_harness FILE EPOCHS     how much the class Training of FILE keeps
-    python -m unstarve.labs.memory_harness FOLDER batch N  how much a step with a batch of N samples needs
-
-Prints one line of JSON: the memory after each epoch and what tells whether training still does its work, or
-the peak of the step.
+It measures how much the class ``Training`` of a file keeps in some epochs, or how much a step with a batch of
+some samples needs.
 """
 
 from __future__ import annotations
 
 import gc
-import json
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +16,17 @@ import torch
 import unstarve
 from unstarve.labs import leaks
 from unstarve.labs.harness import imported, sums
-from unstarve.labs.lab import RESULT_MARK
 
 
-def main() -> None:
-    """Run what the command line says."""
-    target, what = Path(sys.argv[1]).absolute(), sys.argv[2]
-    torch.set_num_threads(1)
-    result = _step(target, int(sys.argv[3])) if what == "batch" else _trained(target, int(what))
-    print(RESULT_MARK + json.dumps(result), flush=True)
+def run(target: Path, count: int) -> dict[str, Any]:
+    """For a file, the memory after each of `count` epochs, and what tells whether training does its work.
+
+    For a folder, the peak of a step with `count` samples.
+    """
+    return _step(target, count) if target.is_dir() else _trained(target, count)
 
 
 def _trained(file: Path, epochs: int) -> dict[str, Any]:
-    os.chdir(file.parent)
-    sys.path.insert(0, str(file.parent))
     torch.manual_seed(0)
     training = imported(file).Training(file.parent)
     held = []
@@ -67,7 +58,3 @@ def _step(folder: Path, count: int) -> dict[str, Any]:
         step(batch)
         model.zero_grad(set_to_none=True)
     return {"peak_bytes": step.memory.host_added}  # type: ignore[attr-defined]  # set by the call
-
-
-if __name__ == "__main__":
-    main()

@@ -1,57 +1,47 @@
 """Train on one workload of the lab on faster parts, with a step of ours, and say what was delivered.
 
-    python -m unstarve.labs.parts_harness FILE SLOT
-
-FILE defines ``make_loader(folder, slot)``. Prints one line of JSON: seconds, steps, samples, and a digest of
-the samples of each epoch, whatever their order.
+The file defines ``make_loader(folder, slot)``.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-import time
 from pathlib import Path
+from time import perf_counter, thread_time  # these, whatever the file makes of the module
 from typing import Any
 
 import torch
 
 import unstarve
 from unstarve.labs.harness import digest, imported, sums
-from unstarve.labs.lab import RESULT_MARK
 from unstarve.labs.parts_data import dataset_in, kind_in, set_epoch
 from unstarve.labs.workload import Step
 
 
-def main() -> None:
-    """Run what the command line says."""
-    torch.set_num_threads(1)
-    file = Path(sys.argv[1]).absolute()
-    os.chdir(file.parent)
-    sys.path.insert(0, str(file.parent))
-    print(RESULT_MARK + json.dumps(measured(file, sys.argv[2])), flush=True)
-
-
-def measured(file: Path, slot: str) -> dict[str, Any]:
-    """Train with the loader that a file makes for a slot."""
+def run(file: Path, slot: str, step_rounds: int | None = None) -> dict[str, Any]:
+    """Seconds, steps, samples, and a digest of the samples of each epoch, whatever their order."""
     folder = file.parent
     kind = kind_in(folder, slot)
     _prepare(folder, slot)
-    step = Step(kind.step_ms)
+    step = Step(kind.step_ms, step_rounds)
+    train = step.__call__  # this one, whatever the file makes of the class
     epochs: list[list[torch.Tensor]] = []
+    worked = 0.0
     set_epoch(0)
-    began = time.perf_counter()
+    began = perf_counter()
     loader = imported(file).make_loader(folder, slot)  # in time: a cache has to be filled, too
     for epoch in range(kind.epochs):
         set_epoch(epoch)
         epochs.append([])
         for batch in loader:
             tensor = _tensor(batch)
-            step(tensor)
+            at = thread_time()
+            train(tensor)
+            worked += thread_time() - at
             epochs[-1].append(sums(tensor))
     return {
-        "seconds": time.perf_counter() - began,
+        "seconds": perf_counter() - began,
+        "step_cpu_s": worked,
+        "step_rounds": step.rounds,
         "steps": sum(map(len, epochs)),
         "samples": sum(len(batch) for epoch in epochs for batch in epoch),
         "digests": [digest(epoch) for epoch in epochs],
@@ -69,7 +59,3 @@ def _tensor(batch: Any) -> torch.Tensor:
     """A batch of a TensorDataset is a list."""
     tensor: torch.Tensor = batch[0] if isinstance(batch, list | tuple) else batch
     return tensor
-
-
-if __name__ == "__main__":
-    main()

@@ -2,41 +2,29 @@
 
 from __future__ import annotations
 
-import math
-import shutil
-import statistics
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from unstarve.intervals import half_width, turn_order
 from unstarve.labs.harness_process import told_by
-from unstarve.labs.lab import Lab
-from unstarve.labs.started import STATE
-from unstarve.words import times, times_interval
+from unstarve.labs.started import started_in
+from unstarve.labs.turns import Results, does_less_work, run_in_turns, speedup
 
-_ROUNDS = 3
-_MOST_ROUNDS = 5
-_WIDEST = 2.0
-"""The high end of an interval over its low end. More rounds are run while it is wider, on a machine that does
-other things; the goal has no say in it, or else whoever comes near it would pass in the end."""
 _HARNESS = "unstarve.labs.parts_harness"
+_ENOUGH_S = 100
+"""How long all comparisons may take together."""
 
-Result = dict[str, Any]
 
-
-def trial_of(lab: Lab, folder: Path, goals: dict[str, float]) -> tuple[bool, tuple[str, ...]]:
+def trial_of(folder: Path, goals: dict[str, float]) -> tuple[bool, tuple[str, ...]]:
     """Run both versions in turns on each workload; `goals` has the speed-up to reach, by slot."""
+    started = started_in(folder)
+    lab = started.lab
     assert lab.edited is not None
     lines: list[str] = []
     passed = True
-    with tempfile.TemporaryDirectory(prefix="unstarve-lab-") as temporary:
-        for name in lab.files:
-            shutil.copyfile(lab.folder / name, Path(temporary) / name)
-        shutil.copyfile(folder / STATE, Path(temporary) / STATE)
+    with started.original() as original:
         for slot, goal in goals.items():
-            told = _measured(Path(temporary) / lab.slow, folder / lab.edited, slot)
+            told = _measured((original / lab.slow, folder / lab.edited), slot, goal, _ENOUGH_S / len(goals))
             if isinstance(told, str):
                 lines.append(f"{slot}: {told}")
                 passed = False
@@ -48,29 +36,25 @@ def trial_of(lab: Lab, folder: Path, goals: dict[str, float]) -> tuple[bool, tup
     return passed, tuple(lines)
 
 
-def judged(slow: list[Result], fast: list[Result], goal: float) -> tuple[str, list[str]]:
+def judged(slow: Results, fast: Results, goal: float) -> tuple[str, list[str]]:
     """The gain in a sentence, and what is missing, a sentence each."""
-    low, mean, high = gain_of(slow, fast)
-    missing = list(_differences(slow[0], fast))
-    if low < goal:
-        missing.append(f"The goal is {times(goal, 1)}, and the whole interval has to lie above it.")
-    return f"Training is {times_interval(mean, low, high, 2)} as fast.", missing
+    found = speedup(slow, fast)
+    missing = list(_differences(slow, fast))
+    if not missing and (short := found.missing(goal)):
+        missing.append(short)
+    return f"Training is {found} as fast.", missing
 
 
-def gain_of(slow: list[Result], fast: list[Result]) -> tuple[float, float, float]:
-    """How many times as fast: the interval's low end, the mean, and its high end."""
-    logs = [math.log(a["seconds"] / b["seconds"]) for a, b in zip(slow, fast, strict=True)]
-    mean, around = statistics.mean(logs), half_width(logs)
-    return math.exp(mean - around), math.exp(mean), math.exp(mean + around)
-
-
-def _differences(slow: Result, fast: list[Result]) -> Iterator[str]:
-    epochs = len(slow["digests"])
-    if any(one["steps"] != slow["steps"] for one in fast):
+def _differences(slow: Results, fast: Results) -> Iterator[str]:
+    first = slow[0]
+    epochs = len(first["digests"])
+    if any(one["steps"] != first["steps"] for one in fast):
         yield "But it trains in another number of steps: keep the batch size."
-    if all(one["digests"] == slow["digests"] for one in fast):
+    elif does_less_work(slow, fast):
+        yield "But its training step does less work."
+    if all(one["digests"] == first["digests"] for one in fast):
         return
-    if len(set(slow["digests"])) == epochs > 1 and any(len(set(one["digests"])) == 1 for one in fast):
+    if len(set(first["digests"])) == epochs > 1 and any(len(set(one["digests"])) == 1 for one in fast):
         yield (
             f"But the {epochs} epochs, which should all differ, have the same samples: the random part "
             "is frozen in the cache."
@@ -79,17 +63,15 @@ def _differences(slow: Result, fast: list[Result]) -> Iterator[str]:
         yield "But it does not deliver the same samples as the slow one."
 
 
-def _measured(slow: Path, fast: Path, slot: str) -> tuple[list[Result], list[Result]] | str:
+def _measured(
+    versions: tuple[Path, Path], slot: str, goal: float, enough_s: float
+) -> tuple[Results, Results] | str:
     """What both versions did, in as many rounds as it takes; or why there is nothing."""
-    results: dict[Path, list[Result]] = {slow: [], fast: []}
-    for number in range(_MOST_ROUNDS):
-        for file in turn_order([slow, fast], number):
-            told = told_by(_HARNESS, file, slot)
-            if isinstance(told, str):
-                return told
-            results[file].append(told)
-        if number + 1 >= _ROUNDS:
-            low, _, high = gain_of(results[slow], results[fast])
-            if high <= _WIDEST * low:
-                break
-    return results[slow], results[fast]
+
+    def run(file: Path, step_rounds: int | None) -> dict[str, Any] | str:
+        return told_by(_HARNESS, file, slot, step_rounds)
+
+    def is_open(slow: Results, fast: Results) -> bool:
+        return speedup(slow, fast).is_open(goal) and not list(_differences(slow, fast))
+
+    return run_in_turns(versions, run, is_open, enough_s)

@@ -1,11 +1,7 @@
 """Iterate the learner's loader on every rank, and say which samples reached which rank.
 
-    python -m unstarve.labs.rank_harness FILE EPOCHS
-
-FILE defines ``make_loader(folder)`` and ``begin_epoch(loader, epoch)``. Ranks are processes that know each
-other by gloo, as in training, but they do not meet in every step, so that none waits for another for ever.
-Prints one line of JSON: the indices of the samples that arrived, by rank and epoch; -1 for one that is not
-in the dataset.
+The file defines ``make_loader(folder)`` and ``begin_epoch(loader, epoch)``. Ranks are processes that know
+each other by gloo, as in training, but they do not meet in every step, so that none waits for ever.
 """
 
 from __future__ import annotations
@@ -24,20 +20,18 @@ import torch.distributed as dist
 from torch.multiprocessing.spawn import spawn
 
 from unstarve.labs.harness import imported
-from unstarve.labs.lab import RESULT_MARK
 from unstarve.labs.ranks import RANKS
 from unstarve.labs.workload import Workload
 
 _PATIENCE = timedelta(seconds=60)
 
 
-def main() -> None:
-    """Run what the command line says."""
-    file, epochs = Path(sys.argv[1]).absolute(), int(sys.argv[2])
+def run(file: Path, epochs: int) -> dict[str, Any]:
+    """The indices of the samples that arrived, by rank and epoch; -1 for one that is not in the dataset."""
     with tempfile.TemporaryDirectory(prefix="unstarve-lab-") as folder:
         spawn(_rank, (file, epochs, folder), nprocs=RANKS)  # type: ignore[no-untyped-call]  # torch does not type it
         told = [json.loads((Path(folder) / str(rank)).read_text("utf-8")) for rank in range(RANKS)]
-    print(RESULT_MARK + json.dumps({"delivered": told}), flush=True)
+    return {"delivered": told}
 
 
 def _rank(rank: int, file: Path, epochs: int, folder: str) -> None:
@@ -62,7 +56,3 @@ def _rank(rank: int, file: Path, epochs: int, folder: str) -> None:
 
 def _digest(sample: torch.Tensor) -> bytes:
     return hashlib.blake2b(sample.contiguous().numpy().tobytes(), digest_size=16).digest()
-
-
-if __name__ == "__main__":
-    main()

@@ -10,7 +10,10 @@ from __future__ import annotations
 import hashlib
 import secrets
 import shutil
+import tempfile
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -49,7 +52,9 @@ class Started:
             raise UsageError(
                 f"{path} is missing; `unstarve lab start --force {self.lab.name}` makes it"
             ) from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        except tomllib.TOMLDecodeError as error:
+            raise UsageError(f"{path}: {error}; put words in quotes") from error
+        except (UnicodeDecodeError, OSError) as error:
             raise UsageError(f"{path} cannot be read: {error}") from error
 
     def is_untouched(self) -> bool:
@@ -57,6 +62,16 @@ class Started:
         assert self.lab.edited is not None
         path = self.folder / self.lab.edited
         return path.is_file() and path.read_bytes() == (self.lab.folder / self.lab.edited).read_bytes()
+
+    @contextmanager
+    def original(self) -> Iterator[Path]:
+        """A folder with the lab's own files until the block ends, on the same disk as the learner's."""
+        with tempfile.TemporaryDirectory(prefix=".check-", dir=self.folder) as temporary:
+            folder = Path(temporary)
+            for name, source in self.lab.sources(self.seed).items():
+                shutil.copyfile(source, folder / name)
+            shutil.copyfile(self.folder / STATE, folder / STATE)
+            yield folder
 
     def commit(self, verdict: str) -> Started:
         """Seal the verdict."""

@@ -21,13 +21,13 @@ from unstarve.labs.started import started_in
 
 SAMPLES = 256
 SIDE = 64
-_CPU_ROUNDS = 10
+_CPU_ROUNDS = 4
 _LATENCY_S = 0.008
 _OPENING_S = 0.5
 _PIECES = 8
 """Tensors that a sample is handed over in where the hand-off is to be slow."""
 _PAGE = 4096
-_PAGES = 64
+_PAGES = 32
 """Places on the disk that a sample is scattered over."""
 
 Batch: TypeAlias = "torch.Tensor | list[Batch]"
@@ -113,18 +113,18 @@ def joined(batch: Batch) -> torch.Tensor:
 class Step:
     """A training step as real work: so many multiplications, on the GPU if there is one."""
 
-    def __init__(self, milliseconds: float) -> None:
+    def __init__(self, milliseconds: float, rounds: int | None = None) -> None:
+        """Take so long on this machine as it is now; with `rounds`, as much work as an earlier one had."""
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._weight = torch.randn(256, 256, device=self._device, requires_grad=True)
         self._input = torch.randn(64, 256, device=self._device)
-        self._rounds = 1
-        self._rounds = max(1, round(milliseconds / 1e3 / self._seconds_a_round()))
+        self.rounds = rounds or max(1, round(milliseconds / 1e3 / self._seconds_a_round()))
 
     def __call__(self, batch: Batch) -> None:
         """Train on a batch."""
         moved = joined(batch).to(self._device, non_blocking=True)
         value = self._input + moved.float().mean() * 0
-        for _ in range(self._rounds):
+        for _ in range(self.rounds):
             value = torch.tanh(value @ self._weight)
         value.sum().backward()  # type: ignore[no-untyped-call]  # torch does not type it
         self._weight.grad = None
@@ -135,7 +135,7 @@ class Step:
         batch, times = torch.zeros(1), []
         for _ in range(20):
             began = time.perf_counter()
-            self._rounds = 20
+            self.rounds = 20
             self(batch)
             times.append((time.perf_counter() - began) / 20)
         return min(times)  # whatever else the machine does: all versions train equally

@@ -51,7 +51,15 @@ from unstarve.model.diagnosis import (
     Verdict,
 )
 from unstarve.model.finding import Check, Finding, Severity
-from unstarve.model.forecasts import Forecast, Forecaster, Scenario, Setting, WhatIf
+from unstarve.model.forecasts import (
+    CostSource,
+    Forecast,
+    Forecaster,
+    MachineTimes,
+    Scenario,
+    Setting,
+    WhatIf,
+)
 from unstarve.model.live_run import Live, LoaderNow, MemoryNow, RunState, Tail, TrainerNow, WorkerNow
 from unstarve.model.loader_diagnosis import (
     LoaderArguments,
@@ -72,6 +80,8 @@ from unstarve.model.recorded import (
     Batch,
     Crew,
     Epoch,
+    FoldedSteps,
+    Meeting,
     OwnCost,
     Process,
     Pulse,
@@ -110,6 +120,7 @@ __all__ = [
     "Check",
     "Checked",
     "Comparison",
+    "CostSource",
     "Crew",
     "Demand",
     "DescriptorUse",
@@ -120,6 +131,7 @@ __all__ = [
     "EpochBorder",
     "Extra",
     "Finding",
+    "FoldedSteps",
     "Forecast",
     "Forecaster",
     "FunctionCost",
@@ -143,7 +155,9 @@ __all__ = [
     "LoaderSummary",
     "LoopPlace",
     "LoopProfile",
+    "MachineTimes",
     "Maker",
+    "Meeting",
     "MemoryGrowth",
     "MemoryLine",
     "MemoryNow",

@@ -115,10 +115,12 @@ class Views:
     """Steps before this do not count for the verdict."""
     wait_ms: Histogram | None
     step_ms: Histogram | None
+    before: int = 0
+    """Of a long run: batches delivered before those in `batches`, which are its last."""
 
 
 class StepPoint(NamedTuple):
-    """One delivered batch and the step that ended with it."""
+    """One delivered batch and the step that ended with it; of a long run, the mean of several."""
 
     got_ns: int
     """When it was delivered, by the process's clock."""
@@ -127,11 +129,13 @@ class StepPoint(NamedTuple):
     """Since the delivery before it in the same epoch; None for an epoch's first."""
     stall_s: float | None
     """Part of the wait in which the device was idle; on a CPU the wait itself."""
-    size: int | None
+    size: float | None
     ready: int | None
     """Batches that were ready when it was requested."""
     causes: Mapping[Cause, float]
     """Seconds of the wait."""
+    number: int = 1
+    """Batches that it stands for."""
 
     @property
     def stall_share(self) -> float | None:
@@ -167,5 +171,6 @@ class Series:
     @property
     def samples(self) -> int | None:
         """None when the size of a batch is unknown."""
-        sizes = [point.size for point in self.points]
-        return None if None in sizes else sum(size for size in sizes if size)
+        sizes = [(point.size, point.number) for point in self.points]
+        known = [size * number for size, number in sizes if size is not None]
+        return round(sum(known)) if len(known) == len(sizes) else None

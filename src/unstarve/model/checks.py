@@ -328,6 +328,12 @@ CHECKS = {
             "A chunk, row group or file much larger than a sample is read for each sample.",
         ),
         (
+            "chunk-larger-than-sample",
+            _WARNING,
+            "HDF5 reads a large chunk for each sample",
+            "HDF5 reads and decompresses whole chunks; of a shuffled chunk one sample is used.",
+        ),
+        (
             "slow-sampler",
             _WARNING,
             "Drawing the indices takes long",

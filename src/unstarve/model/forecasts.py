@@ -4,12 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from unstarve.model.nouns import Shown
 
 Stage = str
 """``cpu``, ``disk``, ``remote``, ``collate``, ``handoff``, ``pin``, ``sampler`` or ``start``."""
+
+
+CostSource = Literal["recorded", "measured", "typical"]
+"""``recorded`` by the run itself, ``measured`` on its machine, or ``typical``: measured on other machines."""
+
+
+class MachineTimes(NamedTuple):
+    """What loading needs of a machine besides the user's code, as `predict.machine_times` measures it."""
+
+    message_s: float
+    """CPU time to take a message with one descriptor from another process."""
+    descriptor_s: float
+    """CPU time for each further descriptor."""
+    fresh_s_per_byte: float
+    """CPU time per byte of memory that is written to for the first time."""
+    fork_s: float
+    """Forking a process without much memory."""
+    fork_s_per_byte: float
+    """Added per byte of its private memory."""
+    half_crowded: float
+    """Duration of CPU work while half of the cores compute, relative to one core alone."""
+    crowded: float
+    """The same while all cores compute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +85,8 @@ class Forecast:
     """The fastest of the settings asked about."""
     enough: bool = False
     """The smallest setting that is about as fast as the best."""
+    quiet_steps_per_s: float | None = None
+    """The same without the other processes that used the cores; None where there were none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +97,10 @@ class WhatIf(Shown):
     curve: tuple[Forecast, ...]
     notes: tuple[str, ...]
     """Assumptions behind the forecasts, in sentences."""
+    costs: CostSource = "typical"
+    """Where the cost of the hand-off, of fresh memory and of new workers comes from."""
+    busy_cores: float | None = None
+    """Cores that other processes kept busy while the run was recorded, where that slows training down."""
 
     @property
     def recorded(self) -> Forecast:

@@ -99,6 +99,8 @@ class LaunchSettings:
     """Look at memory more often, and trace allocations for a while."""
     state: str | None = None
     """Folder in which processes keep a page of what they do, and show their stacks; see `collect.stuck`."""
+    segment_bytes: int | None = None
+    """Begin a new file whenever one has this size; see `record.fold`."""
     raises_on_hang: bool = False
     """Training raises a `HangError` when the launcher finds that it hangs."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from unstarve.model.causes import Phase
 from unstarve.model.chart_data import Doing
 from unstarve.model.file_reads import RecordedReads
+from unstarve.model.forecasts import MachineTimes
 from unstarve.model.loaders import Loader
 from unstarve.model.loop_profile import LoopProfile
 from unstarve.model.memory_looks import MemoryRecord
@@ -16,6 +17,7 @@ from unstarve.model.processor import ProcessorCounts
 from unstarve.model.profile import Profile
 from unstarve.model.sample_counts import DigestedBatch, SampleCount
 from unstarve.model.stuck import Breakage
+from unstarve.model.thinned import Thinned
 
 STOPPED_EARLY = "recording stopped early"
 """How the loss message of a process begins that could not write any more."""
@@ -62,10 +64,23 @@ class Batch(NamedTuple):
     """CPU time of the training thread between the batch before and this wait."""
     step_queued_ns: int | None = None
     """Part of that step in which the training thread was runnable but had no CPU."""
+    thinned: Thinned | None = None
+    """Of a long run: it stands for several that were not kept one by one. Its sizes and times are sums, as if
+    the training thread had waited for all of them at once."""
 
     @property
     def wait_ns(self) -> int:
         return self.got_ns - self.ask_ns
+
+    @property
+    def weight(self) -> int:
+        """Batches that it stands for."""
+        return 1 if self.thinned is None else self.thinned.number
+
+    @property
+    def last_ns(self) -> int:
+        """When the last of them was delivered."""
+        return self.got_ns if self.thinned is None else self.thinned.end_ns
 
 
 class Work(NamedTuple):
@@ -114,6 +129,8 @@ class Work(NamedTuple):
     """CPU time that other threads of its process, such as a pool, spent on it."""
     slow_file: str | None = None
     """The file of its slowest sample, where that stood out and the file is known."""
+    weight: int = 1
+    """Of a long run: it stands for so many, which were not kept one by one; times and counters are sums."""
 
 
 class Sent(NamedTuple):
@@ -214,6 +231,25 @@ class Backward(NamedTuple):
     at_ns: int
 
 
+class Meeting(NamedTuple):
+    """How long a rank was blocked in collectives since the batch before; 0 for what did not happen."""
+
+    calls: int
+    begin_ns: int
+    """The first backward pass began."""
+    end_ns: int
+    before_ns: int
+    """Blocked before the first backward pass, or in a step without one."""
+    within_ns: int
+    """Blocked in backward passes."""
+    after_ns: int
+    """Blocked after the last one."""
+    left_ns: int
+    """The last exchange was over."""
+    at_ns: int
+    """The next batch was asked for."""
+
+
 class Reading(NamedTuple):
     """One entry of the driver's own record of a device; it includes the work of other processes."""
 
@@ -249,6 +285,29 @@ class Pulse(NamedTuple):
     shm_bytes: int | None
     """Bytes in use in the machine's /dev/shm, by anyone; reported by training processes only."""
     shm_total_bytes: int | None
+
+
+class FoldedSteps(NamedTuple):
+    """The steps of a rank in windows of equal length; a column per field, times in microseconds."""
+
+    epochs: Sequence[int]
+    positions: Sequence[int]
+    """Of the first batch of a window."""
+    steps: Sequence[int]
+    after_us: Sequence[int]
+    """From the exchange with the other ranks to the request for the next batch."""
+    data_us: Sequence[int]
+    """Waiting for batches."""
+    forward_us: Sequence[int]
+    backward_us: Sequence[int]
+    blocked_us: Sequence[int]
+    """Waiting for other ranks, and for the exchange itself."""
+    queued_us: Sequence[int]
+    """Part of the others in which the rank was runnable but had no core."""
+    least_us: Sequence[int]
+    """The shortest time blocked of a step."""
+    nbytes: Sequence[int]
+    """Mean bytes of a batch; 0 when unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +379,12 @@ class Process:
     """None in old runs, and where a process was killed early."""
     backwards: tuple[Backward, ...] = ()
     """In the order of time; empty in old runs."""
+    meetings: tuple[Meeting, ...] = ()
+    """In the order of time; empty without ranks, and in old runs."""
+    folded: FoldedSteps | None = None
+    """Of a rank whose steps were folded when runs were merged: it then has no batches."""
+    attempt: int = 0
+    """How often torchrun had restarted the ranks before this process began."""
     draws: bool | None = None
     """Of a worker: whether its first fetches drew random numbers; None when unknown."""
     streams: Mapping[str, int | None] = field(default_factory=dict)
@@ -364,3 +429,5 @@ class Run:
     perf_why_not: str | None = None
     """Why `--perf` could not count; None if it could, or was not asked to."""
     breakage: Breakage = field(default_factory=Breakage)
+    machine: MachineTimes | None = None
+    """Measured on the machine that recorded it; None in old runs, and where that failed."""

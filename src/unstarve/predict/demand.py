@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from unstarve.analyze.batch_production import EpochProduction
 from unstarve.analyze.blame import fetch_cpu_s, split_fetch
+from unstarve.analyze.stats import number_of
 from unstarve.analyze.timeline import Timeline
 from unstarve.model import Batch, Cause, Process, Run, Work
 from unstarve.predict.recorded_run import (
@@ -16,8 +17,10 @@ from unstarve.predict.recorded_run import (
     RecordedBatch,
     RecordedMachine,
     epoch_costs,
+    lasting,
     machine_of,
     recorded_batches,
+    spread_out,
     step_late_ns,
     work_late_ns,
 )
@@ -157,17 +160,18 @@ def loader_demand(
         kind = "its loader" if loader is None else f"{loader.name} ({loader.kind})"
         return f"{kind} is not a torch DataLoader"
     made = {epoch: production for (number, epoch), production in productions.items() if number == main}
-    recorded = recorded_batches(timeline, made)
+    found, paused_s = lasting(recorded_batches(timeline, made))
+    recorded, measured_s = spread_out(found), timeline.measured_s - paused_s
     if len(recorded) < FEWEST_BATCHES:
         return f"it recorded only {len(recorded)} of the {FEWEST_BATCHES} batches needed; let it run longer"
-    if timeline.measured_s <= 0:
+    if measured_s <= 0:
         return "its measured batches took no time at all"
     workers = max(production.workers for production in made.values())
     machine = machine_of(run, timeline, recorded)
     pinned = bool(loader.config.get("pin_memory")) and process.device != "cpu"
     stalls = _stalls(process, main)
     batches = _batch_demands(recorded, workers, machine, pinned, stalls)
-    period_s = timeline.measured_s / len(timeline.measured_batches)
+    period_s = measured_s / number_of(timeline.measured_batches)
     return LoaderDemand(
         loader=loader.name,
         config=loader.config,
@@ -182,7 +186,7 @@ def loader_demand(
         read_bytes=_read_bytes(recorded),
         readers=_readers(batches, workers, period_s),
         period_s=period_s,
-        wait_share=timeline.wait_s / timeline.measured_s * _lost_share(recorded, stalls),
+        wait_share=timeline.wait_s / measured_s * _lost_share(recorded, stalls),
         machine=machine,
         epochs=epoch_costs(timeline, made, machine.slowdown),
         waits_together=_waits_together(run, process),

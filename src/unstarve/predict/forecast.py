@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from unstarve.analyze.batch_production import RecordedTraining, recorded_trainings
 from unstarve.analyze.timeline import WARMUP_STEPS
 from unstarve.errors import NotPredictableError, UsageError
-from unstarve.model import Forecast, Run, Scenario, Setting, WhatIf
+from unstarve.model import CostSource, Forecast, Run, Scenario, Setting, WhatIf
 from unstarve.predict.demand import BatchDemand, LoaderDemand, loader_demand
 from unstarve.predict.scenario import (
+    IDLE_CORES,
     USUAL_COUPLING,
     USUAL_DISK_DEPTH,
     USUAL_DISK_POWER,
@@ -35,6 +36,8 @@ from unstarve.predict.scenario import (
     pace_of,
     with_competition,
 )
+from unstarve.words import times
+from unstarve.words import workers as workers_in_words
 
 WORKERS = (0, 1, 2, 4, 8, 16)
 """Worker counts that `unstarve whatif` asks about by default."""
@@ -167,6 +170,22 @@ class LoaderModel:
         return doubt + _DOUBT_PER_DOUBLING * doublings + crossing
 
     @property
+    def busy_cores(self) -> float | None:
+        """Cores that other processes kept busy; None where they leave training alone."""
+        demand = self.demand
+        used = demand.machine.foreign
+        competing = demand.competition.threads > _WORTH_TELLING and used != 0
+        if not competing or (used is not None and used < IDLE_CORES):
+            return None
+        return min(demand.competition.threads if used is None else used, demand.machine.cores)
+
+    def quiet_steps_per_s(self, forecast: Forecast) -> float:
+        """The likely speed in a forecast's setting if nothing else used the cores."""
+        asked = forecast.setting
+        quiet = Scenario(asked.workers, asked.prefetch, batch_size=asked.batch_size, foreign=0.0)
+        return max(self.speedup(quiet) / self.demand.period_s, forecast.steps_per_s)
+
+    @property
     def misfit(self) -> float:
         """Error of the model on the recorded run itself, as a logarithm."""
         return abs(math.log(self.demand.period_s / self.recorded[0].period_s))
@@ -199,7 +218,19 @@ def what_if(
         found[forecast.setting] = forecast
     recorded = model(Scenario()).setting
     curve = [dataclasses.replace(one, recorded=one.setting == recorded) for one in found.values()]
-    return WhatIf(model.demand.loader, _marked(curve), _notes(model, curve))
+    if model.busy_cores is not None:
+        curve = [dataclasses.replace(one, quiet_steps_per_s=model.quiet_steps_per_s(one)) for one in curve]
+    marked = _marked(curve)
+    costs = _cost_source(model.demand, curve)
+    return WhatIf(model.demand.loader, marked, _notes(model, marked), costs, model.busy_cores)
+
+
+def _cost_source(demand: LoaderDemand, curve: Iterable[Forecast]) -> CostSource:
+    """Workers measure their hand-off, and their start if every epoch makes new ones."""
+    starts = demand.epochs is None or demand.config.get("persistent_workers") or demand.makes_workers
+    if demand.workers and starts and all(one.setting.workers for one in curve):
+        return "recorded"
+    return "measured" if demand.machine.costs.measured else "typical"
 
 
 def _notes(model: LoaderModel, curve: Iterable[Forecast]) -> tuple[str, ...]:
@@ -215,13 +246,24 @@ def _notes(model: LoaderModel, curve: Iterable[Forecast]) -> tuple[str, ...]:
         notes.append("workers wait for locks or pipes they may share: assumes that more workers do not help")
     if len({one.setting.batch_size for one in forecasts}) > 1:
         notes.append("assumes that a step grows with its batch; the intervals allow for one that does not")
-    if demand.competition.threads > _WORTH_TELLING:
-        notes.append("other processes used the same cores: assumes that they still do")
+    if model.busy_cores is not None:
+        notes.append(_of_neighbours(model, forecasts))
     if model.misfit > _POOR_FIT:
         notes.append("the model fits the recorded run poorly: the intervals are wider for it")
     if len(demand.batches) < _FEW_BATCHES:
         notes.append(f"only {len(demand.batches)} batches were measured")
     return tuple(notes)
+
+
+def _of_neighbours(model: LoaderModel, curve: Sequence[Forecast]) -> str:
+    """What other processes did, and the speed without them."""
+    cores = f"{model.busy_cores:.1f} of {model.demand.machine.cores:g} cores"
+    enough = next(one for one in curve if one.enough)
+    gain = (enough.quiet_steps_per_s or enough.steps_per_s) / enough.steps_per_s
+    return (
+        f"other processes used {cores}: assumes that they still do; on a quiet machine, training with "
+        f"{workers_in_words(enough.setting.workers)} would run {times(gain)} as fast as this forecast"
+    )
 
 
 def _interval(speedups: Sequence[float], doubt: float) -> tuple[float, float, float]:

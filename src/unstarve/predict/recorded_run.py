@@ -10,12 +10,16 @@ from statistics import fmean, median
 from typing import Any
 
 from unstarve.analyze.batch_production import EpochProduction, MadeBatch
+from unstarve.analyze.stats import number_of
 from unstarve.analyze.timeline import Timeline, passed_ns
 from unstarve.model import Batch, Process, Run, Work
+from unstarve.predict.machine_times import TYPICAL, LoadingCosts, loading_costs
 
 _MOST_BATCHES = 160
 _STRETCH = 16
 """Neighbouring batches taken together from a long run: slowness often lasts for a while."""
+_PAUSE = 4.0
+"""A step that takes this many times the usual one is a pause."""
 _SHORT_BURST_NS = 500_000
 """A CPU burst shorter than this ends before its time slice does."""
 _MOST_LOCAL_RANKS = 8
@@ -23,6 +27,8 @@ _SHORTEST_NS = 500_000_000
 """Smallest distance of two readings of a clock that ticks a hundred times a second."""
 _FEWEST_CORES = 0.05
 _ACCELERATED_THREADS = 2.0
+USUAL_PRIVATE_BYTES = 3e8
+"""A process that has imported torch and built a small model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +74,14 @@ class RecordedMachine:
     """Duration of the recorded CPU work, relative to having a core to itself."""
     late_share: float = 0.0
     """Share of the delays before short CPU bursts that other processes cause, whatever the worker count."""
+    costs: LoadingCosts = TYPICAL
+    """Of what the run did not record: the hand-off where it had no workers, for example."""
+    private_bytes: float = USUAL_PRIVATE_BYTES
+    """Memory of the training process that a fork must describe anew."""
 
 
 def recorded_batches(timeline: Timeline, made: Mapping[int, EpochProduction]) -> Sequence[RecordedBatch]:
-    """Measured batches whose production, delivery and step were all recorded. `made` is keyed by epoch.
-
-    A long run is represented by stretches spread over its whole length.
-    """
+    """Measured batches whose production, delivery and step were all recorded. `made` is keyed by epoch."""
     next_work = {
         (epoch, one.work.task): after.work
         for epoch, production in made.items()
@@ -100,10 +107,28 @@ def recorded_batches(timeline: Timeline, made: Mapping[int, EpochProduction]) ->
             and later.done_ns > one.received.arrived_ns
         )
         found.append(RecordedBatch(batch, one, after, busy))
-    return _spread_out(found)
+    return found
 
 
-def _spread_out(recorded: Sequence[RecordedBatch]) -> Sequence[RecordedBatch]:
+def lasting(recorded: Sequence[RecordedBatch]) -> tuple[Sequence[RecordedBatch], float]:
+    """The batches without steps that will not come again, and the seconds that those took too long.
+
+    Compilation, a search for the fastest kernels and a first allocation make steps slow at the beginning of a
+    run; checkpoints and logging do so for ever. A slow step is gone for good if the steps after the last slow
+    one are twice as many as ever lay between two: a pause with a rhythm would have come again.
+    """
+    took_ns = [o.after.ask_ns - o.batch.got_ns - (o.after.step_queued_ns or 0) for o in recorded]
+    usual_ns = median(took_ns) if took_ns else 0
+    slow = [at for at, ns in enumerate(took_ns) if ns > _PAUSE * usual_ns]
+    if not slow or len(recorded) - 1 - slow[-1] < 2 * max(b - a for a, b in pairwise((-1, *slow))):
+        return recorded, 0.0
+    gone = set(slow)
+    too_long_s = sum(took_ns[at] - usual_ns for at in slow) / 1e9
+    return [one for at, one in enumerate(recorded) if at not in gone], too_long_s
+
+
+def spread_out(recorded: Sequence[RecordedBatch]) -> Sequence[RecordedBatch]:
+    """A long run as stretches spread over its whole length."""
     if len(recorded) <= _MOST_BATCHES:
         return recorded
     last, count = len(recorded) - _STRETCH, _MOST_BATCHES // _STRETCH
@@ -167,10 +192,17 @@ def machine_of(run: Run, timeline: Timeline, recorded: Sequence[RecordedBatch]) 
         cores=usable / ranks,
         foreign=None if used is None else max(used - beyond, 0.0) / ranks,
         grouped=bool(process.system.get("grouped", True)),
-        step_threads=min(_step_threads(process, recorded), _most_threads(process, crew, usable)),
+        step_threads=min(_step_threads(process, recorded), _most_threads(process, usable)),
         slowdown=_slowdown(recorded, late_share),
         late_share=late_share,
+        costs=loading_costs(run.machine),
+        private_bytes=_private_bytes(process),
     )
+
+
+def _private_bytes(process: Process) -> float:
+    found = [p.rss_bytes - p.shared_bytes for p in process.pulses if p.rss_bytes and p.shared_bytes]
+    return float(max(found, default=0)) or USUAL_PRIVATE_BYTES
 
 
 def _foreign_cores(run: Run, process: Process) -> float | None:
@@ -230,13 +262,13 @@ def _step_threads(process: Process, recorded: Sequence[RecordedBatch]) -> float:
     return max(float(spent_ns - in_waits_ns) / running_ns, 1.0)
 
 
-def _most_threads(process: Process, crew: int, cores: float) -> float:
+def _most_threads(process: Process, cores: float) -> float:
     """The most threads that a step can keep busy.
 
-    Without workers, torch's threads help with the samples, too, and spin in between: that CPU time says
-    nothing about a step on an accelerator, which needs one thread and the one that goes backward.
+    A step on an accelerator needs one thread and the one that goes backward. What else computes in its
+    process pins batches or, without workers, helps with the samples and spins in between.
     """
-    return _ACCELERATED_THREADS if not crew and process.device != "cpu" else max(cores, 1.0)
+    return _ACCELERATED_THREADS if process.device != "cpu" else max(cores, 1.0)
 
 
 # Epochs.
@@ -256,7 +288,9 @@ def epoch_costs(
         if epoch.loader == timeline.main and (epoch.loader, epoch.epoch) not in timeline.others
     ]
     later = [epoch for epoch in main if epoch.begin_ns > measured[0].ask_ns] or main
-    counts = Counter(batch.epoch for batch in timeline.batches)
+    counts = Counter[int]()
+    for batch in timeline.batches:
+        counts[batch.epoch] += batch.weight
     whole = [counts[epoch.epoch] for epoch in main if epoch.end_ns is not None and counts[epoch.epoch]]
     boots = [
         works[0].work.begin_ns - epoch.begin_ns
@@ -272,7 +306,7 @@ def epoch_costs(
     inside_ns = sum(measured_ns(e.end_ns or last_ns) - measured_ns(e.begin_ns) for e in main)
     return EpochCosts(
         batches=round(fmean(whole)) if whole else max(counts.values()),
-        starts=firsts / len(measured),
+        starts=firsts / number_of(measured),
         iter_s=iter_s,
         # Workers are created one after another while iter() runs: on average half of it is not theirs.
         boot_s=max(median(boots) / 1e9 - iter_s / 2, 0.0) / slowdown if boots else 0.0,

@@ -10,8 +10,8 @@ from statistics import fmean
 from typing import Self
 
 from unstarve.model import Scenario
-from unstarve.predict import handoff_cost as cost
 from unstarve.predict.demand import BatchDemand, Competition, LoaderDemand
+from unstarve.predict.moved_batches import USUAL_TENSORS, in_line, in_workers, resized
 from unstarve.predict.recorded_run import EpochCosts
 from unstarve.predict.simulate import LoaderSetup, SimulatedRun, WorkerStart, simulate
 
@@ -26,15 +26,13 @@ _SETTLED = 5
 _MOST_SIMULATED = 120
 """Batches of an epoch that are simulated; a longer one continues as in their second half."""
 _FEWEST_SIMULATED = 40
-_CACHE_PRESSURE = 0.2
-"""Growth of CPU work from an idle machine to one whose cores all share its caches, memory and power."""
 _VISIBLE_QUEUE = 1.1
 """Slowdown that is more than wake-up delays: the cores are contended."""
 _SHARED_COPY_BYTES = 1 << 18
 """From here on torch copies with several threads."""
 _SPIN_POWER = 4.0
 _TRIES = 6
-_IDLE_CORES = 0.15
+IDLE_CORES = 0.15
 """Less foreign work than this is the system's own."""
 
 USUAL_DISK_POWER, USUAL_DISK_DEPTH = 0.4, 16.0
@@ -152,6 +150,7 @@ def pace_of(demand: LoaderDemand, full: FullScenario, draw: Draw) -> SimulatedPa
         cores=full.cores,
         competition=full.competition._replace(threads=full.competition.threads * draw.foreign),
         step_threads=demand.machine.step_threads,
+        index_delay_s=demand.machine.costs.index_delay_s,
         disk_power=draw.disk_power,
         disk_depth=draw.disk_depth,
         remote_limit=max(demand.workers, 1) if draw.remote_power < 1 else math.inf,
@@ -168,7 +167,7 @@ def with_competition(demand: LoaderDemand, draw: Draw) -> LoaderDemand:
     if machine.slowdown < _VISIBLE_QUEUE:  # others, if any, left enough cores
         satisfied = Competition(used or 0.0, max(machine.cores - (used or 0.0), 0.0), machine.grouped)
         return dataclasses.replace(demand, competition=satisfied)
-    if used is not None and used < _IDLE_CORES:
+    if used is not None and used < IDLE_CORES:
         return demand  # the queue is our own workers'
     low, high = 0.0, machine.slowdown * machine.cores
     for _ in range(_TRIES):
@@ -194,20 +193,21 @@ def _remaining_competition(recorded: Competition, recorded_cores: float, scenari
 def _batches(demand: LoaderDemand, full: FullScenario, draw: Draw) -> Sequence[BatchDemand]:
     """The demand of the draw's batches in such a loader."""
     nbytes, ratio = demand.nbytes or 0.0, full.size_ratio(demand)
-    tensors = demand.tensors or cost.USUAL_TENSORS
+    tensors = demand.tensors or USUAL_TENSORS
+    cost = demand.machine.costs
     alone = min(demand.readers, draw.disk_depth) ** draw.disk_power / demand.readers
     batches = [one._replace(disk_s=one.disk_s * alone) for one in draw.batches]
     if full.workers and not demand.workers:
         batches = [
-            cost.in_workers(w, nbytes, tensors, pinned=full.pinned, factor=draw.handoff) for w in batches
+            in_workers(w, cost, nbytes, tensors, pinned=full.pinned, factor=draw.handoff) for w in batches
         ]
     elif demand.workers and not full.workers:
-        batches = [cost.in_line(w, nbytes, tensors, demand.memory_s, pinned=full.pinned) for w in batches]
+        batches = [in_line(w, cost, nbytes, tensors, demand.memory_s, pinned=full.pinned) for w in batches]
         spun = _spinning(full, nbytes, draw.coupling)
         batches = [w._replace(collate_s=w.collate_s * spun) for w in batches]
     if ratio != 1:
-        batches = [cost.resized(w, ratio, nbytes, draw.step_power) for w in batches]
-    cpu = draw.cpu * (1 + _CACHE_PRESSURE * _more_occupied(demand, full))
+        batches = [resized(w, cost, ratio, nbytes, draw.step_power) for w in batches]
+    cpu = draw.cpu * _crowding(demand, full)
     before = _held_up(demand, demand.batches, demand.workers, demand.machine.cores, draw.coupling)
     step = draw.step * _held_up(demand, batches, full.workers, full.cores, draw.coupling) / before
     left = full.left
@@ -272,10 +272,11 @@ def _lighter(collate_s: float, shared_s: float, left: float) -> float:
     return collate_s - min(shared_s, collate_s) * (1 - left)
 
 
-def _more_occupied(demand: LoaderDemand, full: FullScenario) -> float:
-    """By which share of the cores more processes compute at once than in the recorded run."""
-    before = min(demand.workers + 1, demand.machine.cores) / demand.machine.cores
-    return min(full.workers + 1, full.cores) / full.cores - before
+def _crowding(demand: LoaderDemand, full: FullScenario) -> float:
+    """How much longer CPU work takes because more cores compute at once than in the recorded run."""
+    costs, before = demand.machine.costs, demand.machine.cores
+    recorded = costs.growth(min(demand.workers + 1, before) / before)
+    return costs.growth(min(full.workers + 1, full.cores) / full.cores) / recorded
 
 
 def _evened(batches: Sequence[BatchDemand], share: float) -> list[BatchDemand]:
@@ -354,17 +355,19 @@ def _start(demand: LoaderDemand, full: FullScenario, draw: Draw) -> WorkerStart:
     if epochs is not None and demand.makes_workers:
         return WorkerStart(epochs.iter_s / demand.workers * left, epochs.boot_s * left)
     spawned = demand.config.get("multiprocessing_context") in ("spawn", "forkserver")
-    return WorkerStart(
-        cost.WORKER_START_S * left, (cost.SPAWN_BOOT_S if spawned else cost.WORKER_BOOT_S) * left
-    )
+    costs = demand.machine.costs
+    fork_s = 0.0 if spawned else costs.fork_s_per_byte * demand.machine.private_bytes
+    boot_s = costs.spawn_boot_s if spawned else costs.worker_boot_s
+    return WorkerStart((costs.worker_start_s + fork_s) * left, boot_s * left)
 
 
 def _end_s(demand: LoaderDemand, full: FullScenario, draw: Draw) -> float:
     """Seconds to end the workers of an epoch."""
     if not full.workers or full.persistent:
         return 0.0
-    usual_s = cost.END_S + cost.END_S_PER_WORKER * full.workers
+    costs = demand.machine.costs
+    usual_s = costs.end_s + costs.end_s_per_worker * full.workers
     if demand.epochs is not None and demand.makes_workers:
-        recorded_s = cost.END_S + cost.END_S_PER_WORKER * demand.workers
+        recorded_s = costs.end_s + costs.end_s_per_worker * demand.workers
         return demand.epochs.end_s * usual_s / recorded_s * draw.start
     return usual_s * draw.start

@@ -21,6 +21,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from unstarve.predict.demand import NO_COMPETITION, BatchDemand, Competition
+from unstarve.predict.machine_times import TYPICAL
 
 _UNBLOCKED, _READ, _MADE, _PICKLED, _ARRIVED, _UNPACKED = range(6)
 _TAKEN, _COMPUTED, _STEPPED, _PINNED, _BEGUN, _FREE = range(6, 12)
@@ -28,8 +29,6 @@ _TAKEN, _COMPUTED, _STEPPED, _PINNED, _BEGUN, _FREE = range(6, 12)
 _BORN, _WOKEN = 0, 1
 _LATE = 1
 _NEVER = math.inf
-_INDEX_DELAY_S = 0.3e-3
-"""From giving an index to an idle worker until it begins."""
 
 
 class LoaderSetup(NamedTuple):
@@ -43,6 +42,8 @@ class LoaderSetup(NamedTuple):
     competition: Competition = NO_COMPETITION
     step_threads: float = 1.0
     """Threads that a step keeps busy while the training thread computes."""
+    index_delay_s: float = TYPICAL.index_delay_s
+    """From giving an index to an idle worker until it begins."""
     disk_power: float = 1.0
     """`n` reads at once run at ``n ** disk_power`` times the speed of one, up to `disk_depth` reads."""
     disk_depth: float = math.inf
@@ -229,7 +230,7 @@ class _Loader:
         worker.tasks.append(task)
         if worker.idle:
             worker.idle = False
-            self._after(_INDEX_DELAY_S, _BEGUN, number, _WOKEN)
+            self._after(self.setup.index_delay_s, _BEGUN, number, _WOKEN)
 
     def _ask(self) -> None:
         self.ask_s.append(self.now)

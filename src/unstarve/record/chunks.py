@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from unstarve.errors import NewerFormatError, NotARunError
 from unstarve.record import format as f
@@ -15,6 +15,8 @@ _HASHED_IN_VAIN = 2
 nest the headers of chunks in each other."""
 _FREE_BYTES = 1 << 20
 """Bytes that may be hashed in vain in any file, however small."""
+_READ_BYTES = 1 << 22
+_LARGEST_CHUNK = f.CHUNK.size + f.MOST_BYTES
 
 
 class Chunk(NamedTuple):
@@ -77,6 +79,43 @@ class Scan:
         """The CRC of the part of the header that it covers."""
         head = at + len(f.SYNC)
         return 0 if self._version == 1 else zlib.crc32(self._view[head : head + f.CHUNK_HEAD.size])
+
+
+class FileScan:
+    """Iterates over the whole chunks of an open file, from a place on, without holding all of it in memory.
+
+    Bytes that are no chunk are damage if a whole chunk follows, else they may still be being written.
+    """
+
+    def __init__(self, file: BinaryIO, version: int, at: int = f.HEADER.size) -> None:
+        self.at = at
+        """Where the last whole chunk ends; up to date when the iteration is over."""
+        self.damaged = 0
+        """Bytes skipped before it."""
+        self.left = 0
+        """Bytes after it."""
+        self._file = file
+        self._version = version
+
+    def __iter__(self) -> Iterator[Chunk]:
+        span = _READ_BYTES
+        while True:
+            self._file.seek(self.at)
+            data = self._file.read(span)
+            scan = Scan(data, self._version)
+            yield from scan
+            self.at += scan.at
+            self.damaged += scan.damaged
+            self.left = len(data) - scan.at
+            if len(data) < span:
+                return
+            if scan.at:
+                span = _READ_BYTES
+            elif span < 2 * _LARGEST_CHUNK:
+                span *= 2
+            else:  # a chunk that begins in the first half would be whole
+                self.at += _LARGEST_CHUNK
+                self.damaged += _LARGEST_CHUNK
 
 
 def _plausible(kind: int, row_size: int, length: int) -> bool:

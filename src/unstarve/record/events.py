@@ -7,16 +7,28 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
-from unstarve.model import Backward, Batch, Doing, Epoch, Phase, Pulse, Reading, Received, Sent, Stall, Work
+from unstarve.model import (
+    Backward,
+    Batch,
+    Doing,
+    Epoch,
+    Meeting,
+    Phase,
+    Pulse,
+    Reading,
+    Received,
+    Sent,
+    Stall,
+    Work,
+)
 from unstarve.model.memory_looks import MemoryLook
+from unstarve.model.thinned import Thinned
 from unstarve.record import format as f
-from unstarve.record.meta_values import LATEST_NS, MOST_BYTES
+from unstarve.record.meta_values import LATEST_NS
+from unstarve.record.rows import WHOLE, Packed, rows_of, valid
 
-Packed = tuple[int, bytes]
-"""Row size, and rows of that size."""
-
-_WHOLE = 10_000
-"""All of the time, in hundredths of a percent."""
+UNCOUNTED = Thinned(0, 0, 0, 0, (), ())
+"""Of a thinned batch whose `CountRow` has not been looked up yet."""
 
 
 def unpacked(kind: int, packed: Iterable[Packed]) -> Iterator[Any]:
@@ -29,20 +41,16 @@ def unpacked(kind: int, packed: Iterable[Packed]) -> Iterator[Any]:
 
 def events_of(kind: int, packed: Iterable[Packed]) -> tuple[list[Any], int]:
     """The events in the rows of a kind, in the order of time, and the number of invalid rows."""
-    event_of = EVENT_OF[kind]
-    found = [event_of(row) for row in unpacked(kind, packed)]
-    events = [event for event in found if event is not None]
+    event_of, row_of = EVENT_OF[kind], f.ROWS[kind]._make
+    rows = rows_of(kind, packed)
+    accepted = rows[valid(kind, rows)]
+    events = [event_of(row_of(row)) for row in accepted.tolist()]
     if kind in _WHEN:
         events.sort(key=_WHEN[kind])
-    return events, len(found) - len(events)
+    return events, len(rows) - len(events)
 
 
-def _batch(row: f.BatchRow) -> Batch | None:
-    if not row.ask_ns <= row.got_ns <= LATEST_NS or row.nbytes > MOST_BYTES:
-        return None
-    waited_ns = max(row.sampler_ns, row.wait_cpu_ns, row.wait_queued_ns)
-    if max(waited_ns, row.step_cpu_ns, row.step_queued_ns) > LATEST_NS:
-        return None
+def _batch(row: f.BatchRow) -> Batch:
     return Batch(
         loader=row.loader,
         epoch=row.epoch,
@@ -64,18 +72,11 @@ def _batch(row: f.BatchRow) -> Batch | None:
         wait_queued_ns=_known(row.wait_queued_ns),
         step_cpu_ns=row.step_cpu_ns,
         step_queued_ns=_known(row.step_queued_ns),
+        thinned=UNCOUNTED if row.flags & f.THINNED else None,
     )
 
 
-def _work(row: f.WorkRow) -> Work | None:
-    if not row.received_ns <= row.begin_ns <= row.collate_ns <= row.done_ns <= LATEST_NS:
-        return None
-    fetching = max(row.cpu_ns, row.system_ns, row.queued_ns, row.delay_ns, row.major_faults, row.switches)
-    collating = max(row.collate_cpu_ns, row.collate_system_ns, row.collate_queued_ns)
-    if max(fetching, collating, row.slow_ns) > LATEST_NS:
-        return None
-    if max(row.asked_bytes, row.storage_bytes) > MOST_BYTES:
-        return None
+def _work(row: f.WorkRow) -> Work:
     return Work(
         loader=None if row.loader == f.NO_LOADER else row.loader,
         iteration=row.iteration,
@@ -100,12 +101,11 @@ def _work(row: f.WorkRow) -> Work | None:
         slow_ns=max(row.slow_ns, 0),
         opens=row.opens,
         failed=bool(row.flags & f.FAILED),
+        weight=0 if row.flags & f.THINNED else 1,
     )
 
 
-def _sent(row: f.SentRow) -> Sent | None:
-    if not row.put_ns <= row.begin_ns <= row.end_ns <= LATEST_NS or row.cpu_ns > LATEST_NS:
-        return None
+def _sent(row: f.SentRow) -> Sent:
     return Sent(
         task=row.task,
         iteration=row.iteration,
@@ -116,9 +116,7 @@ def _sent(row: f.SentRow) -> Sent | None:
     )
 
 
-def _received(row: f.ReceivedRow) -> Received | None:
-    if not row.arrived_ns <= row.ready_ns <= row.pinned_ns <= LATEST_NS:
-        return None
+def _received(row: f.ReceivedRow) -> Received:
     return Received(
         loader=row.loader,
         epoch=row.epoch,
@@ -129,9 +127,7 @@ def _received(row: f.ReceivedRow) -> Received | None:
     )
 
 
-def _stall(row: f.StallRow) -> Stall | None:
-    if not row.ask_ns <= row.got_ns <= LATEST_NS or row.stall_ns > row.got_ns:
-        return None
+def _stall(row: f.StallRow) -> Stall:
     return Stall(
         loader=row.loader,
         epoch=row.epoch,
@@ -143,9 +139,7 @@ def _stall(row: f.StallRow) -> Stall | None:
     )
 
 
-def _reading(row: f.GaugeRow) -> Reading | None:
-    if row.at_ns > LATEST_NS or row.percent > 100 or max(row.used_bytes, row.total_bytes) > MOST_BYTES:
-        return None
+def _reading(row: f.GaugeRow) -> Reading:
     return Reading(
         device=row.device,
         at_ns=row.at_ns,
@@ -156,12 +150,7 @@ def _reading(row: f.GaugeRow) -> Reading | None:
     )
 
 
-def _pulse(row: f.PulseRow) -> Pulse | None:
-    memory_bytes = max(row.rss_bytes, row.shared_bytes, row.shm_bytes, row.shm_total_bytes)
-    if max(row.at_ns, row.cpu_ns, row.queued_ns) > LATEST_NS:
-        return None
-    if max(row.storage_bytes, memory_bytes) > MOST_BYTES:
-        return None
+def _pulse(row: f.PulseRow) -> Pulse:
     return Pulse(
         at_ns=row.at_ns,
         doing=Doing(f.PULSE_DOING[row.doing - 1]) if 0 < row.doing <= len(f.PULSE_DOING) else None,
@@ -175,18 +164,19 @@ def _pulse(row: f.PulseRow) -> Pulse | None:
     )
 
 
-def _memory(row: f.MemoryRow) -> MemoryLook | None:
-    at_ns, *counts = row._replace(pressure=0)
-    if at_ns > LATEST_NS or max(counts) > MOST_BYTES or row.pressure > _WHOLE:
-        return None
+def _memory(row: f.MemoryRow) -> MemoryLook:
     known = {
         name: _known(value) for name, value in row._asdict().items() if name not in ("at_ns", "pressure")
     }
-    return MemoryLook(at_ns, **known, pressure=None if row.pressure < 0 else row.pressure / _WHOLE)
+    return MemoryLook(row.at_ns, **known, pressure=None if row.pressure < 0 else row.pressure / WHOLE)
 
 
-def _backward(row: f.BackwardRow) -> Backward | None:
-    return Backward(row.thread, row.at_ns) if row.at_ns <= LATEST_NS else None
+def _backward(row: f.BackwardRow) -> Backward:
+    return Backward(row.thread, row.at_ns)
+
+
+def _meeting(row: f.MeetingRow) -> Meeting:
+    return Meeting(*row)
 
 
 EVENT_OF: dict[int, Callable[[Any], Any]] = {
@@ -198,14 +188,16 @@ EVENT_OF: dict[int, Callable[[Any], Any]] = {
     f.GAUGE: _reading,
     f.PULSE: _pulse,
     f.BACKWARD: _backward,
+    f.MEETING: _meeting,
     f.MEMORY: _memory,
 }
-"""Row → event, or None when the row is invalid. An epoch takes several rows: see `epochs_of`."""
+"""Valid row → event. An epoch takes several rows: see `epochs_of`."""
 _WHEN = {
     f.BATCH: attrgetter("got_ns"),
     f.WORK: attrgetter("done_ns"),
     f.PULSE: attrgetter("at_ns"),
     f.BACKWARD: attrgetter("at_ns"),
+    f.MEETING: attrgetter("at_ns"),
     f.MEMORY: attrgetter("at_ns"),
 }
 """Events that analysis needs in the order of time."""

@@ -18,12 +18,20 @@ from typing import Any
 from unstarve.errors import RunFileError
 from unstarve.model import Crew, Process, Run, Tail
 from unstarve.record import format as f
-from unstarve.record.chunks import Chunk, Scan, check_header
-from unstarve.record.events import Packed, epochs_of, events_of, unpacked
+from unstarve.record.chunks import Chunk, FileScan, check_header
+from unstarve.record.events import epochs_of, events_of, unpacked
 from unstarve.record.loader_names import tell_apart
 from unstarve.record.metas import meta_of
 from unstarve.record.process_stream import ProcessStream
-from unstarve.record.run_file import launch_of, launcher_alive, parts_folder, result_of, run_of_parts
+from unstarve.record.rows import Packed, rows_of
+from unstarve.record.run_file import (
+    launch_of,
+    launcher_alive,
+    parts_folder,
+    parts_of,
+    result_of,
+    run_of_parts,
+)
 
 WINDOW_S = 5.0
 """How far back a follower keeps events."""
@@ -35,8 +43,6 @@ _MOST_ROWS = 300
 """Rows kept of each kind and process: enough for the last seconds, or the last moment of very fast steps."""
 _MOST_WORK = 100
 """Rows kept of a worker's kinds; there are many workers."""
-_READ_BYTES = 1 << 22
-_LARGEST_CHUNK = f.CHUNK.size + f.MOST_BYTES
 _FIELDS = {
     f.BATCH: "batches",
     f.WORK: "works",
@@ -99,8 +105,12 @@ class Follower:
         try:
             changed_ns = self._parts.stat().st_mtime_ns
             if changed_ns != self._listed_ns:
-                for path in sorted(self._parts.glob(f"*{f.PART_SUFFIX}")):
-                    self._files.setdefault(path, GrowingFile(path))
+                parts, first = parts_of(self._parts), len(self._files) == 1
+                known = {path: file for path, file in self._files.items() if path in {self.path, *parts}}
+                for path in parts:  # what has been folded since the first look has been read before
+                    if first or path.name != f.FOLDED:
+                        known.setdefault(path, GrowingFile(path))
+                self._files = known
                 # One second: a part created within the clock's resolution must be found by the next listing.
                 self._listed_ns = changed_ns if time.time_ns() - changed_ns > 10**9 else -1
         except OSError:
@@ -114,6 +124,7 @@ class Follower:
             if recent is None and len(self._recent) < _MOST_PROCESSES:
                 recent = self._recent[chunk.stream] = RecentEvents(file)
             if recent is not None:
+                recent.file = file
                 recent.add(chunk)
         self._written_s = max(self._written_s or 0.0, file.written_s)
 
@@ -188,7 +199,6 @@ class GrowingFile:
             raise RunFileError(f"cannot read {self.path}: {error.strerror or error}") from error
 
     def _read_on(self) -> Iterator[Chunk]:
-        """Bytes that are no chunk are damage if a whole chunk follows, else they are still being written."""
         with self.path.open("rb") as file:
             if self._at == 0:
                 head = file.read(f.HEADER.size)
@@ -196,21 +206,9 @@ class GrowingFile:
                     return
                 self._version = check_header(self.path, head)
                 self._at = f.HEADER.size
-            span = _READ_BYTES
-            while True:
-                file.seek(self._at)
-                data = file.read(span)
-                scan = Scan(data, self._version)
-                yield from scan
-                self._at += scan.at
-                if len(data) < span:
-                    return
-                if scan.at:
-                    span = _READ_BYTES
-                elif span < 2 * _LARGEST_CHUNK:
-                    span *= 2
-                else:  # a chunk that begins in the first half would be whole
-                    self._at += _LARGEST_CHUNK
+            scan = FileScan(file, self._version, self._at)
+            yield from scan
+            self._at = scan.at
 
 
 class RecentEvents:
@@ -242,10 +240,14 @@ class RecentEvents:
         kind, row_size, payload = chunk.kind, chunk.row_size, chunk.payload
         if kind == f.META:
             self._add_meta(payload)
+        elif kind == f.COUNT:
+            counts = rows_of(kind, [(row_size, payload)])
+            for row in counts[(counts["kind"] == f.BATCH) & (counts["flags"] & f.NESTED == 0)]:
+                self.delivered[int(row["loader"])] += int(row["number"])
         elif kind in _KEPT:
             if kind == f.BATCH:
                 rows = f.columns(kind, row_size, "loader", "flags").iter_unpack(payload)
-                self.delivered.update(loader for loader, flags in rows if not flags & f.NESTED)
+                self.delivered.update(loader for loader, flags in rows if not flags & (f.NESTED | f.THINNED))
             packed = self._packed.setdefault(kind, deque())
             packed.append((row_size, payload))
             # The oldest are dropped unread once the newer ones suffice.
@@ -285,8 +287,16 @@ class RecentEvents:
                 needed -= len(packed[first][1]) // packed[first][0]
             newest = list(packed)[first:]
             kept = self._events.setdefault(kind, deque(maxlen=_KEPT[kind]))
-            kept.extend(events_of(kind, newest)[0] if kind in _FIELDS else unpacked(kind, newest))
+            kept.extend(_single(kind, newest) if kind in _FIELDS else unpacked(kind, newest))
         self._packed = {}
+
+
+def _single(kind: int, packed: list[Packed]) -> list[Any]:
+    """The events of a kind, without those that stand for many."""
+    events = events_of(kind, packed)[0]
+    if kind == f.BATCH:
+        return [batch for batch in events if batch.thinned is None]
+    return [work for work in events if work.weight] if kind == f.WORK else events
 
 
 def _exists(pid: int) -> bool:

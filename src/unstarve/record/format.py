@@ -1,4 +1,4 @@
-"""Layout of a run file, version 2.
+"""Layout of a run file, version 3.
 
 While a command runs, ``NAME.unstarve`` holds only what the launcher knows, and every training process
 appends to its own file in ``NAME.unstarve.parts/``. When the command ends, the launcher folds the parts
@@ -28,8 +28,9 @@ little-endian.
 A chunk is never larger than `MOST_BYTES`, a META no larger than `MOST_META_BYTES`: a reader that looks for
 the next chunk after damage skips anything else without hashing it.
 
-Version 1, which is still read, differs only in the CRC: it covers the payload alone, so a damaged header
-could assign a payload to the wrong process or kind.
+Earlier versions are still read. Version 1 has a CRC that covers the payload alone, so a damaged header could
+assign a payload to the wrong process or kind. Version 2 knows no `THINNED` rows: what stands for many steps
+would be read as one.
 """
 
 # Annotations are evaluated here (no `from __future__ import annotations`): the layouts are made from them.
@@ -37,10 +38,14 @@ import struct
 from typing import Annotated, NamedTuple
 
 MAGIC = b"UNSTARVE"
-VERSION = 2
+VERSION = 3
 SUFFIX = ".unstarve"
 PARTS_SUFFIX = ".parts"
 PART_SUFFIX = ".part"
+FOLDED = "folded.part"
+"""The part into which closed segments of all processes have been thinned."""
+FULL = "full"
+"""A file in the parts folder: recording stops, because the run cannot be kept small enough."""
 
 HEADER = struct.Struct("<8sHHI")
 CHUNK = struct.Struct("<4sIHHII")
@@ -67,6 +72,9 @@ FAILED = 8
 """Flag: making the batch raised an exception."""
 SHARED = 16
 """Flag: other processes use the device, too."""
+
+THINNED = 32
+"""Flag of batches and work: the row stands for several, as a `CountRow` says; see `record.thinning`."""
 
 NO_LOADER = 0xFFFF
 """The `loader` of a worker's rows: a worker does not know the number; readers find it by the worker's pid."""
@@ -342,6 +350,94 @@ class BackwardRow(NamedTuple):
     at_ns: U64
 
 
+class MeetingRow(NamedTuple):
+    """A rank's training thread was blocked in collectives, or ran a backward pass, since the batch before.
+
+    Written when a batch is asked for, by ranks of a training only. A moment is 0 for what did not happen.
+    """
+
+    calls: U32
+    """Calls that blocked."""
+    begin_ns: U64
+    """The first backward pass began."""
+    end_ns: U64
+    """The last backward pass ended."""
+    before_ns: U64
+    """Blocked before the first backward pass, or in a step without one."""
+    within_ns: U64
+    """Blocked in backward passes."""
+    after_ns: U64
+    """Blocked after the last one."""
+    left_ns: U64
+    """When the last such call returned."""
+    at_ns: U64
+    """When the next batch was asked for."""
+
+
+class WindowRow(NamedTuple):
+    """Steps of a rank, folded together when runs were merged; times in microseconds.
+
+    The fields are those of `model.FoldedSteps`.
+    """
+
+    epochs: U32
+    positions: U32
+    steps: U32
+    after_us: U32
+    data_us: U32
+    forward_us: U32
+    backward_us: U32
+    blocked_us: U32
+    queued_us: U32
+    least_us: U32
+    nbytes: U32
+
+
+class CountRow(NamedTuple):
+    """What a `THINNED` row stands for. The row's own times are sums: one wait as long as all of them."""
+
+    kind: U16
+    """`BATCH` or `WORK`: the kind of the row."""
+    flags: U16
+    """`NESTED`."""
+    loader: U16
+    epoch: U32
+    """Of a `WorkRow`: its iteration."""
+    position: U32
+    """Of the first batch; of a `WorkRow`: the first task."""
+    number: U32
+    """Batches that the row stands for."""
+    samples: I64
+    """In all of them."""
+    end_ns: U64
+    """When the last of them was delivered."""
+    steps: U32
+    """Steps that ended with one of them, each from one delivery to the next."""
+    step_ns: U64
+    """All of these steps."""
+    backwards: U32
+    """Backward passes in them."""
+
+
+class BucketRow(NamedTuple):
+    """One bar of a histogram of the waits or steps behind a `THINNED` row of batches."""
+
+    measure: U16
+    """`WAITS` or `STEPS`."""
+    loader: U16
+    epoch: U32
+    position: U32
+    """As in the row."""
+    bucket: U32
+    """Durations from `model.thinned.GROWTH` ** bucket nanoseconds on, up to the next power."""
+    number: U32
+    """Of these durations."""
+
+
+WAITS = 0
+STEPS = 1
+"""Measures of a `BucketRow`."""
+
 BATCH = 2
 EPOCH_BEGIN = 3
 EPOCH_END = 4
@@ -355,7 +451,11 @@ RECEIVED = 12
 HELPED = 13
 EPOCH_NO_GRAD = 14
 BACKWARD = 15
+MEETING = 16
+WINDOW = 17
 MEMORY = 20
+COUNT = 21
+BUCKET = 22
 
 ROWS: dict[int, type[NamedTuple]] = {
     BATCH: BatchRow,
@@ -371,7 +471,11 @@ ROWS: dict[int, type[NamedTuple]] = {
     HELPED: HelpedRow,
     EPOCH_NO_GRAD: EpochNoGradRow,
     BACKWARD: BackwardRow,
+    MEETING: MeetingRow,
+    WINDOW: WindowRow,
     MEMORY: MemoryRow,
+    COUNT: CountRow,
+    BUCKET: BucketRow,
 }
 """The declaration of each kind of row."""
 
@@ -393,6 +497,17 @@ def columns(kind: int, row_size: int, *names: str) -> struct.Struct:
         for name, declared in known
     ]
     return struct.Struct(f"<{''.join(read)}{row_size - ROW_KINDS[kind].size}x")
+
+
+def segment_name(stem: str, number: int) -> str:
+    """The name of a process's part: its first segment has the number 0."""
+    return f"{stem}{f'.{number:06}' if number else ''}{PART_SUFFIX}"
+
+
+def segment_of(name: str) -> tuple[str, int]:
+    """The stem of a part's name, and the number of the segment."""
+    stem, _, number = name.removesuffix(PART_SUFFIX).rpartition(".")
+    return (stem, int(number)) if stem and number.isdecimal() else (name.removesuffix(PART_SUFFIX), 0)
 
 
 def header() -> bytes:

@@ -8,6 +8,7 @@ A META payload is one UTF-8 JSON object whose key ``meta`` says what it describe
     result   exit_code, error, failure: the command's last words, limit: --steps or --stop-after;
              folded: false if the parts remain                         (by the launcher, last)
     process  pid, host, rank, worker, versions, start_ns, offset_ns    (first of a process)
+             attempt: how often torchrun had restarted the ranks
     loader   id, name, where, kind, config, source, statement, dataset, maker, created
     batch    loader, tensors: the number of tensors in its first batch
     draws    loader, drew: whether its first fetches drew random numbers (changes at most once, to true)
@@ -26,6 +27,7 @@ A META payload is one UTF-8 JSON object whose key ``meta`` says what it describe
     transforms  spent: name, seconds, calls of single transforms       (repeated: the last one counts)
     profile  what a profiler's file says, as `model.profile.Profile`   (in imported runs)
     io       what processes read, as `model.file_reads.RecordedReads`  (by the launcher, with --io)
+    machine  what `model.MachineTimes` names                           (by the launcher)
     perf     step, loading: the processor's counters; why_not          (repeated: the last one counts)
     hang     a wait for a batch that lasted too long, as `model.stuck.Hang`    (by the launcher)
     death    a worker that died, as `model.stuck.WorkerDeath`          (by the launcher)
@@ -34,6 +36,7 @@ A META payload is one UTF-8 JSON object whose key ``meta`` says what it describe
                                                                        (repeated: the last one counts)
     allocated  seconds, sites: lines whose allocations stayed          (repeated: the last one counts)
     device   name, rank, allocated_peak_bytes, reserved_peak_bytes     (when training has begun, at its end)
+    folded   files: names of the parts that this one replaces           (first of a folded part)
     lost     message: something could not be recorded
     end      end_ns, stopped                                           (last of a process)
     reserve  padding: space for ``lost`` or ``result`` when the disk is full
@@ -44,6 +47,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from unstarve.model import MachineTimes
 from unstarve.record import meta_values as v
 from unstarve.record.meta_values import MOST_BYTES, Check
 
@@ -151,6 +155,7 @@ _FIELDS: dict[str, dict[str, Check]] = {
         "versions": v.mapping_of(v.text),
         "start_ns": v.moment,
         "offset_ns": v.whole(-v.LATEST_NS, v.LATEST_NS),
+        "attempt": v.optional(v.count),
     },
     "loader": {
         "id": v.loader,
@@ -308,6 +313,7 @@ _FIELDS: dict[str, dict[str, Check]] = {
             )
         ),
     },
+    "machine": dict.fromkeys(MachineTimes._fields, v.number(0, v.LONGEST_S)),
     "perf": {
         "why_not": v.optional(v.text),
         "step": v.optional(_PROCESSOR_COUNTS),
@@ -344,6 +350,7 @@ _FIELDS: dict[str, dict[str, Check]] = {
         "rank": v.optional(v.whole(0, v.MOST_NUMBER)),
         **dict.fromkeys(("allocated_peak_bytes", "reserved_peak_bytes"), v.optional(v.whole(0, MOST_BYTES))),
     },
+    "folded": {"files": v.list_of(v.text)},
     "lost": {"message": v.text},
     "end": {"end_ns": v.optional(v.moment), "stopped": v.optional(v.text)},
 }

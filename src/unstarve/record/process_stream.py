@@ -6,10 +6,15 @@ import base64
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from unstarve.model import (
+    Backward,
+    Batch,
     BatchFunction,
     Crew,
     DigestedBatch,
+    FoldedSteps,
     Loader,
     LoopPlace,
     LoopProfile,
@@ -24,11 +29,13 @@ from unstarve.model import (
 from unstarve.model.memory_looks import AllocationSite, ContainerSizes, KeptTensor, MemoryRecord
 from unstarve.model.processor import ProcessorCounts
 from unstarve.model.sample_counts import DIGEST_BYTES
+from unstarve.model.thinned import Sketch, Thinned
 from unstarve.record import format as f
 from unstarve.record.chunks import Chunk
-from unstarve.record.events import Packed, epochs_of, events_of, unpacked
+from unstarve.record.events import epochs_of, events_of, unpacked
 from unstarve.record.meta_values import LATEST_NS
 from unstarve.record.metas import meta_of
+from unstarve.record.rows import Packed, rows_of, valid
 
 _MOST_LOST = 1000
 """Sentences about losses that are kept for each process."""
@@ -37,6 +44,8 @@ _MOST_SLOW = 10_000
 """Names of slow samples that are kept for each process."""
 _MOST_SIZES = 10_000
 """Looks at the containers of a dataset that are kept for each process."""
+_Stretch = tuple[int, int, int, int]
+"""Kind of row or measure, loader, epoch or iteration, position or task."""
 
 
 class ProcessStream:
@@ -152,6 +161,8 @@ class ProcessStream:
             return None
         device, end = self.newest.get("device", {}), self.newest.get("end", {})
         rank = device.get("rank")
+        counts = self._counted()
+        batches, backwards = self._batches(counts)
         return Process(
             pid=who["pid"],
             host=who["host"],
@@ -165,11 +176,11 @@ class ProcessStream:
             clock_offset_ns=who["offset_ns"],
             loaders=tuple(self._loader(meta) for meta in self.loaders.values()),
             epochs=self._epochs(),
-            batches=self._events(f.BATCH),
+            batches=batches,
             end_ns=end.get("end_ns"),
             stopped=end.get("stopped"),
             lost=tuple(self.lost),
-            works=self._works(),
+            works=self._works(counts),
             sents=self._events(f.SENT),
             receipts=self._events(f.RECEIVED),
             crews=tuple(self.crews.values()),
@@ -187,7 +198,10 @@ class ProcessStream:
             stalls=self._events(f.STALL),
             readings=self._events(f.GAUGE),
             pulses=self._events(f.PULSE),
-            backwards=self._events(f.BACKWARD),
+            backwards=tuple(sorted([*self._events(f.BACKWARD), *backwards], key=lambda one: one.at_ns)),
+            meetings=self._events(f.MEETING),
+            folded=self.process_windows(),
+            attempt=who.get("attempt") or 0,
             step_counts=self._counts("step"),
             loading_counts=self._counts("loading"),
             memory=self._memory(),
@@ -258,6 +272,16 @@ class ProcessStream:
         self.invalid += invalid
         return tuple(events)
 
+    def process_windows(self) -> FoldedSteps | None:
+        packed = self.packed.pop(f.WINDOW, ())
+        if not packed:
+            return None
+        rows = rows_of(f.WINDOW, packed)
+        table = rows[valid(f.WINDOW, rows)]
+        self.invalid += len(rows) - len(table)
+        columns: list[Any] = [table[name] for name in FoldedSteps._fields]  # arrays: millions of numbers
+        return FoldedSteps(*columns)
+
     def _epochs(self) -> tuple[Any, ...]:
         rows = (
             list(unpacked(kind, self.packed.pop(kind, ())))
@@ -267,13 +291,62 @@ class ProcessStream:
         self.invalid += invalid
         return epochs
 
-    def _works(self) -> tuple[Work, ...]:
+    def _counted(self) -> dict[_Stretch, f.CountRow]:
+        """What thinned rows stand for."""
+        rows = rows_of(f.COUNT, self.packed.pop(f.COUNT, ()))
+        accepted = map(f.CountRow._make, rows[valid(f.COUNT, rows)].tolist())
+        return {(row.kind, row.loader, row.epoch, row.position): row for row in accepted}
+
+    def _batches(self, counts: dict[_Stretch, f.CountRow]) -> tuple[tuple[Batch, ...], list[Backward]]:
+        """The batches, and a backward pass for each thinned one that had some."""
+        batches: tuple[Batch, ...] = self._events(f.BATCH)
+        if not counts:
+            known = tuple(batch for batch in batches if batch.thinned is None)
+            self.invalid += len(batches) - len(known)
+            return known, []
+        sketches = self._sketches()
+        found, backwards = [], []
+        for batch in batches:
+            key = batch.loader, batch.epoch, batch.position
+            if batch.thinned is None:
+                found.append(batch)
+            elif (row := counts.get((f.BATCH, *key))) is None:
+                self.invalid += 1
+            else:
+                waits, steps = (sketches.get((of, *key), ()) for of in (f.WAITS, f.STEPS))
+                end_ns = max(row.end_ns, batch.got_ns)
+                thinned = Thinned(row.number, end_ns, row.steps, row.step_ns, waits, steps)
+                found.append(batch._replace(size=None if row.samples < 0 else row.samples, thinned=thinned))
+                if row.backwards:
+                    backwards.append(Backward(batch.thread, batch.got_ns))
+        return tuple(found), backwards
+
+    def _sketches(self) -> dict[_Stretch, Sketch]:
+        """By measure, loader, epoch and position."""
+        rows = rows_of(f.BUCKET, self.packed.pop(f.BUCKET, ()))
+        rows = rows[valid(f.BUCKET, rows)]
+        keys = [rows[name] for name in ("measure", "loader", "epoch", "position")]
+        rows = rows[np.lexsort([rows["bucket"], *keys])]
+        keys = [rows[name] for name in ("measure", "loader", "epoch", "position")]
+        changed = np.any([key[1:] != key[:-1] for key in keys], axis=0)
+        begins = [0, *(np.flatnonzero(changed) + 1).tolist()] if len(rows) else []
+        bars = list(zip(rows["bucket"].tolist(), rows["number"].tolist(), strict=True))
+        firsts = zip(*(key[begins].tolist() for key in keys), strict=True)
+        ends = [*begins[1:], len(rows)]
+        return {
+            (measure, loader, epoch, position): tuple(bars[begin:end])
+            for (measure, loader, epoch, position), begin, end in zip(firsts, begins, ends, strict=False)
+        }
+
+    def _works(self, counts: dict[_Stretch, f.CountRow]) -> tuple[Work, ...]:
         helped: Iterator[f.HelpedRow] = unpacked(f.HELPED, self.packed.pop(f.HELPED, ()))
         helped_ns = {
             (None if row.loader == f.NO_LOADER else row.loader, row.iteration, row.task): row.cpu_ns
             for row in helped
         }
         works: tuple[Work, ...] = self._events(f.WORK)
+        if any(not work.weight for work in works):
+            works = tuple(_told(work, counts) for work in works)
         if not helped_ns and not self.slow_files:
             return works
         files = self.slow_files
@@ -282,3 +355,16 @@ class ProcessStream:
             for w in works
             for key in [(w.loader, w.iteration, w.task)]
         )
+
+
+def _told(work: Work, counts: dict[_Stretch, f.CountRow]) -> Work:
+    """A thinned work, with what it stands for; without its count, which was damaged, it stands for itself."""
+    if work.weight:
+        return work
+    loader = f.NO_LOADER if work.loader is None else work.loader
+    row = counts.get((f.WORK, loader, work.iteration, work.task))
+    return (
+        work._replace(weight=2)
+        if row is None
+        else work._replace(weight=max(row.number, 2), samples=row.samples)
+    )

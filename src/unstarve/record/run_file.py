@@ -31,6 +31,22 @@ def parts_folder(run: Path) -> Path:
     return run.with_name(run.name + f.PARTS_SUFFIX)
 
 
+def parts_of(folder: Path) -> list[Path]:
+    """The files to read in a parts folder: first what was folded, without the parts that it replaces."""
+    folded = folder / f.FOLDED
+    try:
+        with folded.open("rb") as file:
+            head = file.read(f.HEADER.size + f.CHUNK.size)
+            size = f.CHUNK.unpack_from(head, f.HEADER.size)[4] if len(head) > f.HEADER.size else 0
+            data = head + file.read(min(size, f.MOST_META_BYTES))
+    except OSError:
+        data = b""
+    meta = _meta_at(data, data, f.HEADER.size, "folded")
+    replaced = set() if meta is None else set(meta["files"])
+    parts = [part for part in folder.glob(f"*{f.PART_SUFFIX}") if part.name not in replaced]
+    return sorted(parts, key=lambda part: (part != folded, *f.segment_of(part.name)))
+
+
 def run_of_parts(parts: Path) -> Path:
     """The run that a parts folder belongs to."""
     return parts.with_name(parts.name.removesuffix(f.PARTS_SUFFIX))
@@ -42,8 +58,10 @@ def claim(run: Path, command: list[str], kind: str, *, force: bool = False) -> N
     Raises `RunExistsError` when the name is taken (``force`` replaces a run, but never one that is being
     recorded), `RunFileError` when the folder cannot be written.
     """
+    if run == Path("-"):
+        raise RunFileError("a run cannot be recorded to standard output; name a file")
     if run.is_dir():
-        raise RunFileError(f"{run} is a folder; name a file in it, such as {run}/name{f.SUFFIX}")
+        raise RunFileError(f"{run} is a folder; name a file in it, for example {run}/name{f.SUFFIX}")
     mode = None
     if run.exists() or parts_folder(run).exists():
         if is_live(run):
@@ -106,7 +124,7 @@ def finish(
     try:
         with folded.open("wb") as out:
             out.write(run.read_bytes())
-            for part in sorted(part for part in parts.iterdir() if part.suffix == f.PART_SUFFIX):
+            for part in parts_of(parts):
                 with part.open("rb") as source:
                     if source.read(f.HEADER.size) == f.header():
                         shutil.copyfileobj(source, out)

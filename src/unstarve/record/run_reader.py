@@ -7,40 +7,45 @@ from pathlib import Path
 from typing import Any
 
 from unstarve.errors import NotARunError, RunFileError
-from unstarve.model import (
-    Run,
-)
+from unstarve.model import MachineTimes, Run
 from unstarve.model.stuck import Breakage, Hang, WorkerDeath
 from unstarve.record import format as f
-from unstarve.record.chunks import Scan, check_header
+from unstarve.record.chunks import Chunk, FileScan, check_header
 from unstarve.record.loader_names import tell_apart
 from unstarve.record.process_stream import ProcessStream
 from unstarve.record.profile_meta import profile_of, reads_of
-from unstarve.record.run_file import launcher_alive, parts_folder, unwritten
+from unstarve.record.run_file import launcher_alive, parts_folder, parts_of, unwritten
+from unstarve.record.thinning import Detail, thin
 
 _UNKNOWN_LAUNCH: dict[str, Any] = {"command": [], "kind": "run", "started_at": 0.0}
+_HELD_BYTES = 1 << 26
+"""Rows held in memory before they are thinned: a training process comes before its workers in most files."""
 _MOST_STREAMS = 1 << 17
 """Processes of a run that are read: twenty thousand epochs of six workers each."""
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: Path, detail: Detail | None = None) -> Run:
     """Read a run file that is finished, cut short or still being written.
 
-    Raises `RunFileError` when there is nothing to read; damage inside the file ends up in `Run.lost`.
+    `detail` limits what is kept step by step of each training process; the rest comes as batches that stand
+    for many, see `Batch.thinned`. Raises `RunFileError` when there is nothing to read; damage inside the file
+    ends up in `Run.lost`.
     """
-    streams: dict[int, ProcessStream] = {}
     lost: list[str] = []
-    run_file, *parts = _files(path)
-    skipped = _scan(run_file, _content(run_file), streams)
+    held = _Held(detail)
+    streams = held.streams
+    run_file, *parts = files_of_run(path)
+    skipped = _scan(run_file, held)
     launch, result = (_newest(streams, name) for name in ("launch", "result"))
     if (
         result is None or result.get("folded") is False
     ):  # else the parts are in the file and about to be removed
         written = [part for part in parts if _size(part) >= f.HEADER.size]
-        skipped += sum(_scan(part, _content(part), streams) for part in written)
+        skipped += sum(_scan(part, held) for part in written)
         if len(written) < len(parts):
             lost.append(unwritten(len(parts) - len(written)))
-    profile, reads = (_newest(streams, name) for name in ("profile", "io"))
+    thin(streams.values(), detail)
+    profile, reads, times = (_newest(streams, name) for name in ("profile", "io", "machine"))
     if skipped:
         lost.append(f"{skipped} bytes of {path.name} are damaged or cut off and were skipped")
     processes = [p for s in streams.values() if (p := s.process()) is not None]
@@ -75,17 +80,18 @@ def read_run(path: Path) -> Run:
             tuple(Hang(**one) for one in _broken(streams, "hang")),
             tuple(WorkerDeath(**one) for one in _broken(streams, "death")),
         ),
+        machine=None if times is None else MachineTimes(**{k: v for k, v in times.items() if k != "meta"}),
         perf_why_not=next((why for s in streams.values() if (why := s.perf().get("why_not"))), None),
     )
 
 
-def _files(path: Path) -> list[Path]:
+def files_of_run(path: Path) -> list[Path]:
     """The run file itself, then the parts that were not folded into it."""
     try:
         if path.is_dir():
             raise NotARunError(f"{path} is a folder, not a run file")
         parts = parts_folder(path)
-        unfolded = sorted(parts.glob(f"*{f.PART_SUFFIX}")) if parts.is_dir() else []
+        unfolded = parts_of(parts) if parts.is_dir() else []
         if not path.exists():
             raise RunFileError(f"there is no run file {path}; `unstarve run -o {path} CMD…` makes one")
     except OSError as error:
@@ -100,26 +106,40 @@ def _size(path: Path) -> int:
         raise RunFileError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _content(path: Path) -> bytes:
+class _Held:
+    """What has been read, thinned whenever it becomes much."""
+
+    def __init__(self, detail: Detail | None) -> None:
+        self.streams: dict[int, ProcessStream] = {}
+        self._detail = detail
+        self._bytes = 0
+
+    def add(self, chunk: Chunk) -> bool:
+        """Whether there is room for what this process says."""
+        stream = self.streams.get(chunk.stream)
+        if stream is None and len(self.streams) < _MOST_STREAMS:
+            stream = self.streams[chunk.stream] = ProcessStream()
+        if stream is None:
+            return False
+        stream.add(chunk)
+        self._bytes += len(chunk.payload)
+        if self._bytes > _HELD_BYTES:
+            self._bytes = 0
+            thin(self.streams.values(), self._detail)
+        return True
+
+
+def _scan(path: Path, held: _Held) -> int:
+    """Read one file's chunks; return the number of bytes skipped."""
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            head = file.read(f.HEADER.size)
+            version = check_header(path, head)
+            scan = FileScan(file, version)
+            skipped = sum(f.CHUNK.size + len(chunk.payload) for chunk in scan if not held.add(chunk))
     except OSError as error:
         raise RunFileError(f"cannot read {path}: {error.strerror or error}") from error
-
-
-def _scan(path: Path, data: bytes, streams: dict[int, ProcessStream]) -> int:
-    """Read one file's chunks into `streams`; return the number of bytes skipped."""
-    scan = Scan(data, check_header(path, data), f.HEADER.size)
-    skipped = 0
-    for chunk in scan:
-        stream = streams.get(chunk.stream)
-        if stream is None and len(streams) < _MOST_STREAMS:
-            stream = streams[chunk.stream] = ProcessStream()
-        if stream is None:
-            skipped += f.CHUNK.size + len(chunk.payload)
-        else:
-            stream.add(chunk)
-    return skipped + scan.damaged + len(data) - scan.at
+    return skipped + scan.damaged + scan.left
 
 
 def _newest(streams: dict[int, ProcessStream], name: str) -> dict[str, Any] | None:

@@ -43,7 +43,11 @@ def reserve_chunk(stream: int, meta: str = "reserve", **fields: Any) -> bytes:
     return chunk(stream, f.META, json.dumps({"meta": meta} | short).encode().ljust(f.RESERVE_BYTES))
 
 
-def _rows_chunks(stream: int, kind: int, rows: bytes) -> Iterator[bytes]:
+def _created(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+
+
+def rows_chunks(stream: int, kind: int, rows: bytes) -> Iterator[bytes]:
     """Row chunks, none of them larger than a reader accepts."""
     size = f.ROW_KINDS[kind].size
     most = f.MOST_BYTES // size * size
@@ -89,12 +93,16 @@ Ledger: type[PythonLedger] = PythonLedger if _native is None else _native.Ledger
 class Writer:
     """One process's part of a run, for all its threads. Not for use in a forked child: see `abandon`.
 
-    Raises `OSError` when the file cannot be created or its head cannot be written.
+    A file that reaches `segment_bytes` is closed, and the next one begun, so that it can be thinned; see
+    `record.fold`. Raises `OSError` when the file cannot be created or its head cannot be written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, segment_bytes: int | None = None) -> None:
         self._stream = int.from_bytes(os.urandom(4), "little")
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._path = path
+        self._segment_bytes = segment_bytes
+        self._segments = 1
+        self._fd = _created(path)
         self.ledger = Ledger()
         """Rows not yet written. Whoever appends to it directly must call `flush` in time."""
         self._unwritten: list[tuple[int, bytes]] = []
@@ -124,9 +132,11 @@ class Writer:
         self.ledger.next_flush_ns = now_ns + FLUSH_NS
         with self._lock:
             self._unwritten += self.ledger.take()
+            if self._segment_bytes is not None and self._size >= self._segment_bytes:
+                self._begin_segment(self._path)
             if self._unwritten:
                 chunks = [
-                    one for kind, rows in self._unwritten for one in _rows_chunks(self._stream, kind, rows)
+                    one for kind, rows in self._unwritten for one in rows_chunks(self._stream, kind, rows)
                 ]
                 self._append(b"".join(chunks))
 
@@ -134,6 +144,24 @@ class Writer:
         """Write all rows kept so far and close the file. Safe to call twice."""
         self.flush(time.perf_counter_ns())
         self.abandon()
+
+    def _begin_segment(self, first: Path) -> None:
+        if self.failed is not None or self._fd < 0:
+            return
+        if (first.parent / f.FULL).exists():
+            self._fail(f"{STOPPED_EARLY}: the run file has reached its limit; see --max-size")
+            return
+        try:
+            fd = _created(first.with_name(f.segment_name(first.stem, self._segments)))
+        except OSError:
+            return  # this one goes on; the next flush tries again
+        head = f.header() + reserve_chunk(self._stream)
+        before, self._fd, self._size = self._fd, fd, 0
+        self._segments += 1
+        os.close(before)
+        unwritten = self._unwritten
+        self._append(head)
+        self._unwritten = unwritten
 
     def abandon(self) -> None:
         """Close the file without writing. A forked child does this with its parent's writer."""

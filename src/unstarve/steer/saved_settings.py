@@ -153,7 +153,7 @@ def read_images(loader: Any) -> None:
     # These need all of torch, which is not there yet when its loader module is imported.
     from unstarve.fixes.datasets.images.torchvision_folder import stand_in_for
     from unstarve.fixes.loader.engines.choose_engine import choose
-    from unstarve.fixes.loader.engines.thread_engine import STAND_IN
+    from unstarve.fixes.loader.engines.thread_readers import STAND_IN
 
     loader.__dict__[STAND_IN] = stand_in_for(loader.dataset)
     choose(loader, "threads")

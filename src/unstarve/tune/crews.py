@@ -22,6 +22,8 @@ from torch.utils.data.dataloader import (
 from unstarve.errors import UsageError
 from unstarve.fixes.datasets.images.torchvision_folder import is_folder, stand_in_for
 from unstarve.fixes.loader.engines import thread_engine
+from unstarve.fixes.loader.engines.drawn_iterator import DrawnIterator
+from unstarve.fixes.loader.engines.thread_readers import STAND_IN
 from unstarve.fixes.loader.ring.ring_iterator import RingIterator
 from unstarve.model import LoaderSettings
 from unstarve.tune.index_stream import IndexStream, LoaderView
@@ -220,7 +222,7 @@ class _ImageLoaderView(LoaderView):
         super().__init__(loader, stream, settings)
         self.prefetch_factor = settings.prefetch_factor
         self.generator = torch.Generator().manual_seed(seed)
-        setattr(self, thread_engine.STAND_IN, stand_in_for(loader.dataset))
+        setattr(self, STAND_IN, stand_in_for(loader.dataset))
 
 
 def why_no_image_crew(loader: DataLoader[Any]) -> str | None:
@@ -235,7 +237,7 @@ def why_no_image_crew(loader: DataLoader[Any]) -> str | None:
         return str(error)
 
 
-class ImageCrew(_Pausable, thread_engine.ThreadIterator):
+class ImageCrew(_Pausable, DrawnIterator):
     """Threads that read the images of an image folder, instead of workers.
 
     Files, order and targets are the dataset's own. Random crops are drawn from other generators, and pixels
@@ -295,7 +297,7 @@ class ImageCrew(_Pausable, thread_engine.ThreadIterator):
     def _next_index(self) -> Any:
         if self._paused:
             raise StopIteration
-        indices = super()._next_index()  # type: ignore[no-untyped-call]  # untyped in torch
+        indices = super()._next_index()
         self._sent.append(indices)
         return indices
 

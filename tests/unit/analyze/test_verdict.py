@@ -52,6 +52,20 @@ def test_a_step_beside_the_time_to_make_a_batch_does_not_include_the_wait() -> N
     assert took == "10 measured steps took 200 ms on average, plus 90.0 ms of waiting for the next batch"
 
 
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [(2, "starting loaders and waiting for first batches"), (0, "waiting for the first batch of each epoch")],
+)
+def test_the_first_batches_of_epochs_are_named_by_what_they_wait_for(count: int, told: str) -> None:
+    training = FakeTraining()
+    for _ in range(3):
+        training.epoch([(0.005, 0.02)] * 10, start_s=0.5)
+    found = build_timeline(training.process(), warmup_steps=0)
+    assert found is not None
+    demand = diagnosis_of(Cause.CPU, workers=count, cpu_s=0.1).demand
+    assert any(line.startswith(f"{told} took ") for line in evidence([found], Cause.CPU, demand))
+
+
 def test_on_a_gpu_the_headline_is_the_gpus_share_and_names_the_hosts_too() -> None:
     d = analyze_run(run_of(gpu_training(wait_s=0.088, stall_s=0.083)))
     assert d.verdict.state is State.STARVED
@@ -101,7 +115,8 @@ def fed_verdict(workers: int, queued_s: float) -> Verdict:
     assert found is not None
     steps = {Cause.COMPUTE: 4.0 - queued_s, Cause.CONTENTION: queued_s}
     demand = diagnosis_of(Cause.CONTENTION, workers=workers, cpu_s=0.1).demand
-    return conclude(run_of(training), Findings([found], 0.01, None, {}, steps, demand), Thresholds())
+    findings = Findings([found], 0.01, None, {}, steps, demand, measured_steps=len(found.measured_batches))
+    return conclude(run_of(training), findings, Thresholds())
 
 
 def test_a_fed_training_without_cores_says_so() -> None:

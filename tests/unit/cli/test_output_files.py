@@ -64,6 +64,38 @@ def test_what_cannot_be_written_is_one_sentence_and_exit_code_2(
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize("kind", ["page", "metrics", "trace", "comparison"])
+def test_a_dash_is_standard_output(folder: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    assert call(*WRITERS[kind], "-") == 0
+    printed = capsys.readouterr()
+    assert len(printed.out) > 500
+    assert printed.err == ""
+    assert not (folder / "-").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [*WRITERS["page"], "-", "--json", "-"],
+        [*WRITERS["metrics"], "-", "--markdown"],
+        ["run", "-o", "-", "train.py"],
+        ["run", "--html", "-", "train.py"],
+        ["tune", "--save", "-", "train.py"],
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_printed_says_so_and_writes_no_file(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    (folder / "train.py").touch()
+    before = sorted(folder.iterdir())
+    assert call(*words) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "standard output" in printed.err
+    assert sorted(folder.iterdir()) == before
+
+
 def test_a_packed_file_that_is_replaced_keeps_its_mode_and_its_link(folder: Path) -> None:
     (folder / "real").touch(0o600)
     (folder / "train.packed").symlink_to("real")

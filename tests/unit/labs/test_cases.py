@@ -76,9 +76,16 @@ def test_a_wrong_verdict_names_the_case(started: Started) -> None:
 
 
 def test_wrong_predictions_do_not_fail_the_lab(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(file: Path, _: Started) -> dict[str, Any]:
+    def run(file: Path, *_: object) -> dict[str, Any]:
         seconds = 4.0 if file.name == "case_a.py" else 1.0
-        return {"seconds": seconds, "steps": 9, "wait_share": 0.1, "samples": 9, "digest": "a"}
+        return {
+            "seconds": seconds,
+            "steps": 9,
+            "wait_share": 0.1,
+            "samples": 9,
+            "digest": "a",
+            "step_cpu_s": 1,
+        }
 
     monkeypatch.setattr(judging, "_run", run)
     assert judge(answer(started, "prediction", WRONG)).committed

@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 
 from unstarve.errors import UsageError
+from unstarve.labs import harness_process, turns
 from unstarve.labs import judge as judging
+from unstarve.labs.all_labs import NAMES, lab_named
 from unstarve.labs.judge import judge
 from unstarve.labs.started import Started, start, started_in
 
 LAB = "io-dataloader"
+SAME = {"steps": 9, "wait_share": 0.05, "samples": 9, "digest": "a", "step_cpu_s": 0.5, "step_rounds": 7}
 
 
 def seed_of(fault: str) -> int:
-    from unstarve.labs.all_labs import lab_named
-
     return next(seed for seed in range(100) if (f := lab_named(LAB).fault(seed)) and f.name == fault)
 
 
@@ -34,9 +35,9 @@ def started(tmp_path: Path) -> Callable[[str, str], Started]:
 
 def measured(monkeypatch: pytest.MonkeyPatch, **fast: Any) -> None:
     """Let the slow version take 4 seconds, and the learner's be as told."""
-    slow = {"seconds": 4.0, "steps": 9, "wait_share": 0.8, "samples": 9, "digest": "a"}
+    slow = {**SAME, "seconds": 4.0, "wait_share": 0.8}
 
-    def run(file: Path, started: Started) -> dict[str, Any] | str:
+    def run(file: Path, started: Started, _: int | None) -> dict[str, Any] | str:
         return slow if file.name == started.lab.slow else {**slow, "seconds": 1.0, "wait_share": 0.05, **fast}
 
     monkeypatch.setattr(judging, "_run", run)
@@ -100,7 +101,8 @@ def test_a_real_fix_passes(started: Callable[[str, str], Started], monkeypatch: 
     [
         ({"digest": "b"}, "does not deliver the same samples"),
         ({"samples": 8}, "does not deliver the same samples"),
-        ({"seconds": 3.9}, "The goal is 1.5×"),
+        ({"seconds": 3.9}, "Not fast enough: the goal is 1.5×"),
+        ({"step_cpu_s": 0.1}, "its training step does less work"),
         ({"wait_share": 0.5}, "The goal is to wait less than 10%"),
     ],
 )
@@ -116,7 +118,7 @@ def test_a_fake_fix_fails(
 def test_a_loader_that_fails_is_told(
     started: Callable[[str, str], Started], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judging, "_run", lambda file, _: f"{file.name} failed: ImportError")
+    monkeypatch.setattr(judging, "_run", lambda file, *_: f"{file.name} failed: ImportError")
     result = judge(fix(started("cpu", "cpu")))
     assert (result.passed, result.lines) == (False, ("slow_dataloader.py failed: ImportError",))
 
@@ -143,34 +145,60 @@ def test_a_lab_with_its_own_verdicts_knows_no_causes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "rounds", "passes"),
+    ("seconds", "rounds", "said"),
     [
-        ([1.0], 3, True),  # clear
-        ([1.0, 1.0, 2.2, 1.0], 4, True),  # three rounds leave it open, a fourth does not
-        ([1.0, 1.0, 9.0, 1.0, 9.0, 1.0], 6, False),
-        ([3.0], 3, False),  # clearly too slow
+        ([1.0], 3, ""),  # clear
+        ([1.0, 1.0, 2.2, 1.0], 6, ""),  # three rounds leave it open, three more do not
+        ([3.0], 3, "Not fast enough: the goal is 1.5×"),
+        ([1.0, 1.0, 9.0, 1.0, 9.0, 1.0], 40, "Too noisy to tell whether that reaches the goal of 1.5×"),
     ],
 )
 def test_rounds_are_added_while_the_goal_is_in_doubt(
     seconds: list[float],
     rounds: int,
-    passes: bool,
+    said: str,
     started: Callable[[str, str], Started],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    same = {"steps": 9, "wait_share": 0.05, "samples": 9, "digest": "a"}
     ran: list[float] = []
 
-    def run(file: Path, started: Started) -> dict[str, Any]:
+    def run(file: Path, started: Started, _: int | None) -> dict[str, Any]:
         if file.name == started.lab.slow:
-            return {**same, "seconds": 4.0}
+            return {**SAME, "seconds": 4.0}
         ran.append(seconds[len(ran) % len(seconds)])
-        return {**same, "seconds": ran[-1]}
+        return {**SAME, "seconds": ran[-1]}
 
     monkeypatch.setattr(judging, "_run", run)
     result = judge(fix(started("cpu", "cpu")))
-    assert (len(ran), result.passed) == (rounds, passes)
+    assert (len(ran), result.passed) == (rounds, not said)
+    assert any(line.startswith(said) for line in result.lines)
     assert 0 < result.measured["low"] <= result.measured["high"]
+    assert result.measured["rounds"] == rounds
+
+
+def test_a_fake_is_not_run_again(
+    started: Callable[[str, str], Started], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured(monkeypatch, digest="b")
+    assert judge(fix(started("cpu", "cpu"))).measured["rounds"] == 1
+
+
+def test_waits_that_are_too_long_in_some_rounds_only_are_noise(
+    started: Callable[[str, str], Started], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[Path] = []
+
+    def run(file: Path, started: Started, _: int | None) -> dict[str, Any]:
+        ran.append(file)
+        if file.name == started.lab.slow:
+            return {**SAME, "seconds": 4.0, "wait_share": 0.8}
+        return {**SAME, "seconds": 1.0, "wait_share": 0.2 if len(ran) > 2 else 0.05}
+
+    monkeypatch.setattr(judging, "_run", run)
+    monkeypatch.setattr(turns, "_MOST_ROUNDS", 6)
+    result = judge(fix(started("cpu", "cpu")))
+    assert not result.passed
+    assert "In some rounds it did" in result.lines[1]
 
 
 def test_a_wrong_verdict_of_the_labs_own_fails_before_anything_is_measured(tmp_path: Path) -> None:
@@ -183,3 +211,27 @@ def test_a_wrong_verdict_of_the_labs_own_fails_before_anything_is_measured(tmp_p
     result = judge(started_in(tmp_path))
     assert not result.passed
     assert f"{other}, is wrong" in result.lines[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_run_for_a_wrong_verdict_and_it_fails(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harness_process, "_running", None)
+    begun = start(name, tmp_path, seed=3)
+    known = begun.lab.own_verdicts or ("cpu", "disk", "fed", "remote")
+    truth = [fault.verdict for fault in begun.lab.drawn(3)]
+    wrong = {
+        key: next(one for one in known if one != right)
+        for key, right in zip(begun.lab.keys("verdict"), truth, strict=False)
+    }
+    if truth:
+        begun = begun.predict(" ".join(truth)) if begun.lab.cases else begun
+        begun.commit(" ".join(wrong.values()))
+    else:
+        wrong = {question.key: "of my own" for question in begun.lab.questions}
+    (tmp_path / "answers.toml").write_text("".join(f'{key} = "{one}"\n' for key, one in wrong.items()))
+    result = judge(started_in(tmp_path))
+    assert not result.passed
+    assert not result.committed
+    assert len(result.lines) >= len(wrong)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from unstarve.labs.all_labs import lab_named
+from unstarve.labs.breakage import shared_files
 from unstarve.labs.judge import Judgement, judge
 from unstarve.labs.specs import when_it_breaks
 from unstarve.labs.specs.when_it_breaks import drawn_kinds, trouble
@@ -105,3 +108,17 @@ def test_a_training_that_still_fails_is_told(tmp_path: Path, told: Callable[[Any
     result = check(tmp_path, list(drawn_kinds(SEED).values()))
     assert not result.passed
     assert result.lines[0].startswith("causes: x.py failed: MemoryError")
+
+
+def test_batches_in_shared_memory_are_counted_once_for_each_file() -> None:
+    before = shared_files(os.getpid())
+    batch = torch.ones(1 << 16).share_memory_()  # type: ignore[no-untyped-call]  # torch's
+    again = os.open(f"/proc/self/fd/{_descriptor(shared_files(os.getpid()), before)}", os.O_RDONLY)
+    new = {inode: used for inode, used in shared_files(os.getpid()).items() if inode not in before}
+    os.close(again)
+    assert list(new.values()) == [batch.nbytes]
+
+
+def _descriptor(after: dict[int, int], before: dict[int, int]) -> str:
+    (inode,) = after.keys() - before.keys()
+    return next(link.name for link in Path("/proc/self/fd").iterdir() if link.stat().st_ino == inode)

@@ -247,25 +247,6 @@ def test_a_step_of_several_threads_beside_neighbours_is_anybodys_guess() -> None
     assert crowded.speedup_high / crowded.speedup_low > 1.3 * alone.speedup_high / alone.speedup_low
 
 
-def test_sixteen_cores_are_put_to_use_from_a_run_without_workers() -> None:
-    """Images for an accelerator, 4.4 ms of CPU each, epochs of 25 steps; 764–839 and 1,644/s were measured
-    with 4 and 16 workers."""
-    images = BatchDemand(cpu_s=1.08, collate_s=0.05, take_s=0.002, step_s=0.012, step_delay_s=0.042)
-    predict = made(
-        images,
-        0,
-        machine=RecordedMachine(16.0, 0.0, False, 2.0, 1.0),
-        epochs=EpochCosts(25, 1 / 25, 0.0005, 0.0, 0.0, 0.0),
-        samples=256.0,
-        nbytes=154e6,
-        tensors=2,
-        config={"pin_memory": True, "batch_size": 256},
-    )
-    per_s = {count: predict(Scenario(workers=count)) for count in (4, 16)}
-    assert per_s[4].low * 256 < 764 < per_s[4].high * 256
-    assert per_s[16].low * 256 < 1644 < per_s[16].high * 256
-
-
 def test_the_curve_marks_what_was_recorded_what_is_best_and_what_is_enough() -> None:
     result = what_if(made(LATENCY, workers=2), (0, 1, 4, 8, 16))
     assert [one.setting.workers for one in result.curve] == [0, 1, 2, 4, 8, 16]
@@ -286,9 +267,22 @@ def test_what_was_assumed_is_said() -> None:
     notes = what_if(
         made(BatchDemand(cpu_s=0.01, disk_s=0.05), workers=0, foreign=1.5, period_s=0.3), (1,)
     ).notes
-    for said in ("no workers", "disk", "same cores", "poorly", "24 batches"):
+    for said in ("no workers", "disk", "1.5 of 4 cores", "poorly", "24 batches"):
         assert any(said in note for note in notes), said
     assert what_if(model_loader(demands([LATENCY] * 60, 2)), (4,)).notes == ()
+
+
+def test_a_busy_machine_is_named_with_what_a_quiet_one_would_give() -> None:
+    """Two of four cores are taken from four workers that could use all of them."""
+    quiet, busy = (
+        what_if(made(CPU, workers=4, cores=4, foreign=used, slowdown=slow, period_s=took), (4, 8))
+        for used, slow, took in ((0.0, 1.0, 0.0215), (2.0, 2.0, 0.043))
+    )
+    assert (quiet.busy_cores, busy.busy_cores) == (None, 2.0)
+    assert all(one.quiet_steps_per_s is None for one in quiet.curve)
+    assert busy.recorded.quiet_steps_per_s == pytest.approx(quiet.recorded.steps_per_s, rel=0.15)
+    assert all((one.quiet_steps_per_s or 0) >= one.steps_per_s for one in busy.curve)
+    assert any("2.0 of 4 cores" in note and "quiet machine" in note for note in busy.notes)
 
 
 def test_questions_that_make_no_sense_are_turned_down() -> None:

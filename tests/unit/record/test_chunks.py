@@ -12,7 +12,7 @@ import pytest
 
 from hostile_runs import chunks_of, nested_headers, streams_of_one_row
 from run_files import slow_loading_run, write_run
-from unstarve.record import chunks, follow
+from unstarve.record import chunks
 from unstarve.record import format as f
 from unstarve.record import run_reader as reader
 from unstarve.record.chunks import Scan, chunk
@@ -95,15 +95,15 @@ def test_an_implausible_header_is_not_hashed(tmp_path: Path, hashed: list[int]) 
 def test_the_number_of_streams_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "_MOST_STREAMS", 100)
     path = write(tmp_path / "a.unstarve", streams_of_one_row(36 * 300))
-    kept: dict[int, object] = {}
-    assert reader._scan(path, path.read_bytes(), kept) == 200 * 36  # type: ignore[arg-type]  # of any values
-    assert len(kept) == 100
+    held = reader._Held(None)
+    assert reader._scan(path, held) == 200 * 36
+    assert len(held.streams) == 100
     assert any("7200 bytes of a.unstarve" in message for message in read_run(path).lost)
 
 
 def test_a_damaged_end_is_scanned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scans: list[int] = []
-    monkeypatch.setattr(follow, "Scan", lambda data, version: scans.append(len(data)) or Scan(data, version))
+    monkeypatch.setattr(chunks, "Scan", lambda data, version: scans.append(len(data)) or Scan(data, version))
     path = write(tmp_path / "a.unstarve", nested_headers(1 << 16))
     follower = Follower(path)
     for _ in range(3):

@@ -50,7 +50,7 @@ def test_an_epoch_is_made_of_three_rows() -> None:
     assert (epoch.error, epoch.sampler_ns) == ("KeyError", 7)
 
 
-def test_the_layouts_of_rows_are_those_of_version_2() -> None:
+def test_the_layouts_of_rows_are_those_of_version_2_and_3() -> None:
     """Files in the wild have them: a field may be appended, never moved."""
     layouts = {kind: f.letters(kind) for kind in f.ROWS}
     assert layouts == {
@@ -67,5 +67,9 @@ def test_the_layouts_of_rows_are_those_of_version_2() -> None:
         13: "IIQH",
         14: "HHI",
         15: "IQ",
+        16: "IQQQQQQQ",
+        17: "IIIIIIIIIII",
         20: "Qqqqqqqqqqiq",
+        21: "HHHIIIqQIQI",
+        22: "HHIIII",
     }

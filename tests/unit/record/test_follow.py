@@ -13,7 +13,7 @@ import pytest
 from sample_rows import BATCH
 from unstarve.errors import NotARunError, RunFileError
 from unstarve.model import Doing, Tail
-from unstarve.record import follow
+from unstarve.record import chunks, follow
 from unstarve.record import format as f
 from unstarve.record.chunks import Scan
 from unstarve.record.follow import Follower, newest_running
@@ -58,7 +58,7 @@ def test_only_new_bytes_are_read_and_nothing_is_lost(run: Path, monkeypatch: pyt
     deliver(writer, 0, 3)
     assert positions(follower.read()) == [0, 1, 2]
     read: list[int] = []
-    monkeypatch.setattr(follow, "Scan", lambda data, version: read.append(len(data)) or Scan(data, version))
+    monkeypatch.setattr(chunks, "Scan", lambda data, version: read.append(len(data)) or Scan(data, version))
     assert positions(follower.read()) == [0, 1, 2]
     assert read == []
     deliver(writer, 3, 5)
@@ -100,7 +100,7 @@ def test_damage_is_skipped_once_a_whole_chunk_follows(run: Path) -> None:
 
 
 def test_the_newest_rows_are_kept_and_all_are_counted(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "_READ_BYTES", 4096)  # many bites, some smaller than a chunk
+    monkeypatch.setattr(chunks, "_READ_BYTES", 4096)  # many bites, some smaller than a chunk
     writer = writer_of(run)
     for first in range(0, 2000, 100):
         deliver(writer, first, first + 100)

@@ -15,7 +15,7 @@ from image_folders import make_folder
 from torchvision_here import torchvision_here
 from unstarve.collect.describe import loader_config
 from unstarve.collect.loader_origin import creation
-from unstarve.fixes.loader.engines.thread_engine import ThreadIterator
+from unstarve.fixes.loader.engines.thread_iterator import ThreadIterator
 from unstarve.model import Place, SavedLoader
 from unstarve.steer.saved_settings import Twins, create_with_saved, digest, iterate_with_parts, place_of
 

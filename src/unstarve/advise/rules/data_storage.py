@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import PurePath
+from typing import Any
 
 from unstarve.advise.diagnosis_facts import matters, stock_loader
 from unstarve.advise.gain import UNCHANGED, cheaper, enough_workers
 from unstarve.advise.proposal import Edit, Proposal, in_template
 from unstarve.advise.sample_facts import collates_by_default, may_be_wrapped, name_fact, text_fact
 from unstarve.model import Cause, Demand, Diagnosis, Scenario
-from unstarve.words import duration, percent, workers
+from unstarve.words import duration, percent, size, workers
 
 _OPENS = 0.5
 """From this many opened files per sample, assume that each sample is a file."""
@@ -18,6 +20,11 @@ _SMALL_BYTES = 1e6
 FAR = ("nfs", "cifs", "smb", "fuse", "9p", "lustre", "gpfs", "beegfs", "ceph", "gluster", "afs", "virtiofs")
 """Prefixes of file systems served by another machine or process."""
 _FAR_SHARE = 0.2
+FAR_TOO_MANY_ROWS = 4
+"""Samples in a chunk of which one is wanted."""
+CHUNK_CACHE_BYTES = 1 << 20
+"""HDF5 keeps so much of an open array; a larger chunk is read again for each of its samples."""
+_SHAPE = re.compile(r"[1-9]\d{0,8}(x[1-9]\d{0,8})*")
 _LOADED = 0.1
 """Share of the CPU time of fetching that is left when whole batches are read without Python."""
 _TOGETHER = 0.5
@@ -29,7 +36,7 @@ def deeper_disk_queue(d: Diagnosis) -> Proposal | None:
     count, demand, loader = enough_workers(d), d.demand, stock_loader(d)
     if demand is None or loader is None or not demand.workers or not matters(d, Cause.DISK):
         return None
-    if count is None or count <= demand.workers:
+    if count is None or count <= demand.workers or "shards" in loader.dataset:  # see more_shards
         return None
     return Proposal(
         "more-reads",
@@ -92,6 +99,43 @@ def pack_small_files(d: Diagnosis) -> Proposal | None:
         worst=UNCHANGED,
         best=Scenario(left={"cpu": 0.0, stage: 0.0, "collate": 0.0, "handoff": 0.0}),
     )
+
+
+def smaller_chunks(d: Diagnosis) -> Proposal | None:
+    """HDF5 reads and decompresses a whole chunk for each sample in it that is asked for."""
+    demand, loader = d.demand, stock_loader(d)
+    if demand is None or loader is None:
+        return None
+    if not matters(d, Cause.CPU, Cause.DISK, Cause.REMOTE, Cause.CONTENTION):
+        return None
+    file, array = text_fact(loader, "chunk_file"), text_fact(loader, "chunk_array")
+    shape, nbytes = text_fact(loader, "chunk_shape"), loader.dataset.get("chunk_bytes")
+    if not file or not array or not isinstance(nbytes, int) or not _SHAPE.fullmatch(shape or ""):
+        return None
+    first, _, others = (shape or "").partition("x")
+    rows = int(first)
+    if rows < FAR_TOO_MANY_ROWS or in_order(loader.config.get("sampler"), nbytes):
+        return None
+    stage = max(("cpu", demand.cpu_s), _stage(demand), key=lambda one: one[1])[0]
+    written = str(PurePath(file).with_suffix(f".rechunked{PurePath(file).suffix}"))
+    layout = f"{array}:CHUNK=1{others and 'x'}{others}"
+    packed = PurePath(file).with_suffix(".packed").name
+    return Proposal(
+        "smaller-chunks",
+        "one sample per chunk",
+        f"Write {PurePath(file).name} with one sample per chunk",
+        f"a chunk of {array} holds {rows} samples ({size(nbytes)}), and HDF5 reads all of it for each one",
+        Edit(shell=(f"h5repack -l {shlex.quote(layout)} {shlex.quote(file)} {shlex.quote(written)}",)),
+        cheaper(stage, 0.2),
+        worst=UNCHANGED,
+        best=cheaper(stage, 1 / rows),
+        note=f"h5repack comes with HDF5's tools; without them: unstarve pack {PurePath(file).name} {packed}.",
+    )
+
+
+def in_order(sampler: Any, chunk_bytes: int) -> bool:
+    """Whether each chunk is read once: samples come in order, and HDF5 keeps the chunk meanwhile."""
+    return sampler in (None, "SequentialSampler") and chunk_bytes <= CHUNK_CACHE_BYTES
 
 
 def local_copy(d: Diagnosis) -> Proposal | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from unstarve.advise.diagnosis_facts import (
@@ -29,7 +30,7 @@ from unstarve.advise.rules.data_storage import tensor_files
 from unstarve.advise.rules.image_decoding import decode_only_the_crop
 from unstarve.advise.rules.kept_samples import keep_in_memory, rows_in_memory
 from unstarve.intervals import WORTH_IT
-from unstarve.model import Cause, Diagnosis, Rejected, Scenario
+from unstarve.model import Cause, Diagnosis, LoaderSummary, Rejected, Scenario
 from unstarve.words import duration, percent, printable, workers
 
 _BLOCKED = 0.5
@@ -67,6 +68,36 @@ def workers_past_the_cores(d: Diagnosis) -> Proposal | None:
         + (f"; top function: {named(found)}" if found else "")
         + ("; this does not help if workers wait for a lock they share" if several else ""),
     )
+
+
+def more_shards(d: Diagnosis) -> Proposal | None:
+    """A worker needs a shard to read: of a stream, more workers than shards have nothing to do."""
+    count, demand, loader = enough_workers(d), d.demand, worker_loader(d)
+    shards = None if loader is None else _shards(loader)
+    if demand is None or loader is None or shards is None or count is None or count <= shards:
+        return None
+    if not matters(d, Cause.REMOTE, Cause.CPU, Cause.DISK, Cause.COLLATE) or count <= demand.workers:
+        return None
+    few = "1 shard keeps" if shards == 1 else f"{shards} shards keep"
+    advised = _worker_advice(
+        d,
+        "more-shards",
+        count,
+        f"Write the stream as {count} shards or more, and use {workers(count)}",
+        f"{few} at most {workers(shards)} busy: the others have nothing to read",
+        most=count,
+    )
+    before = f"# once: write the data as a multiple of {count} shards of equal size"
+    if advised is None:
+        return None
+    until = f"Until then, use {workers(shards)}." if demand.workers < shards else ""
+    edit = replace(advised.edit, before=(before,))
+    return replace(advised, what=f"{count} shards", edit=edit, note=until)
+
+
+def _shards(loader: LoaderSummary) -> int | None:
+    found = loader.dataset.get("shards")
+    return found if isinstance(found, int) and found > 0 else None
 
 
 def workers_instead_of_none(d: Diagnosis) -> Proposal | Rejected | None:
@@ -225,16 +256,27 @@ def _cores(count: float) -> str:
 
 
 def _worker_advice(
-    d: Diagnosis, id: str, count: int, title: str, why: str, least: float | None = None
+    d: Diagnosis,
+    id: str,
+    count: int,
+    title: str,
+    why: str,
+    least: float | None = None,
+    most: int | None = None,
 ) -> Proposal | None:
     loader, demand = worker_loader(d), d.demand
     if loader is None or demand is None:
         return None
+    shards = _shards(loader) if most is None else most
+    if shards is not None and count > shards:  # as many as have something to read
+        if shards <= demand.workers:
+            return None
+        title, count = title.replace(workers(count), workers(shards)), shards
     change: dict[str, Any] = {"num_workers": count}
     likely = Scenario(workers=count)
     if not demand.workers and loader.epochs > 1:
         change["persistent_workers"] = True  # otherwise every epoch would start them anew
         likely = Scenario(workers=count, persistent=True)
-    if is_iterable(loader) and count > max(demand.workers, 1):
+    if is_iterable(loader) and count > max(demand.workers, 1) and shards is None:
         why += "; an IterableDataset must split its samples by get_worker_info()"
     return Proposal(id, workers(count), title, why, Edit(change), likely, least=least)

@@ -28,16 +28,18 @@ _SLOW_NS = 20_000_000
 
 
 def no_workers(run: Run, d: Diagnosis) -> Iterator[Finding]:
-    """Training that waits while it makes its own batches."""
+    """Training that waits while it makes its own batches, where workers are the first advice."""
     loader, more = worker_loader(d), advised(d, "use-workers", "more-workers")
-    if loader is None or not waits(d) or workers_of(d) or more is None or d.demand is None:
+    if loader is None or not waits(d) or workers_of(d) or d.demand is None:
+        return
+    if more is None or more is not d.advice[0]:
         return
     lost = lost_share(d)
     yield about(
         loader,
         "no-workers",
-        f"{loader.name} has no workers: training stands still {percent(lost)} of the time, while it makes "
-        f"batches itself ({duration(d.demand.fetch_s + d.demand.collate_s)} each).",
+        f"{loader.name} has no workers, and making its batches takes {percent(lost)} of the time "
+        f"({duration(d.demand.fetch_s + d.demand.collate_s)} each).",
         setting(loader, **more.change),
         lost,
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from unstarve.advise.diagnosis_facts import usable_cores, worker_loader, workers_of
 from unstarve.analyze.timeline import training_processes
-from unstarve.checks.evidence.lost_time import LEAST_SHARE, advised, cost
+from unstarve.checks.evidence.lost_time import LEAST_SHARE, advised, cost, setting
 from unstarve.checks.evidence.places import about
 from unstarve.model import Cause, Diagnosis, Finding, Run
 from unstarve.words import mean_count, percent, workers
@@ -22,7 +22,7 @@ def more_workers_than_cores(run: Run, d: Diagnosis) -> Iterator[Finding]:
         "more-workers-than-cores",
         f"{workers(workers_of(d))} share {_cores(cores)} with training, which waits for a core "
         f"{percent(cost(d, Cause.CONTENTION))} of the time.",
-        f"Pass num_workers={fewer.change['num_workers']} to {loader.name}.",
+        setting(loader, num_workers=fewer.change["num_workers"]),
         cost(d, Cause.CONTENTION),
     )
 

@@ -53,7 +53,11 @@ def fewer_shards_than_workers(run: Run, d: Diagnosis) -> Iterator[Finding]:
     if loader is None or not loader.dataset.get("iterable"):
         return
     for process in training_processes(run)[:1]:
-        made = {(p.host, p.pid): sum(not work.failed for work in p.works) for p in run.processes if p.worker}
+        made = {
+            (p.host, p.pid): sum(work.weight for work in p.works if not work.failed)
+            for p in run.processes
+            if p.worker
+        }
         own = {one.id for one in process.loaders if loader_key(one) == loader_key(loader)}
         whole = {e.epoch for e in process.epochs if e.loader in own and _ended(e.end_ns, e.error)}
         for crew in process.crews:
@@ -100,7 +104,10 @@ def drop_last_loses(run: Run, d: Diagnosis) -> Iterator[Finding]:
 def _epochs(process: Process, loader: LoaderSummary) -> dict[Key, tuple[int, bool]]:
     """Batches of each epoch of a loader, and whether the epoch was iterated to its end."""
     own = {one.id for one in process.loaders if loader_key(one) == loader_key(loader)}
-    counts = Counter((batch.loader, batch.epoch) for batch in process.batches if batch.loader in own)
+    counts: Counter[Key] = Counter()
+    for batch in process.batches:
+        if batch.loader in own:
+            counts[batch.loader, batch.epoch] += batch.weight
     return {
         key: (counts[key], _ended(epoch.end_ns, epoch.error))
         for epoch in process.epochs

@@ -88,7 +88,7 @@ def batches_per_s(training: Process, loader: int | None = None) -> float | None:
     batches = [b for b in training.batches if not b.nested and loader in (None, b.loader)]
     if len(batches) < 2 or batches[-1].got_ns <= batches[0].got_ns:
         return None
-    return (len(batches) - 1) * 1e9 / (batches[-1].got_ns - batches[0].got_ns)
+    return (sum(b.weight for b in batches) - 1) * 1e9 / (batches[-1].last_ns - batches[0].got_ns)
 
 
 def dataset_source(source: str | None) -> str | None:

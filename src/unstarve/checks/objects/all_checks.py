@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from unstarve.checks.objects import dataset_memory, loader_speed
+from unstarve.checks.objects.chunks import chunk_larger_than_sample
 from unstarve.checks.objects.cuda_tensors import cuda_in_worker
 from unstarve.checks.objects.epoch_number import set_epoch_lost
 from unstarve.checks.objects.forked_tokenizer import tokenizer_before_fork
@@ -58,6 +59,7 @@ SPEED_AND_MEMORY: tuple[ObjectCheck, ...] = (
     loader_speed.many_tensors,
     loader_speed.not_pinned,
     loader_speed.network_small_files,
+    chunk_larger_than_sample,
 )
 
 

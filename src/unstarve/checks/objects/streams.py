@@ -16,6 +16,7 @@ from unstarve.checks.objects.batch_values import arrays, same_values, samples_di
 from unstarve.checks.objects.loader_parts import init_may_change, is_stream, report
 from unstarve.checks.objects.sample_code import WORKER_NAMES, own_attribute, sample_code, syntax_tree
 from unstarve.checks.objects.subject import Subject
+from unstarve.collect.storage_layout import shard_count
 from unstarve.model.finding import Finding
 
 _SPLITTING = WORKER_NAMES | {"num_workers", "split_by_worker", "shard", "rank", "get_rank", "world_size"}
@@ -143,12 +144,9 @@ def fewer_shards_than_workers(subject: Subject) -> Iterator[Finding]:
 def _shards(subject: Subject) -> Iterator[tuple[str, int]]:
     """How many shards the libraries' streams have, and ``self.shards[worker::workers]`` of the user's."""
     for path, value in walk(subject.loader.dataset, subject.dataset_name):
-        module = type(value).__module__
-        if module.startswith("datasets.") and isinstance(count := _shard_count(value), int):
-            yield path, count
-            return
-        if module.startswith("webdataset.") and type(value).__name__ == "SimpleShardList":
-            yield f"{path}.urls", len(stored(value).get("urls", ()))
+        count = shard_count(value)
+        if count is not None:
+            yield (f"{path}.urls" if "urls" in stored(value) else path), count
             return
     code = sample_code(subject.loader.dataset)
     if "get_worker_info" not in code.names:
@@ -159,11 +157,6 @@ def _shards(subject: Subject) -> Iterator[tuple[str, int]]:
             if isinstance(shards, (list, tuple, np.ndarray)):
                 yield f"{subject.dataset_name}.{_split_attribute(node)}", len(shards)
                 return
-
-
-def _shard_count(stream: Any) -> Any:
-    """Of a Hugging Face stream; older versions call it `n_shards`."""
-    return getattr(stream, "num_shards", getattr(stream, "n_shards", None))
 
 
 def _split_attribute(node: ast.AST) -> str:

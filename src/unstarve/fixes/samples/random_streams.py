@@ -7,20 +7,40 @@ threads gives each thread such a stream here; everywhere else the process's gene
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
+
+
+class PendingBatch(Protocol):
+    """A batch whose samples are read. A dataset whose `load_batch` returns it is served by any thread.
+
+    `draw` is called once, in the order of the batches, whatever the number of threads; `make` after it, and
+    at the same time as that of other batches.
+    """
+
+    def draw(self, generator: torch.Generator | None) -> None:
+        """Draw all random numbers of the batch; None: from the process's generator."""
+
+    def make(self) -> Any:
+        """Return the batch, without holding the GIL for long."""
+
+
+LoadBatch = Callable[[Any], PendingBatch]
 
 
 @dataclass(frozen=True)
 class RandomStream:
     """The stream of a thread that replaces a worker: `generator` is what that worker would draw from.
 
-    `sharers` is the number of such threads, which share the cores of the process.
+    None: it draws nothing. `threads` is the number of threads that native code may use, for all such threads
+    together.
     """
 
-    generator: torch.Generator
-    sharers: int
+    generator: torch.Generator | None
+    threads: int
 
 
 _in_thread = threading.local()
@@ -38,6 +58,6 @@ def generator_here() -> torch.Generator | None:
 
 
 def threads_here() -> int:
-    """Return how many threads native code may use: one in a worker process, else a share of the cores."""
+    """Return how many threads native code may use: one in a worker process."""
     stream: RandomStream | None = getattr(_in_thread, "stream", None)
-    return max(1, torch.get_num_threads() // (1 if stream is None else stream.sharers))
+    return torch.get_num_threads() if stream is None else stream.threads

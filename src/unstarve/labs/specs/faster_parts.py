@@ -8,6 +8,7 @@ from pathlib import Path
 from unstarve.labs.lab import Given, Lab, Question
 from unstarve.labs.parts_draw import SLOTS, kinds_of
 from unstarve.labs.parts_trial import trial_of
+from unstarve.labs.turns import ANSWERS, contradicts
 
 PARTS = ("cached", "prefetch", "gather", "files")
 RIGHT = {
@@ -29,8 +30,22 @@ def _wrong_part(slot: str, given: Given) -> str | None:
     return None
 
 
+def _wrong_direct(state: str, given: Given) -> str | None:
+    from unstarve.labs.parts_direct import direct_speedup  # needs torch
+
+    said = str(given.answer).strip().lower()
+    if said not in (*ANSWERS, "impossible"):
+        return "write faster, slower, same or impossible."
+    found = direct_speedup(given.folder, state)
+    if isinstance(found, str):
+        return None if said == "impossible" else found
+    if said == "impossible" or contradicts(said, found.low, found.high):
+        return f"measured in turns, direct reads of {state} files are {found} as fast here."
+    return None
+
+
 def _trial(folder: Path, seed: int) -> tuple[bool, tuple[str, ...]]:
-    return trial_of(LAB, folder, {slot: _GOALS[kind.name] for slot, kind in kinds_of(seed).items()})
+    return trial_of(folder, {slot: _GOALS[kind.name] for slot, kind in kinds_of(seed).items()})
 
 
 LAB = Lab(
@@ -38,16 +53,34 @@ LAB = Lab(
     title="Faster parts",
     goal="Choose the right part for each of three workloads: same samples, less time.",
     minutes=2,
-    files=("README.md", "workloads.py", "slow_dataloader.py", "fast_dataloader.py"),
+    files=(
+        "README.md",
+        "workloads.py",
+        "slow_dataloader.py",
+        "fast_dataloader.py",
+        "direct_io.py",
+        "dali_pipeline.py",
+    ),
     edited="fast_dataloader.py",
     trial=_trial,
-    questions=tuple(
-        Question(
-            f"part_{slot}",
-            f"Which part suits workload {slot}? One of: {', '.join(PARTS)}.",
-            partial(_wrong_part, slot),
-        )
-        for slot in SLOTS
+    questions=(
+        *(
+            Question(
+                f"part_{slot}",
+                f"Which part suits workload {slot}? One of: {', '.join(PARTS)}.",
+                partial(_wrong_part, slot),
+            )
+            for slot in SLOTS
+        ),
+        *(
+            Question(
+                f"direct_{state}",
+                f"Are direct reads of files that are {where} the page cache faster, slower or the same\n"
+                "on this disk? Up to 10% is the same. `impossible` if direct_io.py says that they are not.",
+                partial(_wrong_direct, state),
+            )
+            for state, where in (("cached", "in"), ("cold", "not in"))
+        ),
     ),
     hints=(
         "`unstarve run --force slow_dataloader.py a` names the cause of the waits. Then ask two questions: "
@@ -57,6 +90,8 @@ LAB = Lab(
         "sample: `unstarve.DataLoader` gathers the rows of a batch in one call.",
         "`AsyncPrefetchDataset` has two threads unless you say otherwise. A server that takes long to "
         "answer can be asked by sixteen at once.",
+        "`python direct_io.py` measures direct reads. What is in memory already need not come from a disk; "
+        "what is not has to, and then the disk decides.",
         "augmented: only what comes before the random part may be cached. "
         "`CachedDataset(dataset.images, transform=dataset.augment)`.",
     ),

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-import shutil
 import statistics
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from unstarve.labs.harness_process import told_by
 from unstarve.labs.lab import Fault, Given, Lab, Question
-from unstarve.labs.started import STATE, started_in
+from unstarve.labs.started import started_in
 from unstarve.words import counted, percent, size
 
 _HARNESS = "unstarve.labs.memory_harness"
@@ -34,10 +32,7 @@ def trial(folder: Path, _seed: int) -> tuple[bool, tuple[str, ...]]:
         if started_in(folder).is_untouched():
             return True, ("Right: nothing leaks, and there is nothing to fix.",)
         return False, ("Nothing leaks: leave fixed_training.py as it was.",)
-    with tempfile.TemporaryDirectory(prefix="unstarve-lab-") as temporary:
-        original = Path(temporary)
-        shutil.copyfile(LAB.folder / "leaky_training.py", original / "leaky_training.py")
-        shutil.copyfile(folder / STATE, original / STATE)
+    with started_in(folder).original() as original:
         leaky = told_by(_HARNESS, original / "leaky_training.py", _EPOCHS)
     fixed = told_by(_HARNESS, folder / "fixed_training.py", _EPOCHS)
     if isinstance(leaky, str):
@@ -92,7 +87,7 @@ def _wrong_batch(given: Given) -> str | None:
     limit = size(draw.limit_bytes)
     if said * draw.wide * 4 > draw.limit_bytes:  # its widest layer alone; such a batch is better not tried
         return f"a batch of {int(said)} does not fit into {limit}."
-    told = told_by(_HARNESS, given.folder, "batch", int(said))
+    told = told_by(_HARNESS, given.folder, int(said))
     if isinstance(told, str):
         return told
     used = told["peak_bytes"] / draw.limit_bytes

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from unstarve.labs.lab import Fault, Given, Lab, Question
 from unstarve.labs.original import original
+from unstarve.labs.turns import ANSWERS, contradicts
 from unstarve.model.profile import Profile
 from unstarve.words import percent
 
@@ -19,8 +20,6 @@ _PHASES = ("data", "forward", "backward", "optimizer")
 _SHARE_WITHIN = 0.2
 _CALLS_WITHIN = 0.05
 _WAIT, _WARMUP, _ACTIVE = 5, 2, 6
-_LEVEL = 0.1
-"""A change of speed up to this is none."""
 
 
 def _wrong_share(given: Given) -> str | None:
@@ -50,18 +49,13 @@ def _wrong_calls(given: Given) -> str | None:
 
 def _wrong_mixed(given: Given) -> str | None:
     answer = str(given.answer).strip().lower()
-    if answer not in ("faster", "slower", "same"):
+    if answer not in ANSWERS:
         return "write faster, slower or same."
     mixed = _mixed(given.folder, given.seed)
-    possible = {
-        "faster": mixed.ratio_high > 1 + _LEVEL / 2,
-        "slower": mixed.ratio_low < 1 - _LEVEL / 2,
-        "same": mixed.ratio_low < 1 + _LEVEL and mixed.ratio_high > 1 - _LEVEL,
-    }
-    return None if possible[answer] else f"measured in turns, mixed precision is not {_SAID[answer]} here."
-
-
-_SAID = {"faster": "faster", "slower": "slower", "same": "as fast as full precision"}
+    if not contradicts(answer, mixed.ratio_low, mixed.ratio_high):
+        return None
+    said = "as fast as full precision" if answer == "same" else answer
+    return f"measured in turns, mixed precision is not {said} here."
 
 
 def _wrong_tensorboard(given: Given) -> str | None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import random
-import shutil
 import subprocess
 import sys
-import tempfile
 from functools import lru_cache
 from pathlib import Path
 
 from unstarve import api
 from unstarve.errors import UsageError
 from unstarve.labs.lab import Fault, Given, Lab, Question
-from unstarve.labs.started import STATE, started_in
+from unstarve.labs.started import started_in
 from unstarve.words import times
 
 FUNCTIONS = ("decode", "denoise", "equalize", "sharpen")
@@ -67,16 +65,13 @@ def _too_far(given: Given, truth: float, found: str) -> str | None:
 @lru_cache
 def _steps_and_forecast(folder: Path, workers: int) -> tuple[float, float]:
     """Record the slow version anew: its steps per second, and the speed-up forecast for more workers."""
-    with tempfile.TemporaryDirectory(prefix=".check-", dir=folder) as temporary:
-        for name in LAB.files:
-            shutil.copyfile(LAB.folder / name, Path(temporary) / name)
-        shutil.copyfile(folder / STATE, Path(temporary) / STATE)
+    with started_in(folder).original() as original:
         command = [sys.executable, "-m", "unstarve", "run", "-q", "-o", "run.unstarve", LAB.slow]
         command += ["--workers", str(workers)]
-        done = subprocess.run(command, cwd=temporary, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=original, capture_output=True, text=True, check=False)
         if done.returncode:
             raise UsageError(f"{LAB.slow} failed: {done.stderr.strip().splitlines()[-1]}")
-        recorded = Path(temporary) / "run.unstarve"
+        recorded = original / "run.unstarve"
         found = api.whatif(recorded, [_WORKERS])
         forecast = next(one.speedup for one in found.curve if one.setting.workers == _WORKERS)
         return found.recorded.steps_per_s, forecast

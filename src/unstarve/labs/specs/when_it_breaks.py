@@ -17,6 +17,7 @@ _KINDS = (
     "out-of-memory",
     "growing-cache",
     "kept-batches",
+    "shared-memory",
     "workers-each-epoch",
     "none",
 )
@@ -76,7 +77,7 @@ def _still_broken(folder: Path, truth: dict[str, str]) -> Iterator[str]:
 LAB = Lab(
     name="when-it-breaks",
     title="When it breaks",
-    goal="Find out what is wrong with four trainings, and mend them.",
+    goal="Find out what is wrong with four trainings, and fix them.",
     minutes=2,
     files=("README.md",),
     drawn_files=_drawn_files,
@@ -90,19 +91,22 @@ LAB = Lab(
             '  "out-of-memory"       a process needs more memory than it may have\n'
             '  "growing-cache"       the dataset holds more with every sample\n'
             '  "kept-batches"        training holds every batch, in shared memory\n'
+            '  "shared-memory"       the batches in flight do not fit into /dev/shm\n'
             '  "workers-each-epoch"  every epoch begins as slowly as the first\n'
             '  "none"                nothing',
             _wrong,
         ),
     ),
     hints=(
-        "Run each script as the README says and read the part `health` of the report. Three of the faults "
+        "Run each script as the README says and read the part `health` of the report. Four of the faults "
         "make a script fail or hang; the others only make it slow or large.",
         "A worker that waits: the report names the line and the sample. What else may a request be given? "
         "And which threads does a process have after a fork? `unstarve check a.py` knows before the run.",
         "A table that does not fit: `np.load(path, mmap_mode='r')` reads only the rows that are used.",
         "A tensor that came from a worker, and every view of it, keeps the whole batch in shared memory. "
         "Keep a copy: `batch[0].clone()`. What the dataset does not need, it should not hold at all.",
+        "A bus error in the first epoch: how large is a batch, and how many are there at a time? Each worker "
+        "works prefetch_factor batches ahead, and has 2 unless you say otherwise.",
         "Workers that stay from epoch to epoch: `DataLoader(…, persistent_workers=True)`.",
     ),
 )

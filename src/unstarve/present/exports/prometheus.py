@@ -71,7 +71,7 @@ def _of_series(series: Series) -> Iterator[Metric]:
         if series.waits.get(cause):
             yield counter("unstarve_wait_seconds_total", series.waits[cause], {**labels, "cause": str(cause)})
     yield counter("unstarve_step_seconds_total", series.step_s, labels)
-    yield counter("unstarve_batches_total", len(series.points), labels)
+    yield counter("unstarve_batches_total", sum(point.number for point in series.points), labels)
     if series.samples is not None:
         yield counter("unstarve_samples_total", series.samples, labels)
 

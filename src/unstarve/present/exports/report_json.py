@@ -149,6 +149,8 @@ def _forecasts(result: WhatIf) -> dict[str, Any]:
     return {
         "loader": result.loader,
         "notes": list(result.notes),
+        "costs": result.costs,
+        "busy_cores": result.busy_cores,
         "curve": [_point(one) for one in result.curve],
     }
 
@@ -167,6 +169,7 @@ def _point(one: Forecast) -> dict[str, Any]:
         "recorded": one.recorded,
         "best": one.best,
         "enough": one.enough,
+        "quiet_steps_per_s": one.quiet_steps_per_s,
     }
 
 

@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def _write(folder: Path, diagnosis: Diagnosis, series: Sequence[Series], *, told
     described: set[str] = set()
     try:
         for one in series:
-            for step, point in enumerate(one.points, start=1):
+            for step, point in zip(accumulate(point.number for point in one.points), one.points, strict=True):
                 values = [_scalar(_prefix(one), name, value, described) for name, value in scalars(point)]
                 writer.add_event(_event((point.got_ns + one.clock_offset_ns) / 1e9, step, values))
                 written += 1

@@ -131,7 +131,10 @@ def columns(views: Views) -> dict[str, Any]:
     loaders = sorted({story.loader for story in batches})
     return {
         "rank": views.rank,
-        "shown": {"first": first, "last": last, "of": len(views.batches)},
+        "shown": {
+            name: views.before + at
+            for name, at in (("first", first), ("last", last), ("of", len(views.batches)))
+        },
         "warmup_end_s": round(views.warmup_end_s, 6),
         "doings": [doing.value for doing in _DOINGS],
         "causes": [cause.value for cause in _CAUSES],

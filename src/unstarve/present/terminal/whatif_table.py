@@ -16,6 +16,11 @@ from unstarve.model import Forecast, WhatIf
 from unstarve.present.terminal.screen import for_screen
 from unstarve.words import interval, percent, rate, times, workers
 
+_COSTS = {
+    "recorded": "costs of the hand-off and of new workers: recorded in this run",
+    "measured": "costs of the hand-off and of new workers: measured on the machine of this run",
+    "typical": "costs of the hand-off and of new workers: typical values, not measured on the run's machine",
+}
 _MARK_WIDTH = len("recorded,")
 
 
@@ -24,7 +29,7 @@ def print_whatif(result: WhatIf, console: Console) -> None:
     result = for_screen(result)
     console.print(Panel(Text(headline(result), "bold"), border_style="cyan", box=box.ROUNDED))
     console.print(Padding(_table(result), (0, 1)))
-    for note in result.notes:
+    for note in (*result.notes, _COSTS[result.costs]):
         console.print(Text("· ", "bright_black") + Text(note, "default"))
 
 

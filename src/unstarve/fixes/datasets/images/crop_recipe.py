@@ -21,6 +21,7 @@ from unstarve.fixes.datasets.images.pillow_decoder import Box, Resized
 from unstarve.fixes.memory.buffers import Allocator, Recycled, empty_batch
 
 Crop: TypeAlias = Literal["random_resized", "center"] | None
+Decode: TypeAlias = Literal["cpu", "cuda", "auto"]
 
 SCALE = (0.08, 1.0)
 RATIO = (3 / 4, 4 / 3)
@@ -49,6 +50,8 @@ class Recipe:
     channels_last: bool
     upright: bool
     """Whether images are first turned upright, by their EXIF or XMP orientation."""
+    decode: Decode = "cpu"
+    """Where images are decoded and batches are made; "auto" decides at the first batch."""
 
     @property
     def draws(self) -> bool:
@@ -79,6 +82,7 @@ def recipe_of(
     memory_format: torch.memory_format,
     *,
     exif: bool,
+    decode: Decode,
 ) -> Recipe:
     """Return the recipe for the arguments of `DecodeCrop`. Raises UsageError for a wrong one."""
     height, width = _sizes(size)
@@ -96,6 +100,8 @@ def recipe_of(
         raise UsageError(
             f"memory_format must be torch.contiguous_format or torch.channels_last, got {memory_format!r}"
         )
+    if decode not in ("cpu", "cuda", "auto"):
+        raise UsageError(f'decode must be "cpu", "cuda" or "auto", got {decode!r}')
     return Recipe(
         height,
         width,
@@ -106,6 +112,7 @@ def recipe_of(
         dtype,
         memory_format is torch.channels_last,
         exif,
+        decode,
     )
 
 

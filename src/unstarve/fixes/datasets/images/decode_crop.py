@@ -12,16 +12,19 @@ from torch.utils.data import get_worker_info
 from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
 
 from unstarve.errors import ImageError, UsageError
-from unstarve.fixes.datasets.images.crop_recipe import RATIO, SCALE, Crop, recipe_of
+from unstarve.fixes.datasets.images.crop_recipe import RATIO, SCALE, Crop, Decode, recipe_of
 from unstarve.fixes.datasets.images.image_batches import (
     Image,
     ImageBatch,
+    PendingFolderBatch,
+    PendingImages,
     make_batch,
     make_one,
     read_bytes,
     with_path,
 )
 from unstarve.fixes.memory.lending import Lender
+from unstarve.fixes.samples.random_streams import generator_here
 
 FOLDERS = "torchvision.datasets.folder"
 """Looked up in sys.modules: a dataset of that module has imported torchvision, which we do not."""
@@ -61,9 +64,10 @@ class DecodeCrop:
         dtype: torch.dtype = torch.float32,
         memory_format: torch.memory_format = torch.contiguous_format,
         exif: bool = True,
+        decode: Decode = "cpu",
     ) -> None:
         self._recipe = recipe_of(
-            size, crop, scale, ratio, flip, resize, mean, std, dtype, memory_format, exif=exif
+            size, crop, scale, ratio, flip, resize, mean, std, dtype, memory_format, exif=exif, decode=decode
         )
 
     @property
@@ -79,6 +83,9 @@ class DecodeCrop:
     def batch(self, images: Sequence[Any]) -> torch.Tensor:
         """Return the images as one tensor, [n, 3, height, width]; random numbers are drawn in their order."""
         return _whole(make_batch([_bytes_of(image) for image in images], self._recipe), images)
+
+    def _load(self, images: Sequence[Any]) -> PendingImages:
+        return PendingImages([_bytes_of(image) for image in images], self._recipe)
 
     def batch_reader_for(self, dataset: Any) -> Any:
         """Return a reader that makes batches of an `ImageFolder(…, loader=str)` without the GIL.
@@ -105,9 +112,18 @@ class FolderBatches:
 
     def read_batch(self, indices: Sequence[int]) -> Any:
         """Return the batch that default_collate would make of the samples."""
+        pending = self.load_batch(indices)
+        pending.draw(generator_here())
+        return pending.make()
+
+    def load_batch(self, indices: Sequence[int]) -> PendingFolderBatch:
+        """Read the files of a batch, which is then made in two steps."""
         chosen = [self._samples[index] for index in indices]
-        images = self._transform.batch([path for path, _ in chosen])
-        return [images, torch.tensor([target for _, target in chosen])]
+        paths = [path for path, _ in chosen]
+        return PendingFolderBatch(
+            self._transform._load(paths),
+            lambda made: [_whole(made, paths), torch.tensor([target for _, target in chosen])],
+        )
 
 
 def is_plain_folder(dataset: Any) -> bool:

@@ -79,6 +79,10 @@ class DecodedCache:
         pixels: torch.Tensor = raw.data
         return pixels.view(height, width, 3)
 
+    def has(self, index: int) -> bool:
+        """Whether the pixels are there already."""
+        return self._copies.has(index)
+
     def where(self) -> str:
         """Describe where the images are cached, how many, and their size."""
         return self._copies.where()

@@ -1,22 +1,25 @@
 """Make batches of images, encoded or decoded, by a recipe.
 
-Random numbers are drawn first, for all images in order and in the calling thread. The rest releases the GIL
-and runs on several threads.
+Random numbers are drawn for all images in order and in the calling thread. The rest releases the GIL and runs
+on several threads, or on a GPU.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import resource
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
 from unstarve.errors import DataFileError, ImageError
 from unstarve.fixes.datasets.images import image_codec
 from unstarve.fixes.datasets.images.crop_recipe import Recipe, draw_cuts, middle_of
-from unstarve.fixes.datasets.images.image_codec import Cut
+from unstarve.fixes.datasets.images.gpu_decoder import make_where_asked
+from unstarve.fixes.datasets.images.image_codec import Cut, Header
 from unstarve.fixes.datasets.images.pillow_decoder import MAX_PIXELS, NO_MEMORY
 from unstarve.fixes.io.regular_files import open_regular
 from unstarve.fixes.samples.random_streams import generator_here, threads_here
@@ -44,33 +47,74 @@ class ImageBatch:
 
 def make_one(image: Image, recipe: Recipe) -> ImageBatch:
     """Make a batch of one image in reusable memory, for a tensor that is copied before it is sent on."""
-    return _make([image], recipe, recipe.empty_one())
+    return _drawn_here([image], recipe).make(recipe.empty_one())
 
 
 def make_batch(images: Sequence[Image], recipe: Recipe) -> ImageBatch:
     """Make a batch of images, which are either all encoded or all decoded."""
-    return _make(images, recipe, recipe.empty(len(images)))
+    return _drawn_here(images, recipe).make()
 
 
-def _make(images: Sequence[Image], recipe: Recipe, batch: torch.Tensor) -> ImageBatch:
-    sizes = _sizes(images, recipe)
-    good = [size for size in sizes if not isinstance(size, ImageError)]
-    drawn = iter(draw_cuts(good, recipe.boxes, recipe.flip, generator_here()))
-    cuts = [_NO_CUT if isinstance(size, ImageError) else _cut_of(size, next(drawn), recipe) for size in sizes]
-    errors = [size if isinstance(size, ImageError) else None for size in sizes]
-    measured = [error or image for error, image in zip(errors, images, strict=True)]
-    found = _cut_into(batch, measured, cuts, recipe)
-    return ImageBatch(batch, [first or second for first, second in zip(errors, found, strict=True)])
+def _drawn_here(images: Sequence[Image], recipe: Recipe) -> PendingImages:
+    pending = PendingImages(images, recipe)
+    pending.draw(generator_here())
+    return pending
 
 
-def _sizes(images: Sequence[Image], recipe: Recipe) -> list[tuple[int, int] | ImageError]:
+class PendingImages:
+    """Images, either all encoded or all decoded, of which a batch is made in two more steps."""
+
+    def __init__(self, images: Sequence[Image], recipe: Recipe) -> None:
+        self._images = images
+        self._recipe = recipe
+        self._headers = _headers(images, recipe)
+        self._cuts: list[Cut] = []
+
+    def draw(self, generator: torch.Generator | None) -> None:
+        """Draw the cuts of all images, in order."""
+        recipe = self._recipe
+        good = [header.size for header in self._headers if not isinstance(header, ImageError)]
+        drawn = iter(draw_cuts(good, recipe.boxes, recipe.flip, generator))
+        self._cuts = [
+            _NO_CUT if isinstance(header, ImageError) else _cut_of(header.size, next(drawn), recipe)
+            for header in self._headers
+        ]
+
+    def make(self, memory: torch.Tensor | None = None) -> ImageBatch:
+        """Make the batch; on the CPU in `memory`, if that is given."""
+        errors = [header if isinstance(header, ImageError) else None for header in self._headers]
+        measured = [error or image for error, image in zip(errors, self._images, strict=True)]
+        if self._recipe.decode == "cpu":
+            batch = self._recipe.empty(len(self._images)) if memory is None else memory
+            found = _cut_into(batch, measured, self._cuts, self._recipe)
+        else:
+            plain = [None if isinstance(header, ImageError) else header for header in self._headers]
+            encoded = [image if isinstance(image, bytes) else b"" for image in measured]
+            batch, found = make_where_asked(encoded, plain, self._cuts, self._recipe)
+        return ImageBatch(batch, [first or second for first, second in zip(errors, found, strict=True)])
+
+
+class PendingFolderBatch:
+    """`PendingImages`, and what becomes of them with their labels: `random_streams.PendingBatch`."""
+
+    def __init__(self, images: PendingImages, finish: Callable[[ImageBatch], Any]) -> None:
+        self._images = images
+        self._finish = finish
+        self.draw = images.draw
+
+    def make(self) -> Any:
+        """Return the batch with its labels."""
+        return self._finish(self._images.make())
+
+
+def _headers(images: Sequence[Image], recipe: Recipe) -> list[Header | ImageError]:
     encoded = [image for image in images if isinstance(image, bytes)]
-    measured = iter(image_codec.measure(encoded, upright=recipe.upright))
-    return [next(measured) if isinstance(image, bytes) else _size(image) for image in images]
+    read = iter(image_codec.headers(encoded, threads=threads_here(), upright=recipe.upright))
+    return [next(read) if isinstance(image, bytes) else _header(image) for image in images]
 
 
-def _size(image: torch.Tensor | ImageError) -> tuple[int, int] | ImageError:
-    return (image.shape[0], image.shape[1]) if isinstance(image, torch.Tensor) else image
+def _header(image: torch.Tensor | ImageError) -> Header | ImageError:
+    return Header(image.shape[0], image.shape[1]) if isinstance(image, torch.Tensor) else image
 
 
 def _cut_of(size: tuple[int, int], drawn: Cut, recipe: Recipe) -> Cut:
@@ -88,6 +132,34 @@ def _cut_into(
         return image_codec.cut(wholes, cuts, out, recipe.values, threads=threads)
     encoded = [image if isinstance(image, bytes) else b"" for image in images]
     return image_codec.decode_cuts(encoded, cuts, out, recipe.values, threads=threads, upright=recipe.upright)
+
+
+_READERS = 16
+"""Threads that wait for storage, which serves several reads in the time of one."""
+
+
+def get_all(
+    get: Callable[[int], Image], positions: Sequence[int], slow: Callable[[int], bool]
+) -> list[Image]:
+    """Return `get` of each position: one by one as long as the bytes are in memory, otherwise on threads.
+
+    `slow` says that a position takes long in any case. A process that has one thread does all in turn.
+    """
+    alone = threads_here() == 1
+    got: list[Image] = []
+    blocks = _blocks_read()
+    for at, position in enumerate(positions):
+        if not alone and (_blocks_read() > blocks or slow(position)):
+            with ThreadPoolExecutor(_READERS) as pool:
+                return [*got, *pool.map(get, positions[at:])]
+        got.append(get(position))
+    return got
+
+
+def _blocks_read() -> int:
+    """Blocks that this thread has read from storage so far; 0 where that is not counted per thread."""
+    whom: int | None = getattr(resource, "RUSAGE_THREAD", None)
+    return 0 if whom is None else resource.getrusage(whom).ru_inblock
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:

@@ -45,23 +45,47 @@ class Cut(NamedTuple):
     resized: Resized | None = None
 
 
+class Header(NamedTuple):
+    """What the first bytes of an image say: its size, upright if that was asked for."""
+
+    height: int
+    width: int
+    orientation: int = 1
+    """How the stored image has to be turned to be upright, as EXIF counts; 1: not at all."""
+    is_plain_jpeg: bool = False
+    """A JPEG that GPUs decode: 8 bits, grey or YCbCr, not progressive."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width."""
+        return self.height, self.width
+
+
 _NO_BOX = (0, 0, 0, 0)
 _NOT_RESIZED = (0, 0, 0, 0)
 
 
 def measure(images: Sequence[Buffer], *, upright: bool = True) -> list[tuple[int, int] | ImageError]:
-    """Return height and width of each image, or its error; only headers are read.
+    """Return height and width of each image, or its error; only headers are read."""
+    found = headers(images, upright=upright)
+    return [header if isinstance(header, ImageError) else header.size for header in found]
+
+
+def headers(images: Sequence[Buffer], *, threads: int = 1, upright: bool = True) -> list[Header | ImageError]:
+    """Return what the header of each image says, or its error.
 
     An image with an orientation (EXIF, XMP) is measured upright, unless `upright` is False.
     """
     compiled = _compiled()
-    found = [None] * len(images) if compiled is None else compiled.measure_images(list(images), upright)
+    found = (
+        [None] * len(images) if compiled is None else compiled.measure_images(list(images), threads, upright)
+    )
     return [
         _measured_by_pillow(image, upright)
         if size is None
         else ImageError(size)
         if isinstance(size, str)
-        else size
+        else Header(*size)
         for image, size in zip(images, found, strict=True)
     ]
 
@@ -108,11 +132,12 @@ def decode_cuts(
 def decode_whole(image: Buffer, *, upright: bool = True) -> torch.Tensor:
     """Return all pixels of an image, uint8 [h, w, 3]. Raises ImageError if it cannot be decoded."""
     compiled = _compiled()
-    size = None if compiled is None else compiled.measure_images([image], upright)[0]
-    if compiled is None or size is None:
+    found = None if compiled is None else compiled.measure_images([image], 1, upright)[0]
+    if compiled is None or found is None:
         return pillow_decoder.decode(image, upright=upright)
-    if isinstance(size, str):
-        raise ImageError(size)
+    if isinstance(found, str):
+        raise ImageError(found)
+    size = Header(*found).size
     try:
         pixels = torch.empty((*size, CHANNELS), dtype=torch.uint8)
     except RuntimeError as error:  # torch raises this when memory runs out
@@ -179,9 +204,9 @@ def _described(out: torch.Tensor, values: PixelValues) -> tuple[Any, ...]:
     return memory, *out.shape[2:], out.element_size(), not out.is_contiguous(), *tables
 
 
-def _measured_by_pillow(image: Buffer, upright: bool) -> tuple[int, int] | ImageError:
+def _measured_by_pillow(image: Buffer, upright: bool) -> Header | ImageError:
     try:
-        return pillow_decoder.measure(image, upright=upright)
+        return Header(*pillow_decoder.measure(image, upright=upright))
     except ImageError as error:
         return error
 

@@ -18,12 +18,16 @@ import torch
 from torch.utils.data import Dataset, Subset
 
 from unstarve.errors import ImageError, UsageError
-from unstarve.fixes.datasets.images.crop_recipe import RATIO, SCALE, Crop, recipe_of
+from unstarve.fixes.datasets.images.crop_recipe import RATIO, SCALE, Crop, Decode, recipe_of
 from unstarve.fixes.datasets.images.decoded_cache import DecodedCache, wishes_of
 from unstarve.fixes.datasets.images.failed_images import FailedImages
+from unstarve.fixes.datasets.images.gpu_decoder import describe_decoder
 from unstarve.fixes.datasets.images.image_batches import (
     Image,
     ImageBatch,
+    PendingFolderBatch,
+    PendingImages,
+    get_all,
     make_batch,
     make_one,
     read_bytes,
@@ -34,6 +38,7 @@ from unstarve.fixes.io.reading import Names
 from unstarve.fixes.memory.store.cache_placement import OverBudget
 from unstarve.fixes.samples.built_batch import Batched
 from unstarve.fixes.samples.labels import Labels
+from unstarve.fixes.samples.random_streams import generator_here
 
 OnError = Literal["raise", "skip", "zeros"]
 
@@ -63,6 +68,10 @@ class ImageFolderDataset(Dataset[Any]):
     `cache` keeps decoded pixels after their first use: in "ram", one copy for all workers and ranks of the
     machine, within `budget`; or on "disk", in a file that the next run finds again. `budget`, `over_budget`,
     `cache_dir` and `key` are those of `CachedDataset`.
+
+    `decode` says where images are decoded: "cpu"; "cuda", the current GPU, where the batches then are, too;
+    or "auto", which times both on the first batch and takes the faster one (the CPU if there is no GPU);
+    `decoder` says which and why. A GPU needs torchvision with CUDA, and a loader without worker processes.
 
     `on_error` says what happens to an image that cannot be decoded: "raise" raises an ImageError that names
     the file; "skip" leaves the image out, so that its batch is shorter; "zeros" replaces it by zeros.
@@ -94,6 +103,7 @@ class ImageFolderDataset(Dataset[Any]):
         over_budget: OverBudget = "error",
         cache_dir: str | Path | None = None,
         key: str | None = None,
+        decode: Decode = "cpu",
         on_error: OnError = "raise",
         is_valid_file: Callable[[str], bool] | None = None,
         allow_empty: bool = False,
@@ -101,8 +111,12 @@ class ImageFolderDataset(Dataset[Any]):
         if on_error not in ("raise", "skip", "zeros"):
             raise UsageError(f'on_error must be "raise", "skip" or "zeros", got {on_error!r}')
         self._recipe = recipe_of(
-            size, crop, scale, ratio, flip, resize, mean, std, dtype, memory_format, exif=exif
+            size, crop, scale, ratio, flip, resize, mean, std, dtype, memory_format, exif=exif, decode=decode
         )
+        if cache is not None and decode != "cpu":
+            raise UsageError(
+                f"cache keeps images that the CPU has decoded: leave out cache, or decode={decode!r}"
+            )
         wishes = None if cache is None else wishes_of(cache, budget, over_budget, cache_dir)
         found = find_images(root, is_valid_file, allow_empty=allow_empty)
         self.root = root
@@ -153,6 +167,11 @@ class ImageFolderDataset(Dataset[Any]):
         return self._recipe.draws
 
     @property
+    def decoder(self) -> str:
+        """Where images are decoded, and why: "cuda: 12,300 images/s, 3,900 on the CPU"."""
+        return describe_decoder(self._recipe)
+
+    @property
     def samples(self) -> list[tuple[str, int]]:
         """File and class number of every image; a new list on every call."""
         return [(self._path(at), target) for at, target in enumerate(self.targets)]
@@ -183,7 +202,8 @@ class ImageFolderDataset(Dataset[Any]):
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[Any]:
         """Return the samples as a batch that torch's own collate passes through."""
-        images, kept = self._make([self._position(index) for index in indices])
+        positions = [self._position(index) for index in indices]
+        images, kept = self._without_bad(make_batch(self._images(positions), self._recipe), positions)
         labels = self._labels
 
         def sample(at: int) -> Any:
@@ -193,17 +213,22 @@ class ImageFolderDataset(Dataset[Any]):
 
     def read_batch(self, indices: Sequence[int]) -> Any:
         """Return the batch that default_collate would make of the samples. Thread-safe."""
-        images, kept = self._make([self._position(index) for index in indices])
-        return [images, self._targets_of(kept)]
+        pending = self.load_batch(indices)
+        pending.draw(generator_here())
+        return pending.make()
+
+    def load_batch(self, indices: Sequence[int]) -> PendingFolderBatch:
+        """Read the files of a batch, which is then made in two steps. Thread-safe."""
+        positions = [self._position(index) for index in indices]
+        return PendingFolderBatch(
+            PendingImages(self._images(positions), self._recipe),
+            lambda made: self._labelled(self._without_bad(made, positions)),
+        )
 
     def __repr__(self) -> str:
         what = f"{len(self):,} images of {len(self.classes)} classes"
         cached = "" if self._cache is None else f"; decoded: {self._cache.where()}"
         return f"ImageFolderDataset({str(self.root)!r}, {what}{cached})"
-
-    def _make(self, positions: list[int]) -> tuple[torch.Tensor, list[int]]:
-        """Return the images at these positions as one tensor, and the positions that are in it."""
-        return self._without_bad(make_batch([*map(self._image, positions)], self._recipe), positions)
 
     def _without_bad(self, made: ImageBatch, positions: list[int]) -> tuple[torch.Tensor, list[int]]:
         bad = {at: error for at, error in enumerate(made.errors) if error is not None}
@@ -224,7 +249,18 @@ class ImageFolderDataset(Dataset[Any]):
                 f"none of the {len(positions)} images of a batch can be decoded, and a loader cannot skip a"
                 f' batch: use larger batches or on_error="zeros"; the first is {self._path(positions[first])}'
             ) from error
-        return self._recipe.empty(len(good)).copy_(made.batch[good]), [positions[at] for at in good]
+        kept = made.batch[good]
+        if kept.is_cpu:
+            kept = self._recipe.empty(len(good)).copy_(kept)
+        return kept, [positions[at] for at in good]
+
+    def _labelled(self, made: tuple[torch.Tensor, list[int]]) -> Any:
+        images, kept = made
+        return [images, self._targets_of(kept)]
+
+    def _images(self, positions: list[int]) -> list[Image]:
+        cache = self._cache
+        return get_all(self._image, positions, lambda at: cache is not None and not cache.has(at))
 
     def _image(self, position: int) -> Image:
         try:

@@ -18,6 +18,13 @@ import torch
 from torch.utils.data import DataLoader
 
 from unstarve.errors import DataFileError, UnstarveError, UsageError
+from unstarve.fixes.datasets.packed.packing_formats import (
+    Hdf5Samples,
+    TarSamples,
+    hub_dataset,
+    is_hub_dataset,
+    suffix_of,
+)
 from unstarve.fixes.datasets.packed.source_files import SourceFiles, find_files
 from unstarve.fixes.samples.dtypes import ELEMENT_TYPES
 
@@ -121,7 +128,20 @@ def find_origin(
         if labels or raw:
             raise UsageError("--labels and --raw are for files, not for datasets")
         return _dataset(source)
-    return FileSamples(find_files(words, leave_out), labels=labels, raw=raw, source=source)
+    if len(words) == 1 and is_hub_dataset(Path(source)):
+        return IndexedSamples(hub_dataset([Path(source)]), source)
+    found = find_files(words, leave_out)
+    paths = [found.base / name for name in found.names]
+    kind = "" if labels else suffix_of(paths)
+    if kind == "tar":
+        return TarSamples(paths, raw=raw, source=source)
+    if kind and not raw:
+        if kind == "parquet":
+            return IndexedSamples(hub_dataset(paths), source)
+        if len(paths) > 1:
+            raise UsageError(f"pack one HDF5 file at a time: {paths[0]}")
+        return Hdf5Samples(paths[0], source)
+    return FileSamples(found, labels=labels, raw=raw, source=source)
 
 
 def _class_of(name: str, base: Path) -> str:

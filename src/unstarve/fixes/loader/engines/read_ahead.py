@@ -27,9 +27,9 @@ _Made = tuple[Any, BaseException | None, float]
 class BatchThreads:
     """`count` threads that call `make` with each argument of `ask`; each first calls `begin` with its number.
 
-    Any free thread makes the next batch. With `in_turn` they take turns, as torch's workers do, and make a
-    batch even if it is dropped, so that a thread's random stream stays in step with that worker's. Thread
-    `first_turn` begins.
+    Any free thread makes the next batch. With `in_turn` they take turns, as torch's workers do, beginning
+    with thread `first_turn`. With `makes_all` a batch is made even if it is dropped, so that random streams
+    stay in step with those of torch's workers.
 
     The threads start with the first `ask` and end with the object: at its `close`, when it is
     garbage-collected, or with the process. `make_s` is how long the batch taken last took to make.
@@ -42,9 +42,10 @@ class BatchThreads:
         begin: Callable[[int], None],
         *,
         in_turn: bool = False,
+        makes_all: bool = False,
         first_turn: int = 0,
     ) -> None:
-        self._in_turn = in_turn
+        self._makes_all = makes_all
         self._jobs: list[queue.SimpleQueue[Any]] = [
             queue.SimpleQueue() for _ in range(count if in_turn else 1)
         ]
@@ -102,7 +103,7 @@ class BatchThreads:
 
     def drop(self) -> None:
         """Forget all batches asked for, and start with the first thread's turn again."""
-        if not self._in_turn:
+        if not self._makes_all:
             _empty(self._jobs)
         self._ready.clear()
         self._given = self._begun_at = self._asked

@@ -85,6 +85,11 @@ class Copies:
                 return sample
         return self.source[index] if store.states[index] == NO_ROOM else store.get(index)
 
+    def has(self, index: int) -> bool:
+        """Whether a sample is in the store."""
+        store = self._store
+        return index < store.plan.held and store.states[index] in (ROW, ODD)
+
     def texts(self, index: int) -> Sequence[Any]:
         """Return the values of a sample that do not lie in rows."""
         return self._store.texts(index)

@@ -29,7 +29,7 @@ from torch.utils.data import (
 
 import unstarve
 from same_batches import same
-from unstarve.fixes.loader.engines import thread_engine
+from unstarve.fixes.loader.engines import thread_engine, thread_iterator
 from unstarve.fixes.loader.engines.read_ahead import THREADS, BatchThreads
 from unstarve.fixes.memory.buffers import empty_batch
 
@@ -433,5 +433,5 @@ class Wide(Rows):
 def test_an_epoch_begins_in_the_memory_of_the_one_before() -> None:
     loader = ours(Wide(), batch_size=1, num_workers=2)
     assert sum(1 for _ in loader) == COUNT
-    kept = {block.ctypes.data for free in thread_engine._memories[loader]._free.values() for block in free}
+    kept = {block.ctypes.data for free in thread_iterator._memories[loader]._free.values() for block in free}
     assert kept & {batch.data_ptr() for batch in loader}

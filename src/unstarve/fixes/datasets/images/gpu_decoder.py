@@ -1,0 +1,206 @@
+"""Make batches of images on a GPU: its JPEG engines decode, the rest of the pipeline follows there.
+
+Files are read, headers parsed and boxes drawn on the CPU, as for the CPU's path: the same seed cuts the same
+boxes. What a GPU does not decode (progressive or damaged JPEGs, CMYK, other formats) is made on the CPU and
+put into its place in the batch.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+import torch
+from torch.utils.data import get_worker_info
+
+from unstarve.errors import ImageError, UsageError
+from unstarve.fixes.datasets.images import image_codec
+from unstarve.fixes.datasets.images.crop_recipe import Recipe
+from unstarve.fixes.datasets.images.device_cut import cut_on_device, turned_upright
+from unstarve.fixes.datasets.images.image_codec import Cut, Header
+from unstarve.fixes.samples.random_streams import threads_here
+from unstarve.machine import usable_cores
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+Decode: TypeAlias = Callable[[Sequence[bytes]], Sequence[torch.Tensor | None]]
+"""Files to pixels, uint8 [3, h, w], or None for a file that is left to the CPU."""
+Made: TypeAlias = tuple[torch.Tensor, list[ImageError | None]]
+"""A batch, and an error or None for each image."""
+
+_TRIAL_S = 0.5
+_in_thread = threading.local()
+_choosing = threading.Lock()
+_chosen: dict[Recipe, tuple[str, str]] = {}
+"""For recipes that leave it open: "cpu" or "cuda", and why."""
+
+
+def why_no_gpu() -> str | None:
+    """Say why images cannot be decoded on a GPU here; None if they can. CUDA is not initialized."""
+    if torch.cuda.device_count() == 0:
+        return "there is no CUDA device"
+    try:
+        _torchvision_io()
+    except (ImportError, RuntimeError) as error:  # it raises either where its operators do not load
+        return f"torchvision's CUDA decoder is missing ({error})"
+    return None
+
+
+def describe_decoder(recipe: Recipe) -> str:
+    """Say where images of this recipe are decoded, and why."""
+    if recipe.decode != "auto":
+        return recipe.decode
+    if recipe in _chosen:
+        return ": ".join(_chosen[recipe])
+    return "auto: not decided before the first batch"
+
+
+def make_where_asked(
+    images: Sequence[bytes], headers: Sequence[Header | None], cuts: Sequence[Cut], recipe: Recipe
+) -> Made:
+    """Return a batch made on the GPU, or where `recipe.decode="auto"` finds that it is made faster.
+
+    An image whose header is None is left out: its place in the batch is undefined. Raises UsageError for
+    "cuda" where there is no GPU, and in a worker process, which must not use CUDA.
+    """
+    if recipe.decode == "auto":
+        with _choosing:
+            if recipe not in _chosen:
+                _chosen[recipe] = _choose(images, headers, cuts, recipe)
+        if _chosen[recipe][0] == "cpu":
+            return _made_on_cpu(images, headers, cuts, recipe)
+    if get_worker_info() is not None:
+        raise UsageError(
+            'decode="cuda" works in the training process, not in worker processes: use unstarve.DataLoader,'
+            " or num_workers=0"
+        )
+    if (why := why_no_gpu()) is not None:
+        raise UsageError(f'decode="cuda" cannot work here: {why}')
+    return _made_on_gpu(images, headers, cuts, recipe)
+
+
+def _choose(
+    images: Sequence[bytes], headers: Sequence[Header | None], cuts: Sequence[Cut], recipe: Recipe
+) -> tuple[str, str]:
+    """Time both ways on a batch. All cores are taken to share the CPU's work."""
+    if get_worker_info() is not None:
+        return "cpu", "worker processes do not use CUDA"
+    if (why := why_no_gpu()) is not None:
+        return "cpu", why
+    make = functools.partial(_made_on_gpu, images, headers, cuts, recipe)
+    make()  # sets the decoder up
+    per_s = {"cuda": len(images) / _seconds(make)}
+    make = functools.partial(_made_on_cpu, images, headers, cuts, recipe)
+    per_s["cpu"] = len(images) / _seconds(make) * usable_cores() / threads_here()
+    best = max(per_s, key=per_s.__getitem__)
+    other = "on the CPU" if best == "cuda" else "on the GPU"
+    return best, f"{per_s[best]:,.0f} images/s, {min(per_s.values()):,.0f} {other}"
+
+
+def _seconds(make: Callable[[], Made]) -> float:
+    """Return the shortest of the times that `make` takes, called again for half a second."""
+    taken: list[float] = []
+    while sum(taken) < _TRIAL_S:
+        begun_s = time.perf_counter()
+        make()
+        taken.append(time.perf_counter() - begun_s)
+    return min(taken)
+
+
+def _made_on_cpu(
+    images: Sequence[bytes], headers: Sequence[Header | None], cuts: Sequence[Cut], recipe: Recipe
+) -> Made:
+    del headers  # the codec reads them again
+    batch = recipe.empty(len(images))
+    errors = image_codec.decode_cuts(
+        images, cuts, batch, recipe.values, threads=threads_here(), upright=recipe.upright
+    )
+    return batch, errors
+
+
+def _made_on_gpu(
+    images: Sequence[bytes], headers: Sequence[Header | None], cuts: Sequence[Cut], recipe: Recipe
+) -> Made:
+    """Return the batch when it is complete: whoever takes it need not wait for this thread's stream."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    stream = _own_stream(device)
+    with torch.cuda.stream(stream):
+        made = make_on(device, functools.partial(_decode, device), images, headers, cuts, recipe)
+    stream.synchronize()
+    return made
+
+
+def make_on(
+    device: torch.device,
+    decode: Decode,
+    images: Sequence[bytes],
+    headers: Sequence[Header | None],
+    cuts: Sequence[Cut],
+    recipe: Recipe,
+) -> Made:
+    """Return a batch on `device`: of images that `decode` decodes, and of the others, made on the CPU."""
+    allocate = functools.partial(_empty_on, device)
+    plain = {at: header for at, header in enumerate(headers) if header is not None and header.is_plain_jpeg}
+    pixels = decode([images[at] for at in plain])
+    decoded = {
+        at: turned_upright(image, plain[at].orientation)
+        for at, image in zip(plain, pixels, strict=True)
+        if image is not None
+    }
+    there = recipe.empty(len(decoded), allocate)
+    if decoded:
+        cut_on_device([*decoded.values()], [cuts[at] for at in decoded], there, recipe.values)
+    errors: list[ImageError | None] = [None] * len(images)
+    if len(decoded) == len(images):
+        return there, errors
+    batch = recipe.empty(len(images), allocate)
+    batch[[*decoded]] = there
+    rest = [at for at, header in enumerate(headers) if header is not None and at not in decoded]
+    if rest:
+        chosen = [images[at] for at in rest], [headers[at] for at in rest], [cuts[at] for at in rest]
+        here, found = _made_on_cpu(*chosen, recipe)
+        batch[rest] = here.to(device)
+        for at, error in zip(rest, found, strict=True):
+            errors[at] = error
+    return batch, errors
+
+
+def _decode(device: torch.device, files: Sequence[bytes]) -> list[torch.Tensor | None]:
+    io = _torchvision_io()
+    encoded = [torch.frombuffer(bytearray(file), dtype=torch.uint8) for file in files]
+    decode = functools.partial(io.decode_jpeg, mode=io.ImageReadMode.RGB, device=device)
+    try:
+        return list(decode(encoded)) if encoded else []
+    except RuntimeError:  # one of them is damaged
+        return [_decoded_or_none(decode, file) for file in encoded]
+
+
+def _decoded_or_none(
+    decode: Callable[[torch.Tensor], torch.Tensor], file: torch.Tensor
+) -> torch.Tensor | None:
+    try:
+        return decode(file)
+    except RuntimeError:
+        return None
+
+
+def _torchvision_io() -> ModuleType:
+    from importlib import import_module
+
+    return import_module("torchvision.io")
+
+
+def _own_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return this thread's stream on the device, beside the one that trains."""
+    streams: dict[torch.device, torch.cuda.Stream] = vars(_in_thread).setdefault("streams", {})
+    if device not in streams:
+        streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call] # torch has no types for it
+    return streams[device]
+
+
+def _empty_on(device: torch.device, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(tuple(shape), dtype=dtype, device=device)

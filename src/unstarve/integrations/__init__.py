@@ -1,0 +1,1 @@
+"""One module per framework: `lightning`, `transformers`. Nothing else in unstarve imports them."""

@@ -1,0 +1,254 @@
+"""Libraries that data come from: seen, left as they are, and the specific fix for what is planted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.frameworks.test_packing import write_shards
+from torch.utils.data import DataLoader, Dataset
+
+import unstarve
+from torchvision_here import torchvision_here
+
+STEPS = 30
+
+
+def recorded(batches: Iterable[Any], most: int = STEPS) -> tuple[unstarve.Diagnosis, list[Any]]:
+    """Train on some batches; the diagnosis, and the batches."""
+    seen = []
+    with unstarve.recording() as recording:
+        for batch in islice(batches, most):
+            time.sleep(0.001)
+            seen.append(batch)
+    assert recording.diagnosis.lost == ()
+    return recording.diagnosis, seen
+
+
+def codes(diagnosis: unstarve.Diagnosis) -> dict[str, str]:
+    return {one.id: one.code for one in diagnosis.advice}
+
+
+def found(loader: Any) -> dict[str, unstarve.Finding]:
+    return {one.id: one for one in unstarve.check(loader)}
+
+
+class Rows(Dataset[torch.Tensor]):
+    """As the recipe has it: the file is opened on first use, in the worker."""
+
+    def __init__(self, path: Path) -> None:
+        import h5py
+
+        self.path, self._file = path, None
+        with h5py.File(path) as file:
+            self.length = len(file["x"])
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        import h5py
+
+        if self._file is None:
+            self._file = h5py.File(self.path)
+        return torch.from_numpy(self._file["x"][index])
+
+
+@pytest.mark.needs("h5py")
+def test_hdf5_chunks_much_larger_than_a_sample(tmp_path: Path) -> None:
+    import h5py
+
+    data = np.random.default_rng(0).integers(0, 9, (512, 64, 64), dtype=np.int32)
+    for name, rows in (("large.h5", 256), ("small.h5", 1)):
+        with h5py.File(tmp_path / name, "w") as file:
+            file.create_dataset("x", data=data, chunks=(rows, 64, 64), compression="gzip")
+    loader = DataLoader(Rows(tmp_path / "large.h5"), batch_size=2, shuffle=True)
+    finding = found(loader)["chunk-larger-than-sample"]
+    assert "holds 256 samples (4 MB)" in finding.message
+    assert "chunks=(1, 64, 64)" in finding.fix
+    assert "chunk-larger-than-sample" not in found(DataLoader(Rows(tmp_path / "small.h5"), shuffle=True))
+    diagnosis, _ = recorded(loader)
+    assert diagnosis.verdict.state == "starved"
+    assert f"h5repack -l x:CHUNK=1x64x64 {tmp_path}/large.h5" in codes(diagnosis)["smaller-chunks"]
+    gain = next(one.speedup for one in diagnosis.advice if one.id == "smaller-chunks")
+    assert gain is not None
+    before, after = (seconds_of(tmp_path / name) for name in ("large.h5", "small.h5"))
+    assert before > 3 * after  # the advice holds
+
+
+def seconds_of(path: Path) -> float:
+    rows, begun = Rows(path), time.perf_counter()
+    for index in (7, 300, 8, 301, 9, 302):
+        rows[index]
+    return time.perf_counter() - begun
+
+
+@pytest.mark.needs("webdataset")
+def test_webdataset_with_fewer_shards_than_workers(tmp_path: Path) -> None:
+    import webdataset as wds
+
+    shards = [str(path) for path in write_shards(tmp_path, 2, 100)]
+
+    def late(sample: Any) -> Any:
+        time.sleep(0.01)
+        return sample
+
+    def stream() -> Any:
+        return wds.WebDataset(shards, shardshuffle=False).decode().to_tuple("npy", "cls").map(late)
+
+    plain = [numbers.tolist() for numbers, _ in DataLoader(stream(), batch_size=4)]
+    finding = found(DataLoader(stream(), batch_size=4, num_workers=4))["fewer-shards-than-workers"]
+    assert "2 shards for 4 workers" in finding.message
+    diagnosis, seen = recorded(DataLoader(stream(), batch_size=4), most=50)
+    assert [numbers.tolist() for numbers, _ in seen] == plain
+    assert diagnosis.verdict.state == "starved"
+    (advice,) = (one for one in diagnosis.advice if one.id == "more-shards")
+    assert "multiple of" in advice.code
+    assert advice.note == "Until then, use 2 workers."
+
+
+@pytest.mark.needs("datasets")
+def test_hugging_face_streams_share_out_shards() -> None:
+    import datasets
+
+    def late(row: Any) -> Any:
+        time.sleep(0.01)
+        return row
+
+    rows = datasets.Dataset.from_dict({"x": list(range(200))}).with_format("torch")
+    stream = rows.to_iterable_dataset(num_shards=2).map(late)
+    finding = found(DataLoader(stream, batch_size=4, num_workers=4))["fewer-shards-than-workers"]
+    assert "2 shards for 4 workers" in finding.message
+    diagnosis, seen = recorded(DataLoader(stream, batch_size=4))
+    assert torch.cat([batch["x"] for batch in seen]).tolist() == list(range(4 * STEPS))
+    assert "more-shards" in codes(diagnosis)
+
+
+@pytest.mark.needs("datasets")
+def test_hugging_face_rows_are_not_read_column_first(tmp_path: Path) -> None:
+    import datasets
+
+    rows = datasets.Dataset.from_dict({"x": list(range(400))}).with_format("torch")
+    if int(datasets.__version__.partition(".")[0]) >= 4:  # the check is silent there, and may be
+        assert type(rows["x"]).__name__ == "Column"
+
+    def tokenize(batch: Any) -> Any:
+        time.sleep(0.002 * len(batch["x"]))
+        return {"x": torch.tensor(batch["x"])}
+
+    rows.set_transform(tokenize)
+    loader = DataLoader(rows, batch_size=4, shuffle=True, generator=torch.Generator().manual_seed(3))
+    diagnosis, _ = recorded(loader)
+    assert diagnosis.verdict.state == "starved"
+    assert {"more-workers", "keep-in-memory"} & codes(diagnosis).keys()
+
+
+@pytest.mark.needs("torchdata")
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata calls it
+def test_a_stateful_loader_resumes_where_it_stopped() -> None:
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    def loader() -> Any:
+        torch.manual_seed(5)
+        return StatefulDataLoader(list(range(240)), batch_size=4, shuffle=True, num_workers=1)
+
+    plain = [batch.tolist() for batch in loader()]
+    first = loader()
+    _, seen = recorded(first)
+    state = first.state_dict()
+    second = loader()
+    second.load_state_dict(state)
+    _, rest = recorded(second, most=100)
+    assert [batch.tolist() for batch in seen + rest] == plain
+
+
+@pytest.mark.needs("torchdata")
+def test_torchdata_nodes_are_seen_by_watch() -> None:
+    from torchdata import nodes
+
+    def late(number: int) -> int:
+        time.sleep(0.002)
+        return number
+
+    source = nodes.Batcher(nodes.Mapper(nodes.IterableWrapper(range(240)), late), 4)
+    loader = nodes.Loader(source)
+    diagnosis, seen = recorded(unstarve.watch(loader))
+    assert seen == [list(range(at, at + 4)) for at in range(0, 4 * STEPS, 4)]
+    assert diagnosis.verdict.state == "starved"
+    plain = nodes.Loader(nodes.Batcher(nodes.Mapper(nodes.IterableWrapper(range(240)), late), 4))
+    list(islice(plain, STEPS))
+    assert loader.state_dict() == plain.state_dict()
+
+
+@pytest.mark.needs("streaming")
+def test_mosaicml_streaming_is_seen_and_its_state_kept(tmp_path: Path) -> None:
+    torchvision_here()  # which the package imports
+    from streaming import MDSWriter, StreamingDataLoader, StreamingDataset
+    from streaming.base.util import clean_stale_shared_memory
+
+    clean_stale_shared_memory()
+    with MDSWriter(out=str(tmp_path / "mds"), columns={"x": "int"}, size_limit=1 << 10) as writer:
+        for number in range(200):
+            writer.write({"x": number})
+
+    class Late(StreamingDataset):
+        def __getitem__(self, at: Any) -> Any:
+            time.sleep(0.002)
+            return super().__getitem__(at)
+
+    loader = StreamingDataLoader(Late(local=str(tmp_path / "mds"), batch_size=4, shuffle=False), batch_size=4)
+    diagnosis, seen = recorded(loader)
+    assert torch.cat([batch["x"] for batch in seen]).tolist() == list(range(4 * STEPS))
+    assert diagnosis.verdict.state == "starved"
+    assert loader.state_dict()["sample_in_epoch"] == 4 * STEPS
+
+
+@pytest.mark.needs("litdata")
+def test_litdata_is_seen_and_its_state_kept(tmp_path: Path) -> None:
+    import litdata
+    from litdata.streaming.cache import Cache
+
+    cache = Cache(str(tmp_path / "lit"), chunk_size=32)
+    for number in range(200):
+        cache[number] = {"x": torch.tensor(number)}
+    cache.done()
+    cache.merge()
+
+    class Late(litdata.StreamingDataset):
+        def __getitem__(self, at: Any) -> Any:
+            time.sleep(0.002)
+            return super().__getitem__(at)
+
+    loader = litdata.StreamingDataLoader(Late(str(tmp_path / "lit"), shuffle=False), batch_size=4)
+    diagnosis, seen = recorded(loader)
+    assert torch.cat([batch["x"] for batch in seen]).tolist() == list(range(4 * STEPS))
+    assert diagnosis.verdict.state == "starved"
+    assert loader.state_dict()["num_samples_yielded"]
+
+
+@pytest.mark.needs("grain")
+def test_grain_is_seen_by_watch_and_its_state_kept() -> None:
+    import grain
+
+    def late(number: int) -> Any:
+        time.sleep(0.002)
+        return np.int64(number)
+
+    def batches() -> Any:
+        return iter(grain.MapDataset.range(240).map(late).batch(4).to_iter_dataset(
+            grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
+        ))  # fmt: skip
+
+    iterator, plain = batches(), batches()
+    diagnosis, seen = recorded(unstarve.watch(iterator))
+    assert np.concatenate(seen).tolist() == list(range(4 * STEPS))
+    assert diagnosis.verdict.state == "starved"
+    for _ in range(len(seen)):
+        next(plain)
+    assert iterator.get_state() == plain.get_state()

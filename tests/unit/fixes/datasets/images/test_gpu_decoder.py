@@ -1,0 +1,170 @@
+"""Decoding on a GPU: what runs there is run on the CPU here, with a decoder that stands in for the GPU's."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader
+
+import unstarve
+from image_folders import make_folder
+from unstarve.benchmark.bench_data import drawn
+from unstarve.errors import ImageError, UsageError
+from unstarve.fixes.datasets.images import device_cut, gpu_decoder, image_codec
+from unstarve.fixes.datasets.images.crop_recipe import Recipe, recipe_of
+from unstarve.fixes.datasets.images.device_cut import cut_on_device
+from unstarve.fixes.datasets.images.image_codec import Cut, Header, PixelValues
+from unstarve.fixes.datasets.images.pillow_decoder import Box, Resized
+
+CPU = torch.device("cpu")
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+CUTS = [
+    Cut(),
+    Cut(is_flipped=True),
+    Cut(Box(3, 5, 20, 31)),
+    Cut(Box(0, 0, 60, 80), is_flipped=True),
+    Cut(Box(40, 70, 5, 4)),
+    Cut(resized=Resized(48, 64, 9, 20)),
+    Cut(resized=Resized(240, 320, 100, 31), is_flipped=True),
+]
+
+
+def picture(seed: int, height: int = 60, width: int = 80) -> torch.Tensor:
+    return torch.from_numpy(np.asarray(drawn(np.random.default_rng(seed), height, width)).copy())
+
+
+def encoded(seed: int, exif_orientation: int | None = None, **options: Any) -> bytes:
+    file, exif = io.BytesIO(), Image.Exif()
+    if exif_orientation is not None:
+        exif[0x0112] = exif_orientation
+    options = {"format": "JPEG", "quality": 95, "exif": exif} | options
+    Image.fromarray(picture(seed).numpy()).save(file, **options)
+    return file.getvalue()
+
+
+def recipe(crop: Any = None, **options: Any) -> Recipe:
+    chosen: dict[str, Any] = {
+        "size": (24, 30), "scale": (0.08, 1.0), "ratio": (0.75, 4 / 3), "flip": None, "resize": None,
+        "mean": None, "std": None, "dtype": torch.uint8, "memory_format": torch.contiguous_format,
+        "exif": True, "decode": "cuda",
+    }  # fmt: skip
+    return recipe_of(crop=crop, **chosen | options)
+
+
+def stored_pixels(files: Any) -> list[torch.Tensor]:
+    """Decode as a GPU does: everything that is asked for, not turned upright."""
+    return [image_codec.decode_whole(file, upright=False).permute(2, 0, 1) for file in files]
+
+
+@pytest.mark.parametrize("canvas_numbers", [device_cut._CANVAS_NUMBERS, 3 * 60 * 80])
+def test_a_cut_is_the_codecs_within_a_grey_level(
+    canvas_numbers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_cut, "_CANVAS_NUMBERS", canvas_numbers)
+    wholes = [picture(seed) for seed in range(len(CUTS))]
+    ours, theirs = torch.empty(2, len(CUTS), 3, 24, 30, dtype=torch.uint8)
+    cut_on_device([whole.permute(2, 0, 1) for whole in wholes], CUTS, ours, PixelValues())
+    assert image_codec.cut(wholes, CUTS, theirs, PixelValues(), threads=1) == [None] * len(CUTS)
+    difference = (ours.int() - theirs.int()).abs()
+    assert difference.max() <= 1
+    assert difference.float().mean() < 0.25  # the codec rounds between rows and columns
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_same_bytes_become_the_same_numbers(dtype: torch.dtype) -> None:
+    values, whole = PixelValues(MEAN, STD), picture(3)
+    ours, theirs = torch.empty(2, 1, 3, 60, 80, dtype=dtype)
+    cut_on_device([whole.permute(2, 0, 1)], [Cut()], ours, values)
+    image_codec.cut([whole], [Cut()], theirs, values, threads=1)
+    assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_images_are_turned_upright_as_on_the_cpu(orientation: int) -> None:
+    files, wish = [encoded(1, orientation)], recipe()
+    headers = [header for header in image_codec.headers(files) if isinstance(header, Header)]
+    made, errors = gpu_decoder.make_on(CPU, stored_pixels, files, headers, [Cut()], wish)
+    expected, _ = gpu_decoder._made_on_cpu(files, headers, [Cut()], wish)
+    assert headers[0].is_plain_jpeg
+    assert errors == [None]
+    assert (made.int() - expected.int()).abs().max() <= 2
+
+
+def test_what_a_gpu_does_not_decode_is_made_on_the_cpu_in_its_place() -> None:
+    wish = recipe(dtype=torch.float32, mean=MEAN, std=STD, memory_format=torch.channels_last)
+    truncated = encoded(5)[:-200]
+    files = [encoded(1), encoded(2, progressive=True), encoded(3, format="PNG"), truncated, encoded(4)]
+    headers = [header for header in image_codec.headers(files) if isinstance(header, Header)]
+    asked: list[bytes] = []
+
+    def refuses_damaged(given: Any) -> list[torch.Tensor | None]:
+        asked.extend(given)
+        return [None if file is truncated else stored_pixels([file])[0] for file in given]
+
+    made, errors = gpu_decoder.make_on(CPU, refuses_damaged, files, headers, [Cut()] * 5, wish)
+    expected, _ = gpu_decoder._made_on_cpu(files, headers, [Cut()] * 5, wish)
+    assert asked == [files[0], truncated, files[4]]
+    assert [error is not None for error in errors] == [False, False, False, True, False]
+    assert isinstance(errors[3], ImageError)
+    good = [0, 1, 2, 4]
+    assert (made[good] - expected[good]).abs().max() < 2.5 / 255 / min(STD)
+    assert made.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_boxes_are_those_of_the_cpus_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = make_folder(tmp_path)
+    on_gpu = unstarve.ImageFolderDataset(root, size=24, dtype=torch.uint8, decode="cuda")
+    on_cpu = unstarve.ImageFolderDataset(root, size=24, dtype=torch.uint8)
+    monkeypatch.setattr(gpu_decoder, "why_no_gpu", lambda: None)
+    monkeypatch.setattr(gpu_decoder, "_made_on_gpu", lambda *of: gpu_decoder.make_on(CPU, stored_pixels, *of))
+    torch.manual_seed(4)
+    made = list(DataLoader(on_gpu, batch_size=4, shuffle=True))
+    torch.manual_seed(4)
+    expected = list(DataLoader(on_cpu, batch_size=4, shuffle=True))
+    for (ours, targets), (theirs, other_targets) in zip(made, expected, strict=True):
+        assert torch.equal(targets, other_targets)
+        assert (ours.int() - theirs.int()).abs().max() <= 2
+    assert on_gpu.decoder == "cuda"
+
+
+def test_without_a_gpu_cuda_is_an_error_and_auto_is_the_cpu(tmp_path: Path) -> None:
+    root = make_folder(tmp_path)
+    with pytest.raises(UsageError, match=r'decode="cuda" cannot work here: there is no CUDA device'):
+        unstarve.ImageFolderDataset(root, decode="cuda")[0]
+    either = unstarve.ImageFolderDataset(root, size=21, flip=0.0, crop=None, decode="auto")
+    assert either.decoder == "auto: not decided before the first batch"
+    expected = unstarve.ImageFolderDataset(root, size=21, flip=0.0, crop=None)[0][0]
+    assert torch.equal(either[0][0], expected)
+    assert either.decoder == "cpu: there is no CUDA device"
+
+
+def test_auto_takes_what_is_faster_on_the_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    files, wish = [encoded(1)], recipe(decode="auto", size=17)
+    headers = [header for header in image_codec.headers(files) if isinstance(header, Header)]
+    monkeypatch.setattr(gpu_decoder, "why_no_gpu", lambda: None)
+    monkeypatch.setattr(gpu_decoder, "_TRIAL_S", 0.0)
+    monkeypatch.setattr(gpu_decoder, "_made_on_gpu", lambda *of: gpu_decoder.make_on(CPU, stored_pixels, *of))
+    times = iter([0.001, 1000.0])
+    monkeypatch.setattr(gpu_decoder, "_seconds", lambda make: next(times))
+    gpu_decoder.make_where_asked(files, headers, [Cut()], wish)
+    assert gpu_decoder.describe_decoder(wish).startswith("cuda: 1,000 images/s, 0 on the CPU")
+
+
+def test_workers_of_torchs_loader_get_a_clear_error(tmp_path: Path) -> None:
+    dataset = unstarve.ImageFolderDataset(make_folder(tmp_path), decode="cuda")
+    with pytest.raises(UsageError, match="works in the training process, not in worker processes"):
+        next(iter(DataLoader(dataset, num_workers=1)))
+
+
+def test_wrong_arguments_say_what_is_right(tmp_path: Path) -> None:
+    root = make_folder(tmp_path)
+    with pytest.raises(UsageError, match='decode must be "cpu", "cuda" or "auto", got \'gpu\''):
+        unstarve.DecodeCrop(decode="gpu")  # type: ignore[arg-type] # that is the point
+    with pytest.raises(UsageError, match="cache keeps images that the CPU has decoded"):
+        unstarve.ImageFolderDataset(root, decode="cuda", cache="ram")
