@@ -12,6 +12,8 @@ _CROWDED = 0.85
 """With more workers than cores, and this share of the cores in use, workers may be in each other's way."""
 _RECEIVING = 0.5
 """A training process that computes for this share of its waits holds up the workers it receives from."""
+_STARVED, _LIGHT = 0.5, 0.25
+"""Where training does not wait most of its time, and workers compute little of it, it may need none."""
 _CHEAP_S = 0.03
 """If a worker makes a batch in this time, a trial without workers costs next to nothing."""
 
@@ -55,7 +57,10 @@ def costs_to_receive(window: StepWindow) -> bool:
     queued_s = 0.0 if window.cpu is None else window.cpu.queued_s
     if count * window.steady_s - queued_s <= _CHEAP_S:
         return True
-    return window.cpu is not None and window.cpu.wait_s > _RECEIVING * window.wait_s > 0
+    if window.cpu is None:
+        return False
+    is_light = window.wait_share < _STARVED and window.cpu.workers_s < _LIGHT * window.steady_s
+    return is_light or window.cpu.wait_s > _RECEIVING * window.wait_s > 0
 
 
 def limit_of(window: StepWindow, limits: WorkerLimits) -> str:
