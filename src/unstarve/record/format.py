@@ -350,6 +350,49 @@ class BackwardRow(NamedTuple):
     at_ns: U64
 
 
+class MeetingRow(NamedTuple):
+    """A rank's training thread was blocked in collectives, or ran a backward pass, since the batch before.
+
+    Written when a batch is asked for, by ranks of a training only. A moment is 0 for what did not happen.
+    """
+
+    calls: U32
+    """Calls that blocked."""
+    begin_ns: U64
+    """The first backward pass began."""
+    end_ns: U64
+    """The last backward pass ended."""
+    before_ns: U64
+    """Blocked before the first backward pass, or in a step without one."""
+    within_ns: U64
+    """Blocked in backward passes."""
+    after_ns: U64
+    """Blocked after the last one."""
+    left_ns: U64
+    """When the last such call returned."""
+    at_ns: U64
+    """When the next batch was asked for."""
+
+
+class WindowRow(NamedTuple):
+    """Steps of a rank, folded together when runs were merged; times in microseconds.
+
+    The fields are those of `model.FoldedSteps`.
+    """
+
+    epochs: U32
+    positions: U32
+    steps: U32
+    after_us: U32
+    data_us: U32
+    forward_us: U32
+    backward_us: U32
+    blocked_us: U32
+    queued_us: U32
+    least_us: U32
+    nbytes: U32
+
+
 class CountRow(NamedTuple):
     """What a `THINNED` row stands for. The row's own times are sums: one wait as long as all of them."""
 
@@ -408,6 +451,8 @@ RECEIVED = 12
 HELPED = 13
 EPOCH_NO_GRAD = 14
 BACKWARD = 15
+MEETING = 16
+WINDOW = 17
 MEMORY = 20
 COUNT = 21
 BUCKET = 22
@@ -426,6 +471,8 @@ ROWS: dict[int, type[NamedTuple]] = {
     HELPED: HelpedRow,
     EPOCH_NO_GRAD: EpochNoGradRow,
     BACKWARD: BackwardRow,
+    MEETING: MeetingRow,
+    WINDOW: WindowRow,
     MEMORY: MemoryRow,
     COUNT: CountRow,
     BUCKET: BucketRow,

@@ -14,6 +14,7 @@ from unstarve.model import (
     BatchFunction,
     Crew,
     DigestedBatch,
+    FoldedSteps,
     Loader,
     LoopPlace,
     LoopProfile,
@@ -198,6 +199,9 @@ class ProcessStream:
             readings=self._events(f.GAUGE),
             pulses=self._events(f.PULSE),
             backwards=tuple(sorted([*self._events(f.BACKWARD), *backwards], key=lambda one: one.at_ns)),
+            meetings=self._events(f.MEETING),
+            folded=self.process_windows(),
+            attempt=who.get("attempt") or 0,
             step_counts=self._counts("step"),
             loading_counts=self._counts("loading"),
             memory=self._memory(),
@@ -267,6 +271,16 @@ class ProcessStream:
         events, invalid = events_of(kind, self.packed.pop(kind, ()))
         self.invalid += invalid
         return tuple(events)
+
+    def process_windows(self) -> FoldedSteps | None:
+        packed = self.packed.pop(f.WINDOW, ())
+        if not packed:
+            return None
+        rows = rows_of(f.WINDOW, packed)
+        table = rows[valid(f.WINDOW, rows)]
+        self.invalid += len(rows) - len(table)
+        columns: list[Any] = [table[name] for name in FoldedSteps._fields]  # arrays: millions of numbers
+        return FoldedSteps(*columns)
 
     def _epochs(self) -> tuple[Any, ...]:
         rows = (

@@ -34,7 +34,7 @@ def read_run(path: Path, detail: Detail | None = None) -> Run:
     lost: list[str] = []
     held = _Held(detail)
     streams = held.streams
-    run_file, *parts = _files(path)
+    run_file, *parts = files_of_run(path)
     skipped = _scan(run_file, held)
     launch, result = (_newest(streams, name) for name in ("launch", "result"))
     if (
@@ -85,7 +85,7 @@ def read_run(path: Path, detail: Detail | None = None) -> Run:
     )
 
 
-def _files(path: Path) -> list[Path]:
+def files_of_run(path: Path) -> list[Path]:
     """The run file itself, then the parts that were not folded into it."""
     try:
         if path.is_dir():

@@ -150,6 +150,9 @@ def _thin_training(stream: ProcessStream, length_ns: int, detail: Detail) -> lis
     _put(stream, f.COUNT, counted, counts[counts["kind"] != f.BATCH])
     _put(stream, f.BUCKET, _buckets(rows, stands, kept, groups, counted, buckets))
     _put(stream, f.BACKWARD, passes[(last_before < 0) | kept[np.maximum(last_before, 0)]])
+    meetings = _take(stream, f.MEETING, "at_ns")
+    met = np.searchsorted(rows["got_ns"], meetings["at_ns"], side="right") - 1
+    _put(stream, f.MEETING, meetings[(met < 0) | kept[np.maximum(met, 0)]])
     _thin_stalls(stream, rows, kept, groups, thinned)
     intervals = _intervals(stream, rows, kept)
     received = _take(stream, f.RECEIVED)

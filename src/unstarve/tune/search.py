@@ -262,13 +262,13 @@ class Search:
     def _try_no_workers(self) -> SearchSteps:
         """Try without workers if handing over may be what takes long; again if slow batches spoilt it."""
         none = self._settings(0, LoaderSettings(0))
-        if none is None or none in self._windows or self.best.images:
+        if none is None or self.best.images:
             return
-        best_s = self._rank_s(self.best)
-        if not any(costs_to_receive(windows[-1]) for windows in self._windows.values()):
-            return
-        in_process = yield from self._try(none)
-        if in_process.median_s < best_s < in_process.period_s:
+        costs = any(costs_to_receive(windows[-1]) for windows in self._windows.values())
+        if none not in self._windows and costs:
+            yield from self._try(none)
+        seen = self._windows.get(none, [])
+        if len(seen) == 1 and seen[0].median_s < self._rank_s(self.best) < seen[0].period_s:
             yield from self._try(none)
 
     def _try_images(self) -> SearchSteps:

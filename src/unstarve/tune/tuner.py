@@ -139,7 +139,8 @@ class Tuner:
         self._last_got = None
         if self._result is None and self._live is None:
             begun = self._search()
-            self.settings = begun.wanted  # not the user's own if an earlier run of the command began it
+            if self._options.past is not None:
+                self.settings = begun.wanted  # an earlier run of the command began the search
             if begun.result is not None:
                 self._settle(begun.result)
         if self._live is not None:

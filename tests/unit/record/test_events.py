@@ -67,6 +67,8 @@ def test_the_layouts_of_rows_are_those_of_version_2_and_3() -> None:
         13: "IIQH",
         14: "HHI",
         15: "IQ",
+        16: "IQQQQQQQ",
+        17: "IIIIIIIIIII",
         20: "Qqqqqqqqqqiq",
         21: "HHHIIIqQIQI",
         22: "HHIIII",
