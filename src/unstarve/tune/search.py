@@ -47,6 +47,12 @@ _COSTLY_S = 1.5
 """Where a window takes this long, small gains are not looked for."""
 _COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
+_UNTRIED = (
+    "did not try CachedDataset: it pays from the second epoch on, and samples must not draw random numbers",
+    "did not try AsyncPrefetchDataset: only you know whether several threads may use the dataset at once",
+)
+"""Parts that need more than the same loader: a look at the dataset's code."""
+
 SearchSteps = Generator[LoaderSettings, StepWindow, None]
 """Yields settings to measure and is sent a window for each."""
 
@@ -190,6 +196,9 @@ class Search:
                     else "the forecast promises nothing from it"
                 )
                 found.append(f"did not try {what}: {why}")
+        if self._bounds.ring and self._content is None and tried:
+            if self._windows[self.best][-1].wait_share >= _CONTENT:
+                found += _UNTRIED
         return tuple(found)
 
     # --- what to try ---
