@@ -12,11 +12,12 @@ from torch.utils.data import DataLoader
 from unstarve.collect.torch_iterator import epoch_length
 from unstarve.machine import share_of_cores
 from unstarve.model import LoaderSettings, Trial, Tuning
+from unstarve.tune.bounds import WorkerLimits
 from unstarve.tune.crews import Crew
 from unstarve.tune.index_stream import IndexStream, Seeds, begin_stream
 from unstarve.tune.live_search import LiveSearch, Options
 from unstarve.tune.memory_fit import MemoryGauge, smaller
-from unstarve.tune.search import SearchResult, WorkerLimits
+from unstarve.tune.search import SearchResult
 from unstarve.tune.tunability import tunability_of
 from unstarve.tune.tuned_epoch import TunedIterator
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from unstarve.model import LoaderSettings
+from unstarve.tune.bounds import WorkerLimits
 from unstarve.tune.index_stream import IndexStream
 from unstarve.tune.live_search import WARM_UP, LiveSearch, Options
-from unstarve.tune.search import WorkerLimits
 from unstarve.tune.tunability import Tunability
 
 

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from unstarve.model import LoaderSettings
-from unstarve.tune.search import Bounds, Search, SearchResult, WorkerLimits, costs_to_receive
+from unstarve.tune.bounds import Bounds, WorkerLimits
+from unstarve.tune.search import Search, SearchResult
 from unstarve.tune.step_window import Block, CpuTime, StepWindow
 from unstarve.tune.window_forecast import BatchFacts, WindowForecast, forecast_from
+from unstarve.tune.window_reading import costs_to_receive
 
 TWO_CORES = WorkerLimits(cores=2, max_workers=16)
 
