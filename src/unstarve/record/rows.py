@@ -41,6 +41,8 @@ def rows_of(kind: int, packed: Iterable[Packed]) -> Rows:
         by_size.setdefault(row_size, []).append(payload)
     plain = layout(kind)
     found = [np.frombuffer(b"".join(some), layout(kind, size)) for size, some in by_size.items()]
+    if len(found) == 1:
+        return found[0].astype(plain, copy=False)
     return np.concatenate([np.zeros(0, plain), *(one.astype(plain) for one in found)], dtype=plain)
 
 

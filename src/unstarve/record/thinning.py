@@ -58,7 +58,7 @@ class Detail(NamedTuple):
 
     batches: int = 4096
     """One by one, at most about this many."""
-    stretches: int = 1024
+    stretches: int = 512
     """At most; the rest becomes a row for each loader and stretch."""
     above: int = _MOST_IN_FULL
     """A training process with fewer batches keeps them all."""

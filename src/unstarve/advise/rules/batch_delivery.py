@@ -28,6 +28,9 @@ _KEPT_BYTES = 4 << 30
 _RING = Scenario(left={"handoff": 0.05, "pin": 0.1})
 _RING_AT_WORST = Scenario(left={"handoff": 0.4})
 _RING_AT_BEST = Scenario(left={"handoff": 0.015, "pin": 0.0})
+_COLLATED_IN_PLACE = 0.5
+"""Share of collating that is left where samples go straight into reused memory: 0.47 of its CPU time for 60
+small tensors, 0.55 for 6 MB. No tensor is made for each field, and no page of memory is fresh."""
 
 
 def ring_engine(d: Diagnosis) -> Proposal | None:
@@ -47,12 +50,19 @@ def ring_engine(d: Diagnosis) -> Proposal | None:
         f"the hand-off of a batch{of_size} takes {duration(demand.handoff_s)}{pinning}, making it "
         f"{duration(demand.fetch_s + demand.collate_s)}",
         Edit(engine=loader.kind == "DataLoader"),
-        _RING,
+        _collated_in_place(_RING, loader),
         # Workers that send less make more, which a step without cores feels.
         worst=UNCHANGED if matters(d, Cause.CONTENTION) else _RING_AT_WORST,
-        best=_RING_AT_BEST,
+        best=_collated_in_place(_RING_AT_BEST, loader),
         command=f"unstarve run --engine auto {own_command(d)}",
     )
+
+
+def _collated_in_place(ring: Scenario, loader: LoaderSummary) -> Scenario:
+    """The same where torch's own collate is replaced, too; a function of the user's runs as it is."""
+    if loader.config.get("collate_fn") not in (None, *_DEFAULT_COLLATES):
+        return ring
+    return Scenario(left={**ring.left, "collate": _COLLATED_IN_PLACE})
 
 
 def no_workers(d: Diagnosis) -> Proposal | None:
