@@ -1,11 +1,11 @@
 """How good the settings that the tuner finds are on scripts as people write them, and how long it takes.
 
 Scripts train on image folders (0 and 4 workers; epochs of 25, 80 and 1,000 steps), on text that Python
-tokenizes, on tensors that keep the device busy and, in the order of Lightning's Trainer, after a sanity check
-with its default of no workers. Each loader tunes itself as under `unstarve tune`, parts included, for 150
-steps or 60 seconds, whichever takes longer. Then a sweep over workers, our reading of images and our hand-off
-is measured over whole epochs, starts of workers included; long epochs are cut to `--most` steps. It is a
-measurement, not a gate: the exit code is always 0.
+tokenizes, on tensors that keep the device busy, and, in the order of Lightning's Trainer, after a sanity
+check with its default of no workers. Each loader tunes itself as under `unstarve tune`, parts included,
+for 150 steps or 60 seconds, whichever takes longer. Then a sweep over workers, our reading of images and
+our hand-off is measured over whole epochs, starts of workers included; long epochs are cut to `--most`
+steps. It is a measurement, not a gate: the exit code is always 0.
 
     python bench/device_tune.py                          on a GPU: ResNet-18 and ResNet-50
     python bench/device_tune.py --device cpu --small     anywhere, in minutes: small images, small networks

@@ -164,8 +164,18 @@ def rounds_from(
     size = np.where(steps.nbytes[now] < 0, np.nan, steps.nbytes[now])
     keys = steps.epoch[now] << _EPOCH_BITS | steps.position[now]
     ones = np.ones(len(keys))
-    chosen = (keys, ones, parts, size, parts[BLOCKED], begins_ns, over[now])
-    return RankRounds(rank, host, *(one[..., single] for one in chosen), seen)
+    return RankRounds(
+        rank,
+        host,
+        keys[single],
+        ones[single],
+        parts[:, single],
+        size[single],
+        parts[BLOCKED][single],
+        begins_ns[single],
+        over[now][single],
+        seen,
+    )
 
 
 def folded_rounds(process: Process) -> RankRounds | None:

@@ -257,8 +257,8 @@ def _heat(joint: JointRounds, lost_s: Array) -> RankHeat | None:
     count = lost_s.shape[1]
     stretches = min(count, _MOST_STRETCHES)
     stretch = np.arange(count) * stretches // count
-    lost = np.stack([np.bincount(stretch, row, minlength=stretches) for row in lost_s])
-    lost /= np.bincount(stretch, joint.steps, minlength=stretches)
+    by_stretch = np.stack([np.bincount(stretch, row, minlength=stretches) for row in lost_s])
+    lost: Array = by_stretch / np.bincount(stretch, joint.steps, minlength=stretches)
     longest = float(lost.max())
     if not longest:
         return None

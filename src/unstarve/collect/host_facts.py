@@ -99,10 +99,15 @@ def filesystems(folders: Counter[str]) -> Counter[str]:
 
 def environment_rank() -> int | None:
     """Rank of this process as its launcher (torchrun, accelerate, …) has set it; None when there is none."""
-    return environment_number("RANK")
+    return _number("RANK")
 
 
-def environment_number(name: str) -> int | None:
+def launched_as() -> dict[str, int | None]:
+    """Rank of this process, and how often torchrun had restarted the ranks before."""
+    return {"rank": environment_rank(), "attempt": _number("TORCHELASTIC_RESTART_COUNT")}
+
+
+def _number(name: str) -> int | None:
     """A number that a launcher has put into the environment; None when there is none."""
     number = os.environ.get(name, "")
     return int(number) if number.isdigit() else None

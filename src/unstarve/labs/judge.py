@@ -22,7 +22,8 @@ from unstarve.words import percent
 
 _ENOUGH_S = 100
 """How long a comparison may take."""
-_EPOCHS = 4
+_EPOCHS = 6
+"""Or calls of a version. A cache has to be filled in the first, so that few epochs gain little."""
 FED = "fed"
 
 

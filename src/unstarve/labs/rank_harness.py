@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch.multiprocessing.spawn import spawn
 
 from unstarve.labs.harness import imported
-from unstarve.labs.ranks import RANKS
+from unstarve.labs.ranks import RANKS, SAMPLES
 from unstarve.labs.workload import Workload
 
 _PATIENCE = timedelta(seconds=60)
@@ -42,7 +42,7 @@ def _rank(rank: int, file: Path, epochs: int, folder: str) -> None:
     meeting = f"file://{folder}/meeting"
     dist.init_process_group("gloo", meeting, timeout=_PATIENCE, world_size=RANKS, rank=rank)
     module = imported(file)
-    workload = Workload(file.parent)
+    workload = Workload(file.parent, SAMPLES)
     known = {_digest(workload.sample(index)): index for index in range(workload.samples)}
     loader: Any = module.make_loader(file.parent)
     delivered: list[list[int]] = []

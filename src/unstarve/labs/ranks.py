@@ -15,6 +15,7 @@ from unstarve.labs.started import started_in
 from unstarve.labs.workload import Workload
 
 RANKS = 2
+SAMPLES = 256
 _QUICK_S = 0.0003
 _SLOW_S = 0.004
 _LARGER_PART = 9 / 16
@@ -25,7 +26,7 @@ class RankData:
     """Samples that a server sends, some of them later than others."""
 
     def __init__(self, folder: Path | str) -> None:
-        self._workload = Workload(folder)
+        self._workload = Workload(folder, SAMPLES)
         self.samples = self._workload.samples
         self._latencies_s = latencies(Path(folder), self.samples)
 

@@ -18,8 +18,9 @@ import torch
 from unstarve.labs.harness import imported
 from unstarve.labs.started import started_in
 
-_SECONDS_A_CALL = 0.25
+_SECONDS_A_CALL = 0.17
 """Calls go on until each of those asked for had this much time."""
+_COMPARED = 4
 _NUMBERS = 1 << 30
 
 
@@ -36,7 +37,8 @@ def run(file: Path, calls: int, _step_rounds: int | None = None) -> dict[str, An
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         seconds.append(perf_counter() - began)
-    chosen = {number: results[number] for number in random.sample(sorted(results), min(calls, len(results)))}
+    some = random.sample(sorted(results), min(calls, _COMPARED, len(results)))
+    chosen = {number: results[number] for number in some}
     return {
         "seconds": sorted(seconds)[len(seconds) // 4],  # others on the machine can only make a call slower
         "samples": len(chosen),

@@ -19,7 +19,8 @@ import torch
 from unstarve.errors import UsageError
 from unstarve.labs.started import started_in
 
-SAMPLES = 256
+SAMPLES = 128
+"""Unless a lab says otherwise: few, so that a check has time for many rounds."""
 SIDE = 64
 _CPU_ROUNDS = 4
 _LATENCY_S = 0.008

@@ -75,13 +75,12 @@ from unstarve.model.loop_profile import BatchFunction, LoopPlace, LoopProfile
 from unstarve.model.monitoring import Metric, MetricKind, RegimeChange, Window
 from unstarve.model.nouns import Shown
 from unstarve.model.profile import Profile
+from unstarve.model.rank_records import FoldedSteps, Meeting
 from unstarve.model.recorded import (
     Backward,
     Batch,
     Crew,
     Epoch,
-    FoldedSteps,
-    Meeting,
     OwnCost,
     Process,
     Pulse,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from unstarve.model.loop_profile import LoopProfile
 from unstarve.model.memory_looks import MemoryRecord
 from unstarve.model.processor import ProcessorCounts
 from unstarve.model.profile import Profile
+from unstarve.model.rank_records import FoldedSteps, Meeting
 from unstarve.model.sample_counts import DigestedBatch, SampleCount
 from unstarve.model.stuck import Breakage
 from unstarve.model.thinned import Thinned
@@ -231,25 +232,6 @@ class Backward(NamedTuple):
     at_ns: int
 
 
-class Meeting(NamedTuple):
-    """How long a rank was blocked in collectives since the batch before; 0 for what did not happen."""
-
-    calls: int
-    begin_ns: int
-    """The first backward pass began."""
-    end_ns: int
-    before_ns: int
-    """Blocked before the first backward pass, or in a step without one."""
-    within_ns: int
-    """Blocked in backward passes."""
-    after_ns: int
-    """Blocked after the last one."""
-    left_ns: int
-    """The last exchange was over."""
-    at_ns: int
-    """The next batch was asked for."""
-
-
 class Reading(NamedTuple):
     """One entry of the driver's own record of a device; it includes the work of other processes."""
 
@@ -285,29 +267,6 @@ class Pulse(NamedTuple):
     shm_bytes: int | None
     """Bytes in use in the machine's /dev/shm, by anyone; reported by training processes only."""
     shm_total_bytes: int | None
-
-
-class FoldedSteps(NamedTuple):
-    """The steps of a rank in windows of equal length; a column per field, times in microseconds."""
-
-    epochs: Sequence[int]
-    positions: Sequence[int]
-    """Of the first batch of a window."""
-    steps: Sequence[int]
-    after_us: Sequence[int]
-    """From the exchange with the other ranks to the request for the next batch."""
-    data_us: Sequence[int]
-    """Waiting for batches."""
-    forward_us: Sequence[int]
-    backward_us: Sequence[int]
-    blocked_us: Sequence[int]
-    """Waiting for other ranks, and for the exchange itself."""
-    queued_us: Sequence[int]
-    """Part of the others in which the rank was runnable but had no core."""
-    least_us: Sequence[int]
-    """The shortest time blocked of a step."""
-    nbytes: Sequence[int]
-    """Mean bytes of a batch; 0 when unknown."""
 
 
 @dataclass(frozen=True, slots=True)

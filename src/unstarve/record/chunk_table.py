@@ -15,7 +15,7 @@ import numpy as np
 
 from unstarve.record import format as f
 from unstarve.record.chunks import Chunk, Scan
-from unstarve.record.events import Packed
+from unstarve.record.rows import Packed
 
 _HEADER = np.dtype(
     [("sync", "<u4"), ("stream", "<u4"), ("kind", "<u2"), ("row", "<u2"), ("length", "<u4"), ("crc", "<u4")]

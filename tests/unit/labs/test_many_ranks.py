@@ -11,11 +11,10 @@ from torch.utils.data import DataLoader
 
 from unstarve.labs.all_labs import lab_named
 from unstarve.labs.judge import judge
-from unstarve.labs.ranks import LabSampler, begin_lab_epoch, latencies, slow_rank
+from unstarve.labs.ranks import SAMPLES, LabSampler, begin_lab_epoch, latencies, slow_rank
 from unstarve.labs.specs import many_ranks
 from unstarve.labs.specs.many_ranks import troubles
 from unstarve.labs.started import Started, start, started_in
-from unstarve.labs.workload import SAMPLES
 
 EVEN = [1.0] * 8
 
@@ -102,7 +101,7 @@ def test_a_wrong_verdict_fails(tmp_path: Path) -> None:
 def test_a_guessed_slow_rank_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     even = [[[0, 2], [2, 0]], [[1, 3], [3, 1]]]
     monkeypatch.setattr(many_ranks, "told_by", lambda *_: {"delivered": even})
-    monkeypatch.setattr("unstarve.labs.workload.SAMPLES", 4)
+    monkeypatch.setattr("unstarve.labs.ranks.SAMPLES", 4)
     begun(tmp_path, "set-epoch-missed", "set-epoch-missed", "none")
     assert judge(started_in(tmp_path)).passed
     answers = tmp_path / "answers.toml"

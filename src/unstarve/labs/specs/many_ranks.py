@@ -57,8 +57,7 @@ def _trial(folder: Path, seed: int) -> tuple[bool, tuple[str, ...]]:
         if untouched:
             return True, ("Right: the samples reach the ranks as they should, and there is nothing to fix.",)
         return False, (f"Nothing is wrong with the samples of the ranks: leave {_EDITED} as it was.",)
-    from unstarve.labs.ranks import latencies  # needs torch
-    from unstarve.labs.workload import SAMPLES
+    from unstarve.labs.ranks import SAMPLES, latencies  # needs torch
 
     told = told_by("unstarve.labs.rank_harness", folder / _EDITED, _EPOCHS)
     if isinstance(told, str):

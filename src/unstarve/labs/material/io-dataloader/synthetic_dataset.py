@@ -20,7 +20,7 @@ class SyntheticDataset(Dataset):
         return self.workload.sample(index)
 
 
-def train(loader, epochs=3):
+def train(loader, epochs=6):
     torch.set_num_threads(1)
     step = Step(loader.dataset.workload.step_ms() if hasattr(loader.dataset, "workload") else 8.0)
     for epoch in range(epochs):

@@ -40,7 +40,7 @@ def sharpen(image, rounds):
 
 class Photos(Dataset):
     def __init__(self, folder):
-        self.workload = Workload(folder)
+        self.workload = Workload(folder, samples=256)
         self.rounds = rounds_of(folder)
 
     def __len__(self):
