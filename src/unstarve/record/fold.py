@@ -22,7 +22,8 @@ from unstarve.record.chunks import Chunk, FileScan, check_header
 from unstarve.record.metas import meta_of
 from unstarve.record.process_stream import ProcessStream
 from unstarve.record.run_file import parts_folder, parts_of
-from unstarve.record.thinning import Detail, adopt, only_thinned, thin
+from unstarve.record.stretches import Detail
+from unstarve.record.thinning import adopt, only_thinned, thin
 from unstarve.record.writer import meta_chunk, rows_chunks
 
 DEFAULT_MAX_BYTES = 256 << 20

@@ -15,7 +15,8 @@ from unstarve.record.loader_names import tell_apart
 from unstarve.record.process_stream import ProcessStream
 from unstarve.record.profile_meta import profile_of, reads_of
 from unstarve.record.run_file import launcher_alive, parts_folder, parts_of, unwritten
-from unstarve.record.thinning import Detail, thin
+from unstarve.record.stretches import Detail
+from unstarve.record.thinning import thin
 
 _UNKNOWN_LAUNCH: dict[str, Any] = {"command": [], "kind": "run", "started_at": 0.0}
 _HELD_BYTES = 1 << 26

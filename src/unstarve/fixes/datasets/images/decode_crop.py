@@ -116,7 +116,7 @@ class FolderBatches:
         pending.draw(generator_here())
         return pending.make()
 
-    def load_batch(self, indices: Sequence[int]) -> PendingFolderBatch:
+    def load_batch(self, indices: Sequence[int]) -> Any:
         """Read the files of a batch, which is then made in two steps."""
         chosen = [self._samples[index] for index in indices]
         paths = [path for path, _ in chosen]

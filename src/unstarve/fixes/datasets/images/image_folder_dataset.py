@@ -217,7 +217,7 @@ class ImageFolderDataset(Dataset[Any]):
         pending.draw(generator_here())
         return pending.make()
 
-    def load_batch(self, indices: Sequence[int]) -> PendingFolderBatch:
+    def load_batch(self, indices: Sequence[int]) -> Any:
         """Read the files of a batch, which is then made in two steps. Thread-safe."""
         positions = [self._position(index) for index in indices]
         return PendingFolderBatch(
