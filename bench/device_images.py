@@ -1,14 +1,17 @@
-"""ResNet-50 on a CUDA device, fed with JPEGs in several ways; needs a CUDA device.
+"""ResNet-50 on a GPU, fed with JPEGs in several ways.
 
 Batches of 256 random crops of 224×224, bf16 autocast, channels_last, SGD; as many workers (or threads) as
-cores. The ways take turns; the table shows medians over the rounds:
+cores. The ways take turns; the first table shows medians over the rounds, once workers and queues are warm:
 
-    images/s    of training, once workers and queues are warm
+    images/s    of training
     stall       share of that time in which the GPU was idle because training waited for data
     wait        share that the host spent in next(); the GPU may still be working then
     ceiling     images/s relative to batches that are already on the GPU
 
-    python bench/device_images.py [--quick] [--model resnet18]
+The second one, in Markdown, is about whole epochs, each with its start, of 25 and of 1,000 steps.
+
+    python bench/device_images.py [--quick] [--model resnet18] [--epochs 25,1000]
+    python bench/device_images.py --device cpu --model tiny --epochs 4,12    # without a GPU: only a trial
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,11 +70,20 @@ class Setting:
         """Seconds until batches arrive as fast as they are made, and none made ahead is left."""
         return self.workers * PREFETCH + 4
 
+    steps: int | None = None
+    """Steps in an epoch; None for one that does not end."""
+
+    @property
+    def samples(self) -> int:
+        """Samples in an epoch."""
+        return ENOUGH if self.steps is None else self.steps * self.batch_size
+
     def loader(self, kind: Callable[..., Any], dataset: Any) -> Any:
-        """Return an endless shuffled loader: at the end of an epoch it would restart its workers."""
+        """Return a shuffled loader; at the end of an epoch it restarts its workers."""
         return kind(
-            dataset, batch_size=self.batch_size, num_workers=self.workers, prefetch_factor=PREFETCH,
-            sampler=RandomSampler(dataset, replacement=True, num_samples=ENOUGH),
+            dataset, batch_size=self.batch_size, num_workers=self.workers,
+            prefetch_factor=PREFETCH if self.workers else None,
+            sampler=RandomSampler(dataset, replacement=True, num_samples=self.samples),
             pin_memory=self.on_gpu, drop_last=True,
         )  # fmt: skip
 
@@ -96,6 +108,10 @@ def as_transform(setting: Setting) -> Any:
 
 def ours(setting: Setting) -> Any:
     return setting.loader(unstarve.DataLoader, setting.dataset())
+
+
+def ours_without_workers(setting: Setting) -> Any:
+    return ours(replace(setting, workers=0))
 
 
 def ours_as_bytes(setting: Setting) -> Any:
@@ -126,12 +142,13 @@ class OnDevice(Dataset[Any]):
     """A few batches that are already on the device, over and over."""
 
     def __init__(self, setting: Setting) -> None:
+        self._steps = setting.samples if setting.steps is None else setting.steps
         made: Any = unstarve.DataLoader(setting.dataset(), batch_size=setting.batch_size, drop_last=True)
         few = itertools.islice(made, 2)
         self._batches = [[part.to(setting.device) for part in batch] for batch in few]
 
     def __len__(self) -> int:
-        return ENOUGH
+        return self._steps
 
     def __getitem__(self, index: int) -> Any:
         return self._batches[index % len(self._batches)]
@@ -141,11 +158,12 @@ class Ceiling:
     """Nothing to load; the same batches for all rounds."""
 
     def __init__(self) -> None:
-        self._dataset: OnDevice | None = None
+        self._datasets: dict[int | None, OnDevice] = {}
 
     def __call__(self, setting: Setting) -> Any:
-        self._dataset = self._dataset or OnDevice(setting)
-        return DataLoader(self._dataset, batch_size=None)
+        if setting.steps not in self._datasets:
+            self._datasets[setting.steps] = OnDevice(setting)
+        return DataLoader(self._datasets[setting.steps], batch_size=None)
 
 
 STOCK, CEILING = "DataLoader, PIL + torchvision", "on the GPU already"
@@ -230,6 +248,32 @@ def measure(loader: Iterable[Any], training: Training, setting: Setting, path: P
     )
 
 
+def measure_epochs(loader: Iterable[Any], training: Training, setting: Setting, path: Path) -> Measured:
+    """Measure whole epochs, after one that nobody counts, for as long as the setting says."""
+    steps = wait_ns = 0
+    with unstarve.recording(path):
+        for batch in itertools.islice(loader, 4):
+            training.step(batch)
+        training.wait()
+        begin_ns = ask_ns = time.perf_counter_ns()
+        while ask_ns < begin_ns + setting.seconds * 1e9:
+            ask_ns = time.perf_counter_ns()
+            for batch in loader:
+                wait_ns += time.perf_counter_ns() - ask_ns
+                training.step(batch)
+                steps += 1
+                ask_ns = time.perf_counter_ns()
+        training.wait()
+        end_ns = time.perf_counter_ns()
+    wall_ns = end_ns - begin_ns
+    stalls = list(stalls_ns(path, begin_ns, end_ns))
+    return Measured(
+        steps * setting.batch_size / wall_ns * 1e9,
+        sum(stalls) / wall_ns if stalls else None,
+        wait_ns / wall_ns,
+    )
+
+
 def stalls_ns(path: Path, begin_ns: int, end_ns: int) -> Iterator[int]:
     """Return the device's stalls that were recorded during this stretch."""
     for process in read_run(path).processes:
@@ -290,12 +334,44 @@ def rounds(setting: Setting, training: Training, most: int, began: float) -> dic
     return found
 
 
+EPOCH_WAYS: Ways = {
+    STOCK: stock,
+    "ImageFolderDataset, ours": ours,
+    "the same, num_workers=0": ours_without_workers,
+    CEILING: Ceiling(),
+}
+
+
+def tell_epochs(setting: Setting, training: Training, epochs: list[int]) -> None:
+    """Print what epochs of these lengths reach, as a Markdown table."""
+    print("\n| | " + " | ".join(f"{steps:,} steps: images/s | stall" for steps in epochs) + " |")
+    print("|---" * (1 + 2 * len(epochs)) + "|")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, make in EPOCH_WAYS.items():
+            cells: list[str] = []
+            for steps in epochs:
+                one = replace(setting, steps=steps)
+                path = Path(folder) / f"{len(cells)}-{list(EPOCH_WAYS).index(name)}.unstarve"
+                found = measure_epochs(make(one), training, one, path)
+                stall = found.wait_share if found.stall_share is None else found.stall_share
+                cells += [f"{found.images_per_s:,.0f}", f"{stall:.0%}"]
+            print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+    if not setting.on_gpu:
+        print("\nOn a CPU a stall is the wait itself.")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one round, shorter stretches")
     parser.add_argument("--model", default="resnet50", help="another model of torchvision, such as resnet18")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="default: one per core")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--epochs", type=lambda given: [int(steps) for steps in given.split(",")], default=[25, 1000],
+        help="steps in the epochs of the second table, default: 25,1000",
+    )  # fmt: skip
+    parser.add_argument(
+        "--device", choices=("cuda", "cpu"), default="cuda", help="cpu: a trial, with --model tiny"
+    )
     arguments = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -316,6 +392,7 @@ def main() -> None:
         print(f"{arguments.model}, batches of {batch_size}, {workers} workers or threads", flush=True)
         training = Training(arguments.model, setting)
         tell(rounds(setting, training, 1 if arguments.quick else 3, began))
+        tell_epochs(setting, training, arguments.epochs)
 
 
 def _has_driver() -> bool:

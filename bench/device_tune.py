@@ -1,163 +1,259 @@
-"""Tuning with batches that go to a GPU from pinned memory: how good the settings found are.
+"""How good the settings that the tuner finds are on scripts as people write them, and how long it takes.
 
-A small network trains on a CUDA device from datasets that are slow in one way each, with pinned memory and
-non-blocking copies. As in bench/tune.py a loader tunes itself during training; then several settings,
-including the user's own, take turns with the tuned loader. The losses of a tuned training are compared with
-those of a plain one, number by number. It is a measurement, not a gate: the exit code is always 0.
+Scripts train on image folders (0 and 4 workers; epochs of 25, 80 and 1,000 steps), on text that Python
+tokenizes, on tensors that keep the device busy, and, in the order of Lightning's Trainer, after a sanity
+check with its default of no workers. Each loader tunes itself as under `unstarve tune`, parts included,
+for 150 steps or 60 seconds, whichever takes longer. Then a sweep over workers, our reading of images and
+our hand-off is measured over whole epochs, starts of workers included; long epochs are cut to `--most`
+steps. It is a measurement, not a gate: the exit code is always 0.
 
-    python bench/device_tune.py [--rounds N] [--seconds S]
+    python bench/device_tune.py                          on a GPU: ResNet-18 and ResNet-50
+    python bench/device_tune.py --device cpu --small     anywhere, in minutes: small images, small networks
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
+import contextlib
+import itertools
+import os
+import random
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import nn
-from torch.utils.data import DataLoader, RandomSampler
-from zoo.data import Items
-from zoo.work import burn
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
-import unstarve
-from unstarve.model import LoaderSettings
+from unstarve.benchmark.optional_packages import torchvision
+from unstarve.model import LoaderSettings, Tuning
+from unstarve.tune.autotune import tuner_for
+from unstarve.tune.crews import make_crew
+from unstarve.tune.index_stream import begin_stream
 
-OTHERS = tuple(LoaderSettings(count, 2) if count else LoaderSettings(0) for count in (0, 1, 2, 4, 8, 12, 16))
-_MOST_TUNING_S = 90.0
-_FEATURES = 3 * 64 * 64
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A sample of an image's size that takes a given time to load."""
-
-    cpu_ms: float = 0.0
-    sleep_ms: float = 0.0
-
-    def __call__(self, index: int) -> torch.Tensor:
-        if self.sleep_ms:
-            time.sleep(self.sleep_ms / 1e3)
-        if self.cpu_ms:
-            burn(self.cpu_ms)
-        return torch.full((_FEATURES,), (index % 97) / 97)
+FOUR, NONE = LoaderSettings(4, 2), LoaderSettings(0)
+_TUNING_S, _TUNING_STEPS = 60.0, 150
 
 
 @dataclass(frozen=True)
-class Work:
-    """A training: how samples are loaded, and the user's own settings."""
+class Size:
+    """How large everything is."""
+
+    batch: int
+    files: int
+    pixels: tuple[int, int]
+    crop: int
+    networks: tuple[str, ...]
+    epochs: tuple[int, ...]
+    most: int
+    """Steps of an epoch that a sweep measures."""
+
+
+LARGE = Size(256, 2048, (500, 375), 224, ("resnet18", "resnet50"), (25, 80, 1000), 100)
+SMALL = Size(8, 64, (96, 72), 48, ("small",), (25, 80), 25)
+
+
+@dataclass(frozen=True)
+class Script:
+    """A training: its data, its network and the user's own settings."""
 
     name: str
-    load: Sample
+    data: Dataset[Any]
+    network: Callable[[], nn.Module]
+    batch: int
     own: LoaderSettings
+    sanity: bool = False
+    """Lightning's order: two validation batches before training."""
 
-    def loader(self, settings: LoaderSettings, samples: int = 10**9, seed: int = 0) -> DataLoader[Any]:
-        data = Items(1_000_000, self.load)
-        order = RandomSampler(data, True, samples, generator=torch.Generator().manual_seed(seed))
+    def loader(self, settings: LoaderSettings) -> DataLoader[Any]:
         return DataLoader(
-            data,
-            batch_size=64,
-            sampler=order,
+            self.data,
+            self.batch,
+            shuffle=True,
             num_workers=settings.num_workers,
             prefetch_factor=settings.prefetch_factor,
-            pin_memory=True,
+            pin_memory=torch.cuda.is_available(),
         )
 
 
-WORKS = (
-    Work("cpu", Sample(cpu_ms=0.4), LoaderSettings(2, 2)),
-    Work("latency", Sample(sleep_ms=4), LoaderSettings(2, 2)),
-    Work("light", Sample(), LoaderSettings(4, 2)),
-)
+class Text(Dataset[Any]):
+    """Lines that Python splits into words and looks up, as tokenizers written by hand do."""
+
+    def __init__(self, samples: int, words: int) -> None:
+        draw = random.Random(0)
+        self._vocabulary = {f"word{n}": n for n in range(5000)}
+        names = list(self._vocabulary)
+        self._lines = [" ".join(draw.choices(names, k=words)) for _ in range(64)]
+        self._samples = samples
+
+    def __len__(self) -> int:
+        return self._samples
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        words = self._lines[index % len(self._lines)].lower().split()
+        return torch.tensor([self._vocabulary[word] for word in words]), index % 10
 
 
-def trainer() -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return a training step; the network starts with the same weights each time."""
+def scripts(size: Size, folder: Path) -> Iterator[Script]:
+    with contextlib.suppress(ImportError):
+        yield from image_scripts(size, folder)
+    words = 2000 if size is LARGE else 300
+    text = Text(25 * size.batch, words)
+    yield Script(
+        "text, 4 workers, 25 steps", text, lambda: nn.Sequential(Mean(), nn.Linear(1, 10)), size.batch, FOUR
+    )
+    rows = TensorDataset(torch.randn(25 * size.batch, 1024), torch.zeros(25 * size.batch, dtype=torch.long))
+    yield Script("GPU-bound, 4 workers, 25 steps", rows, heavy, size.batch, LoaderSettings(4, 2))
+
+
+class Mean(nn.Module):
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return tokens.float().mean(1, keepdim=True)
+
+
+def heavy() -> nn.Module:
+    width = 8192 if torch.cuda.is_available() else 1024
+    layers = [nn.Linear(1024, width), *(nn.Linear(width, width) for _ in range(6)), nn.Linear(width, 10)]
+    return nn.Sequential(*layers)
+
+
+def image_scripts(size: Size, folder: Path) -> Iterator[Script]:
+    vision = torchvision()  # also where its compiled part is missing
+    models, steps_of = vision.models, vision.transforms
+    steps = [steps_of.RandomResizedCrop(size.crop), steps_of.RandomHorizontalFlip(), steps_of.ToTensor()]
+    transform = steps_of.Compose([*steps, steps_of.Normalize([0.5] * 3, [0.25] * 3)])
+    images = vision.datasets.ImageFolder(str(write_images(size, folder)), transform)
+    for name, own, steps in itertools.product(size.networks, (NONE, FOUR), size.epochs):
+        picked = Subset(images, [n % len(images) for n in range(steps * size.batch)])
+        network = small_network if name == "small" else getattr(models, name)
+        title = f"{name}, {own.num_workers} workers, {steps} steps"
+        yield Script(title, picked, network, size.batch, own)
+    picked = Subset(images, [n % len(images) for n in range(size.epochs[0] * size.batch)])
+    network = small_network if size.networks[0] == "small" else getattr(models, size.networks[0])
+    # Lightning's defaults are no workers and a sanity check first; its order is all that matters here.
+    yield Script("Lightning's defaults", picked, network, size.batch, NONE, sanity=True)
+
+
+def small_network() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10)
+    )
+
+
+def write_images(size: Size, folder: Path) -> Path:
+    draw = random.Random(0)
+    for number in range(size.files):
+        place = folder / f"class{number % 2}"
+        place.mkdir(exist_ok=True)
+        noise = Image.frombytes("RGB", (32, 24), draw.randbytes(32 * 24 * 3))
+        noise.resize(size.pixels, Image.Resampling.BICUBIC).save(place / f"{number}.jpg", quality=90)
+    return folder
+
+
+def trainer(script: Script, device: str) -> Callable[[Any], None]:
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(_FEATURES, 2048), nn.ReLU(), nn.Linear(2048, 10)).cuda()
+    net = script.network().to(device)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
 
-    def step(batch: torch.Tensor) -> torch.Tensor:
-        assert batch.is_pinned()
-        loss = net(batch.to("cuda", non_blocking=True)).square().mean()
+    def step(batch: Any) -> None:
+        inputs, targets = (part.to(device, non_blocking=True) for part in batch)
         optimizer.zero_grad()
-        loss.backward()
+        nn.functional.cross_entropy(net(inputs), targets).backward()
         optimizer.step()
-        return loss.detach()
 
     return step
 
 
-def rate(batches: Iterator[Any], step: Callable[..., Any], settings: LoaderSettings, seconds: float) -> float:
-    """Return batches per second, once the pipeline is full."""
-    for _ in range(settings.in_flight + max(settings.num_workers, 4)):
-        step(next(batches))
-    torch.cuda.synchronize()
-    begun, count = time.perf_counter(), 0
-    while time.perf_counter() - begun < seconds or count % max(settings.num_workers, 1):
-        step(next(batches))
-        count += 1
-    torch.cuda.synchronize()
-    return count / (time.perf_counter() - begun)
+def tune(script: Script, step: Callable[[Any], None]) -> tuple[Tuning, float, int]:
+    """Train until tuning has settled or has had its 150 steps and 60 seconds."""
+    loader = script.loader(script.own)
+    if script.sanity:
+        with torch.no_grad():
+            for _ in itertools.islice(loader, 2):
+                pass
+    tuner = tuner_for(loader, {"images": True, "parts": True})
+    begun, steps = time.perf_counter(), 0
+    while True:
+        for batch in tuner.iterate(loader):
+            step(batch)
+            steps += 1
+            spent_s = time.perf_counter() - begun
+            if tuner.tuning.settled or (spent_s > _TUNING_S and steps > _TUNING_STEPS):
+                return tuner.tuning, spent_s, steps
 
 
-def judge(work: Work, rounds: int, seconds: float) -> None:
+def rate(script: Script, step: Callable[[Any], None], settings: LoaderSettings, most: int) -> float:
+    """Samples per second over a whole epoch, the start of its workers included, or over its first steps."""
+    loader = script.loader(LoaderSettings(settings.num_workers, settings.prefetch_factor))
+    begun, samples = time.perf_counter(), 0
+    stream, seeds = begin_stream(loader, None)
+    crew = make_crew(loader, stream, settings, next(seeds), ring=False)
+    try:
+        for batch in itertools.islice(crew, most):
+            step(batch)
+            samples += len(batch[1])
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        return samples / (time.perf_counter() - begun)
+    finally:
+        crew.close()
+
+
+def grid(tuning: Tuning, cores: int) -> list[LoaderSettings]:
+    counts = sorted({1, 2, 4, 8, 16, cores, tuning.chosen.num_workers} - {0})
+    kinds: list[dict[str, bool]] = [{}, {"ring": True}]
+    if not any("read the images" in note for note in tuning.notes):
+        kinds.append({"images": True})
+    return [NONE, *(LoaderSettings(n, 2, **kind) for kind in kinds for n in counts)]
+
+
+def judge(script: Script, device: str, most: int) -> None:
     """Print a line."""
-    step = trainer()
-    loader = unstarve.autotune(work.loader(work.own), budget_s=_MOST_TUNING_S)
-    batches, begun = iter(loader), time.perf_counter()
-    while not loader.tuning.settled and time.perf_counter() - begun < _MOST_TUNING_S:
-        step(next(batches))
-    took_s, chosen = time.perf_counter() - begun, loader.tuning.chosen
-    rates: dict[LoaderSettings | None, list[float]] = {one: [] for one in (None, *OTHERS)}
-    for _ in range(rounds):
-        for one, seen in rates.items():
-            source = batches if one is None else iter(work.loader(one))
-            seen.append(rate(source, step, chosen if one is None else one, seconds))
-    usual = {one: statistics.median(seen) for one, seen in rates.items()}
-    best = max(OTHERS, key=lambda one: usual[one])
+    step = trainer(script, device)
+    tuning, took_s, steps = tune(script, step)
+    swept: dict[LoaderSettings, float] = {}
+    for one in dict.fromkeys([*grid(tuning, len(os.sched_getaffinity(0))), script.own, tuning.chosen]):
+        with contextlib.suppress(Exception):  # this loader cannot have that part
+            swept[one] = rate(script, step, one, most)
+    best = max(swept, key=swept.__getitem__)
+    stock = swept.get(FOUR)
+    chosen = swept[tuning.chosen]
     print(
-        f"{work.name:<10}{_brief(work.own):>6}{_brief(chosen):>7}{_brief(best):>7}"
-        f"{usual[None] / usual[best]:>9.2f}{usual[None] / usual[work.own]:>8.2f}{took_s:>9.1f}"
-        f"   {loader.tuning.reason}",
+        f"{script.name:<32}{brief(script.own):>6}{brief(tuning.chosen):>8}{brief(best):>8}"
+        f"{chosen / swept[best]:>8.2f}{chosen / swept[script.own]:>8.2f}"
+        f"{chosen / stock if stock else float('nan'):>10.2f}{took_s:>9.1f}{steps:>7}  {tuning.reason}",
         flush=True,
     )
 
 
-def same_losses(work: Work, batches: int = 600) -> bool:
-    """Whether training sees the same batches, in the same order, while its loader is being tuned."""
-    losses = []
-    for tuned in (False, True):
-        loader: Any = work.loader(work.own, samples=batches * 64)
-        step = trainer()
-        losses.append(
-            torch.stack([step(batch) for batch in (unstarve.autotune(loader) if tuned else loader)])
-        )
-    return torch.equal(*losses)
-
-
-def _brief(settings: LoaderSettings) -> str:
-    return f"{settings.num_workers}×{settings.prefetch_factor or 0}"
+def brief(settings: LoaderSettings) -> str:
+    mark = "*" if settings.images else "°" if settings.ring else ""
+    return f"{settings.num_workers}{mark}×{settings.prefetch_factor or 0}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1.5)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--small", action="store_true", help="small images and networks")
+    parser.add_argument("--only", metavar="TEXT", default="", help="scripts whose name contains this")
+    parser.add_argument("--most", type=int, help="steps of an epoch that the sweep measures")
     options = parser.parse_args()
     warnings.filterwarnings("ignore", message="This DataLoader will create")
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    print(f"{torch.cuda.get_device_name()}; settings as workers × prefetch, pinned\n")
-    print("workload     own  tuned   best   ÷ best   ÷ own  took, s")
-    for work in WORKS:
-        judge(work, options.rounds, options.seconds)
-    print()
-    for work in WORKS:
-        print(f"{work.name}: losses {'are the same' if same_losses(work) else 'DIFFER'} while tuning")
+    size = SMALL if options.small else LARGE
+    name = torch.cuda.get_device_name() if options.device.startswith("cuda") else options.device
+    print(f"{name}, {len(os.sched_getaffinity(0))} cores, torch {torch.__version__}; workers × prefetch,")
+    print("* our reading of images, ° our hand-off\n")
+    print("script                             own   tuned    best  ÷ best   ÷ own ÷ 4 stock  took, s  steps")
+    with tempfile.TemporaryDirectory() as folder:
+        for script in scripts(size, Path(folder)):
+            if options.only in script.name:
+                judge(script, options.device, options.most or size.most)
 
 
 if __name__ == "__main__":

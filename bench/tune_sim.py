@@ -24,8 +24,9 @@ from dataclasses import dataclass, replace
 from unstarve.model import LoaderSettings
 from unstarve.predict.demand import BatchDemand
 from unstarve.predict.simulate import LoaderSetup, WorkerStart, simulate
+from unstarve.tune.bounds import Bounds, WorkerLimits
 from unstarve.tune.live_search import WARM_UP, takes_epochs, with_start
-from unstarve.tune.search import Bounds, Search, SearchResult, WorkerLimits
+from unstarve.tune.search import Search, SearchResult
 from unstarve.tune.step_window import CpuTime, StepWindow, WindowCollector, WindowPace
 from unstarve.tune.window_forecast import BatchFacts, WindowForecast, forecast_from
 

@@ -56,9 +56,9 @@ def turn(batches: Iterator[Any], work: Work, seconds: float) -> Turn:
     while clock() - begun < seconds or count % max(work.own.num_workers, 1):
         step(next(batches))
         count += 1
-    wall_s, cpu = clock() - begun, spent.elapsed_s()
+    wall_s, cpu = clock() - begun, spent.per_step(count, 0.0, 0.0)
     assert cpu is not None, "a worker has died"
-    return Turn(wall_s / count, cpu[0] / count, cpu[1] / count)
+    return Turn(wall_s / count, cpu.main_s, cpu.workers_s)
 
 
 def compare(work: Work, make: Make) -> dict[str, list[Turn]]:

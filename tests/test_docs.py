@@ -48,7 +48,8 @@ scope = reader_scope(folder)
 for block in blocks(page):
     if block.language == "python" and block.not_run is None:
         print("running", block.place, flush=True)
-        exec(compile(block.text, block.place, "exec"), scope)
+        quick = block.text.replace("budget_s=2)", "budget_s=0.1)")
+        exec(compile(quick, block.place, "exec"), scope)
 """
 """Pages run in forks of a process that has imported torch, which takes longer than their blocks."""
 

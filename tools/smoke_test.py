@@ -22,7 +22,7 @@ from pathlib import Path
 TRAINING = """
 import torch, unstarve
 print(unstarve.__file__)
-for batch in torch.utils.data.DataLoader(list(range(64)), batch_size=4, num_workers=1):
+for batch in torch.utils.data.DataLoader(list(range(64)), batch_size=2, num_workers=1):
     batch.sum()
 """
 

@@ -34,7 +34,7 @@ from unstarve.record import format as f
 from unstarve.record.chunks import Chunk
 from unstarve.record.fold import fold
 from unstarve.record.run_reader import read_run
-from unstarve.record.thinning import Detail
+from unstarve.record.stretches import Detail
 
 _LARGE_BYTES = 1 << 19
 

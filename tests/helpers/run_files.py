@@ -122,6 +122,8 @@ def _write_rows(writer: Writer, process: Process) -> None:
         writer.row(f.SENT, now_ns, _row(f.SentRow, sent))
     for backward in process.backwards:
         writer.row(f.BACKWARD, now_ns, backward)
+    for meeting in process.meetings:
+        writer.row(f.MEETING, now_ns, meeting)
     for receipt in process.receipts:
         writer.row(f.RECEIVED, now_ns, _row(f.ReceivedRow, receipt, flags=0))
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 RANK = """
@@ -96,3 +99,86 @@ def test_a_process_that_only_evaluates_is_not_taken_for_the_training(project) ->
     assert report["run"]["steps"] == 40
     assert report["run"]["ranks"] == 1
     assert "another process iterated loaders" in report["lost"][0]
+
+
+PARALLEL = """
+import os, sys
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.nn.parallel import DistributedDataParallel
+from data import *
+from unstarve import CachedDataset
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+dist.init_process_group("gloo")
+rank, kind = dist.get_rank(), sys.argv[1]
+
+class Slow(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        time.sleep(0.25 * (rank == 1))
+        return gradient
+
+class Read(Dataset):
+    def __len__(self):
+        return 80
+
+    def __getitem__(self, index):
+        with open(f"read-{rank}", "a") as log:
+            print(index, file=log)
+        return torch.full((64,), index / 80)
+
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.BatchNorm1d(64), torch.nn.Linear(64, 1))
+if kind == "fsdp":
+    model = FullyShardedDataParallel(model, device_id=torch.device("cpu"))
+    data = CachedDataset(Read(), cache_dir="cache")
+else:
+    model = DistributedDataParallel(model)
+    data = Read()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+total = 0.0
+for epoch in range(2):
+    for batch in DataLoader(data, batch_size=5):
+        loss = Slow.apply(model(batch)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+if rank == 0:
+    print(f"{total:.17g}")
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(("kind", "ranks"), [("ddp", 2), ("fsdp", 4)])
+def test_a_slow_backward_pass_is_told_apart_from_those_that_wait_for_it(
+    project, kind: str, ranks: int
+) -> None:
+    project.write("train.py", PARALLEL)
+    words = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "train.py", kind]
+    done = project.unstarve("run", "-o", "run.unstarve", *words)
+    assert done.returncode == 0, done.stderr
+    report = project.report()
+    told = report["ranks"]
+    assert (told["arrivals"], told["pattern"], told["late"], told["reason"]) == (
+        True,
+        "fixed",
+        [1],
+        "backward",
+    )
+    assert told["by_rank"][1]["blocked_ms"] < told["by_rank"][0]["blocked_ms"]
+    assert report["lost"] == []
+    if kind == "fsdp":  # the ranks have one copy of the cached samples, and share the work of filling it
+        logs = [project.folder / f"read-{rank}" for rank in range(ranks)]
+        reads = sum(len(log.read_text().split()) for log in logs if log.exists())
+        assert reads <= 80 + 3 * ranks  # each rank looks at three samples to know the dataset
+    else:
+        alone = subprocess.run(
+            [sys.executable, *words], cwd=project.folder, capture_output=True, text=True, check=True
+        )
+        assert alone.stdout == done.stdout

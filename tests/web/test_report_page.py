@@ -12,6 +12,7 @@ import pytest
 from fake_gpu import gpu_training
 from fakes import FakeTraining, run_of, simple_run
 from large_run import large_run
+from rank_runs import met_job
 from unstarve.analyze.chart_views import views_of
 from unstarve.api import diagnose
 from unstarve.model import Advice, FunctionCost, Gain, MemoryLine, MemorySummary, SlowSample
@@ -260,4 +261,16 @@ def test_a_run_without_batches_still_has_a_page(opened: Any, tmp_path: Path) -> 
     path.write_text(report_page(diagnose(run_of()), views_of(run_of())), encoding="utf-8")
     page = opened.show(path)
     assert page.inner_text("#verdict .badge").lower() == "inconclusive"
+    assert opened.complaints == []
+
+
+@pytest.mark.parametrize("opened", [(400, "dark")], indirect=True)
+def test_the_heat_map_of_ranks_fits_a_phone_and_says_what_a_cell_means(opened: Any, tmp_path: Path) -> None:
+    run = run_of(*met_job(2, 120, data=lambda rank, step: 30 * (rank == 1)))
+    path = tmp_path / "ranks.html"
+    path.write_text(report_page(diagnose(run), views_of(run)), encoding="utf-8")
+    page = opened.show(path)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    page.locator("#ranks canvas").hover(position={"x": 5, "y": 30})
+    assert page.locator(".heat-said").inner_text().startswith("rank 1 on here, steps 0–")
     assert opened.complaints == []

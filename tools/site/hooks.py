@@ -47,6 +47,7 @@ TABS = {
         "decoding.md",
         "prefetch.md",
         "share.md",
+        "ranks.md",
         "autotune.md",
         "find-num-workers.md",
     ],

@@ -50,6 +50,15 @@ export interface ProcessorUse {
   instructions_per_cycle: number | null; cache_misses_per_1000: number | null; tlb_misses_per_1000: number | null;
 }
 
+export interface Ranks {
+  pattern: string; step_ms: number; even_ms: number; free_ms: number;
+  by_rank: {
+    rank: number; host: string; wait_share: number; late_share: number; wait_ms: number; work_ms: number;
+    blocked_ms: number | null; lost_ms: number;
+  }[];
+  heat: { stretch_steps: number; longest_ms: number; rows: number[][] } | null;
+}
+
 export interface Report {
   run: {
     command: string[]; kind: string; path: string; started_at: number; wall_s: number; steps: number;
@@ -87,6 +96,7 @@ export interface Report {
   profile?: Profile | null;
   io?: Reading | null;
   perf?: { step: ProcessorUse | null; loading: ProcessorUse | null } | null;
+  ranks?: Ranks | null;
   walk?: string[];
   lost: string[];
 }

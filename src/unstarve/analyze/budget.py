@@ -110,8 +110,9 @@ def step_queued_s(spans: Iterable[TimeSpan]) -> float:
     return sum((span.batch.step_queued_ns or 0) for span in spans if span.batch is not None) / 1e9
 
 
-def as_shares(seconds: Mapping[Cause, float], ranks: int = 1) -> tuple[Share, ...]:
-    """The budget, largest share first; seconds are the mean over ranks."""
+def as_shares(seconds: Mapping[Cause, float], total_s: float | None = None) -> tuple[Share, ...]:
+    """The budget, largest share first; with `total_s` the seconds sum to it."""
     total = sum(seconds.values())
-    shares = [Share(cause, value / ranks, value / total) for cause, value in seconds.items() if total]
+    scale = 1.0 if total_s is None or not total else total_s / total
+    shares = [Share(cause, value * scale, value / total) for cause, value in seconds.items() if total]
     return tuple(sorted(shares, key=lambda share: -share.seconds))

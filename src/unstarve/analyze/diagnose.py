@@ -21,6 +21,7 @@ from unstarve.analyze.budget import (
     wait_causes,
 )
 from unstarve.analyze.chart_views import typical_lanes
+from unstarve.analyze.critical_rank import critical_timelines
 from unstarve.analyze.device_summary import summarize_gpu
 from unstarve.analyze.file_reading import summarize_reads
 from unstarve.analyze.function_costs import function_costs, transform_costs
@@ -33,12 +34,14 @@ from unstarve.analyze.no_batches import loop_functions, unseen_batches
 from unstarve.analyze.outside import mean_outside, outside_of
 from unstarve.analyze.own_overhead import overhead_of
 from unstarve.analyze.processor_use import summarize_processor
-from unstarve.analyze.ranks import rank_sentence, summarize_ranks
+from unstarve.analyze.rank_rounds import folded_rounds, rounds_of
+from unstarve.analyze.ranks import crowded_node, joint_rounds, rank_sentence, summarize_ranks
 from unstarve.analyze.stats import number_of, spread_ms, wait_spread_ms
 from unstarve.analyze.timeline import WARMUP_STEPS, Timeline, TimeSpan, training_processes
 from unstarve.analyze.verdict import Findings, Thresholds, conclude, walk
 from unstarve.model import (
     Cause,
+    Demand,
     Diagnosis,
     Doing,
     Headroom,
@@ -50,7 +53,7 @@ from unstarve.model import (
     Throughput,
 )
 from unstarve.model.recorded import STOPPED_EARLY
-from unstarve.words import amount
+from unstarve.words import amount, counted
 
 
 def analyze_run(
@@ -67,50 +70,64 @@ def analyze_run(
         return analyze_import(run, run.processes[0], run.profile, thresholds or Thresholds())
     trainers = training_processes(run)
     trainings = recorded_trainings(run, warmup_steps) if trainings is None else trainings
-    timelines, made = [t.timeline for t in trainings], [_own_productions(t) for t in trainings]
+    timelines = [t.timeline for t in trainings]
     # `unstarve ideal` mixes real and replayed steps: only the measured real ones describe the training.
     outside = () if run.kind == "ideal" else mean_outside([outside_of(run, t) for t in timelines])
-    measured_s = sum(timeline.measured_s for timeline in timelines)
-    wait_share = sum(timeline.wait_s for timeline in timelines) / measured_s if measured_s else None
-    gpu = summarize_gpu(timelines)
+    comparable = run.kind != "ideal" and len(trainers) == len(timelines)
+    joint = joint_rounds([*map(rounds_of, timelines)]) if comparable else None
+    folded = [rounds for process in run.processes if (rounds := folded_rounds(process)) is not None]
+    # Steps of merged runs may be folded; the few ranks that are in full stand for the others then.
+    whole = (joint_rounds(folded) or joint) if folded else joint
+    ranks = None if whole is None else summarize_ranks(whole)
+    # Ranks wait for each other: the job's numbers are those of the rank that came last, step by step.
+    decisive = timelines if joint is None else critical_timelines(timelines, joint)
+    all_made = {id(t.timeline.process): _own_productions(t) for t in trainings}
+    made = [all_made[id(t.process)] for t in decisive]
+    measured_s = sum(timeline.measured_s for timeline in decisive)
+    wait_share = sum(timeline.wait_s for timeline in decisive) / measured_s if measured_s else None
+    gpu = summarize_gpu(decisive)
     # On a CPU the wait is the stall; on an accelerator only its own events tell.
     on_cpu = all(t.process.device == "cpu" for t in timelines)
     stall_share = wait_share if on_cpu else None if gpu is None else gpu.stall_share
     lost_share = wait_share if stall_share is None else stall_share
-    ranks = None if run.kind == "ideal" else summarize_ranks(timelines)
     if ranks is not None and on_cpu and lost_share is not None:
-        # Ranks wait for each other: what the last one waits for is lost to all.
-        lost_share = stall_share = max(lost_share, 1 - ranks.free_ms / ranks.step_ms)
-    headroom = _headroom(run, timelines, lost_share)
+        # Without its waits, another rank may come last.
+        lost_share = stall_share = min(lost_share, 1 - ranks.free_ms / ranks.step_ms)
+    headroom = _headroom(run, timelines if run.kind == "ideal" else decisive, lost_share)
     findings = Findings(
-        timelines,
+        decisive,
         lost_share,
         headroom,
-        total(_waits(t.measured, m) for t, m in zip(timelines, made, strict=True)),
-        total(_steps(t) for t in timelines) if gpu is None else device_steps(gpu, measured_s),
-        next((d for t, m in zip(timelines, made, strict=True) if (d := demand_of(t, m)) is not None), None),
+        total(_waits(t.measured, m) for t, m in zip(decisive, made, strict=True)),
+        total(_steps(t) for t in decisive) if gpu is None else device_steps(gpu, measured_s),
+        _demand(decisive, made),
         gpu,
         wait_share,
-        None if headroom is None else beyond_waits(timelines, headroom, lost_share, gpu),
+        None if headroom is None else beyond_waits(decisive, headroom, lost_share, gpu),
+        max((number_of(t.measured_batches) for t in timelines), default=0),
     )
-    spent = total(causes_of(t.measured, t.process, m) for t, m in zip(timelines, made, strict=True))
+    spent = total(causes_of(t.measured, t.process, m) for t, m in zip(decisive, made, strict=True))
     if gpu is not None:
         spent = seen_by_device(spent, findings.waits, wait_share, gpu)
     verdict = conclude(run, findings, thresholds or Thresholds())
     told = None if ranks is None else rank_sentence(ranks)
     if told is not None:
         verdict = dataclasses.replace(verdict, headline=f"{verdict.headline} {told}")
+    crowded = crowded_node(trainers)
+    if crowded is not None:
+        verdict = dataclasses.replace(verdict, evidence=(*verdict.evidence, crowded))
     first = trainers[0] if trainers else None
-    makers = _makers(run.processes, timelines)
+    makers = _makers(run.processes, decisive)
+    mean_s = _mean([t.measured_s for t in timelines])
     return Diagnosis(
         command=run.command,
         kind=run.kind,
         path=run.path,
         started_at=run.started_at,
-        wall_s=_mean([t.measured_s for t in timelines]) + sum(part.seconds for part in outside),
+        wall_s=mean_s + sum(part.seconds for part in outside),
         steps=max((number_of(timeline.batches) for timeline in timelines), default=0),
         warmup_steps=min(warmup_steps, max((len(t.batches) for t in timelines), default=0)),
-        ranks=len(trainers),
+        ranks=max(len(trainers), 0 if ranks is None else len(ranks.by_rank)),
         device=first.device if first else "cpu",
         versions=first.versions if first else {},
         cut_short=_cut_short(run, trainers),
@@ -120,9 +137,9 @@ def analyze_run(
         wait_share=wait_share,
         stall_share=stall_share,
         throughput=_throughput(timelines),
-        step_ms=_step_ms(timelines),
-        wait_ms=wait_spread_ms(b for t in timelines for b in t.measured_batches),
-        budget=as_shares(spent, max(len(timelines), 1)),
+        step_ms=_step_ms(decisive),
+        wait_ms=wait_spread_ms(b for t in decisive for b in t.measured_batches),
+        budget=as_shares(spent, mean_s),
         headroom=findings.headroom,
         overhead=overhead_of(timelines, run.processes),
         loaders=summarize_loaders(trainers, run.processes),
@@ -145,6 +162,18 @@ def analyze_run(
         memory=_memory(timelines, run),
         slow_samples=slow_samples({(i, *key): p for i, m in enumerate(made) for key, p in m.items()}),
     )
+
+
+def _demand(
+    timelines: Sequence[Timeline], made: Sequence[Mapping[tuple[int, int], EpochProduction]]
+) -> Demand | None:
+    """What a batch costs, on the rank that the others wait for most."""
+    found = [
+        (timeline.measured_s, demand)
+        for timeline, m in zip(timelines, made, strict=True)
+        if (demand := demand_of(timeline, m)) is not None
+    ]
+    return max(found, key=lambda one: one[0])[1] if found else None
 
 
 def _own_productions(training: RecordedTraining) -> dict[tuple[int, int], EpochProduction]:
@@ -252,10 +281,25 @@ def _lost(run: Run, trainers: list[Process]) -> tuple[str, ...]:
             )
     known = {id(process) for process in trainers}
     others = [p for p in run.processes if not p.worker and p.batches and id(p) not in known]
+    attempts = {p.attempt for p in others if p.rank is not None} - {p.attempt for p in trainers}
+    if attempts:
+        others = [p for p in others if p.attempt not in attempts]
+        lost.append(_restarts(run, trainers[0].attempt))
     if others:
         count = f"{len(others)} other processes" if len(others) > 1 else "another process"
         lost.append(f"{count} iterated loaders too; this report covers the one that ran longest")
     return tuple(lost)
+
+
+def _restarts(run: Run, covered: int) -> str:
+    """The attempts of an elastic training, and which one the report is about."""
+    steps: Counter[int] = Counter()
+    for process in run.processes:
+        if process.rank is not None and not process.worker and process.batches:
+            steps[process.attempt] = max(steps[process.attempt], len(process.batches))
+    counts = ", ".join(f"attempt {one + 1} took {steps[one]} steps" for one in sorted(steps))
+    restarts = counted(max(steps), "time")
+    return f"the ranks were restarted {restarts}: {counts}; this report covers attempt {covered + 1}"
 
 
 def _stopped_early(process: Process) -> bool:

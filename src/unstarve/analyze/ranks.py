@@ -1,148 +1,268 @@
-"""Timelines of several ranks → who makes the others wait.
+"""Rounds of several ranks → who makes the others wait, why, and what a step would take otherwise.
 
-Ranks that train together leave the exchange of gradients together, so the rank whose batch comes last is the
-one that the others wait for. A victim's own step looks long, because it waits in the exchange; so the length
-of a step says nothing about its rank, and the shortest step of all ranks stands for the work itself. Steps
-are matched by epoch and position: the clocks of different machines are never compared.
-
-A rank whose computing is slow is not found this way: that needs its time of arrival at the exchange.
+Ranks that train together leave an exchange together, so the others wait for the rank that arrives last. A
+victim's step looks as long as that of the rank it waits for; so the length of a step, or of its backward
+pass, says nothing about its rank. What counts is what a rank did by itself: see `rank_rounds`.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from statistics import median_low
 
-from unstarve.analyze.timeline import Timeline
-from unstarve.model.rank_summary import RankPattern, RankSummary, RankTimes
-from unstarve.words import counted, duration, listed, percent
+import numpy as np
+
+from unstarve.analyze.rank_rounds import (
+    AFTER,
+    BACKWARD,
+    BLOCKED,
+    DATA,
+    FORWARD,
+    QUEUED,
+    Array,
+    JointRounds,
+    RankRounds,
+    joined,
+)
+from unstarve.model import Process
+from unstarve.model.rank_summary import RankHeat, RankPattern, RankReason, RankSummary, RankTimes
+from unstarve.words import counted, duration, listed, percent, workers
 
 _FEWEST_STEPS = 20
 _CLEARLY = 0.1
-"""A rank is late if it waits longer than the median rank by this share of the mean step."""
+"""A rank is late if it takes longer than the median rank by this share of the mean step."""
 _EVEN = 0.05
 """Smallest share of the job's time lost to late ranks that is worth telling."""
 _MOSTLY = 0.7
 """Of the lost time: so much makes one rank, one machine or a few steps the reason."""
+_NEARLY = 0.7
+"""Of the lateness of the last rank: a rank that is so late is to blame as well."""
 _FEW = 0.1
 """Of the steps."""
 _APART = 0.1
 """Ranks whose steps take times that differ by more do not wait for each other."""
+_LARGER = 1.05
+"""Times the bytes of the median rank: the batch is larger."""
+_FEWEST_PAUSES = 3
+_MOST_STRETCHES = 48
+_MOST_NAMED = 4
+_REASONS = {
+    AFTER: RankReason.AFTER,
+    DATA: RankReason.DATA,
+    FORWARD: RankReason.FORWARD,
+    BACKWARD: RankReason.BACKWARD,
+}
 
 
-@dataclass(frozen=True, slots=True)
-class _JointStep:
-    """One step of all ranks; the lists are in the order of the timelines."""
-
-    waits_s: list[float]
-    works_s: list[float]
-
-    @property
-    def work_s(self) -> float:
-        return min(self.works_s)
-
-    @property
-    def excess_s(self) -> float:
-        """How much sooner the step would have ended if its last rank had waited as long as the median one."""
-        return max(self.waits_s) - median_low(self.waits_s)
-
-
-def summarize_ranks(timelines: Sequence[Timeline]) -> RankSummary | None:
-    """The summary of a training with several ranks; None without, or with too few steps in common."""
-    ranks = [t.process.rank for t in timelines]
-    if len(set(ranks)) < 2 or len(set(ranks)) < len(ranks) or None in ranks:
+def joint_rounds(ranks: Sequence[RankRounds | None]) -> JointRounds | None:
+    """The rounds of a training whose ranks wait for each other; None without, or with too few."""
+    known = [one for one in ranks if one is not None]
+    if len(known) < 2 or len(known) < len(ranks) or len({one.rank for one in known}) < len(known):
         return None
-    steps = _joint_steps(timelines)
-    if len(steps) < _FEWEST_STEPS or not _together(steps):
+    joint = joined(sorted(known, key=lambda one: one.rank))
+    if joint is None or joint.steps.sum() < _FEWEST_STEPS or not _together(joint):
         return None
-    mean_s = sum(step.work_s + max(step.waits_s) for step in steps) / len(steps)
-    lost, late = [0.0] * len(timelines), Counter[int]()
-    for step in steps:
-        if step.excess_s > _CLEARLY * mean_s:
-            last = step.waits_s.index(max(step.waits_s))
-            lost[last] += step.excess_s
-            late[last] += 1
-    if not mean_s:
-        return None
-    excess_s = sum(step.excess_s for step in steps) / len(steps)
-    pattern, held_by = _pattern(timelines, steps, lost, excess_s / mean_s)
+    return joint
+
+
+def last_arrivals(joint: JointRounds) -> Array:
+    """For each round, the place of the rank that arrived last."""
+    found: Array = joint.own.argmax(axis=0)
+    return found
+
+
+def summarize_ranks(joint: JointRounds) -> RankSummary:
+    """How the ranks got along."""
+    own, rounds_s, steps = joint.own, joint.rounds_s, float(joint.steps.sum())
+    rest_s = np.maximum(rounds_s - own.max(axis=0), 0)  # the exchange itself
+    free_s = (own - joint.parts[DATA]).max(axis=0) + rest_s
+    step_s = float(rounds_s.sum()) / steps
+    # Loaders start at the beginning of an epoch, by chance sooner on one rank than on another.
+    steady = joint.parts.copy()
+    steady[DATA][:, joint.begins_epoch] = 0
+    took = steady[AFTER:BLOCKED].sum(axis=0)
+    excess_s = np.maximum(took.max(axis=0) - _middle(took), _hidden_s(joint))
+    last = took.argmax(axis=0)
+    clearly = excess_s > _CLEARLY * step_s * joint.steps
+    # Ranks of a slow machine come last together.
+    later_s = np.maximum(took - _middle(took), 0)
+    together = (later_s >= _NEARLY * later_s.max(axis=0)) * (later_s > 0) * clearly
+    blame = together / np.maximum(together.sum(axis=0), 1)
+    lost_s = (blame * later_s.max(axis=0)).sum(axis=1)
+    shared_s = max(float(excess_s[clearly].sum() - lost_s.sum()), 0.0)
+    pattern, late = _pattern(joint, lost_s, shared_s, excess_s, step_s * steps)
+    chosen = clearly & (np.isin(last, late) if late else True)
+    lateness = (blame * joint.steps).sum(axis=1) / steps
     return RankSummary(
         pattern,
-        held_by,
-        len(steps),
-        mean_s * 1e3,
-        (mean_s - excess_s) * 1e3,
-        sum(step.work_s for step in steps) / len(steps) * 1e3,
-        tuple(_times(at, timeline, steps, late[at]) for at, timeline in enumerate(timelines)),
+        tuple(joint.ranks[at].rank for at in late),
+        None if pattern is RankPattern.EVEN else _reason(joint, steady, last, chosen),
+        _every(joint, excess_s) if pattern is RankPattern.PAUSE else None,
+        joint.seen,
+        int(steps),
+        step_s * 1e3,
+        float((rounds_s - excess_s).sum() / steps * 1e3),
+        float(np.minimum(free_s, rounds_s).sum() / steps * 1e3),
+        tuple(_times(joint, at, float(lateness[at]), float(lost_s[at])) for at in range(len(joint.ranks))),
+        _heat(joint, blame * excess_s),
     )
 
 
 def rank_sentence(summary: RankSummary) -> str | None:
-    """Who makes the others wait and what a step would take otherwise; None when nobody does."""
-    gain = f"a step takes {duration(summary.step_ms / 1e3)}; without that it would take "
-    gain += duration(summary.even_ms / 1e3)
-    names = ("Rank " if len(summary.late) == 1 else "Ranks ") + listed([str(rank) for rank in summary.late])
-    waiting = [one for one in summary.by_rank if one.rank in summary.late]
-    share = sum(one.late_share for one in waiting)
+    """Who makes the others wait, why, and what a step would take otherwise; None when nobody does."""
+    if summary.pattern is RankPattern.EVEN:
+        return None
+    gain = (
+        f"a step takes {duration(summary.step_ms / 1e3)}; without that it would take "
+        f"{duration(summary.even_ms / 1e3)}"
+    )
+    late = [one for one in summary.by_rank if one.rank in summary.late]
+    named = ("Rank " if len(late) == 1 else "Ranks ") + listed([str(one.rank) for one in late[:_MOST_NAMED]])
+    share = percent(sum(one.late_share for one in late))
+    why = _WHY[summary.reason or RankReason.UNKNOWN]
     if summary.pattern is RankPattern.FIXED:
-        return f"{names} got its batch last in {percent(share)} of the steps, and the others waited: {gain}."
+        return f"{named} came last in {share} of the steps, {why}, and the others waited: {gain}."
     if summary.pattern is RankPattern.NODE:
-        host = waiting[0].host
-        return f"The ranks of {host} got their batches last in {percent(share)} of the steps: {gain}."
+        return f"The ranks of {late[0].host} came last in {share} of the steps, {why}: {gain}."
     if summary.pattern is RankPattern.PAUSE:
-        return f"{names} paused now and then, and the others waited: {gain} on average."
-    if summary.pattern is RankPattern.ROTATING:
-        ranks = counted(len(summary.by_rank), "rank")
-        return f"The {ranks} take turns in being late, so loading is uneven everywhere: {gain}."
+        often = "now and then" if summary.every is None else f"every {summary.every} steps"
+        who = named if late else "One rank or another"
+        return f"{who} paused {often}, {why}, and the others waited: {gain} on average."
+    ranks = counted(len(summary.by_rank), "rank")
+    return f"The {ranks} take turns in coming last, {why}: {gain}."
+
+
+def crowded_node(trainers: Sequence[Process]) -> str | None:
+    """The machine whose ranks have more workers together than it has cores; None without one."""
+    by_host: dict[str, list[Process]] = {}
+    for process in trainers:
+        if process.rank is not None:
+            by_host.setdefault(process.host, []).append(process)
+    for host, ranks in by_host.items():
+        cores = min((ranks[0].system[key] for key in _CORES if ranks[0].system.get(key)), default=None)
+        started = sum(
+            max((int(loader.config.get("num_workers") or 0) for loader in one.loaders), default=0)
+            for one in ranks
+        )
+        if len(ranks) > 1 and cores is not None and started > cores:
+            return f"{host} runs {workers(started)} of {len(ranks)} ranks on {counted(round(cores), 'core')}"
     return None
 
 
-def _joint_steps(timelines: Sequence[Timeline]) -> list[_JointStep]:
-    """Steps that all ranks took, without the first of each epoch: workers start there."""
-    found: defaultdict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
-    for timeline in timelines:
-        own = timeline.measured_batches
-        for batch, after in pairwise(own):
-            if batch.position and batch.epoch == after.epoch and batch.thinned is None:
-                work_s = (after.ask_ns - batch.got_ns) / 1e9
-                found[batch.epoch, batch.position].append((batch.wait_ns / 1e9, work_s))
-    whole = [times for times in found.values() if len(times) == len(timelines)]
-    return [_JointStep([wait for wait, _ in times], [work for _, work in times]) for times in whole]
+_CORES = ("cores", "quota_cores")
+_WHY = {
+    RankReason.DATA: "waiting for its data",
+    RankReason.FORWARD: "in the step before the backward pass",
+    RankReason.BACKWARD: "in the backward pass",
+    RankReason.AFTER: "between the exchange of gradients and the next batch (optimizer, logging, checkpoint)",
+    RankReason.SIZE: "with the largest batch",
+    RankReason.CORES: "runnable but without a free core",
+    RankReason.UNKNOWN: "not because of its data",
+}
 
 
-def _together(steps: Sequence[_JointStep]) -> bool:
+def _together(joint: JointRounds) -> bool:
     """Whether all ranks took the same time for the same steps, as ranks that wait for each other do."""
-    ranks = range(len(steps[0].waits_s))
-    totals = [sum(step.waits_s[at] + step.works_s[at] for step in steps) for at in ranks]
-    return min(totals) >= (1 - _APART) * max(totals)
+    totals = joint.parts[:QUEUED].sum(axis=(0, 2))
+    return bool(totals.min() >= (1 - _APART) * totals.max()) and bool(totals.max() > 0)
+
+
+def _middle(values: Array) -> Array:
+    """The lower median over ranks."""
+    at = (len(values) - 1) // 2
+    found: Array = np.partition(values, at, axis=0)[at]
+    return found
+
+
+def _hidden_s(joint: JointRounds) -> Array:
+    """Time lost inside of windows: every rank is blocked at times, and none over the whole window."""
+    if joint.steps.max() == 1:
+        return np.zeros(len(joint.steps))
+    found: Array = _middle(joint.parts[BLOCKED] - joint.floor)
+    return found
 
 
 def _pattern(
-    timelines: Sequence[Timeline], steps: Sequence[_JointStep], lost: Sequence[float], share: float
-) -> tuple[RankPattern, tuple[int, ...]]:
-    total = sum(lost)
-    if share < _EVEN or not total:
-        return RankPattern.EVEN, ()
-    ranks = [timeline.process.rank or 0 for timeline in timelines]
-    first = max(range(len(ranks)), key=lambda at: lost[at])
-    longest = sorted((step.excess_s for step in steps), reverse=True)
-    few = sum(longest[: max(int(_FEW * len(longest)), 1)]) >= _MOSTLY * sum(longest)
-    if lost[first] >= _MOSTLY * total:
-        return (RankPattern.PAUSE if few else RankPattern.FIXED), (ranks[first],)
-    by_host: defaultdict[str, list[int]] = defaultdict(list)
-    for at, timeline in enumerate(timelines):
-        by_host[timeline.process.host].append(at)
-    for members in by_host.values() if len(by_host) > 1 else ():
-        if sum(lost[at] for at in members) >= _MOSTLY * total:
-            return RankPattern.NODE, tuple(ranks[at] for at in members)
-    return RankPattern.ROTATING, ()
+    joint: JointRounds, lost_s: Array, shared_s: float, excess_s: Array, total_s: float
+) -> tuple[RankPattern, list[int]]:
+    """The pattern, and the places of the ranks that are named."""
+    lost_in_all_s = float(lost_s.sum()) + shared_s
+    if float(excess_s.sum()) < _EVEN * total_s or not lost_in_all_s:
+        return RankPattern.EVEN, []
+    longest = np.sort(excess_s)[::-1]
+    few = longest[: max(int(_FEW * len(longest)), 1)].sum() >= _MOSTLY * longest.sum()
+    first = int(lost_s.argmax())
+    if lost_s[first] >= _MOSTLY * lost_in_all_s:
+        return (RankPattern.PAUSE if few else RankPattern.FIXED), [first]
+    hosts = [one.host for one in joint.ranks]
+    for host in sorted(set(hosts)) if len(set(hosts)) > 1 else ():
+        members = [at for at, one in enumerate(hosts) if one == host]
+        if lost_s[members].sum() >= _MOSTLY * lost_in_all_s:
+            return RankPattern.NODE, members
+    return (RankPattern.PAUSE if few else RankPattern.ROTATING), []
 
 
-def _times(at: int, timeline: Timeline, steps: Sequence[_JointStep], late: int) -> RankTimes:
-    process = timeline.process
-    share = timeline.wait_s / timeline.measured_s if timeline.measured_s else 0.0
-    wait_ms = sum(step.waits_s[at] for step in steps) / len(steps) * 1e3
-    return RankTimes(process.rank or 0, process.host, share, late / len(steps), wait_ms)
+def _reason(joint: JointRounds, steady: Array, last: Array, chosen: Array) -> RankReason:
+    """What the ranks that come last do longer than the median rank, in the rounds that are lost to them."""
+    rounds = np.flatnonzero(chosen)
+    if not len(rounds):  # lost inside of windows: nobody knows to whom
+        return RankReason.UNKNOWN
+    longer_s = {
+        part: float((steady[part][last[rounds], rounds] - _middle(steady[part][:, rounds])).sum())
+        for part in (AFTER, DATA, FORWARD, BACKWARD, QUEUED)
+    }
+    lost_s = sum(longer_s[part] for part in _REASONS)
+    if longer_s[DATA] < lost_s / 2:
+        nbytes = joint.nbytes[:, rounds]
+        larger = joint.nbytes[last[rounds], rounds] > _LARGER * _middle(nbytes)
+        weights = (steady[AFTER:BLOCKED].sum(axis=0)[last[rounds], rounds]) * larger
+        if weights.sum() >= _MOSTLY * steady[AFTER:BLOCKED].sum(axis=0)[last[rounds], rounds].sum():
+            return RankReason.SIZE
+        if longer_s[QUEUED] >= lost_s / 2:
+            return RankReason.CORES
+        if not joint.seen:
+            return RankReason.UNKNOWN
+    return _REASONS[max(_REASONS, key=lambda part: longer_s[part])]
+
+
+def _every(joint: JointRounds, excess_s: Array) -> int | None:
+    """The number of steps from one pause to the next, if it is always the same."""
+    paused = np.flatnonzero(excess_s > excess_s.max() / 2)
+    if len(paused) < _FEWEST_PAUSES:
+        return None
+    at_step = np.cumsum(joint.steps)
+    apart = np.diff(at_step[paused])
+    usual = float(np.median(apart))
+    near = np.abs(apart - usual) <= max(1.0, usual / 10)
+    return round(usual) if near.mean() >= _MOSTLY else None
+
+
+def _times(joint: JointRounds, at: int, late_share: float, lost_s: float) -> RankTimes:
+    rank, steps = joint.ranks[at], joint.steps.sum()
+    data_s, blocked_s = (float(joint.parts[part][at].sum()) for part in (DATA, BLOCKED))
+    own_s = float(joint.own[at].sum())
+    return RankTimes(
+        rank.rank,
+        rank.host,
+        data_s / (own_s + blocked_s) if own_s + blocked_s else 0.0,
+        late_share,
+        data_s / steps * 1e3,
+        (own_s - data_s) / steps * 1e3,
+        blocked_s / steps * 1e3 if joint.seen else None,
+        lost_s / steps * 1e3,
+    )
+
+
+def _heat(joint: JointRounds, lost_s: Array) -> RankHeat | None:
+    """The lost time by rank and stretch of the steps; None when nothing is lost."""
+    count = lost_s.shape[1]
+    stretches = min(count, _MOST_STRETCHES)
+    stretch = np.arange(count) * stretches // count
+    by_stretch = np.stack([np.bincount(stretch, row, minlength=stretches) for row in lost_s])
+    lost: Array = by_stretch / np.bincount(stretch, joint.steps, minlength=stretches)
+    longest = float(lost.max())
+    if not longest:
+        return None
+    rows = np.rint(lost / longest * 100).astype(int)
+    return RankHeat(
+        round(float(joint.steps.sum()) / stretches), longest * 1e3, tuple(tuple(row) for row in rows.tolist())
+    )

@@ -96,11 +96,18 @@ class Timeline:
 
 
 def training_processes(run: Run) -> list[Process]:
-    """The processes that train: all ranks, or without ranks the one that iterated loaders longest."""
+    """The processes that train: all ranks, or without ranks the one that iterated loaders longest.
+
+    Of ranks that were restarted, those of the attempt with the most batches.
+    """
     candidates = [p for p in run.processes if not p.worker and p.batches]
     ranked = [p for p in candidates if p.rank is not None]
     if ranked:
-        return ranked
+        batches = dict.fromkeys(sorted({p.attempt for p in ranked}, reverse=True), 0)
+        for process in ranked:
+            batches[process.attempt] += len(process.batches)
+        chosen = max(batches, key=lambda attempt: batches[attempt])
+        return [process for process in ranked if process.attempt == chosen]
     return sorted(candidates, key=lambda p: p.batches[0].ask_ns - p.batches[-1].got_ns)[:1]
 
 

@@ -65,11 +65,13 @@ class Findings:
     """Share of the time that the host waited; on a CPU the same as `stall_share`."""
     beyond_waits: str | None = None
     """Why the headroom is larger than the waits explain; None when it is not."""
+    measured_steps: int = 0
+    """Of the job; each of the `timelines` of several ranks has only those in which its rank came last."""
 
 
 def conclude(run: Run, findings: Findings, thresholds: Thresholds) -> Verdict:
     """The verdict on a run."""
-    missing = _what_is_missing(run, findings.timelines, thresholds)
+    missing = _what_is_missing(run, findings.timelines, findings.measured_steps, thresholds)
     if missing is not None or findings.stall_share is None:
         text = missing or "The recorded time is too short to judge."
         told = evidence(findings.timelines, Cause.UNKNOWN, None)
@@ -128,7 +130,7 @@ def _state(stall_share: float, thresholds: Thresholds) -> State:
     return State.TIGHT if stall_share >= thresholds.tight else State.FED
 
 
-def _what_is_missing(run: Run, timelines: list[Timeline], thresholds: Thresholds) -> str | None:
+def _what_is_missing(run: Run, timelines: list[Timeline], steps: int, thresholds: Thresholds) -> str | None:
     if not timelines:
         if any(process.batches for process in run.processes):
             return "Batches were recorded only inside DataLoader workers; the training loop was not recorded."
@@ -138,7 +140,6 @@ def _what_is_missing(run: Run, timelines: list[Timeline], thresholds: Thresholds
             "The loader is consumed in a background thread, so its waits do not show whether training waits. "
             "Wrap what the training loop iterates in unstarve.watch()."
         )
-    steps = max(number_of(timeline.measured_batches) for timeline in timelines)
     if steps < thresholds.fewest_steps and run.kind == "ideal":
         return (
             f"Only {steps} real steps could be measured; {thresholds.fewest_steps} are needed. "

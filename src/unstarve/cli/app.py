@@ -18,6 +18,7 @@ from unstarve.cli import (
     import_,
     inspect,
     lab,
+    merge,
     nsys,
     pack,
     report,
@@ -74,6 +75,7 @@ app.command("ideal", cls=_Verb)(ideal.ideal)
 app.command("tune", cls=_Verb)(tune.tune)
 app.command("check", cls=_Verb)(check.check)
 app.command("report", cls=_Verb)(report.report)
+app.command("merge", cls=_Verb)(merge.merge)
 app.command("compare", cls=_Verb)(compare.compare)
 app.command("import", cls=_Verb)(import_.import_)
 app.command("nsys", cls=_Verb)(nsys.nsys)

@@ -25,7 +25,6 @@ _MOST_JOBS = 8
         "Pack a folder of images, with its subfolders as labels:",
         "unstarve pack images/ train.packed --labels",
     ),
-    ("Pack the files that match a pattern:", "unstarve pack 'data/*.pt' train.packed"),
     ("Pack WebDataset's shards:", "unstarve pack 'shards/*.tar' train.packed"),
     ("Pack a dataset object:", "unstarve pack data.py:make_train train.packed"),
     ("Compare every checksum:", "unstarve pack --verify train.packed"),

@@ -250,7 +250,7 @@ class TrialPrinter:
             if loader.tuning is None:
                 continue
             key = f"{loader.name} {loader.place}"
-            trials = loader.tuning.trials
+            trials = [trial for trial in loader.tuning.trials if trial.kind == "measured"]
             for number in range(self._trials.get(key, 0), len(trials)):
                 best = max(trial.samples_per_s for trial in trials[: number + 1])
                 line = trial_line(loader.name, trials[number], best, self._console.width)

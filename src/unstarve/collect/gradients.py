@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from unstarve.collect.meetings import meetings
+
 _MOST_PASSES = 64
 """Backward passes kept until the next batch is asked for."""
 
@@ -53,6 +55,8 @@ def noting_backward(original: Callable[..., Any]) -> Callable[..., Any]:
         # No Python function is called here: torch.compile would look into it.
         if len(noted) < _MOST_PASSES:
             append((ident(), clock()))
+        if meetings.watching:
+            return meetings.backward(original, args, kwargs)
         return original(*args, **kwargs)
 
     return backward

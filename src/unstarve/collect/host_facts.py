@@ -99,8 +99,18 @@ def filesystems(folders: Counter[str]) -> Counter[str]:
 
 def environment_rank() -> int | None:
     """Rank of this process as its launcher (torchrun, accelerate, …) has set it; None when there is none."""
-    rank = os.environ.get("RANK", "")
-    return int(rank) if rank.isdigit() else None
+    return _number("RANK")
+
+
+def launched_as() -> dict[str, int | None]:
+    """Rank of this process, and how often torchrun had restarted the ranks before."""
+    return {"rank": environment_rank(), "attempt": _number("TORCHELASTIC_RESTART_COUNT")}
+
+
+def _number(name: str) -> int | None:
+    """A number that a launcher has put into the environment; None when there is none."""
+    number = os.environ.get(name, "")
+    return int(number) if number.isdigit() else None
 
 
 def group_rank() -> int | None:

@@ -24,7 +24,7 @@ from unstarve.collect.dataset_facts import Describe, dataset_facts
 from unstarve.collect.describe import failed_images, loader_config
 from unstarve.collect.device.gpu import describe_device, device_memory
 from unstarve.collect.device.stalls import device_clock
-from unstarve.collect.host_facts import describe_system, environment_rank, group_rank
+from unstarve.collect.host_facts import describe_system, group_rank, launched_as
 from unstarve.collect.loader_numbers import LoaderNumbers
 from unstarve.collect.loader_origin import Origin, creation
 from unstarve.collect.memory.memory_watch import MemoryWatch
@@ -111,7 +111,7 @@ class Recorder:
             "process",
             pid=self.pid,
             host=socket.gethostname(),
-            rank=environment_rank(),
+            **launched_as(),
             worker=worker,
             worker_id=worker_id,
             versions={

@@ -22,6 +22,7 @@ from unstarve.collect.device.wait_marks import Mark
 from unstarve.collect.end_training import end_training
 from unstarve.collect.fetching import FetchProbe
 from unstarve.collect.gradients import first_passes, watch_backward
+from unstarve.collect.meetings import meetings
 from unstarve.collect.receiving import PythonReceiving
 from unstarve.collect.recorder import Recorder, recorder
 from unstarve.collect.substitute import Substitute
@@ -146,14 +147,16 @@ class Tap:
 
     def note_gradients(self) -> None:
         """A batch is asked for: record the backward pass since the last one, and that gradients are off."""
-        passes = first_passes()
+        passes, met = first_passes(), meetings.take() if meetings.watching else None
         turned_off = self._gradients and not torch.is_grad_enabled()
-        if not passes and not turned_off:
+        if not passes and not turned_off and met is None:
             return
         owner, now = self._recorder, _clock()
         try:
             for ident, at in passes.items():
                 owner.row(f.BACKWARD, now, f.BackwardRow(owner.thread_number(ident), at))
+            if met is not None:
+                owner.row(f.MEETING, now, f.MeetingRow(at_ns=now, **met._asdict()))
             if turned_off:
                 self._gradients = False
                 flags = f.NESTED if self._nested else 0

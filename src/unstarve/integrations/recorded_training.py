@@ -51,7 +51,7 @@ class RecordedTraining:
             block = ExitStack()
             self._recorded = block.enter_context(recording(self._run_file()))
             self._open = block
-        except Exception as error:
+        except Exception as error:  # a defect of ours must not cost the user the training
             _log.warning("unstarve cannot record this training: %s", error)
 
     def end(self, failure: BaseException | None = None) -> bool:
@@ -85,7 +85,9 @@ class RecordedTraining:
             block.__exit__(
                 type(failure) if failure else None, failure, getattr(failure, "__traceback__", None)
             )
-        except Exception as error:
+        except BaseException as error:  # also Ctrl-C, if that is what ended the training
+            if error is not failure and not isinstance(error, Exception):
+                raise
             if error is not failure:
                 _log.warning("unstarve recorded this training, but there is no report: %s", error)
         return self.diagnosis is not None

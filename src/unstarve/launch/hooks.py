@@ -24,6 +24,7 @@ from torch.utils.data._utils import worker as stock_worker
 
 from unstarve.collect import phase_ranges
 from unstarve.collect.gradients import hide_from_compiler, noting_backward, set_backward_watch
+from unstarve.collect.meetings import meetings
 from unstarve.collect.sampling import loop_sampler
 from unstarve.collect.substitute import Substitute, set_substitute
 from unstarve.collect.torch_iterator import worker_pids
@@ -46,7 +47,7 @@ def attach() -> None:
     if settings is not None and _records(settings):
         loop_sampler.begin()
     if not _tunes(settings):
-        set_backward_watch(functools.partial(BACKWARD.apply, None))
+        set_backward_watch(_watch_steps)
 
 
 def detach() -> None:
@@ -54,6 +55,7 @@ def detach() -> None:
     set_substitute(None)
     loop_sampler.end()
     set_backward_watch(None)
+    meetings.stop()
     for patch in reversed(PATCHES):
         patch.undo()
 
@@ -162,11 +164,32 @@ def _apply_backward(_settings: Settings) -> None:
     hide_from_compiler(torch.autograd.backward)
 
 
+def _apply_meetings(_settings: Settings) -> None:
+    import torch.distributed as dist  # not there yet when this module is imported
+
+    if not dist.is_available():
+        return
+    from torch._C import _distributed_c10d as c10d
+    from torch.nn.parallel import DistributedDataParallel
+
+    for owner, method in ((c10d.Work, "wait"), (DistributedDataParallel, "_distributed_broadcast_coalesced")):
+        if hasattr(owner, method):
+            replace("meetings", owner, method, meetings.blocking)
+            hide_from_compiler(getattr(owner, method))
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        meetings.start()
+
+
 def _apply_transforms(_settings: Settings) -> None:
     from unstarve.collect.transforms import imported_containers
 
     for cls, method, timed in imported_containers():
         replace("transforms", cls, method, timed)
+
+
+def _watch_steps() -> None:
+    BACKWARD.apply(None)
+    MEETINGS.apply(None)
 
 
 def _wrap_fetchers() -> None:
@@ -230,6 +253,16 @@ PINNING = Patch(
 )
 BACKWARD = Patch(
     "backward", ("torch.autograd.backward",), "tells training from validation", _apply_backward, None
+)
+MEETINGS = Patch(
+    "meetings",
+    (
+        "torch._C._distributed_c10d.Work.wait",
+        "torch.nn.parallel.DistributedDataParallel._distributed_broadcast_coalesced",
+    ),
+    "times how long a rank is blocked where ranks meet: who waits least came last",
+    _apply_meetings,
+    None,
 )
 TRANSFORMS = Patch(
     "transforms",
@@ -329,5 +362,6 @@ PATCHES = (
     FETCHERS,
     PINNING,
     BACKWARD,
+    MEETINGS,
     TRANSFORMS,
 )

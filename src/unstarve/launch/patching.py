@@ -33,11 +33,18 @@ def remember(name: str, owner: Any, attribute: str) -> None:
 def replace(name: str, owner: Any, attribute: str, wrap: Callable[[Any], Any]) -> None:
     """Put ``wrap(original)`` in place of an attribute, once for each patch."""
     original = getattr(owner, attribute)
-    if _wrappers.get(original) != name:
+    if _patch_of(original) != name:
         wrapper = functools.wraps(original)(wrap(original))
         _wrappers[wrapper] = name
         remember(name, owner, attribute)
         setattr(owner, attribute, wrapper)
+
+
+def _patch_of(function: Any) -> str | None:
+    try:
+        return _wrappers.get(function)
+    except TypeError:  # a method of a C++ class, which has no weak references
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,7 @@ from unstarve.model.loop_profile import BatchFunction, LoopPlace, LoopProfile
 from unstarve.model.monitoring import Metric, MetricKind, RegimeChange, Window
 from unstarve.model.nouns import Shown
 from unstarve.model.profile import Profile
+from unstarve.model.rank_records import FoldedSteps, Meeting
 from unstarve.model.recorded import (
     Backward,
     Batch,
@@ -129,6 +130,7 @@ __all__ = [
     "EpochBorder",
     "Extra",
     "Finding",
+    "FoldedSteps",
     "Forecast",
     "Forecaster",
     "FunctionCost",
@@ -154,6 +156,7 @@ __all__ = [
     "LoopProfile",
     "MachineTimes",
     "Maker",
+    "Meeting",
     "MemoryGrowth",
     "MemoryLine",
     "MemoryNow",

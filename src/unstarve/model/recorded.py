@@ -15,6 +15,7 @@ from unstarve.model.loop_profile import LoopProfile
 from unstarve.model.memory_looks import MemoryRecord
 from unstarve.model.processor import ProcessorCounts
 from unstarve.model.profile import Profile
+from unstarve.model.rank_records import FoldedSteps, Meeting
 from unstarve.model.sample_counts import DigestedBatch, SampleCount
 from unstarve.model.stuck import Breakage
 from unstarve.model.thinned import Thinned
@@ -337,6 +338,12 @@ class Process:
     """None in old runs, and where a process was killed early."""
     backwards: tuple[Backward, ...] = ()
     """In the order of time; empty in old runs."""
+    meetings: tuple[Meeting, ...] = ()
+    """In the order of time; empty without ranks, and in old runs."""
+    folded: FoldedSteps | None = None
+    """Of a rank whose steps were folded when runs were merged: it then has no batches."""
+    attempt: int = 0
+    """How often torchrun had restarted the ranks before this process began."""
     draws: bool | None = None
     """Of a worker: whether its first fetches drew random numbers; None when unknown."""
     streams: Mapping[str, int | None] = field(default_factory=dict)

@@ -7,7 +7,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
-from unstarve.model import Backward, Batch, Doing, Epoch, Phase, Pulse, Reading, Received, Sent, Stall, Work
+from unstarve.model import (
+    Backward,
+    Batch,
+    Doing,
+    Epoch,
+    Meeting,
+    Phase,
+    Pulse,
+    Reading,
+    Received,
+    Sent,
+    Stall,
+    Work,
+)
 from unstarve.model.memory_looks import MemoryLook
 from unstarve.model.thinned import Thinned
 from unstarve.record import format as f
@@ -162,6 +175,10 @@ def _backward(row: f.BackwardRow) -> Backward:
     return Backward(row.thread, row.at_ns)
 
 
+def _meeting(row: f.MeetingRow) -> Meeting:
+    return Meeting(*row)
+
+
 EVENT_OF: dict[int, Callable[[Any], Any]] = {
     f.BATCH: _batch,
     f.WORK: _work,
@@ -171,6 +188,7 @@ EVENT_OF: dict[int, Callable[[Any], Any]] = {
     f.GAUGE: _reading,
     f.PULSE: _pulse,
     f.BACKWARD: _backward,
+    f.MEETING: _meeting,
     f.MEMORY: _memory,
 }
 """Valid row → event. An epoch takes several rows: see `epochs_of`."""
@@ -179,6 +197,7 @@ _WHEN = {
     f.WORK: attrgetter("done_ns"),
     f.PULSE: attrgetter("at_ns"),
     f.BACKWARD: attrgetter("at_ns"),
+    f.MEETING: attrgetter("at_ns"),
     f.MEMORY: attrgetter("at_ns"),
 }
 """Events that analysis needs in the order of time."""

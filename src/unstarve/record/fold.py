@@ -22,7 +22,8 @@ from unstarve.record.chunks import Chunk, FileScan, check_header
 from unstarve.record.metas import meta_of
 from unstarve.record.process_stream import ProcessStream
 from unstarve.record.run_file import parts_folder, parts_of
-from unstarve.record.thinning import Detail, adopt, only_thinned, thin
+from unstarve.record.stretches import Detail
+from unstarve.record.thinning import adopt, only_thinned, thin
 from unstarve.record.writer import meta_chunk, rows_chunks
 
 DEFAULT_MAX_BYTES = 256 << 20
@@ -187,11 +188,11 @@ def _meta(name: str, **fields: Any) -> tuple[str, bytes]:
 
 
 def fold(parts: Sequence[Path], target: Path, most_bytes: int) -> None:
-    """Thin these files into one of about `most_bytes`, or more with many epochs or processes.
+    """Thin these files into one of about `most_bytes`, or more if it must.
 
     `target` may be one of them; the others stay. A whole run can be folded as well, to a few kilobytes for
-    each minute: ``fold([run], small, 4096 * minutes)``. Raises `RunFileError` or `OSError`; then everything
-    is as it was.
+    each minute: ``fold([run], small, 4096 * minutes)``. Raises `RunFileError` or `OSError`, and leaves
+    everything as it was.
     """
     held = _Held(Detail(min(most_bytes >> 12, 1 << 14), min(most_bytes >> 15, 1 << 11), above=0))
     for part in parts:

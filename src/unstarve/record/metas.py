@@ -8,6 +8,7 @@ A META payload is one UTF-8 JSON object whose key ``meta`` says what it describe
     result   exit_code, error, failure: the command's last words, limit: --steps or --stop-after;
              folded: false if the parts remain                         (by the launcher, last)
     process  pid, host, rank, worker, versions, start_ns, offset_ns    (first of a process)
+             attempt: how often torchrun had restarted the ranks
     loader   id, name, where, kind, config, source, statement, dataset, maker, created
     batch    loader, tensors: the number of tensors in its first batch
     draws    loader, drew: whether its first fetches drew random numbers (changes at most once, to true)
@@ -154,6 +155,7 @@ _FIELDS: dict[str, dict[str, Check]] = {
         "versions": v.mapping_of(v.text),
         "start_ns": v.moment,
         "offset_ns": v.whole(-v.LATEST_NS, v.LATEST_NS),
+        "attempt": v.optional(v.count),
     },
     "loader": {
         "id": v.loader,

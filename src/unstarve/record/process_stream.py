@@ -6,12 +6,15 @@ import base64
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from unstarve.model import (
     Backward,
     Batch,
     BatchFunction,
     Crew,
     DigestedBatch,
+    FoldedSteps,
     Loader,
     LoopPlace,
     LoopProfile,
@@ -26,7 +29,7 @@ from unstarve.model import (
 from unstarve.model.memory_looks import AllocationSite, ContainerSizes, KeptTensor, MemoryRecord
 from unstarve.model.processor import ProcessorCounts
 from unstarve.model.sample_counts import DIGEST_BYTES
-from unstarve.model.thinned import Thinned
+from unstarve.model.thinned import Sketch, Thinned
 from unstarve.record import format as f
 from unstarve.record.chunks import Chunk
 from unstarve.record.events import epochs_of, events_of, unpacked
@@ -196,6 +199,9 @@ class ProcessStream:
             readings=self._events(f.GAUGE),
             pulses=self._events(f.PULSE),
             backwards=tuple(sorted([*self._events(f.BACKWARD), *backwards], key=lambda one: one.at_ns)),
+            meetings=self._events(f.MEETING),
+            folded=self.process_windows(),
+            attempt=who.get("attempt") or 0,
             step_counts=self._counts("step"),
             loading_counts=self._counts("loading"),
             memory=self._memory(),
@@ -266,6 +272,16 @@ class ProcessStream:
         self.invalid += invalid
         return tuple(events)
 
+    def process_windows(self) -> FoldedSteps | None:
+        packed = self.packed.pop(f.WINDOW, ())
+        if not packed:
+            return None
+        rows = rows_of(f.WINDOW, packed)
+        table = rows[valid(f.WINDOW, rows)]
+        self.invalid += len(rows) - len(table)
+        columns: list[Any] = [table[name] for name in FoldedSteps._fields]  # arrays: millions of numbers
+        return FoldedSteps(*columns)
+
     def _epochs(self) -> tuple[Any, ...]:
         rows = (
             list(unpacked(kind, self.packed.pop(kind, ())))
@@ -297,7 +313,7 @@ class ProcessStream:
             elif (row := counts.get((f.BATCH, *key))) is None:
                 self.invalid += 1
             else:
-                waits, steps = (tuple(sketches.get((of, *key), ())) for of in (f.WAITS, f.STEPS))
+                waits, steps = (sketches.get((of, *key), ()) for of in (f.WAITS, f.STEPS))
                 end_ns = max(row.end_ns, batch.got_ns)
                 thinned = Thinned(row.number, end_ns, row.steps, row.step_ns, waits, steps)
                 found.append(batch._replace(size=None if row.samples < 0 else row.samples, thinned=thinned))
@@ -305,14 +321,22 @@ class ProcessStream:
                     backwards.append(Backward(batch.thread, batch.got_ns))
         return tuple(found), backwards
 
-    def _sketches(self) -> dict[_Stretch, list[tuple[int, int]]]:
+    def _sketches(self) -> dict[_Stretch, Sketch]:
         """By measure, loader, epoch and position."""
         rows = rows_of(f.BUCKET, self.packed.pop(f.BUCKET, ()))
-        found: dict[_Stretch, list[tuple[int, int]]] = {}
-        for row in map(f.BucketRow._make, rows[valid(f.BUCKET, rows)].tolist()):
-            key = row.measure, row.loader, row.epoch, row.position
-            found.setdefault(key, []).append((row.bucket, row.number))
-        return found
+        rows = rows[valid(f.BUCKET, rows)]
+        keys = [rows[name] for name in ("measure", "loader", "epoch", "position")]
+        rows = rows[np.lexsort([rows["bucket"], *keys])]
+        keys = [rows[name] for name in ("measure", "loader", "epoch", "position")]
+        changed = np.any([key[1:] != key[:-1] for key in keys], axis=0)
+        begins = [0, *(np.flatnonzero(changed) + 1).tolist()] if len(rows) else []
+        bars = list(zip(rows["bucket"].tolist(), rows["number"].tolist(), strict=True))
+        firsts = zip(*(key[begins].tolist() for key in keys), strict=True)
+        ends = [*begins[1:], len(rows)]
+        return {
+            (measure, loader, epoch, position): tuple(bars[begin:end])
+            for (measure, loader, epoch, position), begin, end in zip(firsts, begins, ends, strict=False)
+        }
 
     def _works(self, counts: dict[_Stretch, f.CountRow]) -> tuple[Work, ...]:
         helped: Iterator[f.HelpedRow] = unpacked(f.HELPED, self.packed.pop(f.HELPED, ()))

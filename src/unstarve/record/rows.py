@@ -41,6 +41,8 @@ def rows_of(kind: int, packed: Iterable[Packed]) -> Rows:
         by_size.setdefault(row_size, []).append(payload)
     plain = layout(kind)
     found = [np.frombuffer(b"".join(some), layout(kind, size)) for size, some in by_size.items()]
+    if len(found) == 1:
+        return found[0].astype(plain, copy=False)
     return np.concatenate([np.zeros(0, plain), *(one.astype(plain) for one in found)], dtype=plain)
 
 
@@ -88,6 +90,14 @@ def _gauge(rows: Rows) -> Mask:
     return _in_order(rows, "at_ns") & _at_most(rows, 100, "percent") & counts
 
 
+def _meeting(rows: Rows) -> Mask:
+    moments = ("begin_ns", "end_ns", "left_ns", "before_ns", "within_ns", "after_ns")
+    found = _in_order(rows, "begin_ns", "end_ns", "at_ns")
+    for name in moments:
+        found &= rows[name] <= rows["at_ns"]
+    return found
+
+
 def _memory(rows: Rows) -> Mask:
     counts = [name for name in f.MemoryRow._fields if name not in ("at_ns", "pressure")]
     return _in_order(rows, "at_ns") & _at_most(rows, MOST_BYTES, *counts) & _at_most(rows, WHOLE, "pressure")
@@ -102,6 +112,8 @@ _VALID: dict[int, Callable[[Rows], Mask]] = {
     f.GAUGE: _gauge,
     f.PULSE: _pulse,
     f.BACKWARD: lambda r: _in_order(r, "at_ns"),
+    f.MEETING: _meeting,
+    f.WINDOW: lambda r: r["steps"] > 0,
     f.MEMORY: _memory,
     f.COUNT: lambda r: _at_most(r, LATEST_NS, "end_ns", "step_ns", "samples") & (r["number"] > 0),
     f.BUCKET: lambda r: _at_most(r, MOST_BUCKET, "bucket") & (r["measure"] <= f.STEPS),

@@ -15,7 +15,8 @@ from unstarve.record.loader_names import tell_apart
 from unstarve.record.process_stream import ProcessStream
 from unstarve.record.profile_meta import profile_of, reads_of
 from unstarve.record.run_file import launcher_alive, parts_folder, parts_of, unwritten
-from unstarve.record.thinning import Detail, thin
+from unstarve.record.stretches import Detail
+from unstarve.record.thinning import thin
 
 _UNKNOWN_LAUNCH: dict[str, Any] = {"command": [], "kind": "run", "started_at": 0.0}
 _HELD_BYTES = 1 << 26
@@ -34,7 +35,7 @@ def read_run(path: Path, detail: Detail | None = None) -> Run:
     lost: list[str] = []
     held = _Held(detail)
     streams = held.streams
-    run_file, *parts = _files(path)
+    run_file, *parts = files_of_run(path)
     skipped = _scan(run_file, held)
     launch, result = (_newest(streams, name) for name in ("launch", "result"))
     if (
@@ -85,7 +86,7 @@ def read_run(path: Path, detail: Detail | None = None) -> Run:
     )
 
 
-def _files(path: Path) -> list[Path]:
+def files_of_run(path: Path) -> list[Path]:
     """The run file itself, then the parts that were not folded into it."""
     try:
         if path.is_dir():

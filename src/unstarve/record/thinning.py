@@ -14,30 +14,35 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from unstarve.model.thinned import GROWTH
 from unstarve.record import format as f
 from unstarve.record.meta_values import LATEST_NS, MOST_BYTES
 from unstarve.record.process_stream import ProcessStream
 from unstarve.record.rows import Mask, Rows, layout, rows_of, valid
+from unstarve.record.stretches import (
+    FOR_EVER,
+    Counted,
+    Detail,
+    Interval,
+    Numbers,
+    bucket_of,
+    chosen,
+    firsts_of,
+    groups_of,
+    joined,
+    numbered,
+    one_after_the_other,
+    overlapping,
+    sums_of,
+    waits_of,
+)
 
-Numbers = NDArray[np.int64]
-Interval = tuple[int, int]
-
-_MOST_IN_FULL = 12_000
-"""A training process with fewer batches is not thinned."""
-_CHANGES = 16
-_CHANGED = 1.25
-"""The mean step of a stretch, relative to the stretch before."""
-_FEWEST_TO_CHANGE = 8
 _PREFETCH = 2
 """torch's default."""
 _MOST_AHEAD = 512
-_FOR_EVER = 2**63 - 1
 _BATCH_SUMS = ("sampler_ns", "wait_cpu_ns", "step_cpu_ns")
 _UNSURE_SUMS = ("wait_queued_ns", "step_queued_ns")
 _WORK_SUMS = (
@@ -51,28 +56,6 @@ _WORK_SUMS = (
 )
 _UNSURE_WORK_SUMS = ("queued_ns", "delay_ns", "collate_queued_ns")
 _BYTE_SUMS = ("asked_bytes", "storage_bytes")
-
-
-class Detail(NamedTuple):
-    """How much of a training process is kept. The defaults are those of a report."""
-
-    batches: int = 4096
-    """One by one, at most about this many."""
-    stretches: int = 1024
-    """At most; the rest becomes a row for each loader and stretch."""
-    above: int = _MOST_IN_FULL
-    """A training process with fewer batches keeps them all."""
-
-
-class _Counted(NamedTuple):
-    """What each row stands for: a row that is not thinned, for itself."""
-
-    number: Numbers
-    samples: Numbers
-    end_ns: Numbers
-    steps: Numbers
-    step_ns: Numbers
-    backwards: Numbers
 
 
 def thin(streams: Iterable[ProcessStream], detail: Detail | None = None) -> None:
@@ -92,7 +75,7 @@ def thin(streams: Iterable[ProcessStream], detail: Detail | None = None) -> None
             continue
         length_ns = _stretch_ns(trainers, detail)
         kept = [one for trainer in trainers for one in _thin_training(trainer, length_ns, detail)]
-        in_full = _joined(kept)
+        in_full = joined(kept)
         for stream in members:
             _thin_works(stream, in_full, length_ns, detail)
             _thin_looks(stream, length_ns)
@@ -143,17 +126,20 @@ def _thin_training(stream: ProcessStream, length_ns: int, detail: Detail) -> lis
     stands.backwards[:] += np.bincount(last_before[last_before >= 0], minlength=len(rows))
     kept = (rows["flags"] & f.THINNED) == 0
     if len(rows) > detail.above or not kept.all():
-        kept &= _chosen(rows, stands, length_ns, detail)
-    groups = _groups(rows, kept, cuts, length_ns)
-    thinned, counted = _merged(rows[~kept], groups, _Counted(*(part[~kept] for part in stands)))
+        kept &= chosen(rows, stands, length_ns, detail)
+    groups = groups_of(rows, kept, cuts, length_ns)
+    thinned, counted = _merged(rows[~kept], groups, Counted(*(part[~kept] for part in stands)))
     _put(stream, f.BATCH, rows[kept], thinned)
     _put(stream, f.COUNT, counted, counts[counts["kind"] != f.BATCH])
     _put(stream, f.BUCKET, _buckets(rows, stands, kept, groups, counted, buckets))
     _put(stream, f.BACKWARD, passes[(last_before < 0) | kept[np.maximum(last_before, 0)]])
+    meetings = _take(stream, f.MEETING, "at_ns")
+    met = np.searchsorted(rows["got_ns"], meetings["at_ns"], side="right") - 1
+    _put(stream, f.MEETING, meetings[(met < 0) | kept[np.maximum(met, 0)]])
     _thin_stalls(stream, rows, kept, groups, thinned)
     intervals = _intervals(stream, rows, kept)
     received = _take(stream, f.RECEIVED)
-    _put(stream, f.RECEIVED, received[_overlapping(received["arrived_ns"], received["pinned_ns"], intervals)])
+    _put(stream, f.RECEIVED, received[overlapping(received["arrived_ns"], received["pinned_ns"], intervals)])
     return intervals
 
 
@@ -164,7 +150,7 @@ def _epoch_moments(stream: ProcessStream) -> Numbers:
     return np.sort(np.concatenate([begins, ends]).astype(np.int64))
 
 
-def _counted(stream: ProcessStream, rows: Rows, counts: Rows, cuts: Numbers) -> tuple[Rows, _Counted]:
+def _counted(stream: ProcessStream, rows: Rows, counts: Rows, cuts: Numbers) -> tuple[Rows, Counted]:
     """Rows, and what each stands for. A thinned row whose count is lost is invalid."""
     told = {(int(one["loader"]), int(one["epoch"]), int(one["position"])): one for one in counts}
     thinned = np.flatnonzero(rows["flags"] & f.THINNED)
@@ -177,7 +163,7 @@ def _counted(stream: ProcessStream, rows: Rows, counts: Rows, cuts: Numbers) -> 
     number = np.cumsum(known) - 1
     rows = rows[known]
     end_ns = rows["got_ns"].astype(np.int64)
-    stands = _Counted(
+    stands = Counted(
         np.ones(len(rows), np.int64), rows["size"].astype(np.int64), end_ns,
         np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64),
     )  # fmt: skip
@@ -188,7 +174,7 @@ def _counted(stream: ProcessStream, rows: Rows, counts: Rows, cuts: Numbers) -> 
     return rows, stands
 
 
-def _add_steps(rows: Rows, stands: _Counted, cuts: Numbers) -> None:
+def _add_steps(rows: Rows, stands: Counted, cuts: Numbers) -> None:
     """Add the step that ends with each row that is not thinned, unless an epoch begins or ends in it."""
     order = np.lexsort((rows["ask_ns"], rows["thread"], rows["epoch"], rows["loader"]))
     before, after = order[:-1], order[1:]
@@ -217,144 +203,44 @@ def _last_before(rows: Rows, passes: Rows) -> Numbers:
     return found
 
 
-def _chosen(rows: Rows, stands: _Counted, length_ns: int, detail: Detail) -> Mask:
-    """The rows to keep one by one."""
-    ideal = (rows["flags"] & (f.REPLAY | f.SETTLING) != 0) | (rows["block"] > 0)
-    chosen: Mask = ideal | (rows["position"] == 0)
-    count, most = len(rows), detail.batches
-    chosen[: most // 16] = True
-    chosen[max(count - most // 4, 0) :] = True
-    later = np.where(chosen | ((rows["flags"] & f.THINNED) > 0), -1, 1)
-    for durations in (_waits(rows), stands.step_ns):
-        slowest = np.argsort(durations * (later > 0), kind="stable")[::-1][: most // 64]
-        slowest = slowest[later[slowest] > 0]
-        for near in (-1, 0, 1):
-            chosen[np.clip(slowest + near, 0, count - 1)] = True
-    for edge in _changes(rows, stands, length_ns):
-        chosen[max(edge - 16, 0) : edge + 16] = True
-    return chosen | _spread_out(rows, length_ns, detail)
-
-
-def _waits(rows: Rows) -> Numbers:
-    found: Numbers = (rows["got_ns"] - rows["ask_ns"]).astype(np.int64)
-    return found
-
-
-def _changes(rows: Rows, stands: _Counted, length_ns: int) -> list[int]:
-    """Where the mean step changed the most from one stretch to the next."""
-    first = np.unique(rows["ask_ns"] // length_ns, return_index=True)[1]
-    steps, step_ns = np.add.reduceat(stands.steps, first), np.add.reduceat(stands.step_ns, first)
-    mean_ns = step_ns / np.maximum(steps, 1)
-    enough = (steps >= _FEWEST_TO_CHANGE) & (mean_ns > 0)
-    first, mean_ns = first[enough], mean_ns[enough]
-    change = np.abs(np.diff(np.log(mean_ns)))
-    order = np.argsort(change)[::-1][:_CHANGES]
-    return [int(first[one + 1]) for one in order if change[one] > np.log(_CHANGED)]
-
-
-def _spread_out(rows: Rows, length_ns: int, detail: Detail) -> Mask:
-    """The first few batches of every loader in every 8th part or so of the stretches."""
-    block_ns = min(length_ns * max(detail.stretches // 64, 1), _FOR_EVER)
-    loaders = len(np.unique(rows["loader"]))
-    few = max(detail.batches // 128 // loaders, 4)
-    block = rows["ask_ns"] // block_ns
-    order = np.lexsort((rows["ask_ns"], rows["loader"], block))
-    loader, block = rows["loader"][order], block[order]
-    new = np.concatenate([[True], (loader[1:] != loader[:-1]) | (block[1:] != block[:-1])])
-    place = np.arange(len(rows))
-    rank = place - np.maximum.accumulate(np.where(new, place, 0))
-    chosen = np.zeros(len(rows), bool)
-    chosen[order[rank < few]] = True
-    return chosen
-
-
-def _groups(rows: Rows, kept: Mask, cuts: Numbers, length_ns: int) -> Numbers:
-    """By row that is not kept: the number of its group."""
-    others = np.flatnonzero(~kept)
-    parts = [
-        np.cumsum(kept)[others],
-        rows["ask_ns"][others] // length_ns,
-        np.searchsorted(cuts, rows["ask_ns"][others].astype(np.int64), "right"),
-        *(rows[name][others] for name in ("thread", "loader", "epoch")),
-        rows["flags"][others] & ~np.uint16(f.THINNED),
-    ]
-    return _numbered(parts)[0]
-
-
-def _numbered(parts: Sequence[NDArray[Any]]) -> tuple[Numbers, Numbers]:
-    """Rows with the same key → their number; and the first row of each, in the order of these firsts."""
-    keys = np.stack([part.astype(np.int64) for part in parts], axis=1)
-    if not len(keys):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    order = np.lexsort(keys.T[::-1])
-    new = np.concatenate([[True], (keys[order][1:] != keys[order][:-1]).any(axis=1)])
-    first = order[new]
-    number = np.empty(len(keys), np.int64)
-    number[order] = np.cumsum(new) - 1
-    rank = np.argsort(np.argsort(first))
-    return rank[number], np.sort(first)
-
-
-def _sums(values: NDArray[Any], groups: Numbers, *, unsure: bool = False, most: int | None = None) -> Numbers:
-    """Sums of each group; with `unsure`, -1 where any value is unknown or the sum is beyond `most`."""
-    count = int(groups.max()) + 1 if len(groups) else 0
-    found = np.zeros(count, np.int64)
-    np.add.at(found, groups, values.astype(np.int64))
-    if unsure:
-        unknown = np.bincount(groups[values < 0], minlength=count) > 0
-        found[unknown | (found > (most if most is not None else found))] = -1
-    return found
-
-
-def _firsts(groups: Numbers) -> Numbers:
-    return np.unique(groups, return_index=True)[1]
-
-
-def _merged(rows: Rows, groups: Numbers, stands: _Counted) -> tuple[Rows, Rows]:
+def _merged(rows: Rows, groups: Numbers, stands: Counted) -> tuple[Rows, Rows]:
     """One row for each group of rows, and its count."""
-    first = _firsts(groups)
+    first = firsts_of(groups)
     thinned = rows[first].copy()
-    wait_ns = _sums(_waits(rows), groups)
+    wait_ns = sums_of(waits_of(rows), groups)
     thinned["flags"] |= f.THINNED
     for name in ("task", "ready", "size"):
         thinned[name] = -1
-    thinned["nbytes"] = _sums(rows["nbytes"], groups, unsure=True, most=MOST_BYTES)
-    thinned["own_ns"] = np.minimum(_sums(rows["own_ns"], groups), 2**32 - 1)
+    thinned["nbytes"] = sums_of(rows["nbytes"], groups, unsure=True, most=MOST_BYTES)
+    thinned["own_ns"] = np.minimum(sums_of(rows["own_ns"], groups), 2**32 - 1)
     for name in _BATCH_SUMS:
-        thinned[name] = _sums(rows[name], groups)
+        thinned[name] = sums_of(rows[name], groups)
     for name in _UNSURE_SUMS:
-        thinned[name] = _sums(rows[name], groups, unsure=True)
+        thinned[name] = sums_of(rows[name], groups, unsure=True)
     for thread in np.unique(thinned["thread"]):
         own = (thinned["thread"] == thread) & ((thinned["flags"] & f.NESTED) == 0)
-        thinned["ask_ns"][own] = _one_after_the_other(thinned["ask_ns"][own].astype(np.int64), wait_ns[own])
+        thinned["ask_ns"][own] = one_after_the_other(thinned["ask_ns"][own].astype(np.int64), wait_ns[own])
     thinned["got_ns"] = thinned["ask_ns"] + wait_ns.astype(np.uint64)
     counted = np.zeros(len(first), layout(f.COUNT))
     counted["kind"] = f.BATCH
     for name in ("loader", "epoch", "position", "flags"):
         counted[name] = thinned[name]
-    counted["samples"] = _sums(stands.samples, groups, unsure=True)
+    counted["samples"] = sums_of(stands.samples, groups, unsure=True)
     end_ns = np.zeros(len(first), np.int64)
     np.maximum.at(end_ns, groups, stands.end_ns)
     counted["end_ns"] = end_ns
     for name in ("number", "steps", "step_ns", "backwards"):
-        counted[name] = _sums(getattr(stands, name), groups)
+        counted[name] = sums_of(getattr(stands, name), groups)
     return thinned, counted
 
 
-def _one_after_the_other(ask_ns: Numbers, wait_ns: Numbers) -> Numbers:
-    """When each wait begins, if it must not begin before the one before has ended."""
-    until = np.cumsum(wait_ns)
-    begun: Numbers = np.maximum.accumulate(ask_ns - (until - wait_ns)) + (until - wait_ns)
-    return begun
-
-
-def _buckets(rows: Rows, stands: _Counted, kept: Mask, groups: Numbers, counted: Rows, before: Rows) -> Rows:
+def _buckets(rows: Rows, stands: Counted, kept: Mask, groups: Numbers, counted: Rows, before: Rows) -> Rows:
     """Histograms of the groups: of their single batches, and of those that were thinned before."""
     number = np.full(len(rows), -1, np.int64)
     number[~kept] = groups
     single = ~kept & ((rows["flags"] & f.THINNED) == 0)
     stepped = single & (stands.steps > 0)
-    waits, steps = _bucket_of(_waits(rows)[single]), _bucket_of(stands.step_ns[stepped])
+    waits, steps = bucket_of(waits_of(rows)[single]), bucket_of(stands.step_ns[stepped])
     group_of = {
         (int(row["loader"]), int(row["epoch"]), int(row["position"])): int(number[place])
         for place, row in zip(np.flatnonzero(~kept & ~single), rows[~kept & ~single], strict=True)
@@ -375,11 +261,6 @@ def _buckets(rows: Rows, stands: _Counted, kept: Mask, groups: Numbers, counted:
     return found
 
 
-def _bucket_of(durations_ns: Numbers) -> Numbers:
-    found: Numbers = np.floor(np.log(np.maximum(durations_ns, 1)) / np.log(GROWTH)).astype(np.int64)
-    return found
-
-
 def _thin_stalls(stream: ProcessStream, rows: Rows, kept: Mask, groups: Numbers, thinned: Rows) -> None:
     """Stalls of batches that were merged become one for each device."""
     stalls = _take(stream, f.STALL)
@@ -391,26 +272,26 @@ def _thin_stalls(stream: ProcessStream, rows: Rows, kept: Mask, groups: Numbers,
     place = np.searchsorted(rows["ask_ns"], stalls["ask_ns"], "right") - 1
     group = np.where((place >= 0) & (stalls["wait"] == f.BATCH_WAIT), number[np.maximum(place, 0)], -1)
     merging = group >= 0
-    merged, (own, first) = stalls[merging], _numbered([group[merging], stalls["device"][merging]])
+    merged, (own, first) = stalls[merging], numbered([group[merging], stalls["device"][merging]])
     found = merged[first].copy()
     found["position"] = thinned["position"][group[merging][first]]
     found["ask_ns"] = thinned["ask_ns"][group[merging][first]]
-    found["got_ns"] = found["ask_ns"] + _sums(merged["got_ns"] - merged["ask_ns"], own).astype(np.uint64)
-    found["stall_ns"] = _sums(merged["stall_ns"], own)
+    found["got_ns"] = found["ask_ns"] + sums_of(merged["got_ns"] - merged["ask_ns"], own).astype(np.uint64)
+    found["stall_ns"] = sums_of(merged["stall_ns"], own)
     _put(stream, f.STALL, stalls[~merging], found)
 
 
 def _intervals(stream: ProcessStream, rows: Rows, kept: Mask) -> list[Interval]:
     """The time of the batches kept in full, with that in which workers made them."""
     if kept.all():
-        return [(0, _FOR_EVER)]
+        return [(0, FOR_EVER)]
     ahead = min(sum(map(_ahead, stream.loaders.values())), _MOST_AHEAD)
     single = rows[kept & (rows["position"] > 0)]
     typical_ns = int(np.median(np.diff(rows["ask_ns"].astype(np.int64)))) if len(rows) > 1 else 0
     margin_ns = min(ahead * typical_ns * 3 // 2, LATEST_NS)
     begin = single["ask_ns"].astype(np.int64) - margin_ns
-    intervals = _joined(zip(begin.tolist(), single["got_ns"].tolist(), strict=True))
-    return [*intervals[:-1], *((begin, _FOR_EVER) for begin, _ in intervals[-1:])]
+    intervals = joined(zip(begin.tolist(), single["got_ns"].tolist(), strict=True))
+    return [*intervals[:-1], *((begin, FOR_EVER) for begin, _ in intervals[-1:])]
 
 
 def _ahead(loader: Mapping[str, Any]) -> int:
@@ -419,24 +300,6 @@ def _ahead(loader: Mapping[str, Any]) -> int:
     workers, prefetch = config.get("num_workers"), config.get("prefetch_factor")
     workers = workers if isinstance(workers, int) else 0
     return max(workers, 0) * (1 + max(prefetch if isinstance(prefetch, int) else _PREFETCH, 0))
-
-
-def _joined(intervals: Iterable[Interval]) -> list[Interval]:
-    """In order, without overlaps."""
-    joined: list[Interval] = []
-    for begin, end in sorted(intervals):
-        if joined and begin <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
-        else:
-            joined.append((begin, end))
-    return joined
-
-
-def _overlapping(begin: NDArray[Any], end: NDArray[Any], intervals: Sequence[Interval]) -> Mask:
-    """Which of these stretches of time lie, at least partly, inside an interval."""
-    ends = np.array([interval[1] for interval in intervals], np.int64)
-    begins = np.array([*(interval[0] for interval in intervals), _FOR_EVER], np.int64)
-    return begins[np.searchsorted(ends, begin.astype(np.int64))] <= end.astype(np.int64)
 
 
 # Workers, and batches that the training process makes itself.
@@ -450,27 +313,27 @@ def _thin_works(stream: ProcessStream, in_full: Sequence[Interval], length_ns: i
     told = {tuple(int(c[name]) for name in ("loader", "epoch", "position")): c for c in counts[ours]}
     single = (rows["flags"] & f.THINNED) == 0
     kept = single & (
-        _overlapping(rows["begin_ns"], rows["done_ns"], in_full)
+        overlapping(rows["begin_ns"], rows["done_ns"], in_full)
         | ((rows["task"] == 0) & (rows["loader"] != f.NO_LOADER))
         | (rows["flags"] & f.FAILED > 0)
     )
     slowest = np.argsort(np.where(single, rows["slow_ns"], -1), kind="stable")[::-1][: detail.batches // 128]
     kept[slowest[single[slowest]]] = True
     others = rows[~kept]
-    groups, first = _numbered([others["begin_ns"] // length_ns, others["loader"], others["iteration"]])
+    groups, first = numbered([others["begin_ns"] // length_ns, others["loader"], others["iteration"]])
     thinned = others[first].copy()
     thinned["flags"] |= f.THINNED
-    fetch_ns = _sums(others["collate_ns"] - others["begin_ns"], groups).astype(np.uint64)
+    fetch_ns = sums_of(others["collate_ns"] - others["begin_ns"], groups).astype(np.uint64)
     thinned["collate_ns"] = thinned["begin_ns"] + fetch_ns
-    collate_ns = _sums(others["done_ns"] - others["collate_ns"], groups).astype(np.uint64)
+    collate_ns = sums_of(others["done_ns"] - others["collate_ns"], groups).astype(np.uint64)
     thinned["done_ns"] = thinned["collate_ns"] + collate_ns
     for name in _WORK_SUMS:
         known = np.maximum(others[name].astype(np.int64), 0)
-        thinned[name] = np.minimum(_sums(known, groups), np.iinfo(thinned[name].dtype).max)
+        thinned[name] = np.minimum(sums_of(known, groups), np.iinfo(thinned[name].dtype).max)
     for name in _UNSURE_WORK_SUMS:
-        thinned[name] = _sums(others[name], groups, unsure=True)
+        thinned[name] = sums_of(others[name], groups, unsure=True)
     for name in _BYTE_SUMS:
-        thinned[name] = _sums(others[name], groups, unsure=True, most=MOST_BYTES)
+        thinned[name] = sums_of(others[name], groups, unsure=True, most=MOST_BYTES)
     thinned["slow_index"], thinned["slow_ns"] = -1, 0
     counted = np.zeros(len(first), layout(f.COUNT))
     counted["kind"] = f.WORK
@@ -482,7 +345,7 @@ def _thin_works(stream: ProcessStream, in_full: Sequence[Interval], length_ns: i
     for name, alone in (("number", np.ones(len(others), np.int64)), ("samples", others["samples"])):
         values = alone.astype(np.int64)
         values[~single[~kept]] = [1 if one is None else int(one[name]) for one in stood]
-        counted[name] = _sums(values, groups)
+        counted[name] = sums_of(values, groups)
     thinned["samples"] = np.minimum(counted["samples"], 2**32 - 1)
     done = np.zeros(len(first), np.int64)
     np.maximum.at(done, groups, others["done_ns"].astype(np.int64))
@@ -505,7 +368,7 @@ def _thin_looks(stream: ProcessStream, length_ns: int) -> None:
     for kind in (f.PULSE, f.MEMORY, f.GAUGE):
         rows = _take(stream, kind, "at_ns")[::-1]
         of = rows["device"] if kind == f.GAUGE else np.zeros(len(rows))
-        last = _numbered([rows["at_ns"] // length_ns, of])[1]
+        last = numbered([rows["at_ns"] // length_ns, of])[1]
         _put(stream, kind, rows[last][::-1])
 
 

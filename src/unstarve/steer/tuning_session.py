@@ -24,6 +24,7 @@ from unstarve.words import ordinal
 _MATTERS = 0.1
 """A validation loader is tuned, too, if waiting for it takes more than this share of the time."""
 _VALIDATES = "validation loader (iterated under no_grad)"
+_BUSY = "was still being tuned"
 _NOTICE_STEPS = 20
 """The first rank announces the end this many steps ahead; ranks run in step, so all learn it in time."""
 
@@ -78,6 +79,11 @@ class TrackedLoader:
     def expected_steps(self) -> int:
         """Loaders are ranked by this: the batches it gave, or will give in an epoch."""
         return max(self.steps, self.length or 0)
+
+    @property
+    def waits_its_turn(self) -> bool:
+        """A training loader that will be tuned when its next epoch begins."""
+        return self.trains and self.left_alone is not None and self.left_alone.endswith(_BUSY)
 
     @property
     def is_settled(self) -> bool:
@@ -182,7 +188,7 @@ class TuningSession:
         if not tracked.trains and (before_training or not matters):
             tracked.left_alone = _VALIDATES
         elif busy:
-            tracked.left_alone = f"{busy[0].name} was still being tuned"
+            tracked.left_alone = f"{busy[0].name} {_BUSY}"
         else:
             tracked.left_alone = None
         return tracked.left_alone is None
@@ -246,10 +252,12 @@ class TuningSession:
             self.ended_by = end.reason
 
     def _more_to_tune(self, tracked: TrackedLoader) -> bool:
-        """Whether a loader with more steps still has to be tuned."""
+        """Whether a loader with more steps, or another training loader that waited, is still to be tuned."""
         others = [one for one in self.loaders if one.loader() is not None and one.tuning is None]
         return any(
-            one.expected_steps > tracked.expected_steps and (one.trains or not one.epochs) for one in others
+            one.waits_its_turn
+            or (one.expected_steps > tracked.expected_steps and (one.trains or not one.epochs))
+            for one in others
         )
 
     def snapshot(self) -> TunedProcess:

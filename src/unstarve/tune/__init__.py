@@ -13,8 +13,11 @@ How a batch is made:
 `index_stream`  what crews share: the epoch's indices in the sampler's order, seeds, a view of the loader
 `live_search`   one search during real training
 `search`        which setting to try next, and what to conclude: no clock, no process
+`bounds`        which settings a search may ask for
 `race`          the last few settings in turns, until it is clear which one is fastest
-`step_window`   measures a stretch of steps: time per step, its uncertainty, CPU time
+`step_window`   measures whole bursts: time per step, its uncertainty, CPU time
+`window_reading` what a window says: whether training waits, what limits it
+`window_forecast` from a window: how fast other settings would be
 `memory_fit`    whether a setting fits into memory
 `tunability`    what may be tuned of a loader
 `explain`       results in words

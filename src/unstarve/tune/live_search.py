@@ -11,9 +11,10 @@ from typing import Any
 import psutil
 
 from unstarve.model import LoaderSettings, Trial, Tuning
+from unstarve.tune.bounds import Bounds, WorkerLimits
 from unstarve.tune.index_stream import IndexStream
 from unstarve.tune.memory_fit import MemoryFit, free_memory, is_on_accelerator, tensor_count
-from unstarve.tune.search import Bounds, Search, SearchResult, WorkerLimits
+from unstarve.tune.search import Search, SearchResult
 from unstarve.tune.step_window import CpuClock, CpuTime, StepWindow, WindowCollector, WindowPace
 from unstarve.tune.tunability import Tunability
 from unstarve.tune.window_forecast import BatchFacts, WindowForecast, forecast_from

@@ -16,19 +16,21 @@ from dataclasses import dataclass, replace
 
 from unstarve.intervals import WORTH_SWITCHING
 from unstarve.model import Change, LoaderSettings
+from unstarve.tune.bounds import Bounds
 from unstarve.tune.race import AS_GOOD, Race, compared, is_worth_it
 from unstarve.tune.step_window import StepWindow
 from unstarve.tune.window_forecast import WindowForecast
+from unstarve.tune.window_reading import (
+    CONTENT,
+    cores_are_full,
+    costs_to_receive,
+    is_content,
+    is_crowded,
+    is_optimal,
+    limit_of,
+)
 from unstarve.words import percent, times
 
-_CONTENT = 0.03
-"""A share of waiting below this is not worth a search."""
-_CROWDED = 0.85
-"""With more workers than cores, and this share of the cores in use, workers may be in each other's way."""
-_RECEIVING = 0.5
-"""A training process that computes for this share of its waits holds up the workers it receives from."""
-_CHEAP_S = 0.03
-"""If a worker makes a batch in this time, a trial without workers costs next to nothing."""
 _DEFAULT_DEPTH = 2
 """torch's own default."""
 _MAX_DEPTH = 8
@@ -47,35 +49,14 @@ _COSTLY_S = 1.5
 """Where a window takes this long, small gains are not looked for."""
 _COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
+_UNTRIED = (
+    "did not try CachedDataset: it pays from the second epoch on, and samples must not draw random numbers",
+    "did not try AsyncPrefetchDataset: only you know whether several threads may use the dataset at once",
+)
+"""Parts that need more than the same loader: a look at the dataset's code."""
+
 SearchSteps = Generator[LoaderSettings, StepWindow, None]
 """Yields settings to measure and is sent a window for each."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerLimits:
-    """What limits the number of workers."""
-
-    cores: float
-    max_workers: int
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Which settings a search may ask for."""
-
-    limits: WorkerLimits
-    fits: Callable[[LoaderSettings], bool] = lambda settings: True
-    """Whether there is memory for a setting."""
-    workers: bool = True
-    """The number of workers may change."""
-    no_workers: bool = True
-    """It may become 0 if the user has some."""
-    several_workers: bool = True
-    """It may become more than 1 if the user has at most one."""
-    images: bool = False
-    """unstarve may read the images of an image folder."""
-    ring: bool = False
-    """Workers may hand batches over in reused shared memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +167,13 @@ class Search:
                 best = self._windows[self.best][-1]
                 why = (
                     f"training waits for data only {percent(best.wait_share)} of its time"
-                    if self._content is not None or best.wait_share < _CONTENT
+                    if self._content is not None or best.wait_share < CONTENT
                     else "the forecast promises nothing from it"
                 )
                 found.append(f"did not try {what}: {why}")
+        waits = tried and self._windows[self.best][-1].wait_share >= CONTENT
+        if self._bounds.ring and self._content is None and waits:
+            found += _UNTRIED
         return tuple(found)
 
     # --- what to try ---
@@ -262,13 +246,13 @@ class Search:
     def _try_no_workers(self) -> SearchSteps:
         """Try without workers if handing over may be what takes long; again if slow batches spoilt it."""
         none = self._settings(0, LoaderSettings(0))
-        if none is None or none in self._windows or self.best.images:
+        if none is None or self.best.images:
             return
-        best_s = self._rank_s(self.best)
-        if not any(costs_to_receive(windows[-1]) for windows in self._windows.values()):
-            return
-        in_process = yield from self._try(none)
-        if in_process.median_s < best_s < in_process.period_s:
+        costs = any(costs_to_receive(windows[-1]) for windows in self._windows.values())
+        if none not in self._windows and costs:
+            yield from self._try(none)
+        seen = self._windows.get(none, [])
+        if len(seen) == 1 and seen[0].median_s < self._rank_s(self.best) < seen[0].period_s:
             yield from self._try(none)
 
     def _try_images(self) -> SearchSteps:
@@ -318,7 +302,7 @@ class Search:
         """Try deeper prefetching, which evens out batches that take long now and then."""
         best = self._windows[self.best][-1]
         count, depth = best.settings.num_workers, best.settings.prefetch_factor or 0
-        if count == 0 or best.wait_share < _CONTENT or cores_are_full(best, self._bounds.limits):
+        if count == 0 or best.wait_share < CONTENT or cores_are_full(best, self._bounds.limits):
             return
         if best.whole_epochs:  # hardly longer than what is ahead already
             return
@@ -355,20 +339,8 @@ class Search:
             return
 
     def _settings(self, count: int, kind: LoaderSettings) -> LoaderSettings | None:
-        """This many workers of a kind, or as many as are allowed; None if none are."""
-        bounds = self._bounds
-        if count <= 0 and kind.has_part:
-            return None
-        if count <= 0:
-            return LoaderSettings(0) if bounds.no_workers or self.own.num_workers == 0 else None
-        count = min(count, bounds.limits.max_workers)
-        if not bounds.several_workers and self.own.num_workers <= 1:
-            count = 1
         depth = self._present.prefetch_factor or _DEFAULT_DEPTH
-        settings = replace(kind, num_workers=count, prefetch_factor=depth)
-        while settings.num_workers > 0 and not bounds.fits(settings):
-            settings = replace(settings, num_workers=settings.num_workers * 3 // 4)
-        return settings if settings.num_workers > 0 else None
+        return self._bounds.setting(count, replace(kind, prefetch_factor=depth), self.own)
 
     # --- what was measured and predicted ---
 
@@ -418,63 +390,3 @@ def _fewer(count: int, *, wide: bool) -> int:
     if wide and count > 3:
         return count // 2
     return count - 1 if count <= 3 else count * 2 // 3
-
-
-# --- reading a window ---
-
-
-def fastest_possible_s(window: StepWindow, limits: WorkerLimits) -> float:
-    """The shortest time per step that more workers could lead to: training alone, or all cores busy."""
-    return max(window.step_s, 0.0 if window.cpu is None else window.cpu.all_s / limits.cores)
-
-
-def is_content(window: StepWindow, limits: WorkerLimits) -> bool:
-    """Whether training hardly waits, and workers do not take its cores either."""
-    return (
-        window.wait_share < _CONTENT
-        and window.start_s < _CONTENT * window.period_s
-        and not is_crowded(window, limits)
-    )
-
-
-def cores_are_full(window: StepWindow, limits: WorkerLimits) -> bool:
-    """Whether hardly a core is left to this process and its workers."""
-    busy = 0.0 if window.cpu is None else window.cpu.all_s / max(window.steady_s, 1e-9)
-    return busy > _CROWDED * limits.cores
-
-
-def is_crowded(window: StepWindow, limits: WorkerLimits) -> bool:
-    """Whether there are more workers than cores, and no core to spare."""
-    return window.settings.num_workers > limits.cores and cores_are_full(window, limits)
-
-
-def is_optimal(window: StepWindow, limits: WorkerLimits) -> bool:
-    """Whether no number of workers could be much faster."""
-    goal_s = fastest_possible_s(window, limits)
-    return window.period_s <= (1 + _CONTENT) * goal_s and not is_crowded(window, limits)
-
-
-def costs_to_receive(window: StepWindow) -> bool:
-    """Whether the hand-off may cost more than making a batch, or making one costs next to nothing."""
-    count = window.settings.num_workers
-    if count == 0:
-        return False
-    queued_s = 0.0 if window.cpu is None else window.cpu.queued_s
-    if count * window.steady_s - queued_s <= _CHEAP_S:
-        return True
-    return window.cpu is not None and window.cpu.wait_s > _RECEIVING * window.wait_s > 0
-
-
-def limit_of(window: StepWindow, limits: WorkerLimits) -> str:
-    """What keeps the best setting from being faster, and what it would take."""
-    if window.wait_share < _CONTENT:
-        waits = percent(window.wait_share)
-        return f"training waits for data {waits} of its time: only faster steps would help"
-    if cores_are_full(window, limits):
-        cores = f"{limits.cores:g}"
-        return f"all {cores} cores are busy: it would take more cores, or less work per sample"
-    if window.cpu is None or window.settings.num_workers == 0:
-        return "no faster setting was found"
-    if window.cpu.wait_s > _RECEIVING * window.wait_s:
-        return "receiving batches takes the time: it would take smaller batches, or less data per sample"
-    return "workers wait for data, not for cores: it would take faster storage, or a copy nearer by"

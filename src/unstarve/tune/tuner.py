@@ -12,11 +12,12 @@ from torch.utils.data import DataLoader
 from unstarve.collect.torch_iterator import epoch_length
 from unstarve.machine import share_of_cores
 from unstarve.model import LoaderSettings, Trial, Tuning
+from unstarve.tune.bounds import WorkerLimits
 from unstarve.tune.crews import Crew
 from unstarve.tune.index_stream import IndexStream, Seeds, begin_stream
 from unstarve.tune.live_search import LiveSearch, Options
 from unstarve.tune.memory_fit import MemoryGauge, smaller
-from unstarve.tune.search import SearchResult, WorkerLimits
+from unstarve.tune.search import SearchResult
 from unstarve.tune.tunability import tunability_of
 from unstarve.tune.tuned_epoch import TunedIterator
 
@@ -139,7 +140,8 @@ class Tuner:
         self._last_got = None
         if self._result is None and self._live is None:
             begun = self._search()
-            self.settings = begun.wanted  # not the user's own if an earlier run of the command began it
+            if self._options.past is not None:
+                self.settings = begun.wanted  # an earlier run of the command began the search
             if begun.result is not None:
                 self._settle(begun.result)
         if self._live is not None:

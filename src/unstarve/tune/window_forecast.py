@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from unstarve.model import LoaderSettings, Scenario
 from unstarve.model.forecasts import Stage
 from unstarve.predict.demand import BatchDemand, LoaderDemand
-from unstarve.predict.forecast import LoaderModel, model_loader
+from unstarve.predict.forecast import LoaderModel
 from unstarve.predict.recorded_run import EpochCosts, RecordedMachine
+from unstarve.predict.scenario import Draw, fill_in, pace_of
 from unstarve.tune.step_window import CpuTime, StepWindow
 
 IMAGE_SPEED = 3.0
@@ -41,7 +42,10 @@ def forecast_from(window: StepWindow, cores: float, facts: BatchFacts) -> Window
     """Predict from a window; None if its CPU time is unknown."""
     if window.cpu is None or window.steady_s <= 0:
         return None
-    return WindowForecast(window, model_loader(_demand(window, window.cpu, cores, facts)))
+    demand = _demand(window, window.cpu, cores, facts)
+    draw = Draw(demand.batches)  # one, the likely one: training waits for this forecast
+    recorded = pace_of(demand, fill_in(demand, Scenario()), draw.as_recorded())
+    return WindowForecast(window, LoaderModel(demand, (draw,), (recorded,)))
 
 
 @dataclass

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from unstarve.advise.framework_words import framework_call
+from unstarve.advise.framework_words import framework_call, wrapped_dataset
+from unstarve.checks.evidence.lost_time import setting
 from unstarve.model import LoaderSummary, Maker
 
 TRAIN = Maker("transformers", "Trainer.get_train_dataloader")
@@ -62,3 +63,22 @@ def test_the_users_call_in_a_method_for_lightning_is_kept_as_it_is_given() -> No
     call = "DataLoader(Rows({}), num_workers=8)"
     words = framework_call(loader(Maker("lightning", "Digits.val_dataloader")), {"num_workers": 8}, call)
     assert words == f"# in Digits.val_dataloader\n{call}"
+
+
+@pytest.mark.parametrize(
+    ("maker", "words"),
+    [
+        (TRAIN, "Trainer(…, train_dataset=Kept(train_dataset))"),
+        (EVAL, "Trainer(…, eval_dataset=Kept(eval_dataset))"),
+        (SCRIPT, "create_loader(Kept(dataset), …)"),
+        (Maker("fastai"), "# and pass Kept(dataset) to fastai"),
+    ],
+)
+def test_a_wrapped_dataset_goes_where_the_framework_takes_it(maker: Maker, words: str) -> None:
+    assert wrapped_dataset(maker, "Kept({})") == words
+
+
+def test_a_finding_names_the_frameworks_argument_where_it_has_one() -> None:
+    assert setting(loader(TRAIN), num_workers=4) == "Write TrainingArguments(dataloader_num_workers=4)."
+    assert setting(loader(None), num_workers=4) == "Pass num_workers=4 to train."
+    assert setting(loader(TRAIN), in_order=False) == "Pass in_order=False to train."

@@ -104,7 +104,7 @@ def test_queued_time_cannot_exceed_the_steps() -> None:
 
 
 def test_shares_are_sorted_and_sum_to_one() -> None:
-    shares = as_shares({Cause.CPU: 2.0, Cause.COMPUTE: 6.0}, ranks=2)
+    shares = as_shares({Cause.CPU: 2.0, Cause.COMPUTE: 6.0}, 4.0)
     assert [(s.cause, s.seconds, s.share) for s in shares] == [
         (Cause.COMPUTE, 3.0, 0.75),
         (Cause.CPU, 1.0, 0.25),

@@ -115,7 +115,8 @@ def fed_verdict(workers: int, queued_s: float) -> Verdict:
     assert found is not None
     steps = {Cause.COMPUTE: 4.0 - queued_s, Cause.CONTENTION: queued_s}
     demand = diagnosis_of(Cause.CONTENTION, workers=workers, cpu_s=0.1).demand
-    return conclude(run_of(training), Findings([found], 0.01, None, {}, steps, demand), Thresholds())
+    findings = Findings([found], 0.01, None, {}, steps, demand, measured_steps=len(found.measured_batches))
+    return conclude(run_of(training), findings, Thresholds())
 
 
 def test_a_fed_training_without_cores_says_so() -> None:

@@ -36,7 +36,7 @@ def test_every_verb_that_has_it_takes_a_file() -> None:
     assert set(options) == {
         "run", "ideal", "tune", "report", "compare", "top", "pack", "whatif", "bench", "import", "nsys",
         "check",
-        "inspect",
+        "inspect", "merge",
     }  # fmt: skip
     assert {(option.is_flag, option.metavar) for option in options.values()} == {(False, "FILE")}
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from torch import autograd
+from torch._C import _distributed_c10d
+from torch.nn.parallel import distributed
 from torch.utils.data import DataLoader, dataloader
 from torch.utils.data._utils import fetch, pin_memory, worker
 
@@ -16,7 +18,7 @@ from unstarve.launch import hooks
 from unstarve.model.launch_settings import CheckSettings, LaunchSettings
 from unstarve.model.saved import SavedLoader
 
-MODULES = (autograd, dataloader, fetch, pin_memory, worker)
+MODULES = (_distributed_c10d, autograd, distributed, dataloader, fetch, pin_memory, worker)
 
 
 def owners() -> list[Any]:
@@ -122,12 +124,13 @@ def test_what_a_recording_patches_is_what_the_list_says() -> None:
         if before[str(owner)].get(name) is not value and name not in ("__abstractmethods__", "_abc_impl")
     }
     listed = {
-        f"{target.__module__}.{target.__qualname__}"
+        f"{owner.__module__}.{owner.__qualname__}.{name}" if isclass(owner) else f"{owner.__name__}.{name}"
         for patch in hooks.PATCHES
         if patch.needed is None or patch.needed(None)
         for wrapped in patch.wraps
         if wrapped.startswith("torch.") and not wrapped.endswith("__init_subclass__")
-        for target in [pkgutil.resolve_name(wrapped)]
+        for place, _, name in [wrapped.rpartition(".")]
+        for owner in [pkgutil.resolve_name(place)]
     } | {"torch.utils.data.dataloader._BaseDataLoaderIter.__init_subclass__"}
     torch_only = {name for name in changed if name.startswith("torch.")}
     assert torch_only == listed

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from hostile_names import EVERYTHING, unsafe
-from unstarve.analyze.trial_table import tried
+from unstarve.analyze.trial_table import so_far, tried
 from unstarve.model import Change, LoaderSettings, Trial, Tuning
 from unstarve.model.tune_run import TunedLoader, TuneRun
 from unstarve.present.tuned import headline, print_tuning, trial_line
@@ -20,9 +20,20 @@ TRIALS = (
     Trial(BEST, "measured", 12, 1.0, 250, 240, 260, None, None, None),
 )
 FOUND = Tuning(
-    "train.py:41", OWN, BEST, TRIALS, Change(2.5, 2.3, 2.7, shown=True), False, "it is", True, 24, 2.0
+    "train.py:41",
+    OWN,
+    BEST,
+    TRIALS,
+    Change(2.5, 2.3, 2.7, shown=True),
+    False,
+    "it is",
+    True,
+    24,
+    2.0,
+    proven_steps=24,
 )
-KEPT = replace(FOUND, chosen=OWN, gain=None, keep=True, reason="no faster setting was found")
+KEPT = replace(FOUND, chosen=OWN, gain=None, keep=True, reason="all 2 cores are busy")
+PREDICTED = replace(FOUND, settled=False, trials=(TRIALS[0], replace(TRIALS[1], kind="predicted")))
 
 
 def loader(tuning: Tuning | None, **more: str) -> TunedLoader:
@@ -40,10 +51,14 @@ def shown(*loaders: TunedLoader, width: int = 80, ended_by: str | None = "settle
 @pytest.mark.parametrize(
     ("tuning", "sentence"),
     [
-        (FOUND, "Use num_workers=8, prefetch_factor=4: 2.50× as fast (2.30–2.70)."),
-        (replace(FOUND, settled=False), "The best so far is num_workers=8, prefetch_factor=4: 2.50× as fast"),
-        (KEPT, "Keep your settings: num_workers=0."),
-        (replace(KEPT, settled=False), "No better setting found yet: keep num_workers=0."),
+        (FOUND, "2.50× (2.30–2.70) proven over 24 steps: num_workers=8, prefetch_factor=4."),
+        (PREDICTED, "2.50× (2.30–2.70) predicted, not proven: num_workers=8, prefetch_factor=4."),
+        (KEPT, "No better setting: all 2 cores are busy. Keep num_workers=0."),
+        (
+            replace(KEPT, trials=TRIALS[:1], reason="no other setting was tried"),
+            "Keep num_workers=0: no other",
+        ),
+        (replace(KEPT, settled=False), "Too little was measured to tell: num_workers=0 stays."),
         (replace(KEPT, trials=()), "Training ended before any setting was measured"),
     ],
 )
@@ -69,7 +84,35 @@ def test_the_table_says_what_was_tried_what_is_now_and_what_is_best() -> None:
 
 
 def test_why_settings_are_kept_is_said() -> None:
-    assert "no faster setting was found" in shown(loader(KEPT))
+    assert "all 2 cores are busy" in shown(loader(KEPT))
+
+
+def test_a_faster_row_that_was_not_proven_is_not_below_a_best_one() -> None:
+    text = shown(loader(KEPT))
+    rows = [line.split() for line in text.splitlines() if line.strip()[:1] in ("0", "8")]
+    assert rows[0][-1] == "now"
+    assert rows[1][-2:] == ["not", "proven"]
+    assert "best" not in text
+
+
+@pytest.mark.parametrize(
+    ("trials", "chosen", "proven"),
+    [
+        (TRIALS, BEST, 24),
+        ((TRIALS[0], replace(TRIALS[1], low=30)), OWN, 0),
+        ((TRIALS[0], replace(TRIALS[1], kind="predicted")), BEST, 0),
+        ((TRIALS[0], replace(TRIALS[1], kind="predicted", low=90)), OWN, 0),
+        (TRIALS[1:], OWN, 0),
+    ],
+)
+def test_training_that_ends_first_leaves_what_is_proven_or_else_what_is_predicted(
+    trials: tuple[Trial, ...], chosen: LoaderSettings, proven: int
+) -> None:
+    cut = replace(FOUND, settled=False, chosen=OWN, gain=None, trials=trials, proven_steps=0)
+    found = so_far(cut)
+    assert (found.chosen, found.proven_steps) == (chosen, proven)
+    assert found.keep == (chosen == OWN)
+    assert found.is_predicted == (chosen == BEST and not proven)
 
 
 def test_loaders_that_were_left_alone_are_named_with_the_reason() -> None:
@@ -92,7 +135,7 @@ def test_no_number_is_cut_off() -> None:
     wide = Trial(OWN, "measured", 12, 1.0, 1_520, 798, 10_512, 0.01, 416_000_000, 1_200_000_000)
     text = shown(loader(replace(KEPT, trials=(wide,))), width=80)
     assert "…" not in text
-    for said in ("798–10,512", "1.6 GB", "vs. now", "now, best"):
+    for said in ("798–10,512", "1.6 GB", "vs. now", "now"):
         assert said in text
 
 
@@ -119,7 +162,7 @@ def test_images_read_by_unstarve_are_marked_and_explained() -> None:
     trials = (TRIALS[0], Trial(best, "measured", 12, 1.0, 1705, 1292, 2507, 0.65, 423_000_000, 0))
     found = replace(FOUND, before=OWN, chosen=best, trials=trials)
     assert headline(loader(found)).startswith(
-        "Use ImageFolderDataset in unstarve.DataLoader, num_workers=3, prefetch_factor=2: 2.50× as fast"
+        "2.50× (2.30–2.70) proven over 24 steps: ImageFolderDataset in unstarve.DataLoader, num_workers=3"
     )
     text = shown(loader(found))
     (row,) = [line.split() for line in text.splitlines() if line.strip().startswith("3*")]

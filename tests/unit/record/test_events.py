@@ -8,6 +8,7 @@ import pytest
 
 from unstarve.record import format as f
 from unstarve.record.events import EVENT_OF, epochs_of, events_of
+from unstarve.record.row_fields import I32, I64
 
 RENAMED = {"used_bytes": "memory_used_bytes", "total_bytes": "memory_total_bytes"}
 TOLD_OTHERWISE = {"flags", "percent", "wait", "doing", "pressure"}
@@ -32,7 +33,7 @@ def test_every_field_arrives_under_its_name(kind: int) -> None:
 
 @pytest.mark.parametrize("kind", EVENT_OF)
 def test_in_a_signed_field_minus_one_is_unknown_or_nothing(kind: int) -> None:
-    signed = [n for n, declared in f.ROWS[kind].__annotations__.items() if declared in (f.I32, f.I64)]
+    signed = [n for n, declared in f.ROWS[kind].__annotations__.items() if declared in (I32, I64)]
     row = numbered(kind)._replace(**dict.fromkeys(signed, -1))
     ((event,), _) = events_of(kind, [(f.ROW_KINDS[kind].size, f.ROW_KINDS[kind].pack(*row))])
     names = [RENAMED.get(name, name) for name in signed if name not in TOLD_OTHERWISE]
@@ -67,6 +68,8 @@ def test_the_layouts_of_rows_are_those_of_version_2_and_3() -> None:
         13: "IIQH",
         14: "HHI",
         15: "IQ",
+        16: "IQQQQQQQ",
+        17: "IIIIIIIIIII",
         20: "Qqqqqqqqqqiq",
         21: "HHHIIIqQIQI",
         22: "HHIIII",

@@ -16,7 +16,7 @@ from unstarve.record.fold import KeepSmall, closed, fold, segment_bytes
 from unstarve.record.follow import Follower
 from unstarve.record.run_file import parts_folder, parts_of
 from unstarve.record.run_reader import read_run
-from unstarve.record.thinning import Detail
+from unstarve.record.stretches import Detail
 
 STEPS = 16_000
 ALL = Detail(above=10**9)

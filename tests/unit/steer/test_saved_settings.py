@@ -17,7 +17,7 @@ from unstarve.collect.describe import loader_config
 from unstarve.collect.loader_origin import creation
 from unstarve.fixes.loader.engines.thread_iterator import ThreadIterator
 from unstarve.model import Place, SavedLoader
-from unstarve.steer.saved_settings import Twins, create_with_saved, digest, iterate_with_images, place_of
+from unstarve.steer.saved_settings import Twins, create_with_saved, digest, iterate_with_parts, place_of
 
 # torch warns of more workers than the machine has cores.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 @pytest.fixture
 def apply(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """Save settings for this file's loaders; the problems that come up."""
-    monkeypatch.setattr(stock.DataLoader, "__iter__", iterate_with_images(stock.DataLoader.__iter__))
+    monkeypatch.setattr(stock.DataLoader, "__iter__", iterate_with_parts(stock.DataLoader.__iter__))
 
     def apply(*saved: SavedLoader) -> list[str]:
         problems: list[str] = []

@@ -99,6 +99,17 @@ def test_training_goes_on_while_a_loader_with_more_steps_is_yet_to_be_tuned() ->
     assert script.session.is_over(train)
 
 
+def test_training_goes_on_until_each_training_loader_has_had_its_turn() -> None:
+    script = Script()
+    first, second = script.make("first"), script.make("second")
+    script.tune(first)
+    assert not script.session.begin_epoch(second, gradients=True)
+    script.session.update(first, tuning(settled=True))
+    assert not script.session.is_over(first)
+    script.tune(second, settled=True)
+    assert script.session.is_over(second)
+
+
 def test_a_validation_loader_with_more_steps_keeps_nobody_waiting() -> None:
     script = Script()
     train, val = script.make("train", length=5), script.make("val", length=500)

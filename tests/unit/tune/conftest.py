@@ -19,7 +19,10 @@ from unstarve.tune.search import SearchResult
 class Scripted:
     """Stands in for a search: asks for one setting after the other, for ever."""
 
-    def __init__(self, own: LoaderSettings, present: LoaderSettings, bounds: Any) -> None:
+    predicted = None
+    untried = ()
+
+    def __init__(self, own: LoaderSettings, present: LoaderSettings, bounds: Any, forecast: Any) -> None:
         self.best_so_far = own
 
     def run(self) -> Any:

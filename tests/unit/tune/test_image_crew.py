@@ -21,7 +21,7 @@ from unstarve.tune import live_search
 from unstarve.tune.autotune import AutotunedLoader
 from unstarve.tune.crews import ImageCrew
 from unstarve.tune.search import SearchResult
-from unstarve.tune.step_window import StepWindow, WindowCollector, WindowPace
+from unstarve.tune.step_window import Block, StepWindow, WindowCollector, WindowPace
 
 COUNT = 40
 HASTY = WindowPace(min_steps=1, min_s=0.0, max_s=0.0)
@@ -52,7 +52,7 @@ def use_script(monkeypatch: pytest.MonkeyPatch, *asked: LoaderSettings) -> None:
     """Let the search ask for these in turn, for ever."""
 
     class Scripted:
-        best_so_far = asked[0]
+        best_so_far, predicted, untried = asked[0], None, ()
 
         def __init__(self, *_: Any) -> None:
             pass
@@ -75,16 +75,16 @@ class Planned(WindowCollector):
     def add(self, asked: float, got: float) -> StepWindow | None:
         super().add(asked, got)
         period = self.image_s if self.settings.images else 0.03
-        return StepWindow(self.settings, 20, 20 * period, (period,) * 8, 0.9 * period)
+        return StepWindow(self.settings, (Block(10, 10 * period),) * 2, 0.9 * period)
 
-    def add_epoch(self, steps: int, seconds: float) -> StepWindow | None:
-        return None
+    def end_epoch(self, at: float) -> None: ...
 
 
 def use_plan(monkeypatch: pytest.MonkeyPatch, image_s: float) -> None:
     monkeypatch.setattr(Planned, "image_s", image_s, raising=False)
     monkeypatch.setattr(live_search, "WindowCollector", Planned)
-    monkeypatch.setattr(live_search.LiveSearch, "_with_costs", lambda _, window: window)
+    for costs in ("_with_cpu", "_with_start"):
+        monkeypatch.setattr(live_search.LiveSearch, costs, lambda _, window: window)
 
 
 def until_settled(loader: Any) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from unstarve.model import LoaderSettings
+from unstarve.tune.bounds import WorkerLimits
 from unstarve.tune.index_stream import IndexStream
 from unstarve.tune.live_search import WARM_UP, LiveSearch, Options
-from unstarve.tune.search import WorkerLimits
 from unstarve.tune.tunability import Tunability
 
 
@@ -19,4 +19,5 @@ def test_what_the_training_process_does_once_is_not_measured_where_it_has_no_wor
         complete = measured.add(now + 0.002, now + 0.002 + took_s, None, IndexStream(iter(())))
         now += 0.002 + took_s
         batches += 1
+    assert measured.trials
     assert round(1 / measured.trials[0].samples_per_s, 6) == 0.003

@@ -41,6 +41,36 @@ def test_a_window_tells_waiting_from_training() -> None:
     assert window.seconds >= 0.3
 
 
+def test_bursts_are_measured_whole_and_more_than_one_however_long_they_take() -> None:
+    collector = WindowCollector(LoaderSettings(4, 2), WindowPace())
+    collector.begin(skip=4)
+    clock, window, n = Clock(collector), None, 1
+    while window is None:  # four batches at once, then nothing for a second
+        window = clock.step(1.2 if n % 4 == 0 else 0.0, 0.05)
+        n += 1
+    assert window.period_s == pytest.approx(0.35, rel=1e-6)
+    assert window.error_s < 0.01
+    assert [block.steps for block in window.blocks] == [4, 4, 4]
+
+
+def test_a_window_goes_on_over_the_end_of_an_epoch() -> None:
+    collector = WindowCollector(LoaderSettings(4, 2), WindowPace())
+    clock, window = Clock(collector), None
+    for _ in range(2):
+        assert window is None
+        collector.begin_epoch(clock.now)
+        collector.begin(skip=4)
+        clock.now += 3.0  # what an epoch's start costs is priced in elsewhere
+        for n in range(1, 15):
+            window = clock.step(1.2 if n % 4 == 1 else 0.0, 0.05) or window
+        if window is None:
+            assert collector.end_epoch(clock.now) is None
+        clock.now += 60.0
+    assert window is not None
+    assert window.period_s == pytest.approx(0.35, rel=1e-6)
+    assert not window.whole_epochs
+
+
 def test_batches_that_fill_the_pipeline_do_not_count() -> None:
     collector = WindowCollector(TWO, WindowPace())
     collector.begin(skip=5)
@@ -94,15 +124,21 @@ def test_an_exception_in_between_is_not_a_long_step() -> None:
     assert clock.steps(0.01, 0.01).period_s == pytest.approx(0.02)
 
 
-def test_three_short_epochs_make_a_window() -> None:
-    collector = WindowCollector(TWO, WindowPace())
-    clock = Clock(collector)
+def test_epochs_too_short_for_bursts_are_measured_whole_with_their_start() -> None:
+    collector = WindowCollector(LoaderSettings(8, 2), WindowPace())
+    clock, window = Clock(collector), None
     for n in range(3):
-        for _ in range(4):
-            clock.step(0.05, 0.01)
-        collector.interrupt()
-        window = collector.add_epoch(4, 0.4)
+        assert window is None
+        collector.begin_epoch(clock.now, whole=True)
+        collector.begin(skip=8)
+        for step in range(4):
+            clock.step(0.14 if step == 0 else 0.05, 0.01 if step else 0.0)
+        clock.now += 0.01
+        window = collector.end_epoch(clock.now)
+        clock.now += 60.0  # validation
         assert (window is None) == (n < 2)
     assert window is not None
-    assert window.period_s == pytest.approx(0.1)
+    assert window.whole_epochs
+    assert window.steps == 12
+    assert window.period_s == pytest.approx(0.0825)
     assert window.step_s == pytest.approx(0.01)

@@ -121,7 +121,7 @@ def smaller_chunks(d: Diagnosis) -> Proposal | None:
     layout = f"{array}:CHUNK=1{others and 'x'}{others}"
     packed = PurePath(file).with_suffix(".packed").name
     return Proposal(
-        "rechunk",
+        "smaller-chunks",
         "one sample per chunk",
         f"Write {PurePath(file).name} with one sample per chunk",
         f"a chunk of {array} holds {rows} samples ({size(nbytes)}), and HDF5 reads all of it for each one",

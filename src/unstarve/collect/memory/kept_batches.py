@@ -1,7 +1,9 @@
 """Whether batches stay in memory after their step: now and then, one is watched after its delivery.
 
 A tensor from a worker lies in shared memory and holds a descriptor until the last reference to it is gone. A
-weak reference to its storage also sees a view that was kept. It keeps nothing alive itself.
+weak reference to its storage also sees a view that was kept. It keeps no data alive, only torch's small
+record of the storage. But that lies in the heap between the data, and would leave gaps that are too small for
+another batch, so references to what is gone are dropped.
 """
 
 from __future__ import annotations
@@ -18,13 +20,16 @@ _MOST_WATCHED = 64
 _MOST_PARTS = 4
 """Tensors of a batch."""
 
+_Part = tuple[str, StorageWeakRef | None, int]
+"""A tensor of a batch: its name, its storage unless that is gone, its bytes."""
+
 
 class KeptBatches:
     """Watches the batches of one loader."""
 
     def __init__(self) -> None:
-        self._watched: list[tuple[int, list[tuple[str, StorageWeakRef, int]]]] = []
-        """Number of the batch, and its parts: name, storage, bytes."""
+        self._watched: list[tuple[int, list[_Part]]] = []
+        """Number of the batch, and its parts."""
         self._noted = 0
         self._every = 1
         """Of the noted batches, the number from one that is watched to the next."""
@@ -36,10 +41,15 @@ class KeptBatches:
         self._noted += 1
         if number % self._every:
             return
-        alive = {ref.cdata for _, parts in self._watched for _, ref, _ in parts if _is_alive(ref)}
+        watched = [
+            (at, [part if _is_alive(part[1]) else (part[0], None, part[2]) for part in parts])
+            for at, parts in self._watched
+        ]
+        alive = {ref.cdata for _, parts in watched for _, ref, _ in parts if ref is not None}
         # Rows of a tensor that the dataset holds share its storage: nobody keeps them, they are always there.
-        parts = [part for part in _parts(batch) if part[1].cdata not in alive]
-        watched = [*self._watched, (number, parts)]
+        watched.append(
+            (number, [one for one in _parts(batch) if one[1] is None or one[1].cdata not in alive])
+        )
         if len(watched) > _MOST_WATCHED:
             self._every *= 2
             watched = [one for one in watched if one[0] % self._every == 0]
@@ -78,9 +88,9 @@ class KeptByLoader:
                 meta("kept", loader=loader, parts=parts)
 
 
-def _parts(batch: Any) -> list[tuple[str, StorageWeakRef, int]]:
-    """The first tensors of a batch: name, storage, bytes."""
-    found = []
+def _parts(batch: Any) -> list[_Part]:
+    """The first tensors of a batch."""
+    found: list[_Part] = []
     for name, value in _named(batch):
         if type(value) is torch.Tensor and value.layout is torch.strided and value.device.type == "cpu":
             storage = StorageWeakRef(value.untyped_storage())  # type: ignore[no-untyped-call]  # torch's
@@ -90,8 +100,8 @@ def _parts(batch: Any) -> list[tuple[str, StorageWeakRef, int]]:
     return found
 
 
-def _is_alive(storage: StorageWeakRef) -> bool:
-    return not storage.expired()  # type: ignore[no-untyped-call]  # torch's
+def _is_alive(storage: StorageWeakRef | None) -> bool:
+    return storage is not None and not storage.expired()  # type: ignore[no-untyped-call]  # torch's
 
 
 def _named(batch: Any) -> Iterator[tuple[str, Any]]:

@@ -30,7 +30,7 @@ def to_device(
     """Return a loader of the same batches, on `device`.
 
     Each tensor of a batch is moved, however nested; what is not a tensor stays. On a GPU, a batch that is not
-    in page-locked memory is first put there, and the copy runs beside training on a stream of its own.
+    in page-locked memory is first put there, and a second stream copies it beside the training.
 
     `ahead` batches are fetched before training asks for them, so that a copy is over when it does. By default
     it is 1 for a `DataLoader` with workers, whose random numbers do not depend on when it is asked, and 0

@@ -120,8 +120,8 @@ Commit it with `unstarve lab check` before you fix anything.""",
     ),
     hints=(
         "Run `./profile_ranks.sh slow`. The part `health` of the report names three of the faults.",
-        "A straggler is not a health finding: its samples are right, but late. Run `python by_rank.py "
-        "slow.unstarve`, and compare the ranks' waits for a batch.",
+        "A straggler is no health finding: its samples are right, but late. The headline says who came "
+        "last; `python by_rank.py slow.unstarve` shows the ranks' waits for a batch.",
         "torch.utils.data.distributed.DistributedSampler(dataset) splits the samples evenly, and shuffles "
         "them anew in every epoch if begin_epoch calls `loader.sampler.set_epoch(epoch)`.",
         "With shuffle=False a DistributedSampler gives rank 0 the samples 0, 2, 4, … and rank 1 the samples "

@@ -81,3 +81,37 @@ def test_far_files_are_copied_from_the_users_own_folder() -> None:
     assert "read /var/tmp/my data instead of /mnt/my data/" in one.title
     unknown = advised(diagnosis(system=system, dataset={}))["local-copy"]
     assert unknown.code.startswith("# Copy the data to a local disk")
+
+
+CHUNKS = {
+    "module": "data", "length": 512, "chunk_file": "my data/train.h5", "chunk_array": "x",
+    "chunk_shape": "256x64x64", "chunk_bytes": 4 << 20,
+}  # fmt: skip
+
+
+def chunked(sampler: str = "RandomSampler", **facts: Any) -> dict[str, Advice]:
+    config = {**CONFIG, "sampler": sampler}
+    return advised(diagnosis(Cause.CPU, cpu_s=0.2, disk_s=0.0, config=config, dataset={**CHUNKS, **facts}))
+
+
+def test_an_hdf5_file_is_written_again_with_one_sample_per_chunk() -> None:
+    one = chunked()["smaller-chunks"]
+    assert one.code == (
+        "# once, in a shell: h5repack -l x:CHUNK=1x64x64 'my data/train.h5' 'my data/train.rechunked.h5'"
+    )
+    assert "256 samples (4 MB)" in one.why
+    assert one.speedup is not None
+    assert one.speedup.predicted > 1.5
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"chunk_shape": "2x64x64"},
+        {"chunk_shape": "256;rm -r ."},  # run files are untrusted
+        {"chunk_array": None},
+        {"sampler": "SequentialSampler", "chunk_bytes": 1 << 20},
+    ],
+)
+def test_chunks_stay_where_each_is_read_once(facts: dict[str, Any]) -> None:
+    assert "smaller-chunks" not in chunked(**facts)

@@ -84,3 +84,25 @@ def test_a_stream_is_read_while_the_step_runs() -> None:
 )
 def test_other_streams_are_left_alone(given: dict[str, Any]) -> None:
     assert "read-ahead" not in advised(diagnosis(**(STREAM | given)))
+
+
+SHARDED = {"sampler": "_InfiniteConstantSampler", "num_workers": 0, "batch_size": 8}
+
+
+@pytest.mark.parametrize(
+    ("shards", "until"), [(1, "Until then, use 1 worker."), (2, "Until then, use 2 workers.")]
+)
+def test_a_stream_with_few_shards_needs_more_of_them_before_workers_help(shards: int, until: str) -> None:
+    facts = {"module": "webdataset.compat", "iterable": True, "shards": shards}
+    found = advised(diagnosis(step_s=0.11, free_s=0.02, config=SHARDED, dataset=facts))
+    one = found["more-shards"]
+    assert f"multiple of {one.change['num_workers']} shards" in one.code
+    assert one.note == until
+    assert "more-workers" not in found
+
+
+def test_a_stream_with_shards_enough_only_needs_workers() -> None:
+    facts = {"module": "webdataset.compat", "iterable": True, "shards": 64}
+    found = advised(diagnosis(step_s=0.11, free_s=0.02, config=SHARDED, dataset=facts))
+    assert "more-workers" in found
+    assert "more-shards" not in found

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
+from unstarve.collect.memory import kept_batches
 from unstarve.collect.memory.kept_batches import KeptBatches, KeptByLoader
 
 
@@ -22,6 +25,25 @@ def test_batches_that_are_let_go_are_not_kept() -> None:
     watch = KeptBatches()
     last = deliver(watch, lambda batch: batch[0].sum().item())
     assert len(last) == 40
+    assert watch.new_most() is None
+
+
+def test_what_is_gone_is_not_referred_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    living: list[int] = []
+
+    class Counted(StorageWeakRef):
+        def __init__(self, storage: torch.UntypedStorage) -> None:
+            super().__init__(storage)  # type: ignore[no-untyped-call]  # torch's
+            living.append(1)
+
+        def __del__(self) -> None:
+            living.pop()
+            super().__del__()  # type: ignore[no-untyped-call]  # torch's
+
+    monkeypatch.setattr(kept_batches, "StorageWeakRef", Counted)
+    watch = KeptBatches()
+    deliver(watch, lambda batch: None)
+    assert 0 < len(living) <= 4
     assert watch.new_most() is None
 
 

@@ -84,8 +84,7 @@ class DecodeCrop:
         """Return the images as one tensor, [n, 3, height, width]; random numbers are drawn in their order."""
         return _whole(make_batch([_bytes_of(image) for image in images], self._recipe), images)
 
-    def load(self, images: Sequence[Any]) -> PendingImages:
-        """Read images, of which `draw(generator)` and then `make()` make the tensor of `batch`."""
+    def _load(self, images: Sequence[Any]) -> PendingImages:
         return PendingImages([_bytes_of(image) for image in images], self._recipe)
 
     def batch_reader_for(self, dataset: Any) -> Any:
@@ -117,12 +116,12 @@ class FolderBatches:
         pending.draw(generator_here())
         return pending.make()
 
-    def load_batch(self, indices: Sequence[int]) -> PendingFolderBatch:
+    def load_batch(self, indices: Sequence[int]) -> Any:
         """Read the files of a batch, which is then made in two steps."""
         chosen = [self._samples[index] for index in indices]
         paths = [path for path, _ in chosen]
         return PendingFolderBatch(
-            self._transform.load(paths),
+            self._transform._load(paths),
             lambda made: [_whole(made, paths), torch.tensor([target for _, target in chosen])],
         )
 

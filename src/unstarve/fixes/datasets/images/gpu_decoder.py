@@ -86,7 +86,7 @@ def make_where_asked(
 def _choose(
     images: Sequence[bytes], headers: Sequence[Header | None], cuts: Sequence[Cut], recipe: Recipe
 ) -> tuple[str, str]:
-    """Time both ways on a batch. All cores are taken to share the CPU's work."""
+    """Time both ways on a batch; the CPU's rate is for all cores."""
     if get_worker_info() is not None:
         return "cpu", "worker processes do not use CUDA"
     if (why := why_no_gpu()) is not None:

@@ -98,12 +98,12 @@ class ImageFolderDataset(Dataset[Any]):
         dtype: torch.dtype = torch.float32,
         memory_format: torch.memory_format = torch.contiguous_format,
         exif: bool = True,
+        decode: Decode = "cpu",
         cache: Literal["ram", "disk"] | None = None,
         budget: str | int | None = None,
         over_budget: OverBudget = "error",
         cache_dir: str | Path | None = None,
         key: str | None = None,
-        decode: Decode = "cpu",
         on_error: OnError = "raise",
         is_valid_file: Callable[[str], bool] | None = None,
         allow_empty: bool = False,
@@ -217,7 +217,7 @@ class ImageFolderDataset(Dataset[Any]):
         pending.draw(generator_here())
         return pending.make()
 
-    def load_batch(self, indices: Sequence[int]) -> PendingFolderBatch:
+    def load_batch(self, indices: Sequence[int]) -> Any:
         """Read the files of a batch, which is then made in two steps. Thread-safe."""
         positions = [self._position(index) for index in indices]
         return PendingFolderBatch(

@@ -108,6 +108,6 @@ def make_in_order(load: LoadBatch, finish: Callable[[Any], Any], job: Job) -> Ma
         note = order.in_turn(job.number, job.generator, None if pending is None else pending.draw)
         if pending is not None and order.wants(job.number):
             batch = finish(pending.make())
-    except BaseException as raised:
+    except BaseException as raised:  # as above
         error = raised
     return Made(batch, error, note)

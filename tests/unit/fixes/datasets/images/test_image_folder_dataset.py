@@ -95,12 +95,11 @@ def test_persistent_threads_go_on_where_torchs_workers_would(root: Path) -> None
     assert_same(*epochs)
 
 
-def test_without_workers_what_is_random_is_drawn_in_the_training_loop(root: Path) -> None:
+def test_without_workers_what_is_random_is_as_if_drawn_in_the_training_loop(root: Path) -> None:
     dataset = unstarve.ImageFolderDataset(root, size=SIZE)
     expected = epoch(DataLoader(dataset, batch_size=2))
     loader = unstarve.DataLoader(dataset, batch_size=2)
-    assert loader.engine == "stock"
-    assert "random numbers in the training thread" in loader.explain()
+    assert loader.engine == "threads"
     assert_same(epoch(loader), expected)
     assert (
         unstarve.DataLoader(unstarve.ImageFolderDataset(root, crop="center"), batch_size=2).engine
