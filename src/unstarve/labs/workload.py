@@ -22,7 +22,7 @@ from unstarve.labs.started import started_in
 SAMPLES = 128
 """Unless a lab says otherwise: few, so that a check has time for many rounds."""
 SIDE = 64
-_CPU_ROUNDS = 4
+_CPU_ROUNDS = 8
 _LATENCY_S = 0.008
 _OPENING_S = 0.5
 _PIECES = 8
