@@ -89,6 +89,12 @@ def seconds_of(path: Path) -> float:
     return time.perf_counter() - begun
 
 
+def skip_if_crowded(diagnosis: Any) -> None:
+    """Skip the rest of a test if other processes took the cores: the report then advises on these."""
+    if diagnosis.verdict.cause == "contention":
+        pytest.skip("other processes took the cores")
+
+
 @pytest.mark.needs("webdataset")
 def test_webdataset_with_fewer_shards_than_workers(tmp_path: Path) -> None:
     import webdataset as wds
@@ -108,6 +114,7 @@ def test_webdataset_with_fewer_shards_than_workers(tmp_path: Path) -> None:
     diagnosis, seen = recorded(DataLoader(stream(), batch_size=4), most=50)
     assert [numbers.tolist() for numbers, _ in seen] == plain
     assert diagnosis.verdict.state == "starved"
+    skip_if_crowded(diagnosis)
     (advice,) = (one for one in diagnosis.advice if one.id == "more-shards")
     assert "multiple of" in advice.code
     assert advice.note == "Until then, use 2 workers."
@@ -127,6 +134,7 @@ def test_hugging_face_streams_share_out_shards() -> None:
     assert "2 shards for 4 workers" in finding.message
     diagnosis, seen = recorded(DataLoader(stream, batch_size=4))
     assert torch.cat([batch["x"] for batch in seen]).tolist() == list(range(4 * STEPS))
+    skip_if_crowded(diagnosis)
     assert "more-shards" in codes(diagnosis)
 
 
