@@ -124,6 +124,7 @@ def finish(
     try:
         with folded.open("wb") as out:
             out.write(run.read_bytes())
+            parts.stat()  # a folder that is gone holds no parts, which must not pass for a run without any
             for part in parts_of(parts):
                 with part.open("rb") as source:
                     if source.read(f.HEADER.size) == f.header():
