@@ -2,7 +2,7 @@
 
 A harness defines ``run(file, *arguments)``. It runs in a fork of a server that has imported torch already, so
 that a check has time for more rounds. What it returns comes back over a pipe: nothing that the learner's file
-prints is taken for a measurement.
+prints counts as a measurement.
 """
 
 from __future__ import annotations
