@@ -73,8 +73,9 @@ def measured(kind: str, height: int, width: int, count: int) -> tuple[float, int
     """Return CPU microseconds per image, and a checksum of all pixels."""
     import torch
 
-    from unstarve.fixes.datasets.images.crop_recipe import RATIO, SCALE, RandomBoxes, draw_cuts
+    from unstarve.fixes.datasets.images.crop_recipe import RATIO, SCALE
     from unstarve.fixes.datasets.images.image_codec import PixelValues, decode_cuts
+    from unstarve.fixes.datasets.images.random_cuts import RandomBoxes, draw_cuts
 
     files = [jpeg(kind, height, width, seed) for seed in range(8)] * (count // 8)
     cuts = draw_cuts([(height, width)] * len(files), RandomBoxes(SCALE, RATIO), 0.5, torch.Generator())

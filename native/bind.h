@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 void bind_columns(nanobind::module_ &module);
+void bind_draws(nanobind::module_ &module);
 void bind_images(nanobind::module_ &module);
 void bind_formats(nanobind::module_ &module);
 void bind_reader(nanobind::module_ &module);

@@ -2,6 +2,8 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
+#include <sys/stat.h>
+
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -63,10 +65,32 @@ nb::tuple read_files(const Plan &plan, const nb::bytes &names, const std::vector
     return nb::make_tuple(failures, report.direct_bytes, report.direct_refused, report.used_uring);
 }
 
+using Starts = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::device::cpu, nb::c_contig>;
+using Sizes = nb::ndarray<std::int64_t, nb::ndim<1>, nb::device::cpu, nb::c_contig>;
+
+void file_sizes(const nb::bytes &names, const Starts &starts, const Sizes &sizes) {
+    if (sizes.shape(0) != starts.shape(0)) {
+        throw nb::value_error("there must be one size for each name");
+    }
+    for (std::size_t at = 0; at < starts.shape(0); ++at) {
+        if (starts.data()[at] < 0 || starts.data()[at] >= static_cast<std::int64_t>(names.size())) {
+            throw nb::value_error("a name starts outside the table of names");
+        }
+    }
+    const nb::gil_scoped_release unlocked;
+    for (std::size_t at = 0; at < starts.shape(0); ++at) {
+        struct stat status {};
+        const bool is_file = ::stat(names.c_str() + starts.data()[at], &status) == 0 && S_ISREG(status.st_mode);
+        sizes.data()[at] = is_file ? std::int64_t{status.st_size} : -1;
+    }
+}
+
 }  // namespace
 
 void bind_reader(nb::module_ &module) {
     module.def("read_files", &read_files, "plan"_a.noconvert(), "names"_a, "outs"_a, "direct"_a, "depth"_a,
                "threads"_a, "uring"_a,
                "Read each row of the plan into its buffer; failures, direct bytes, O_DIRECT refused, io_uring used.");
+    module.def("file_sizes", &file_sizes, "names"_a, "starts"_a.noconvert(), "sizes"_a.noconvert(),
+               "Fill in the size of each named file in bytes; -1 for what is not a regular file, or cannot be reached.");
 }

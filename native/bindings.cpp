@@ -66,6 +66,7 @@ NB_MODULE(_native, module) {
     module.def("gather_at", &gather_at, "memory"_a.noconvert(), "starts"_a.noconvert(), "out"_a.noconvert(),
                "Copy what begins at each of the starts in memory into its row of out, on the calling thread.");
     bind_columns(module);
+    bind_draws(module);
     bind_formats(module);
     bind_images(module);
     bind_reader(module);

@@ -47,7 +47,8 @@ def _in_threads(decode: Any, images: Any) -> Any:
 
 
 def _cut(decode: Any, cv2: Any, paths: list[Path], index: int) -> torch.Tensor:
-    from unstarve.fixes.datasets.images.crop_recipe import RATIO, SCALE, RandomBoxes, draw_cuts
+    from unstarve.fixes.datasets.images.crop_recipe import RATIO, SCALE
+    from unstarve.fixes.datasets.images.random_cuts import RandomBoxes, draw_cuts
 
     pixels = decode(paths[index].read_bytes())
     (drawn,) = draw_cuts([pixels.shape[:2]], RandomBoxes(SCALE, RATIO), 0.5, torch.Generator())

@@ -53,6 +53,7 @@ def read_files(
     threads: int,
     uring: bool,
 ) -> tuple[list[tuple[int, int, int, int]], int, bool, bool]: ...
+def file_sizes(names: bytes, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> None: ...
 
 # Images. Memory is (address, bytes). `cuts` has a row per image: whole, top, left, height, width, flip, and
 # `Resized` or zeros. `out` is memory, height, width, bytes per item, channels_last, table, mean and std.
@@ -63,6 +64,27 @@ _Out = tuple[_Memory, int, int, int, bool, bytes, bytes]
 def cut_pixels(
     wholes: list[tuple[_Memory, int, int]], cuts: NDArray[np.int64], out: _Out, threads: int
 ) -> tuple[list[tuple[int, str]], list[int]]: ...
+
+# Random cuts. `state` is that of a torch.Generator. Fallback: `fixes.datasets.images.random_cuts`.
+def peek_draws(
+    state: NDArray[np.uint8],
+    numbers: NDArray[np.uint32],
+    logs: NDArray[np.float32],
+    low: float,
+    high: float,
+    fused: bool,
+) -> None: ...
+def draw_cuts(
+    state: NDArray[np.uint8],
+    numbers: NDArray[np.uint32],
+    shapes: NDArray[np.float32],
+    sizes: NDArray[np.int64],
+    low: float,
+    high: float,
+    flip: float,
+    fused: bool,
+    rows: NDArray[np.int64],
+) -> bool: ...
 
 # Only if libjpeg-turbo was there at build time.
 def decode_cuts(

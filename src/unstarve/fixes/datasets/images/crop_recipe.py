@@ -1,23 +1,21 @@
 """How an image becomes a tensor: which part is cut out, at which size, in which numbers.
 
-Random boxes and flips are drawn as torchvision's `RandomResizedCrop` and `RandomHorizontalFlip` draw them,
-number for number from the same generator, so that the same seed cuts the same boxes.
+How random boxes are drawn is in `random_cuts`.
 """
 
 from __future__ import annotations
 
-import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import torch
 
 from unstarve.errors import UsageError
-from unstarve.fixes.datasets.images.image_codec import DTYPES, Cut, PixelValues
-from unstarve.fixes.datasets.images.pillow_decoder import Box, Resized
+from unstarve.fixes.datasets.images.image_codec import DTYPES, PixelValues
+from unstarve.fixes.datasets.images.pillow_decoder import Resized
+from unstarve.fixes.datasets.images.random_cuts import RandomBoxes
 from unstarve.fixes.memory.buffers import Allocator, Recycled, empty_batch
 
 Crop: TypeAlias = Literal["random_resized", "center"] | None
@@ -28,7 +26,6 @@ RATIO = (3 / 4, 4 / 3)
 _RESIZED = 256 / 224
 """The shorter side before a center crop, relative to the crop: the usual recipe for evaluation."""
 _CHANNELS = 3
-_ATTEMPTS = 10  # as torchvision makes to fit a random box into an image
 
 # Reused once a batch is collated: page faults of new memory would take a third of the decoding time.
 _singles = Recycled(128)
@@ -154,41 +151,6 @@ def _pixel_values(mean: Any, std: Any, dtype: torch.dtype) -> PixelValues:
     return PixelValues(tuple(map(float, mean)), tuple(map(float, std)))
 
 
-@dataclass(frozen=True)
-class RandomBoxes:
-    """Boxes of random area (`scale`: share of the image's area) and shape (`ratio`: width / height)."""
-
-    scale: tuple[float, float]
-    ratio: tuple[float, float]
-
-    @cached_property
-    def log_ratio(self) -> tuple[float, float]:
-        """The logarithms of `ratio`, in single precision as in torchvision."""
-        low, high = torch.tensor(self.ratio).log().tolist()
-        return low, high
-
-
-def draw_cuts(
-    sizes: Iterable[tuple[int, int]],
-    boxes: RandomBoxes | None,
-    flip: float,
-    generator: torch.Generator | None = None,
-) -> list[Cut]:
-    """Draw a cut for each image of this (height, width), in order.
-
-    `flip` is a probability; 0 draws nothing. `generator` None is torch's own. Without `boxes` the whole image
-    is taken.
-    """
-    if boxes is None and not flip:
-        return [Cut() for _ in sizes]
-    draw = _Draw(generator)
-    cuts = []
-    for height, width in sizes:
-        box = None if boxes is None else draw.box(height, width, boxes)
-        cuts.append(Cut(box, bool(flip) and draw.uniform(0.0, 1.0) < flip))
-    return cuts
-
-
 def middle_of(size: tuple[int, int], shorter: int, height: int, width: int) -> Resized:
     """Return the part that torchvision's `Resize(shorter)` and `CenterCrop((height, width))` keep."""
     tall, wide = size
@@ -197,41 +159,3 @@ def middle_of(size: tuple[int, int], shorter: int, height: int, width: int) -> R
     else:
         resized = int(shorter * tall / wide), shorter
     return Resized(*resized, round((resized[0] - height) / 2), round((resized[1] - width) / 2))
-
-
-class _Draw:
-    """Draws single numbers as torch does, without a new tensor for each."""
-
-    def __init__(self, generator: torch.Generator | None) -> None:
-        self._generator = generator
-        self._real = torch.empty(1)
-        self._whole = torch.empty(1, dtype=torch.int64)
-
-    def uniform(self, low: float, high: float) -> float:
-        return self._real.uniform_(low, high, generator=self._generator).item()
-
-    def exp_uniform(self, low: float, high: float) -> float:
-        return self._real.uniform_(low, high, generator=self._generator).exp_().item()
-
-    def below(self, end: int) -> int:
-        return int(self._whole.random_(0, end, generator=self._generator).item())
-
-    def box(self, height: int, width: int, boxes: RandomBoxes) -> Box:
-        for _ in range(_ATTEMPTS):
-            area = height * width * self.uniform(*boxes.scale)
-            shape = self.exp_uniform(*boxes.log_ratio)
-            wide, tall = round(math.sqrt(area * shape)), round(math.sqrt(area / shape))
-            if 0 < wide <= width and 0 < tall <= height:
-                top = self.below(height - tall + 1)
-                return Box(top, self.below(width - wide + 1), tall, wide)
-        return _central(height, width, boxes.ratio)
-
-
-def _central(height: int, width: int, ratio: tuple[float, float]) -> Box:
-    """Return the largest central box of an allowed shape, for when no random box fitted."""
-    wide, tall = width, height
-    if width / height < min(ratio):
-        tall = round(width / min(ratio))
-    elif width / height > max(ratio):
-        wide = round(height * max(ratio))
-    return Box((height - tall) // 2, (width - wide) // 2, tall, wide)

@@ -14,15 +14,15 @@ from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_f
 from unstarve.errors import ImageError, UsageError
 from unstarve.fixes.datasets.images.crop_recipe import RATIO, SCALE, Crop, Decode, recipe_of
 from unstarve.fixes.datasets.images.image_batches import (
-    Image,
     ImageBatch,
     PendingFolderBatch,
     PendingImages,
     make_batch,
     make_one,
-    read_bytes,
     with_path,
 )
+from unstarve.fixes.datasets.images.image_files import Image, read_bytes, read_images
+from unstarve.fixes.io.reading import Names
 from unstarve.fixes.memory.lending import Lender
 from unstarve.fixes.samples.random_streams import generator_here
 
@@ -84,8 +84,9 @@ class DecodeCrop:
         """Return the images as one tensor, [n, 3, height, width]; random numbers are drawn in their order."""
         return _whole(make_batch([_bytes_of(image) for image in images], self._recipe), images)
 
-    def _load(self, images: Sequence[Any]) -> PendingImages:
-        return PendingImages([_bytes_of(image) for image in images], self._recipe)
+    def _load(self, paths: Sequence[str]) -> PendingImages:
+        names = Names(paths)
+        return PendingImages(read_images(names, names.starts), self._recipe)
 
     def batch_reader_for(self, dataset: Any) -> Any:
         """Return a reader that makes batches of an `ImageFolder(…, loader=str)` without the GIL.

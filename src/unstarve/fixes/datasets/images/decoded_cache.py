@@ -14,7 +14,7 @@ import torch
 
 from unstarve.errors import ImageError, UsageError
 from unstarve.fixes.datasets.images import image_codec
-from unstarve.fixes.datasets.images.image_batches import read_bytes
+from unstarve.fixes.datasets.images.image_files import read_bytes
 from unstarve.fixes.io.reading import Names
 from unstarve.fixes.memory.store.cache_placement import Budget, CacheOptions, OverBudget, budget_of
 from unstarve.fixes.memory.store.dataset_probe import DatasetProbe

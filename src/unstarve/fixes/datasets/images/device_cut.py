@@ -1,7 +1,8 @@
 """Cut, resize, flip and scale decoded images where they are, a whole batch in few operations.
 
-Resizing is a product with two matrices of Pillow's coefficients per image, one for rows and one for columns.
-All images of a batch share one canvas of the largest box, so that a batch takes as many kernels as an image.
+On a GPU one kernel does it all, where torch can compile it. Otherwise resizing is a product with two
+matrices of Pillow's coefficients per image, one for rows and one for columns; all images of a batch share one
+canvas of the largest box.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 
+from unstarve.fixes.datasets.images import cut_kernel
 from unstarve.fixes.datasets.images.image_codec import CHANNELS, Cut, PixelValues
 from unstarve.fixes.datasets.images.pillow_decoder import Box
 
@@ -31,8 +33,18 @@ def cut_on_device(
 ) -> None:
     """Fill out[i] with a cut of images[i], uint8 [3, h, w], on the device of `out`.
 
-    Pixels are those of `image_codec.cut` up to rounding: sums are taken in half precision on a GPU.
+    Pixels are those of `image_codec.cut` up to rounding.
     """
+    if out.is_cuda and cut_kernel.can_cut(out.device):
+        cut_kernel.cut_images(images, cuts, out, values)
+    else:
+        cut_with_tensors(images, cuts, out, values)
+
+
+def cut_with_tensors(
+    images: Sequence[torch.Tensor], cuts: Sequence[Cut], out: torch.Tensor, values: PixelValues
+) -> None:
+    """Do it with tensors, in half precision on a GPU."""
     taken = 0
     for part in _parts([_box_of(image, cut) for image, cut in zip(images, cuts, strict=True)]):
         here = slice(taken, taken + len(part))

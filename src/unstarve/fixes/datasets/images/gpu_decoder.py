@@ -11,7 +11,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch.utils.data import get_worker_info
@@ -27,7 +27,8 @@ from unstarve.machine import usable_cores
 if TYPE_CHECKING:
     from types import ModuleType
 
-Decode: TypeAlias = Callable[[Sequence[bytes]], Sequence[torch.Tensor | None]]
+Encoded: TypeAlias = bytes | memoryview
+Decode: TypeAlias = Callable[[Sequence[Encoded]], Sequence[torch.Tensor | None]]
 """Files to pixels, uint8 [3, h, w], or None for a file that is left to the CPU."""
 Made: TypeAlias = tuple[torch.Tensor, list[ImageError | None]]
 """A batch, and an error or None for each image."""
@@ -60,7 +61,7 @@ def describe_decoder(recipe: Recipe) -> str:
 
 
 def make_where_asked(
-    images: Sequence[bytes], headers: Sequence[Header | None], cuts: Sequence[Cut], recipe: Recipe
+    images: Sequence[Encoded], headers: Sequence[Header | None], cuts: Sequence[Cut], recipe: Recipe
 ) -> Made:
     """Return a batch made on the GPU, or where `recipe.decode="auto"` finds that it is made faster.
 
@@ -84,7 +85,7 @@ def make_where_asked(
 
 
 def _choose(
-    images: Sequence[bytes], headers: Sequence[Header | None], cuts: Sequence[Cut], recipe: Recipe
+    images: Sequence[Encoded], headers: Sequence[Header | None], cuts: Sequence[Cut], recipe: Recipe
 ) -> tuple[str, str]:
     """Time both ways on a batch; the CPU's rate is for all cores."""
     if get_worker_info() is not None:
@@ -112,7 +113,7 @@ def _seconds(make: Callable[[], Made]) -> float:
 
 
 def _made_on_cpu(
-    images: Sequence[bytes], headers: Sequence[Header | None], cuts: Sequence[Cut], recipe: Recipe
+    images: Sequence[Encoded], headers: Sequence[Header | None], cuts: Sequence[Cut], recipe: Recipe
 ) -> Made:
     del headers  # the codec reads them again
     batch = recipe.empty(len(images))
@@ -123,21 +124,23 @@ def _made_on_cpu(
 
 
 def _made_on_gpu(
-    images: Sequence[bytes], headers: Sequence[Header | None], cuts: Sequence[Cut], recipe: Recipe
+    images: Sequence[Encoded], headers: Sequence[Header | None], cuts: Sequence[Cut], recipe: Recipe
 ) -> Made:
     """Return the batch when it is complete: whoever takes it need not wait for this thread's stream."""
     device = torch.device("cuda", torch.cuda.current_device())
     stream = _own_stream(device)
     with torch.cuda.stream(stream):
         made = make_on(device, functools.partial(_decode, device), images, headers, cuts, recipe)
-    stream.synchronize()
+        done: Any = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call] # torch has no types for it
+        done.record(stream)
+    done.synchronize()  # of a blocking event: waiting for the stream itself would keep a core busy
     return made
 
 
 def make_on(
     device: torch.device,
     decode: Decode,
-    images: Sequence[bytes],
+    images: Sequence[Encoded],
     headers: Sequence[Header | None],
     cuts: Sequence[Cut],
     recipe: Recipe,
@@ -169,14 +172,18 @@ def make_on(
     return batch, errors
 
 
-def _decode(device: torch.device, files: Sequence[bytes]) -> list[torch.Tensor | None]:
+def _decode(device: torch.device, files: Sequence[Encoded]) -> list[torch.Tensor | None]:
     io = _torchvision_io()
-    encoded = [torch.frombuffer(bytearray(file), dtype=torch.uint8) for file in files]
+    encoded = [_as_tensor(file) for file in files]
     decode = functools.partial(io.decode_jpeg, mode=io.ImageReadMode.RGB, device=device)
     try:
         return list(decode(encoded)) if encoded else []
     except RuntimeError:  # one of them is damaged
         return [_decoded_or_none(decode, file) for file in encoded]
+
+
+def _as_tensor(file: Encoded) -> torch.Tensor:
+    return torch.frombuffer(bytearray(file) if isinstance(file, bytes) else file, dtype=torch.uint8)
 
 
 def _decoded_or_none(

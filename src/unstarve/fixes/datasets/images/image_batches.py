@@ -6,32 +6,23 @@ on several threads, or on a GPU.
 
 from __future__ import annotations
 
-import os
-import resource
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
-from unstarve.errors import DataFileError, ImageError
+from unstarve.errors import ImageError
 from unstarve.fixes.datasets.images import image_codec
-from unstarve.fixes.datasets.images.crop_recipe import Recipe, draw_cuts, middle_of
+from unstarve.fixes.datasets.images.crop_recipe import Recipe, middle_of
 from unstarve.fixes.datasets.images.gpu_decoder import make_where_asked
 from unstarve.fixes.datasets.images.image_codec import Cut, Header
-from unstarve.fixes.datasets.images.pillow_decoder import MAX_PIXELS, NO_MEMORY
-from unstarve.fixes.io.regular_files import open_regular
+from unstarve.fixes.datasets.images.image_files import ENCODED, Image
+from unstarve.fixes.datasets.images.random_cuts import draw_cuts
 from unstarve.fixes.samples.random_streams import generator_here, threads_here
-
-Image: TypeAlias = bytes | torch.Tensor | ImageError
-"""The bytes of a file, or pixels (uint8 [h, w, 3]), or the error that prevented both."""
 
 _NOTHING = torch.zeros(1, 1, 3, dtype=torch.uint8)
 _NO_CUT = Cut()
-
-MAX_FILE_BYTES = 16 * MAX_PIXELS
-"""The largest image that is decoded, at four 32-bit numbers per pixel."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +80,7 @@ class PendingImages:
             found = _cut_into(batch, measured, self._cuts, self._recipe)
         else:
             plain = [None if isinstance(header, ImageError) else header for header in self._headers]
-            encoded = [image if isinstance(image, bytes) else b"" for image in measured]
+            encoded = [image if isinstance(image, ENCODED) else b"" for image in measured]
             batch, found = make_where_asked(encoded, plain, self._cuts, self._recipe)
         return ImageBatch(batch, [first or second for first, second in zip(errors, found, strict=True)])
 
@@ -108,9 +99,9 @@ class PendingFolderBatch:
 
 
 def _headers(images: Sequence[Image], recipe: Recipe) -> list[Header | ImageError]:
-    encoded = [image for image in images if isinstance(image, bytes)]
+    encoded = [image for image in images if isinstance(image, ENCODED)]
     read = iter(image_codec.headers(encoded, threads=threads_here(), upright=recipe.upright))
-    return [next(read) if isinstance(image, bytes) else _header(image) for image in images]
+    return [next(read) if isinstance(image, ENCODED) else _header(image) for image in images]
 
 
 def _header(image: torch.Tensor | ImageError) -> Header | ImageError:
@@ -130,55 +121,8 @@ def _cut_into(
     if any(isinstance(image, torch.Tensor) for image in images):
         wholes = [image if isinstance(image, torch.Tensor) else _NOTHING for image in images]
         return image_codec.cut(wholes, cuts, out, recipe.values, threads=threads)
-    encoded = [image if isinstance(image, bytes) else b"" for image in images]
+    encoded = [image if isinstance(image, ENCODED) else b"" for image in images]
     return image_codec.decode_cuts(encoded, cuts, out, recipe.values, threads=threads, upright=recipe.upright)
-
-
-_READERS = 16
-"""Threads that wait for storage, which serves several reads in the time of one."""
-
-
-def get_all(
-    get: Callable[[int], Image], positions: Sequence[int], slow: Callable[[int], bool]
-) -> list[Image]:
-    """Return `get` of each position: one by one as long as the bytes are in memory, otherwise on threads.
-
-    `slow` says that a position takes long in any case. A process that has one thread does all in turn.
-    """
-    alone = threads_here() == 1
-    got: list[Image] = []
-    blocks = _blocks_read()
-    for at, position in enumerate(positions):
-        if not alone and (_blocks_read() > blocks or slow(position)):
-            with ThreadPoolExecutor(_READERS) as pool:
-                return [*got, *pool.map(get, positions[at:])]
-        got.append(get(position))
-    return got
-
-
-def _blocks_read() -> int:
-    """Blocks that this thread has read from storage so far; 0 where that is not counted per thread."""
-    whom: int | None = getattr(resource, "RUSAGE_THREAD", None)
-    return 0 if whom is None else resource.getrusage(whom).ru_inblock
-
-
-def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Return the content of a file.
-
-    Raises OSError, which names the file, and ImageError for a file that is too large or not a regular file.
-    """
-    try:
-        fd = open_regular(path)
-    except DataFileError as error:
-        raise ImageError("it is not a regular file") from error
-    with os.fdopen(fd, "rb", buffering=0) as file:
-        size = os.fstat(fd).st_size
-        if size > MAX_FILE_BYTES:
-            raise ImageError(f"the file has {size} bytes; the limit is {MAX_FILE_BYTES}")
-        try:
-            return file.readall()
-        except MemoryError as error:
-            raise ImageError(NO_MEMORY) from error
 
 
 def with_path(error: ImageError, path: str) -> ImageError:

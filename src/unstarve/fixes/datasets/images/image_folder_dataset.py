@@ -23,16 +23,14 @@ from unstarve.fixes.datasets.images.decoded_cache import DecodedCache, wishes_of
 from unstarve.fixes.datasets.images.failed_images import FailedImages
 from unstarve.fixes.datasets.images.gpu_decoder import describe_decoder
 from unstarve.fixes.datasets.images.image_batches import (
-    Image,
     ImageBatch,
     PendingFolderBatch,
     PendingImages,
-    get_all,
     make_batch,
     make_one,
-    read_bytes,
     with_path,
 )
+from unstarve.fixes.datasets.images.image_files import Image, get_all, read_images
 from unstarve.fixes.datasets.images.torchvision_folder import arguments_of
 from unstarve.fixes.io.reading import Names
 from unstarve.fixes.memory.store.cache_placement import OverBudget
@@ -197,7 +195,7 @@ class ImageFolderDataset(Dataset[Any]):
         if isinstance(index, slice):
             return Subset(self, range(*index.indices(len(self))))
         at = self._position(index)
-        images, _ = self._without_bad(make_one(self._image(at), self._recipe), [at])
+        images, _ = self._without_bad(make_one(self._images([at])[0], self._recipe), [at])
         return images[0], self._labels.one(at)
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[Any]:
@@ -260,13 +258,16 @@ class ImageFolderDataset(Dataset[Any]):
 
     def _images(self, positions: list[int]) -> list[Image]:
         cache = self._cache
-        return get_all(self._image, positions, lambda at: cache is not None and not cache.has(at))
+        if cache is None:
+            return read_images(self._names, self._names.starts[positions])
 
-    def _image(self, position: int) -> Image:
-        try:
-            return read_bytes(self._path(position)) if self._cache is None else self._cache.get(position)
-        except ImageError as error:
-            return error
+        def pixels(position: int) -> Image:
+            try:
+                return cache.get(position)
+            except ImageError as error:
+                return error
+
+        return get_all(pixels, positions, lambda at: not cache.has(at))
 
     def _targets_of(self, positions: list[int]) -> Any:
         return self._labels.many(np.array(positions, np.int64))

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from torchvision_here import torchvision_here
-from unstarve.fixes.datasets.images.crop_recipe import RandomBoxes, draw_cuts
+from unstarve.fixes.datasets.images import random_cuts
+from unstarve.fixes.datasets.images.random_cuts import RandomBoxes, draw_cuts
+from unstarve.native import native
 
 SIZES = [(375, 500), (1, 1), (1, 900), (900, 3), (640, 480), (20, 21), (3, 2)] * 20
 
@@ -58,3 +60,38 @@ def test_nothing_random_draws_nothing() -> None:
     cuts = draw_cuts([(5, 5), (6, 6)], None, 0.0)
     assert [(cut.box, cut.is_flipped) for cut in cuts] == [(None, False)] * 2
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.skipif(native() is None, reason="the native part is not built")
+@pytest.mark.parametrize("flip", [0.0, 0.3, 1.0])
+def test_native_code_draws_what_torch_draws_one_by_one(flip: float) -> None:
+    assert random_cuts._torch_fuses() is not None
+    boxes = RandomBoxes((0.08, 1.0), (3 / 4, 4 / 3))
+    for seed in range(20):
+        natively, by_torch = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed)
+        sizes = [(100 + 3 * seed + at, 400 + 7 * at) for at in range(150)] + [(1, 3000), (3000, 2)]
+        found = draw_cuts(sizes, boxes, flip, natively)
+        assert found == random_cuts._draw_one_by_one(sizes, boxes, flip, by_torch)
+        assert torch.equal(natively.get_state(), by_torch.get_state())
+
+
+def test_images_whose_boxes_never_fit_are_drawn_one_by_one() -> None:
+    sizes, boxes = [(1, 5000)] * 20, RandomBoxes((0.9, 1.0), (3 / 4, 4 / 3))
+    first, second = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
+    assert draw_cuts(sizes, boxes, 0.5, first) == random_cuts._draw_one_by_one(sizes, boxes, 0.5, second)
+    assert torch.equal(first.get_state(), second.get_state())
+
+
+def test_a_state_of_another_form_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: object) -> None:
+        raise TypeError("incompatible function arguments")
+
+    monkeypatch.setattr(random_cuts, "_draw_natively", refuses)
+    random_cuts._torch_fuses.cache_clear()
+    try:
+        boxes = RandomBoxes((0.08, 1.0), (3 / 4, 4 / 3))
+        own = torch.Generator().manual_seed(2)
+        expected = random_cuts._draw_one_by_one(SIZES, boxes, 0.5, torch.Generator().manual_seed(2))
+        assert draw_cuts(SIZES, boxes, 0.5, own) == expected
+    finally:
+        random_cuts._torch_fuses.cache_clear()

@@ -6,37 +6,21 @@ import io
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
 import unstarve
+from cut_cases import CUTS, MEAN, STD, picture
 from image_folders import make_folder
-from unstarve.benchmark.bench_data import drawn
 from unstarve.errors import ImageError, UsageError
 from unstarve.fixes.datasets.images import device_cut, gpu_decoder, image_codec
 from unstarve.fixes.datasets.images.crop_recipe import Recipe, recipe_of
 from unstarve.fixes.datasets.images.device_cut import cut_on_device
 from unstarve.fixes.datasets.images.image_codec import Cut, Header, PixelValues
-from unstarve.fixes.datasets.images.pillow_decoder import Box, Resized
 
 CPU = torch.device("cpu")
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-CUTS = [
-    Cut(),
-    Cut(is_flipped=True),
-    Cut(Box(3, 5, 20, 31)),
-    Cut(Box(0, 0, 60, 80), is_flipped=True),
-    Cut(Box(40, 70, 5, 4)),
-    Cut(resized=Resized(48, 64, 9, 20)),
-    Cut(resized=Resized(240, 320, 100, 31), is_flipped=True),
-]
-
-
-def picture(seed: int, height: int = 60, width: int = 80) -> torch.Tensor:
-    return torch.from_numpy(np.asarray(drawn(np.random.default_rng(seed), height, width)).copy())
 
 
 def encoded(seed: int, exif_orientation: int | None = None, **options: Any) -> bytes:
@@ -133,6 +117,7 @@ def test_boxes_are_those_of_the_cpus_path(tmp_path: Path, monkeypatch: pytest.Mo
     assert on_gpu.decoder == "cuda"
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_without_a_gpu_cuda_is_an_error_and_auto_is_the_cpu(tmp_path: Path) -> None:
     root = make_folder(tmp_path)
     with pytest.raises(UsageError, match=r'decode="cuda" cannot work here: there is no CUDA device'):

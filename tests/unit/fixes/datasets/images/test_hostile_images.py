@@ -18,7 +18,7 @@ import unstarve
 from hostile_images import bad_images, flat, many_scans, with_app1
 from sample_images import image
 from unstarve.errors import CacheTooLargeError, ImageError
-from unstarve.fixes.datasets.images import decoded_cache, image_batches, image_codec
+from unstarve.fixes.datasets.images import decoded_cache, image_codec, image_files
 from unstarve.fixes.datasets.images.image_codec import Cut, PixelValues, decode_cuts, decode_whole, measure
 from unstarve.fixes.datasets.images.pillow_decoder import check_scans, count_scans
 
@@ -155,7 +155,7 @@ def test_ordinary_progressive_files_are_far_from_the_limit() -> None:
 def test_a_file_that_no_image_fills_is_not_read(folder: Path) -> None:
     path = folder / "class" / "00 good.jpg"
     with path.open("r+b") as file:
-        file.truncate(image_batches.MAX_FILE_BYTES + 1)  # a hole: it takes no room
+        file.truncate(image_files.MAX_FILE_BYTES + 1)  # a hole: it takes no room
     with pytest.raises(ImageError, match=rf"^{path} cannot be decoded: the file has 2863311521 bytes; the"):
         unstarve.DecodeCrop(SIZE)(path)
     dataset = unstarve.ImageFolderDataset(folder, on_error="zeros")

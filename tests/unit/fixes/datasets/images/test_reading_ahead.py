@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from unstarve.fixes.datasets.images import image_batches
-from unstarve.fixes.datasets.images.image_batches import Image, get_all
+from unstarve.fixes.datasets.images import image_files
+from unstarve.fixes.datasets.images.image_files import Image, get_all
 from unstarve.fixes.samples.random_streams import RandomStream, use_stream_in_thread
 
 
@@ -19,7 +19,7 @@ def test_what_takes_long_is_read_on_threads_and_comes_in_order(
     cold_from: int, slow_from: int, threads: int, by_others: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocks = [0]
-    monkeypatch.setattr(image_batches, "_blocks_read", lambda: blocks[0])
+    monkeypatch.setattr(image_files, "_blocks_read", lambda: blocks[0])
     readers: list[threading.Thread] = []
 
     def get(position: int) -> Image:
