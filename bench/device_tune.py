@@ -2,12 +2,17 @@
 
 Scripts train on image folders (0 and 4 workers; epochs of 25, 80 and 1,000 steps), on text that Python
 tokenizes, on tensors that keep the device busy, and, in the order of Lightning's Trainer, after a sanity
-check with its default of no workers. Each loader tunes itself as under `unstarve tune`, parts included,
-for 150 steps or 60 seconds, whichever takes longer. Then a sweep over workers, our reading of images and
-our hand-off is measured over whole epochs, starts of workers included; long epochs are cut to `--most`
-steps. It is a measurement, not a gate: the exit code is always 0.
+check with its default of no workers. On a GPU, networks run in bfloat16 and channels_last.
+
+Each loader tunes itself as under `unstarve tune`, parts included, for a minute at most. Then a sweep over
+workers, our reading of images and our hand-off is measured, the most promising settings first. A measurement
+takes `--seconds` at most: a whole epoch with the start of its workers if that fits; otherwise the start, and
+the rate after it for the rest of the epoch. A setting that is at less than half of the best rate when half of
+this time is over is given up. When `--budget` is spent, the settings that are left are not measured, and the
+line says how many. It is a measurement, not a gate: the exit code is always 0.
 
     python bench/device_tune.py                          on a GPU: ResNet-18 and ResNet-50
+    python bench/device_tune.py --scripts "resnet50, 4" "text" --verbose
     python bench/device_tune.py --device cpu --small     anywhere, in minutes: small images, small networks
 """
 
@@ -18,10 +23,12 @@ import contextlib
 import itertools
 import os
 import random
+import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,14 +38,20 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
+from unstarve.analyze.trial_table import so_far
 from unstarve.benchmark.optional_packages import torchvision
 from unstarve.model import LoaderSettings, Tuning
 from unstarve.tune.autotune import tuner_for
 from unstarve.tune.crews import make_crew
+from unstarve.tune.explain import describe, explain
 from unstarve.tune.index_stream import begin_stream
 
 FOUR, NONE = LoaderSettings(4, 2), LoaderSettings(0)
-_TUNING_S, _TUNING_STEPS = 60.0, 150
+_TUNING_S = 60.0
+_HOPELESS = 0.5
+"""A setting at less than this share of the best rate is given up when half of its time is over."""
+_WARM_UP = 5
+"""Steps before anything is timed: the device's libraries choose their kernels in them."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +64,10 @@ class Size:
     crop: int
     networks: tuple[str, ...]
     epochs: tuple[int, ...]
-    most: int
-    """Steps of an epoch that a sweep measures."""
 
 
-LARGE = Size(256, 2048, (500, 375), 224, ("resnet18", "resnet50"), (25, 80, 1000), 100)
-SMALL = Size(8, 64, (96, 72), 48, ("small",), (25, 80), 25)
+LARGE = Size(256, 2048, (500, 375), 224, ("resnet18", "resnet50"), (25, 80, 1000))
+SMALL = Size(8, 64, (96, 72), 48, ("small",), (25, 80))
 
 
 @dataclass(frozen=True)
@@ -109,7 +120,7 @@ def scripts(size: Size, folder: Path) -> Iterator[Script]:
         "text, 4 workers, 25 steps", text, lambda: nn.Sequential(Mean(), nn.Linear(1, 10)), size.batch, FOUR
     )
     rows = TensorDataset(torch.randn(25 * size.batch, 1024), torch.zeros(25 * size.batch, dtype=torch.long))
-    yield Script("GPU-bound, 4 workers, 25 steps", rows, heavy, size.batch, LoaderSettings(4, 2))
+    yield Script("GPU-bound, 4 workers, 25 steps", rows, Heavy, size.batch, FOUR)
 
 
 class Mean(nn.Module):
@@ -117,27 +128,39 @@ class Mean(nn.Module):
         return tokens.float().mean(1, keepdim=True)
 
 
-def heavy() -> nn.Module:
-    width = 8192 if torch.cuda.is_available() else 1024
-    layers = [nn.Linear(1024, width), *(nn.Linear(width, width) for _ in range(6)), nn.Linear(width, 10)]
-    return nn.Sequential(*layers)
+class Heavy(nn.Module):
+    """Keeps the device busy for tens of milliseconds a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        width = 8192 if torch.cuda.is_available() else 1024
+        self._first, self._last = nn.Linear(1024, width), nn.Linear(width, 10)
+        self._middle = nn.Linear(width, width)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        rows = self._first(rows)
+        for _ in range(120 if rows.is_cuda else 6):
+            rows = self._middle(rows).tanh()
+        out: torch.Tensor = self._last(rows)
+        return out
 
 
 def image_scripts(size: Size, folder: Path) -> Iterator[Script]:
     vision = torchvision()  # also where its compiled part is missing
     models, steps_of = vision.models, vision.transforms
-    steps = [steps_of.RandomResizedCrop(size.crop), steps_of.RandomHorizontalFlip(), steps_of.ToTensor()]
-    transform = steps_of.Compose([*steps, steps_of.Normalize([0.5] * 3, [0.25] * 3)])
+    parts = [steps_of.RandomResizedCrop(size.crop), steps_of.RandomHorizontalFlip(), steps_of.ToTensor()]
+    transform = steps_of.Compose([*parts, steps_of.Normalize([0.5] * 3, [0.25] * 3)])
     images = vision.datasets.ImageFolder(str(write_images(size, folder)), transform)
-    for name, own, steps in itertools.product(size.networks, (NONE, FOUR), size.epochs):
+
+    def script(title: str, name: str, own: LoaderSettings, steps: int, **more: bool) -> Script:
         picked = Subset(images, [n % len(images) for n in range(steps * size.batch)])
         network = small_network if name == "small" else getattr(models, name)
-        title = f"{name}, {own.num_workers} workers, {steps} steps"
-        yield Script(title, picked, network, size.batch, own)
-    picked = Subset(images, [n % len(images) for n in range(size.epochs[0] * size.batch)])
-    network = small_network if size.networks[0] == "small" else getattr(models, size.networks[0])
+        return Script(title, picked, network, size.batch, own, **more)
+
+    for name, own, steps in itertools.product(size.networks, (NONE, FOUR), size.epochs):
+        yield script(f"{name}, {own.num_workers} workers, {steps} steps", name, own, steps)
     # Lightning's defaults are no workers and a sanity check first; its order is all that matters here.
-    yield Script("Lightning's defaults", picked, network, size.batch, NONE, sanity=True)
+    yield script("Lightning's defaults", size.networks[0], NONE, size.epochs[0], sanity=True)
 
 
 def small_network() -> nn.Module:
@@ -148,88 +171,175 @@ def small_network() -> nn.Module:
 
 def write_images(size: Size, folder: Path) -> Path:
     draw = random.Random(0)
-    for number in range(size.files):
-        place = folder / f"class{number % 2}"
-        place.mkdir(exist_ok=True)
-        noise = Image.frombytes("RGB", (32, 24), draw.randbytes(32 * 24 * 3))
-        noise.resize(size.pixels, Image.Resampling.BICUBIC).save(place / f"{number}.jpg", quality=90)
+    noises = [draw.randbytes(32 * 24 * 3) for _ in range(size.files)]
+    for label in range(2):
+        (folder / f"class{label}").mkdir(exist_ok=True)
+
+    def write(number: int) -> None:
+        noise = Image.frombytes("RGB", (32, 24), noises[number]).resize(size.pixels, Image.Resampling.BICUBIC)
+        noise.save(folder / f"class{number % 2}" / f"{number}.jpg", quality=90)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(write, range(size.files)))
     return folder
 
 
 def trainer(script: Script, device: str) -> Callable[[Any], None]:
+    """Return what the script does with a batch, warmed up."""
     torch.manual_seed(0)
+    on_gpu = device.startswith("cuda")
+    layout = torch.channels_last
     net = script.network().to(device)
+    if on_gpu:
+        net = net.to(memory_format=layout)  # type: ignore[call-overload]  # missing in torch's stub
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
 
     def step(batch: Any) -> None:
         inputs, targets = (part.to(device, non_blocking=True) for part in batch)
+        if on_gpu and inputs.dim() == 4:
+            inputs = inputs.contiguous(memory_format=layout)
         optimizer.zero_grad()
-        nn.functional.cross_entropy(net(inputs), targets).backward()
+        with torch.autocast("cuda", torch.bfloat16, enabled=on_gpu):
+            loss = nn.functional.cross_entropy(net(inputs), targets)
+        loss.backward()  # type: ignore[no-untyped-call]  # untyped in torch
         optimizer.step()
 
+    samples = torch.utils.data.default_collate([script.data[0]] * script.batch)
+    for _ in range(_WARM_UP):
+        step(samples)
+    synchronize()
     return step
 
 
+def synchronize() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def say(text: str) -> None:
+    """Progress, on standard error."""
+    print(f"  {text}", file=sys.stderr, flush=True)
+
+
 def tune(script: Script, step: Callable[[Any], None]) -> tuple[Tuning, float, int]:
-    """Train until tuning has settled or has had its 150 steps and 60 seconds."""
+    """Train until tuning has settled or has had its minute; as `unstarve tune` then concludes."""
     loader = script.loader(script.own)
     if script.sanity:
         with torch.no_grad():
             for _ in itertools.islice(loader, 2):
                 pass
-    tuner = tuner_for(loader, {"images": True, "parts": True})
     begun, steps = time.perf_counter(), 0
+
+    def show(now: Tuning) -> None:
+        last = next((one for one in reversed(now.trials) if one.kind == "measured"), None)
+        if last is not None and not now.settled:
+            waits = "" if last.wait_share is None else f", waiting {last.wait_share:.0%}"
+            where = f"{time.perf_counter() - begun:5.1f} s, step {steps:>4}"
+            say(f"tuning {where}: {last.samples_per_s:8.0f} {describe(last.settings)}{waits}")
+
+    tuner = tuner_for(loader, {"images": True, "parts": True, "on_change": show})
     while True:
         for batch in tuner.iterate(loader):
             step(batch)
             steps += 1
             spent_s = time.perf_counter() - begun
-            if tuner.tuning.settled or (spent_s > _TUNING_S and steps > _TUNING_STEPS):
-                return tuner.tuning, spent_s, steps
+            if not tuner.is_searching or spent_s > _TUNING_S:
+                return so_far(tuner.tuning), spent_s, steps
 
 
-def rate(script: Script, step: Callable[[Any], None], settings: LoaderSettings, most: int) -> float:
-    """Samples per second over a whole epoch, the start of its workers included, or over its first steps."""
+def rate(
+    script: Script, step: Callable[[Any], None], settings: LoaderSettings, most_s: float, best: float
+) -> tuple[float, bool]:
+    """Samples per second of a whole epoch, and whether it was measured to the end: see above.
+
+    `best`: the rate of the best setting so far.
+    """
     loader = script.loader(LoaderSettings(settings.num_workers, settings.prefetch_factor))
-    begun, samples = time.perf_counter(), 0
+    begun = time.perf_counter()
     stream, seeds = begin_stream(loader, None)
     crew = make_crew(loader, stream, settings, next(seeds), ring=False)
+    taken_s: list[float] = []
     try:
-        for batch in itertools.islice(crew, most):
+        for batch in crew:
             step(batch)
-            samples += len(batch[1])
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        return samples / (time.perf_counter() - begun)
+            taken_s.append(time.perf_counter() - begun)
+            if taken_s[-1] > most_s / 2 and len(taken_s) < len(loader):
+                now = script.batch / epoch_step_s(taken_s, len(loader), settings)
+                if now < _HOPELESS * best:
+                    return now, False
+                if taken_s[-1] > most_s:
+                    return now, True
+        synchronize()
+        return script.batch * len(taken_s) / (time.perf_counter() - begun), True
     finally:
         crew.close()
+        synchronize()
 
 
-def grid(tuning: Tuning, cores: int) -> list[LoaderSettings]:
-    counts = sorted({1, 2, 4, 8, 16, cores, tuning.chosen.num_workers} - {0})
-    kinds: list[dict[str, bool]] = [{}, {"ring": True}]
-    if not any("read the images" in note for note in tuning.notes):
-        kinds.append({"images": True})
-    return [NONE, *(LoaderSettings(n, 2, **kind) for kind in kinds for n in counts)]
+def epoch_step_s(taken_s: Sequence[float], length: int, settings: LoaderSettings) -> float:
+    """Time per step of an epoch of `length`, from its start and the whole rounds of workers after that."""
+    rounds = (len(taken_s) - 1) // max(settings.num_workers, 1) * max(settings.num_workers, 1)
+    steps = rounds or len(taken_s) - 1
+    steady_s = (taken_s[steps] - taken_s[0]) / steps if steps else taken_s[0]
+    return (taken_s[0] + steady_s * (length - 1)) / length
 
 
-def judge(script: Script, device: str, most: int) -> None:
-    """Print a line."""
-    step = trainer(script, device)
-    tuning, took_s, steps = tune(script, step)
+def grid(script: Script, tuning: Tuning, cores: int) -> list[LoaderSettings]:
+    """What the sweep tries, the most promising settings first."""
+    counts = sorted({1, 2, 4, 8, 16, cores, tuning.chosen.num_workers} - {0}, reverse=True)
+    counts = [one for one in counts if one <= max(cores, 16)]
+    kinds: list[dict[str, bool]] = [{"ring": True}, {}]
+    if not isinstance(script.data, (Text, TensorDataset)):
+        kinds.insert(0, {"images": True})
+    found = [LoaderSettings(n, 2, **kind) for kind in kinds for n in counts]
+    return list(dict.fromkeys([tuning.chosen, script.own, FOUR, *found, NONE]))
+
+
+def sweep(
+    script: Script,
+    step: Callable[[Any], None],
+    settings: Sequence[LoaderSettings],
+    seconds: float,
+    until: float,
+) -> dict[LoaderSettings, float]:
+    """Samples per second of each setting that there was time for; of the first three in any case."""
     swept: dict[LoaderSettings, float] = {}
-    for one in dict.fromkeys([*grid(tuning, len(os.sched_getaffinity(0))), script.own, tuning.chosen]):
-        with contextlib.suppress(Exception):  # this loader cannot have that part
-            swept[one] = rate(script, step, one, most)
+    for number, one in enumerate(settings):
+        if number > 2 and time.perf_counter() > until:
+            break
+        begun = time.perf_counter()
+        try:
+            best = max(swept.values(), default=0.0) if number > 2 else 0.0
+            swept[one], to_the_end = rate(script, step, one, seconds, best)
+        except Exception as error:  # this loader cannot have that part, or there is no memory for it
+            say(f"sweep {describe(one)}: {error}")
+            continue
+        gave_up = "" if to_the_end else ", given up"
+        say(f"sweep {time.perf_counter() - begun:4.1f} s: {swept[one]:8.0f} {describe(one)}{gave_up}")
+    return swept
+
+
+def judge(script: Script, options: argparse.Namespace) -> None:
+    """Print a line."""
+    say(script.name)
+    begun = time.perf_counter()
+    step = trainer(script, options.device)
+    tuning, took_s, steps = tune(script, step)
+    settings = grid(script, tuning, len(os.sched_getaffinity(0)))
+    swept = sweep(script, step, settings, options.seconds, begun + options.budget)
     best = max(swept, key=swept.__getitem__)
-    stock = swept.get(FOUR)
-    chosen = swept[tuning.chosen]
+    chosen = swept.get(tuning.chosen, float("nan"))
+    left = len(settings) - len(swept)
     print(
         f"{script.name:<32}{brief(script.own):>6}{brief(tuning.chosen):>8}{brief(best):>8}"
-        f"{chosen / swept[best]:>8.2f}{chosen / swept[script.own]:>8.2f}"
-        f"{chosen / stock if stock else float('nan'):>10.2f}{took_s:>9.1f}{steps:>7}  {tuning.reason}",
+        f"{chosen:>9.0f}{chosen / swept[best]:>8.2f}{chosen / swept[script.own]:>8.2f}"
+        f"{chosen / swept[FOUR]:>10.2f}{took_s:>9.1f}{steps:>7}  "
+        + ("settled" if tuning.settled else tuning.reason)
+        + (f"; {left} settings not measured" if left else ""),
         flush=True,
     )
+    if options.verbose:
+        print(explain(tuning), flush=True)
 
 
 def brief(settings: LoaderSettings) -> str:
@@ -241,19 +351,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--small", action="store_true", help="small images and networks")
-    parser.add_argument("--only", metavar="TEXT", default="", help="scripts whose name contains this")
-    parser.add_argument("--most", type=int, help="steps of an epoch that the sweep measures")
+    parser.add_argument(
+        "--scripts", nargs="+", metavar="TEXT", default=[""], help="scripts whose name contains one of these"
+    )
+    parser.add_argument("--seconds", type=float, default=4.0, help="for one measurement of the sweep")
+    parser.add_argument("--budget", type=float, default=120.0, help="seconds for a script, tuning included")
+    parser.add_argument("--verbose", action="store_true", help="also print what the tuner says")
     options = parser.parse_args()
     warnings.filterwarnings("ignore", message="This DataLoader will create")
     size = SMALL if options.small else LARGE
     name = torch.cuda.get_device_name() if options.device.startswith("cuda") else options.device
     print(f"{name}, {len(os.sched_getaffinity(0))} cores, torch {torch.__version__}; workers × prefetch,")
     print("* our reading of images, ° our hand-off\n")
-    print("script                             own   tuned    best  ÷ best   ÷ own ÷ 4 stock  took, s  steps")
+    print(
+        "script                             own   tuned    best     /s  ÷ best   ÷ own ÷ 4 stock  took, s"
+        "  steps"
+    )
     with tempfile.TemporaryDirectory() as folder:
         for script in scripts(size, Path(folder)):
-            if options.only in script.name:
-                judge(script, options.device, options.most or size.most)
+            if any(text in script.name for text in options.scripts):
+                judge(script, options)
 
 
 if __name__ == "__main__":
