@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -12,14 +13,17 @@ from unstarve.benchmark.bench_data import drawn
 _SIZES = ((37, 50), (60, 41), (45, 45), (33, 80))
 
 
-def make_folder(root: Path, count: int = 12, classes: int = 2) -> Path:
-    """Make `count` JPEGs of four sizes under root/0, root/1 …, every third one a folder deeper."""
+def make_folder(root: Path, count: int = 12, classes: int = 2, **options: Any) -> Path:
+    """Make `count` JPEGs of four sizes under root/0, root/1 …, every third one a folder deeper.
+
+    `options` are Pillow's for saving.
+    """
     generator = np.random.default_rng(0)
     for number in range(count):
         folder = root / f"{number % classes}" / ("deeper" if number % 3 == 0 else "")
         folder.mkdir(parents=True, exist_ok=True)
         image = Image.fromarray(drawn(generator, *_SIZES[number % len(_SIZES)]))
-        image.save(folder / f"{number:03}.jpg", quality=90)
+        image.save(folder / f"{number:03}.jpg", **{"quality": 90} | options)
     return root
 
 

@@ -34,6 +34,10 @@ Made: TypeAlias = tuple[torch.Tensor, list[ImageError | None]]
 """A batch, and an error or None for each image."""
 
 _TRIAL_S = 0.5
+_END = b"\xff\xd9"
+"""What a JPEG ends with. A GPU decodes a file that has been cut off and does not say so."""
+_AT_ONCE = 64
+"""Files in a call of the decoder: beside a training, larger calls take longer for each image."""
 _in_thread = threading.local()
 _choosing = threading.Lock()
 _chosen: dict[Recipe, tuple[str, str]] = {}
@@ -147,7 +151,11 @@ def make_on(
 ) -> Made:
     """Return a batch on `device`: of images that `decode` decodes, and of the others, made on the CPU."""
     allocate = functools.partial(_empty_on, device)
-    plain = {at: header for at, header in enumerate(headers) if header is not None and header.is_plain_jpeg}
+    plain = {
+        at: header
+        for at, (header, image) in enumerate(zip(headers, images, strict=True))
+        if header is not None and header.is_plain_jpeg and bytes(image[-2:]) == _END
+    }
     pixels = decode([images[at] for at in plain])
     decoded = {
         at: turned_upright(image, plain[at].orientation)
@@ -174,12 +182,15 @@ def make_on(
 
 def _decode(device: torch.device, files: Sequence[Encoded]) -> list[torch.Tensor | None]:
     io = _torchvision_io()
-    encoded = [_as_tensor(file) for file in files]
     decode = functools.partial(io.decode_jpeg, mode=io.ImageReadMode.RGB, device=device)
-    try:
-        return list(decode(encoded)) if encoded else []
-    except RuntimeError:  # one of them is damaged
-        return [_decoded_or_none(decode, file) for file in encoded]
+    decoded: list[torch.Tensor | None] = []
+    for at in range(0, len(files), _AT_ONCE):
+        encoded = [_as_tensor(file) for file in files[at : at + _AT_ONCE]]
+        try:
+            decoded += decode(encoded)
+        except RuntimeError:  # one of them is damaged
+            decoded += [_decoded_or_none(decode, file) for file in encoded]
+    return decoded
 
 
 def _as_tensor(file: Encoded) -> torch.Tensor:

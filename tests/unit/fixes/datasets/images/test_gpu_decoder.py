@@ -83,20 +83,20 @@ def test_images_are_turned_upright_as_on_the_cpu(orientation: int) -> None:
 def test_what_a_gpu_does_not_decode_is_made_on_the_cpu_in_its_place() -> None:
     wish = recipe(dtype=torch.float32, mean=MEAN, std=STD, memory_format=torch.channels_last)
     truncated = encoded(5)[:-200]
-    files = [encoded(1), encoded(2, progressive=True), encoded(3, format="PNG"), truncated, encoded(4)]
+    files = [encoded(1), encoded(2, progressive=True), encoded(3, format="PNG"), truncated, encoded(4), encoded(6)]
     headers = [header for header in image_codec.headers(files) if isinstance(header, Header)]
     asked: list[bytes] = []
 
     def refuses_damaged(given: Any) -> list[torch.Tensor | None]:
         asked.extend(given)
-        return [None if file is truncated else stored_pixels([file])[0] for file in given]
+        return [None if file is files[5] else stored_pixels([file])[0] for file in given]
 
-    made, errors = gpu_decoder.make_on(CPU, refuses_damaged, files, headers, [Cut()] * 5, wish)
-    expected, _ = gpu_decoder._made_on_cpu(files, headers, [Cut()] * 5, wish)
-    assert asked == [files[0], truncated, files[4]]
-    assert [error is not None for error in errors] == [False, False, False, True, False]
+    made, errors = gpu_decoder.make_on(CPU, refuses_damaged, files, headers, [Cut()] * 6, wish)
+    expected, _ = gpu_decoder._made_on_cpu(files, headers, [Cut()] * 6, wish)
+    assert asked == [files[0], files[4], files[5]]
+    assert [error is not None for error in errors] == [False, False, False, True, False, False]
     assert isinstance(errors[3], ImageError)
-    good = [0, 1, 2, 4]
+    good = [0, 1, 2, 4, 5]
     assert (made[good] - expected[good]).abs().max() < 2.5 / 255 / min(STD)
     assert made.is_contiguous(memory_format=torch.channels_last)
 
