@@ -1,32 +1,32 @@
-"""ResNet-50 on a GPU, fed with JPEGs in several ways.
+"""Trainings on a GPU, fed in several ways, with few and with many CPU cores.
 
-Batches of 256 random crops of 224×224, bf16 autocast, channels_last, SGD; as many workers (or threads) as
-cores. The ways take turns; the first table shows medians over the rounds, once workers and queues are warm:
+Batches of 256 random crops of 224×224, bf16 autocast, channels_last, SGD, as many workers (or threads) as
+cores. Each row of the Markdown table is one way to feed the model:
 
-    images/s    of training
-    stall       share of that time in which the GPU was idle because training waited for data
-    wait        share that the host spent in next(); the GPU may still be working then
-    ceiling     images/s relative to batches that are already on the GPU
+    images/s    of training, with the start of every epoch
+    of ceiling  relative to batches that are already on the GPU, all the time
+    stall       share of the time in which the GPU was idle because training waited for data
 
-The second one, in Markdown, is about whole epochs, each with its start, of 25 and of 1,000 steps.
+A cell is measured for `--seconds`: as many whole epochs as that takes, or the beginning of one. The rest of a
+longer epoch counts as if it went on at the pace of the last two thirds. Every number of cores is a process of
+its own, which is kept to these cores from its start.
 
-    python bench/device_images.py [--quick] [--model resnet18] [--epochs 25,1000]
-    python bench/device_images.py --device cpu --model tiny --epochs 4,12    # without a GPU: only a trial
+    python bench/device_images.py [--models resnet50 vit_b_16] [--data jpeg tensors] [--cores 2 4 8 16]
+    python bench/device_images.py --device cpu --models tiny --epochs 4 12    # without a GPU: only a trial
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import platform
-import shutil
-import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,16 +38,14 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler
 import unstarve
 from unstarve.benchmark.bench_data import save_image
 from unstarve.benchmark.optional_packages import torchvision
-from unstarve.intervals import turn_order
+from unstarve.machine import usable_cores
 from unstarve.record.run_reader import read_run
 
 SIZE = 224
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 PREFETCH = 2
-ENOUGH = 10_000_000
-"""Samples in an epoch: more than are ever used here."""
-MOST_S = 225.0
-"""No round is started that would end later."""
+FILES = 2048
+WARM_UP_STEPS = 8
 
 
 @dataclass(frozen=True)
@@ -58,94 +56,89 @@ class Setting:
     root: Path
     batch_size: int
     workers: int
-    seconds: float
-    """Seconds for which each way is measured in a round."""
+    steps: int
+    """Steps in an epoch."""
 
-    @property
-    def on_gpu(self) -> bool:
-        return self.device.type == "cuda"
-
-    @property
-    def warm_up_steps(self) -> int:
-        """Seconds until batches arrive as fast as they are made, and none made ahead is left."""
-        return self.workers * PREFETCH + 4
-
-    steps: int | None = None
-    """Steps in an epoch; None for one that does not end."""
-
-    @property
-    def samples(self) -> int:
-        """Samples in an epoch."""
-        return ENOUGH if self.steps is None else self.steps * self.batch_size
-
-    def loader(self, kind: Callable[..., Any], dataset: Any) -> Any:
-        """Return a shuffled loader; at the end of an epoch it restarts its workers."""
+    def loader(self, kind: Callable[..., Any], dataset: Any, **options: Any) -> Any:
+        """Return a shuffled loader that restarts its workers for every epoch."""
+        options = {"pin_memory": self.device.type == "cuda", "num_workers": self.workers} | options
         return kind(
-            dataset, batch_size=self.batch_size, num_workers=self.workers,
-            prefetch_factor=PREFETCH if self.workers else None,
-            sampler=RandomSampler(dataset, replacement=True, num_samples=self.samples),
-            pin_memory=self.on_gpu, drop_last=True,
-        )  # fmt: skip
+            dataset,
+            batch_size=self.batch_size,
+            prefetch_factor=PREFETCH if options["num_workers"] else None,
+            sampler=RandomSampler(dataset, replacement=True, num_samples=self.steps * self.batch_size),
+            drop_last=True,
+            **options,
+        )
 
-    def dataset(self, **options: Any) -> Any:
-        return unstarve.ImageFolderDataset(self.root, size=SIZE, mean=MEAN, std=STD, **options)
+    def images(self, **options: Any) -> Any:
+        return unstarve.ImageFolderDataset(self.root / "jpeg", size=SIZE, mean=MEAN, std=STD, **options)
+
+    def tensors(self) -> list[str]:
+        return sorted(map(str, (self.root / "tensors").glob("*.pt")))
 
 
-def stock(setting: Setting) -> Any:
+def stock_images(setting: Setting) -> Any:
     steps = torchvision().transforms
     transform = steps.Compose([
         steps.RandomResizedCrop(SIZE), steps.RandomHorizontalFlip(), steps.ToTensor(),
         steps.Normalize(MEAN, STD),
     ])  # fmt: skip
-    return setting.loader(DataLoader, torchvision().datasets.ImageFolder(str(setting.root), transform))
-
-
-def as_transform(setting: Setting) -> Any:
-    transform = unstarve.DecodeCrop(SIZE, mean=MEAN, std=STD)
-    folder = torchvision().datasets.ImageFolder(str(setting.root), transform, loader=str)
-    return setting.loader(DataLoader, folder)
-
-
-def ours(setting: Setting) -> Any:
-    return setting.loader(unstarve.DataLoader, setting.dataset())
-
-
-def ours_without_workers(setting: Setting) -> Any:
-    return ours(replace(setting, workers=0))
-
-
-def ours_as_bytes(setting: Setting) -> Any:
-    plain = unstarve.ImageFolderDataset(
-        setting.root, size=SIZE, dtype=torch.uint8, memory_format=torch.channels_last
+    return setting.loader(
+        DataLoader, torchvision().datasets.ImageFolder(str(setting.root / "jpeg"), transform)
     )
-    return setting.loader(unstarve.DataLoader, plain)
 
 
-class Kept:
-    """Decoded in the first epoch, before anything is measured; for all rounds."""
+def on_the_cpu(setting: Setting) -> Any:
+    return setting.loader(unstarve.DataLoader, setting.images())
 
-    def __init__(self) -> None:
-        self._dataset: Any = None
 
-    def __call__(self, setting: Setting) -> Any:
-        if self._dataset is None:
-            self._dataset = setting.dataset(cache="ram")
-            first: Any = unstarve.DataLoader(
-                self._dataset, batch_size=setting.batch_size, num_workers=setting.workers
-            )
-            for _ in first:
-                pass
-        return setting.loader(unstarve.DataLoader, self._dataset)
+def on_the_gpu(setting: Setting) -> Any:
+    decode = "cuda" if setting.device.type == "cuda" else "auto"
+    return setting.loader(unstarve.DataLoader, setting.images(decode=decode))
+
+
+class Loaded(Dataset[Any]):
+    """Images as uint8 tensors in `.pt` files, as people load them."""
+
+    def __init__(self, paths: list[str]) -> None:
+        self._paths = paths
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return torch.load(self._paths[index]), index % 1000
+
+
+def stock_tensors(setting: Setting) -> Any:
+    return setting.loader(DataLoader, Loaded(setting.tensors()))
+
+
+def our_tensors(setting: Setting) -> Any:
+    paths = setting.tensors()
+    labels = [number % 1000 for number in range(len(paths))]
+    return setting.loader(unstarve.DataLoader, unstarve.TensorFileDataset(paths, labels=labels))
+
+
+def moved_ahead(setting: Setting) -> Any:
+    return unstarve.to_device(our_tensors(setting), setting.device)
 
 
 class OnDevice(Dataset[Any]):
     """A few batches that are already on the device, over and over."""
 
     def __init__(self, setting: Setting) -> None:
-        self._steps = setting.samples if setting.steps is None else setting.steps
-        made: Any = unstarve.DataLoader(setting.dataset(), batch_size=setting.batch_size, drop_last=True)
-        few = itertools.islice(made, 2)
-        self._batches = [[part.to(setting.device) for part in batch] for batch in few]
+        self._steps = setting.steps
+        draw = torch.Generator().manual_seed(0)
+        shape = setting.batch_size, 3, SIZE, SIZE
+        self._batches = [
+            [
+                torch.randn(shape, generator=draw).to(setting.device),
+                torch.arange(setting.batch_size, device=setting.device),
+            ]
+            for _ in range(2)
+        ]
 
     def __len__(self) -> int:
         return self._steps
@@ -154,31 +147,23 @@ class OnDevice(Dataset[Any]):
         return self._batches[index % len(self._batches)]
 
 
-class Ceiling:
-    """Nothing to load; the same batches for all rounds."""
-
-    def __init__(self) -> None:
-        self._datasets: dict[int | None, OnDevice] = {}
-
-    def __call__(self, setting: Setting) -> Any:
-        if setting.steps not in self._datasets:
-            self._datasets[setting.steps] = OnDevice(setting)
-        return DataLoader(self._datasets[setting.steps], batch_size=None)
+def there_already(setting: Setting) -> Any:
+    return DataLoader(OnDevice(setting), batch_size=None)
 
 
-STOCK, CEILING = "DataLoader, PIL + torchvision", "on the GPU already"
-Ways = dict[str, Callable[[Setting], Any]]
-
-
-def all_ways() -> Ways:
-    return {
-        STOCK: stock,
-        "DecodeCrop in DataLoader": as_transform,
-        "ImageFolderDataset, ours": ours,
-        "… uint8, normalized on GPU": ours_as_bytes,
-        '… cache="ram", 2nd epoch on': Kept(),
-        CEILING: Ceiling(),
-    }
+CEILING = "on the GPU already"
+WAYS: dict[str, dict[str, Callable[[Setting], Any]]] = {
+    "jpeg": {
+        "PIL and torchvision in DataLoader": stock_images,
+        "ImageFolderDataset": on_the_cpu,
+        'ImageFolderDataset(decode="cuda")': on_the_gpu,
+    },
+    "tensors": {
+        "torch.load in DataLoader": stock_tensors,
+        "TensorFileDataset": our_tensors,
+        "… in to_device": moved_ahead,
+    },
+}
 
 
 class Training:
@@ -218,68 +203,74 @@ def tiny() -> torch.nn.Module:
 @dataclass(frozen=True)
 class Measured:
     images_per_s: float
-    stall_share: float | None
-    wait_share: float
+    stall_share: float
 
 
-def measure(loader: Iterable[Any], training: Training, setting: Setting, path: Path) -> Measured:
-    steps = wait_ns = 0
-    with unstarve.recording(path):
-        batches = iter(loader)
-        for _ in range(setting.warm_up_steps):
-            training.step(next(batches))
-        training.wait()
-        begin_ns = ask_ns = time.perf_counter_ns()
-        while ask_ns < begin_ns + setting.seconds * 1e9:
-            batch = next(batches)
-            wait_ns += time.perf_counter_ns() - ask_ns
-            training.step(batch)
-            steps += 1
-            ask_ns = time.perf_counter_ns()
-        training.wait()
-        end_ns = time.perf_counter_ns()
-        del batches
-    wall_ns = end_ns - begin_ns
-    stalls = list(stalls_ns(path, begin_ns, end_ns))
-    return Measured(
-        steps * setting.batch_size / wall_ns * 1e9,
-        sum(stalls) / wall_ns if stalls else None,
-        wait_ns / wall_ns,
-    )
-
-
-def measure_epochs(loader: Iterable[Any], training: Training, setting: Setting, path: Path) -> Measured:
-    """Measure whole epochs, after one that nobody counts, for as long as the setting says."""
-    steps = wait_ns = 0
-    with unstarve.recording(path):
-        for batch in itertools.islice(loader, 4):
-            training.step(batch)
-        training.wait()
-        begin_ns = ask_ns = time.perf_counter_ns()
-        while ask_ns < begin_ns + setting.seconds * 1e9:
-            ask_ns = time.perf_counter_ns()
-            for batch in loader:
-                wait_ns += time.perf_counter_ns() - ask_ns
+def measure(loader: Iterable[Any], training: Training, setting: Setting, seconds: float) -> Measured:
+    """Train for these seconds, after the beginning of an epoch that nobody counts."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run.unstarve"
+        with unstarve.recording(run):
+            begun_ns = time.perf_counter_ns()
+            for number, batch in enumerate(loader):
                 training.step(batch)
-                steps += 1
-                ask_ns = time.perf_counter_ns()
+                if number == WARM_UP_STEPS or time.perf_counter_ns() - begun_ns > 1e9 * seconds:
+                    break
+            training.wait()
+            begun_ns = time.perf_counter_ns()
+            steps, epochs_s = train(loader, training, setting, seconds)
+            ended_ns = time.perf_counter_ns()
+        stalled_ns = sum(
+            stall.stall_ns
+            for process in read_run(run).processes
+            for stall in process.stalls
+            if begun_ns <= stall.ask_ns and stall.got_ns <= ended_ns
+        )
+    return Measured(steps * setting.batch_size / epochs_s, stalled_ns / (ended_ns - begun_ns))
+
+
+def train(loader: Iterable[Any], training: Training, setting: Setting, seconds: float) -> tuple[int, float]:
+    """Return steps and the seconds that they take: whole epochs, the last of which may be extrapolated."""
+    begun_s, done = time.perf_counter(), 0
+    while time.perf_counter() < begun_s + seconds:
+        marks: list[float] = []
+        epoch_s = time.perf_counter()
+        for batch in loader:
+            training.step(batch)
+            marks.append(time.perf_counter() - epoch_s)
+            if time.perf_counter() > begun_s + seconds:
+                break
         training.wait()
-        end_ns = time.perf_counter_ns()
-    wall_ns = end_ns - begin_ns
-    stalls = list(stalls_ns(path, begin_ns, end_ns))
-    return Measured(
-        steps * setting.batch_size / wall_ns * 1e9,
-        sum(stalls) / wall_ns if stalls else None,
-        wait_ns / wall_ns,
-    )
+        done += setting.steps
+        if (missing := setting.steps - len(marks)) > 0:
+            marks[-1] = time.perf_counter() - epoch_s  # now that the device is done
+            later = marks[len(marks) // 3 :]
+            pace_s = (later[-1] - later[0]) / max(len(later) - 1, 1) or marks[-1] / len(marks)
+            return done, time.perf_counter() - begun_s + missing * pace_s
+    return done, time.perf_counter() - begun_s
 
 
-def stalls_ns(path: Path, begin_ns: int, end_ns: int) -> Iterator[int]:
-    """Return the device's stalls that were recorded during this stretch."""
-    for process in read_run(path).processes:
-        for stall in process.stalls:
-            if begin_ns <= stall.ask_ns and stall.got_ns <= end_ns:
-                yield stall.stall_ns
+def tell(options: argparse.Namespace, cores: int) -> None:
+    """Print a row for each model and way; run with these cores only."""
+    device = torch.device(options.device)
+    torch.set_num_threads(cores)
+    torch.backends.cudnn.benchmark = True
+    for model in options.models:
+        batch_size = 256 if device.type == "cuda" else 8
+        settings = [Setting(device, options.folder, batch_size, cores, steps) for steps in options.epochs]
+        training = Training(model, settings[0])
+        ceiling = measure(there_already(settings[-1]), training, settings[-1], options.seconds)
+        for data in options.data:
+            for name, make in WAYS[data].items():
+                cells = []
+                for setting in settings:
+                    found = measure(make(setting), training, setting, options.seconds)
+                    share = found.images_per_s / ceiling.images_per_s
+                    cells += [f"{found.images_per_s:,.0f}", f"{share:.0%}", f"{found.stall_share:.0%}"]
+                print(f"| {cores} | {model} | {name} | " + " | ".join(cells) + " |", flush=True)
+        empty = ["", "", ""] * (len(settings) - 1)
+        cells = [*empty, f"{ceiling.images_per_s:,.0f}", "100%", f"{ceiling.stall_share:.0%}"]
+        print(f"| {cores} | {model} | {CEILING} | " + " | ".join(cells) + " |", flush=True)
 
 
 def make_images(folder: Path, count: int) -> None:
@@ -292,112 +283,49 @@ def _save(folder: Path, number: int) -> None:
     save_image(folder, number, np.random.default_rng(number))
 
 
-def workers_that_fit(workers: int, batch_size: int) -> int:
-    """Return fewer workers if shared memory is too small for the batches of so many."""
-    shared = Path("/dev/shm")
-    if not shared.is_dir():
-        return workers
-    batch_bytes = batch_size * 3 * SIZE * SIZE * 4
-    room = shutil.disk_usage(shared).free * 0.8
-    return max(1, min(workers, int(room / (batch_bytes * (PREFETCH + 1)))))
+def make_tensors(folder: Path, count: int) -> None:
+    folder.mkdir(parents=True)
+    draw = torch.Generator().manual_seed(0)
+    for number in range(count):
+        pixels = torch.randint(0, 256, (3, SIZE, SIZE), generator=draw, dtype=torch.uint8)
+        torch.save(pixels, folder / f"{number:05}.pt")
 
 
-def tell(found: dict[str, list[Measured]]) -> None:
-    rates = {name: statistics.median(one.images_per_s for one in each) for name, each in found.items()}
-    print(f"\n{'':32}{'images/s':>10}{'vs stock':>10}{'ceiling':>10}{'stall':>8}{'wait':>8}")
-    for name, each in found.items():
-        stalls = [one.stall_share for one in each if one.stall_share is not None]
-        stall = f"{statistics.median(stalls):.1%}" if stalls else "–"
-        wait = f"{statistics.median(one.wait_share for one in each):.1%}"
-        faster, share = rates[name] / rates[STOCK], rates[name] / rates[CEILING]
-        print(f"{name:32}{rates[name]:10,.0f}{faster:9.2f}×{share:10.0%}{stall:>8}{wait:>8}")
-    print("\neach round, images/s:")
-    for name, each in found.items():
-        print(f"{name:32}" + "".join(f"{one.images_per_s:9,.0f}" for one in each))
-
-
-def rounds(setting: Setting, training: Training, most: int, began: float) -> dict[str, list[Measured]]:
-    """Let the ways take turns while there is time."""
-    ways = all_ways()
-    found: dict[str, list[Measured]] = {name: [] for name in ways}
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(most):
-            round_began = time.monotonic()
-            for name in turn_order(list(ways), number):
-                path = Path(folder) / f"{number}-{len(found[name])}-{list(ways).index(name)}.unstarve"
-                one = measure(ways[name](setting), training, setting, path)
-                found[name].append(one)
-                print(f"  round {number + 1}, {name}: {one.images_per_s:,.0f} images/s", flush=True)
-            now = time.monotonic()
-            if now - began + (now - round_began) > MOST_S:
-                break
-    return found
-
-
-EPOCH_WAYS: Ways = {
-    STOCK: stock,
-    "ImageFolderDataset, ours": ours,
-    "the same, num_workers=0": ours_without_workers,
-    CEILING: Ceiling(),
-}
-
-
-def tell_epochs(setting: Setting, training: Training, epochs: list[int]) -> None:
-    """Print what epochs of these lengths reach, as a Markdown table."""
-    print("\n| | " + " | ".join(f"{steps:,} steps: images/s | stall" for steps in epochs) + " |")
-    print("|---" * (1 + 2 * len(epochs)) + "|")
-    with tempfile.TemporaryDirectory() as folder:
-        for name, make in EPOCH_WAYS.items():
-            cells: list[str] = []
-            for steps in epochs:
-                one = replace(setting, steps=steps)
-                path = Path(folder) / f"{len(cells)}-{list(EPOCH_WAYS).index(name)}.unstarve"
-                found = measure_epochs(make(one), training, one, path)
-                stall = found.wait_share if found.stall_share is None else found.stall_share
-                cells += [f"{found.images_per_s:,.0f}", f"{stall:.0%}"]
-            print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
-    if not setting.on_gpu:
-        print("\nOn a CPU a stall is the wait itself.")
+def headers(epochs: list[int]) -> Iterator[str]:
+    cells = [f"{steps:,} steps an epoch: images/s | of ceiling | stall" for steps in epochs]
+    yield "| cores | model | fed by | " + " | ".join(cells) + " |"
+    yield "|---" * (3 + 3 * len(epochs)) + "|"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one round, shorter stretches")
-    parser.add_argument("--model", default="resnet50", help="another model of torchvision, such as resnet18")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="default: one per core")
-    parser.add_argument(
-        "--epochs", type=lambda given: [int(steps) for steps in given.split(",")], default=[25, 1000],
-        help="steps in the epochs of the second table, default: 25,1000",
-    )  # fmt: skip
-    parser.add_argument(
-        "--device", choices=("cuda", "cpu"), default="cuda", help="cpu: a trial, with --model tiny"
-    )
-    arguments = parser.parse_args()
-    began = time.monotonic()
+    parser.add_argument("--models", nargs="+", default=["resnet50", "vit_b_16"], metavar="NAME")
+    parser.add_argument("--data", nargs="+", default=list(WAYS), choices=list(WAYS))
+    parser.add_argument("--cores", nargs="+", type=int, default=[2, 4, 8, 16], metavar="N")
+    parser.add_argument("--epochs", nargs="+", type=int, default=[25, 1000], metavar="STEPS")
+    parser.add_argument("--seconds", type=float, default=3.0, metavar="S", help="for each cell")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: a trial")
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)  # of the data: a process of our own
+    options = parser.parse_args()
+    if options.folder is not None:
+        tell(options, usable_cores())
+        return
+    if options.device == "cuda" and torch.cuda.device_count() == 0:  # asked without initializing CUDA
+        print("bench/device_images.py: no CUDA device, nothing to measure")
+        return
+    place = torch.cuda.get_device_name() if options.device == "cuda" else "CPU, as a trial"
+    print(f"{place}, torch {torch.__version__}, Python {platform.python_version()}, {time.strftime('%F')}\n")
+    for line in headers(options.epochs):
+        print(line, flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        root, on_gpu = Path(folder) / "images", arguments.device == "cuda"
-        if on_gpu and not _has_driver():
-            print("bench/device_images.py: no CUDA device, nothing to measure")
-            return
-        make_images(root, (512 if arguments.quick else 2048) if on_gpu else 32)
-        batch_size = 256 if on_gpu else 8
-        workers = workers_that_fit(arguments.workers, batch_size)
-        seconds = (3.0 if arguments.quick else 4.0) if on_gpu else 0.5
-        setting = Setting(torch.device(arguments.device), root, batch_size, workers, seconds)
-        torch.backends.cudnn.benchmark = True
-        name = torch.cuda.get_device_name() if on_gpu else "CPU, as a trial"
-        print(
-            f"{name}, {os.cpu_count()} cores, torch {torch.__version__}, Python {platform.python_version()}"
-        )
-        print(f"{arguments.model}, batches of {batch_size}, {workers} workers or threads", flush=True)
-        training = Training(arguments.model, setting)
-        tell(rounds(setting, training, 1 if arguments.quick else 3, began))
-        tell_epochs(setting, training, arguments.epochs)
-
-
-def _has_driver() -> bool:
-    """Whether there is a device, checked without initializing CUDA in this process."""
-    return torch.cuda.device_count() > 0
+        make_images(Path(folder) / "jpeg", FILES if options.device == "cuda" else 32)
+        make_tensors(Path(folder) / "tensors", FILES if options.device == "cuda" else 32)
+        mine = sorted(os.sched_getaffinity(0))
+        for cores in options.cores:
+            if cores <= len(mine):
+                os.sched_setaffinity(0, mine[:cores])  # inherited
+                subprocess.run([sys.executable, *sys.argv, "--folder", folder], check=False)
+                os.sched_setaffinity(0, mine)
 
 
 if __name__ == "__main__":
