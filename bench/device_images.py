@@ -44,7 +44,7 @@ from unstarve.record.run_reader import read_run
 SIZE = 224
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 PREFETCH = 2
-FILES = 2048
+FILES = 1024
 WARM_UP_STEPS = 8
 
 
@@ -318,8 +318,11 @@ def main() -> None:
     for line in headers(options.epochs):
         print(line, flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        make_images(Path(folder) / "jpeg", FILES if options.device == "cuda" else 32)
-        make_tensors(Path(folder) / "tensors", FILES if options.device == "cuda" else 32)
+        files = FILES if options.device == "cuda" else 32
+        if "jpeg" in options.data:
+            make_images(Path(folder) / "jpeg", files)
+        if "tensors" in options.data:
+            make_tensors(Path(folder) / "tensors", files)
         mine = sorted(os.sched_getaffinity(0))
         for cores in options.cores:
             if cores <= len(mine):

@@ -83,7 +83,14 @@ def test_images_are_turned_upright_as_on_the_cpu(orientation: int) -> None:
 def test_what_a_gpu_does_not_decode_is_made_on_the_cpu_in_its_place() -> None:
     wish = recipe(dtype=torch.float32, mean=MEAN, std=STD, memory_format=torch.channels_last)
     truncated = encoded(5)[:-200]
-    files = [encoded(1), encoded(2, progressive=True), encoded(3, format="PNG"), truncated, encoded(4), encoded(6)]
+    files = [
+        encoded(1),
+        encoded(2, progressive=True),
+        encoded(3, format="PNG"),
+        truncated,
+        encoded(4),
+        encoded(6),
+    ]
     headers = [header for header in image_codec.headers(files) if isinstance(header, Header)]
     asked: list[bytes] = []
 
