@@ -262,6 +262,8 @@ def tell(options: argparse.Namespace, cores: int) -> None:
         ceiling = measure(there_already(settings[-1]), training, settings[-1], options.seconds)
         for data in options.data:
             for name, make in WAYS[data].items():
+                if options.only not in name:
+                    continue
                 cells = []
                 for setting in settings:
                     found = measure(make(setting), training, setting, options.seconds)
@@ -300,6 +302,7 @@ def headers(epochs: list[int]) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--models", nargs="+", default=["resnet50", "vit_b_16"], metavar="NAME")
+    parser.add_argument("--only", default="", metavar="TEXT", help="ways whose name contains this")
     parser.add_argument("--data", nargs="+", default=list(WAYS), choices=list(WAYS))
     parser.add_argument("--cores", nargs="+", type=int, default=[2, 4, 8, 16], metavar="N")
     parser.add_argument("--epochs", nargs="+", type=int, default=[25, 1000], metavar="STEPS")
@@ -327,6 +330,7 @@ def main() -> None:
         for cores in options.cores:
             if cores <= len(mine):
                 os.sched_setaffinity(0, mine[:cores])  # inherited
+                os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "32"  # models are made before datasets here
                 subprocess.run([sys.executable, *sys.argv, "--folder", folder], check=False)
                 os.sched_setaffinity(0, mine)
 

@@ -13,6 +13,7 @@ from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_f
 
 from unstarve.errors import ImageError, UsageError
 from unstarve.fixes.datasets.images.crop_recipe import RATIO, SCALE, Crop, Decode, recipe_of
+from unstarve.fixes.datasets.images.gpu_decoder import ask_for_queues
 from unstarve.fixes.datasets.images.image_batches import (
     ImageBatch,
     PendingFolderBatch,
@@ -69,6 +70,8 @@ class DecodeCrop:
         self._recipe = recipe_of(
             size, crop, scale, ratio, flip, resize, mean, std, dtype, memory_format, exif=exif, decode=decode
         )
+        if decode != "cpu":
+            ask_for_queues()
 
     @property
     def draws(self) -> bool:

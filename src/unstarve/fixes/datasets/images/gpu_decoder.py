@@ -8,8 +8,10 @@ put into its place in the batch.
 from __future__ import annotations
 
 import functools
+import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -36,8 +38,9 @@ Made: TypeAlias = tuple[torch.Tensor, list[ImageError | None]]
 _TRIAL_S = 0.5
 _END = b"\xff\xd9"
 """What a JPEG ends with. A GPU decodes a file that has been cut off and does not say so."""
-_AT_ONCE = 64
-"""Files in a call of the decoder: beside a training, larger calls take longer for each image."""
+_CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
+"""Queues to the GPU. The decoder has 14 streams; where one of them shares a queue with training, an image
+waits for all the work that training has launched. CUDA reads it when it is first used: 8 by default."""
 _in_thread = threading.local()
 _choosing = threading.Lock()
 _chosen: dict[Recipe, tuple[str, str]] = {}
@@ -53,6 +56,12 @@ def why_no_gpu() -> str | None:
     except (ImportError, RuntimeError) as error:  # it raises either where its operators do not load
         return f"torchvision's CUDA decoder is missing ({error})"
     return None
+
+
+def ask_for_queues() -> None:
+    """Let CUDA have a queue for each stream of the decoder; call it before anything uses CUDA."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch has no types for it
+        os.environ.setdefault(_CONNECTIONS, "32")
 
 
 def describe_decoder(recipe: Recipe) -> str:
@@ -131,6 +140,7 @@ def _made_on_gpu(
     images: Sequence[Encoded], headers: Sequence[Header | None], cuts: Sequence[Cut], recipe: Recipe
 ) -> Made:
     """Return the batch when it is complete: whoever takes it need not wait for this thread's stream."""
+    _warn_of_few_queues()
     device = torch.device("cuda", torch.cuda.current_device())
     stream = _own_stream(device)
     with torch.cuda.stream(stream):
@@ -139,6 +149,17 @@ def _made_on_gpu(
         done.record(stream)
     done.synchronize()  # of a blocking event: waiting for the stream itself would keep a core busy
     return made
+
+
+@functools.cache
+def _warn_of_few_queues() -> None:
+    if _CONNECTIONS not in os.environ:
+        warnings.warn(
+            f'decode="cuda" waits for training, because CUDA was in use before the dataset was made: set'
+            f" {_CONNECTIONS}=32 in the environment, or make the dataset before the model",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 def make_on(
@@ -183,14 +204,11 @@ def make_on(
 def _decode(device: torch.device, files: Sequence[Encoded]) -> list[torch.Tensor | None]:
     io = _torchvision_io()
     decode = functools.partial(io.decode_jpeg, mode=io.ImageReadMode.RGB, device=device)
-    decoded: list[torch.Tensor | None] = []
-    for at in range(0, len(files), _AT_ONCE):
-        encoded = [_as_tensor(file) for file in files[at : at + _AT_ONCE]]
-        try:
-            decoded += decode(encoded)
-        except RuntimeError:  # one of them is damaged
-            decoded += [_decoded_or_none(decode, file) for file in encoded]
-    return decoded
+    encoded = [_as_tensor(file) for file in files]
+    try:
+        return list(decode(encoded)) if encoded else []
+    except RuntimeError:  # one of them is damaged
+        return [_decoded_or_none(decode, file) for file in encoded]
 
 
 def _as_tensor(file: Encoded) -> torch.Tensor:

@@ -21,7 +21,7 @@ from unstarve.errors import ImageError, UsageError
 from unstarve.fixes.datasets.images.crop_recipe import RATIO, SCALE, Crop, Decode, recipe_of
 from unstarve.fixes.datasets.images.decoded_cache import DecodedCache, wishes_of
 from unstarve.fixes.datasets.images.failed_images import FailedImages
-from unstarve.fixes.datasets.images.gpu_decoder import describe_decoder
+from unstarve.fixes.datasets.images.gpu_decoder import ask_for_queues, describe_decoder
 from unstarve.fixes.datasets.images.image_batches import (
     ImageBatch,
     PendingFolderBatch,
@@ -111,6 +111,8 @@ class ImageFolderDataset(Dataset[Any]):
         self._recipe = recipe_of(
             size, crop, scale, ratio, flip, resize, mean, std, dtype, memory_format, exif=exif, decode=decode
         )
+        if decode != "cpu":
+            ask_for_queues()
         if cache is not None and decode != "cpu":
             raise UsageError(
                 f"cache keeps images that the CPU has decoded: leave out cache, or decode={decode!r}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from unstarve.fixes.datasets.images.device_cut import cut_on_device
 from unstarve.fixes.datasets.images.image_codec import Cut, Header, PixelValues
 
 CPU = torch.device("cpu")
+QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
 
 
 def encoded(seed: int, exif_orientation: int | None = None, **options: Any) -> bytes:
@@ -160,3 +162,34 @@ def test_wrong_arguments_say_what_is_right(tmp_path: Path) -> None:
         unstarve.DecodeCrop(decode="gpu")  # type: ignore[arg-type] # that is the point
     with pytest.raises(UsageError, match="cache keeps images that the CPU has decoded"):
         unstarve.ImageFolderDataset(root, decode="cuda", cache="ram")
+
+
+@pytest.fixture
+def no_queues_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(QUEUES, "")  # so that what the test sets is undone
+    monkeypatch.delenv(QUEUES)
+
+
+@pytest.mark.usefixtures("no_queues_asked_for")
+def test_queues_are_asked_for_before_cuda_is_used_and_never_overruled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    unstarve.DecodeCrop(decode="cuda")
+    assert QUEUES not in os.environ
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    unstarve.DecodeCrop(decode="cpu")
+    assert QUEUES not in os.environ
+    unstarve.DecodeCrop(decode="auto")
+    assert os.environ[QUEUES] == "32"
+    monkeypatch.setenv(QUEUES, "1")
+    unstarve.DecodeCrop(decode="cuda")
+    assert os.environ[QUEUES] == "1"
+
+
+@pytest.mark.usefixtures("no_queues_asked_for")
+def test_a_dataset_made_too_late_warns_once() -> None:
+    gpu_decoder._warn_of_few_queues.cache_clear()
+    with pytest.warns(RuntimeWarning, match="make the dataset before the model"):
+        gpu_decoder._warn_of_few_queues()
+    gpu_decoder._warn_of_few_queues()

@@ -15,7 +15,10 @@ from image_folders import make_folder
 from unstarve.fixes.datasets.images import cut_kernel, device_cut, gpu_decoder, image_codec
 from unstarve.fixes.datasets.images.image_codec import PixelValues
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("ignore:decode=.cuda. waits for training"),  # tests before used CUDA
+]
 
 WHOLE_COLOUR, HALVED_COLOUR = 0, 2
 """Pillow's `subsampling`. GPUs repeat halved colours where libjpeg-turbo interpolates them."""
