@@ -43,12 +43,12 @@ else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
 
-# Against the real packages, where those can be had. Warnings of theirs are not ours to mend.
+# Against the real packages, where they can be installed. Their own warnings are not errors.
 test-frameworks: $(VENV)/.built
 	@if $(MAKE) --no-print-directory $(FRAMEWORKS)/.installed; then \
 	  $(FRAMEWORKS)/bin/python -m pytest -q -n 2 --dist loadfile -W default tests/frameworks $(ARGS); \
 	else \
-	  echo "the frameworks are not to be had: they are not tested"; \
+	  echo "the frameworks cannot be installed: they are not tested"; \
 	fi
 
 SCHEMA := $(BIN)/check-jsonschema --quiet --builtin-schema vendor.
