@@ -19,7 +19,7 @@ BROKEN = {
     "growing-cache": "more at the end than after its first epoch",
     "kept-batches": "more at the end than after its first epoch",
     "shared-memory": "failed: RuntimeError: DataLoader worker",
-    "workers-each-epoch": "starts its workers anew in every epoch",
+    "workers-each-epoch": "restarts its workers in every epoch",
 }
 MENDED = SOLUTIONS["when-it-breaks"]
 

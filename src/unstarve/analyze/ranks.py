@@ -128,7 +128,7 @@ def rank_sentence(summary: RankSummary) -> str | None:
         who = named if late else "One rank or another"
         return f"{who} paused {often}, {why}, and the others waited: {gain} on average."
     ranks = counted(len(summary.by_rank), "rank")
-    return f"The {ranks} take turns in coming last, {why}: {gain}."
+    return f"The {ranks} take turns coming last, {why}: {gain}."
 
 
 def crowded_node(trainers: Sequence[Process]) -> str | None:

@@ -121,7 +121,7 @@ def run(
             "--max-size",
             metavar="MB",
             min=SMALLEST_MAX_BYTES >> 20,
-            help="Largest run file. In a longer training, the steps that tell the least become sums.",
+            help="Largest run file. In a longer training, the least informative steps become sums.",
         ),
     ] = DEFAULT_MAX_BYTES >> 20,
     hang_after: Annotated[

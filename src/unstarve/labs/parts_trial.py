@@ -49,7 +49,7 @@ def _differences(slow: Results, fast: Results) -> Iterator[str]:
     first = slow[0]
     epochs = len(first["digests"])
     if any(one["steps"] != first["steps"] for one in fast):
-        yield "But it trains in another number of steps: keep the batch size."
+        yield "But it trains in a different number of steps: keep the batch size."
     elif does_less_work(slow, fast):
         yield "But its training step does less work."
     if all(one["digests"] == first["digests"] for one in fast):

@@ -29,7 +29,7 @@ class CheckedLoader:
     first_batch_s: float | None = None
     """From the beginning of the epoch to its first batch."""
     problem: str | None = None
-    """Why its batches could not be looked at, in a sentence."""
+    """Why its batches could not be read, in a sentence."""
 
     @property
     def where(self) -> str | None:

@@ -232,7 +232,7 @@ CHECKS = {
             "growing-cache",
             _WARNING,
             "A cache inside the dataset keeps growing",
-            "Every worker fills its own copy, and workers that are started anew begin with an empty one.",
+            "Every worker fills its own copy, and restarted workers begin with an empty one.",
         ),
         (
             "large-pickled-dataset",
@@ -244,7 +244,7 @@ CHECKS = {
         (
             "workers-each-epoch",
             _WARNING,
-            "Workers are started anew for every epoch",
+            "Workers are restarted for every epoch",
             "Each epoch begins with a pause in which workers start and fill the pipeline.",
         ),
         (
@@ -263,7 +263,7 @@ CHECKS = {
         (
             "threads-per-worker",
             _WARNING,
-            "Every worker starts threads of its own",
+            "Every worker starts its own threads",
             "Workers × threads compete for the cores and slow each other down.",
         ),
         (

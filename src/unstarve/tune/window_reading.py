@@ -75,4 +75,4 @@ def limit_of(window: StepWindow, limits: WorkerLimits) -> str:
         return "no faster setting was found"
     if window.cpu.wait_s > _RECEIVING * window.wait_s:
         return "receiving batches takes the time: it would take smaller batches, or less data per sample"
-    return "workers wait for data, not for cores: it would take faster storage, or a copy nearer by"
+    return "workers wait for data, not for cores: it would take faster storage, or a closer copy"

@@ -95,7 +95,7 @@ def test_a_healthy_script_has_to_stay_as_it_was(tmp_path: Path, told: Callable[[
         ({"epochs": [list(range(255))] * 3}, "does not train on every sample"),
         ({"epochs": [list(range(256))]}, "does not train on every sample"),
         ({"grown_bytes": 64_000_000}, "holds 64 MB more at the end than after its first epoch."),
-        ({"restarts_workers": True, "grown_bytes": 64_000_000}, "starts its workers anew in every epoch."),
+        ({"restarts_workers": True, "grown_bytes": 64_000_000}, "restarts its workers in every epoch."),
     ],
 )
 def test_a_fake_fix_is_seen_in_how_a_training_goes(how: dict[str, Any], said: str) -> None:

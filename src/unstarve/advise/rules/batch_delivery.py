@@ -122,8 +122,8 @@ def keep_large_memory(d: Diagnosis) -> Proposal | None:
         "keep-large-memory",
         "memory that malloc keeps",
         "Let malloc keep the memory of a batch instead of returning it",
-        f"collating a batch of {size(nbytes)} takes {duration(demand.collate_s)}: the kernel maps more than "
-        f"{size(_MAPPED_ANEW_BYTES)} anew for every batch, page by page",
+        f"collating a batch of {size(nbytes)} takes {duration(demand.collate_s)}: for every batch, the "
+        f"kernel maps blocks above {size(_MAPPED_ANEW_BYTES)} again, page by page",
         Edit(),
         cheaper("collate", 0.4),
         worst=UNCHANGED,

@@ -151,7 +151,7 @@ def _leak(scene: MemoryScene, processes: Sequence[Process], run: Run) -> Iterato
     if site is not None:
         file, line = site.file, site.line
         message += f" {file}:{line} allocated {size(site.nbytes)} that stayed."
-        fix = f"Look at {file}:{line}: something keeps what this line makes."
+        fix = f"Look at {file}:{line}: something keeps the objects that it creates."
     elif any(process.memory.traced_s for process in processes):
         fix = "No line of Python allocates it. Look for a C library or tensors that are kept."
     else:

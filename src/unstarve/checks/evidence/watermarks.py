@@ -79,7 +79,7 @@ def descriptor_findings(
     message = f"{who} has {amount(peak)} of {amount(limit)} file descriptors open"
     if left_s is not None:
         message += f" and will run out {_until(left_s, per_s)}"
-    fix = "Close what is opened for each sample."
+    fix = "Close the files that each sample opens."
     if not worker:
         fix = (
             "# do not keep batches, or let their tensors hold no descriptor\n"

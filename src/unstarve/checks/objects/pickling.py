@@ -147,5 +147,5 @@ def _fix(place: Place) -> str:
     return (
         f"# in {type(owner).__name__}\n"
         "def __getstate__(self):\n"
-        f'    return {{**self.__dict__, "{place.attribute}": None}}  # make it anew on first use'
+        f'    return {{**self.__dict__, "{place.attribute}": None}}  # create it again on first use'
     )

@@ -93,7 +93,7 @@ LAB = Lab(
         "`unstarve report slow.unstarve --ops` names the operator, `--by shape` its inputs: their last or "
         "second dimension is the width of a block, or an amount that only one layer has.",
         "`unstarve report slow.unstarve --ops --by stack` names the line of slow_model.py that calls it.",
-        "To take the largest value, nothing has to be sorted. Products of matrices may be grouped anew: "
+        "To take the largest value, nothing has to be sorted. Products of matrices can be regrouped: "
         "(x a) b = x (a b). A sum of products with the same factor is one product: x a + x b = x (a + b).",
     ),
 )

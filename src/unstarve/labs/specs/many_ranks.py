@@ -55,7 +55,7 @@ def _trial(folder: Path, seed: int) -> tuple[bool, tuple[str, ...]]:
     untouched = (folder / _EDITED).read_bytes() == (LAB.folder / _EDITED).read_bytes()
     if fault is not None and fault.name == "none":
         if untouched:
-            return True, ("Right: the samples reach the ranks as they should, and there is nothing to fix.",)
+            return True, ("Right: the ranks get the right samples, and there is nothing to fix.",)
         return False, (f"Nothing is wrong with the samples of the ranks: leave {_EDITED} as it was.",)
     from unstarve.labs.ranks import SAMPLES, latencies  # needs torch
 
@@ -82,7 +82,7 @@ def _slow_rank(given: Given) -> str | None:
 LAB = Lab(
     name="many-ranks",
     title="Many ranks",
-    goal="Find out whether two ranks get the samples that they should, and fix it if they do not.",
+    goal="Find out whether two ranks get the right samples, and fix it if they do not.",
     minutes=1,
     files=(
         "README.md",
@@ -123,7 +123,7 @@ Commit it with `unstarve lab check` before you fix anything.""",
         "A straggler is no health finding: its samples are right, but late. The headline says who came "
         "last; `python by_rank.py slow.unstarve` shows the ranks' waits for a batch.",
         "torch.utils.data.distributed.DistributedSampler(dataset) splits the samples evenly, and shuffles "
-        "them anew in every epoch if begin_epoch calls `loader.sampler.set_epoch(epoch)`.",
+        "them again in every epoch if begin_epoch calls `loader.sampler.set_epoch(epoch)`.",
         "With shuffle=False a DistributedSampler gives rank 0 the samples 0, 2, 4, … and rank 1 the samples "
         "1, 3, 5, …. What if every other sample is slow?",
     ),

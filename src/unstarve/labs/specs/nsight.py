@@ -87,13 +87,13 @@ def _wrong_copy_speed(given: Given) -> str | None:
 def _wrong_kernel_count(given: Given) -> str | None:
     if _number(given.answer) == truth(given.seed).kernels_per_step:
         return None
-    return "a step launches another number of kernels. Divide all their calls by the steps."
+    return "a step launches a different number of kernels. Divide all their calls by the steps."
 
 
 def _wrong_workers(given: Given) -> str | None:
     if _number(given.answer) == truth(given.seed).workers:
         return None
-    return "this is not the number of workers. The process that launches the kernels is none."
+    return "this is not the number of workers. The process that launches the kernels is not one."
 
 
 def _wrong_speedup(given: Given) -> str | None:

@@ -118,7 +118,7 @@ LAB = Lab(
     ),
     hints=(
         "Read the verdict on the baseline first. `remote`: workers that wait need no cores. `startup`: each "
-        "epoch starts its workers anew. `cpu`: there are only so many cores.",
+        "epoch restarts its workers. `cpu`: there are only so many cores.",
         "prefetch_factor smooths, it does not speed up: if workers are too slow on average, a longer queue "
         "is empty just as soon.",
         "`python functions.py` measures without training: first the settings, then the functions of a "

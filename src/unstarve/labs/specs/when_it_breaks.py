@@ -44,7 +44,7 @@ def trouble(told: dict[str, Any]) -> str | None:
     if len(told["epochs"]) != _EPOCHS or any(sorted(one) != list(range(_SAMPLES)) for one in told["epochs"]):
         return "does not train on every sample once per epoch."
     if told["restarts_workers"]:
-        return "starts its workers anew in every epoch."
+        return "restarts its workers in every epoch."
     if told["grown_bytes"] > _MOST_GROWN:
         return f"holds {size(told['grown_bytes'])} more at the end than after its first epoch."
     return None

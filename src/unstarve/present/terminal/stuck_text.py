@@ -148,7 +148,7 @@ def wait_words(one: ProcessPicture) -> str:
     """``waits for a lock on the file a.lock (flock), held by process 7 (python a.py)``."""
     wait = one.wait
     if wait is None:
-        return "could not be looked at"
+        return "could not be read"
     call = f" ({wait.call})" if wait.call and wait.call not in wait.words else ""
     held = _held(wait)
     alone = ""
