@@ -26,11 +26,11 @@ MODELS = ("basic-profiling", "training-loop")
 SKIPS_THE_STEP = """
 import time
 import torch
-import unstarve.labs.workload
+import unstarve.labs.step
 from synthetic_dataset import SyntheticDataset
 from torch.utils.data import DataLoader
 
-unstarve.labs.workload.Step.__call__ = lambda step, batch: None
+unstarve.labs.step.Step.__call__ = lambda step, batch: None
 torch.tanh = lambda value: value.detach()
 torch.Tensor.__matmul__ = lambda one, other: one
 torch.Tensor.backward = lambda value: None

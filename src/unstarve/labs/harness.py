@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from unstarve.labs.workload import Batch, Step, Workload, joined
+from unstarve.labs.step import Step
+from unstarve.labs.workload import Batch, Workload, joined
 
 
 def run(file: Path, epochs: int, step_rounds: int | None = None) -> dict[str, Any]:

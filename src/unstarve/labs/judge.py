@@ -133,7 +133,9 @@ def _commit(started: Started, verdict: str) -> Judgement:
         )
     started.commit(verdict)
     causes = ", ".join(verdict.split())
-    said = f"Your verdict is committed: {causes}. Now change {started.lab.edited}, and check again."
+    may_be_none = not started.lab.cases and any(one.least_speedup is None for one in started.lab.faults)
+    unless = ", unless nothing is wrong," if may_be_none else ""
+    said = f"Your verdict is committed: {causes}. Now change {started.lab.edited}{unless} and check again."
     return Judgement(False, (said,), committed=True)
 
 

@@ -14,7 +14,7 @@ import torch
 import unstarve
 from unstarve.labs.harness import digest, imported, sums
 from unstarve.labs.parts_data import dataset_in, kind_in, set_epoch
-from unstarve.labs.workload import Step
+from unstarve.labs.step import Step
 
 
 def run(file: Path, slot: str, step_rounds: int | None = None) -> dict[str, Any]:

@@ -32,7 +32,7 @@ _TRANSPARENT = {f"unstarve.collect.{name}" for name in ("file_opens", "own_cost"
 """Of those, the ones that call the user's code or are called by it, anywhere."""
 _TORCH_FETCH = "torch.utils.data._utils.fetch"
 _NOT_COMPUTING = {"torch.serialization", "torch.utils.tensorboard.writer"}
-_DEMO = "unstarve.demo"
+_LIKE_USERS = ("unstarve.demo", "unstarve.labs.step")
 """A training like any other."""
 _PUBLIC = (
     ("unstarve.fixes.datasets.cached.", "unstarve.CachedDataset"),
@@ -85,7 +85,7 @@ class Naming:
 def kind_of(module: str) -> int:
     """What a frame of this module means for a stack."""
     top = module.partition(".")[0]
-    if top == PACKAGE and not module.startswith(_DEMO):
+    if top == PACKAGE and not module.startswith(_LIKE_USERS):
         if module == FETCHING:
             return OURS | INSIDE_FETCH
         if module in _TRANSPARENT or not module.startswith(_RECORDING):

@@ -185,3 +185,9 @@ def test_an_object_that_is_called_has_the_name_of_its_class() -> None:
     name = name_of_callable(Pad())
     assert name.function.endswith("Pad.__call__")
     assert name.file == __file__
+
+
+def test_the_step_of_a_lab_is_the_learners_code() -> None:
+    """Otherwise a training that computes would seem to spend its time in the Python of its loop."""
+    assert not frame_names.kind_of("unstarve.labs.step") & frame_names.OURS
+    assert frame_names.kind_of("unstarve.labs.workload") & frame_names.OURS

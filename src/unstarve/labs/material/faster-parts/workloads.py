@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from unstarve.labs.parts_data import dataset_in, kind_in, set_epoch
-from unstarve.labs.workload import Step
+from unstarve.labs.step import Step
 
 HERE = Path(__file__).parent
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 from torch.utils.data import Dataset
 
-from unstarve.labs.workload import Step, Workload
+from unstarve.labs.step import Step
+from unstarve.labs.workload import Workload
 
 
 class SyntheticDataset(Dataset):

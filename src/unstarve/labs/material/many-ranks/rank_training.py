@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
 from unstarve.labs.ranks import RankData
-from unstarve.labs.workload import Step
+from unstarve.labs.step import Step
 
 
 class RankDataset(Dataset):

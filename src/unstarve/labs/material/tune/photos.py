@@ -7,7 +7,8 @@ import torch
 from torch.utils.data import Dataset
 
 from unstarve.labs.specs.tune import rounds_of
-from unstarve.labs.workload import Step, Workload
+from unstarve.labs.step import Step
+from unstarve.labs.workload import Workload
 
 
 def decode(image, rounds):
