@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -108,3 +109,17 @@ def test_both_scripts_train(tmp_path: Path) -> None:
             timeout=300,
         )
         assert f"{slot}: server" in done.stderr
+
+
+def test_images_are_decoded_on_the_cpu_where_there_is_no_gpu(tmp_path: Path) -> None:
+    begin(tmp_path, "server")
+    done = subprocess.run(
+        [sys.executable, "gpu_decoding.py"],
+        cwd=tmp_path,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    assert done.stdout.splitlines()[-1] == "decoded on cpu: there is no CUDA device"

@@ -40,7 +40,10 @@ def _wrong_direct(state: str, given: Given) -> str | None:
     if isinstance(found, str):
         return None if said == "impossible" else found
     if said == "impossible" or contradicts(said, found.low, found.high):
-        return f"measured in turns, direct reads of {state} files are {found} as fast here."
+        return (
+            f"measured in turns, direct reads of {state} files are {found} as fast here. Was the disk busy? "
+            "Then check again."
+        )
     return None
 
 
@@ -59,6 +62,7 @@ LAB = Lab(
         "slow_dataloader.py",
         "fast_dataloader.py",
         "direct_io.py",
+        "gpu_decoding.py",
         "dali_pipeline.py",
     ),
     edited="fast_dataloader.py",
