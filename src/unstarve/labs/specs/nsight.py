@@ -136,7 +136,7 @@ LAB = Lab(
         ),
         Question(
             "copy_gb_per_s",
-            "slow.sqlite: how fast are batches copied to the GPU, in GB/s (1e9 bytes)? Within 10 %.",
+            "slow.sqlite: how fast are batches copied to the GPU, in GB/s (1e9 bytes)? Within 10%.",
             _wrong_copy_speed,
         ),
         Question(
@@ -151,7 +151,7 @@ LAB = Lab(
         ),
         Question(
             "speedup",
-            "How many times as fast is fast.sqlite, with the remedy for your bottleneck? Within 5 %.",
+            "How many times as fast is fast.sqlite, with the remedy for your bottleneck? Within 5%.",
             _wrong_speedup,
         ),
     ),
