@@ -157,11 +157,16 @@ class DataLoader(EngineLoader[T]):
         return engine if self.tuning is None else f"{engine}\n{explain(self.tuning)}"
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where a loader with the same data was when it returned this state from `state_dict`.
+
+        The next iteration gives the rest of its epoch; later ones give its later epochs. It also sets the
+        random states of torch, numpy and Python in this process. An empty state changes nothing but drops a
+        state loaded before. Raises `UsageError` for a state of another loader: other samples, batch size or
+        sampler.
+        """
         super().load_state_dict(state)
         if self._tuner is not None:
             self._tuner.forget_seeds()
-
-    load_state_dict.__doc__ = EngineLoader.load_state_dict.__doc__
 
     @uncounted
     def _begin(self) -> Iterator[Any]:
