@@ -177,6 +177,9 @@ def _apply_meetings(_settings: Settings) -> None:
         if hasattr(owner, method):
             replace("meetings", owner, method, meetings.blocking)
             hide_from_compiler(getattr(owner, method))
+    functional = sys.modules.get("torch.distributed._functional_collectives")
+    if functional is not None:  # DTensor is in use; not hidden: a compiler must see through it
+        replace("meetings", functional, "wait_tensor", meetings.blocking)
     if dist.is_initialized() and dist.get_world_size() > 1:
         meetings.start()
 
@@ -260,6 +263,7 @@ MEETINGS = Patch(
     (
         "torch._C._distributed_c10d.Work.wait",
         "torch.nn.parallel.DistributedDataParallel._distributed_broadcast_coalesced",
+        "torch.distributed._functional_collectives.wait_tensor",
     ),
     "times how long a rank is blocked where ranks meet: who waits least came last",
     _apply_meetings,
