@@ -1,8 +1,8 @@
 """A week of training recorded on a fake clock: how large the run file stays, and what is right in its report.
 
-Steps take ten batches a second from 8 loaders in turn, with 8 workers each; waits double after half the time. Rows
-are written as training processes write theirs, and folded as `unstarve run` does it. Percentiles are compared
-with those of all steps.
+Steps take ten batches a second from 8 loaders in turn, with 8 workers each; waits double after half the time.
+Rows are written as training processes write theirs, and folded as `unstarve run` does it. Percentiles are
+compared with those of all steps.
 
     python bench/long_run.py [--days 7] [--max-size 256]
 """
