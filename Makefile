@@ -184,7 +184,11 @@ $(VENV)/.built: $(VENV)/.requirements $(VENV)/.jpeg $(VENV)/.sources CMakeLists.
 	@touch $@
 
 # The frameworks lie over .venv, which stays as it is: what make test uses has none of them.
-# mosaicml-streaming asks for every cloud's library, and for older ones than others need.
+# mosaicml-streaming asks for every cloud's library, and for older ones than others need. DALI's CPU operators
+# need none of the CUDA libraries that it asks for; its wheels exist for Linux alone.
+DALI := $(FRAMEWORKS)/bin/python -m pip --disable-pip-version-check install -qq --no-deps \
+  "nvidia-dali-cuda130==2.4.0" "nvidia-nvimgcodec-cu13>=0.9,<0.10" \
+  optree "gast<=0.7.0" "astunparse<=1.6.3" six packaging
 $(FRAMEWORKS)/.installed: pyproject.toml constraints.txt $(VENV)/.requirements
 	@echo "installing frameworks"
 	@rm -rf $(FRAMEWORKS) && $(BIN)/python -m venv --without-pip $(FRAMEWORKS)
@@ -198,4 +202,5 @@ $(FRAMEWORKS)/.installed: pyproject.toml constraints.txt $(VENV)/.requirements
 	  print(*project["optional-dependencies"]["frameworks"], sep="\n")' > $@.txt
 	@$(FRAMEWORKS)/bin/python -m pip --disable-pip-version-check install -qq -r $@.txt
 	@$(FRAMEWORKS)/bin/python -m pip --disable-pip-version-check install -qq --no-deps mosaicml-streaming
+	@$(DALI) || echo "DALI is not to be had: it is not tested"
 	@touch $@

@@ -1,8 +1,8 @@
 """A week of training recorded on a fake clock: how large the run file stays, and what is right in its report.
 
-Steps take ten batches a second from 8 loaders in turn, with 8 workers; waits double after half the time. Rows
-are written as training processes write theirs, and folded as `unstarve run` does it. Percentiles are compared
-with those of all steps.
+Steps take ten batches a second from 8 loaders in turn, with 8 workers each; waits double after half the time.
+Rows are written as training processes write theirs, and folded as `unstarve run` does it. Percentiles are
+compared with those of all steps.
 
     python bench/long_run.py [--days 7] [--max-size 256]
 """
@@ -27,7 +27,7 @@ from unstarve import api
 from unstarve.model import Diagnosis, Spread
 from unstarve.record.fold import KeepSmall, segment_bytes
 
-STEPS_PER_S, LOADERS, WORKERS = 10, 8, 1
+STEPS_PER_S, LOADERS, WORKERS = 10, 8, 8
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         training, largest, spent_s, passes = _record(Path(folder, "week.unstarve"), steps, most_bytes)
         size = training.run.stat().st_size
-        print(f"{steps:,} steps, {LOADERS} loaders with {WORKERS} worker each, --max-size {wanted.max_size}")
+        print(f"{steps:,} steps, {LOADERS} loaders with {WORKERS} workers each, --max-size {wanted.max_size}")
         print(f"run file     {size / 1e6:.1f} MB; while recording at most {largest / 1e6:.1f} MB of parts")
         print(
             f"folding      {passes} times, {spent_s:.1f} s of the launcher's time, peak {_peak_mb():.0f} MB"

@@ -1,8 +1,9 @@
 """What the report of a large run costs: in the terminal, as a page (``--html``), and opened in Chromium.
 
 The runs are synthetic, on a fake clock, written as training processes would: 10,000, 100,000 and a million
-steps, with and without 8 workers. Times are a user's, including the start of Python; memory is the most that
-the process held. The page is that of 10,000 steps and 8 workers.
+steps, with and without 8 workers. Times are a user's, including the start of Python; other work on the
+machine lengthens them, but hardly the CPU time. Memory is the most that the process held. The page is that of
+10,000 steps and 8 workers.
 
     python bench/report.py [--repeats N] [--no-page]
 """

@@ -104,7 +104,9 @@ def test_a_process_that_only_evaluates_is_not_taken_for_the_training(project) ->
 PARALLEL = """
 import os, sys
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from data import *
 from unstarve import CachedDataset
@@ -121,7 +123,7 @@ class Slow(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        time.sleep(0.25 * (rank == 1))
+        time.sleep(0.25 * (rank == 1 and kind != "fully_shard"))
         return gradient
 
 class Read(Dataset):
@@ -137,6 +139,9 @@ model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.BatchNorm1d(64), t
 if kind == "fsdp":
     model = FullyShardedDataParallel(model, device_id=torch.device("cpu"))
     data = CachedDataset(Read(), cache_dir="cache")
+elif kind == "fully_shard":
+    model = fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    data = Read()
 else:
     model = DistributedDataParallel(model)
     data = Read()
@@ -147,6 +152,9 @@ for epoch in range(2):
         loss = Slow.apply(model(batch)).square().mean()
         optimizer.zero_grad()
         loss.backward()
+        if kind == "fully_shard":
+            time.sleep(0.25 * (rank == 1))
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # a functional collective
         optimizer.step()
         total += loss.item()
 if rank == 0:
@@ -155,9 +163,12 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize(("kind", "ranks"), [("ddp", 2), ("fsdp", 4)])
-def test_a_slow_backward_pass_is_told_apart_from_those_that_wait_for_it(
-    project, kind: str, ranks: int
+@pytest.mark.parametrize(
+    ("kind", "ranks", "reason"),
+    [("ddp", 2, "backward"), ("fsdp", 4, "backward"), ("fully_shard", 2, "after")],
+)
+def test_a_slow_rank_is_told_apart_from_those_that_wait_for_it(
+    project, kind: str, ranks: int, reason: str
 ) -> None:
     project.write("train.py", PARALLEL)
     words = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "train.py", kind]
@@ -169,7 +180,7 @@ def test_a_slow_backward_pass_is_told_apart_from_those_that_wait_for_it(
         True,
         "fixed",
         [1],
-        "backward",
+        reason,
     )
     assert told["by_rank"][1]["blocked_ms"] < told["by_rank"][0]["blocked_ms"]
     assert report["lost"] == []

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from unstarve import marks
+from unstarve.collect.dali_pipeline import pipeline_settings
 
 _MOST_ITEMS = 64
 """Batches of more parts than this are not weighed: that would cost too much."""
@@ -55,10 +56,12 @@ class Scale:
     of images, whose first dimension is the colour.
     """
 
-    __slots__ = ("_collated", "_count", "_full", "usual")
+    __slots__ = ("_collated", "_count", "_full", "_is_parted", "usual")
 
-    def __init__(self, batch_size: Any, *, collated: bool) -> None:
+    def __init__(self, batch_size: Any, *, collated: bool, is_parted: bool = False) -> None:
         self._collated = collated
+        self._is_parted = is_parted
+        """A batch is a list of batches, one for each GPU."""
         self._full = batch_size if isinstance(batch_size, int) else None
         """Samples of a full batch; None when it is unknown, or nothing is left to learn."""
         self.usual = False
@@ -69,6 +72,8 @@ class Scale:
     def weigh(self, batch: Any) -> tuple[int, int]:
         """Samples and bytes, like `batch_extent`."""
         size, nbytes = batch_extent(batch, collated=self._collated)
+        if self._is_parted:
+            return sum(batch_extent(part)[0] for part in batch), nbytes
         if self._count is not None:
             return self._count(batch), nbytes
         if self._full is None or size == self._full:
@@ -159,6 +164,7 @@ def loader_config(loader: Any) -> dict[str, Any]:
     length = dataset_length(getattr(loader, "dataset", None))
     if length is not None:
         config["dataset_len"] = length
+    config |= pipeline_settings(loader)
     engine = _engine(loader)
     if engine is not None:
         config["engine"] = engine

@@ -21,7 +21,7 @@ from unstarve.collect import file_opens as opens
 from unstarve.collect.call_site import short
 from unstarve.collect.counters import own_counters
 from unstarve.collect.describe import batch_extent, count_tensors
-from unstarve.collect.helper_threads import TrainingHelpers, WorkerHelpers
+from unstarve.collect.helper_threads import NamedThreads, TrainingHelpers, WorkerHelpers
 from unstarve.collect.random_draws import Streams
 from unstarve.collect.recorder import Recorder
 from unstarve.collect.sample_files import SlowestSamples, sample_file
@@ -63,7 +63,9 @@ class FetchProbe:
         "wrap_transforms",
     )
 
-    def __init__(self, owner: Recorder, loader: int, helpers: WorkerHelpers | None = None) -> None:
+    def __init__(
+        self, owner: Recorder, loader: int, helpers: WorkerHelpers | NamedThreads | None = None
+    ) -> None:
         self.owner = owner
         self.page = owner.page
         self.work = Work(owner.writer.ledger, f.WORK, f.letters(f.WORK))

@@ -8,9 +8,11 @@ is about as busy between fetches as during them does not work for them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from threading import get_native_id
 from typing import NamedTuple
 
@@ -157,6 +159,44 @@ class TrainingHelpers:
             self._until_look = min(self._looks, _CENSUS_EVERY)
         elif self._until_look <= 0:
             self._after_last = self._look()
+
+
+_RELISTED_EVERY = 32
+"""Fetches after which new threads of a loader are looked for."""
+
+
+class NamedThreads:
+    """CPU time of threads that a library has made for loading alone, and that it names: DALI does."""
+
+    def __init__(self, prefixes: tuple[str, ...]) -> None:
+        self._prefixes = prefixes
+        self._threads: list[int] = []
+        self._until_listed = self._before_ns = 0
+
+    def begin(self) -> None:
+        """A fetch begins."""
+        if self._until_listed == 0:
+            self._until_listed, self._threads = _RELISTED_EVERY, self._listed()
+        self._until_listed -= 1
+        self._before_ns = self._spent_ns()
+
+    def end(self, now_ns: int) -> int:
+        """The fetch is over: nanoseconds that these threads have computed meanwhile."""
+        return max(self._spent_ns() - self._before_ns, 0)
+
+    def _listed(self) -> list[int]:
+        found: list[int] = []
+        with contextlib.suppress(OSError):  # no /proc, or a thread has just ended
+            tasks = Path(_TASKS).iterdir()
+            found.extend(int(t.name) for t in tasks if (t / "comm").read_text().startswith(self._prefixes))
+        return found
+
+    def _spent_ns(self) -> int:
+        try:
+            return sum(time.clock_gettime_ns(_cpu_clock(thread)) for thread in self._threads)
+        except OSError:  # one of them has ended
+            self._until_listed, self._threads = 0, []
+            return 0
 
 
 def others_ns() -> int:

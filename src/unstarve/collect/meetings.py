@@ -1,14 +1,15 @@
 """When a rank arrives where ranks meet: the time that its training thread is blocked in collectives.
 
 Ranks leave an exchange together, so the one that is blocked least came last, and clocks of different
-machines need not be compared. Three places block: ``Work.wait``, in which every collective ends that the
-training waits for; the broadcast of buffers at the beginning of a forward pass; and the end of a backward
-pass, in which DistributedDataParallel waits for its buckets. The first two are timed around the call. The
-last is inside of torch's C++: autograd calls functions when all gradients are computed, in the order in
-which they were queued, so a function that is queued first is called before the one that waits.
+machines need not be compared. Four places block: ``Work.wait``, in which every collective ends that the
+training waits for; ``wait_tensor``, in which those of DTensor end; the broadcast of buffers at the beginning
+of a forward pass; and the end of a backward pass, in which DistributedDataParallel waits for its buckets. The
+first three are timed around the call. The last is inside of torch's C++: autograd calls functions when all
+gradients are computed, in the order in which they were queued, so a function that is queued first is called
+before the one that waits.
 
 Only times are read: tensors, hooks that the script registered and the order of all work stay as they are.
-Functional collectives (``torch.distributed._functional_collectives``) are not seen.
+Code that ``torch.compile`` compiles waits inside of what it has compiled, which is not seen.
 """
 
 from __future__ import annotations
@@ -88,6 +89,8 @@ class Meetings:
         """Wrap a call that returns when all ranks have arrived."""
 
         def blocked(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():  # before anything that a compiler cannot look into
+                return original(*args, **kwargs)
             if not self.watching or self._finished_ns or threading.get_ident() != self._thread:
                 return original(*args, **kwargs)
             begin_ns = _clock()

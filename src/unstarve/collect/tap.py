@@ -55,9 +55,17 @@ class Tap:
         "wait",
     )
 
-    def __init__(self, owner: Recorder, number: int, batch_size: int | None, *, collated: bool) -> None:
+    def __init__(
+        self,
+        owner: Recorder,
+        number: int,
+        batch_size: int | None,
+        *,
+        collated: bool,
+        is_parted: bool = False,
+    ) -> None:
         self._recorder = owner
-        self._scale = Scale(batch_size, collated=collated)
+        self._scale = Scale(batch_size, collated=collated, is_parted=is_parted)
         self._nested = False
         self._counted = False
         self._gradients = True

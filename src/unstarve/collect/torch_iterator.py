@@ -7,6 +7,8 @@ import queue
 from collections.abc import Callable
 from typing import Any
 
+from unstarve.collect.dali_pipeline import length_is_unknown
+
 TAP = "_unstarve_tap"
 """Attribute of an iterator: the `Tap` that records it."""
 
@@ -42,6 +44,8 @@ _ASKED = "_IterableDataset_len_called"
 
 def epoch_length(loader: Any) -> int | None:
     """Batches per epoch; None if unknown. torch warns of a wrong length if the script has asked for it."""
+    if length_is_unknown(loader):
+        return None
     asked = getattr(loader, _ASKED, None)
     try:
         return len(loader)

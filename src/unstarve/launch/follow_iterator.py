@@ -1,4 +1,4 @@
-"""Follow one of torch's iterators: put a `Tap` on it and look at what makes its batches."""
+"""Follow an iterator of torch or DALI: put a `Tap` on it and look at what makes its batches."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from unstarve.collect.dali_pipeline import THREADS, pipelines
 from unstarve.collect.device.wait_marks import Mark
 from unstarve.collect.fetching import PROBE, FetchProbe
+from unstarve.collect.helper_threads import NamedThreads
 from unstarve.collect.loader_origin import creation
 from unstarve.collect.receiving import time_receiving
 from unstarve.collect.recorder import Recorder, recorder
@@ -40,9 +42,12 @@ def tap_on(iterator: Any, loader: Any) -> Tap | None:
         # A loader that was created before unstarve attached is known by where it was first iterated.
         site = loader.__dict__.get(SITE) or loader.__dict__.setdefault(SITE, tuple(creation(loader).origin()))
         number = owner.loader_number(loader, type(loader).__name__, site, None, image_facts)
-        collated = getattr(loader, "batch_sampler", None) is not None
+        pipes = pipelines(loader)
+        collated = pipes is not None or getattr(loader, "batch_sampler", None) is not None
         full = getattr(loader, "batch_size", None)
-        tap = iterator.__dict__[TAP] = Tap(owner, number, full, collated=collated)
+        is_parted = pipes is not None and len(pipes) > 1
+        tap = Tap(owner, number, full, collated=collated, is_parted=is_parted)
+        iterator.__dict__[TAP] = tap
         _look_inside(iterator, tap, owner)
     return tap
 
@@ -53,6 +58,10 @@ def _look_inside(iterator: Any, tap: Tap, owner: Recorder) -> None:
     fetcher = getattr(iterator, "_dataset_fetcher", None)
     if fetcher is not None:
         tap.probe = fetcher.__dict__[PROBE] = FetchProbe(owner, tap.number)
+        wait.fetch_by(tap.probe.work)
+        return
+    if pipelines(iterator) is not None:
+        tap.probe = FetchProbe(owner, tap.number, NamedThreads(THREADS))
         wait.fetch_by(tap.probe.work)
         return
     queue = getattr(iterator, "_worker_result_queue", None)

@@ -1,4 +1,4 @@
-"""Every patch of torch, in the order in which they are applied; `patching` applies and undoes them.
+"""Every patch of torch and DALI, in the order in which they are applied; `patching` applies and undoes them.
 
 `attach` is called as soon as torch's loader module has been imported, which is before torch itself is
 complete. Whatever needs all of torch is therefore imported here when the first loader is iterated.
@@ -28,7 +28,7 @@ from unstarve.collect.meetings import meetings
 from unstarve.collect.sampling import loop_sampler
 from unstarve.collect.substitute import Substitute, set_substitute
 from unstarve.collect.torch_iterator import worker_pids
-from unstarve.launch import requested, wrappers
+from unstarve.launch import dali_iterators, requested, wrappers
 from unstarve.launch.patching import Patch, Settings, remember, replace, replaced
 from unstarve.launch.requested import iterator_classes, wrap_later_iterators
 from unstarve.model.launch_settings import IdealSettings, LaunchSettings
@@ -53,6 +53,7 @@ def attach() -> None:
 def detach() -> None:
     """Undo all patches, the last one first: torch is as it was."""
     set_substitute(None)
+    dali_iterators.stop_waiting()
     loop_sampler.end()
     set_backward_watch(None)
     meetings.stop()
@@ -176,6 +177,9 @@ def _apply_meetings(_settings: Settings) -> None:
         if hasattr(owner, method):
             replace("meetings", owner, method, meetings.blocking)
             hide_from_compiler(getattr(owner, method))
+    functional = sys.modules.get("torch.distributed._functional_collectives")
+    if functional is not None:  # DTensor is in use; not hidden: a compiler must see through it
+        replace("meetings", functional, "wait_tensor", meetings.blocking)
     if dist.is_initialized() and dist.get_world_size() > 1:
         meetings.start()
 
@@ -259,6 +263,7 @@ MEETINGS = Patch(
     (
         "torch._C._distributed_c10d.Work.wait",
         "torch.nn.parallel.DistributedDataParallel._distributed_broadcast_coalesced",
+        "torch.distributed._functional_collectives.wait_tensor",
     ),
     "times how long a rank is blocked where ranks meet: who waits least came last",
     _apply_meetings,
@@ -335,6 +340,13 @@ PATCHES = (
         (f"{_ITERATORS[0]}.__init_subclass__",),
         "wraps iterator classes that are defined later, such as torchdata's",
         _apply_later_iterators,
+        _records,
+    ),
+    Patch(
+        "DALI",
+        dali_iterators.WRAPS,
+        "times every wait for a batch of NVIDIA's DALI, as `iterators` does",
+        dali_iterators.apply,
         _records,
     ),
     Patch(

@@ -22,9 +22,10 @@ from unstarve.steer.saved_settings import create_with_saved, iterate_with_parts
 from unstarve.steer.tune_loaders import start_tuning
 
 
-def wrap_later_iterators(name: str, wrap: Callable[[Any], None]) -> None:
-    """Let the patch `name` wrap iterator classes that are defined from now on."""
-    base: Any = stock._BaseDataLoaderIter
+def wrap_later_iterators(
+    name: str, wrap: Callable[[Any], None], base: Any = stock._BaseDataLoaderIter
+) -> None:
+    """Let the patch `name` wrap iterator classes that are derived from `base` from now on."""
 
     def init_subclass(cls: Any, /, **kwargs: Any) -> None:
         super(base, cls).__init_subclass__(**kwargs)
@@ -38,11 +39,12 @@ def wrap_later_iterators(name: str, wrap: Callable[[Any], None]) -> None:
 def iterator_classes() -> Iterable[type[Any]]:
     """Torch's iterator classes, and those that others have derived from them so far."""
     base = stock._BaseDataLoaderIter
-    return (base, *_subclasses(base))
+    return (base, *subclasses(base))
 
 
-def _subclasses(cls: type[Any]) -> Iterable[type[Any]]:
-    return [found for child in cls.__subclasses__() for found in (child, *_subclasses(child))]
+def subclasses(cls: type[Any]) -> Iterable[type[Any]]:
+    """The classes that are derived from this one so far."""
+    return [found for child in cls.__subclasses__() for found in (child, *subclasses(child))]
 
 
 # --- for a profiler that is attached ----------------------------------------------------------------------

@@ -47,7 +47,7 @@ def noting_origin(original: Callable[..., None]) -> Callable[..., None]:
     @uncounted
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        _quietly(lambda: note(self))
+        quietly(lambda: note(self))
 
     def note(loader: Any) -> None:
         if SITE not in loader.__dict__:
@@ -107,7 +107,7 @@ def recorded_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         try:
             return tap.next_batch(tap, original, self)
         except (RuntimeError, OSError, EOFError) as error:
-            meanwhile = _quietly(functools.partial(_note_failure, self, tap, error))
+            meanwhile = quietly(functools.partial(_note_failure, self, tap, error))
             try:
                 if meanwhile is not None:
                     raise meanwhile from error
@@ -135,7 +135,7 @@ def epoch_beginning(
             # A subclass calls its parent's method, or __init__ calls _reset.
             return timed(self, *args, **kwargs) if starts_sampler else original(self, *args, **kwargs)
         loader = args[0] if args else kwargs.get("loader")
-        mark, words = _quietly(lambda: _prepare(is_outermost=not stack)) or (None, None)
+        mark, words = quietly(lambda: _prepare(is_outermost=not stack)) or (None, None)
         depth, outer_ns = len(stack), _epochs.__dict__.get("sampler_ns", 0)
         outer = _epochs.__dict__.get("indices")
         indices: list[Any] = []
@@ -155,7 +155,7 @@ def epoch_beginning(
         ready_ns = time.perf_counter_ns()
         if loader is not None:
             start = EpochStart(begin_ns, ready_ns, sampler_ns, bool(stack), mark, indices)
-            _quietly(lambda: began(self, loader, start))
+            quietly(lambda: began(self, loader, start))
         return result
 
     @uncounted
@@ -200,7 +200,7 @@ def _note_failure(iterator: Any, tap: Any, error: Exception) -> RuntimeError | N
             return raised
 
 
-def _quietly(action: Callable[[], T]) -> T | None:
+def quietly(action: Callable[[], T]) -> T | None:
     """Run a piece of bookkeeping; if it fails, note that in the report and let training go on."""
     try:
         return action()

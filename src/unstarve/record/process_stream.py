@@ -347,6 +347,11 @@ class ProcessStream:
         works: tuple[Work, ...] = self._events(f.WORK)
         if any(not work.weight for work in works):
             works = tuple(_told(work, counts) for work in works)
+        ahead = {
+            number for number, loader in self.loaders.items() if "prefetch_queue_depth" in loader["config"]
+        }
+        if ahead:  # DALI's: whether its threads wait for a core or for a file is not known
+            works = tuple(w._replace(queued_ns=None) if w.loader in ahead else w for w in works)
         if not helped_ns and not self.slow_files:
             return works
         files = self.slow_files

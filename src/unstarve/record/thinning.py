@@ -71,10 +71,13 @@ def thin(streams: Iterable[ProcessStream], detail: Detail | None = None) -> None
             by_host[who["host"]].append(stream)
     for members in by_host.values():
         trainers = [s for s in members if f.BATCH in s.packed and not s.newest["process"]["worker"]]
-        if not any(_row_count(one, f.BATCH) > detail.above for one in trainers):
+        is_long = any(_row_count(one, f.BATCH) > detail.above for one in trainers)
+        if not is_long and not any(f.COUNT in one.packed for one in trainers):
             continue
         length_ns = _stretch_ns(trainers, detail)
-        kept = [one for trainer in trainers for one in _thin_training(trainer, length_ns, detail)]
+        # A training that was thinned before its workers were read is left as it is; they follow it.
+        thinned = (_thin_training(one, length_ns, detail) if is_long else _in_full(one) for one in trainers)
+        kept = [interval for intervals in thinned for interval in intervals]
         in_full = joined(kept)
         for stream in members:
             _thin_works(stream, in_full, length_ns, detail)
@@ -141,6 +144,13 @@ def _thin_training(stream: ProcessStream, length_ns: int, detail: Detail) -> lis
     received = _take(stream, f.RECEIVED)
     _put(stream, f.RECEIVED, received[overlapping(received["arrived_ns"], received["pinned_ns"], intervals)])
     return intervals
+
+
+def _in_full(stream: ProcessStream) -> list[Interval]:
+    """The stretches of time that are kept in full of a training that has been thinned."""
+    rows = _take(stream, f.BATCH, "ask_ns")
+    _put(stream, f.BATCH, rows)
+    return _intervals(stream, rows, (rows["flags"] & f.THINNED) == 0)
 
 
 def _epoch_moments(stream: ProcessStream) -> Numbers:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from unstarve.collect import helper_threads as training_helpers
-from unstarve.collect.helper_threads import Census, TrainingHelpers, foreign_ns, look
+from unstarve.collect.helper_threads import Census, NamedThreads, TrainingHelpers, foreign_ns, look
 
 MS = 1_000_000
 OWN = 1
@@ -109,3 +109,34 @@ def test_a_look_sees_every_thread_and_what_it_has_computed() -> None:
     assert census is not None
     assert {own, other.native_id} <= census.cpu_ns.keys()
     assert before <= census.cpu_ns[own] <= time.thread_time_ns()
+
+
+def test_threads_of_a_library_are_known_by_their_names() -> None:
+    begin, done, threads = threading.Event(), threading.Event(), []
+
+    def compute() -> None:
+        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text("[DALI][TP0]")
+        threads.append(threading.get_native_id())
+        begin.wait()
+        until = time.thread_time() + 0.02
+        while time.thread_time() < until:
+            pass
+        done.set()
+        end.wait()
+
+    end = threading.Event()
+    worker = threading.Thread(target=compute)
+    worker.start()
+    while not threads:
+        time.sleep(0.001)
+    named, others = NamedThreads(("[DALI]",)), NamedThreads(("[other]",))
+    named.begin()
+    others.begin()
+    begin.set()
+    done.wait()
+    assert named.end(0) >= 20 * MS
+    assert others.end(0) == 0
+    end.set()
+    worker.join()
+    named.begin()  # it has ended: nothing is known of it, and nothing fails
+    assert named.end(0) == 0

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from torch import autograd
 from torch._C import _distributed_c10d
+from torch.distributed import _functional_collectives
 from torch.nn.parallel import distributed
 from torch.utils.data import DataLoader, dataloader
 from torch.utils.data._utils import fetch, pin_memory, worker
@@ -18,7 +19,16 @@ from unstarve.launch import hooks
 from unstarve.model.launch_settings import CheckSettings, LaunchSettings
 from unstarve.model.saved import SavedLoader
 
-MODULES = (_distributed_c10d, autograd, distributed, dataloader, fetch, pin_memory, worker)
+MODULES = (
+    _distributed_c10d,
+    _functional_collectives,
+    autograd,
+    distributed,
+    dataloader,
+    fetch,
+    pin_memory,
+    worker,
+)
 
 
 def owners() -> list[Any]:

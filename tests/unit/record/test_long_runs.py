@@ -12,6 +12,7 @@ from long_runs import LongTraining, write_long_run
 from unstarve import api
 from unstarve.model import Cause, Diagnosis, Run
 from unstarve.record import format as f
+from unstarve.record import run_reader
 from unstarve.record.fold import KeepSmall, closed, fold, segment_bytes
 from unstarve.record.follow import Follower
 from unstarve.record.run_file import parts_folder, parts_of
@@ -58,6 +59,17 @@ def test_the_first_the_last_and_the_slowest_batches_are_kept(training: LongTrain
     every = read_run(training.run, ALL).processes[0].batches
     slowest = sorted(every, key=lambda batch: -batch.wait_ns)[:10]
     assert all(kept[batch.got_ns] == batch for batch in (*every[:60], *every[-200:], *slowest))
+
+
+def test_workers_that_are_read_after_the_training_was_thinned_are_thinned_too(
+    training: LongTraining, thinned: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_reader, "_HELD_BYTES", 1 << 17)  # as if the file were much larger
+    run = read_run(training.run, Detail(batches=1024, stretches=128))
+    usual = max(len(process.works) for process in thinned.processes)
+    workers = [process for process in run.processes if process.worker]
+    assert [len(one.works) < 2 * usual for one in workers] == [True, True]
+    assert sum(work.weight for one in workers for work in one.works) == STEPS
 
 
 def test_the_books_balance_and_percentiles_are_right(training: LongTraining, diagnosis: Diagnosis) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
+from unstarve.collect.dali_pipeline import length_is_unknown
 from unstarve.collect.random_state import random_state_kept
 from unstarve.collect.torch_iterator import shut_down
 from unstarve.steer.replay.replayed_batches import BatchCache
@@ -36,6 +37,8 @@ def epoch_length(loader: Any) -> int | None:
 
 def promised_length(loader: Any) -> int | None:
     """``len(loader)``, computed without the call if that has a side effect."""
+    if length_is_unknown(loader):
+        return None
     try:
         if not (isinstance(loader, DataLoader) and isinstance(loader.dataset, IterableDataset)):
             return len(loader)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 
+from unstarve.collect.dali_pipeline import pipelines
 from unstarve.errors import UsageError
 from unstarve.evaluate.evaluator.epoch_log import now_ns
 from unstarve.evaluate.evaluator.first_batches import (
@@ -41,6 +42,9 @@ class LoaderEvaluator(LoaderProxy):
     - `metrics_file` and `log_file` are written when an epoch ends or is abandoned; `log_file` also from
       time to time and at exit, so that a killed training leaves one, too.
     - Times are the host's. On CUDA, a wait does not mean that the device was idle.
+
+    An iterator of DALI cannot go back: ``mode="replay"`` leaves it in the middle of its epoch, and the
+    evaluator's ``reset()`` does not touch it.
 
     A replayed epoch has `replay_batches` batches if given, otherwise as many as the loader yields, if that is
     known from an earlier epoch or from its length. Otherwise it is endless. `replay_on` and `device` say
@@ -103,6 +107,11 @@ class LoaderEvaluator(LoaderProxy):
             iterator = self._replayed(self._cache)
             on_exhausted = _ignore
         return TimedIterator(iterator, self._recorder.begin_epoch(begin_ns), self._recorder, on_exhausted)
+
+    def __getattr__(self, name: str) -> Any:
+        value = super().__getattr__(name)
+        is_read = vars(self).get("_cache") is None
+        return value if is_read or name != "reset" or pipelines(self.dataloader) is None else _nothing
 
     def __len__(self) -> int:
         """`replay_batches` if it decides, otherwise the loader's length; its TypeError if it has none."""
@@ -173,6 +182,10 @@ class LoaderEvaluator(LoaderProxy):
 
 def _made_again(dataloader: Iterable[Any], settings: dict[str, Any]) -> LoaderEvaluator:
     return LoaderEvaluator(dataloader, **settings)
+
+
+def _nothing() -> None:
+    """What ``reset()`` of a replayed DALI iterator does: it would only warn that its epoch is not over."""
 
 
 def _ignore(batches: int) -> None:

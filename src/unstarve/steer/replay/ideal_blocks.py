@@ -25,6 +25,7 @@ from typing import Any, Literal, TypeVar, cast
 
 import torch
 
+from unstarve.collect.dali_pipeline import batches_ahead, length_is_unknown
 from unstarve.collect.device.gpu import cuda_in_use
 from unstarve.model.launch_settings import IdealSettings
 from unstarve.record import format as f
@@ -88,7 +89,8 @@ class Ideal:
                 cache = BatchCache(self._settings.cached_batches, replay_on=where)
                 workers = getattr(loader, "num_workers", 0) or 0
                 prefetch = getattr(loader, "prefetch_factor", None) or 0
-                state = self._loaders[number] = _LoaderState(cache, in_flight=workers * prefetch)
+                ahead = batches_ahead(loader) or workers * prefetch
+                state = self._loaders[number] = _LoaderState(cache, in_flight=ahead)
             state.length = _length(loader)
             state.delivered = state.replayed = 0
             state.asked_s = 0.0
@@ -175,6 +177,6 @@ def _length(loader: Any) -> int | None:
     if isinstance(getattr(loader, "dataset", None), torch.utils.data.IterableDataset):
         return None
     try:
-        return len(loader)
+        return None if length_is_unknown(loader) else len(loader)
     except TypeError:
         return None
