@@ -30,10 +30,6 @@ _MOST_JOBS = 8
     ),
     ("Pack WebDataset's shards:", "unstarve pack 'shards/*.tar' train.packed"),
     ("Pack a dataset object:", "unstarve pack data.py:make_train train.packed"),
-    (
-        "Pack shards that lie on the nodes of a Ray cluster:",
-        "unstarve pack --ray 10.0.0.1:6379 '/data/*.tar' train.packed",
-    ),
     ("Compare every checksum:", "unstarve pack --verify train.packed"),
 )
 def pack(
