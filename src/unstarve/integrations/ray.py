@@ -16,8 +16,8 @@ from unstarve.errors import MissingExtraError
 from unstarve.integrations.recorded_training import RecordedTraining
 
 try:
-    import ray.data
-    import ray.train
+    import ray.data  # its batches are watched
+    import ray.train  # noqa: F401 # said here if it is missing
 except ImportError as error:
     raise MissingExtraError(
         f'unstarve.integrations.ray needs Ray: pip install "unstarve[ray]" ({error})'
