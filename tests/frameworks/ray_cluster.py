@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 _STARTED = "Ray runtime started"
-_END_S = 60
+_END_S = 10
 HOST = "127.0.0.2"
 """Ray replaces 127.0.0.1 by an address that other machines can reach."""
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}

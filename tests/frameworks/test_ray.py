@@ -23,6 +23,9 @@ from unstarve import PackedDataset
 
 pytestmark = pytest.mark.needs("ray")
 
+TRAINING_S = 380
+"""At most: Ray starts a process for each of its parts."""
+
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
@@ -133,7 +136,7 @@ def checked(report: dict[str, Any], loader: str, steps: int) -> None:
 
 
 def test_a_training_that_starts_its_own_cluster_is_recorded(project: Project) -> None:
-    report = project.record("digits_ray.py")
+    report = project.record("digits_ray.py", timeout=TRAINING_S)
     checked(report, "train_loader", 80)
     assert report["verdict"]["state"] == "starved"
     waits = {share["cause"]: share["seconds"] for share in report["budget"]}
@@ -141,12 +144,12 @@ def test_a_training_that_starts_its_own_cluster_is_recorded(project: Project) ->
 
 
 def test_ray_data_is_recorded_on_a_cluster_that_runs_already(project: Project, address: str) -> None:
-    report = project.record("digits_ray.py", "--data", "--join", address)
+    report = project.record("digits_ray.py", "--data", "--join", address, timeout=TRAINING_S)
     checked(report, "loader 1", 80)
 
 
 def test_wrapped_loops_record_themselves(project: Project, address: str) -> None:
-    done = project.python("digits_ray.py", "--callback", "--join", address)
+    done = project.python("digits_ray.py", "--callback", "--join", address, timeout=TRAINING_S)
     assert done.returncode == 0, done.stderr
     assert "STARVED" in done.stderr
     runs = ["callback.unstarve", "callback.rank1.unstarve"]
@@ -176,7 +179,10 @@ class Reader:
         return samples == list(range(60)), os.fstat(self.cached._held._store.region.fd).st_ino, os.getpid()
 
 ray.init(address=sys.argv[1])
-readers = [Reader.remote() for _ in range(2)]
+def variables(rank):
+    return {"LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": "2", "PYTHONPATH": sys.argv[3]}
+
+readers = [Reader.options(runtime_env={"env_vars": variables(rank)}).remote() for rank in "01"]
 ray.get([reader.fill.remote(sys.argv[2]) for reader in readers])
 seen = ray.get([reader.look.remote() for reader in readers])
 print(*(all(right for right, _, _ in seen), *(len(set(column)) for column in list(zip(*seen))[1:])))
@@ -188,7 +194,7 @@ def test_actors_share_one_cached_copy_and_the_work(project: Project, address: st
     project.write("actors.py", ACTORS)
     log = project.folder / "log"
     helpers = Path(__file__).parents[1] / "helpers"
-    done = project.python("actors.py", address, log, env={"PYTHONPATH": os.fspath(helpers)})
+    done = project.python("actors.py", address, log, helpers, env={"PYTHONPATH": os.fspath(helpers)})
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["True", "1", "2"]  # samples are right, one region, two processes
     reads = [int(line) for line in log.read_text().split()]

@@ -48,6 +48,7 @@ TABS = {
         "prefetch.md",
         "share.md",
         "ranks.md",
+        "ray.md",
         "autotune.md",
         "find-num-workers.md",
     ],

@@ -283,6 +283,13 @@ TRANSFORMS = Patch(
     _apply_transforms,
     None,
 )
+RAY = Patch(
+    "Ray",
+    ("ray.init",),
+    "passes recording on to a cluster that runs already; applied when Ray is imported, with torch or without",
+    lambda _settings: ray_environment.attach(),
+    None,
+)
 RAY_TRAIN = Patch(
     "Ray Train",
     tuple(f"{ray_environment.TRAIN_MODULE}.ThreadRunner.{name}" for name in ("run", "is_running")),
@@ -381,6 +388,7 @@ PATCHES = (
         requested.apply_ranges,
         _is_profiled,
     ),
+    RAY,
     RAY_TRAIN,
     RAY_DATA,
     FETCHERS,

@@ -30,8 +30,9 @@ DATA_MODULE = "ray.data.iterator"
 
 
 def attach() -> None:
-    """Let ``ray.init`` pass recording on; called when the command has imported Ray."""
-    replace("Ray", sys.modules["ray"], "init", _recording_init)
+    """Let ``ray.init`` pass recording on, in a process that has imported Ray."""
+    if (ray := sys.modules.get("ray")) is not None:
+        replace("Ray", ray, "init", _recording_init)
 
 
 def _recording_init(original: Callable[..., Any]) -> Callable[..., Any]:
