@@ -146,7 +146,7 @@ $(VENV)/.requirements: pyproject.toml constraints.txt | $(BIN)/python
 	  all = tomllib.load(open("pyproject.toml", "rb")); \
 	  project = all["project"]; \
 	  print(*all["build-system"]["requires"], *project["dependencies"], \
-	        *sum((wanted for name, wanted in project["optional-dependencies"].items() if name != "frameworks"), []), \
+	        *sum((wanted for name, wanted in project["optional-dependencies"].items() if name not in ("frameworks", "ray")), []), \
 	        sep="\n")' > $@.txt
 	@$(call TWICE,$(PIP) install -qq -r $@.txt)
 	@$(BIN)/python -c 'from scikit_build_core.build import get_requires_for_build_editable as wishes; \

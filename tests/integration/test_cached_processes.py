@@ -142,6 +142,45 @@ sys.stdin.read()
     assert reads(tmp_path).total() <= 53
 
 
+def test_four_ranks_of_torchrun_share_one_copy(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(
+        """
+import os, sys, time
+from pathlib import Path
+from sample_datasets import Logged
+from unstarve import CachedDataset
+folder = Path(sys.argv[1])
+cached = CachedDataset(Logged(folder / "log", 80, 0.01))
+found = sum(cached[i][1] for i in range(80)), os.fstat(cached._held._store.region.fd).st_ino
+(folder / f"{os.environ['RANK']}.new").write_text(" ".join(map(str, found)))
+(folder / f"{os.environ['RANK']}.new").rename(folder / f"{os.environ['RANK']}.rank")
+while len(list(folder.glob("*.rank"))) < 4:  # else a region that is gone could have the number of another
+    time.sleep(0.01)
+"""
+    )
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node=4",
+            program,
+            tmp_path,
+        ],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1] / "helpers")},
+        check=True,
+        timeout=180,
+    )
+    seen = [(tmp_path / f"{rank}.rank").read_text().split() for rank in range(4)]
+    assert {total for total, _ in seen} == {"3160"}
+    assert len({inode for _, inode in seen}) == 1
+    counted = reads(tmp_path)
+    assert sorted(counted) == list(range(80))
+    assert counted.total() <= 80 + 3 * 3  # each rank looks at three to know which dataset it is
+
+
 # What a program leaves behind that is stopped while it fills a file
 
 

@@ -54,7 +54,7 @@ TABS: dict[str, list[str | dict[str, list[str]]]] = {
     "Start": ["index.md", "install.md", "report.md", "advice.md", "faq.md", "labs.md"],
     "Handbook": [
         "handbook/*.md",
-        {"Look closer": ["profile.md", "memory.md", "ranks.md", "watch.md", "monitoring.md"]},
+        {"Look closer": ["profile.md", "memory.md", "ranks.md", "ray.md", "watch.md", "monitoring.md"]},
         {"Causes": ["causes/index.md", "causes/*.md"]},
         {"Recipes": ["recipes/*.md"]},
     ],

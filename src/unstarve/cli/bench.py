@@ -12,7 +12,9 @@ from rich.status import Status
 
 from unstarve.cli.examples import examples
 from unstarve.cli.output_files import STDOUT, JsonTo, check_json, write_json
-from unstarve.errors import UsageError
+from unstarve.cli.ray_option import RayAddress
+from unstarve.cluster import joined
+from unstarve.errors import StoppedError, UsageError
 from unstarve.model import Part
 from unstarve.outputs import check_output
 from unstarve.present.exports import report_json
@@ -30,6 +32,7 @@ _SIZED_PART = "rows"
 @examples(
     ("Measure everything on this machine:", "unstarve bench"),
     ("Try it on little data:", "unstarve bench --quick --part rows"),
+    ("Measure the nodes of a Ray cluster:", "unstarve bench --ray 10.0.0.1:6379"),
     ("Use five seeds and keep the numbers:", "unstarve bench --multi-seed --json bench.json"),
 )
 def bench(
@@ -67,15 +70,20 @@ def bench(
             "--folder", metavar="DIR", help="Folder for temporary files: put it on the disk to measure."
         ),
     ] = None,
+    ray: RayAddress = None,
 ) -> None:
     """Measure the fixes against torch's own DataLoader: time per batch, speed-up, memory, targets.
 
     All ways to load take turns, so a busy machine slows them alike. Ctrl-C prints what was measured so far.
+    With --ray, every node of a Ray cluster is measured, once its CPUs are free.
     """
     from unstarve.benchmark.run_benchmark import run
 
     plan = _plan(part, multi_seed, seeds, batch_size, dataset_size, quick, folder)
     check_json(json_to)
+    if ray is not None:
+        _bench_nodes(ray, plan, json_to, plot)
+        return
     check_figure_name(plot)
     check_output(plot)
     alone = json_to == STDOUT
@@ -88,6 +96,28 @@ def bench(
     if plot is not None:
         speedup_figure(result, plot)
     if result.interrupted:
+        raise typer.Exit(130)
+
+
+def _bench_nodes(address: str, plan: BenchPlan, json_to: Path | None, plot: Path | None) -> None:
+    from unstarve.benchmark.bench_nodes import run_on_nodes
+
+    if plot is not None:
+        raise UsageError("--plot draws the results of one machine: leave it out with --ray")
+    out = Console()
+    with joined(address) as cluster, BenchProgress(out, Console(stderr=True), tables=False) as shown:
+        results = run_on_nodes(plan, cluster, shown)
+    if not results:
+        raise StoppedError("stopped before a part was measured")
+    if json_to != STDOUT:
+        for name, result in results.items():
+            out.rule(name)
+            for part in result.parts:
+                print_part(part, out)
+            print_summary(result, out)
+    if json_to is not None:
+        write_json(json_to, report_json.bench_nodes(results))
+    if any(result.interrupted for result in results.values()):
         raise typer.Exit(130)
 
 

@@ -10,6 +10,8 @@ import typer
 from unstarve.api import diagnose, load_run, reading, views_of
 from unstarve.cli.examples import examples
 from unstarve.cli.output_files import STDOUT, JsonTo, write_file, write_json
+from unstarve.cli.ray_option import RayAddress
+from unstarve.cluster import joined
 from unstarve.errors import RunExistsError, UsageError
 from unstarve.outputs import check_output
 from unstarve.present.exports import report_json as json_view
@@ -30,6 +32,10 @@ from unstarve.words import printable
         "Make a node's run small before you copy it:",
         "unstarve merge --fold node0.unstarve -o small0.unstarve",
     ),
+    (
+        "Merge runs that lie on the nodes of a Ray cluster:",
+        "unstarve merge --ray 10.0.0.1:6379 /scratch/job.unstarve",
+    ),
 )
 def merge(
     runs: Annotated[
@@ -46,6 +52,7 @@ def merge(
             "wait for stays in full. With more than 16 ranks this is done anyway.",
         ),
     ] = False,
+    ray: RayAddress = None,
     json_to: JsonTo = None,
     html: Annotated[
         Path | None,
@@ -53,7 +60,10 @@ def merge(
     ] = None,
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace the run file if it exists.")] = False,
 ) -> None:
-    """Merge the run files that `unstarve run` wrote on the nodes of one job, and print the job's report."""
+    """Merge the run files that `unstarve run` wrote on the nodes of one job, and print the job's report.
+
+    With --ray, the nodes of a Ray cluster read the run files that they hold.
+    """
     if output.exists() and not force:
         raise RunExistsError(
             f"{output} already exists; choose another name with -o, or replace it with --force"
@@ -61,7 +71,12 @@ def merge(
     if output.resolve() in [run.resolve() for run in runs]:
         raise UsageError(f"{output} is one of the runs to merge: choose another name with -o")
     check_output(output)
-    merge_runs(runs, output, fold=fold)
+    if ray is None:
+        merge_runs(runs, output, fold=fold)
+    else:
+        with joined(ray) as cluster:
+            found = cluster.find_runs(runs)
+            merge_runs([one.path for one in found], output, fold=fold, elsewhere=cluster.reader(found))
     merged = load_run(output)
     with reading(merged):
         diagnosis = diagnose(merged)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,8 @@ from rich.console import Console
 
 from unstarve.cli.examples import examples
 from unstarve.cli.output_files import JsonTo, check_json, write_json
+from unstarve.cli.ray_option import RayAddress
+from unstarve.cluster import joined
 from unstarve.errors import StoppedError, UsageError
 from unstarve.machine import usable_cores
 from unstarve.present.terminal.screen import screen
@@ -64,6 +67,7 @@ def pack(
     verify: Annotated[
         bool, typer.Option("--verify", help="Pack nothing: compare every checksum of the packed file DST.")
     ] = False,
+    ray: RayAddress = None,
     json_to: JsonTo = None,
 ) -> None:
     """Pack many samples into one file, which `unstarve.PackedDataset` reads at the speed of the storage.
@@ -78,6 +82,8 @@ def pack(
 
     One sample is a key of WebDataset's .tar files (a dict by suffix), a row of the arrays of an .h5 file, or
     a row of a Hugging Face dataset: the folder that save_to_disk wrote, or .parquet files.
+
+    With --ray, every node of a Ray cluster loads the samples of the files that it holds; DST is written here.
 
 
     Exit codes: 0 done, 1 --verify found damage, 2 bad input, 130 stopped from the keyboard.
@@ -97,8 +103,8 @@ def pack(
         jobs=jobs or min(usable_cores(), _MOST_JOBS), skip_bad=skip_bad, force=force, restart=restart,
     )  # fmt: skip
     begun = time.monotonic()
-    with progress(console, "packed") as shown:
-        done = pack_it(order, shown)
+    with progress(console, "packed") as shown, nullcontext() if ray is None else joined(ray) as cluster:
+        done = pack_it(order, shown, cluster)
     seconds = time.monotonic() - begun
     if json_to is not None:
         write_json(

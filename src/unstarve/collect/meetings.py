@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from unstarve.collect.training_thread import training_thread
+
 _clock = time.perf_counter_ns
 
 
@@ -60,8 +62,8 @@ class Meetings:
         """All gradients of that pass are computed."""
 
     def start(self) -> None:
-        """Watch the main thread."""
-        self._thread = threading.main_thread().ident or 0
+        """Watch the thread that trains."""
+        self._thread = training_thread()
         self.watching = True
 
     def stop(self) -> None:

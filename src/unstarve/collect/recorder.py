@@ -40,6 +40,7 @@ from unstarve.collect.sampling.stack_sampler import StackSampler
 from unstarve.collect.stuck.stack_dump import own_page
 from unstarve.collect.stuck.training_waits import WaitWatch
 from unstarve.collect.substitute import new_substitute
+from unstarve.collect.training_thread import training_thread
 from unstarve.model.launch_settings import LaunchSettings
 from unstarve.record import format as f
 from unstarve.record.writer import Writer
@@ -83,7 +84,6 @@ class Recorder:
         """When the first steps were over, if a GPU is used."""
         self._epochs: dict[int, int] = {}
         self._threads: dict[int, int] = {}
-        self._main_thread = threading.main_thread().ident
         self._lock = threading.RLock()
         name = f"{socket.gethostname()}-{self.pid}-{time.time_ns()}.part"
         self.writer = Writer(Path(settings.parts) / name, settings.segment_bytes)
@@ -175,9 +175,9 @@ class Recorder:
             return epoch
 
     def thread_number(self, ident: int | None = None) -> int:
-        """0 for the main thread, a small number for every other thread; of the calling one by default."""
+        """0 for the thread that trains, a small number for every other; of the calling one by default."""
         ident = threading.get_ident() if ident is None else ident
-        if ident == self._main_thread:
+        if ident == training_thread():
             return 0
         return self._threads.setdefault(ident, len(self._threads) + 1)
 

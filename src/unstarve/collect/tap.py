@@ -347,15 +347,25 @@ class Tap:
 class Watched:
     """An iterable whose iterations are recorded; everything else is passed on to it."""
 
-    def __init__(self, iterable: Iterable[Any], name: str | None) -> None:
+    def __init__(
+        self,
+        iterable: Iterable[Any],
+        name: str | None,
+        kind: str | None = None,
+        site: tuple[Any, ...] | None = None,
+    ) -> None:
+        """`kind` and `site` tell what it is and where it comes from; by default its class and the loop."""
         self._iterable = iterable
         self._name = name
+        self._kind = kind
+        self._site = site
 
     def __iter__(self) -> Iterator[Any]:
         owner = recorder()
         if owner is None or not owner.active:
             return iter(self._iterable)
-        number = owner.loader_number(self, type(self._iterable).__name__, None, self._name)
+        kind = self._kind or type(self._iterable).__name__
+        number = owner.loader_number(self, kind, self._site, self._name)
         tap = Tap(owner, number, getattr(self._iterable, "batch_size", None), collated=True)
         counters = own_counters()
         depth = counters.depth

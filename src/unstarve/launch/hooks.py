@@ -28,7 +28,7 @@ from unstarve.collect.meetings import meetings
 from unstarve.collect.sampling import loop_sampler
 from unstarve.collect.substitute import Substitute, set_substitute
 from unstarve.collect.torch_iterator import worker_pids
-from unstarve.launch import dali_iterators, requested, wrappers
+from unstarve.launch import dali_iterators, ray_environment, requested, wrappers
 from unstarve.launch.patching import Patch, Settings, remember, replace, replaced
 from unstarve.launch.requested import iterator_classes, wrap_later_iterators
 from unstarve.model.launch_settings import IdealSettings, LaunchSettings
@@ -48,6 +48,14 @@ def attach() -> None:
         loop_sampler.begin()
     if not _tunes(settings):
         set_backward_watch(_watch_steps)
+
+
+def attach_to_ray() -> None:
+    """Apply the patches of Ray to what the process has imported since `attach`."""
+    settings = LaunchSettings.from_environment()
+    for patch in (RAY_TRAIN, RAY_DATA):
+        if _records(settings):
+            patch.apply(settings)
 
 
 def detach() -> None:
@@ -280,6 +288,27 @@ TRANSFORMS = Patch(
     _apply_transforms,
     None,
 )
+RAY = Patch(
+    "Ray",
+    ("ray.init",),
+    "passes recording on to a cluster that runs already; applied when Ray is imported, with torch or without",
+    lambda _settings: ray_environment.attach(),
+    None,
+)
+RAY_TRAIN = Patch(
+    "Ray Train",
+    tuple(f"{ray_environment.TRAIN_MODULE}.ThreadRunner.{name}" for name in ("run", "is_running")),
+    "in a worker of Ray Train: training runs in a thread, and the process is killed when it has ended",
+    ray_environment.apply_train,
+    _records,
+)
+RAY_DATA = Patch(
+    "Ray Data",
+    (f"{ray_environment.DATA_MODULE}.DataIterator.iter_torch_batches",),
+    "times every wait for a batch of Ray Data",
+    ray_environment.apply_data,
+    _records,
+)
 
 PATCHES = (
     Patch(
@@ -371,6 +400,9 @@ PATCHES = (
         requested.apply_ranges,
         _is_profiled,
     ),
+    RAY,
+    RAY_TRAIN,
+    RAY_DATA,
     FETCHERS,
     PINNING,
     BACKWARD,

@@ -7,9 +7,10 @@ all. Streams get new numbers, because files of different nodes may share them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,9 @@ _OF_FOLDED = ("process", "loader", "batch", "device", "system", "own", "samples"
 """What a folded rank keeps besides its windows."""
 _STREAM = 0
 
+Read = Callable[[Callable[[Path], Any], Sequence[int]], Iterable[Any]]
+"""``read(function, numbers)`` calls the function on the run files of these numbers, wherever they are."""
+
 
 @dataclass
 class _Part:
@@ -65,13 +69,16 @@ class _Contents:
     result: dict[str, Any] | None = None
 
 
-def merge(paths: Sequence[Path], out: Path, *, fold: bool = False) -> str | None:
+def merge(
+    paths: Sequence[Path], out: Path, *, fold: bool = False, elsewhere: Read | None = None
+) -> str | None:
     """Write one run file from several; returns a sentence if ranks were folded.
 
-    `fold` folds however few ranks there are. Raises `RunFileError` if a file cannot be read or written, and
-    when two of them cannot belong to one job.
+    `fold` folds however few ranks there are. With `elsewhere`, other machines read the files. Raises
+    `RunFileError` if a file cannot be read or written, and when two of them cannot belong to one job.
     """
-    read = _read_all(paths, _window(paths))
+    reader = elsewhere or _here(paths)
+    read = list(reader(partial(_contents, window=_window(reader, len(paths))), range(len(paths))))
     _one_job(read)
     ranks = [part for contents in read for part in contents.parts if part.windows is not None]
     folds = fold or len(ranks) > MOST_FULL_RANKS or any(_was_folded(part) for part in ranks)
@@ -84,37 +91,47 @@ def merge(paths: Sequence[Path], out: Path, *, fold: bool = False) -> str | None
             f"the steps of {len(ranks)} ranks are folded into windows of up to {longest} steps; "
             f"recorded in full: {in_full}"
         )
+    part_file = out.with_name(out.name + ".merging")
     try:
-        part_file = out.with_name(out.name + ".merging")
         with part_file.open("wb") as file:
             file.write(f.header())
-            for piece in _pieces(read, full, said):
+            for piece in _pieces(read, full, said, reader):
                 file.write(piece)
         put_in_place(part_file, out)
     except OSError as error:
         raise RunFileError(
             f"cannot write {out}: {error.strerror or error}; choose another place with -o"
         ) from error
+    finally:  # also Ctrl-C
+        part_file.unlink(missing_ok=True)
     return said
 
 
-def _read_all(paths: Sequence[Path], window: int) -> list[_Contents]:
-    cores = int(min(usable_cores(), len(paths)))
-    if cores < 2 or len(paths) < _FEWEST_FILES_FOR_POOL:
-        return [_contents(path, window) for path in paths]
-    # Spawned: a fork of a process with threads may hang.
-    with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(_contents, paths, [window] * len(paths), chunksize=4))
+def _here(paths: Sequence[Path]) -> Read:
+    def read(function: Callable[[Path], Any], numbers: Sequence[int]) -> Iterable[Any]:
+        chosen = [paths[number] for number in numbers]
+        cores = int(min(usable_cores(), len(chosen)))
+        if cores < 2 or len(chosen) < _FEWEST_FILES_FOR_POOL:
+            return map(function, chosen)
+        # Spawned: a fork of a process with threads may hang.
+        with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
+            return list(pool.map(function, chosen, chunksize=4))
+
+    return read
 
 
-def _window(paths: Sequence[Path]) -> int:
+def _window(read: Read, files: int) -> int:
     """Steps of a window: the same for all ranks, so that windows can be compared."""
-    for path in paths:
-        rounds = [rounds_of_rows(chunks.rows, who) for chunks, who in _ranks(_streams(path))]
-        widths = [window_steps(one) for one in rounds if one is not None]
-        if widths:
-            return max(widths)
+    for number in range(files):
+        (width,) = read(_widest_window, [number])
+        if width is not None:
+            return int(width)
     return 1
+
+
+def _widest_window(path: Path) -> int | None:
+    rounds = [rounds_of_rows(chunks.rows, who) for chunks, who in _ranks(_streams(path))]
+    return max((window_steps(one) for one in rounds if one is not None), default=None)
 
 
 def _contents(path: Path, window: int) -> _Contents:
@@ -183,16 +200,17 @@ def _streams(path: Path) -> dict[int, StreamChunks]:
 
 def _one_job(read: Sequence[_Contents]) -> None:
     """Raise `RunFileError` if two files hold the same rank."""
-    seen: dict[tuple[int, int], Path] = {}
+    seen: dict[tuple[int, int], _Contents] = {}
     for contents in read:
         for part in contents.parts:
             if part.windows is None:
                 continue
             key = (part.meta["rank"], part.meta.get("attempt") or 0)
-            other = seen.setdefault(key, contents.path)
-            if other != contents.path:
+            other = seen.setdefault(key, contents)
+            if other is not contents:
                 raise RunFileError(
-                    f"{other} and {contents.path} both hold rank {key[0]}: merge runs of one job, each once"
+                    f"{other.path} and {contents.path} both hold rank {key[0]}: "
+                    "merge runs of one job, each once"
                 )
 
 
@@ -219,15 +237,17 @@ def _stand_in(part: _Part) -> Process:
     )  # fmt: skip
 
 
-def _pieces(read: Sequence[_Contents], full: set[int] | None, said: str | None) -> Iterator[bytes]:
+def _pieces(
+    read: Sequence[_Contents], full: set[int] | None, said: str | None, reader: Read
+) -> Iterator[bytes]:
     """The chunks of the merged file; `full` are the ranks that keep everything, None for all."""
     launches = [contents.launch for contents in read if contents.launch is not None]
     if launches:
         first = min(launches, key=lambda launch: launch["started_at"])
         yield meta_chunk(_STREAM, "launch", {n: v for n, v in first.items() if n != "meta"})
     numbers = iter(range(1, 1 << 32))
-    for contents in read:
-        yield from _copied(contents, full, numbers)
+    for number, contents in enumerate(read):
+        yield from _copied(contents, full, numbers, partial(_read_one, reader, number))
     results = [contents.result for contents in read]
     failed = next((one for one in results if one is not None and one.get("exit_code")), None)
     ended = failed or next((one for one in results if one is not None), None)
@@ -238,14 +258,19 @@ def _pieces(read: Sequence[_Contents], full: set[int] | None, said: str | None) 
         yield meta_chunk(_STREAM, "result", told | {"error": error})
 
 
-def _copied(contents: _Contents, full: set[int] | None, numbers: Iterator[int]) -> Iterator[bytes]:
+def _copied(
+    contents: _Contents,
+    full: set[int] | None,
+    numbers: Iterator[int],
+    read: Callable[[Callable[[Path], list[bytes]]], list[bytes]],
+) -> Iterator[bytes]:
     crews = {
         (part.meta["host"], pid)
         for part in contents.parts
         if full is None or part.meta["rank"] in full
         for pid in part.crew
     }
-    whole, thin, renamed = set[int](), set[int](), dict[int, int]()
+    whole, thin, renamed = dict[int, int](), set[int](), dict[int, int]()
     for part in contents.parts:
         renamed[part.stream] = next(numbers)
         ranked = part.windows is not None
@@ -254,23 +279,37 @@ def _copied(contents: _Contents, full: set[int] | None, numbers: Iterator[int]) 
             or (ranked and part.meta["rank"] in full)
             or (part.meta["host"], part.meta["pid"]) in crews
         ):
-            whole.add(part.stream)
+            whole[part.stream] = renamed[part.stream]
         elif ranked:
             thin.add(part.stream)
-    for number, chunks in _streams(contents.path).items() if whole else ():
-        if number not in whole:
-            continue
-        yield from (chunk(renamed[number], f.META, payload) for payload in chunks.metas)
-        for kind, packed in chunks.rows.items():
-            if kind != f.WINDOW or full is None:
-                for row_size, rows in joined_rows(packed):
-                    yield chunk(renamed[number], kind, rows, row_size)
+    if whole:
+        yield from read(partial(_whole_streams, whole, keep_windows=full is None))
     for part in contents.parts:
         if part.stream in thin:
             yield from (chunk(renamed[part.stream], f.META, payload) for payload in part.metas)
         if part.windows is not None and full is not None:
             rows = packed_windows(part.windows)
             yield chunk(renamed[part.stream], f.WINDOW, rows, f.ROW_KINDS[f.WINDOW].size)
+
+
+def _read_one(reader: Read, number: int, function: Callable[[Path], list[bytes]]) -> list[bytes]:
+    (pieces,) = reader(function, [number])
+    return list(pieces)
+
+
+def _whole_streams(renamed: Mapping[int, int], path: Path, *, keep_windows: bool) -> list[bytes]:
+    """Everything that these streams of a file hold, under their new numbers."""
+    pieces = []
+    for number, chunks in _streams(path).items():
+        if number not in renamed:
+            continue
+        pieces += [chunk(renamed[number], f.META, payload) for payload in chunks.metas]
+        for kind, packed in chunks.rows.items():
+            if kind != f.WINDOW or keep_windows:
+                pieces += [
+                    chunk(renamed[number], kind, rows, row_size) for row_size, rows in joined_rows(packed)
+                ]
+    return pieces
 
 
 def _meta(payload: bytes) -> dict[str, Any] | None:

@@ -20,7 +20,8 @@ from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-_TARGET = "torch.utils.data.dataloader"
+_TORCH = "torch.utils.data.dataloader"
+_RAY = ("ray", "ray.data.iterator", "ray.train.v2._internal.execution.worker_group.thread_runner")
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _PACKAGE = os.path.dirname(os.path.dirname(_HERE))
 _FIRST_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
@@ -50,7 +51,8 @@ def _run_users_sitecustomize() -> None:
             sys.modules["sitecustomize"] = ours
 
 
-def _attach() -> None:
+def _attach(name: str) -> None:
+    """The module `name` has been imported."""
     try:
         if "unstarve" not in sys.modules:
             spec = importlib.util.spec_from_file_location(
@@ -62,9 +64,14 @@ def _attach() -> None:
             sys.modules["unstarve"] = module
             spec.loader.exec_module(module)
         from unstarve import machine
-        from unstarve.launch.hooks import attach
 
         machine.first_cores = _FIRST_CORES
+        if name == "ray":
+            from unstarve.launch.ray_environment import attach
+        elif name in _RAY:
+            from unstarve.launch.hooks import attach_to_ray as attach
+        else:
+            from unstarve.launch.hooks import attach
         attach()
     except Exception as error:  # training must go on, whatever is wrong with unstarve
         print(f"unstarve: not recording process {os.getpid()}: {error!r}", file=sys.stderr)
@@ -131,21 +138,24 @@ def _listen_until_the_end() -> None:
 
 
 class _AfterImport:
-    """Import hook that removes itself and calls `_attach` once the target module has been executed."""
+    """Import hook that calls `_attach` once a target module has been executed."""
+
+    def __init__(self) -> None:
+        self._targets = {_TORCH, *_RAY}
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != _TARGET:
-            return None
-        sys.meta_path.remove(self)
+        if name not in self._targets or (name in _RAY[1:] and _TORCH in self._targets):
+            return None  # without torch there is nothing to watch in Ray
+        self._targets.remove(name)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
                 execute(module)
-                _attach()
+                _attach(name)
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]  # of this one loader
         return spec

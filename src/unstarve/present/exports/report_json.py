@@ -6,6 +6,7 @@ What is not known is null.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from unstarve.analyze.device_idle import device_findings
@@ -16,6 +17,7 @@ SCHEMA = "unstarve.report/1"
 COMPARISON_SCHEMA = "unstarve.comparison/1"
 LIVE_SCHEMA = "unstarve.live/1"
 BENCH_SCHEMA = "unstarve.bench/1"
+BENCH_NODES_SCHEMA = "unstarve.bench-nodes/1"
 WHATIF_SCHEMA = "unstarve.whatif/1"
 
 
@@ -123,6 +125,14 @@ def bench(result: Benchmark) -> dict[str, Any]:
             }
             for part in result.parts
         ],
+    }
+
+
+def bench_nodes(results: Mapping[str, Benchmark]) -> dict[str, Any]:
+    """What was measured on each node of a cluster."""
+    return {
+        "schema": BENCH_NODES_SCHEMA,
+        "nodes": [{"node": name} | bench(result) for name, result in results.items()],
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ from unstarve.errors import MissingExtraError, UsageError
 
 _HDF5 = (".h5", ".hdf5", ".hdf", ".he5")
 _COMPRESSED = (".tgz", ".gz", ".bz2", ".xz", ".zst")
+
+_Member = tuple[Path, str, dict[str, tuple[int, int]]]
+"""A sample of a tar file: its key, and where its members lie, by suffix."""
 
 
 class Hdf5Samples:
@@ -56,6 +59,13 @@ class Hdf5Samples:
         """Rows have no names."""
         return
 
+    def file(self, number: int) -> Path:
+        """Return the file, which holds all rows."""
+        return self._path
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_file": None}
+
 
 class TarSamples:
     """The samples of WebDataset's tar files: members that share a name up to its first dot, as a dict.
@@ -66,10 +76,13 @@ class TarSamples:
 
     kind = "Tar"
 
-    def __init__(self, paths: Sequence[Path], *, raw: bool, source: str) -> None:
+    def __init__(
+        self, paths: Sequence[Path], *, raw: bool, source: str, read: Callable[..., Iterable[Any]] = map
+    ) -> None:
+        """`read` calls a function on each path."""
         self.about: dict[str, Any] = {"source": source}
         self._raw = raw
-        self._samples = [sample for path in paths for sample in _members(path)]
+        self._samples: list[_Member] = [sample for found in read(_members, paths) for sample in found]
         if not self._samples:
             raise UsageError(f"{paths[0]} has no files in it")
 
@@ -89,6 +102,10 @@ class TarSamples:
     def name(self, number: int) -> str:
         """Return its key."""
         return self._samples[number][1]
+
+    def file(self, number: int) -> Path:
+        """Return its tar file."""
+        return self._samples[number][0]
 
 
 def hub_dataset(paths: Sequence[Path]) -> Any:
@@ -126,7 +143,7 @@ def _kind(path: Path) -> str:
     return {".tar": "tar", ".parquet": "parquet"}.get(path.suffix, "")
 
 
-def _members(path: Path) -> list[tuple[Path, str, dict[str, tuple[int, int]]]]:
+def _members(path: Path) -> list[_Member]:
     found: dict[str, dict[str, tuple[int, int]]] = {}
     try:
         with tarfile.open(path, "r:") as tar:

@@ -22,6 +22,7 @@ from unstarve.errors import StoppedError, UnstarveError, UsageError
 from unstarve.fixes.datasets.packed.packed_codec import Encoded, encode
 from unstarve.fixes.datasets.packed.packed_partial import partial_folder
 from unstarve.fixes.datasets.packed.packed_writer import PackedWriter
+from unstarve.fixes.datasets.packed.packing_nodes import HeldFiles, Nodes
 from unstarve.fixes.datasets.packed.packing_sources import (
     FileSamples,
     Origin,
@@ -73,10 +74,20 @@ class PackListener(Protocol):
         ...
 
 
-def pack(order: PackOrder, listener: PackListener) -> PackResult:
-    """Pack the sources. Raises UnstarveError, which says what failed, what was kept and how to continue."""
+def pack(order: PackOrder, listener: PackListener, nodes: Nodes | None = None) -> PackResult:
+    """Pack the sources; with `nodes`, other machines load the samples of the files that they hold.
+
+    Raises UnstarveError, which says what failed, what was kept and how to continue.
+    """
+    elsewhere = None if nodes is None else HeldFiles(nodes)
     try:
-        origin = find_origin(order.sources, labels=order.labels, raw=order.raw, leave_out=order.destination)
+        origin = find_origin(
+            order.sources,
+            labels=order.labels,
+            raw=order.raw,
+            leave_out=order.destination,
+            elsewhere=elsewhere,
+        )
         if order.destination.is_file() and not order.force:
             raise UsageError(
                 f"{order.destination} exists already: choose another name, or replace it with --force"
@@ -88,7 +99,7 @@ def pack(order: PackOrder, listener: PackListener) -> PackResult:
         raise UnstarveError(_write_error(error, order.destination)) from error
     try:
         state = _resumed(order, origin, writer)
-        return _pack(order, origin, writer, state, listener)
+        return _pack(order, origin, writer, state, listener, elsewhere)
     except KeyboardInterrupt:
         raise StoppedError(f"stopped; {_what_is_kept(writer)}") from None
     except UsageError:
@@ -157,6 +168,7 @@ def _pack(
     writer: PackedWriter,
     state: _PackState,
     listener: PackListener,
+    elsewhere: HeldFiles | None,
 ) -> PackResult:
     resumed_from = state.done
     if resumed_from:
@@ -167,7 +179,8 @@ def _pack(
             "to draw a new one in every epoch, pack without them and pass them as PackedDataset(transform=…)"
         )
     total = None if isinstance(origin, StreamedSamples) else len(origin)
-    for result in encoded_samples(origin, resumed_from, jobs=order.jobs, seed=order.seed):
+    samples = encoded_samples(origin, resumed_from, jobs=order.jobs, seed=order.seed, elsewhere=elsewhere)
+    for result in samples:
         name = state.name()
         if isinstance(result, FailedSample):
             text = f"sample {state.done}{'' if name is None else f' ({name})'} {result.message}"
@@ -218,7 +231,7 @@ class FailedSample:
 
 
 def encoded_samples(
-    origin: Origin | StreamedSamples, first: int, *, jobs: int, seed: int
+    origin: Origin | StreamedSamples, first: int, *, jobs: int, seed: int, elsewhere: HeldFiles | None = None
 ) -> Iterator[Encoded | FailedSample]:
     """Yield the samples from number `first` on.
 
@@ -230,6 +243,13 @@ def encoded_samples(
         return
     task = EncodeTask(origin, seed)
     numbers = range(first, len(origin))
+    if elsewhere is not None:
+        first_one = list(elsewhere.load(task.__getitems__, numbers[:1], origin.file, 1))
+        yield from first_one
+        size_bytes = max((one.size_bytes for one in first_one if isinstance(one, Encoded)), default=0)
+        most = max(1, min(_TASK_BYTES // max(size_bytes, 1), _MAX_PER_TASK))
+        yield from elsewhere.load(task.__getitems__, numbers[1:], origin.file, most)
+        return
     if jobs < 2 or len(numbers) < _FEW_SAMPLES:
         for number in numbers:
             yield task.encode(number)

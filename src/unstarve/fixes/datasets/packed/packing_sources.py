@@ -25,6 +25,7 @@ from unstarve.fixes.datasets.packed.packing_formats import (
     is_hub_dataset,
     suffix_of,
 )
+from unstarve.fixes.datasets.packed.packing_nodes import HeldFiles
 from unstarve.fixes.datasets.packed.source_files import SourceFiles, find_files
 from unstarve.fixes.samples.dtypes import ELEMENT_TYPES
 
@@ -45,6 +46,10 @@ class Origin(Protocol):
 
     def name(self, number: int) -> str | None:
         """Return the sample's name; None if samples have no names."""
+        ...
+
+    def file(self, number: int) -> Path | None:
+        """Return the file that holds the sample; None if that is not known."""
         ...
 
 
@@ -71,12 +76,16 @@ class FileSamples:
 
     def load(self, number: int) -> Any:
         """Return the file's content, with its label if labels are packed."""
-        content = self._load(self._base / self._names[number])
+        content = self._load(self.file(number))
         return content if self._labels is None else (content, self._labels[number])
 
     def name(self, number: int) -> str:
         """Return the file's path below the source."""
         return self._names[number]
+
+    def file(self, number: int) -> Path:
+        """Return the file's path."""
+        return self._base / self._names[number]
 
 
 class IndexedSamples:
@@ -102,6 +111,10 @@ class IndexedSamples:
         """Samples of a dataset have no names."""
         return
 
+    def file(self, number: int) -> None:
+        """A dataset does not say."""
+        return
+
 
 class StreamedSamples:
     """A dataset that can only be iterated from its beginning."""
@@ -117,11 +130,12 @@ class StreamedSamples:
 
 
 def find_origin(
-    words: Sequence[str], *, labels: bool, raw: bool, leave_out: Path
+    words: Sequence[str], *, labels: bool, raw: bool, leave_out: Path, elsewhere: HeldFiles | None = None
 ) -> Origin | StreamedSamples:
     """Return the samples that the command line's words name. Raises UsageError if there are none.
 
-    `leave_out` is the file being written, which may be in the packed folder.
+    `leave_out` is the file being written, which may be in the packed folder. `elsewhere` has the files of
+    other machines.
     """
     source = words[0] if len(words) == 1 else f"{words[0]} … {words[-1]}"
     if len(words) == 1 and ":" in source and not Path(source).exists():
@@ -130,11 +144,12 @@ def find_origin(
         return _dataset(source)
     if len(words) == 1 and is_hub_dataset(Path(source)):
         return IndexedSamples(hub_dataset([Path(source)]), source)
-    found = find_files(words, leave_out)
+    found = find_files(words, leave_out) if elsewhere is None else elsewhere.find(words, leave_out)
     paths = [found.base / name for name in found.names]
     kind = "" if labels else suffix_of(paths)
     if kind == "tar":
-        return TarSamples(paths, raw=raw, source=source)
+        members = None if elsewhere is None else elsewhere.read
+        return TarSamples(paths, raw=raw, source=source, read=members or map)
     if kind and not raw:
         if kind == "parquet":
             return IndexedSamples(hub_dataset(paths), source)
