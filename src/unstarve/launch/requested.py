@@ -6,6 +6,7 @@ Like `hooks`, this is imported before torch is complete.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -39,6 +40,13 @@ def iterator_classes() -> Iterable[type[Any]]:
     """Torch's iterator classes, and those that others have derived from them so far."""
     base = stock._BaseDataLoaderIter
     return (base, *_subclasses(base))
+
+
+def own_constructors(cls: type[Any]) -> Iterable[Any]:
+    """Loader classes beside an iterator class: torchdata's does not call the constructor of torch's."""
+    home = vars(sys.modules[cls.__module__])
+    found = (one for one in home.values() if isinstance(one, type) and issubclass(one, stock.DataLoader))
+    return [one for one in found if one is not stock.DataLoader and "__init__" in vars(one)]
 
 
 def _subclasses(cls: type[Any]) -> Iterable[type[Any]]:
@@ -118,6 +126,8 @@ def apply_check(settings: Settings) -> None:
         for method, wrapper in (("__init__", checks.beginning), ("__next__", checks.next_batch)):
             if method in vars(cls):
                 replace("check", cls, method, wrapper)
+        for loader in own_constructors(cls):
+            replace("check", loader, "__init__", checks.creation)
 
     replace("check", stock.DataLoader, "__init__", checks.creation)
     for cls in iterator_classes():
