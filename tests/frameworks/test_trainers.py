@@ -1,4 +1,4 @@
-"""Lightning, the Hugging Face Trainer and Accelerate: the same by command and by callback."""
+"""Lightning, the Hugging Face Trainer and Accelerate, by command and by callback; plain loops by command."""
 
 from __future__ import annotations
 
@@ -88,6 +88,16 @@ def test_advice_changes_the_call_that_accelerate_was_given(recorded: Any) -> Non
     assert all(code.startswith("train_dataloader = ") for code in codes)
 
 
+@pytest.mark.parametrize("name", [EACH[1], EACH[2]])
+def test_advice_knows_that_accelerate_creates_the_loader_again(recorded: Any, name: str) -> None:
+    report, _ = recorded(name)
+    (train,) = [one for one in report["loaders"] if one["role"] == "train"]
+    assert train["config"]["sampler"].endswith("RandomSampler")
+    assert train["config"]["remade_by"] == "accelerate"
+    assert "unstarve.CachedDataset(" in "".join(one["code"] for one in report["advice"])
+    assert not [one for one in report["advice"] if "unstarve.DataLoader" in one["code"]]
+
+
 @pytest.mark.parametrize("name", EACH)
 def test_the_callback_comes_to_the_same_verdict(frameworks: Project, recorded: Any, name: str) -> None:
     command, _ = recorded(name)
@@ -134,3 +144,26 @@ def test_a_training_that_fails_is_reported_and_fails_the_same(frameworks: Projec
     assert "\nLookupError: sample 7 is rotten\n" in done.stderr
     assert "sample 7 is rotten" in frameworks.report("callback.unstarve")["run"]["failure"]
     (frameworks.folder / "callback.unstarve").unlink()
+
+
+@pytest.mark.needs("torchdata")
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_loop_over_an_endless_stream_resumes_as_it_would_alone(frameworks: Project, workers: int) -> None:
+    words = ("titan.py", "--workers", str(workers))
+    checkpoint = frameworks.folder / "titan.pt"
+    alone = [frameworks.python(*words, "--steps", steps).stdout for steps in ("20", "40")]
+    checkpoint.unlink()
+    seen = []
+    for steps in ("20", "40"):  # the second one resumes
+        done = frameworks.unstarve("run", "-f", "-o", "titan.unstarve", *words, "--steps", steps)
+        assert done.returncode == 0, done.stderr
+        seen.append(done.stdout)
+    checkpoint.unlink()
+    assert [loss(text) for text in seen] == [loss(text) for text in alone]
+    report = frameworks.report("titan.unstarve")
+    (loader,) = report["loaders"]
+    assert (loader["role"], loader["steps"]) == ("train", 40)  # of micro-batches
+    assert loader["source"].startswith("super().__init__(")
+    assert report["lost"] == []
+    waits = {share["cause"]: share["seconds"] for share in report["budget"]}
+    assert waits["remote"] > 10 * waits.get("disk", 0.0)
