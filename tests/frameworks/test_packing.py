@@ -80,6 +80,16 @@ def test_samples_of_webdatasets_shards(frameworks: Project) -> None:
         assert np.array_equal(own["npy"], other["npy"])
 
 
+def test_a_tar_that_is_cut_off_is_refused(frameworks: Project) -> None:
+    (shard,) = write_shards(frameworks.folder, 1, 20)
+    whole = shard.read_bytes()
+    for name, data in {"cut.tar": whole[: 9 * 512 + 300], "dirt.tar": whole[:4608] + b"?" * 9999}.items():
+        (frameworks.folder / name).write_bytes(data)
+        done = frameworks.unstarve("pack", name, "no.packed")
+        assert done.returncode == 2
+        assert "cannot be read as a tar file" in " ".join(done.stderr.split())
+
+
 def test_a_compressed_tar_is_refused_with_a_way_out(frameworks: Project) -> None:
     (frameworks.folder / "train.tar.gz").write_bytes(b"\x1f\x8b")
     done = frameworks.unstarve("pack", "train.tar.gz", "no.packed")
@@ -105,6 +115,14 @@ def test_rows_of_a_hugging_face_dataset(frameworks: Project, form: str) -> None:
     assert (int(data[5]["label"]), data[5]["text"]) == (2, "text 5")
     batch = next(iter(unstarve.DataLoader(data, batch_size=8)))
     assert batch["ids"].shape == (8, 3)
+
+
+@pytest.mark.needs("datasets")
+def test_a_damaged_parquet_file_is_refused(frameworks: Project) -> None:
+    (frameworks.folder / "damaged.parquet").write_bytes(b"PAR1")
+    done = frameworks.unstarve("pack", "damaged.parquet", "no.packed")
+    assert done.returncode == 2
+    assert "cannot be read as a Hugging Face dataset" in " ".join(done.stderr.split())
 
 
 def test_image_folders_with_their_labels(frameworks: Project) -> None:

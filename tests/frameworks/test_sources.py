@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 import time
 from collections.abc import Iterable
 from itertools import islice
@@ -157,6 +159,59 @@ def test_hugging_face_rows_are_not_read_column_first(tmp_path: Path) -> None:
     assert {"more-workers", "keep-in-memory"} & codes(diagnosis).keys()
 
 
+class AllRows(Dataset[Any]):
+    """Reads every row for each sample."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.002)
+        return self.rows[:]["x"][index]
+
+
+@pytest.mark.needs("datasets")
+def test_all_rows_of_a_hugging_face_dataset_are_not_read_for_one() -> None:
+    import datasets
+
+    rows = datasets.Dataset.from_dict({"x": list(range(2000))}).with_format("torch")
+    loader = DataLoader(AllRows(rows), batch_size=4, shuffle=True)
+    assert found(loader)["column-first"].fix == "self.rows[index]['x']"
+    diagnosis, _ = recorded(loader)
+    assert diagnosis.verdict.state == "starved"
+    assert "# self.rows[index]['x']" in codes(diagnosis)["read-less"]
+
+
+class Reopened(Dataset[Any]):
+    """Opens its tar for each sample, which reads the headers up to the sample's."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __len__(self) -> int:
+        return 200
+
+    def __getitem__(self, index: int) -> Any:
+        with tarfile.open(self.path) as tar:
+            member = tar.extractfile(f"{index:05}.npy")
+            assert member is not None
+            time.sleep(0.002)
+            return torch.from_numpy(np.load(io.BytesIO(member.read())))
+
+
+def test_a_tar_is_not_opened_for_each_sample(tmp_path: Path) -> None:
+    (shard,) = write_shards(tmp_path, 1, 200)
+    loader = DataLoader(Reopened(shard), batch_size=4, shuffle=True)
+    assert found(loader)["file-read-again"].fix.startswith("Open self.path on first use")
+    diagnosis, seen = recorded(loader)
+    assert seen[0].shape == (4, 4)
+    assert diagnosis.verdict.state == "starved"
+    assert "# open self.path on first use and keep it" in codes(diagnosis)["read-less"]
+
+
 @pytest.mark.needs("torchdata")
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata calls it
 def test_a_stateful_loader_resumes_where_it_stopped() -> None:
@@ -168,8 +223,11 @@ def test_a_stateful_loader_resumes_where_it_stopped() -> None:
 
     plain = [batch.tolist() for batch in loader()]
     first = loader()
-    _, seen = recorded(first)
+    diagnosis, seen = recorded(first)
     state = first.state_dict()
+    (shown,) = diagnosis.loaders
+    assert shown.source is not None
+    assert shown.source.startswith("StatefulDataLoader(list(range(240))")
     second = loader()
     second.load_state_dict(state)
     _, rest = recorded(second, most=100)
@@ -194,6 +252,14 @@ def test_torchdata_nodes_are_seen_by_watch() -> None:
     assert loader.state_dict() == plain.state_dict()
 
 
+def says_that_workers_share_out_shards(diagnosis: unstarve.Diagnosis) -> None:
+    assert "read-ahead" not in codes(diagnosis)  # the place in the stream would be lost
+    skip_if_crowded(diagnosis)
+    (advice,) = (one for one in diagnosis.advice if one.id == "more-workers")
+    assert "each worker reads shards of its own" in advice.why
+    assert "StreamingDataLoader(" in advice.code
+
+
 @pytest.mark.needs("streaming")
 def test_mosaicml_streaming_is_seen_and_its_state_kept(tmp_path: Path) -> None:
     torchvision_here()  # which the package imports
@@ -215,6 +281,7 @@ def test_mosaicml_streaming_is_seen_and_its_state_kept(tmp_path: Path) -> None:
     assert torch.cat([batch["x"] for batch in seen]).tolist() == list(range(4 * STEPS))
     assert diagnosis.verdict.state == "starved"
     assert loader.state_dict()["sample_in_epoch"] == 4 * STEPS
+    says_that_workers_share_out_shards(diagnosis)
 
 
 @pytest.mark.needs("litdata")
@@ -238,6 +305,7 @@ def test_litdata_is_seen_and_its_state_kept(tmp_path: Path) -> None:
     assert torch.cat([batch["x"] for batch in seen]).tolist() == list(range(4 * STEPS))
     assert diagnosis.verdict.state == "starved"
     assert loader.state_dict()["num_samples_yielded"]
+    says_that_workers_share_out_shards(diagnosis)
 
 
 @pytest.mark.needs("grain")

@@ -1,4 +1,4 @@
-"""Lightning, the Hugging Face Trainer and Accelerate: the same by command and by callback."""
+"""Lightning, the Hugging Face Trainer and Accelerate, by command and by callback; plain loops by command."""
 
 from __future__ import annotations
 
@@ -88,7 +88,17 @@ def test_advice_changes_the_call_that_accelerate_was_given(recorded: Any) -> Non
     assert all(code.startswith("train_dataloader = ") for code in codes)
 
 
-@pytest.mark.parametrize("name", EACH[:2])
+@pytest.mark.parametrize("name", [EACH[1], EACH[2]])
+def test_advice_knows_that_accelerate_creates_the_loader_again(recorded: Any, name: str) -> None:
+    report, _ = recorded(name)
+    (train,) = [one for one in report["loaders"] if one["role"] == "train"]
+    assert train["config"]["sampler"].endswith("RandomSampler")
+    assert train["config"]["remade_by"] == "accelerate"
+    assert "unstarve.CachedDataset(" in "".join(one["code"] for one in report["advice"])
+    assert not [one for one in report["advice"] if "unstarve.DataLoader" in one["code"]]
+
+
+@pytest.mark.parametrize("name", EACH)
 def test_the_callback_comes_to_the_same_verdict(frameworks: Project, recorded: Any, name: str) -> None:
     command, _ = recorded(name)
     shutil.rmtree(frameworks.folder / "logs", ignore_errors=True)
@@ -109,10 +119,10 @@ def test_the_callback_comes_to_the_same_verdict(frameworks: Project, recorded: A
     assert callback["verdict"]["headline"][:30] in " ".join(done.stderr.replace("│", " ").split())
 
 
-@pytest.mark.needs("lightning")
-def test_under_unstarve_run_the_callback_leaves_recording_to_it(frameworks: Project) -> None:
-    words = ("digits_lightning.py", "--callback")
-    done = frameworks.unstarve("run", "-o", "both.unstarve", "--stop-after", "25", *words)
+@pytest.mark.parametrize("name", [EACH[0], EACH[2]])
+def test_under_unstarve_run_the_callback_leaves_recording_to_it(frameworks: Project, name: str) -> None:
+    words = (f"digits_{name}.py", "--callback")
+    done = frameworks.unstarve("run", "-f", "-o", "both.unstarve", "--stop-after", "25", *words)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("STARVED") == 1
     assert not (frameworks.folder / "callback.unstarve").exists()
@@ -127,10 +137,33 @@ def test_the_profiler_writes_the_verdict_above_lightnings_table(frameworks: Proj
     assert "DigitsData's train" in text
 
 
-@pytest.mark.needs("lightning")
-def test_a_training_that_fails_is_reported_and_fails_the_same(frameworks: Project) -> None:
-    done = frameworks.python("digits_lightning.py", "--callback", "--fail")
+@pytest.mark.parametrize("name", EACH)
+def test_a_training_that_fails_is_reported_and_fails_the_same(frameworks: Project, name: str) -> None:
+    done = frameworks.python(f"digits_{name}.py", "--callback", "--fail")
     assert done.returncode == 1
-    assert "LookupError: sample 7 is rotten" in done.stderr.splitlines()[-1]
+    assert "\nLookupError: sample 7 is rotten\n" in done.stderr
     assert "sample 7 is rotten" in frameworks.report("callback.unstarve")["run"]["failure"]
     (frameworks.folder / "callback.unstarve").unlink()
+
+
+@pytest.mark.needs("torchdata")
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_loop_over_an_endless_stream_resumes_as_it_would_alone(frameworks: Project, workers: int) -> None:
+    words = ("titan.py", "--workers", str(workers))
+    checkpoint = frameworks.folder / "titan.pt"
+    alone = [frameworks.python(*words, "--steps", steps).stdout for steps in ("20", "40")]
+    checkpoint.unlink()
+    seen = []
+    for steps in ("20", "40"):  # the second one resumes
+        done = frameworks.unstarve("run", "-f", "-o", "titan.unstarve", *words, "--steps", steps)
+        assert done.returncode == 0, done.stderr
+        seen.append(done.stdout)
+    checkpoint.unlink()
+    assert [loss(text) for text in seen] == [loss(text) for text in alone]
+    report = frameworks.report("titan.unstarve")
+    (loader,) = report["loaders"]
+    assert (loader["role"], loader["steps"]) == ("train", 40)  # of micro-batches
+    assert loader["source"].startswith("super().__init__(")
+    assert report["lost"] == []
+    waits = {share["cause"]: share["seconds"] for share in report["budget"]}
+    assert waits["remote"] > 10 * waits.get("disk", 0.0)

@@ -178,6 +178,7 @@ def diagnosis_of(
     system: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
     source: str | None = None,
+    kind: str = "DataLoader",
     dataset: Mapping[str, Any] | None = None,
     epochs: int = 1,
     batch_bytes: int | None = 1000,
@@ -196,7 +197,7 @@ def diagnosis_of(
     fetch_s = sum(per_batch[part] for part in ("cpu_s", "disk_s", "remote_s", "queued_s"))
     room = step_s / free_s
     summary = LoaderSummary(
-        "loader", "train.py:1", "DataLoader", {"num_workers": workers} | dict(config or {}), steps, epochs,
+        "loader", "train.py:1", kind, {"num_workers": workers} | dict(config or {}), steps, epochs,
         1.0, 0.5, steps * 8, None if batch_bytes is None else batch_bytes * steps, False, False, None, source,
         tensors, dataset=dataset or {},
     )  # fmt: skip

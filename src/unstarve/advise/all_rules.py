@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from unstarve.advise.asked_questions import about_workers
 from unstarve.advise.diagnosis_facts import stock_loader, workers_of
 from unstarve.advise.gain import both, likely_speedup, predict
-from unstarve.advise.loader_call import code_for
-from unstarve.advise.proposal import Edit, Proposal
+from unstarve.advise.loader_call import STOCK, code_for
+from unstarve.advise.proposal import Edit, Outcome, Proposal
 from unstarve.advise.rules import (
     batch_delivery,
     batch_timing,
@@ -21,8 +21,9 @@ from unstarve.advise.rules import (
     unseen_batches,
     worker_count,
 )
+from unstarve.advise.sample_facts import takes_engine
 from unstarve.intervals import WORTH_IT, WORTH_MENTIONING
-from unstarve.model import Advice, Diagnosis, Gain, Rejected, State
+from unstarve.model import Advice, Diagnosis, Gain, Rejected, Scenario, State
 from unstarve.model.saved import NEED_WORKERS
 from unstarve.words import times, times_interval
 
@@ -43,6 +44,8 @@ RULES: tuple[Rule, ...] = (
     data_storage.deeper_disk_queue,
     data_storage.local_copy,
     data_storage.smaller_chunks,
+    data_storage.read_less,
+    data_storage.mapped_pages,
     kept_samples.keep_in_memory,
     kept_samples.rows_in_memory,
     data_storage.tensor_files,
@@ -71,6 +74,7 @@ _MOST_PAIRED = 5
 _SLOWER = 0.99
 """A change of less is none."""
 _DIGITS = 2
+_FETCHING = ("cpu", "disk", "remote")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,7 @@ def advise(d: Diagnosis) -> tuple[tuple[Advice, ...], tuple[Rejected, ...]]:
     rejected: list[Rejected] = []
     answered: set[str] = set()
     for rule in HOST_RULES if state is State.FED else RULES + HOST_RULES:
-        found = rule(d)
+        found = _applicable(d, rule(d))
         if isinstance(found, Rejected):
             rejected.append(found)
         elif found is not None:
@@ -118,6 +122,36 @@ def advise(d: Diagnosis) -> tuple[tuple[Advice, ...], tuple[Rejected, ...]]:
         advised.insert(0, pair)
     considered = rejected if question is None else [question, *rejected]
     return tuple(_advice(d, one) for one in advised), tuple(_still_asked(considered, advised))
+
+
+def _applicable(d: Diagnosis, found: Proposal | Rejected | None) -> Proposal | Rejected | None:
+    loader = stock_loader(d)
+    if not isinstance(found, Proposal) or not found.edit.engine or loader is None or takes_engine(loader):
+        return found
+    return _without_engine(found)
+
+
+def _without_engine(proposal: Proposal) -> Proposal | None:
+    """The same with torch's loader: only its dataset is another; None if there is nothing else to change."""
+    edit = proposal.edit
+    if edit.dataset is None:
+        return None
+    arguments = {name: value for name, value in edit.arguments.items() if name in STOCK}
+    return replace(
+        proposal,
+        edit=replace(edit, arguments=arguments, engine=False),
+        likely=_fetched(proposal.likely),
+        worst=_fetched(proposal.worst),
+        best=_fetched(proposal.best),
+    )
+
+
+def _fetched(outcome: Outcome | None) -> Outcome | None:
+    """What of it concerns fetching: torch's loader collates and delivers batches as before."""
+    if not isinstance(outcome, Scenario):
+        return outcome
+    left = {stage: share for stage, share in outcome.left.items() if stage in _FETCHING}
+    return replace(outcome, workers=None, left=left)
 
 
 def _still_asked(rejected: Iterable[Rejected], advised: Sequence[_Weighed]) -> Iterator[Rejected]:

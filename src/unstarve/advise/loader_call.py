@@ -20,7 +20,8 @@ _DEFAULTS: dict[str, Any] = {
     "in_order": True,
     "timeout": 0,
 }
-_STOCK = {*POSITIONS, *_DEFAULTS}
+STOCK = {*POSITIONS, *_DEFAULTS}
+"""Arguments of torch's loader that advice sets."""
 _WIDEST = 72
 """Longest call on one line, in columns: a report has 80."""
 
@@ -42,7 +43,7 @@ def _framework_code(loader: LoaderSummary, edit: Edit) -> str | None:
     own = loader.statement + edited_call(loader, edit) if loader.source is not None else None
     arguments = edit.arguments
     if own is None and edit.dataset is not None:  # it gets to a stock loader: what only ours takes is void
-        arguments = {name: value for name, value in arguments.items() if name in _STOCK}
+        arguments = {name: value for name, value in arguments.items() if name in STOCK}
     told = framework_call(loader, arguments, own) if own or arguments else ""
     if own is not None or edit.dataset is None:
         return told

@@ -54,6 +54,16 @@ def collates_by_default(loader: LoaderSummary) -> bool:
     )
 
 
+def takes_engine(loader: LoaderSummary) -> bool:
+    """Whether an `unstarve.DataLoader` in its place stays one, and leaves out nothing.
+
+    Accelerate creates a loader of torch from it, the Hugging Face Trainer creates its own, and a class of
+    another library or of the user does more than torch's.
+    """
+    own = loader.maker is None or loader.source is not None
+    return own and loader.kind == "DataLoader" and loader.config.get("remade_by") != "accelerate"
+
+
 def uses_engine(loader: LoaderSummary) -> bool:
     """Whether it already runs on one of unstarve's engines."""
     return "engine" in loader.config

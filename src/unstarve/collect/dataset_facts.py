@@ -13,7 +13,8 @@ from torch.utils.data import IterableDataset, StackDataset, Subset, TensorDatase
 from unstarve.collect.dataset_files import file_facts
 from unstarve.collect.dataset_weight import largest_attribute, largest_container
 from unstarve.collect.random_sources import keeps_random_state
-from unstarve.collect.storage_layout import sample_chunk, shards_inside
+from unstarve.collect.storage_layout import mapped_file, sample_chunk, shards_inside, stream_library
+from unstarve.collect.whole_reads import whole_read
 
 Facts = dict[str, Any]
 """Plain values by name. A fact that is not known is missing.
@@ -37,10 +38,14 @@ Facts = dict[str, Any]
     Its files; see `dataset_files`.
 ``like``, ``like_not``, ``recipe``
     Its images; see `launch.image_facts`.
-``shards``
-    The files that a stream's workers share out; see `storage_layout`.
+``shards``, ``library``
+    The files that a stream's workers share out, and the library that does it; see `storage_layout`.
 ``chunk_file``, ``chunk_array``, ``chunk_shape``, ``chunk_bytes``
     The chunks of the HDF5 array that samples are rows of; the shape as text: ``256x64x64``.
+``whole_read``, ``whole_what``, ``whole_instead``
+    What ``__getitem__`` reads in full for each sample, and what to do instead; see `whole_reads`.
+``mapped_file``, ``mapped_bytes``
+    The file that samples are slices of, mapped into memory, and its size.
 ``largest_attribute``, ``largest_bytes``
     Name and approximate size of its largest attribute, from 1 MB on: ``self.images``.
 ``container``, ``container_kind``, ``container_items``, ``container_count``, ``container_bytes``
@@ -62,7 +67,16 @@ def dataset_facts(dataset: Any, describe_more: Describe | None = None) -> Facts:
     facts: Facts = {"module": type(dataset).__module__}
     with suppress(Exception):  # an iterable dataset, or one whose length is not known yet
         facts["length"] = len(dataset)
-    for describe in (_kind, _state, _files, _layout, _weight, _container, describe_more or (lambda _: {})):
+    for describe in (
+        _kind,
+        _state,
+        _files,
+        _layout,
+        _reading,
+        _weight,
+        _container,
+        describe_more or (lambda _: {}),
+    ):
         with suppress(Exception):  # a foreign object may raise anything; advice does without the fact
             facts |= describe(dataset)
     return facts
@@ -108,8 +122,9 @@ def _files(dataset: Any) -> Facts:
 
 def _layout(dataset: Any) -> Facts:
     if isinstance(dataset, IterableDataset):
-        shards = shards_inside(dataset)
-        return {} if shards is None else {"shards": shards}
+        shards, library = shards_inside(dataset), stream_library(dataset)
+        known: Facts = {} if shards is None else {"shards": shards}
+        return known | ({} if library is None else {"library": library})
     chunk = sample_chunk(inside(dataset))
     if chunk is None:
         return {}
@@ -119,6 +134,16 @@ def _layout(dataset: Any) -> Facts:
         "chunk_shape": "x".join(map(str, chunk.shape)),
         "chunk_bytes": chunk.nbytes,
     }
+
+
+def _reading(dataset: Any) -> Facts:
+    facts: Facts = {}
+    whole, mapped = whole_read(inside(dataset)), mapped_file(inside(dataset))
+    if whole is not None:
+        facts |= {"whole_read": whole.written, "whole_what": whole.what, "whole_instead": whole.instead}
+    if mapped is not None:
+        facts |= {"mapped_file": str(mapped), "mapped_bytes": mapped.stat().st_size}
+    return facts
 
 
 def _container(dataset: Any) -> Facts:

@@ -109,7 +109,7 @@ def _returned(dataset: Any) -> ast.expr | None:
 
     None unless it only assigns and returns.
     """
-    function = _getitem(dataset)
+    function = getitem(dataset)
     if function is None or len(function.args.args) != 2:
         return None
     values: dict[str, ast.expr] = {function.args.args[1].arg: ast.Name("index")}
@@ -127,7 +127,8 @@ def _returned(dataset: Any) -> ast.expr | None:
     return None
 
 
-def _getitem(dataset: Any) -> ast.FunctionDef | None:
+def getitem(dataset: Any) -> ast.FunctionDef | None:
+    """The source of ``__getitem__``; None without one of its own, and beside ``__getitems__``."""
     found = vars(type(dataset)).get("__getitem__")
     if found is None or hasattr(type(dataset), "__getitems__"):
         return None
@@ -180,7 +181,7 @@ def _indexed(value: ast.expr) -> str | None:
 
 
 def _image_argument(dataset: Any) -> str | None:
-    function = _getitem(dataset)
+    function = getitem(dataset)
     for node in ast.walk(function) if function is not None else ():
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Image.open", "PIL.Image.open"):
             return ast.unparse(node.args[0]) if node.args else None

@@ -17,6 +17,9 @@ _MOST_ITEMS = 64
 _MOST_PARTS = 10_000
 """Tensors are not counted to the end in a batch of more parts than this."""
 
+_NESTED = 8
+"""Samplers inside of samplers are followed no deeper: one may name itself."""
+
 _CONFIG = (
     "batch_size",
     "num_workers",
@@ -161,10 +164,14 @@ def loader_config(loader: Any) -> dict[str, Any]:
         value = getattr(loader, name, None)
         if value is not None:
             config[name] = getattr(value, "__qualname__", type(value).__qualname__)
+    if config.get("batch_size") is None and "batch_sampler" in config:  # torch's own sampler is not asked
+        config["sampler"] = order_of(loader)
     length = dataset_length(getattr(loader, "dataset", None))
     if length is not None:
         config["dataset_len"] = length
     config |= pipeline_settings(loader)
+    if hasattr(type(loader), "state_dict"):  # it resumes in the middle of an epoch
+        config["resumes"] = True
     engine = _engine(loader)
     if engine is not None:
         config["engine"] = engine
@@ -175,6 +182,16 @@ def loader_config(loader: Any) -> dict[str, Any]:
     if context is not None:
         config["multiprocessing_context"] = context.get_start_method()
     return config
+
+
+def order_of(loader: Any) -> str:
+    """The class that decides on the order of samples: the sampler inside a batch sampler that was passed."""
+    found = loader.sampler
+    if loader.batch_size is None and loader.batch_sampler is not None:
+        found = loader.batch_sampler
+        for _ in range(_NESTED):
+            found = getattr(found, "sampler", None) or getattr(found, "batch_sampler", None) or found
+    return type(found).__qualname__
 
 
 def dataset_words(dataset: Any) -> str:

@@ -49,6 +49,8 @@ class Origin(NamedTuple):
     """What it is, in the framework's words: ``Trainer's train dataloader``."""
     created: int = 0
     """Its place among the loaders of this process in the order of their creation; 0 if unknown."""
+    remade_by: str | None = None
+    """Framework that created the loader again from the one that this line created: ``accelerate``."""
 
     @property
     def maker(self) -> Maker | None:
@@ -95,7 +97,7 @@ class Creation:
         """Where it comes from: a loader that was created again comes from where the first one came from."""
         before = None if self.replaces is None else vars(self.replaces).get(SITE)
         if before is not None:
-            return Origin(*before)
+            return Origin(*before)._replace(remade_by=_package(self._between[0]))
         if self.frame is None:
             return Origin("?", 0, created=next(_serial))
         file, line = self.frame.f_code.co_filename, self.frame.f_lineno
@@ -172,11 +174,11 @@ def _is_launcher(filename: str) -> bool:
 
 
 def _constructs(frame: FrameType, loader: Any) -> bool:
-    """Whether it is the constructor of this loader, or of webdataset's WebLoader, which wraps one."""
-    if frame.f_code.co_name != "__init__":
-        return False
+    """Whether it is a method of this loader, or the constructor of webdataset's WebLoader around it."""
     instance = _arguments(frame).get("self")
-    return instance is not None and (instance is loader or type(instance).__name__ == "WebLoader")
+    if instance is None or instance is loader:
+        return instance is not None
+    return frame.f_code.co_name == "__init__" and type(instance).__name__ == "WebLoader"
 
 
 def _is_wrapper(frame: FrameType) -> bool:

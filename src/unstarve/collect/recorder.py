@@ -146,7 +146,7 @@ class Recorder:
         with self._lock:
             origin = Origin(*(site or creation().origin()))
             where = f"{short(origin.file)}:{origin.line}"
-            config = loader_config(loader)
+            config = loader_config(loader) | ({"remade_by": origin.remade_by} if origin.remade_by else {})
             length = config.pop("dataset_len", None)
             like = f"{where} {kind} {name or origin.words} {config}"
             anew = origin.maker is not None and origin.maker.makes_anew

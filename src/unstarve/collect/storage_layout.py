@@ -1,11 +1,14 @@
-"""How a dataset's samples lie in storage: the shards of a stream, the chunks of an HDF5 file.
+"""How a dataset's samples lie in storage: the shards of a stream, the chunks of an HDF5 file, a mapped file.
 
 A library is looked for only where the script has imported it.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
@@ -15,6 +18,8 @@ from typing import Any
 _DEEPEST = 4
 """Streams are nested: a shuffled stream of a mapped stream of shards."""
 _MOST_FILES = 3
+_STREAMS = {"datasets", "litdata", "streaming", "webdataset"}
+_MAPS = ("np.memmap", "numpy.memmap")
 _HDF5 = (".h5", ".hdf5", ".hdf", ".he5")
 
 
@@ -46,6 +51,12 @@ def shard_count(stream: Any) -> int | None:
     if module.startswith("webdataset.") and type(stream).__name__ == "SimpleShardList":
         return len(vars(stream).get("urls", ()))
     return None
+
+
+def stream_library(stream: Any) -> str | None:
+    """The package of a stream whose workers each read shards of their own: ``litdata``."""
+    packages = [one.__module__.partition(".")[0] for one in type(stream).__mro__]
+    return next((one for one in packages if one in _STREAMS), None)
 
 
 def shards_inside(stream: Any, depth: int = 0) -> int | None:
@@ -95,3 +106,20 @@ def _chunks(file: Any, length: int, h5py: Any) -> list[Chunk]:
 
     file.visititems(note)
     return found
+
+
+def mapped_file(dataset: Any) -> Path | None:
+    """The file that a dataset maps, or is about to, with ``np.memmap(self.path)`` in one of its methods."""
+    fields = getattr(dataset, "__dict__", {})
+    numpy = sys.modules.get("numpy")
+    mapped = [one.filename for one in fields.values() if numpy and isinstance(one, numpy.memmap)]
+    if not mapped:
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(type(dataset))))
+        except (OSError, TypeError, SyntaxError, ValueError):
+            return None
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
+        given = [ast.unparse(one.args[0]) for one in calls if ast.unparse(one.func) in _MAPS]
+        mapped = [fields.get(one.removeprefix("self.")) for one in given if one.startswith("self.")]
+    found = (Path(one) for one in mapped if isinstance(one, (str, Path)))
+    return next((one for one in found if one.is_file()), None)

@@ -1,1 +1,1 @@
-"""One module per framework: `lightning`, `transformers`. Nothing else in unstarve imports them."""
+"""One module per framework: `accelerate`, `lightning`, `transformers`. Nothing else imports them."""

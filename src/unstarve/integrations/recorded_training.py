@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import sys
+import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -57,6 +60,19 @@ class RecordedTraining:
     def end(self, failure: BaseException | None = None) -> bool:
         """Training has ended, with an exception or without; True if there is a new diagnosis."""
         return self._open is not None and self._close(failure)
+
+    def end_at_exit(self, *, quiet: bool) -> None:
+        """End what is still being recorded when the process ends; does not keep this object alive."""
+        known = weakref.ref(self)
+
+        def end() -> None:
+            alive = known()
+            # Of an interactive session, the last exception may be about something else.
+            failure = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+            if alive is not None and alive.end(failure) and not quiet:
+                alive.show()
+
+        atexit.register(end)
 
     def show(self) -> None:
         """Print the report on standard error; of several ranks, the first one does."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import weakref
 from typing import Any
 
 from unstarve.errors import MissingExtraError
@@ -38,7 +36,7 @@ class UnstarveCallback(TrainerCallback):
         self._training = RecordedTraining(output)
         self._send = send
         self._quiet = quiet
-        _end_at_exit(self)
+        self._training.end_at_exit(quiet=quiet)
 
     @property
     def diagnosis(self) -> Diagnosis | None:
@@ -51,22 +49,7 @@ class UnstarveCallback(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """After the last step."""
-        self._conclude()
-        if self._send is not None:
-            self._training.send(self._send, state.global_step)
-
-    def _conclude(self) -> None:
         if self._training.end() and not self._quiet:
             self._training.show()
-
-
-def _end_at_exit(callback: UnstarveCallback) -> None:
-    """End a recording that is still open when the process ends; does not keep the callback alive."""
-    known = weakref.ref(callback)
-
-    def end() -> None:
-        alive = known()
-        if alive is not None:
-            alive._conclude()
-
-    atexit.register(end)
+        if self._send is not None:
+            self._training.send(self._send, state.global_step)

@@ -30,7 +30,7 @@ from unstarve.collect.substitute import Substitute, set_substitute
 from unstarve.collect.torch_iterator import worker_pids
 from unstarve.launch import dali_iterators, ray_environment, requested, wrappers
 from unstarve.launch.patching import Patch, Settings, remember, replace, replaced
-from unstarve.launch.requested import iterator_classes, wrap_later_iterators
+from unstarve.launch.requested import iterator_classes, own_constructors, wrap_later_iterators
 from unstarve.model.launch_settings import IdealSettings, LaunchSettings
 
 
@@ -117,6 +117,8 @@ def _wrap_iterator(cls: Any) -> None:
             )
     if "__next__" in own:
         replace("iterators", cls, "__next__", wrappers.recorded_next)
+    for loader in own_constructors(cls):
+        replace("creation", loader, "__init__", wrappers.noting_origin)
     home: Any = sys.modules[cls.__module__]
     if hasattr(home, "_worker_loop"):  # torchdata has its own loop, imported by name
         defined_in: Any = sys.modules[home._worker_loop.__module__]

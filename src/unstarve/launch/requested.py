@@ -6,6 +6,7 @@ Like `hooks`, this is imported before torch is complete.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -45,6 +46,13 @@ def iterator_classes() -> Iterable[type[Any]]:
 def subclasses(cls: type[Any]) -> Iterable[type[Any]]:
     """The classes that are derived from this one so far."""
     return [found for child in cls.__subclasses__() for found in (child, *subclasses(child))]
+
+
+def own_constructors(cls: type[Any]) -> Iterable[Any]:
+    """Loader classes beside an iterator class: torchdata's does not call the constructor of torch's."""
+    home = vars(sys.modules[cls.__module__])
+    found = (one for one in home.values() if isinstance(one, type) and issubclass(one, stock.DataLoader))
+    return [one for one in found if one is not stock.DataLoader and "__init__" in vars(one)]
 
 
 # --- for a profiler that is attached ----------------------------------------------------------------------
@@ -120,6 +128,8 @@ def apply_check(settings: Settings) -> None:
         for method, wrapper in (("__init__", checks.beginning), ("__next__", checks.next_batch)):
             if method in vars(cls):
                 replace("check", cls, method, wrapper)
+        for loader in own_constructors(cls):
+            replace("check", loader, "__init__", checks.creation)
 
     replace("check", stock.DataLoader, "__init__", checks.creation)
     for cls in iterator_classes():

@@ -346,6 +346,12 @@ CHECKS = {
             'dataset["column"][i] decodes every row of the column; dataset[i]["column"] decodes one.',
         ),
         (
+            "file-read-again",
+            _WARNING,
+            "The same file is read from its start for every sample",
+            "Opening an archive reads its table of contents, and loading a file reads all of it.",
+        ),
+        (
             "resampling-in-getitem",
             _WARNING,
             "Audio is resampled for every sample",

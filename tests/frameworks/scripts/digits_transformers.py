@@ -10,13 +10,15 @@ from transformers import Trainer, TrainingArguments
 
 
 class RemoteDigits(Dataset):
-    def __init__(self, length):
-        self.length = length
+    def __init__(self, length, rotten=None):
+        self.length, self.rotten = length, rotten
 
     def __len__(self):
         return self.length
 
     def __getitem__(self, index):
+        if index == self.rotten:
+            raise LookupError(f"sample {index} is rotten")
         time.sleep(0.005)
         generator = torch.Generator().manual_seed(index)
         return {"x": torch.randn(64, generator=generator), "labels": index % 10}
@@ -35,6 +37,7 @@ class Classifier(nn.Module):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--callback", action="store_true")
+    parser.add_argument("--fail", action="store_true")
     args = parser.parse_args()
     torch.manual_seed(1)
     callbacks = []
@@ -48,7 +51,7 @@ if __name__ == "__main__":
             output_dir="out", num_train_epochs=1, per_device_train_batch_size=16, eval_strategy="epoch",
             save_strategy="no", report_to=[], use_cpu=True, disable_tqdm=True, seed=1,
         ),
-        train_dataset=RemoteDigits(480),
+        train_dataset=RemoteDigits(480, rotten=7 if args.fail else None),
         eval_dataset=RemoteDigits(32),
         callbacks=callbacks,
     )  # fmt: skip

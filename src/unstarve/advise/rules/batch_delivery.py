@@ -13,6 +13,7 @@ from unstarve.advise.diagnosis_facts import (
 )
 from unstarve.advise.gain import UNCHANGED, cheaper
 from unstarve.advise.proposal import Edit, Proposal
+from unstarve.advise.sample_facts import takes_engine
 from unstarve.model import Cause, Diagnosis, LoaderSummary, Scenario
 from unstarve.words import duration, percent, size
 
@@ -22,6 +23,8 @@ _MAPPED_ANEW_BYTES = 32 << 20
 _REUSED_BYTES_PER_S = 4e9
 """Between collating into fresh memory (about 2 GB/s on two cores) and into reused memory (about 10)."""
 _KEPT_BYTES = 4 << 30
+_OWN_ITERATOR = "StatefulDataLoader"
+"""This class iterates without torch's method, which `--engine` replaces."""
 
 # What the ring engine leaves. bench/handoff.py measured 0.015 (150 tensors) to 0.09 (20 MB) of the hand-off,
 # with idle cores; the worst case allows for busy ones. What it leaves of pinning is an assumption.
@@ -38,7 +41,7 @@ def ring_engine(d: Diagnosis) -> Proposal | None:
     demand, loader = d.demand, worker_loader(d)
     if demand is None or loader is None or not demand.workers or "engine" in loader.config:
         return None
-    if not matters(d, Cause.HANDOFF, Cause.PIN, Cause.COLLATE):
+    if not matters(d, Cause.HANDOFF, Cause.PIN, Cause.COLLATE) or loader.kind == _OWN_ITERATOR:
         return None
     nbytes = batch_bytes(d)
     of_size = "" if nbytes is None else f" of {size(nbytes)}"
@@ -49,7 +52,7 @@ def ring_engine(d: Diagnosis) -> Proposal | None:
         "Hand batches over in reused memory: unstarve.DataLoader",
         f"the hand-off of a batch{of_size} takes {duration(demand.handoff_s)}{pinning}, making it "
         f"{duration(demand.fetch_s + demand.collate_s)}",
-        Edit(engine=loader.kind == "DataLoader"),
+        Edit(engine=takes_engine(loader)),
         _collated_in_place(_RING, loader),
         # Workers that send less make more, which a step without cores feels.
         worst=UNCHANGED if matters(d, Cause.CONTENTION) else _RING_AT_WORST,

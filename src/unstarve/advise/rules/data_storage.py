@@ -10,9 +10,15 @@ from typing import Any
 from unstarve.advise.diagnosis_facts import matters, stock_loader
 from unstarve.advise.gain import UNCHANGED, cheaper, enough_workers
 from unstarve.advise.proposal import Edit, Proposal, in_template
-from unstarve.advise.sample_facts import collates_by_default, may_be_wrapped, name_fact, text_fact
+from unstarve.advise.sample_facts import (
+    collates_by_default,
+    fits_into_memory,
+    may_be_wrapped,
+    name_fact,
+    text_fact,
+)
 from unstarve.model import Cause, Demand, Diagnosis, Scenario
-from unstarve.words import duration, percent, size, workers
+from unstarve.words import duration, percent, printable, size, workers
 
 _OPENS = 0.5
 """From this many opened files per sample, assume that each sample is a file."""
@@ -130,6 +136,61 @@ def smaller_chunks(d: Diagnosis) -> Proposal | None:
         worst=UNCHANGED,
         best=cheaper(stage, 1 / rows),
         note=f"h5repack comes with HDF5's tools; without them: unstarve pack {PurePath(file).name} {packed}.",
+    )
+
+
+def read_less(d: Diagnosis) -> Proposal | None:
+    """A whole column or file is read for each sample: ``rows[:]["x"][i]``, ``tarfile.open(path)``."""
+    demand, loader = d.demand, stock_loader(d)
+    if demand is None or loader is None:
+        return None
+    if not matters(d, Cause.CPU, Cause.DISK, Cause.REMOTE, Cause.CONTENTION):
+        return None
+    names = ("whole_read", "whole_what", "whole_instead")
+    written, what, instead = (text_fact(loader, name) for name in names)
+    if not written or not what or not instead:
+        return None
+    stage = max(("cpu", demand.cpu_s), _stage(demand), key=lambda one: one[1])[0]
+    owner = printable(str(loader.config.get("dataset", "the dataset")))
+    return Proposal(
+        "read-less",
+        "reading one sample",
+        f"Read one sample at a time: {written} reads {what}",
+        f"fetching a batch takes {duration(demand.fetch_s)}, and each of its samples reads {what}",
+        Edit(before=(f"# in {owner}.__getitem__, instead of {written}:", f"# {instead}")),
+        cheaper(stage, 0.2),
+        worst=UNCHANGED,
+        best=cheaper(stage, 0.0),
+    )
+
+
+def mapped_pages(d: Diagnosis) -> Proposal | None:
+    """Random page faults of a mapped file read one at a time, and the kernel reads far more around each."""
+    demand, loader = d.demand, stock_loader(d)
+    if demand is None or loader is None or not matters(d, Cause.DISK, Cause.REMOTE):
+        return None
+    file, nbytes = text_fact(loader, "mapped_file"), loader.dataset.get("mapped_bytes")
+    if not file or not isinstance(nbytes, int) or loader.config.get("sampler") == "SequentialSampler":
+        return None
+    stage, waited_s = _stage(demand)
+    name = PurePath(file).name
+    fits = fits_into_memory(d, nbytes)
+    title = f"Read {name} ({size(nbytes)}) once before training: it fits into the page cache"
+    edit = Edit(shell=(f"cat {shlex.quote(file)} > /dev/null",))
+    if not fits:
+        title = f"Tell the kernel that {name} is read at random: MADV_RANDOM"
+        hint = "# right after tokens = np.memmap(…): tokens._mmap.madvise(mmap.MADV_RANDOM)"
+        edit = Edit(before=(hint,))
+    return Proposal(
+        "mapped-pages",
+        "a file in the page cache" if fits else "MADV_RANDOM",
+        title,
+        f"samples are slices of a mapped file: a batch waits {duration(waited_s)} for page faults, each of "
+        "which reads far more than a sample",
+        edit,
+        cheaper(stage, 0.1 if fits else 0.5),
+        worst=UNCHANGED,
+        best=cheaper(stage, 0.0 if fits else 0.1),
     )
 
 

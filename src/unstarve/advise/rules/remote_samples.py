@@ -9,7 +9,7 @@ from unstarve.advise.diagnosis_facts import is_iterable, matters, stock_loader
 from unstarve.advise.gain import UNCHANGED, free_step_s
 from unstarve.advise.proposal import Edit, Proposal
 from unstarve.advise.sample_facts import is_ours, is_random, may_be_wrapped
-from unstarve.model import Cause, Demand, Diagnosis, Scenario
+from unstarve.model import Cause, Demand, Diagnosis, Rejected, Scenario
 from unstarve.words import duration
 
 _BLOCKED = 0.5
@@ -48,7 +48,7 @@ def fetch_ahead(d: Diagnosis) -> Proposal | None:
     )
 
 
-def read_ahead(d: Diagnosis) -> Proposal | None:
+def read_ahead(d: Diagnosis) -> Proposal | Rejected | None:
     """A stream has no samples to fetch together, but a thread can read it while the step runs."""
     demand, loader = d.demand, stock_loader(d)
     if demand is None or loader is None or demand.workers or not matters(d, Cause.REMOTE, Cause.DISK):
@@ -58,6 +58,9 @@ def read_ahead(d: Diagnosis) -> Proposal | None:
     blocked_s = demand.remote_s + demand.disk_s
     if blocked_s < _BLOCKED * demand.fetch_s:
         return None
+    if loader.config.get("resumes") and "engine" not in loader.config:
+        reason = "would lose the stream's place: the loader's state_dict asks the dataset"
+        return Rejected("read-ahead", "a thread that reads ahead", reason)
     ahead = math.ceil(2 * (demand.samples or 1.0))
     return Proposal(
         "read-ahead",

@@ -37,6 +37,7 @@ _BLOCKED = 0.5
 """A fetch that waits for at least this share of its time is limited by waiting."""
 _CHEAPER = (decode_only_the_crop, keep_in_memory, rows_in_memory, tensor_files)
 """Rules that name a part of unstarve which makes samples cheaper."""
+_SPLIT = "an IterableDataset must split its samples by get_worker_info()"
 _LIBRARIES = ("site-packages", "dist-packages")
 _HELPED = 0.2
 """Other threads that take more than this share of a fetch's CPU time are worth stopping."""
@@ -278,5 +279,6 @@ def _worker_advice(
         change["persistent_workers"] = True  # otherwise every epoch would start them anew
         likely = Scenario(workers=count, persistent=True)
     if is_iterable(loader) and count > max(demand.workers, 1) and shards is None:
-        why += "; an IterableDataset must split its samples by get_worker_info()"
+        splits = loader.dataset.get("library")
+        why += "; each worker reads shards of its own" if splits else f"; {_SPLIT}"
     return Proposal(id, workers(count), title, why, Edit(change), likely, least=least)

@@ -22,6 +22,7 @@ from unstarve.checks.objects.streams import (
     length_wrong,
 )
 from unstarve.checks.objects.subject import ObjectCheck, Subject
+from unstarve.checks.objects.whole_reads import whole_reads
 from unstarve.model.checks import by_harm
 from unstarve.model.finding import Finding
 
@@ -60,6 +61,7 @@ SPEED_AND_MEMORY: tuple[ObjectCheck, ...] = (
     loader_speed.not_pinned,
     loader_speed.network_small_files,
     chunk_larger_than_sample,
+    whole_reads,
 )
 
 

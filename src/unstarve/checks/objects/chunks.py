@@ -8,6 +8,7 @@ from unstarve.advise.rules.data_storage import FAR_TOO_MANY_ROWS, in_order
 from unstarve.checks.objects.loader_parts import is_stream, report
 from unstarve.checks.objects.subject import Subject
 from unstarve.collect.dataset_facts import inside
+from unstarve.collect.describe import order_of
 from unstarve.collect.storage_layout import sample_chunk
 from unstarve.model.finding import Finding
 from unstarve.words import size
@@ -19,7 +20,7 @@ def chunk_larger_than_sample(subject: Subject) -> Iterator[Finding]:
     chunk = None if is_stream(loader) else sample_chunk(inside(loader.dataset))
     if chunk is None or chunk.rows < FAR_TOO_MANY_ROWS:
         return
-    if in_order(type(loader.sampler).__name__, chunk.nbytes):
+    if in_order(order_of(loader), chunk.nbytes):
         return
     one = "x".join(map(str, (1, *chunk.shape[1:])))
     yield report(

@@ -115,3 +115,58 @@ def test_an_hdf5_file_is_written_again_with_one_sample_per_chunk() -> None:
 )
 def test_chunks_stay_where_each_is_read_once(facts: dict[str, Any]) -> None:
     assert "smaller-chunks" not in chunked(**facts)
+
+
+WHOLE = {
+    "module": "data", "length": 512, "whole_read": "self.rows[:]['x']",
+    "whole_what": "every row of self.rows", "whole_instead": "self.rows[index]['x']",
+}  # fmt: skip
+
+
+def test_one_row_is_read_instead_of_all() -> None:
+    config = {**CONFIG, "dataset": "Rows"}
+    one = advised(diagnosis(Cause.CPU, cpu_s=0.2, disk_s=0.0, config=config, dataset=WHOLE))["read-less"]
+    assert one.code.splitlines() == [
+        "# in Rows.__getitem__, instead of self.rows[:]['x']:",
+        "# self.rows[index]['x']",
+    ]
+    assert one.speedup is not None
+    assert one.speedup.predicted > 1.5
+    hostile = {**WHOLE, "whole_instead": "x\nimport os"}  # run files are untrusted
+    assert "read-less" not in advised(diagnosis(Cause.CPU, cpu_s=0.2, disk_s=0.0, dataset=hostile))
+    assert "read-less" not in advised(diagnosis(Cause.HANDOFF, handoff_s=0.2, disk_s=0.0, dataset=WHOLE))
+
+
+MAPPED = {"module": "data", "length": 512, "mapped_file": "my data/tokens.bin", "mapped_bytes": 1 << 30}
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "code"),
+    [
+        (1 << 34, "# once, in a shell: cat 'my data/tokens.bin' > /dev/null"),
+        (1 << 30, "# right after tokens = np.memmap(…): tokens._mmap.madvise(mmap.MADV_RANDOM)"),
+    ],
+)
+def test_a_mapped_file_is_read_once_if_it_fits_else_without_reading_around(
+    free_bytes: int, code: str
+) -> None:
+    given: dict[str, Any] = {"dataset": MAPPED, "system": {"free_bytes": free_bytes}}
+    one = advised(diagnosis(config={**CONFIG, "sampler": "RandomSampler"}, **given))["mapped-pages"]
+    assert one.code == code
+    in_order = {**CONFIG, "sampler": "SequentialSampler"}
+    assert "mapped-pages" not in advised(diagnosis(config=in_order, **given))
+    assert "mapped-pages" not in advised(diagnosis(Cause.CPU, cpu_s=0.2, disk_s=0.0, **given))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"config": {**CONFIG, "remade_by": "accelerate"}},
+        {"kind": "StatefulDataLoader"},
+    ],
+)
+def test_a_loader_that_would_not_stay_unstarves_is_left_to_torch(given: dict[str, Any]) -> None:
+    d = diagnosis(**given)
+    one = advised(d)["tensor-files"]
+    assert one.code.endswith("DataLoader(unstarve.TensorFileDataset(Files(root).paths))")
+    assert "unstarve.DataLoader" not in one.code

@@ -106,3 +106,22 @@ def test_a_stream_with_shards_enough_only_needs_workers() -> None:
     found = advised(diagnosis(step_s=0.11, free_s=0.02, config=SHARDED, dataset=facts))
     assert "more-workers" in found
     assert "more-shards" not in found
+
+
+def test_a_stream_that_resumes_is_not_read_ahead_of_its_place() -> None:
+    stream: dict[str, Any] = {
+        "dataset": {"module": "data", "iterable": True},
+        "config": {"sampler": "_InfiniteConstantSampler"},
+    }
+    assert "read-ahead" in advised(diagnosis(**stream))
+    stream["config"] |= {"resumes": True}
+    rejected = {one.id: one.why for one in advise(with_forecaster(diagnosis(**stream)))[1]}
+    assert "state_dict" in rejected["read-ahead"]
+
+
+def test_workers_of_a_library_share_out_its_shards() -> None:
+    given: dict[str, Any] = {"config": {"sampler": "_InfiniteConstantSampler"}}
+    own = advised(diagnosis(dataset={"module": "data", "iterable": True}, **given))["more-workers"]
+    assert "get_worker_info()" in own.why
+    facts = {"module": "litdata", "iterable": True, "library": "litdata"}
+    assert "shards of its own" in advised(diagnosis(dataset=facts, **given))["more-workers"].why

@@ -114,13 +114,16 @@ def hub_dataset(paths: Sequence[Path]) -> Any:
         import datasets
     except ImportError as error:
         raise MissingExtraError(f"{paths[0]} is a Hugging Face dataset: pip install datasets") from error
-    if paths[0].is_dir():
-        if (paths[0] / "dataset_dict.json").exists():
-            splits = sorted(one.name for one in paths[0].iterdir() if one.is_dir())
-            raise UsageError(f"{paths[0]} has several splits: pack {paths[0] / splits[0]}")
-        found = datasets.load_from_disk(str(paths[0]))
-    else:
-        found = datasets.Dataset.from_parquet([str(path) for path in paths])
+    if (paths[0] / "dataset_dict.json").exists():
+        splits = sorted(one.name for one in paths[0].iterdir() if one.is_dir())
+        raise UsageError(f"{paths[0]} has several splits: pack {paths[0] / splits[0]}")
+    try:
+        if paths[0].is_dir():
+            found = datasets.load_from_disk(str(paths[0]))
+        else:
+            found = datasets.Dataset.from_parquet([str(path) for path in paths])
+    except Exception as error:  # of datasets, pyarrow or fsspec, for a damaged file
+        raise UsageError(f"{paths[0]} cannot be read as a Hugging Face dataset: {error}") from error
     return found if found.format["type"] is not None else found.with_format("torch")
 
 
@@ -153,9 +156,17 @@ def _members(path: Path) -> list[_Member]:
                 if member.isfile() and dot and stem:
                     place = (member.offset_data, member.size)
                     found.setdefault(f"{folder}{slash}{stem}", {})[suffix.lower()] = place
+            _check_end(path, tar.offset)
     except (tarfile.TarError, OSError) as error:
         raise UsageError(f"{path} cannot be read as a tar file: {error}") from error
     return [(path, key, members) for key, members in found.items()]
+
+
+def _check_end(path: Path, at: int) -> None:
+    """Raise unless zeros follow the last member: at a damaged header, tarfile stops without a word."""
+    with path.open("rb") as file:
+        if any(os.pread(file.fileno(), tarfile.BLOCKSIZE, at)):
+            raise tarfile.ReadError(f"it is damaged or cut off at byte {at:,}")
 
 
 def _decoded(suffix: str, data: bytes) -> Any:
