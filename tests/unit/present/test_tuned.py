@@ -158,7 +158,7 @@ def test_json_has_all_of_it_and_the_change() -> None:
 
 
 def test_images_read_by_unstarve_are_marked_and_explained() -> None:
-    best = LoaderSettings(3, 2, images=True)
+    best = LoaderSettings(3, 2, part="images")
     trials = (TRIALS[0], Trial(best, "measured", 12, 1.0, 1705, 1292, 2507, 0.65, 423_000_000, 0))
     found = replace(FOUND, before=OWN, chosen=best, trials=trials)
     assert headline(loader(found)).startswith(
