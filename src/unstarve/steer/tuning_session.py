@@ -252,7 +252,7 @@ class TuningSession:
             self.ended_by = end.reason
 
     def _more_to_tune(self, tracked: TrackedLoader) -> bool:
-        """Whether a loader with more steps, or another training loader, is still to be tuned or being tuned."""
+        """Whether a loader with more steps, or another training loader, is still to be tuned."""
         others = [one for one in self.loaders if one is not tracked and one.loader() is not None]
         return any(
             one.waits_its_turn

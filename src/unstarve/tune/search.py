@@ -261,7 +261,7 @@ class Search:
     def _try_cached(self) -> SearchSteps:
         """Keep samples in memory: fill the cache for an epoch, with the workers that are best without it."""
         best = self.best
-        if CACHED not in self._bounds.parts or is_optimal(self._windows[best][-1], self._bounds.limits):
+        if CACHED not in self._bounds.parts or self._windows[best][-1].wait_share < CONTENT:
             return
         settings = self._settings(best.num_workers, LoaderSettings(1, part=CACHED))
         foretold = None if settings is None else self._predicted_s(settings)

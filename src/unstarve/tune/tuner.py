@@ -138,7 +138,7 @@ class Tuner:
     def begin_epoch(self, loader: DataLoader[Any]) -> tuple[int, IndexStream, Seeds, Crews]:
         """Return the iterator's ticket, the epoch's indices, seeds for its workers, and its crews."""
         persistent = loader.persistent_workers
-        if loader.num_workers > 0 and self._seeds is None:
+        if loader.num_workers > 0 and self.ticket == 0:  # Python shows torch's warning once per place
             loader.check_worker_number_rationality()
         stream, seeds = begin_stream(loader, self._seeds)
         self._seeds = seeds if persistent else None
