@@ -343,7 +343,7 @@ def judge(script: Script, options: argparse.Namespace) -> None:
 
 
 def brief(settings: LoaderSettings) -> str:
-    mark = "*" if settings.images else "°" if settings.ring else ""
+    mark = "*" if settings.part == "images" else "°" if settings.part == "ring" else ""
     return f"{settings.num_workers}{mark}×{settings.prefetch_factor or 0}"
 
 

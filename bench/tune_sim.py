@@ -79,7 +79,7 @@ class Scene:
 
     def batches(self, settings: LoaderSettings) -> list[BatchDemand]:
         busier = 1 + self.switching * max(settings.num_workers - self.cores, 0)
-        if not settings.images:
+        if not settings.threads:
             return [w._replace(cpu_s=w.cpu_s * busier, collate_s=w.collate_s * busier) for w in self.works]
         faster = busier / (self.image_speed or 1.0)
         return [
@@ -89,7 +89,7 @@ class Scene:
     def start_of(self, settings: LoaderSettings) -> WorkerStart | None:
         if settings.num_workers == 0:
             return None
-        return WorkerStart(0.0, 0.0) if settings.images else self.start
+        return WorkerStart(0.0, 0.0) if settings.threads else self.start
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def course(scene: Scene, settings: LoaderSettings) -> Course:
     sending = statistics.fmean(one.send_s for one in works) if count else 0.0
     taking = statistics.fmean(one.take_s + one.index_s for one in works)
     step = statistics.fmean(one.step_s for one in works)
-    in_main = making if not count or settings.images else 0.0
+    in_main = making if not count or settings.threads else 0.0
     return Course(
         start_s=played.got_s[0],
         fill=tuple(steps[:fill]),
@@ -133,7 +133,7 @@ def course(scene: Scene, settings: LoaderSettings) -> Course:
         epoch=tuple(epoch),
         cpu=CpuTime(
             main_s=taking + step + in_main,
-            workers_s=making + sending if count and not settings.images else 0.0,
+            workers_s=making + sending if count and not settings.threads else 0.0,
             wait_s=taking + (0.0 if count else making),
             loop_s=step,
         ),
@@ -204,7 +204,7 @@ class Playing:
         found = replace(found, cpu=here.cpu)
         if not self.scene.epoch or found.whole_epochs:
             return found
-        start_s = 0.0 if wanted.images else self.scene.start.worker_s * wanted.num_workers
+        start_s = 0.0 if wanted.threads else self.scene.start.worker_s * wanted.num_workers
         return with_start(found, self.scene.epoch, start_s, self._firsts.get(wanted.makers))
 
     def _step(self, collector: WindowCollector) -> StepWindow | None:
@@ -269,7 +269,9 @@ FORECASTS: dict[str, Foretell] = {"model": model, "none": nothing, "wrong": upsi
 def tune(
     scene: Scene, weather: Weather, pace: WindowPace | None = None, foretell: Foretell = model
 ) -> Result:
-    bounds = Bounds(WorkerLimits(scene.cores, 16), images=scene.image_speed is not None)
+    bounds = Bounds(
+        WorkerLimits(scene.cores, 16), parts=frozenset(() if scene.image_speed is None else ("images",))
+    )
     asking = Search(scene.own, scene.own, bounds, lambda window: foretell(window, scene)).run()
     playing = Playing(scene, weather, pace or WindowPace())
     wanted = next(asking)
@@ -422,7 +424,7 @@ def _share(values: list[float], below: float) -> float:
 
 
 def _brief(settings: LoaderSettings) -> str:
-    return f"{settings.num_workers}{'*' if settings.images else ''}×{settings.prefetch_factor or 0}"
+    return f"{settings.num_workers}{'*' if settings.threads else ''}×{settings.prefetch_factor or 0}"
 
 
 if __name__ == "__main__":

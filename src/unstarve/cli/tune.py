@@ -91,7 +91,7 @@ def tune(
     ] = 0,
     json_to: JsonTo = None,
 ) -> None:
-    """Find the best number of workers and prefetch depth, measured in your own training.
+    """Find the best loader settings and parts of unstarve, measured in your own training.
 
     The command runs unchanged, but its training loader tries settings between steps. Every sample comes once,
     in your sampler's order. Results go to standard error, a patch to standard output.

@@ -17,7 +17,7 @@ from unstarve.collect import phase_ranges
 from unstarve.collect.gradients import hide_from_compiler
 from unstarve.launch import wrappers
 from unstarve.launch.patching import Settings, remember, replace, replaced
-from unstarve.model.saved import IMAGES, RING
+from unstarve.model.parts import PARTS
 from unstarve.steer.run_on_engine import iterate_on_engine
 from unstarve.steer.saved_settings import create_with_saved, iterate_with_parts
 from unstarve.steer.tune_loaders import start_tuning
@@ -100,7 +100,7 @@ def apply_saved(settings: Settings) -> None:
     """Create and iterate loaders with saved settings."""
     assert settings is not None
     saved = settings.saved
-    if any(one.settings.get(part) for one in saved for part in (IMAGES, RING)):
+    if any(one.settings.get(part) for one in saved for part in PARTS):
         replace("saved settings", stock.DataLoader, "__iter__", iterate_with_parts)
     replace(
         "saved settings",

@@ -18,12 +18,6 @@ NEED_WORKERS: Mapping[str, Any] = {
 }
 """Arguments that torch refuses without workers, each with the value that it accepts then."""
 
-IMAGES = "images"
-"""A setting that is not an argument of DataLoader: unstarve reads the image folder, in threads."""
-
-RING = "ring"
-"""The same for workers that hand batches over in reused shared memory: unstarve's engine of that name."""
-
 POSITIONS = (
     "dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory",
     "drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unstarve.model.saved import IMAGES, RING, Place, Setting, place_from_plain
+from unstarve.model.saved import Place, Setting, place_from_plain
 from unstarve.model.tuning import LoaderSettings, Tuning
 
 SCHEMA = "unstarve.tune/1"
@@ -43,7 +43,7 @@ class TunedLoader:
             return {}
         chosen = self.tuning.chosen
         depth = {} if chosen.prefetch_factor is None else {"prefetch_factor": chosen.prefetch_factor}
-        part = {IMAGES: True} if chosen.images else {RING: True} if chosen.ring else {}
+        part = {chosen.part: True} if chosen.part else {}
         return {"num_workers": chosen.num_workers, **depth, **part}
 
     def change(self) -> dict[str, Setting]:

@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from unstarve.model.compared import Change
+from unstarve.model.parts import PARTS
 
 SCHEMA = "unstarve.tuning/1"
-_IMAGE_PRICE = 1.05
-"""How much faster reading images with unstarve must be than any other setting: pixels differ slightly."""
-_RING_PRICE = 1.03
-"""The same for unstarve's hand-off, which takes another class in the source."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -23,26 +20,23 @@ class LoaderSettings:
     num_workers: int
     prefetch_factor: int | None = None
     """Batches in flight per worker; None without workers."""
-    images: bool = False
-    """unstarve reads the images of an image folder, in `num_workers` threads instead of processes."""
-
-    ring: bool = False
-    """Workers hand batches over in reused shared memory, as in unstarve's engine of that name."""
+    part: str = ""
+    """The part of unstarve that makes the batches or hands them over (`PARTS`); empty: torch's own loader."""
 
     @property
     def makers(self) -> tuple[str, int]:
         """What makes the batches. Settings with the same makers differ only in prefetch depth."""
-        return "images" if self.images else "ring" if self.ring else "", self.num_workers
+        return self.part, self.num_workers
 
     @property
-    def has_part(self) -> bool:
-        """A part of unstarve makes the batches or hands them over."""
-        return self.images or self.ring
+    def threads(self) -> bool:
+        """Threads of the training process make the batches, not workers."""
+        return self.part in PARTS and PARTS[self.part].threads
 
     @property
     def price(self) -> float:
         """Factor on the time per step when settings are ranked: a change of parts must be worth it."""
-        return _IMAGE_PRICE if self.images else _RING_PRICE if self.ring else 1.0
+        return PARTS[self.part].price if self.part in PARTS else 1.0
 
     @property
     def in_flight(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -13,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unstarve.model import LoaderSettings, Trial
+from unstarve.model.parts import CACHED, GATHER, IMAGES, RING, THREADS
 from unstarve.model.tune_run import SettingSummary, TunedLoader, TuneRun
 from unstarve.present.terminal.screen import for_screen
 from unstarve.words import duration, interval, percent, printable, rate, size, times
@@ -22,20 +24,77 @@ _WIDE = 78
 _COLUMNS = ("workers", "prefetch", "samples/s", "range", "wait", "memory", "vs. now")
 _FEWER_COLUMNS = ("workers", "prefetch", "samples/s", "vs. now")
 _BAR = 20
-_IMAGES = (
-    "unstarve reads the images: same files, order and targets; pixels differ slightly, as between any two"
-    " JPEG decoders, and random crops use other random numbers"
-)
-_RING = "the same batches from the same workers, handed over in reused shared memory"
-_HANDED = "° workers of unstarve's engine ring"
-_THREADS = "* threads instead of worker processes: unstarve reads the images"
+
+
+_ENDED_FIRST = "training ended before tuning did: run more steps, or use --rerun 3"
+_UNFINISHED = {
+    "budget": "the budget was spent before tuning was done: give it more",
+    "interrupt": "interrupted before tuning was done",
+}
+
+
+@dataclass(frozen=True)
+class _PartWords:
+    """A part of unstarve, as the result names it."""
+
+    mark: str
+    """In the table, …"""
+    legend: str
+    """… and what it means."""
+    line: str
+    """After a trial."""
+    code: str
+    """Before the arguments."""
+    same: str
+    """What stays the same, if it is chosen."""
+
+
+_PARTS = {
+    IMAGES: _PartWords(
+        "*",
+        "threads instead of worker processes: unstarve reads the images",
+        "unstarve reads images",
+        "ImageFolderDataset in unstarve.DataLoader",
+        "unstarve reads the images: same files, order and targets; pixels differ slightly, as between any two"
+        " JPEG decoders, and random crops use other random numbers",
+    ),
+    RING: _PartWords(
+        "°",
+        "workers of unstarve's engine ring",
+        "engine ring",
+        "unstarve.DataLoader",
+        "the same batches from the same workers, handed over in reused shared memory",
+    ),
+    THREADS: _PartWords(
+        "‡",
+        "threads of unstarve's engine threads instead of worker processes",
+        "engine threads",
+        "unstarve.DataLoader",
+        "the same batches, read by threads of the training process",
+    ),
+    GATHER: _PartWords(
+        "§",
+        "unstarve's engine gather: rows are copied without workers",
+        "engine gather",
+        "unstarve.DataLoader",
+        "the same batches: the samples are rows in memory, and a batch is one copy of its rows;"
+        " unstarve.DataLoader draws and copies them faster still than was measured here",
+    ),
+    CACHED: _PartWords(
+        "†",
+        "CachedDataset, once an epoch has filled it",
+        "CachedDataset",
+        "CachedDataset",
+        "the same batches: the first epoch fetches the samples and keeps them in memory, later ones take them"
+        " from there; data that changes while training runs would not be seen",
+    ),
+}
 
 
 def as_arguments(settings: LoaderSettings) -> str:
     """As written in a call: ``num_workers=8, prefetch_factor=4``."""
     depth = "" if settings.prefetch_factor is None else f", prefetch_factor={settings.prefetch_factor}"
-    part = "unstarve.DataLoader, " if settings.ring else ""
-    part = "ImageFolderDataset in unstarve.DataLoader, " if settings.images else part
+    part = f"{_PARTS[settings.part].code}, " if settings.part else ""
     return f"{part}num_workers={settings.num_workers}{depth}"
 
 
@@ -50,12 +109,12 @@ def trial_line(name: str, trial: Trial, best_per_s: float, width: int) -> Text:
     if width >= _WIDE:
         line += Text("█" * filled, "blue") + Text("░" * (_BAR - filled), "bright_black")
     line += Text(f" {rate(trial.samples_per_s)} samples/s{wait}")
-    part = " (unstarve reads images)" if settings.images else " (engine ring)" if settings.ring else ""
+    part = f" ({_PARTS[settings.part].line})" if settings.part else ""
     return line + Text(part, "bright_black")
 
 
 def _makers(settings: LoaderSettings) -> str:
-    kind = "thread" if settings.images else "worker"
+    kind = "thread" if settings.threads else "worker"
     return f"{settings.num_workers} {kind}{'' if settings.num_workers == 1 else 's'}"
 
 
@@ -65,12 +124,13 @@ def print_tuning(run: TuneRun, tables: Sequence[Sequence[SettingSummary]], conso
     if not run.tuned:
         console.print(_nothing(run))
     for loader, lines in zip(run.tuned, tables, strict=True):
-        console.print(_card(loader))
+        console.print(_card(loader, run.ended_by))
         if lines:
             console.print(Padding(_table(lines, console), (0, 1)))
-        for mark, note in (("*", _THREADS), ("°", _HANDED)):
-            if any(_mark(line.settings) == mark for line in lines):
-                console.print(Padding(Text(note, "bright_black"), (0, 1, 1, 1)))
+        used = {line.settings.part for line in lines}
+        legend = [f"{words.mark} {words.legend}" for part, words in _PARTS.items() if part in used]
+        if legend:
+            console.print(Padding(Text("\n".join(legend), "bright_black"), (0, 1, 1, 1)))
     for loader in run.loaders:
         if loader.tuning is None and loader.left_alone is not None:
             console.print(Text(f"· {_title(loader)}: {loader.left_alone}: left alone", "bright_black"))
@@ -104,19 +164,17 @@ def _title(loader: TunedLoader) -> str:
     return f"{loader.name}{where}"
 
 
-def _card(loader: TunedLoader) -> Panel:
+def _card(loader: TunedLoader, ended_by: str | None) -> Panel:
     tuning = loader.tuning
     assert tuning is not None
     colour = "cyan" if not tuning.settled else "green" if not tuning.keep else "blue"
     lines: list[RenderableType] = [Text(headline(loader), "bold")]
     if not tuning.keep:
         lines.append(Text(f"· now: {as_arguments(tuning.before)}"))
-    if tuning.chosen.images:
-        lines.append(Text(f"· {_IMAGES}"))
-    if tuning.chosen.ring:
-        lines.append(Text(f"· {_RING}"))
+    if tuning.chosen.part:
+        lines.append(Text(f"· {_PARTS[tuning.chosen.part].same}"))
     if not tuning.settled and loader.was_measured:
-        lines.append(Text("· training ended before tuning did: run more steps, or use --rerun 3"))
+        lines.append(Text(f"· {_UNFINISHED.get(ended_by or '', _ENDED_FIRST)}"))
     lines += [Text(f"· {note}") for note in tuning.notes]
     title = Text(f" {_title(loader)} ", "bold")
     return Panel(Group(*lines), title=title, title_align="left", border_style=colour, box=box.ROUNDED)
@@ -139,9 +197,10 @@ def _with_columns(lines: Sequence[SettingSummary], shown: Sequence[str], apart: 
     table.add_column("", no_wrap=True)
     for line in lines:
         depth = line.settings.prefetch_factor
-        memory = (line.rss_bytes or 0) + (line.shm_bytes or 0)
+        mark = _PARTS[line.settings.part].mark if line.settings.part else ""
+        memory = 0 if line.rss_bytes is None else line.rss_bytes + (line.shm_bytes or 0)
         cells = {
-            "workers": f"{line.settings.num_workers}{_mark(line.settings)}",
+            "workers": f"{line.settings.num_workers}{mark}",
             "prefetch": "–" if depth is None else str(depth),
             "samples/s": rate(line.samples_per_s),
             "range": f"{rate(line.low)}–{rate(line.high)}",
@@ -156,13 +215,9 @@ def _with_columns(lines: Sequence[SettingSummary], shown: Sequence[str], apart: 
             ("predicted", line.times == 0),
             ("not proven", line.unproven),
         )
-        mark = ", ".join(word for word, holds in words if holds)
-        table.add_row(*(cells[name] for name in shown), mark, style=style)
+        remarks = ", ".join(word for word, holds in words if holds)
+        table.add_row(*(cells[name] for name in shown), remarks, style=style)
     return table
-
-
-def _mark(settings: LoaderSettings) -> str:
-    return "*" if settings.images else "°" if settings.ring else ""
 
 
 def _nothing(run: TuneRun) -> Text:

@@ -12,8 +12,8 @@ call = "9f2c1e0b7a64"
 [loader.settings]           # arguments of DataLoader(…)
 num_workers = 8
 prefetch_factor = 4
-images = true               # unstarve reads the ImageFolder, in num_workers threads
-                            # (ring = true: workers hand batches over in reused shared memory)
+images = true               # a part of unstarve, of which a loader can have one: images, ring,
+                            # threads, gather or cached
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from pathlib import Path
 from typing import Any
 
 from unstarve.errors import SettingsFileError
-from unstarve.model.saved import IMAGES, NEED_WORKERS, RING, Place, SavedLoader, moved_to
+from unstarve.model.parts import PARTS
+from unstarve.model.saved import NEED_WORKERS, Place, SavedLoader, moved_to
 from unstarve.outputs import write_output
 from unstarve.words import printable
 
 FORMAT = 1
 _MAX = {"num_workers": 1024, "prefetch_factor": 1024}
 _MIN = {"num_workers": 0, "prefetch_factor": 1}
-_SWITCHES = ("persistent_workers", "pin_memory", "in_order", IMAGES, RING)
+_SWITCHES = ("persistent_workers", "pin_memory", "in_order", *PARTS)
 _PLACE: Mapping[str, type] = {
     "file": str,
     "line": int,
@@ -107,10 +108,14 @@ def check_settings(where: str, settings: Mapping[str, Any]) -> dict[str, int | b
             raise SettingsFileError(
                 f"{where}: {name} must be a whole number from {_MIN[name]} to {_MAX[name]}, got {value!r}"
             )
+    parts = [name for name in PARTS if settings.get(name)]
+    if len(parts) > 1:
+        raise SettingsFileError(f"{where}: {' and '.join(parts)} exclude each other; keep one of them")
     if settings.get("num_workers") == 0:
-        if settings.get(IMAGES):
+        if parts and PARTS[parts[0]].threads:
             raise SettingsFileError(
-                f"{where}: with {IMAGES} = true, num_workers is the number of threads and must be at least 1"
+                f"{where}: with {parts[0]} = true, num_workers is the number of threads and must be at least"
+                " 1"
             )
         for name in settings.keys() & NEED_WORKERS.keys():
             if settings[name] != NEED_WORKERS[name]:

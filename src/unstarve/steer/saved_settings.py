@@ -4,12 +4,13 @@ A loader is found by the place of its creation: file, line, function, variable a
 changed before torch sees them, so it is checked and built as if the script had said so. If torch refuses the
 result, the script's own arguments are used and the report says why.
 
-If the settings say ``images = true``, unstarve reads the images of the script's image folder. The loader
-keeps its dataset, sampler and arguments; only its batches are made differently.
+If the settings name a part of unstarve, as ``images = true`` does, the loader keeps its dataset, sampler and
+arguments; only its batches are made differently.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import hashlib
@@ -26,11 +27,15 @@ from typing import Any
 from unstarve.collect.call_site import call_source, variable_name
 from unstarve.collect.loader_origin import Creation, creation
 from unstarve.marks import APPLIED, RUNS_ON
-from unstarve.model.saved import IMAGES, NEED_WORKERS, RING, Place, SavedLoader, Span, best_match
+from unstarve.model.parts import CACHED, ENGINE_PARTS, IMAGES, PARTS
+from unstarve.model.saved import NEED_WORKERS, Place, SavedLoader, Span, best_match
 from unstarve.stack_levels import uncounted
 
 _ENGINE = "_unstarve_engine"
 """Attribute of a loader that saved settings run on an engine of unstarve: its name."""
+_TWIN = "_unstarve_twin"
+"""The same for one whose samples are kept: a copy of it that takes them from the cache."""
+_SAID = {IMAGES: "images read by unstarve, ", CACHED: "samples kept in memory, "}
 
 try:
     _STARTED_IN = Path.cwd()
@@ -76,16 +81,18 @@ def create_with_saved(
             if entry is None:
                 return ""
             settings = dict(saved[entry].settings)
-            images, ring = settings.pop(IMAGES, False), settings.pop(RING, False)
+            switches = {part: settings.pop(part, False) for part in PARTS}
+            part = next((part for part, on in switches.items() if on), "")
             changed = with_settings(bound.arguments, settings)
             original(**changed)
-            if images:
+            if part == IMAGES:
                 read_images(loader)
-            elif ring:
-                run_on_ring(loader)
+            elif part == CACHED:
+                keep_samples(loader)
+            elif part in ENGINE_PARTS:
+                run_on_engine(loader, part)
             changes = describe_changes(bound.arguments, changed)
-            part = "images read by unstarve, " if images else "engine ring, " if ring else ""
-            said = f"{part}{changes}"
+            said = f"{_SAID.get(part) or f'engine {part}, '}{changes}" if part else changes
             # A framework that creates a loader again passes on the arguments that were changed before.
             loader.__dict__[APPLIED] = (entry, said) if earlier is None else earlier
             return None
@@ -141,7 +148,7 @@ def describe_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str
     return ", ".join(f"{name} {before[name]} → {after[name]}" for name in different) or "unchanged"
 
 
-# --- image folders ---
+# --- parts of unstarve ---
 
 
 def read_images(loader: Any) -> None:
@@ -161,12 +168,21 @@ def read_images(loader: Any) -> None:
     loader.__dict__[_ENGINE] = "threads"
 
 
-def run_on_ring(loader: Any) -> None:
-    """Let this loader's workers hand batches over as engine ring does; ValueError if they cannot."""
+def run_on_engine(loader: Any, engine: str) -> None:
+    """Run this loader on an engine of `unstarve.DataLoader`; ValueError if that cannot give its batches."""
     from unstarve.fixes.loader.engines.choose_engine import choose  # needs all of torch, as above
 
-    choose(loader, "ring")
-    loader.__dict__[RUNS_ON] = loader.__dict__[_ENGINE] = "ring"
+    choose(loader, engine)
+    loader.__dict__[RUNS_ON] = loader.__dict__[_ENGINE] = engine
+
+
+def keep_samples(loader: Any) -> None:
+    """Fetch this loader's samples once; UsageError or CacheError with the reason if they may not be kept."""
+    from unstarve.tune.sample_cache import cache_of  # needs all of torch, as above
+
+    twin = copy.copy(loader)  # the same sampler, generator and arguments
+    twin.__dict__["dataset"] = cache_of(loader)
+    loader.__dict__[_TWIN] = twin
 
 
 def iterate_with_parts(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -175,6 +191,8 @@ def iterate_with_parts(original: Callable[..., Any]) -> Callable[..., Any]:
     @uncounted
     @functools.wraps(original)
     def __iter__(self: Any) -> Any:
+        if _TWIN in self.__dict__:
+            return original(self.__dict__[_TWIN])
         if _ENGINE not in self.__dict__:
             return original(self)
         from unstarve.fixes.loader.engines.choose_engine import choose

@@ -252,11 +252,13 @@ class TuningSession:
             self.ended_by = end.reason
 
     def _more_to_tune(self, tracked: TrackedLoader) -> bool:
-        """Whether a loader with more steps, or another training loader that waited, is still to be tuned."""
-        others = [one for one in self.loaders if one.loader() is not None and one.tuning is None]
+        """Whether a loader with more steps, or another training loader, is still to be tuned."""
+        others = [one for one in self.loaders if one is not tracked and one.loader() is not None]
         return any(
             one.waits_its_turn
             or (one.expected_steps > tracked.expected_steps and (one.trains or not one.epochs))
+            if one.tuning is None
+            else one.trains and not one.is_settled
             for one in others
         )
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 from unstarve.model import LoaderSettings
+from unstarve.model.parts import CACHED, GATHER
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +31,20 @@ class Bounds:
     """It may become 0 if the user has some."""
     several_workers: bool = True
     """It may become more than 1 if the user has at most one."""
-    images: bool = False
-    """unstarve may read the images of an image folder."""
-    ring: bool = False
-    """Workers may hand batches over in reused shared memory."""
+    parts: Collection[str] = ()
+    """Parts of unstarve that may be used."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Other parts, and why they may not."""
+    epoch: Callable[[], int | None] = lambda: None
+    """Batches in an epoch, if known."""
+    prepare: Callable[[str], str | None] = lambda part: None
+    """Get ready for a part; the answer says why it cannot be used after all."""
 
     def setting(self, count: int, kind: LoaderSettings, own: LoaderSettings) -> LoaderSettings | None:
         """This many workers of a kind, or as many as are allowed; None if none are."""
-        if count <= 0 and kind.has_part:
-            return None
-        if count <= 0:
-            return LoaderSettings(0) if self.no_workers or own.num_workers == 0 else None
+        if count <= 0 or kind.part == GATHER:
+            possible = kind.part in ("", GATHER, CACHED) and (self.no_workers or own.num_workers == 0)
+            return LoaderSettings(0, part=kind.part) if possible else None
         count = min(count, self.limits.max_workers)
         if not self.several_workers and own.num_workers <= 1:
             count = 1
@@ -47,3 +52,17 @@ class Bounds:
         while settings.num_workers > 0 and not self.fits(settings):
             settings = replace(settings, num_workers=settings.num_workers * 3 // 4)
         return settings if settings.num_workers > 0 else None
+
+
+def more(count: int, *, wide: bool) -> int:
+    """The next higher number of workers to try; `wide`: nothing is known of those in between."""
+    if wide:
+        return max(2 * count, 2)
+    return count + 1 if count < 3 else math.ceil(count * 1.5)
+
+
+def fewer(count: int, *, wide: bool) -> int:
+    """The next lower one."""
+    if wide and count > 3:
+        return count // 2
+    return count - 1 if count <= 3 else count * 2 // 3

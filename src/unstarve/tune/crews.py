@@ -1,16 +1,14 @@
 """Crews: iterators that make an epoch's batches under one setting and can be paused, resumed and deepened.
 
-A crew is one of torch's iterators, the ring's, or threads that read images. It takes its indices from the
-epoch's `IndexStream`, so that another crew can go on where it stopped.
+A crew is one of torch's iterators, the ring's, a gatherer of rows, or threads (`thread_crews`). It takes its
+indices from the epoch's `IndexStream`, so that another crew can go on where it stopped.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.utils.data import DataLoader
 from torch.utils.data._utils import signal_handling
 from torch.utils.data.dataloader import (
@@ -19,14 +17,13 @@ from torch.utils.data.dataloader import (
     _SingleProcessDataLoaderIter,
 )
 
-from unstarve.errors import UsageError
-from unstarve.fixes.datasets.images.torchvision_folder import is_folder, stand_in_for
-from unstarve.fixes.loader.engines import thread_engine
-from unstarve.fixes.loader.engines.drawn_iterator import DrawnIterator
-from unstarve.fixes.loader.engines.thread_readers import STAND_IN
+from unstarve.fixes.loader.engines.gathered_batches import GatherRecipe, empty_like_rows
+from unstarve.fixes.loader.engines.memory_engines import rows_in
 from unstarve.fixes.loader.ring.ring_iterator import RingIterator
 from unstarve.model import LoaderSettings
+from unstarve.model.parts import GATHER, RING
 from unstarve.tune.index_stream import IndexStream, LoaderView
+from unstarve.tune.thread_crews import DrawnCrew, Pausable, ReaderCrew, make_thread_crew
 
 
 class InProcessCrew(_SingleProcessDataLoaderIter):
@@ -73,23 +70,28 @@ class InProcessCrew(_SingleProcessDataLoaderIter):
         return indices
 
 
-class _Pausable:
-    """Mixin for a crew that takes indices ahead of training."""
+class GatheringCrew(InProcessCrew):
+    """No workers and no samples: a batch is one copy of its rows, which are in memory."""
 
-    def pause(self: Any) -> None:
-        """Take no more indices; pending batches are still delivered."""
-        self._paused = True
+    def __init__(
+        self, loader: DataLoader[Any], stream: IndexStream, settings: LoaderSettings, seed: int
+    ) -> None:
+        super().__init__(loader, stream, settings, seed)
+        table = rows_in(loader)
+        if isinstance(table, str):
+            raise ValueError(table)
+        recipe = GatherRecipe(table, empty_like_rows, self._dataset_fetcher.fetch)
+        self._dataset_fetcher = _Gatherer(recipe)
 
-    def resume(self: Any, loader: DataLoader[Any], stream: IndexStream, settings: LoaderSettings) -> None:
-        """Take indices again; from another stream if another epoch has begun."""
-        self._paused = False
-        if stream is self.stream:
-            self.set_depth(settings.prefetch_factor)
-            return
-        self.settings = settings
-        self.stream = stream
-        self._index_sampler = stream
-        self._reset(loader)
+
+@dataclass(frozen=True)
+class _Gatherer:
+    """Stands in for what torch makes a batch with."""
+
+    recipe: GatherRecipe
+
+    def fetch(self, indices: Any) -> Any:
+        return self.recipe.batch(indices)
 
 
 if TYPE_CHECKING:
@@ -98,7 +100,7 @@ else:
     _Workers = object
 
 
-class SteeredWorkers(_Pausable, _Workers):
+class SteeredWorkers(Pausable, _Workers):
     """Mixin for an iterator of torch's kind with worker processes."""
 
     def __init__(
@@ -210,112 +212,13 @@ class RingCrew(SteeredWorkers, RingIterator):
     """Workers that hand batches over in reused shared memory."""
 
 
-# --- images ---
+Crew = InProcessCrew | StockCrew | RingCrew | DrawnCrew | ReaderCrew
 
 
-class _ImageLoaderView(LoaderView):
-    """A loader whose image folder unstarve reads. Raises UsageError if it cannot."""
-
-    def __init__(
-        self, loader: DataLoader[Any], stream: IndexStream, settings: LoaderSettings, seed: int
-    ) -> None:
-        super().__init__(loader, stream, settings)
-        self.prefetch_factor = settings.prefetch_factor
-        self.generator = torch.Generator().manual_seed(seed)
-        setattr(self, STAND_IN, stand_in_for(loader.dataset))
-
-
-def why_no_image_crew(loader: DataLoader[Any]) -> str | None:
-    """Say why unstarve cannot read the images of this loader: empty if the dataset is no image folder."""
-    if not is_folder(loader.dataset):
-        return ""
-    one_thread = LoaderSettings(1, 1, images=True)
-    try:
-        view: Any = _ImageLoaderView(loader, IndexStream(iter(())), one_thread, 0)
-        return thread_engine.why_no_threads(view)
-    except UsageError as error:
-        return str(error)
-
-
-class ImageCrew(_Pausable, DrawnIterator):
-    """Threads that read the images of an image folder, instead of workers.
-
-    Files, order and targets are the dataset's own. Random crops are drawn from other generators, and pixels
-    differ as between any two decoders.
-    """
-
-    pids: tuple[int, ...] = ()
-    lost_workers = False
-
-    def __init__(
-        self, loader: DataLoader[Any], stream: IndexStream, settings: LoaderSettings, seed: int
-    ) -> None:
-        self.settings = settings
-        self.stream = stream
-        self._paused = False
-        self._sent: deque[Any] = deque()
-        super().__init__(_ImageLoaderView(loader, stream, settings, seed))
-
-    @property
-    def pending(self) -> int:
-        """Batches whose indices were taken but that were not delivered yet."""
-        return self._reading.coming
-
-    @property
-    def ready(self) -> int:
-        """At most this many of them are finished."""
-        return min(self.pending, self._reading.ready)
-
-    def ignore_worker_deaths(self) -> None:
-        """Threads do not die."""
-
-    def set_depth(self, depth: int | None) -> None:
-        """Keep this many batches per thread in flight from now on."""
-        self.settings = LoaderSettings(self.settings.num_workers, depth, images=True)
-        self._most_ahead = self.settings.in_flight
-        self._read_ahead()
-
-    def resume(self, loader: DataLoader[Any], stream: IndexStream, settings: LoaderSettings) -> None:
-        """Take indices again; from another stream if another epoch has begun."""
-        self._most_ahead = settings.in_flight
-        super().resume(loader, stream, settings)
-
-    def undelivered(self) -> list[Any]:
-        """Return the indices of a batch that failed, then of pending ones, in order."""
-        return list(self._sent)
-
-    def close(self) -> None:
-        """Stop the threads and drop their batches."""
-        self._reading.close()
-
-    # --- called by the engine ---
-
-    def _reset(self, loader: Any, first_iter: bool = False) -> None:
-        self._sent.clear()
-        super()._reset(loader, first_iter)
-
-    def _next_index(self) -> Any:
-        if self._paused:
-            raise StopIteration
-        indices = super()._next_index()
-        self._sent.append(indices)
-        return indices
-
-    def _take(self) -> Any:
-        batch = super()._take()
-        self._sent.popleft()
-        return batch
-
-
-Crew = InProcessCrew | StockCrew | RingCrew | ImageCrew
-
-
-def make_crew(
-    loader: DataLoader[Any], stream: IndexStream, settings: LoaderSettings, seed: int, *, ring: bool
-) -> Crew:
+def make_crew(loader: Any, stream: IndexStream, settings: LoaderSettings, seed: int, *, ring: bool) -> Crew:
     """Start a crew; it takes the first of its indices at once."""
-    if settings.images:
-        return ImageCrew(loader, stream, settings, seed)
+    if settings.threads:
+        return make_thread_crew(loader, stream, settings, seed)
     if settings.num_workers == 0:
-        return InProcessCrew(loader, stream, settings, seed)
-    return (RingCrew if ring or settings.ring else StockCrew)(loader, stream, settings, seed)
+        return (GatheringCrew if settings.part == GATHER else InProcessCrew)(loader, stream, settings, seed)
+    return (RingCrew if ring or settings.part == RING else StockCrew)(loader, stream, settings, seed)

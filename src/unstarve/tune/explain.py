@@ -5,21 +5,28 @@ from __future__ import annotations
 import statistics
 
 from unstarve.model import LoaderSettings, Trial, Tuning
+from unstarve.model.parts import CACHED, GATHER, IMAGES, RING, THREADS
 from unstarve.words import interval, percent, rate, workers
 
 
 def describe_makers(settings: LoaderSettings) -> str:
     """``4 workers``, ``images read by unstarve in 4 threads``."""
     count = settings.num_workers
-    if settings.images:
-        return f"images read by unstarve in {count} {'thread' if count == 1 else 'threads'}"
-    return f"{workers(count)} of unstarve's engine ring" if settings.ring else workers(count)
+    threads = f"{count} {'thread' if count == 1 else 'threads'}"
+    words = {
+        IMAGES: f"images read by unstarve in {threads}",
+        RING: f"{workers(count)} of unstarve's engine ring",
+        THREADS: f"{threads} of unstarve's engine threads",
+        GATHER: "rows gathered by unstarve without workers",
+        CACHED: f"{workers(count)} and samples kept in memory",
+    }
+    return words.get(settings.part) or workers(count)
 
 
 def describe(settings: LoaderSettings) -> str:
     """``4 workers, 2 batches ahead each``."""
     if settings.num_workers == 0:
-        return workers(0)
+        return describe_makers(settings)
     ahead = settings.prefetch_factor or 0
     return f"{describe_makers(settings)}, {ahead} {'batch' if ahead == 1 else 'batches'} ahead each"
 

@@ -102,7 +102,7 @@ def _draw(generator: torch.Generator | None) -> int:
 class LoaderView:
     """A loader as one crew sees it: with the crew's settings, and the stream as its sampler."""
 
-    def __init__(self, loader: DataLoader[Any], stream: IndexStream, settings: LoaderSettings) -> None:
+    def __init__(self, loader: Any, stream: IndexStream, settings: LoaderSettings) -> None:
         self._loader = loader
         self._index_sampler = stream
         self.num_workers = settings.num_workers

@@ -6,11 +6,13 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any
 
 import psutil
 
 from unstarve.model import LoaderSettings, Trial, Tuning
+from unstarve.model.parts import CACHED
 from unstarve.tune.bounds import Bounds, WorkerLimits
 from unstarve.tune.index_stream import IndexStream
 from unstarve.tune.memory_fit import MemoryFit, free_memory, is_on_accelerator, tensor_count
@@ -64,6 +66,14 @@ class Past:
         self.save()
 
 
+class _Cache(Enum):
+    """An epoch fills it before it is measured."""
+
+    EMPTY = 0
+    FILLS = 1
+    FULL = 2
+
+
 class LiveSearch:
     """`wanted` is the setting to measure now or next; once `result` is set, the search is over."""
 
@@ -78,6 +88,8 @@ class LiveSearch:
         *,
         uses_ring: bool,
         pinned: bool = False,
+        epoch: int | None = None,
+        prepare: Callable[[str], str | None] = lambda part: None,
     ) -> None:
         self._own = own
         self._cores = limits.cores
@@ -94,8 +106,10 @@ class LiveSearch:
             workers=tunability.workers,
             no_workers=tunability.no_workers,
             several_workers=tunability.several_workers,
-            images=tunability.images,
-            ring=tunability.ring,
+            parts=tunability.parts,
+            refused=tunability.refused,
+            epoch=lambda: epoch,
+            prepare=prepare,
         )
         self._search = Search(own, present, bounds, self._forecast)
         self._steps = self._search.run()
@@ -117,6 +131,8 @@ class LiveSearch:
         self._firsts: dict[tuple[str, int], float] = {}
         """Shortest wait for the first batch of an epoch."""
         self._length: int | None = None
+        """Batches per epoch, if every epoch starts its workers again."""
+        self._cache = _Cache.EMPTY
         self._samples = 1.0
         self._began_with: WindowCollector | None = self._collector
 
@@ -140,27 +156,35 @@ class LiveSearch:
     @property
     def waits_for_epoch(self) -> bool:
         """`wanted` is measured over whole epochs: it takes effect with the next one."""
-        return self._tunability.between_epochs or self._takes_epochs(self.wanted)
+        fills = self.wanted.part == CACHED and self._cache is not _Cache.FULL
+        return fills or self._tunability.between_epochs or self._takes_epochs(self.wanted)
 
     @property
     def best(self) -> LoaderSettings:
         """The best setting so far."""
         return self._search.best_so_far
 
-    def begin_epoch(self, length: int | None, samples: int | None) -> None:
-        """Begin an epoch of batches with `samples` samples.
+    def begin_epoch(self, length: int | None, samples: int | None, *, restarts: bool) -> None:
+        """Begin an epoch of `length` batches, if known, with `samples` samples.
 
-        `length` is its number of batches, if known and if every epoch starts its workers again.
+        `restarts`: every epoch starts its workers again.
         """
+        self._length = length if restarts else None
+        if self.wanted.part == CACHED and self._cache is not _Cache.FULL:
+            self._cache = _Cache(self._cache.value + 1)
+            if self._cache is _Cache.FILLS:  # the next epoch is measured
+                self._began_with = None
+                return
         self._began_with = self._collector
-        self._length = length
-        self._facts = replace(self._facts, epoch=length)
+        self._facts = replace(self._facts, epoch=self._length)
         self._samples = float(samples or 1)
         self._left_at_s = None
         self._collector.begin_epoch(_clock(), whole=self._takes_epochs(self.wanted))
 
     def end_epoch(self) -> bool:
         """The epoch is over. True if that completes a window, of whole epochs."""
+        if self._began_with is None:
+            return False
         window = self._collector.end_epoch(_clock())
         if window is not None:
             self._complete(self._with_cpu(window))
@@ -208,6 +232,7 @@ class LiveSearch:
             self._loop_cpu_s += max(self._left_at_s - before_s - wait_cpu_s, 0.0)
         if whole and stream.batches == self._length:
             self._read_cpu()  # torch ends the workers with the epoch
+            self._look_at_worker()
         if window is None:
             return False
         if stream.batches and not self._tunability.between_epochs:
@@ -232,14 +257,17 @@ class LiveSearch:
     def _complete(self, window: StepWindow) -> None:
         self.spent_steps += self._collector.spent_steps
         self.spent_s += self._collector.spent_s
-        if self._pids and self._memory is not None:
-            self._memory = self._memory.with_worker(self._pids[0])
+        self._look_at_worker()
         self.trials.append(_trial(window, self._samples, self._memory))
         self._forget_cpu()
         if self._options.past is not None:
             self._options.past.add(window, self._samples)
         self._send(window)
         self._collector = WindowCollector(self.wanted, self._options.pace)
+
+    def _look_at_worker(self) -> None:
+        if self._pids and self._memory is not None:
+            self._memory = self._memory.with_worker(self._pids[0])
 
     def _send(self, window: StepWindow) -> None:
         try:
@@ -315,7 +343,7 @@ def _trial(window: StepWindow, samples: float, memory: MemoryFit | None) -> Tria
     error_s = min(window.error_s, _MAX_ERROR * period_s)
     settings = window.settings
     rss = None
-    if settings.num_workers == 0 or settings.images:
+    if settings.num_workers == 0 or settings.threads:
         rss = psutil.Process().memory_info().rss
     elif memory is not None and memory.worker_bytes is not None:
         rss = psutil.Process().memory_info().rss + settings.num_workers * memory.worker_bytes

@@ -40,7 +40,7 @@ class MemoryFit:
         """Whether there is memory for a setting; without workers there always is."""
         if settings.num_workers == 0:
             return True
-        if settings.images:  # threads: their batches are memory of the training process
+        if settings.threads:  # their batches are memory of the training process
             return (self.batch_bytes or 0) * (settings.in_flight + settings.num_workers) <= self.free_bytes
         in_flight = self.in_flight_bytes(settings)
         if self.shm_free_bytes is not None and in_flight > self.shm_free_bytes:
@@ -50,7 +50,7 @@ class MemoryFit:
 
     def in_flight_bytes(self, settings: LoaderSettings) -> int:
         """Most shared memory that prefetched batches take, including the one each worker is making."""
-        if settings.images:
+        if settings.threads:
             return 0
         return (self.batch_bytes or 0) * (settings.in_flight + settings.num_workers)
 

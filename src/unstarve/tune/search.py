@@ -16,9 +16,11 @@ from dataclasses import dataclass, replace
 
 from unstarve.intervals import WORTH_SWITCHING
 from unstarve.model import Change, LoaderSettings
-from unstarve.tune.bounds import Bounds
+from unstarve.model.parts import CACHED, GATHER, IMAGES, PARTS, THREADS
+from unstarve.tune.bounds import Bounds, fewer, more
 from unstarve.tune.race import AS_GOOD, Race, compared, is_worth_it
 from unstarve.tune.step_window import StepWindow
+from unstarve.tune.untried import untried_parts, why_not_filled
 from unstarve.tune.window_forecast import WindowForecast
 from unstarve.tune.window_reading import (
     CONTENT,
@@ -48,12 +50,6 @@ _FINALISTS = 2
 _COSTLY_S = 1.5
 """Where a window takes this long, small gains are not looked for."""
 _COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-
-_UNTRIED = (
-    "did not try CachedDataset: it pays from the second epoch on, and samples must not draw random numbers",
-    "did not try AsyncPrefetchDataset: only you know whether several threads may use the dataset at once",
-)
-"""Parts that need more than the same loader: a look at the dataset's code."""
 
 SearchSteps = Generator[LoaderSettings, StepWindow, None]
 """Yields settings to measure and is sent a window for each."""
@@ -101,6 +97,9 @@ class Search:
         self._content: LoaderSettings | None = None
         """Settings under which training hardly waits, if there are any."""
         self._race: Race | None = None
+        self._left_out: dict[str, str] = {}
+        """Parts that the search decided against, and why."""
+        self._is_over = False
 
     def run(self) -> Generator[LoaderSettings, StepWindow, SearchResult]:
         """Yield settings to measure, one at a time, and return the conclusion. Send a window for each."""
@@ -112,11 +111,14 @@ class Search:
             if self._bounds.workers:
                 yield from self._follow_forecasts()
                 yield from self._look_around()
-                if self._bounds.images and not self._knows and not self.best.images:
-                    yield from self._try_images()
+                if not self._knows and not self.best.part:
+                    yield from self._try_threads()
                 yield from self._try_no_workers()
+                yield from self._try_rows()
+                yield from self._try_cached()
             yield from self._try_depths()
             yield from self._try_in_turns()
+        self._is_over = True
         return self.conclude()
 
     @property
@@ -156,25 +158,12 @@ class Search:
 
     @property
     def untried(self) -> tuple[str, ...]:
-        """The parts that were not tried, and why."""
-        found = []
-        tried = {one.makers[0] for one in self._windows}
-        for part, what, allowed in (
-            ("images", "reading the images with unstarve", self._bounds.images),
-            ("ring", "unstarve's hand-off (engine ring)", self._bounds.ring),
-        ):
-            if allowed and tried and part not in tried:
-                best = self._windows[self.best][-1]
-                why = (
-                    f"training waits for data only {percent(best.wait_share)} of its time"
-                    if self._content is not None or best.wait_share < CONTENT
-                    else "the forecast promises nothing from it"
-                )
-                found.append(f"did not try {what}: {why}")
-        waits = tried and self._windows[self.best][-1].wait_share >= CONTENT
-        if self._bounds.ring and self._content is None and waits:
-            found += _UNTRIED
-        return tuple(found)
+        """The parts that were not tried (so far), and why."""
+        if not self._windows:
+            return ()
+        last = [windows[-1] for windows in self._windows.values()]
+        best = self._windows[self._content or self.best][-1]
+        return untried_parts(self._bounds, last, best, self._left_out, is_over=self._is_over)
 
     # --- what to try ---
 
@@ -183,9 +172,10 @@ class Search:
         window = yield settings
         self._windows.setdefault(settings, []).append(window)
         # What a part gains was only a guess until it was tried.
-        if nearest is not None and foretold is not None and nearest.makers[0] == settings.makers[0]:
+        if nearest is not None and foretold is not None and nearest.part == settings.part:
             self._tested = True
             self._held = self._held and 1 / _HELD < window.period_s / foretold < _HELD
+            self.predicted = self.predicted if self._held else None
         forecast = self._forecast(window)
         if forecast is not None:
             self._forecasts[settings] = forecast
@@ -209,7 +199,8 @@ class Search:
             known = {one: period_s * one.price for one, period_s in foretold.items() if period_s is not None}
             if not known:
                 return
-            self._note_predicted({one: foretold[one] or 0.0 for one in known})
+            if self._held:
+                self._note_predicted({one: foretold[one] or 0.0 for one in known})
             untried = {one: rank_s for one, rank_s in known.items() if one not in self._windows}
             goal_s = min(untried.values(), default=math.inf)
             if goal_s > self._promising * self._rank_s(self.best):
@@ -218,26 +209,23 @@ class Search:
             before, before_s = self.best, self._rank_s(self.best)
             aimed = min(near)
             yield from self._try(aimed)
-            if self._rank_s(aimed) > AS_GOOD * before_s and before.makers[0] == aimed.makers[0]:
+            if self._rank_s(aimed) > AS_GOOD * before_s and before.part == aimed.part:
                 return
 
     def _candidates(self) -> Iterator[LoaderSettings]:
         """All settings that a forecast is asked about."""
         cores = max(int(self._bounds.limits.cores), 1)
         counts = sorted({*_COUNTS, cores, self._bounds.limits.max_workers})
-        kinds = [LoaderSettings(1), *([LoaderSettings(1, ring=True)] if self._bounds.ring else [])]
-        if self._bounds.images:
-            kinds.append(LoaderSettings(1, images=True))
+        # A cache is tried last: an epoch has to fill it.
+        kinds = [LoaderSettings(1, part=part) for part in ("", *self._bounds.parts) if part != CACHED]
         found = {self._settings(count, kind) for kind in kinds for count in counts}
         return iter(sorted(one for one in found if one is not None))
 
     def _note_predicted(self, foretold: dict[LoaderSettings, float]) -> None:
         own = self._windows.get(self.own)
         best = min(foretold, key=lambda one: foretold[one] * one.price)
-        if own is None or best == self.own:
-            return
         source = self._nearest(best)
-        if source is None:
+        if own is None or best == self.own or source is None:
             return
         doubt = self._forecasts[source].doubt(best)
         ratio = own[-1].period_s / foretold[best]
@@ -246,7 +234,7 @@ class Search:
     def _try_no_workers(self) -> SearchSteps:
         """Try without workers if handing over may be what takes long; again if slow batches spoilt it."""
         none = self._settings(0, LoaderSettings(0))
-        if none is None or self.best.images:
+        if none is None or self.best.threads:
             return
         costs = any(costs_to_receive(windows[-1]) for windows in self._windows.values())
         if none not in self._windows and costs:
@@ -255,14 +243,40 @@ class Search:
         if len(seen) == 1 and seen[0].median_s < self._rank_s(self.best) < seen[0].period_s:
             yield from self._try(none)
 
-    def _try_images(self) -> SearchSteps:
-        """Let unstarve read the images, with a thread per core; then look around."""
-        settings = self._settings(max(int(self._bounds.limits.cores), 1), LoaderSettings(1, images=True))
-        if settings is None or settings in self._windows:
+    def _try_threads(self) -> SearchSteps:
+        """Let threads of unstarve read, one per core; then look around."""
+        for part in (IMAGES, THREADS):
+            settings = self._settings(max(int(self._bounds.limits.cores), 1), LoaderSettings(1, part=part))
+            if part in self._bounds.parts and settings is not None and settings not in self._windows:
+                yield from self._try(settings)
+                if self.best == settings:
+                    yield from self._look_around()
+
+    def _try_rows(self) -> SearchSteps:
+        """Gather rows that are in memory, whatever a forecast says: that takes next to no time."""
+        settings = self._settings(0, LoaderSettings(0, part=GATHER))
+        if GATHER in self._bounds.parts and settings is not None and settings not in self._windows:
+            yield from self._try(settings)
+
+    def _try_cached(self) -> SearchSteps:
+        """Keep samples in memory: fill the cache for an epoch, with the workers that are best without it."""
+        best = self.best
+        if CACHED not in self._bounds.parts or self._windows[best][-1].wait_share < CONTENT:
+            return
+        settings = self._settings(best.num_workers, LoaderSettings(1, part=CACHED))
+        foretold = None if settings is None else self._predicted_s(settings)
+        worth = foretold is None or foretold * PARTS[CACHED].price <= self._promising * self._rank_s(best)
+        if settings is None or settings in self._windows or not worth:
+            return
+        period_s = self._windows[best][-1].period_s
+        why_not = why_not_filled(self._bounds.epoch(), period_s) or self._bounds.prepare(CACHED)
+        if why_not is not None:
+            self._left_out[CACHED] = why_not
             return
         yield from self._try(settings)
-        if self.best == settings:
-            yield from self._look_around()
+        none = self._settings(0, settings)
+        if none is not None and none not in self._windows and self.best == settings:
+            yield from self._try(none)
 
     @property
     def _promising(self) -> float:
@@ -276,10 +290,10 @@ class Search:
 
     def _look_around(self) -> SearchSteps:
         """Try more, then fewer workers than the best has, as long as that helps."""
-        for change in (_more, _fewer):
+        for change in (more, fewer):
             for _ in range(_REFINEMENTS):
                 best = self.best
-                if change is _more and is_optimal(self._windows[best][-1], self._bounds.limits):
+                if change is more and is_optimal(self._windows[best][-1], self._bounds.limits):
                     break
                 settings = self._settings(change(best.num_workers, wide=not self._knows), best)
                 if settings is None or self._has_tried(settings) or not self._may_help(settings):
@@ -356,8 +370,8 @@ class Search:
         return min(
             self._forecasts,
             key=lambda one: (
-                one.makers[0] != settings.makers[0],
-                one.has_part,
+                one.part != settings.part,
+                bool(one.part),
                 abs(math.log((one.num_workers + 1) / (settings.num_workers + 1))),
             ),
             default=None,
@@ -378,15 +392,3 @@ class Search:
         if self._race is not None and self._race.has_begun:
             return self._race.gain(self.own, settings), sum(one.steps for one in (*own, *other))
         return compared(own[-1:], other[-1:]), own[-1].steps + other[-1].steps
-
-
-def _more(count: int, *, wide: bool) -> int:
-    if wide:
-        return max(2 * count, 2)
-    return count + 1 if count < 3 else math.ceil(count * 1.5)
-
-
-def _fewer(count: int, *, wide: bool) -> int:
-    if wide and count > 3:
-        return count // 2
-    return count - 1 if count <= 3 else count * 2 // 3

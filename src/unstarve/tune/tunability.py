@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
 from unstarve.fixes.loader.data_loader import EngineLoader
 from unstarve.fixes.loader.engines.index_order import settled_batches
+from unstarve.fixes.loader.engines.memory_engines import rows_in
 from unstarve.fixes.loader.engines.process_engines import why_no_ring
 from unstarve.model.engine_names import ENGINES, WORKER_ENGINES
-from unstarve.tune.crews import why_no_image_crew
+from unstarve.model.parts import CACHED, GATHER, IMAGES, RING, THREADS
+from unstarve.tune.sample_cache import why_no_cache
+from unstarve.tune.thread_crews import why_no_image_crew, why_no_thread_crew
 
 _torch_get_iterator = DataLoader._get_iterator
 
@@ -29,15 +33,15 @@ class Tunability:
     """It may become 0 if the user has some."""
     several_workers: bool = True
     """It may become more than 1 if the user has at most one."""
-    images: bool = False
-    """unstarve may read the images of the dataset's image folder."""
-    ring: bool = False
-    """Workers may hand batches over in reused shared memory."""
+    parts: frozenset[str] = frozenset()
+    """Parts of unstarve that give the same batches."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Parts that could be of use here, and why they are left out."""
     notes: tuple[str, ...] = ()
 
-    def without_images(self, note: str) -> Tunability:
-        """The same, but the user's own dataset reads the images; `note` says why."""
-        return replace(self, images=False, notes=(*self.notes, note))
+    def without(self, part: str, note: str) -> Tunability:
+        """The same, but this part is not used; `note` says why."""
+        return replace(self, parts=self.parts - {part}, notes=(*self.notes, note))
 
 
 def tunability_of(
@@ -45,24 +49,28 @@ def tunability_of(
 ) -> Tunability:
     """Say what may be tuned of a loader.
 
-    `images`: also let unstarve read an image folder if it can; `parts`: also try its hand-off.
+    `images`: also let unstarve read an image folder if it can; `parts`: also try all its other parts.
     """
-    found = _without_images(loader, deterministic=deterministic)
-    if parts and found.why_not is None and found.workers and not found.between_epochs:
-        no_ring = why_no_ring()
-        note = () if no_ring is None else (f"did not try unstarve's hand-off (engine ring): {no_ring}",)
-        found = replace(found, ring=no_ring is None, notes=(*found.notes, *note))
-    if not images or found.why_not is not None or not found.workers or found.between_epochs:
+    found = _without_parts(loader, deterministic=deterministic)
+    if found.why_not is not None or not found.workers or found.between_epochs:
         return found
-    reason = why_no_image_crew(loader)
-    if reason is None:
-        return replace(found, images=True)
-    return (
-        found.without_images(f"did not try to read the images with unstarve: {reason}") if reason else found
+    reasons: dict[str, str | None] = {}  # empty: it has nothing to do with such a loader
+    if parts:
+        reasons[RING] = why_no_ring()
+        reasons[THREADS] = why_no_thread_crew(loader)
+        reasons[GATHER] = "" if isinstance(rows_in(loader), str) else None
+        reasons[CACHED] = why_no_cache(loader)
+    if images:
+        reasons[IMAGES] = why_no_image_crew(loader)
+    refused = {part: reason for part, reason in reasons.items() if reason}
+    usable = frozenset(part for part, reason in reasons.items() if reason is None)
+    image_note = (
+        (f"did not try to read the images with unstarve: {refused.pop(IMAGES)}",) if IMAGES in refused else ()
     )
+    return replace(found, parts=usable, refused=refused, notes=(*found.notes, *image_note))
 
 
-def _without_images(loader: DataLoader[Any], *, deterministic: bool) -> Tunability:
+def _without_parts(loader: DataLoader[Any], *, deterministic: bool) -> Tunability:
     why_not = _why_not(loader) or (_why_not_deterministic(loader) if deterministic else None)
     is_iterable = isinstance(loader.dataset, IterableDataset)
     if why_not is not None:

@@ -176,7 +176,8 @@ class TunedIterator:
         try:
             with nullcontext() if own else _no_warnings():
                 ring = self._tuner.uses_ring
-                crew = make_crew(self._loader, self.stream, settings, next(self._seeds), ring=ring)
+                loader = self._tuner.loader_for(settings, self._loader)
+                crew = make_crew(loader, self.stream, settings, next(self._seeds), ring=ring)
         except BaseException:  # also Ctrl-C: what was taken is still to come
             self.stream.undo_taking()
             raise
@@ -228,13 +229,13 @@ class TunedIterator:
     def _can_replace(self, crew: Crew) -> bool:
         """Whether a failed crew was our choice and may be to blame: it lost a worker or never made a batch.
 
-        A crew that reads images is always replaced: the user's dataset decides what a file gives or raises.
+        A crew with a part of ours is always replaced: the user's dataset decides what a sample is or raises.
         The missing batches are then made under the user's own settings; if that fails, too, the user sees it.
         """
         tuner, settings = self._tuner, crew.settings
         if settings.makers == tuner.own.makers or not tuner.can_remake_batches:
             return False
-        return settings.images or settings.makers not in tuner.proven or crew.lost_workers
+        return bool(settings.part) or settings.makers not in tuner.proven or crew.lost_workers
 
     def _replace(self, crew: Crew, error: Exception) -> None:
         crews = [crew] if self._next_crew is None else [crew, self._next_crew]

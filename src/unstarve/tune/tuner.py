@@ -10,13 +10,16 @@ import torch
 from torch.utils.data import DataLoader
 
 from unstarve.collect.torch_iterator import epoch_length
+from unstarve.errors import UsageError
 from unstarve.machine import share_of_cores
 from unstarve.model import LoaderSettings, Trial, Tuning
+from unstarve.model.parts import CACHED
 from unstarve.tune.bounds import WorkerLimits
 from unstarve.tune.crews import Crew
 from unstarve.tune.index_stream import IndexStream, Seeds, begin_stream
 from unstarve.tune.live_search import LiveSearch, Options
 from unstarve.tune.memory_fit import MemoryGauge, smaller
+from unstarve.tune.sample_cache import CachedLoader, try_cache
 from unstarve.tune.search import SearchResult
 from unstarve.tune.tunability import tunability_of
 from unstarve.tune.tuned_epoch import TunedIterator
@@ -65,6 +68,9 @@ class Tuner:
         self._pinned = loader.pin_memory and torch.accelerator.is_available()
         self._limits = worker_limits(options.max_workers)
         self._memory = MemoryGauge()
+        self._loader = weakref.ref(loader)
+        self._cached: CachedLoader | None = None
+        """Once the search has asked for it, and as long as it may need it."""
         self._crews: Crews = {}
         # The finalizer keeps the crews alive when the garbage collector finds the tuner in a cycle: it would
         # close the ends of their queues in any order, while threads still use them.
@@ -119,7 +125,7 @@ class Tuner:
             steps=self._spent_steps + (now.spent_steps if now is not None else 0),
             seconds=self._spent_s + (now.spent_s if now is not None else 0.0),
             rounds=max(self._searches, 1),
-            notes=(*self._tunability.notes, *self._untried),
+            notes=(*self._tunability.notes, *(self._untried if now is None else now.untried)),
             proven_steps=shown.steps,
         )
 
@@ -132,7 +138,7 @@ class Tuner:
     def begin_epoch(self, loader: DataLoader[Any]) -> tuple[int, IndexStream, Seeds, Crews]:
         """Return the iterator's ticket, the epoch's indices, seeds for its workers, and its crews."""
         persistent = loader.persistent_workers
-        if loader.num_workers > 0 and self._seeds is None:
+        if loader.num_workers > 0 and self.ticket == 0:  # Python shows torch's warning once per place
             loader.check_worker_number_rationality()
         stream, seeds = begin_stream(loader, self._seeds)
         self._seeds = seeds if persistent else None
@@ -145,7 +151,7 @@ class Tuner:
             if begun.result is not None:
                 self._settle(begun.result)
         if self._live is not None:
-            self._live.begin_epoch(None if persistent else epoch_length(loader), loader.batch_size)
+            self._live.begin_epoch(epoch_length(loader), loader.batch_size, restarts=not persistent)
         return self.ticket, stream, seeds, self._crews if persistent else {}
 
     def started(
@@ -195,11 +201,11 @@ class Tuner:
         """Our settings cannot run here: go back to the user's own.
 
         If a batch that failed `at_work` also fails under the user's own, our settings were not to blame.
-        If reading images failed, the user's dataset reads them from now on, and the search starts over.
+        If a part of ours failed, the search starts over without it.
         """
-        if settings.images:
+        if settings.part:
             self._settle(SearchResult(self.own, None, reason), notify=False)
-            self._tunability = self._tunability.without_images(reason)
+            self._tunability = self._tunability.without(settings.part, reason)
             self._search()
             return
         self._settle(SearchResult(self.own, None, reason))
@@ -216,6 +222,15 @@ class Tuner:
             f"autotune stopped because of an internal error, training goes on: {error!r}", stacklevel=4
         )
 
+    def loader_for(self, settings: LoaderSettings, loader: DataLoader[Any]) -> Any:
+        """The loader, or what stands in for it under these settings."""
+        if settings.part != CACHED:
+            return loader
+        reason = self._prepare(CACHED)  # an earlier run of the command may have chosen it
+        if self._cached is None:
+            raise UsageError(reason or "the loader is gone")
+        return self._cached
+
     def may_need(self, settings: LoaderSettings) -> bool:
         """Whether to keep a crew with these settings because it may run again."""
         now = self._live
@@ -228,6 +243,7 @@ class Tuner:
     def _search(self) -> LiveSearch:
         self._suspect = False
         self._searches += 1
+        loader = self._loader()
         begun = self._live = LiveSearch(
             self.own,
             self.settings,
@@ -237,8 +253,21 @@ class Tuner:
             self.proven,
             uses_ring=self.uses_ring,
             pinned=self._pinned,
+            epoch=None if loader is None else epoch_length(loader),
+            prepare=self._prepare,
         )
         return begun
+
+    def _prepare(self, part: str) -> str | None:
+        """Get ready for a part; the answer says why that cannot be."""
+        loader = self._loader()
+        if part != CACHED or self._cached is not None or loader is None:
+            return None
+        found = try_cache(loader)
+        if isinstance(found, str):
+            return found
+        self._cached = CachedLoader(loader, found)
+        return None
 
     def _measured(
         self, now: LiveSearch, asked: float, got: float, batch: Any, stream: IndexStream, wait_cpu_s: float
@@ -275,6 +304,8 @@ class Tuner:
             self._untried = now.untried
         self._result = result
         self.settings = result.chosen
+        if result.chosen.part != CACHED:
+            self._cached = None
         self._last_got = None
         self._watch.settle()
         if notify:

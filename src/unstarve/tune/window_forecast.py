@@ -7,10 +7,12 @@ plays it under other settings. It is a lead: the search measures what it points 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from unstarve.model import LoaderSettings, Scenario
 from unstarve.model.forecasts import Stage
+from unstarve.model.parts import CACHED, GATHER, IMAGES, RING, THREADS
 from unstarve.predict.demand import BatchDemand, LoaderDemand
 from unstarve.predict.forecast import LoaderModel
 from unstarve.predict.recorded_run import EpochCosts, RecordedMachine
@@ -21,6 +23,14 @@ IMAGE_SPEED = 3.0
 """How much less CPU time unstarve takes for an image than torchvision: a lead, measured before it counts."""
 HANDOFF_LEFT = 0.1
 """The share of the hand-off that is left in reused shared memory, or between threads: the same."""
+_LEFT: Mapping[str, Mapping[Stage, float]] = {
+    IMAGES: {"cpu": 1 / IMAGE_SPEED, "handoff": HANDOFF_LEFT},
+    RING: {"handoff": HANDOFF_LEFT},
+    THREADS: {"cpu": 0.3, "handoff": HANDOFF_LEFT},
+    GATHER: {"cpu": 0.1, "handoff": 0.0},
+    CACHED: {"cpu": 0.05, "remote": 0.05, "disk": 0.05},
+}
+"""What is left of each cost with a part: leads, too."""
 _FULL = 0.85
 """From this share of the cores on, workers wait for one another."""
 _MOST_IN_STEP = 0.95
@@ -70,12 +80,8 @@ class WindowForecast:
 
 
 def _scenario(settings: LoaderSettings, measured: LoaderSettings) -> Scenario:
-    """What changes; images are read and handed over in another way only if they were not before."""
-    left: dict[Stage, float] = {}
-    if settings.images and not measured.images:
-        left = {"cpu": 1 / IMAGE_SPEED, "handoff": HANDOFF_LEFT}
-    elif settings.ring and not measured.ring:
-        left = {"handoff": HANDOFF_LEFT}
+    """What changes; a part saves only what it did not save before."""
+    left = {} if settings.part == measured.part else _LEFT.get(settings.part, {})
     return Scenario(workers=settings.num_workers, prefetch=settings.prefetch_factor, left=left)
 
 
@@ -96,7 +102,7 @@ def _demand(window: StepWindow, cpu: CpuTime, cores: float, facts: BatchFacts) -
         nbytes=nbytes,
         tensors=facts.tensors,
         memory_s=cpu.kernel_s,
-        shared_s=cpu.kernel_s if settings.num_workers and not settings.images else 0.0,
+        shared_s=cpu.kernel_s if settings.num_workers and not settings.threads else 0.0,
         read_bytes=None,
         readers=1.0,
         period_s=window.period_s,
@@ -120,16 +126,16 @@ def _batch(window: StepWindow, cpu: CpuTime, cores: float) -> tuple[BatchDemand,
     else:
         # Threads are workers whose CPU time is the training process's own.
         made_s = cpu.workers_s
-        if window.settings.images:
+        if window.settings.threads:
             made_s = max(cpu.main_s - cpu.wait_s - cpu.loop_s, 0.0)
         busy_s = max(count * window.steady_s, made_s)
         queued_s = cpu.queued_s
         if cpu.all_s > _FULL * cores * window.steady_s:  # more than the queue of first threads shows
             queued_s = max(queued_s, made_s * (count / cores - 1))
-        threads = 1.0 if window.settings.images else (cpu.main_s - cpu.wait_s) / step_s
+        threads = 1.0 if window.settings.threads else (cpu.main_s - cpu.wait_s) / step_s
         batch = BatchDemand(
             cpu_s=made_s,
             blocked_s=max(busy_s - made_s - queued_s, 0.0),
-            take_s=0.0 if window.settings.images else min(cpu.wait_s, _MOST_IN_STEP * window.wait_s),
+            take_s=0.0 if window.settings.threads else min(cpu.wait_s, _MOST_IN_STEP * window.wait_s),
         )
     return batch._replace(step_s=loop_s, step_delay_s=step_s - loop_s), threads

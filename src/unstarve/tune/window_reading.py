@@ -63,6 +63,19 @@ def costs_to_receive(window: StepWindow) -> bool:
     return is_light or window.cpu.wait_s > _RECEIVING * window.wait_s > 0
 
 
+def blocked_share(window: StepWindow) -> float:
+    """The share of fetching in which a sample was waited for; 0 if that is unknown."""
+    count, cpu = window.settings.num_workers, window.cpu
+    if cpu is None or window.settings.threads:
+        return 0.0
+    if count:
+        fetch_s, made_s = count * window.steady_s - cpu.queued_s, cpu.workers_s
+    else:
+        fetch_s, made_s = window.wait_s, cpu.wait_s
+    # A worker that waits for training to take its batches does not wait for samples.
+    return 0.0 if fetch_s <= 0 or window.wait_share < _STARVED else max(1 - made_s / fetch_s, 0.0)
+
+
 def limit_of(window: StepWindow, limits: WorkerLimits) -> str:
     """What keeps the best setting from being faster, and what it would take."""
     if window.wait_share < CONTENT:

@@ -158,7 +158,7 @@ def test_json_has_all_of_it_and_the_change() -> None:
 
 
 def test_images_read_by_unstarve_are_marked_and_explained() -> None:
-    best = LoaderSettings(3, 2, images=True)
+    best = LoaderSettings(3, 2, part="images")
     trials = (TRIALS[0], Trial(best, "measured", 12, 1.0, 1705, 1292, 2507, 0.65, 423_000_000, 0))
     found = replace(FOUND, before=OWN, chosen=best, trials=trials)
     assert headline(loader(found)).startswith(
@@ -174,3 +174,34 @@ def test_images_read_by_unstarve_are_marked_and_explained() -> None:
     assert max(map(len, text.splitlines())) <= 80
     assert "3 threads × 2 ahead" in trial_line("train", trials[1], 1705, 100).plain
     assert loader(found).change() == {"num_workers": 3, "prefetch_factor": 2, "images": True}
+
+
+@pytest.mark.parametrize(
+    ("part", "mark", "words"),
+    [
+        ("cached", "†", "CachedDataset, once an epoch has filled it"),
+        ("gather", "§", "rows are copied without workers"),
+        ("threads", "‡", "threads of unstarve's engine threads"),
+    ],
+)
+def test_each_part_has_its_mark_and_what_it_means(part: str, mark: str, words: str) -> None:
+    best = LoaderSettings(3, 2, part)
+    trials = (TRIALS[0], Trial(best, "measured", 12, 1.0, 1705, 1292, 2507, 0.65, 423_000_000, 0))
+    found = loader(replace(FOUND, before=OWN, chosen=best, trials=trials))
+    text = shown(found)
+    assert f"3{mark}" in text
+    assert words in text
+    assert "the same batches" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert found.change() == {"num_workers": 3, "prefetch_factor": 2, part: True}
+
+
+@pytest.mark.parametrize(
+    ("ended_by", "words"),
+    [(None, "use --rerun 3"), ("budget", "give it more"), ("interrupt", "interrupted before tuning")],
+)
+def test_a_tuning_that_is_cut_short_says_what_would_help(ended_by: str | None, words: str) -> None:
+    run = TuneRun(("train.py",), 0, 1, 2.0, ended_by, (loader(replace(FOUND, settled=False)),))
+    out = io.StringIO()
+    print_tuning(run, [[]], Console(file=out, width=80))
+    assert words in " ".join(out.getvalue().replace("│", " ").split())

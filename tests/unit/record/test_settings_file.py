@@ -77,6 +77,8 @@ def test_a_file_that_lies_elsewhere_goes_by_how_its_path_ends(tmp_path: Path) ->
         (GOOD.replace("= 2", "= 0") + "prefetch_factor = 2", "prefetch_factor needs workers"),
         (GOOD.replace("= 2", "= 0") + "persistent_workers = true", "persistent_workers needs workers"),
         (GOOD.replace("= 2", "= 0") + "images = true", "num_workers is the number of threads"),
+        (GOOD.replace("= 2", "= 0") + "threads = true", "num_workers is the number of threads"),
+        (GOOD + "images = true\ncached = true", "images and cached exclude each other"),
         (GOOD + "images = 2", "images must be true or false, got 2"),
         (GOOD + GOOD.replace("= 2", "= 'a'"), "loader 2: num_workers"),
     ],

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch.utils.data import DataLoader
+import torch
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torch.utils.data import dataloader as stock
 
 from image_folders import make_folder
@@ -148,6 +149,61 @@ def test_images_that_unstarve_cannot_read_are_told_and_left_to_the_script(
     (problem,) = problems
     assert "ColorJitter" in problem
     assert "applied" not in loader_config(imaged)
+
+
+class Counted(Dataset[Any]):
+    def __init__(self) -> None:
+        self.fetched = 0
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> Any:
+        self.fetched += 1
+        return torch.full((2,), float(index)), index
+
+
+def make_counted() -> tuple[DataLoader[Any]]:
+    counted = DataLoader(Counted(), batch_size=2, shuffle=True)
+    return (counted,)
+
+
+def batches(loader: DataLoader[Any], epochs: int = 3) -> list[Any]:
+    torch.manual_seed(3)
+    return [[x.tolist(), y.tolist()] for _ in range(epochs) for x, y in loader]
+
+
+def test_samples_are_kept_and_the_dataset_stays_the_scripts(apply: Callable[..., list[str]]) -> None:
+    plain = batches(*make_counted())
+    problems = apply(here(make_counted, "counted", cached=True))
+    (loader,) = make_counted()
+    assert batches(loader) == plain
+    assert isinstance(loader.dataset, Counted)
+    fetched = loader.dataset.fetched
+    assert batches(loader) == plain
+    assert loader.dataset.fetched == fetched
+    assert loader_config(loader)["applied"] == "samples kept in memory, unchanged"
+    assert problems == []
+
+
+def make_rows() -> tuple[DataLoader[Any]]:
+    rows = DataLoader(TensorDataset(torch.arange(12).reshape(6, 2), torch.arange(6)), 2, shuffle=True)
+    return (rows,)
+
+
+def test_rows_in_memory_are_gathered(apply: Callable[..., list[str]]) -> None:
+    plain = batches(*make_rows())
+    assert apply(here(make_rows, "rows", gather=True)) == []
+    (loader,) = make_rows()
+    assert batches(loader) == plain
+    assert loader_config(loader)["engine"] == "gather"
+
+
+def test_what_cannot_be_kept_is_told_and_left_to_the_script(apply: Callable[..., list[str]]) -> None:
+    problems = apply(here(make_rows, "rows", cached=True))
+    assert len(batches(*make_rows())) == 9
+    (problem,) = problems
+    assert "in memory, or are read by unstarve, already" in problem
 
 
 class Mine(DataLoader[Any]):

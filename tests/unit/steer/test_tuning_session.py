@@ -337,3 +337,16 @@ def test_a_validation_loader_that_has_been_tuned_stays_so() -> None:
     script.session.update(val, tuning(settled=True))
     script.tune(script.make("train"))
     assert val.is_settled
+
+
+def test_two_training_loaders_in_turns_are_both_tuned_before_training_ends() -> None:
+    script = Script()
+    real, noise = script.make("real"), script.make("noise")
+    script.tune(real)
+    assert not script.session.begin_epoch(noise, gradients=True)
+    script.session.update(real, tuning(settled=True))
+    assert script.session.begin_epoch(real, gradients=True)
+    script.tune(noise)
+    assert not script.session.is_over(real)
+    script.session.update(noise, tuning(settled=True))
+    assert script.session.is_over(real)

@@ -19,9 +19,9 @@ from unstarve.fixes.datasets.images.torchvision_folder import arguments_of
 from unstarve.model import LoaderSettings
 from unstarve.tune import live_search
 from unstarve.tune.autotune import AutotunedLoader
-from unstarve.tune.crews import ImageCrew
 from unstarve.tune.search import SearchResult
 from unstarve.tune.step_window import Block, StepWindow, WindowCollector, WindowPace
+from unstarve.tune.thread_crews import DrawnCrew
 
 COUNT = 40
 HASTY = WindowPace(min_steps=1, min_s=0.0, max_s=0.0)
@@ -74,7 +74,7 @@ class Planned(WindowCollector):
 
     def add(self, asked: float, got: float) -> StepWindow | None:
         super().add(asked, got)
-        period = self.image_s if self.settings.images else 0.03
+        period = self.image_s if self.settings.part == "images" else 0.03
         return StepWindow(self.settings, (Block(10, 10 * period),) * 2, 0.9 * period)
 
     def end_epoch(self, at: float) -> None: ...
@@ -98,9 +98,9 @@ def until_settled(loader: Any) -> None:
 
 SWITCHES = (
     OWN,
-    LoaderSettings(2, 2, images=True),
-    LoaderSettings(1, 2, images=True),
-    LoaderSettings(1, 4, images=True),
+    LoaderSettings(2, 2, part="images"),
+    LoaderSettings(1, 2, part="images"),
+    LoaderSettings(1, 4, part="images"),
     LoaderSettings(2, 1),
 )
 
@@ -128,13 +128,13 @@ def test_each_sample_comes_once_in_the_samplers_order_while_readers_change(
     their_digest, their_state = history(loader)
     assert our_digest == their_digest
     assert torch.equal(our_state, their_state)
-    assert {trial.settings.images for trial in ours.tuning.trials} == {False, True}
+    assert {trial.settings.part == "images" for trial in ours.tuning.trials} == {False, True}
 
 
 def test_pixels_are_the_datasets_but_for_what_two_decoders_differ_by(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use_script(monkeypatch, OWN, LoaderSettings(2, 2, images=True))
+    use_script(monkeypatch, OWN, LoaderSettings(2, 2, part="images"))
     loader = DataLoader(folder(root, random=False), batch_size=4, num_workers=1)
     differences = []
     for (ours, targets), (theirs, other_targets) in zip(tuned(loader), loader, strict=True):
@@ -149,12 +149,12 @@ def test_it_is_chosen_where_it_is_faster(root: Path, monkeypatch: pytest.MonkeyP
     loader = tuned(DataLoader(folder(root), batch_size=4, num_workers=1), max_workers=2)
     until_settled(loader)
     found = loader.tuning
-    assert found.chosen.images
+    assert found.chosen.part == "images"
     assert not found.keep
     assert found.gain is not None
     assert found.gain.ratio == pytest.approx(3.0)
     assert "images read by unstarve in " in loader.explain()
-    assert isinstance(iter(loader)._crew, ImageCrew)
+    assert isinstance(iter(loader)._crew, DrawnCrew)
 
 
 @pytest.mark.parametrize("image_s", [0.04, 0.029])
@@ -164,8 +164,8 @@ def test_it_is_not_chosen_where_it_is_not_or_hardly_faster(
     use_plan(monkeypatch, image_s)
     loader = tuned(DataLoader(folder(root), batch_size=4, num_workers=1), max_workers=2)
     until_settled(loader)
-    assert not loader.tuning.chosen.images
-    assert any(trial.settings.images for trial in loader.tuning.trials)
+    assert loader.tuning.chosen.part != "images"
+    assert any(trial.settings.part == "images" for trial in loader.tuning.trials)
 
 
 def test_unless_it_is_asked_for_nothing_of_it_is_tried(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +175,7 @@ def test_unless_it_is_asked_for_nothing_of_it_is_tried(root: Path, monkeypatch: 
     exact = tuned(plain, deterministic=True)
     for loader in (not_asked, exact):
         until_settled(loader)
-        assert not any(trial.settings.images for trial in loader.tuning.trials)
+        assert not any(trial.settings.part == "images" for trial in loader.tuning.trials)
 
 
 def test_what_unstarve_cannot_read_is_left_to_the_dataset_and_said(root: Path) -> None:
@@ -207,7 +207,7 @@ def test_images_are_turned_as_little_as_the_dataset_turns_them(tmp_path: Path) -
 def test_a_image_that_cannot_be_decoded_is_the_datasets_to_complain_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use_script(monkeypatch, LoaderSettings(1, 2), LoaderSettings(2, 2, images=True))
+    use_script(monkeypatch, LoaderSettings(1, 2), LoaderSettings(2, 2, part="images"))
     dataset = folder(make_folder(tmp_path, count=24, classes=24))
     break_image(dataset.samples[13][0])
     loader = tuned(DataLoader(dataset, batch_size=2, num_workers=1))
@@ -232,7 +232,7 @@ def test_a_transform_that_becomes_unknown_does_not_cost_an_epoch(
     until_settled(loader)
     dataset.transform = torchvision_here().transforms.Compose([lambda image: torch.zeros(1)])
     assert [target for _, targets in loader for target in targets.tolist()] == list(range(COUNT))
-    assert not loader.tuning.chosen.images
+    assert loader.tuning.chosen.part != "images"
     assert "could not be started" in loader.tuning.notes[-1]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -36,6 +37,8 @@ class Training:
     """What depth evens out."""
     image_cpu_s: float = 0.0
     """CPU time of a batch whose images unstarve reads."""
+    kept_s: float = 0.0002
+    """Time to take a batch from memory, with a part that has it there."""
     noise: float = 0.0
     seed: int = 0
     tried: list[LoaderSettings] = field(default_factory=list)
@@ -47,16 +50,18 @@ class Training:
         drift = random.gauss(1, self.noise)
         blocks = tuple(Block(10, 10 * period * drift * random.gauss(1, self.noise / 2)) for _ in range(8))
         in_wait = self.cpu_s if settings.num_workers == 0 else self.handoff_s
-        main = self.step_s + in_wait + (self.image_cpu_s if settings.images else 0.0)
+        main = self.step_s + in_wait + (self.image_cpu_s if settings.part == "images" else 0.0)
         cpu = CpuTime(main, workers_cpu, in_wait, self.step_s, kernel_s=self.sending_s)
         return StepWindow(settings, blocks, wait, cpu)
 
     def _steps(self, settings: LoaderSettings) -> tuple[float, float, float]:
         count = settings.num_workers
-        if settings.images:
+        if settings.part == "images":
             making = max((self.blocked_s + self.image_cpu_s) / count, self.image_cpu_s / 2)
             period = max(self.step_s, making)
             return period, period - self.step_s, 0.0
+        if settings.part in ("cached", "gather"):
+            return self.step_s + self.kept_s, self.kept_s, 0.0
         if count == 0:
             wait = self.cpu_s + max(self.blocked_s, self.limit_s) + self.tail_s
             return self.step_s + wait, wait, 0.0
@@ -253,23 +258,25 @@ def test_a_second_search_begins_with_what_runs_now_and_still_compares_with_the_u
 
 def test_images_are_read_by_unstarve_where_that_is_faster() -> None:
     training = Training(cpu_s=0.02, image_cpu_s=0.006)
-    found = search(training, LoaderSettings(2, 2), images=True)
-    assert found.chosen == LoaderSettings(2, 2, images=True)
+    found = search(training, LoaderSettings(2, 2), parts={"images"})
+    assert found.chosen == LoaderSettings(2, 2, part="images")
     assert found.gain is not None
     assert found.gain.low > 2
 
 
 def test_more_threads_are_tried_where_files_come_slowly() -> None:
-    found = search(Training(blocked_s=0.2, cpu_s=0.04, image_cpu_s=0.01), LoaderSettings(2, 2), images=True)
-    assert found.chosen.images
+    found = search(
+        Training(blocked_s=0.2, cpu_s=0.04, image_cpu_s=0.01), LoaderSettings(2, 2), parts={"images"}
+    )
+    assert found.chosen.part == "images"
     assert found.chosen.num_workers > 8
 
 
 @pytest.mark.parametrize("image_cpu_s", [0.03, 0.0215])
 def test_the_users_own_pixels_stay_where_others_are_hardly_faster(image_cpu_s: float) -> None:
     training = Training(step_s=0.0005, cpu_s=0.021, image_cpu_s=image_cpu_s)
-    assert not search(training, LoaderSettings(2, 2), images=True).chosen.images
-    assert any(settings.images for settings in training.tried)
+    assert search(training, LoaderSettings(2, 2), parts={"images"}).chosen.part != "images"
+    assert any(settings.part == "images" for settings in training.tried)
 
 
 def test_images_are_not_touched_unasked_or_where_training_does_not_wait() -> None:
@@ -278,17 +285,85 @@ def test_images_are_not_touched_unasked_or_where_training_does_not_wait() -> Non
         (Training(step_s=0.05, cpu_s=0.01, image_cpu_s=0.001), True),
         (Training(step_s=0.05, blocked_s=0.2, image_cpu_s=0.001), True),  # enough workers will do
     ):
-        found = search(training, LoaderSettings(1, 2), images=allowed)
-        assert not found.chosen.images
-        assert not any(settings.images for settings in training.tried)
+        found = search(training, LoaderSettings(1, 2), parts={"images"} if allowed else set())
+        assert found.chosen.part != "images"
+        assert not any(settings.part == "images" for settings in training.tried)
 
 
 def test_a_second_search_stays_with_images_that_unstarve_reads() -> None:
     training = Training(cpu_s=0.02, image_cpu_s=0.006)
-    present = LoaderSettings(4, 2, images=True)
-    found = search(training, LoaderSettings(2, 2), present=present, images=True)
-    assert found.chosen.images
-    assert {settings for settings in training.tried if not settings.images} == {LoaderSettings(2, 2)}
+    present = LoaderSettings(4, 2, part="images")
+    found = search(training, LoaderSettings(2, 2), present=present, parts={"images"})
+    assert found.chosen.part == "images"
+    assert {settings for settings in training.tried if settings.part != "images"} == {LoaderSettings(2, 2)}
+
+
+@pytest.mark.parametrize("forecast", [foretell, lambda window: None])
+def test_rows_in_memory_are_gathered_without_workers(forecast: Any) -> None:
+    training = Training(cpu_s=0.004, handoff_s=0.001)
+    found = search(training, LoaderSettings(2, 2), forecast=forecast, parts={"gather", "ring"})
+    assert found.chosen == LoaderSettings(0, part="gather")
+
+
+def test_samples_are_kept_in_memory_where_an_epoch_can_fill_it() -> None:
+    training = Training(cpu_s=0.02)
+    prepared: list[str] = []
+    found = search(
+        training,
+        LoaderSettings(2, 2),
+        parts={"cached"},
+        epoch=lambda: 25,
+        prepare=prepared.append,
+    )
+    assert found.chosen == LoaderSettings(0, part="cached")
+    assert prepared == ["cached"]
+    kept = [settings.part for settings in training.tried].index("cached")
+    assert training.tried[kept].num_workers > 0  # the workers that are best without it fill it
+
+
+@pytest.mark.parametrize(
+    ("epoch", "prepare", "words"),
+    [
+        (100_000, None, "filling it takes an epoch, "),
+        (None, None, "filling it takes an epoch; it pays"),
+        (25, "samples draw random numbers", "CachedDataset: samples draw random numbers"),
+    ],
+)
+def test_a_cache_that_is_not_tried_is_named_with_the_reason(
+    epoch: int | None, prepare: str | None, words: str
+) -> None:
+    training = Training(cpu_s=0.02)
+    bounds = Bounds(TWO_CORES, parts={"cached"}, epoch=lambda: epoch, prepare=lambda part: prepare)
+    one = Search(LoaderSettings(2, 2), LoaderSettings(2, 2), bounds, foretell)
+    steps = one.run()
+    wanted = next(steps)
+    assert one.untried == ()
+    with contextlib.suppress(StopIteration):
+        while True:
+            wanted = steps.send(training.window(wanted))
+    assert not any(settings.part for settings in training.tried)
+    (said,) = [note for note in one.untried if "CachedDataset" in note]
+    assert words in said
+
+
+def test_what_a_search_that_is_cut_short_has_not_come_to_is_said() -> None:
+    training = Training(cpu_s=0.02)
+    one = Search(LoaderSettings(2, 2), LoaderSettings(2, 2), Bounds(TWO_CORES, parts={"cached"}), foretell)
+    steps = one.run()
+    steps.send(training.window(next(steps)))
+    assert one.untried == ("did not try CachedDataset: tuning has not come to it",)
+
+
+def test_a_forecast_that_was_refuted_is_not_offered() -> None:
+    """Workers are slower than any forecast from a loop without them could know."""
+    training = Training(cpu_s=0.02, handoff_s=0.2)
+    one = Search(LoaderSettings(0), LoaderSettings(0), Bounds(TWO_CORES), foretell)
+    steps = one.run()
+    wanted = steps.send(training.window(next(steps)))
+    assert one.predicted is not None
+    with contextlib.suppress(StopIteration):
+        steps.send(training.window(wanted))
+    assert one.predicted is None
 
 
 @pytest.mark.parametrize(("blocked_s", "goes_back"), [(0.001, True), (0.1, False)])

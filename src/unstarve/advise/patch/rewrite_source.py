@@ -17,7 +17,8 @@ from typing import Any
 from unstarve.advise.patch.source_calls import Argument, Call, Calls, SourceRange, line_offset, read_calls
 from unstarve.advise.patch.user_files import CallChange
 from unstarve.errors import NotPatchableError
-from unstarve.model.saved import IMAGES, NEED_WORKERS, POSITIONS, RING, Setting
+from unstarve.model.parts import CACHED, ENGINE_PARTS, IMAGES, PARTS
+from unstarve.model.saved import NEED_WORKERS, POSITIONS, Setting
 
 _DEFAULTS: Mapping[str, Setting] = {
     "num_workers": 0,
@@ -30,11 +31,13 @@ _IMAGE_NOTE = (
     "unstarve then reads the images: same files, order and targets; random crops come from other generators,"
     " and pixels differ slightly, as between two JPEG decoders"
 )
-_RING_BY_HAND = "use `--save` and `run --with`, or `run --engine ring`, without a change to the source"
+_CACHE_NOTE = "the first epoch fills the cache; data that changes while training runs is not seen"
+_ENGINE_BY_HAND = "use `--save` and `run --with`, or `run --engine {}`, without a change to the source"
 _IMAGES_BY_HAND = (
     "edit it by hand to unstarve.DataLoader(unstarve.ImageFolderDataset.like(dataset), …), or use --save"
     " and run --with"
 )
+_CACHE_BY_HAND = 'wrap it by hand in unstarve.CachedDataset(…, fill="lazy"), or use --save and run --with'
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +67,21 @@ def rewrite(source: str, changes: Sequence[CallChange]) -> Rewritten:
     for change in changes:
         call = _made_by(text, calls, change)
         settings = dict(change.settings)
-        images, ring = settings.pop(IMAGES, False), settings.pop(RING, False)
+        parts = [part for part in PARTS if settings.pop(part, False)]
         found, said = _edits(text, call, settings)
-        if images:
-            found += _wrapped(text, call, change.kind, _given(call, "dataset"))
-            said.append(_IMAGE_NOTE)
-        elif ring:
-            found.append(_with_our_loader(text, call, change.kind, _RING_BY_HAND))
+        for part in parts:
+            if part == IMAGES:
+                found.append(_with_our_loader(text, call, change.kind, _IMAGES_BY_HAND))
+                found.append(_wrapped(text, call, "unstarve.ImageFolderDataset.like({})", _IMAGES_BY_HAND))
+                said.append(_IMAGE_NOTE)
+            elif part == CACHED:
+                found.append(_wrapped(text, call, 'unstarve.CachedDataset({}, fill="lazy")', _CACHE_BY_HAND))
+                said.append(_CACHE_NOTE)
+            elif part in ENGINE_PARTS:
+                found.append(_with_our_loader(text, call, change.kind, _ENGINE_BY_HAND.format(part)))
         edits += found
         notes += [f"line {change.place.line}: {note}" for note in said]
-    if any(change.settings.get(part) for change in changes for part in (IMAGES, RING)):
+    if any(change.settings.get(part) for change in changes for part in PARTS):
         edits += _imported(source)
     for edit in sorted(edits, key=lambda edit: (edit.begin, edit.end), reverse=True):
         text = text[: edit.begin] + edit.text.encode() + text[edit.end :]
@@ -258,24 +266,15 @@ def _comma_after(text: bytes, begin: int, end: int) -> bool:
     return b"," in re.sub(rb"#[^\n]*", b"", text[begin:end])
 
 
-# Loaders of image folders, changed so that unstarve reads the images.
+# Parts of unstarve, put into the source.
 
 
-def _wrapped(text: bytes, call: Call, kind: str, dataset: SourceRange | None) -> list[Edit]:
-    """Replace the loader by unstarve's and wrap its dataset.
-
-    Raises `NotPatchableError` when that would change more, as for the user's own loader class.
-    """
-    loader = _with_our_loader(text, call, kind, _IMAGES_BY_HAND)
+def _wrapped(text: bytes, call: Call, pattern: str, by_hand: str) -> Edit:
+    """Wrap the loader's dataset. Raises `NotPatchableError` if the call does not show it."""
+    dataset = _given(call, "dataset")
     if dataset is None:
-        raise NotPatchableError(
-            f"the dataset of {call.function}(…) cannot be seen in the call; {_IMAGES_BY_HAND}"
-        )
-    own = text[dataset.begin : dataset.end].decode()
-    return [
-        loader,
-        Edit(dataset.begin, dataset.end, f"unstarve.ImageFolderDataset.like({own})"),
-    ]
+        raise NotPatchableError(f"the dataset of {call.function}(…) cannot be seen in the call; {by_hand}")
+    return Edit(dataset.begin, dataset.end, pattern.format(_text(text, dataset)))
 
 
 def _with_our_loader(text: bytes, call: Call, kind: str, by_hand: str) -> Edit:

@@ -12,7 +12,8 @@ from pathlib import Path
 from unstarve.advise.framework_words import as_arguments, words_of
 from unstarve.errors import NotPatchableError
 from unstarve.model.loaders import Maker
-from unstarve.model.saved import IMAGES, RING, Place, Setting
+from unstarve.model.parts import PARTS
+from unstarve.model.saved import Place, Setting
 
 _PACKAGES = ("site-packages", "dist-packages")
 _MARKS = ("pyvenv.cfg", "conda-meta")
@@ -112,7 +113,7 @@ def _git(path: Path, shown: str, *words: str) -> bytes:
 
 def what_to_set(place: Place, settings: Mapping[str, Setting]) -> str:
     """How to set a loader whose file is not changed, in its framework's words; without a full stop."""
-    if settings.get(IMAGES) or settings.get(RING):  # no library has an argument for this
+    if any(map(settings.get, PARTS)):  # no library has an argument for this
         return WITHOUT_CHANGE
     path = Path(place.file).resolve()
     maker = place.maker

@@ -142,7 +142,7 @@ def test_images_in_a_library_have_no_words_but_a_file(script: Path) -> None:
     installed = script.parent / "site-packages" / "timm.py"
     installed.parent.mkdir()
     installed.write_text(script.read_text())
-    tuned = replace(TUNING, chosen=replace(BEST, images=True))
+    tuned = replace(TUNING, chosen=replace(BEST, part="images"))
     (problem,) = patches_for([replace(loader(installed, 1), tuning=tuned)])[1]
     assert "change: save the settings with --save FILE.toml" in problem
 

@@ -443,3 +443,20 @@ def test_two_loaders_of_images_need_one_import() -> None:
 def test_where_images_cannot_be_patched_in_it_says_what_to_do(source: str, kind: str, words: str) -> None:
     with pytest.raises(NotPatchableError, match=rf"{words}.*; edit it by hand to unstarve\.DataLoader"):
         changed(source, IMAGES, kind=kind, at=source.count("\n") + 1)
+
+
+@pytest.mark.parametrize("part", ["ring", "threads", "gather"])
+def test_a_loader_runs_on_an_engine_as_unstarves_own(part: str) -> None:
+    done = changed("x = DataLoader(ds, num_workers=4)\n", {"num_workers": 2, part: True})
+    assert done == "import unstarve\nx = unstarve.DataLoader(ds, num_workers=2)\n"
+    with pytest.raises(NotPatchableError, match=f"run --engine {part}"):
+        changed("x = MyDataLoader(ds)\n", {"num_workers": 2, part: True}, kind="MyDataLoader")
+
+
+def test_samples_are_kept_in_any_loader() -> None:
+    done = changed("x = DataLoader(dataset=ds[0], num_workers=4)\n", {"num_workers": 0, "cached": True})
+    assert done == (
+        'import unstarve\nx = DataLoader(dataset=unstarve.CachedDataset(ds[0], fill="lazy"), num_workers=0)\n'
+    )
+    with pytest.raises(NotPatchableError, match="cannot be seen in the call; wrap it by hand"):
+        changed("x = DataLoader(**options)\n", {"cached": True})

@@ -81,7 +81,7 @@ def _blob_bytes(layout: SampleLayout, samples: list[Any]) -> float:
 
 def warn_if_random(dataset: Any, drew: bool) -> None:
     """Warn if a dataset has random transforms or drew random numbers: a cache would freeze its samples."""
-    names = sorted(set(_random_parts(dataset)))
+    names = sorted(set(random_parts(dataset)))
     if not names and not drew:
         return
     reason = ", ".join(names) if names else "it drew random numbers for a sample"
@@ -99,13 +99,13 @@ def _random_state() -> bytes:
     return pickle.dumps(streams)
 
 
-def _random_parts(part: Any, depth: int = 0) -> Iterator[str]:
+def random_parts(part: Any, depth: int = 0) -> Iterator[str]:
     """Yield the names of random transforms (torchvision, albumentations, …), however deeply nested."""
     if depth > _MAX_DEPTH:
         return
     if isinstance(part, (list, tuple)):
         for each in part:
-            yield from _random_parts(each, depth + 1)
+            yield from random_parts(each, depth + 1)
         return
     if _is_random(part):
         yield type(part).__name__
@@ -113,10 +113,10 @@ def _random_parts(part: Any, depth: int = 0) -> Iterator[str]:
     inside = getattr(part, "__dict__", {})
     for name in _ATTRIBUTES:
         if name in inside:
-            yield from _random_parts(inside[name], depth + 1)
+            yield from random_parts(inside[name], depth + 1)
     if isinstance(part, torch.nn.Module):
         for child in part.children():
-            yield from _random_parts(child, depth + 1)
+            yield from random_parts(child, depth + 1)
 
 
 def _is_random(part: Any) -> bool:
