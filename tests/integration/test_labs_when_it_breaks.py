@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ BROKEN = {
     "out-of-memory": "Unable to allocate",
     "growing-cache": "more at the end than after its first epoch",
     "kept-batches": "more at the end than after its first epoch",
-    "shared-memory": "failed: RuntimeError: DataLoader worker",
+    "shared-memory": "failed: (RuntimeError: DataLoader worker|ConnectionResetError)",
     "workers-each-epoch": "restarts its workers in every epoch",
 }
 MENDED = SOLUTIONS["when-it-breaks"]
@@ -38,7 +39,7 @@ def test_a_training_breaks_and_is_mended(kind: str, tmp_path: Path) -> None:
     if kind != "shared-memory":  # its batches pile up while training computes
         text = text.replace("time.sleep(0.05)", "pass")
     script.write_text(text)
-    assert BROKEN[kind] in found_in(script, 5 if kind == "fork-after-threads" else 60)
+    assert re.search(BROKEN[kind], found_in(script, 5 if kind == "fork-after-threads" else 60))
 
     ((before, after),) = MENDED[kind]
     assert text.count(before) == 1
