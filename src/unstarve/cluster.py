@@ -174,21 +174,23 @@ class Cluster:
         try:
             result = self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
-            cause = error.cause
-            if isinstance(cause, UnstarveError | OSError):
-                raise cause from None
-            if isinstance(cause, ImportError):
-                raise UnstarveError(
-                    f"a node of the Ray cluster at {self._address} lacks a module ({cause}): install "
-                    f"unstarve {__version__} on every node, and keep your modules in a folder that all see"
-                ) from error
-            words = f"{type(cause).__name__}: {cause}".splitlines()[0]
-            raise UnstarveError(f"a task failed on the Ray cluster at {self._address}: {words}") from error
+            if isinstance(error.cause, UnstarveError | OSError):
+                raise error.cause from None
+            raise self._failure(f"{type(error.cause).__name__}: {error.cause}") from error
         except self._ray.exceptions.RayError as error:
-            words = str(error).strip().partition("\n")[0]
-            raise UnstarveError(f"a task failed on the Ray cluster at {self._address}: {words}") from error
+            raise self._failure(str(error)) from error
         del self._under_way[reference]
         return result
+
+    def _failure(self, text: str) -> UnstarveError:
+        words = text.strip().partition("\n")[0]
+        remedy = ""
+        if "No module named" in words:
+            remedy = (
+                f"; install unstarve {__version__} on every node, and keep your own modules in a folder that "
+                "all nodes see"
+            )
+        return UnstarveError(f"a task failed on the Ray cluster at {self._address}: {words}{remedy}")
 
 
 @contextmanager

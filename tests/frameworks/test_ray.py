@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,9 +35,11 @@ def address() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def project(frameworks: Project) -> Project:
-    frameworks.environment |= QUIET
-    return frameworks
+def project(frameworks: Project) -> Iterator[Project]:
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        frameworks.environment |= QUIET | {"RAY_TMPDIR": folder}
+        yield frameworks
+    frameworks.end()
 
 
 def test_merge_on_a_cluster_writes_what_merge_writes(project: Project, address: str) -> None:
