@@ -73,11 +73,13 @@ class Cluster:
             for node in sorted(ray.nodes(), key=lambda node: str(node["NodeManagerAddress"]))
             if node["Alive"]
         )
+        self._able = {node.id for node in self.nodes if node.cpus >= 1}
+        """Nodes with a CPU for tasks; a head often has none."""
 
     def on_each(self, function: Callable[..., R], *arguments: Any) -> dict[str, R]:
         """Call a function on every node; results by the node's id. Not for long work: it takes no CPU."""
-        call = self._caller(function, cpus=0)
-        asked = {node.id: call(arguments, node.id) for node in self.nodes}
+        call = self._caller(function)
+        asked = {node.id: call(arguments, node.id, 0.0) for node in self.nodes}
         return {name: self._result(reference) for name, reference in asked.items()}
 
     def map(
@@ -90,19 +92,22 @@ class Cluster:
     ) -> Iterator[R]:
         """Call a function on each item in a task on a node of `where`; yield the results in order.
 
-        A task takes one CPU, or as many as `cpus` says. Only so many tasks are under way that results do not
-        pile up.
+        A task takes one CPU, or as many as `cpus` says; none if its nodes have no CPU for tasks. Only so many
+        are under way that results do not pile up.
         """
         ahead = max(_AHEAD, int(_AHEAD * sum(node.cpus for node in self.nodes)))
-        call = self._caller(function, cpus=1)
+        call = self._caller(function)
         turns = itertools.count()
         waiting: deque[Any] = deque()
         for number, item in enumerate(items):
             places = None if where is None else where[number]
+            able = self._able if places is None else self._able & set(places)
             node = None
             if places is not None and len(places) < len(self.nodes):
-                node = sorted(places)[next(turns) % len(places)]
-            waiting.append(call((item,), node, None if cpus is None else cpus[number]))
+                choice = sorted(able or places)
+                node = choice[next(turns) % len(choice)]
+            own_cpus = float(bool(able)) if cpus is None else cpus[number]
+            waiting.append(call((item,), node, own_cpus))
             if len(waiting) >= ahead:
                 yield self._result(waiting.popleft())
         while waiting:
@@ -148,19 +153,17 @@ class Cluster:
             for reference in done:
                 del self._under_way[reference]
 
-    def _caller(self, function: Callable[..., Any], *, cpus: float) -> Callable[..., Any]:
-        """A function that starts a task: ``call(arguments, node)``. Each process gets `function` once."""
+    def _caller(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that starts a task: ``call(arguments, node, cpus)``. Each process gets it once."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         box = [self._ray.put(function)]
         job = _Job(__version__, tuple(sys.path), f"{os.getpid()}-{time.time_ns()}")
         task = self._ray.remote(_call)
 
-        def call(arguments: tuple[Any, ...], node: str | None, own_cpus: float | None = None) -> Any:
+        def call(arguments: tuple[Any, ...], node: str | None, cpus: float) -> Any:
             strategy = "SPREAD" if node is None else NodeAffinitySchedulingStrategy(node, soft=False)
-            options = task.options(
-                num_cpus=cpus if own_cpus is None else own_cpus, scheduling_strategy=strategy
-            )
+            options = task.options(num_cpus=cpus, scheduling_strategy=strategy)
             reference = options.remote(job, box, arguments)
             self._under_way[reference] = None
             return reference
@@ -171,21 +174,23 @@ class Cluster:
         try:
             result = self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
-            cause = error.cause
-            if isinstance(cause, UnstarveError | OSError):
-                raise cause from None
-            if isinstance(cause, ImportError):
-                raise UnstarveError(
-                    f"a node of the Ray cluster at {self._address} lacks a module ({cause}): install "
-                    f"unstarve {__version__} on every node, and keep your modules in a folder that all see"
-                ) from error
-            words = f"{type(cause).__name__}: {cause}".splitlines()[0]
-            raise UnstarveError(f"a task failed on the Ray cluster at {self._address}: {words}") from error
+            if isinstance(error.cause, UnstarveError | OSError):
+                raise error.cause from None
+            raise self._failure(f"{type(error.cause).__name__}: {error.cause}") from error
         except self._ray.exceptions.RayError as error:
-            words = str(error).strip().partition("\n")[0]
-            raise UnstarveError(f"a task failed on the Ray cluster at {self._address}: {words}") from error
+            raise self._failure(str(error)) from error
         del self._under_way[reference]
         return result
+
+    def _failure(self, text: str) -> UnstarveError:
+        words = text.strip().partition("\n")[0]
+        remedy = ""
+        if "No module named" in words:
+            remedy = (
+                f"; install unstarve {__version__} on every node, and keep your own modules in a folder that "
+                "all nodes see"
+            )
+        return UnstarveError(f"a task failed on the Ray cluster at {self._address}: {words}{remedy}")
 
 
 @contextmanager

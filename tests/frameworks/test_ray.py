@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.frameworks.ray_cluster import QUIET, cluster
+from tests.frameworks.ray_cluster import QUIET, can_mount, cluster, second_node
 from tests.integration.conftest import LONGEST_S, Project
 
 from fakes import run_of
@@ -34,9 +35,11 @@ def address() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def project(frameworks: Project) -> Project:
-    frameworks.environment |= QUIET
-    return frameworks
+def project(frameworks: Project) -> Iterator[Project]:
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        frameworks.environment |= QUIET | {"RAY_TMPDIR": folder}
+        yield frameworks
+    frameworks.end()
 
 
 def test_merge_on_a_cluster_writes_what_merge_writes(project: Project, address: str) -> None:
@@ -111,6 +114,25 @@ def test_ctrl_c_ends_the_tasks_and_keeps_what_is_packed(project: Project, addres
     while any(psutil.pid_exists(worker) for worker in workers if worker):
         assert time.monotonic() < end_s, "a task goes on"
         time.sleep(0.01)
+
+
+def test_nodes_read_the_files_that_they_alone_have(project: Project, address: str) -> None:
+    if not can_mount(project.folder):
+        pytest.skip("processes cannot have mounts of their own here")
+    shown, theirs = (project.folder / name for name in ("shown", "theirs"))
+    job = met_job(4, 50, per_host=2)
+    for folder, letter, ranks in ((shown, "a", job[:2]), (theirs, "b", job[2:])):
+        folder.mkdir()
+        for number in range(3):
+            (folder / f"{letter}{number}.bin").write_text(f"{letter}{number}")
+        write_run(folder / "job.unstarve", run_of(*ranks))
+    with second_node(address, theirs, shown):
+        packing = project.unstarve("pack", "--ray", address, f"{shown}/*.bin", "nodes.packed")
+        merging = project.unstarve("merge", "--ray", address, shown / "job.unstarve", "-o", "nodes.unstarve")
+    assert (packing.returncode, merging.returncode) == (0, 0), packing.stderr + merging.stderr
+    packed = PackedDataset(project.folder / "nodes.packed")
+    assert [bytes(sample).decode() for sample in packed] == ["a0", "a1", "a2", "b0", "b1", "b2"]
+    assert project.report("nodes.unstarve")["run"]["ranks"] == 4
 
 
 def test_bench_measures_every_node(project: Project, address: str) -> None:

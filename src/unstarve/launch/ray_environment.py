@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,8 +23,9 @@ _BOOTSTRAP = Path(__file__).parent / "bootstrap"
 _PATH = "PYTHONPATH"
 _OF_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """The settings of a submitted job; Ray refuses a variable that both these and ``ray.init`` set."""
-_RUNNING = Path("/tmp/ray/ray_current_cluster")
-"""Where Ray notes the newest cluster of this machine, which ``ray.init()`` joins."""
+_RUNNING = "ray/ray_current_cluster"
+"""Where Ray notes the newest cluster of this machine, which ``ray.init()`` joins; in its folder for temporary
+files."""
 
 TRAIN_MODULE = "ray.train.v2._internal.execution.worker_group.thread_runner"
 DATA_MODULE = "ray.data.iterator"
@@ -38,7 +40,8 @@ def attach() -> None:
 def _recording_init(original: Callable[..., Any]) -> Callable[..., Any]:
     def init(address: str | None = None, **options: Any) -> Any:
         wanted = address or os.environ.get("RAY_ADDRESS")
-        if wanted != "local" and (wanted or _RUNNING.exists()) and os.environ.get(VARIABLE):
+        running = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(), _RUNNING).exists()
+        if wanted != "local" and (wanted or running) and os.environ.get(VARIABLE):
             with contextlib.suppress(TypeError, ValueError):  # what Ray refuses, it refuses itself
                 options["runtime_env"] = recorded_environment(options.get("runtime_env"))
         return original(address, **options)

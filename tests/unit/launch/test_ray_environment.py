@@ -19,7 +19,7 @@ BOOTSTRAP = str(Path(ray_environment.__file__).parent / "bootstrap")
 
 
 @pytest.fixture
-def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+def ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """A stand-in with the parts that are patched; the calls of its ``init``."""
     calls: list[Any] = []
 
@@ -38,7 +38,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
         monkeypatch.setitem(sys.modules, one.__name__, one)
     monkeypatch.setenv("UNSTARVE_LAUNCH", "settings")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(ray_environment, "_RUNNING", Path("/nowhere/at/all"))
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     ray_environment.attach()
     yield calls
     set_training_thread(None)
@@ -61,6 +61,13 @@ def test_a_cluster_that_runs_already_gets_the_settings_of_the_job(ray: list[Any]
 def test_a_cluster_that_the_command_starts_inherits_them(ray: list[Any], address: str | None) -> None:
     sys.modules["ray"].init(address, num_cpus=2)
     assert ray == [(address, {"num_cpus": 2})]
+
+
+def test_one_that_runs_on_this_machine_is_joined_without_an_address(ray: list[Any], tmp_path: Path) -> None:
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").write_text("127.0.0.1:6379")
+    sys.modules["ray"].init()
+    assert ray[0][1]["runtime_env"]["env_vars"]["UNSTARVE_LAUNCH"] == "settings"
 
 
 def test_nothing_is_passed_on_when_nothing_is_recorded(

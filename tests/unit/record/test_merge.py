@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,6 +43,19 @@ def test_nodes_are_merged_without_loss(tmp_path: Path) -> None:
     assert found.rank_times is not None
     assert (found.rank_times.pattern, found.rank_times.late) == (RankPattern.NODE, (4, 5, 6, 7))
     assert (found.budget, found.verdict, found.lost) == (whole.budget, whole.verdict, ())
+
+
+@pytest.mark.parametrize("fold", [False, True])
+def test_files_of_one_name_that_other_machines_read_make_the_same_run(tmp_path: Path, fold: bool) -> None:
+    nodes = _nodes(tmp_path)
+    merge(nodes, tmp_path / "here.unstarve", fold=fold)
+    merge(
+        [Path("/scratch/job.unstarve")] * len(nodes),
+        tmp_path / "there.unstarve",
+        fold=fold,
+        elsewhere=lambda function, numbers: [function(nodes[number]) for number in numbers],
+    )
+    assert (tmp_path / "here.unstarve").read_bytes() == (tmp_path / "there.unstarve").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -107,3 +122,19 @@ def test_a_damaged_file_is_scanned_chunk_by_chunk(tmp_path: Path) -> None:
 
     assert 0 < size(damaged) < size(whole)
     assert whole.keys() == damaged.keys()
+
+
+def test_what_stops_a_merge_leaves_nothing_behind(tmp_path: Path) -> None:
+    nodes = _nodes(tmp_path)
+    left = iter(range(len(nodes) + 1))  # enough for the first pass
+
+    def interrupted(function: Callable[[Path], Any], numbers: Sequence[int]) -> list[Any]:
+        for _ in numbers:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+        return [function(nodes[number]) for number in numbers]
+
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(KeyboardInterrupt):
+        merge(nodes, tmp_path / "job.unstarve", elsewhere=interrupted)
+    assert sorted(tmp_path.iterdir()) == before

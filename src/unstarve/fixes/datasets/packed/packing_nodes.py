@@ -41,7 +41,7 @@ class HeldFiles:
         listed = self._nodes.on_each(_listed, whole, leave_out.absolute())
         found = [one for one in listed.values() if isinstance(one, SourceFiles)]
         if not found:
-            raise UsageError(f"{next(iter(listed.values()))} (on {len(listed)} nodes)")
+            raise UsageError(f"{next(iter(listed.values()))} (on any node)")
         holders: dict[Path, frozenset[str]] = {}
         for node, one in listed.items():
             for path in _paths(one) if isinstance(one, SourceFiles) else ():
