@@ -74,6 +74,13 @@ def tensors(folder: Path) -> None:
         torch.save(torch.full((3, 64), float(number)), folder / "samples" / f"{number:04}.pt")
 
 
+def rows(folder: Path) -> None:
+    """An array of 10 MB, of which a sample is one row."""
+    import numpy as np
+
+    np.save(folder / "rows.npy", np.zeros((800, 3000), np.float32))
+
+
 _IMAGES = """from unstarve.benchmark.optional_packages import torchvision
 
 vision = torchvision()
@@ -90,6 +97,17 @@ class Saved(Dataset):
 
     def __getitem__(self, index):
         return torch.load(self.paths[index])
+"""
+_WHOLE = """
+class Rows(Dataset):
+    def __init__(self, path):
+        self.path = path
+
+    def __len__(self):
+        return 800
+
+    def __getitem__(self, index):
+        return np.load(self.path)[index]
 """
 _SLOW_FILES = """
 def slow_load(*args, load=torch.load, **kwargs):
@@ -171,6 +189,14 @@ CASES: dict[str, Case] = {
     "fetch-ahead": Case("Latency(1200, ms=5)", "batch_size=8, shuffle=True", "accelerator(ms=10)"),
     "more-reads": Case(
         'Cold("blocks.bin", 1600, blocks=8)', "batch_size=8, num_workers=1", "accelerator(ms=1)"
+    ),
+    "read-less": Case(
+        'Rows("rows.npy")',
+        "batch_size=4, shuffle=True",
+        "accelerator(ms=5), epochs=1",
+        _WHOLE,
+        then={"before": _WHOLE.replace("(self.path)[", '(self.path, mmap_mode="r")[')},
+        prepare=rows,
     ),
     "tensor-files": Case(
         'Saved("samples")',

@@ -6,9 +6,12 @@ import io
 import tarfile
 import time
 from collections.abc import Iterable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
 from pathlib import Path
+from threading import Thread
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -210,6 +213,46 @@ def test_a_tar_is_not_opened_for_each_sample(tmp_path: Path) -> None:
     assert seen[0].shape == (4, 4)
     assert diagnosis.verdict.state == "starved"
     assert "# open self.path on first use and keep it" in codes(diagnosis)["read-less"]
+
+
+class Objects(Dataset[torch.Tensor]):
+    """Small objects of a store, one request each."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def __len__(self) -> int:
+        return 400
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        with urlopen(f"{self.url}/{index}") as answer:
+            return torch.tensor(list(answer.read()))
+
+
+class Store(BaseHTTPRequestHandler):
+    """Answers each request 10 ms late."""
+
+    def do_GET(self) -> None:
+        time.sleep(0.01)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(bytes(8))
+
+    def log_message(self, *words: Any) -> None:
+        return
+
+
+def test_small_objects_behind_latency_are_fetched_ahead() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Store) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        loader = DataLoader(Objects(f"http://127.0.0.1:{server.server_port}"), batch_size=4, shuffle=True)
+        diagnosis, _ = recorded(loader)
+        server.shutdown()
+    assert diagnosis.verdict.state == "starved"
+    skip_if_crowded(diagnosis)
+    assert diagnosis.verdict.cause == "remote"
+    assert "unstarve.AsyncPrefetchDataset(" in codes(diagnosis)["fetch-ahead"]
+    assert "num_workers=" in codes(diagnosis)["more-workers"]
 
 
 @pytest.mark.needs("torchdata")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -147,15 +149,13 @@ def test_a_training_that_fails_is_reported_and_fails_the_same(frameworks: Projec
 
 
 @pytest.mark.needs("torchdata")
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_loop_over_an_endless_stream_resumes_as_it_would_alone(frameworks: Project, workers: int) -> None:
-    words = ("titan.py", "--workers", str(workers))
+def test_a_loop_over_an_endless_stream_resumes_as_it_would_alone(frameworks: Project) -> None:
     checkpoint = frameworks.folder / "titan.pt"
-    alone = [frameworks.python(*words, "--steps", steps).stdout for steps in ("20", "40")]
+    alone = [frameworks.python("titan.py", "--steps", steps).stdout for steps in ("20", "40")]
     checkpoint.unlink()
     seen = []
     for steps in ("20", "40"):  # the second one resumes
-        done = frameworks.unstarve("run", "-f", "-o", "titan.unstarve", *words, "--steps", steps)
+        done = frameworks.unstarve("run", "-f", "-o", "titan.unstarve", "titan.py", "--steps", steps)
         assert done.returncode == 0, done.stderr
         seen.append(done.stdout)
     checkpoint.unlink()
@@ -167,3 +167,18 @@ def test_a_loop_over_an_endless_stream_resumes_as_it_would_alone(frameworks: Pro
     assert report["lost"] == []
     waits = {share["cause"]: share["seconds"] for share in report["budget"]}
     assert waits["remote"] > 10 * waits.get("disk", 0.0)
+
+
+@pytest.mark.needs("accelerate")
+def test_accelerates_own_script_passes_its_checks_as_it_is(frameworks: Project) -> None:
+    package = find_spec("accelerate")
+    assert package is not None
+    assert package.origin is not None
+    script = Path(package.origin).parent / "test_utils" / "scripts" / "test_script.py"  # of `accelerate test`
+    done = frameworks.unstarve(
+        "run", "-f", "-o", "own.unstarve", "python", "-m", "accelerate.commands.launch", "--cpu", script
+    )
+    assert done.returncode == 0, done.stderr
+    report = frameworks.report("own.unstarve")
+    assert report["lost"] == []
+    assert sum(one["steps"] for one in report["loaders"] if one["role"] == "train") >= 40

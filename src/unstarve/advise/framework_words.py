@@ -90,6 +90,14 @@ def words_of(maker: Maker, change: Mapping[str, Any], plain_call: str | None = N
     return "\n".join(lines)
 
 
+def how_to_set(name: str, maker: Maker | None, change: Mapping[str, Any]) -> str:
+    """The change of a loader's arguments in one line, in the words of its maker, without a full stop."""
+    made = None if maker is None else words_of(maker, change)
+    if made is not None and "\n" not in made and not made.startswith("#"):
+        return f"Write {made}"
+    return f"Pass {' and '.join(f'{key}={value!r}' for key, value in change.items())} to {name}"
+
+
 def wrapped_dataset(maker: Maker, template: str) -> str:
     """How the user wraps the dataset of a loader that a framework creates; `template` has ``{}`` for it."""
     words = _TABLE.get(maker.framework)

@@ -49,7 +49,7 @@ class Trainer:
     def __init__(self, args):
         torch.manual_seed(1)
         self.args, self.step = args, 0
-        self.dataloader = RankLoader(Tokens(16), 0, batch_size=4, num_workers=args.workers)
+        self.dataloader = RankLoader(Tokens(16), 0, batch_size=4)
         self.model = nn.Sequential(nn.Embedding(100, 16), nn.Linear(16, 100))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
         self.parts = {"model": self.model, "optimizer": self.optimizer, "dataloader": self.dataloader}
@@ -90,5 +90,4 @@ class Trainer:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--workers", type=int, default=0)
     Trainer(parser.parse_args()).train()

@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from torch.utils.data import DataLoader
 
 from unstarve.advise.framework_words import framework_call, wrapped_dataset
 from unstarve.checks.evidence.lost_time import setting
+from unstarve.checks.objects.loader_parts import set_to
+from unstarve.checks.objects.subject import Subject
+from unstarve.collect.loader_origin import Origin
+from unstarve.marks import SITE
 from unstarve.model import LoaderSummary, Maker
 
 TRAIN = Maker("transformers", "Trainer.get_train_dataloader")
@@ -82,3 +87,10 @@ def test_a_finding_names_the_frameworks_argument_where_it_has_one() -> None:
     assert setting(loader(TRAIN), num_workers=4) == "Write TrainingArguments(dataloader_num_workers=4)."
     assert setting(loader(None), num_workers=4) == "Pass num_workers=4 to train."
     assert setting(loader(TRAIN), in_order=False) == "Pass in_order=False to train."
+
+
+def test_a_check_of_objects_does_so_too() -> None:
+    made: DataLoader[Any] = DataLoader(range(8), num_workers=2)  # type: ignore[arg-type]  # a range will do
+    assert set_to(Subject(made), num_workers=1) == "Pass num_workers=1 to loader"
+    vars(made)[SITE] = tuple(Origin("train.py", 7, "transformers", "Trainer.get_train_dataloader"))
+    assert set_to(Subject(made), num_workers=1) == "Write TrainingArguments(dataloader_num_workers=1)"

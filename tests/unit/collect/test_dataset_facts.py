@@ -139,3 +139,19 @@ def test_more_facts_are_asked_for_and_an_error_there_costs_nothing(tmp_path: Pat
         "module": __name__, "length": 3, "root": str(tmp_path), "like": True,
     }  # fmt: skip
     assert dataset_facts(Plain(), lambda dataset: {}["missing"]) == {"module": __name__, "length": 3}
+
+
+class Tokens(Plain):
+    """Maps its file on first use."""
+
+    def read(self) -> Any:
+        return np.memmap(self.path, np.uint16, "r")
+
+
+def test_a_mapped_file_is_known_before_and_after_it_is_mapped(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.bin"
+    np.zeros(500, np.uint16).tofile(path)
+    for dataset in (Tokens(path=path), Plain(tokens=np.memmap(path, np.uint16, "r"))):
+        facts = dataset_facts(dataset)
+        assert (facts["mapped_file"], facts["mapped_bytes"]) == (str(path), 1000)
+    assert "mapped_file" not in dataset_facts(Tokens(path=tmp_path / "gone.bin"))

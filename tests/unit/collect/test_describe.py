@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
 
 from unstarve import marks
 from unstarve.collect.call_site import variable_name
@@ -135,3 +135,11 @@ class Unknown(NoLength):
 )
 def test_a_dataset_is_known_by_its_class_and_length(dataset: Any, words: str) -> None:
     assert dataset_words(dataset) == words
+
+
+def test_the_order_of_a_batch_sampler_is_that_of_the_sampler_inside() -> None:
+    rows = TensorDataset(torch.arange(8))
+    passed = DataLoader(rows, batch_sampler=BatchSampler(RandomSampler(rows), 2, False))
+    assert loader_config(passed)["sampler"] == "RandomSampler"
+    assert loader_config(DataLoader(rows, shuffle=True))["sampler"] == "RandomSampler"
+    assert loader_config(DataLoader(rows, batch_size=None))["sampler"] == "SequentialSampler"

@@ -9,6 +9,7 @@ from unstarve.advise.diagnosis_facts import stock_loader
 from unstarve.analyze.loader_summary import loader_key
 from unstarve.analyze.roles import Key
 from unstarve.analyze.timeline import training_processes
+from unstarve.checks.evidence.lost_time import setting
 from unstarve.checks.evidence.places import about
 from unstarve.model import Diagnosis, Finding, LoaderSummary, Process, Role, Run
 from unstarve.words import mean_count, percent, workers
@@ -71,8 +72,8 @@ def fewer_shards_than_workers(run: Run, d: Diagnosis) -> Iterator[Finding]:
                     loader,
                     "fewer-shards-than-workers",
                     f"{idle} of {workers(len(counts))} of {loader.name} had no sample in a whole epoch.",
-                    f"Use num_workers={len(counts) - idle}, or split the stream into at least "
-                    f"{len(counts)} shards.",
+                    f"{setting(loader, num_workers=len(counts) - idle)[:-1]}, or split the stream into at "
+                    f"least {len(counts)} shards.",
                     idle / len(counts),
                 )
                 return
@@ -96,7 +97,7 @@ def drop_last_loses(run: Run, d: Diagnosis) -> Iterator[Finding]:
             "drop-last-loses",
             f"{loader.name} drops {mean_count(lost)} of {mean_count(length)} samples in every epoch "
             f"({percent(lost / length)}): batch_size={batch} and drop_last=True.",
-            f"Pass drop_last=False to {loader.name}, or a smaller batch_size.",
+            f"{setting(loader, drop_last=False)[:-1]}, or choose a smaller batch_size.",
             lost / length,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from unstarve.advise.diagnosis_facts import share_of
-from unstarve.advise.framework_words import framework_call
+from unstarve.advise.framework_words import how_to_set
 from unstarve.model import Advice, Cause, Diagnosis, LoaderSummary, State
 
 LEAST_SHARE = 0.05
@@ -39,8 +39,4 @@ def rejected(d: Diagnosis, id: str) -> bool:
 
 def setting(loader: LoaderSummary, **arguments: Any) -> str:
     """The change of a loader's arguments, in one line, in the words of the framework that creates it."""
-    made = framework_call(loader, arguments)
-    if made is not None and "\n" not in made and not made.startswith("#"):
-        return f"Write {made}."
-    given = " and ".join(f"{name}={value!r}" for name, value in arguments.items())
-    return f"Pass {given} to {loader.name}."
+    return f"{how_to_set(loader.name, loader.maker, arguments)}."

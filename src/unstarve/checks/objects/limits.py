@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from unstarve import machine, words
 from unstarve.checks.objects.batch_values import batch_bytes, tensors
-from unstarve.checks.objects.loader_parts import report, start_method
+from unstarve.checks.objects.loader_parts import report, set_to, start_method
 from unstarve.checks.objects.pickling import pickled_bytes
 from unstarve.checks.objects.subject import Subject
 from unstarve.model.finding import Finding
@@ -88,7 +88,8 @@ def _smaller(subject: Subject, flying: InFlight, free: int) -> str:
     workers = min(subject.loader.num_workers, fitting)
     if workers < 1:
         return ""
-    return f"Set num_workers={workers}, prefetch_factor={max(1, fitting // workers)}. "
+    change = set_to(subject, num_workers=workers, prefetch_factor=max(1, fitting // workers))
+    return f"{change}. "
 
 
 def _gigabytes(count: float) -> int:

@@ -12,10 +12,12 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data._utils.collate import default_collate, default_convert
 
+from unstarve.advise.framework_words import how_to_set
 from unstarve.checks.objects.attributes import Place, places, walk
 from unstarve.checks.objects.sample_code import WORKER_NAMES, sample_code
 from unstarve.checks.objects.subject import Subject
-from unstarve.marks import ChoosesEngine
+from unstarve.collect.loader_origin import Origin
+from unstarve.marks import SITE, ChoosesEngine
 from unstarve.model.checks import finding
 from unstarve.model.finding import Finding
 
@@ -25,6 +27,12 @@ _PLAIN = (str, bytes, numbers.Number, type, types.ModuleType, types.FunctionType
 def report(subject: Subject, id: str, message: str, fix: str, *, harm: float = 0.0) -> Finding:
     """A finding at the line that creates the loader."""
     return finding(id, message, fix, file=subject.file, line=subject.line, harm=harm)
+
+
+def set_to(subject: Subject, **arguments: Any) -> str:
+    """The change of the loader's arguments, in the words of the framework that creates it; no full stop."""
+    site = vars(subject.loader).get(SITE)
+    return how_to_set(subject.name, None if site is None else Origin(*site).maker, arguments)
 
 
 def start_method(loader: DataLoader[Any]) -> str:

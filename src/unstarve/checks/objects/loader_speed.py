@@ -16,7 +16,7 @@ from torch.utils.data._utils.collate import default_collate
 from unstarve import machine
 from unstarve.advise.rules.data_storage import FAR
 from unstarve.checks.objects.attributes import places
-from unstarve.checks.objects.loader_parts import is_torchs_own, report
+from unstarve.checks.objects.loader_parts import is_torchs_own, report, set_to
 from unstarve.checks.objects.subject import Subject
 from unstarve.collect.dataset_facts import dataset_facts, inside
 from unstarve.collect.describe import batch_extent, count_tensors
@@ -55,7 +55,7 @@ def tiny_epochs(subject: Subject) -> Iterator[Finding]:
         "tiny-epochs",
         f"An epoch of {subject.name} has {mean_count(batches)} batches; {workers(loader.num_workers)} "
         f"prefetch {mean_count(ahead)}.",
-        f"Pass num_workers={batches // (loader.prefetch_factor or 2)} to {subject.name}"
+        f"{set_to(subject, num_workers=batches // (loader.prefetch_factor or 2))}"
         f"{longer if isinstance(loader.sampler, RandomSampler) else ''}.",
         harm=1 - batches / ahead,
     )
@@ -111,7 +111,7 @@ def more_workers_than_cores(subject: Subject) -> Iterator[Finding]:
         "more-workers-than-cores",
         f"{subject.name} has {workers(count)}; the container's CPU quota is {_cores(quota)}, although "
         f"{machine.usable_cores()} are visible.",
-        f"Pass num_workers={max(int(cores), 1)} to {subject.name}, or raise the quota.",
+        f"{set_to(subject, num_workers=max(int(cores), 1))}, or raise the quota.",
         harm=1 - cores / count,
     )
 
@@ -161,7 +161,7 @@ def not_pinned(subject: Subject) -> Iterator[Finding]:
         subject,
         "not-pinned",
         f"A batch of {subject.name} is {size(nbytes)} in pageable memory, and training uses CUDA.",
-        f"Pass pin_memory=True to {subject.name}, and copy with .to(device, non_blocking=True).",
+        f"{set_to(subject, pin_memory=True)}, and copy with .to(device, non_blocking=True).",
     )
 
 

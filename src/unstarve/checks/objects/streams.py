@@ -13,7 +13,7 @@ import torch
 from unstarve import words
 from unstarve.checks.objects.attributes import stored, walk
 from unstarve.checks.objects.batch_values import arrays, same_values, samples_differ
-from unstarve.checks.objects.loader_parts import init_may_change, is_stream, report
+from unstarve.checks.objects.loader_parts import init_may_change, is_stream, report, set_to
 from unstarve.checks.objects.sample_code import WORKER_NAMES, own_attribute, sample_code, syntax_tree
 from unstarve.checks.objects.subject import Subject
 from unstarve.collect.storage_layout import shard_count
@@ -136,7 +136,8 @@ def fewer_shards_than_workers(subject: Subject) -> Iterator[Finding]:
                 "fewer-shards-than-workers",
                 f"{path} has {shards} shard{'s' * (shards != 1)} for {words.workers(loader.num_workers)}:"
                 f" {words.workers(idle)} {'has' if idle == 1 else 'have'} nothing to read.",
-                f"Set num_workers={shards}, or write the data as {loader.num_workers} shards or more.",
+                f"{set_to(subject, num_workers=shards)}, or write the data as {loader.num_workers} shards or "
+                "more.",
                 harm=idle / loader.num_workers,
             )
 

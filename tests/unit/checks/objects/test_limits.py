@@ -38,7 +38,7 @@ def test_batches_that_do_not_fit_into_shared_memory_are_found(space: Any) -> Non
     (found,) = findings(loader_of(prefetch_factor=3), batches=(BATCH,))
     assert found.id == "shm-full"
     assert found.message == "7 batches of 1 MB make 7 MB, and /dev/shm has 4 MB free."
-    assert "num_workers=2, prefetch_factor=1" in found.fix
+    assert "num_workers=2 and prefetch_factor=1" in found.fix
     assert "--shm-size=1g" in found.fix
 
 
