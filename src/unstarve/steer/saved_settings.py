@@ -33,8 +33,8 @@ from unstarve.stack_levels import uncounted
 
 _ENGINE = "_unstarve_engine"
 """Attribute of a loader that saved settings run on an engine of unstarve: its name."""
-_TWIN = "_unstarve_twin"
-"""The same for one whose samples are kept: a copy of it that takes them from the cache."""
+_KEPT, _TWIN = "_unstarve_kept", "_unstarve_twin"
+"""The same for one whose samples are kept: the cache, and a copy of the loader that takes them from there."""
 _SAID = {IMAGES: "images read by unstarve, ", CACHED: "samples kept in memory, "}
 
 try:
@@ -180,9 +180,17 @@ def keep_samples(loader: Any) -> None:
     """Fetch this loader's samples once; UsageError or CacheError with the reason if they may not be kept."""
     from unstarve.tune.sample_cache import cache_of  # needs all of torch, as above
 
-    twin = copy.copy(loader)  # the same sampler, generator and arguments
-    twin.__dict__["dataset"] = cache_of(loader)
-    loader.__dict__[_TWIN] = twin
+    loader.__dict__[_KEPT] = cache_of(loader)
+
+
+def _twin(loader: Any) -> Any:
+    """The same sampler, generator and arguments, with samples from the cache."""
+    state = loader.__dict__
+    if _TWIN not in state:
+        twin = copy.copy(loader)
+        twin.__dict__["dataset"] = state[_KEPT]
+        state[_TWIN] = twin
+    return state[_TWIN]
 
 
 def iterate_with_parts(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -191,8 +199,8 @@ def iterate_with_parts(original: Callable[..., Any]) -> Callable[..., Any]:
     @uncounted
     @functools.wraps(original)
     def __iter__(self: Any) -> Any:
-        if _TWIN in self.__dict__:
-            return original(self.__dict__[_TWIN])
+        if _KEPT in self.__dict__:
+            return original(_twin(self))
         if _ENGINE not in self.__dict__:
             return original(self)
         from unstarve.fixes.loader.engines.choose_engine import choose

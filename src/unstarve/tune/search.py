@@ -169,7 +169,9 @@ class Search:
 
     def _try(self, settings: LoaderSettings) -> Generator[LoaderSettings, StepWindow, StepWindow]:
         nearest, foretold = self._nearest(settings), self._predicted_s(settings)
+        self._left_out[settings.part] = "training ended before it was measured"
         window = yield settings
+        del self._left_out[settings.part]
         self._windows.setdefault(settings, []).append(window)
         # What a part gains was only a guess until it was tried.
         if nearest is not None and foretold is not None and nearest.part == settings.part:

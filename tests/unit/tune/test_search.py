@@ -350,8 +350,16 @@ def test_what_a_search_that_is_cut_short_has_not_come_to_is_said() -> None:
     training = Training(cpu_s=0.02)
     one = Search(LoaderSettings(2, 2), LoaderSettings(2, 2), Bounds(TWO_CORES, parts={"cached"}), foretell)
     steps = one.run()
-    steps.send(training.window(next(steps)))
+    wanted = steps.send(training.window(next(steps)))
     assert one.untried == ("did not try CachedDataset: tuning has not come to it",)
+    bounds = Bounds(TWO_CORES, parts={"gather"})
+    one = Search(LoaderSettings(2, 2), LoaderSettings(2, 2), bounds, foretell)
+    steps, wanted = one.run(), LoaderSettings(2, 2)
+    assert next(steps) == wanted
+    while wanted.part != "gather":
+        wanted = steps.send(training.window(wanted))
+    (said,) = one.untried
+    assert said.endswith("(engine gather): training ended before it was measured")
 
 
 def test_a_forecast_that_was_refuted_is_not_offered() -> None:

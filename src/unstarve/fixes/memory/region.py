@@ -23,6 +23,8 @@ from unstarve.fixes.io.private_files import open_private
 
 # How multiprocessing sends a descriptor to a child; Windows has none, there children get the bytes.
 _for_child: Callable[[int], Any] | None = getattr(reduction, "DupFd", None)
+LARGE_BYTES = 16 << 10
+"""Writes from this size on are cheaper as a system call."""
 _RESERVE_STEP_BYTES = 16 << 20
 _MAP_NORESERVE = getattr(
     mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0
@@ -65,8 +67,18 @@ class SharedRegion:
         return self._memory[offset : offset + size]
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
-        """Copy bytes into the region."""
-        self._memory[offset : offset + len(data)] = data
+        """Copy bytes into the region.
+
+        Large ones go through the file: a first write to a mapped page interrupts the program once per page,
+        which can take twenty times as long.
+        """
+        if len(data) < LARGE_BYTES or not hasattr(os, "pwrite"):
+            self._memory[offset : offset + len(data)] = data
+            return
+        left = memoryview(data)
+        while left:
+            written = os.pwrite(self.fd, left, offset)
+            offset, left = offset + written, left[written:]
 
     def reserve(self, offset: int, size: int) -> None:
         """Allocate disk blocks before writing: a full disk is an OSError here, but a SIGBUS later."""

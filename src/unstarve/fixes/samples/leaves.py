@@ -151,6 +151,26 @@ def writer(leaf: Leaf, column: torch.Tensor) -> Callable[[int, Any], Any]:
     return as_array(column).__setitem__
 
 
+def large_writer(
+    leaf: Leaf, column: torch.Tensor, write: Callable[[int, memoryview], Any]
+) -> Callable[[int, Any], Any]:
+    """Return the same for rows that `write` takes as bytes, given the row; others go into the column."""
+    into_column, dtype = writer(leaf, column), as_array(column).dtype
+
+    def write_row(row: int, value: Any) -> None:
+        if leaf.kind is LeafKind.TENSOR:
+            plain = leaf.subclass is None and not (value.is_conj() or value.is_neg())
+            array = as_array(value) if plain else None
+        else:
+            array = value if type(value) is np.ndarray else None
+        if array is None or array.dtype != dtype or not array.flags.c_contiguous:
+            into_column(row, value)
+        else:
+            write(row, array.reshape(-1).view(np.uint8).data)
+
+    return write_row
+
+
 def reader(leaf: Leaf, column: torch.Tensor) -> Callable[[int], Any]:
     """Return a function that reads a row of the column as the value that was written, as a copy."""
     array = as_array(column)

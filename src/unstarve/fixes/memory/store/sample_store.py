@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import pickle
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,10 +28,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unstarve.fixes.memory.region import SharedRegion
+from unstarve.fixes.memory.region import LARGE_BYTES, SharedRegion
 from unstarve.fixes.memory.store.process_locks import LockTimeoutError, RecordLock, fence
 from unstarve.fixes.memory.store.sample_layout import Rows, SampleLayout, dumps, loads
-from unstarve.fixes.samples.leaves import RAW, Raw, writer
+from unstarve.fixes.samples.leaves import RAW, Leaf, Raw, large_writer, writer
 
 MISSING, ROW, ODD, NO_ROOM = range(4)
 
@@ -154,10 +154,20 @@ class Store:
             planned.spans_at, torch.int64, (planned.held, 2)
         ).numpy()
         self._used: NDArray[np.int64] = region.tensor(_USED_AT, torch.int64, (1,)).numpy()
-        self._writers = [writer(*pair) for pair in zip(self.rows.leaves, columns, strict=True)]
+        self._writers = [
+            self._writer(leaf, column, at)
+            for leaf, column, at in zip(self.rows.leaves, columns, planned.columns_at, strict=True)
+        ]
         self._writing = RecordLock(region.fd, _WRITING)
         self._build = layout.sample
         self._is_raw = [layout.leaves[at] for at in layout.in_blobs] == [RAW]
+
+    def _writer(self, leaf: Leaf, column: torch.Tensor, at: int) -> Callable[[int, Any], Any]:
+        size = leaf.row_bytes
+        if size < LARGE_BYTES:
+            return writer(leaf, column)
+        region = self.region
+        return large_writer(leaf, column, lambda row, data: region.write(at + row * size, data))
 
     def __reduce__(self) -> Any:
         return Store, (self.region, self.plan)

@@ -7,6 +7,7 @@ free and its chunk is filled then. If it was stopped, its chunk is filled withou
 
 from __future__ import annotations
 
+import operator
 import sys
 import time
 import warnings
@@ -122,9 +123,10 @@ class Copies:
         states, positions = self._store.states, np.array(indices)
         if positions.dtype != np.int64 or positions.min() < 0 or positions.max() >= len(states):
             return False
-        for index in positions[states[positions] == MISSING].tolist():
-            if states[index] == MISSING:  # it may be in the batch twice
-                self._keep(index, self.source[index])
+        missing = dict.fromkeys(positions[states[positions] == MISSING].tolist())
+        for index, sample in _read_each(self.source, list(missing), _samples_at_once(self.layout)):
+            if states[index] == MISSING:  # no other process was faster
+                self._keep(index, sample)
         return bool((states[positions] == ROW).all())
 
     def where(self) -> str:
@@ -281,7 +283,7 @@ def _wait_for_chunk(store: Store, span: range, at: int) -> bool:
 
 def _fill_chunk(store: Store, source: Any, span: range, stop_when_full: bool, shown: SampleProgress) -> bool:
     missing = [index for index in span if store.states[index] == MISSING]
-    for index, sample in _fetched_each(source, missing, _samples_at_once(store.layout)):
+    for index, sample in _read_each(source, missing, _samples_at_once(store.layout), fetched):
         if keep(store, index, sample) == NO_ROOM and stop_when_full:
             return False
         if shown.is_due():
@@ -294,8 +296,10 @@ def _samples_at_once(layout: SampleLayout) -> int:
     return 1 if layout.in_blobs else max(1, _AT_ONCE_BYTES // max(1, layout.row_bytes))
 
 
-def _fetched_each(source: Any, indices: list[int], at_once: int) -> Iterator[tuple[int, Any]]:
-    """Read samples, several at once if the dataset can."""
+def _read_each(
+    source: Any, indices: list[int], at_once: int, read: Callable[[Any, int], Any] = operator.getitem
+) -> Iterator[tuple[int, Any]]:
+    """Read samples, several at once if the dataset can, else with `read`, whose exceptions are raised."""
     several = getattr(source, "__getitems__", None)
     for begin in range(0, len(indices), at_once):
         some = indices[begin : begin + at_once]
@@ -307,7 +311,7 @@ def _fetched_each(source: Any, indices: list[int], at_once: int) -> Iterator[tup
             yield from zip(some, samples, strict=True)
         else:
             for index in some:
-                yield index, fetched(source, index)
+                yield index, read(source, index)
 
 
 def keep(store: Store, index: int, sample: Any) -> int:
