@@ -20,7 +20,13 @@ _SLOW = 3.0
 
 
 def demand_of(timeline: Timeline, made: Mapping[tuple[int, int], EpochProduction]) -> Demand | None:
-    """Means over the main loader's measured batches; None when how they were made was not recorded."""
+    """Means over the main loader's measured batches; None when how they were made was not recorded.
+
+    Of a loader of DALI, which makes batches before they are asked for, only the end of that is recorded.
+    """
+    main = next((one for one in timeline.process.loaders if one.id == timeline.main), None)
+    if main is not None and "prefetch_queue_depth" in main.config:
+        return None
     batches = [b for b in timeline.measured_batches if b.task is not None]
     pairs = [(b, m) for b in batches if (m := _made_for(b.epoch, b.task, timeline, made)) is not None]
     if not pairs:
@@ -39,7 +45,7 @@ def demand_of(timeline: Timeline, made: Mapping[tuple[int, int], EpochProduction
     sampler_ns += sum(e.sampler_ns for e in begins) / number_of(timeline.measured_batches)
     storage = [work.storage_bytes for work in works]
     return Demand(
-        loader=next((x.name for x in timeline.process.loaders if x.id == timeline.main), "loader"),
+        loader="loader" if main is None else main.name,
         workers=workers,
         batches=count,
         samples=_samples(pairs),

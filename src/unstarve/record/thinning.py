@@ -45,15 +45,8 @@ _PREFETCH = 2
 _MOST_AHEAD = 512
 _BATCH_SUMS = ("sampler_ns", "wait_cpu_ns", "step_cpu_ns")
 _UNSURE_SUMS = ("wait_queued_ns", "step_queued_ns")
-_WORK_SUMS = (
-    "cpu_ns",
-    "system_ns",
-    "major_faults",
-    "switches",
-    "collate_cpu_ns",
-    "collate_system_ns",
-    "opens",
-)
+_COLLATE_SUMS = ("collate_cpu_ns", "collate_system_ns", "opens")
+_WORK_SUMS = ("cpu_ns", "system_ns", "major_faults", "switches", *_COLLATE_SUMS)
 _UNSURE_WORK_SUMS = ("queued_ns", "delay_ns", "collate_queued_ns")
 _BYTE_SUMS = ("asked_bytes", "storage_bytes")
 
@@ -75,7 +68,6 @@ def thin(streams: Iterable[ProcessStream], detail: Detail | None = None) -> None
         if not is_long and not any(f.COUNT in one.packed for one in trainers):
             continue
         length_ns = _stretch_ns(trainers, detail)
-        # A training that was thinned before its workers were read is left as it is; they follow it.
         thinned = (_thin_training(one, length_ns, detail) if is_long else _in_full(one) for one in trainers)
         kept = [interval for intervals in thinned for interval in intervals]
         in_full = joined(kept)
@@ -147,7 +139,7 @@ def _thin_training(stream: ProcessStream, length_ns: int, detail: Detail) -> lis
 
 
 def _in_full(stream: ProcessStream) -> list[Interval]:
-    """The stretches of time that are kept in full of a training that has been thinned."""
+    """What is kept in full of a training that was thinned before all its workers were read: it stays so."""
     rows = _take(stream, f.BATCH, "ask_ns")
     _put(stream, f.BATCH, rows)
     return _intervals(stream, rows, (rows["flags"] & f.THINNED) == 0)

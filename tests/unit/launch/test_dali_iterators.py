@@ -98,6 +98,15 @@ def test_whether_its_threads_wait_for_a_core_is_not_known(recorded: Recorded) ->
     assert [work.queued_ns for work in works if not work.failed] == 3 * [None]
 
 
+def test_its_batches_have_waits_but_no_price(recorded: Recorded) -> None:
+    with recorded:
+        list(loader(400))
+    diagnosis = recorded.diagnosis
+    assert diagnosis.wait_ms is not None
+    assert diagnosis.demand is None
+    assert diagnosis.lost == ()
+
+
 def test_without_iter_the_first_batch_begins_an_epoch(recorded: Recorded) -> None:
     with recorded:
         train_loader = loader(auto_reset=True)
