@@ -183,7 +183,8 @@ def test_a_training_on_images_sees_the_same_samples_however_they_are_read(projec
     assert [sorted(chain(*json.loads(epoch))) for epoch in epochs] == [list(range(60))] * 3
     assert last.startswith("ImageFolder 0.")
     found = json.loads((project.folder / "tune.json").read_text())
-    assert "part" in found["loaders"][0]["tuning"]["chosen"]
+    chosen = found["loaders"][0]["tuning"]["chosen"]
+    assert chosen["images"] is (chosen["part"] == "images")
 
     (project.folder / "by_hand.toml").write_text(
         f"[[loader]]\nfile = 'train.py'\nline = {line}\n[loader.settings]\nnum_workers = 2\nimages = true\n"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from unstarve.model.compared import Change
-from unstarve.model.parts import PARTS
+from unstarve.model.parts import IMAGES, PARTS
 
 SCHEMA = "unstarve.tuning/1"
 
@@ -27,6 +27,11 @@ class LoaderSettings:
     def makers(self) -> tuple[str, int]:
         """What makes the batches. Settings with the same makers differ only in prefetch depth."""
         return self.part, self.num_workers
+
+    @property
+    def images(self) -> bool:
+        """unstarve reads the images of an image folder."""
+        return self.part == IMAGES
 
     @property
     def threads(self) -> bool:
@@ -106,7 +111,12 @@ class Tuning:
     def to_json(self) -> dict[str, Any]:
         """Return it as `json.dumps` takes it, schema ``unstarve.tuning/1``; unknown values are null."""
         plain = dataclasses.asdict(self)
-        return {"schema": SCHEMA} | plain | {"trials": list(plain["trials"]), "notes": list(self.notes)}
+        settings = {"before": _plain(self.before), "chosen": _plain(self.chosen)}
+        trials = [
+            trial | {"settings": _plain(one.settings)}
+            for one, trial in zip(self.trials, plain["trials"], strict=True)
+        ]
+        return {"schema": SCHEMA} | plain | settings | {"trials": trials, "notes": list(self.notes)}
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Tuning:
@@ -115,8 +125,8 @@ class Tuning:
             raise ValueError(f"not a tuning: expected schema {SCHEMA!r}, got {plain.get('schema')!r}")
         try:
             fields = {name: value for name, value in plain.items() if name != "schema"}
-            fields["before"] = LoaderSettings(**fields["before"])
-            fields["chosen"] = LoaderSettings(**fields["chosen"])
+            fields["before"] = _settings(fields["before"])
+            fields["chosen"] = _settings(fields["chosen"])
             fields["trials"] = tuple(_trial(one) for one in fields["trials"])
             fields["gain"] = None if fields["gain"] is None else Change(**fields["gain"])
             fields["notes"] = tuple(fields["notes"])
@@ -126,4 +136,15 @@ class Tuning:
 
 
 def _trial(plain: Mapping[str, Any]) -> Trial:
-    return Trial(**{**plain, "settings": LoaderSettings(**plain["settings"])})
+    return Trial(**{**plain, "settings": _settings(plain["settings"])})
+
+
+def _plain(settings: LoaderSettings) -> dict[str, Any]:
+    """`images` was a field before there were other parts; readers still find it."""
+    return dataclasses.asdict(settings) | {"images": settings.images}
+
+
+def _settings(plain: Mapping[str, Any]) -> LoaderSettings:
+    fields = dict(plain)
+    part = IMAGES if fields.pop("images", False) else ""
+    return LoaderSettings(**({"part": part} | fields))

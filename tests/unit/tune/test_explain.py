@@ -29,6 +29,16 @@ def test_a_tuning_survives_json() -> None:
     assert Tuning.from_json(json.loads(json.dumps(TUNING.to_json()))) == TUNING
 
 
+def test_json_says_of_any_settings_whether_unstarve_reads_the_images() -> None:
+    tuning = replace(TUNING, chosen=LoaderSettings(8, part="images"))
+    plain = tuning.to_json()
+    assert plain["chosen"]["images"] is True
+    assert plain["before"]["images"] is plain["trials"][0]["settings"]["images"] is False
+    assert Tuning.from_json(plain) == tuning
+    del plain["chosen"]["part"]  # as written before there were other parts
+    assert Tuning.from_json(plain) == tuning
+
+
 def test_what_is_no_tuning_is_refused() -> None:
     with pytest.raises(ValueError, match="not a tuning"):
         Tuning.from_json({"schema": "unstarve.report/1"})
