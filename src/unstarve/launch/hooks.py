@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch.utils.data import dataloader as stock
@@ -23,13 +23,14 @@ from torch.utils.data._utils import pin_memory as stock_pin
 from torch.utils.data._utils import worker as stock_worker
 
 from unstarve.collect import phase_ranges
+from unstarve.collect.copy_patch import WatchedMethod, set_copy_patch
 from unstarve.collect.gradients import hide_from_compiler, noting_backward, set_backward_watch
 from unstarve.collect.meetings import meetings
 from unstarve.collect.sampling import loop_sampler
 from unstarve.collect.substitute import Substitute, set_substitute
 from unstarve.collect.torch_iterator import worker_pids
 from unstarve.launch import dali_iterators, ray_environment, requested, wrappers
-from unstarve.launch.patching import Patch, Settings, remember, replace, replaced
+from unstarve.launch.patching import Patch, Settings, lend, remember, replace, replaced, take_back
 from unstarve.launch.requested import iterator_classes, own_constructors, wrap_later_iterators
 from unstarve.model.launch_settings import IdealSettings, LaunchSettings
 
@@ -64,6 +65,7 @@ def detach() -> None:
     dali_iterators.stop_waiting()
     loop_sampler.end()
     set_backward_watch(None)
+    set_copy_patch(None)
     meetings.stop()
     for patch in reversed(PATCHES):
         patch.undo()
@@ -194,6 +196,18 @@ def _apply_meetings(_settings: Settings) -> None:
         meetings.start()
 
 
+def _apply_copies(_settings: Settings) -> None:
+    set_copy_patch(_watch_copies)
+
+
+def _watch_copies(methods: Iterable[WatchedMethod], watched: bool) -> None:
+    """Let these stand in for methods of ``torch.Tensor`` while the copies of one step are timed."""
+    import torch  # not complete yet when this module is imported
+
+    for method in methods:
+        (lend if watched else take_back)(torch.Tensor, method.name, method)
+
+
 def _apply_transforms(_settings: Settings) -> None:
     from unstarve.collect.transforms import imported_containers
 
@@ -204,6 +218,7 @@ def _apply_transforms(_settings: Settings) -> None:
 def _watch_steps() -> None:
     BACKWARD.apply(None)
     MEETINGS.apply(None)
+    COPIES.apply(None)
 
 
 def _wrap_fetchers() -> None:
@@ -277,6 +292,13 @@ MEETINGS = Patch(
     ),
     "times how long a rank is blocked where ranks meet: who waits least came last",
     _apply_meetings,
+    None,
+)
+COPIES = Patch(
+    "copies",
+    ("torch.Tensor.to", "torch.Tensor.cuda", "torch.Tensor.copy_"),
+    "times copies to a CUDA device, and stands there only during the few steps whose copies are timed",
+    _apply_copies,
     None,
 )
 TRANSFORMS = Patch(
@@ -409,5 +431,6 @@ PATCHES = (
     PINNING,
     BACKWARD,
     MEETINGS,
+    COPIES,
     TRANSFORMS,
 )
