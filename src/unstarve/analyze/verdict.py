@@ -259,6 +259,10 @@ def walk(findings: Findings, thresholds: Thresholds) -> tuple[str, ...]:
     who = {Lost.WAIT: "", Lost.HOST: "the host waited ", Lost.GPU: "the GPU starved "}
     whose = lost_by(findings.timelines, findings.gpu)
     lines = [f"Does training wait?  {waits}: {who[whose]}{percent(share)} of the time"]
+    if findings.copied_share >= thresholds.tight:
+        lines.append(
+            f"Are copies slow?     yes: the GPU waits for them {percent(findings.copied_share)} of the time"
+        )
     step = mean_step(findings.timelines, findings.gpu)
     if demand is None or step is None:
         return tuple(lines)

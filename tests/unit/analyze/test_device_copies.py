@@ -62,6 +62,11 @@ def test_a_training_that_copies_more_than_it_waits_is_copy_bound() -> None:
     assert "from pageable memory in 30.0 ms" in " ".join(d.verdict.evidence)
 
 
+def test_the_questions_name_copies_where_they_matter() -> None:
+    assert "Are copies slow?     yes: the GPU waits for them 30% of the time" in copying(0.03).walk
+    assert not any("copies" in line for line in copying(0.001).walk)
+
+
 def test_stall_and_headroom_remain_those_of_loading() -> None:
     d = copying(0.03, stall_s=0.01)
     assert d.stall_share == pytest.approx(0.1, abs=0.01)

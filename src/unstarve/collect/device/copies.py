@@ -40,7 +40,9 @@ _METHODS = ("to", "cuda", "copy_")
 _FIRST = 8
 """Steps before the first one that is timed."""
 _PAUSE = 2
-"""Steps that are not timed, for each copy of one that is, and as many more."""
+"""Steps that are not timed, for each call that looks like a copy in one that is, and as many more."""
+_LOOKUPS = 14
+"""Looking a method up costs so much less than a call that is timed."""
 _SAME_PAUSE = 24
 """Timed steps; then the pauses double."""
 _LONGEST_NS = 2_000_000_000
@@ -103,6 +105,8 @@ class CopyWatch:
         self._begun: Events = []
         self._ended: Events = []
         self._begin_ns = 0
+        self._looked = 0
+        """What watching the step has cost, in lookups of a method."""
         self._thread = 0
         self._left = _FIRST
         self._timed = 0
@@ -129,7 +133,7 @@ class CopyWatch:
                 self._left = _FIRST
                 return
             self._thread, self._begin_ns = get_ident(), got_ns
-            self._begun, self._ended = [], []
+            self._begun, self._ended, self._looked = [], [], 0
             self.step, self._swap = TimedStep(what, []), swap
             swap(self._methods, True)
         except Exception as error:  # a defect of ours must not cost the user the training
@@ -140,7 +144,7 @@ class CopyWatch:
         step, begun, ended = self.step, self._begun, self._ended
         self.drop()
         if step is not None and get_ident() == self._thread:
-            pause = _PAUSE * (1 + len(step.copies)) << min(self._timed // _SAME_PAUSE, 40)
+            pause = _PAUSE * (1 + self._looked // _LOOKUPS) << min(self._timed // _SAME_PAUSE, 40)
             self._timed, self._left = self._timed + 1, pause
             plan = MarkingPlan(tuple(copy.lane for copy in step.copies), (), None)
             self.unread.append(((plan, begun), ended, step, self._begin_ns, time.perf_counter_ns()))
@@ -197,6 +201,7 @@ class CopyWatch:
         try:
             if self.step is None or get_ident() != self._thread or not _is_plain():
                 return False
+            self._looked += 1
             # Casting complex numbers warns, and the warning names the innermost line of Python.
             if tensor.layout is not torch.strided or tensor.dtype.is_complex:
                 return False
@@ -209,6 +214,7 @@ class CopyWatch:
         self, tensor: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[[Any], None] | None:
         step, before_ns = self.step, time.perf_counter_ns()
+        self._looked += _LOOKUPS - 1
         try:
             if step is None or len(step.copies) >= _MOST_COPIES:
                 return None

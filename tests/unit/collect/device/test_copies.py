@@ -287,6 +287,16 @@ def test_steps_that_copy_much_are_timed_less_often(device: Device) -> None:
     assert following == 21
 
 
+def test_so_are_steps_that_look_methods_up_very_often(device: Device) -> None:
+    device.steps(*[lambda: Tensor("cuda").to("cuda")] * 140)
+    following = 0
+    while not patched():
+        device.watch.asked()
+        device.watch.got(STEP, 0)
+        following += 1
+    assert following == 23
+
+
 def test_pauses_grow_with_the_number_of_timed_steps(device: Device) -> None:
     timed = 0
     for _ in range(100_000):
