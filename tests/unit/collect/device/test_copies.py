@@ -277,24 +277,21 @@ def test_what_somebody_else_puts_there_stays(device: Device) -> None:
         del Tensor.to
 
 
-def test_steps_that_copy_much_are_timed_less_often(device: Device) -> None:
-    device.steps(*[lambda: Tensor().to("cuda")] * 9)
+@pytest.mark.parametrize(
+    ("call", "times", "pause"),
+    [(lambda: Tensor().to("cuda"), 9, 20), (lambda: Tensor("cuda").to("cuda"), 140, 22)],
+    ids=["copies", "lookups"],
+)
+def test_the_more_a_step_costs_the_longer_the_pause(
+    device: Device, call: Callable[[], object], times: int, pause: int
+) -> None:
+    device.steps(*[call] * times)
     following = 0
     while not patched():
         device.watch.asked()
         device.watch.got(STEP, 0)
         following += 1
-    assert following == 21
-
-
-def test_so_are_steps_that_look_methods_up_very_often(device: Device) -> None:
-    device.steps(*[lambda: Tensor("cuda").to("cuda")] * 140)
-    following = 0
-    while not patched():
-        device.watch.asked()
-        device.watch.got(STEP, 0)
-        following += 1
-    assert following == 23
+    assert following == pause + 1
 
 
 def test_pauses_grow_with_the_number_of_timed_steps(device: Device) -> None:
