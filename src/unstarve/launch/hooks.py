@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from torch.utils.data import dataloader as stock
@@ -23,14 +23,13 @@ from torch.utils.data._utils import pin_memory as stock_pin
 from torch.utils.data._utils import worker as stock_worker
 
 from unstarve.collect import phase_ranges
-from unstarve.collect.copy_patch import WatchedMethod, set_copy_patch
 from unstarve.collect.gradients import hide_from_compiler, noting_backward, set_backward_watch
 from unstarve.collect.meetings import meetings
 from unstarve.collect.sampling import loop_sampler
 from unstarve.collect.substitute import Substitute, set_substitute
 from unstarve.collect.torch_iterator import worker_pids
-from unstarve.launch import dali_iterators, ray_environment, requested, wrappers
-from unstarve.launch.patching import Patch, Settings, lend, remember, replace, replaced, take_back
+from unstarve.launch import copy_methods, dali_iterators, ray_environment, requested, wrappers
+from unstarve.launch.patching import Patch, Settings, remember, replace, replaced
 from unstarve.launch.requested import iterator_classes, own_constructors, wrap_later_iterators
 from unstarve.model.launch_settings import IdealSettings, LaunchSettings
 
@@ -65,7 +64,7 @@ def detach() -> None:
     dali_iterators.stop_waiting()
     loop_sampler.end()
     set_backward_watch(None)
-    set_copy_patch(None)
+    copy_methods.forbid()
     meetings.stop()
     for patch in reversed(PATCHES):
         patch.undo()
@@ -196,18 +195,6 @@ def _apply_meetings(_settings: Settings) -> None:
         meetings.start()
 
 
-def _apply_copies(_settings: Settings) -> None:
-    set_copy_patch(_watch_copies)
-
-
-def _watch_copies(methods: Iterable[WatchedMethod], watched: bool) -> None:
-    """Let these stand in for methods of ``torch.Tensor`` while the copies of one step are timed."""
-    import torch  # not complete yet when this module is imported
-
-    for method in methods:
-        (lend if watched else take_back)(torch.Tensor, method.name, method)
-
-
 def _apply_transforms(_settings: Settings) -> None:
     from unstarve.collect.transforms import imported_containers
 
@@ -296,9 +283,9 @@ MEETINGS = Patch(
 )
 COPIES = Patch(
     "copies",
-    ("torch.Tensor.to", "torch.Tensor.cuda", "torch.Tensor.copy_"),
-    "times copies to a CUDA device, and stands there only during the few steps whose copies are timed",
-    _apply_copies,
+    copy_methods.WRAPS,
+    "times copies to a CUDA device, in a few steps: in all others nothing is patched",
+    copy_methods.apply,
     None,
 )
 TRANSFORMS = Patch(
