@@ -244,6 +244,17 @@ CASES: dict[str, Case] = {
         "lambda batch: batch.cuda(non_blocking=True).sum().item()",
         gpu=True,
     ),
+    "to-device": Case(
+        "Large(6000, floats=500_000)",
+        "batch_size=16, num_workers=2, pin_memory=True",
+        "lambda batch: batch.cuda(non_blocking=True).sum().item()",
+        "import unstarve",
+        gpu=True,
+        then={
+            "loader": "batch_size=16, num_workers=2, pin_memory=True)\n"
+            '    loader = unstarve.to_device(loader, "cuda"'
+        },
+    ),
     # Timing.
     "persistent-workers": Case(
         "Latency(160, ms=1)", "batch_size=8, num_workers=2", "accelerator(ms=8), epochs=16", quick=True

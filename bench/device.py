@@ -15,7 +15,10 @@ For each mix of loader and step, during the same stretch of training:
 turns, once with the host ahead of the device and once with a synchronization in every step; a thread reads
 the events meanwhile, as in a recorded training.
 
-    python bench/device.py [--quick]
+With ``--copies``, planted copies to the GPU are recorded instead: ``copy`` is the share of the time for
+copies on training's stream by unstarve, ``truth`` the share in which torch.profiler saw a copy and no kernel.
+
+    python bench/device.py [--quick] [--copies]
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from device_copies import tell_copies
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import DataLoader, Dataset
 
@@ -347,12 +351,16 @@ def overhead(*, sync: bool, blocks: int, steps: int = 50) -> tuple[float, float,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="shorter stretches, fewer repeats")
+    parser.add_argument("--copies", action="store_true", help="planted copies instead of planted waits")
     parser.add_argument("--only", help="mixes whose name contains this")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         print("bench/device.py: no CUDA device, nothing to measure")
         return
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Python {platform.python_version()}")
+    if arguments.copies:
+        tell_copies(arguments.only)
+        return
     names = ("steps", "wait", "stall", "truth", "idle", "gaps", "late", "unused", "unread")
     print(f"\n{'':32}{names[0]:>6}" + "".join(f"{name:>8}" for name in names[1:]))
     worst = 0.0

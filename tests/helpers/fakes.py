@@ -10,6 +10,8 @@ from unstarve.model import (
     Backward,
     Batch,
     Cause,
+    CopyKind,
+    CopySummary,
     Demand,
     Diagnosis,
     Epoch,
@@ -166,6 +168,14 @@ def simple_run(steps: Sequence[tuple[float, float]]) -> Run:
     return run_of(training)
 
 
+def copies_of(
+    share: float, memory: str = "pageable", *, blocking: bool = True, overlapped: bool = False
+) -> CopySummary:
+    """Copies of one kind in 20 steps, on the critical path this share of the time."""
+    kind = CopyKind(0, memory, blocking, overlapped, 20, 20 * 38_535_168, 0.02 * 20, 0.025 * 20)
+    return CopySummary(20, share, (kind,))
+
+
 def diagnosis_of(
     cause: Cause,
     *,
@@ -184,6 +194,7 @@ def diagnosis_of(
     batch_bytes: int | None = 1000,
     tensors: int | None = None,
     torch: str = "2.13.0+cpu",
+    copies: CopySummary | None = None,
     **demand: float,
 ) -> Diagnosis:
     """A diagnosis as advice sees it: steps of `step_s` that would take `free_s`, waiting for one cause.
@@ -219,6 +230,6 @@ def diagnosis_of(
         budget=(), headroom=Headroom(room, room * 0.95, room * 1.05, "estimate"),
         overhead=Overhead(None, None), loaders=(summary,), lost=(),
         waits=waits or {cause: steps * (step_s - free_s)}, demand=made,
-        system={"cores": cores} | dict(system or {}),
+        system={"cores": cores} | dict(system or {}), copies=copies,
         walk=("Does training wait?  yes: 60% of the time", "Which stage?         on CPU 40 ms"),
     )  # fmt: skip

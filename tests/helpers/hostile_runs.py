@@ -125,6 +125,10 @@ def _more_chunks(stream: int, main: Process, *, is_worker: bool) -> list[Chunk]:
             for b in main.batches
             for device in range(2)
         ]
+        rows[f.COPY] = [
+            (b.loader, f.BESIDE, b.epoch, b.position, 0, 1, 10**6, b.got_ns, b.got_ns + 10**6, 10**5, 10**5)
+            for b in main.batches
+        ]
         rows[f.GAUGE] = [(0, 0, at, 50, 10**9, 10**10) for at in range(10**9, end_ns, 10**8)]
         rows[f.EPOCH_SAMPLER] = [(0, 0, 0, 10**6)]
         rows[f.EPOCH_NO_GRAD] = [(0, 0, 0)]

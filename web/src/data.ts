@@ -81,6 +81,10 @@ export interface Report {
   rejected?: { id: string; what: string; why: string }[];
   health: Finding[];
   gpu: Record<string, number | null> | null;
+  copies?: {
+    steps: number; share: number;
+    kinds: { device: number; memory: string; blocking: boolean; overlapped: boolean; copies: number; bytes: number; seconds: number; host_s: number }[];
+  } | null;
   overhead: { us_per_step: number | null; share: number | null; worker_us_per_batch: number | null; worker_share: number | null };
   loaders: {
     name: string; where: string; kind: string; config: Record<string, unknown>; steps: number; epochs: number;

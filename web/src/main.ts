@@ -8,7 +8,7 @@ import { distribution, memory, overTime, whatif } from "./sections/charts";
 import { comparison } from "./sections/comparison";
 import { environment, functions, loaders, slowSamples } from "./sections/details";
 import { health } from "./sections/health";
-import { profile } from "./sections/profile";
+import { copies, profile } from "./sections/profile";
 import { ranks } from "./sections/ranks";
 import { processor, reading } from "./sections/reading";
 import { timeline } from "./sections/timeline";
@@ -18,7 +18,7 @@ function reportSections({ report, views }: OneRun): (HTMLElement | null)[] {
   return [
     verdict(report), advice(report), validation(report), health(report), ranks(report), budget(report),
     views && timeline(views), views && overTime(views), views && distribution(views),
-    profile(report), reading(report), processor(report), functions(report), slowSamples(report), whatif(report), memory(report), loaders(report), environment(report),
+    copies(report), profile(report), reading(report), processor(report), functions(report), slowSamples(report), whatif(report), memory(report), loaders(report), environment(report),
   ];
 }
 

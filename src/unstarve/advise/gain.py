@@ -3,7 +3,7 @@
 A rule describes its change as a `Scenario`, and the run's forecaster simulates it. The forecaster knows that
 nothing is faster than training without waiting; where `unstarve ideal` measured that, its interval counts. A
 gain below 1 is a loss, and is not cut off. What lies outside the loader (a copy to the device) is not
-simulated: there a rule says which share of the waiting goes.
+simulated: there a rule says which share of the waiting, or of the copies on the critical path, goes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from unstarve.advise.proposal import Outcome
 from unstarve.model import Cause, Demand, Diagnosis, Gain, Scenario
 
 UNCHANGED = Scenario()
+_MOST_COPIED = 0.99
+"""Keeps the gain finite."""
 _ENOUGH = 0.95
 """Share of the speed with the best number of workers that counts as equally good."""
 
@@ -36,7 +38,7 @@ def predict(
         low = min(low, _speedup(d, worst))
     if best is not None:
         high = max(high, *(_expected(d, best) or (high,)))
-    if room.method == "replay":
+    if room.method == "replay" and not _is_of_copies(likely):
         predicted, high = min(predicted, max(room.speedup, 1.0)), min(high, max(room.high, 1.0))
     return Gain(predicted, min(low, predicted), max(high, predicted))
 
@@ -120,9 +122,15 @@ def _speedup(d: Diagnosis, outcome: Outcome) -> float:
 
 
 def _without_waits(d: Diagnosis, gone: Mapping[Cause, float]) -> float:
-    """Speed-up when these shares of the waiting are gone."""
+    """Speed-up when these shares of the waiting, or of the copies on the critical path, are gone."""
     step, free, waited_s = step_s(d), free_step_s(d), sum(d.waits.values())
-    if step is None or free is None or not waited_s:
+    if step is None or free is None:
         return 1.0
-    share = sum(d.waits.get(cause, 0.0) * part for cause, part in gone.items()) / waited_s
-    return step / (step - (step - free) * min(share, 1.0))
+    share = sum(d.waits.get(cause, 0.0) * part for cause, part in gone.items()) / (waited_s or 1.0)
+    copied = 0.0 if d.copies is None else d.copies.share * gone.get(Cause.COPY, 0.0)
+    return step / (step - (step - free) * min(share, 1.0) - step * min(copied, _MOST_COPIED))
+
+
+def _is_of_copies(outcome: Outcome) -> bool:
+    """Whether it lies outside of what a replay measures: replayed batches are copied like all others."""
+    return not isinstance(outcome, Scenario) and Cause.COPY in outcome

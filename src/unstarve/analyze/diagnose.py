@@ -22,6 +22,7 @@ from unstarve.analyze.budget import (
 )
 from unstarve.analyze.chart_views import typical_lanes
 from unstarve.analyze.critical_rank import critical_timelines
+from unstarve.analyze.device_copies import bill_copies, summarize_copies, without_copies
 from unstarve.analyze.device_summary import summarize_gpu
 from unstarve.analyze.file_reading import summarize_reads
 from unstarve.analyze.function_costs import function_costs, transform_costs
@@ -85,7 +86,8 @@ def analyze_run(
     made = [all_made[id(t.process)] for t in decisive]
     measured_s = sum(timeline.measured_s for timeline in decisive)
     wait_share = sum(timeline.wait_s for timeline in decisive) / measured_s if measured_s else None
-    gpu = summarize_gpu(decisive)
+    copies = summarize_copies(decisive)
+    gpu = without_copies(summarize_gpu(decisive), copies)
     # On a CPU the wait is the stall; on an accelerator only its own events tell.
     on_cpu = all(t.process.device == "cpu" for t in timelines)
     stall_share = wait_share if on_cpu else None if gpu is None else gpu.stall_share
@@ -105,10 +107,12 @@ def analyze_run(
         wait_share,
         None if headroom is None else beyond_waits(decisive, headroom, lost_share, gpu),
         max((number_of(t.measured_batches) for t in timelines), default=0),
+        copies,
     )
     spent = total(causes_of(t.measured, t.process, m) for t, m in zip(decisive, made, strict=True))
     if gpu is not None:
         spent = seen_by_device(spent, findings.waits, wait_share, gpu)
+    spent = bill_copies(spent, copies)
     verdict = conclude(run, findings, thresholds or Thresholds())
     told = None if ranks is None else rank_sentence(ranks)
     if told is not None:
@@ -146,6 +150,7 @@ def analyze_run(
         lost=_lost(run, trainers),
         outside=outside,
         gpu=gpu,
+        copies=copies,
         waits=findings.waits,
         demand=findings.demand,
         functions=function_costs(makers, findings.demand) if timelines else loop_functions(run),

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from unstarve.analyze.command_end import after, ended_early, failed
+from unstarve.analyze.device_copies import copies_headline, copy_evidence
 from unstarve.analyze.mean_step import Lost, lost_by, mean_step
 from unstarve.analyze.no_batches import loop_notes, why_no_batches
 from unstarve.analyze.stats import number_of
 from unstarve.analyze.timeline import Timeline
 from unstarve.intervals import WORTH_IT
-from unstarve.model import Cause, Demand, Doing, GpuSummary, Headroom, Run, State, Verdict
+from unstarve.model import Cause, CopySummary, Demand, Doing, GpuSummary, Headroom, Run, State, Verdict
 from unstarve.words import duration, percent, size, times, workers
 
 _SECOND = 0.25
@@ -67,6 +68,16 @@ class Findings:
     """Why the headroom is larger than the waits explain; None when it is not."""
     measured_steps: int = 0
     """Of the job; each of the `timelines` of several ranks has only those in which its rank came last."""
+    copies: CopySummary | None = None
+
+    @property
+    def lost_share(self) -> float:
+        """Share of the time that the device lost to loading and to copies."""
+        return min((self.stall_share or 0.0) + self.copied_share, 1.0)
+
+    @property
+    def copied_share(self) -> float:
+        return 0.0 if self.copies is None else self.copies.share
 
 
 def conclude(run: Run, findings: Findings, thresholds: Thresholds) -> Verdict:
@@ -76,9 +87,12 @@ def conclude(run: Run, findings: Findings, thresholds: Thresholds) -> Verdict:
         text = missing or "The recorded time is too short to judge."
         told = evidence(findings.timelines, Cause.UNKNOWN, None)
         return Verdict(State.INCONCLUSIVE, Cause.UNKNOWN, text, told + _notes(run, findings, text))
-    state = _state(findings.stall_share, thresholds)
+    state = _state(findings.lost_share, thresholds)
     cause, second = _fed_cause(findings) if state is State.FED else _wait_causes(findings)
+    if state is not State.FED and findings.copied_share > findings.stall_share:
+        cause, second = Cause.COPY, None
     lines = evidence(findings.timelines, cause, findings.demand, findings.gpu, findings.waits)
+    lines += tuple(copy_evidence(findings.copies))
     if findings.beyond_waits is not None:
         lines = (*lines, findings.beyond_waits)
     return Verdict(state, cause, _headline(state, cause, findings), lines + _notes(run, findings), second)
@@ -157,6 +171,8 @@ def _what_is_missing(run: Run, timelines: list[Timeline], steps: int, thresholds
 
 
 def _headline(state: State, cause: Cause, findings: Findings) -> str:
+    if cause is Cause.COPY and findings.copies is not None:
+        return copies_headline(findings.copies)
     headroom, waits = findings.headroom, _waits(findings, fed=state is State.FED)
     if state is State.FED:
         sentence = f"Training is fed: {waits}."
@@ -243,6 +259,10 @@ def walk(findings: Findings, thresholds: Thresholds) -> tuple[str, ...]:
     who = {Lost.WAIT: "", Lost.HOST: "the host waited ", Lost.GPU: "the GPU starved "}
     whose = lost_by(findings.timelines, findings.gpu)
     lines = [f"Does training wait?  {waits}: {who[whose]}{percent(share)} of the time"]
+    if findings.copied_share >= thresholds.tight:
+        lines.append(
+            f"Are copies slow?     yes: the GPU waits for them {percent(findings.copied_share)} of the time"
+        )
     step = mean_step(findings.timelines, findings.gpu)
     if demand is None or step is None:
         return tuple(lines)

@@ -28,7 +28,7 @@ from unstarve.collect.meetings import meetings
 from unstarve.collect.sampling import loop_sampler
 from unstarve.collect.substitute import Substitute, set_substitute
 from unstarve.collect.torch_iterator import worker_pids
-from unstarve.launch import dali_iterators, ray_environment, requested, wrappers
+from unstarve.launch import copy_methods, dali_iterators, ray_environment, requested, wrappers
 from unstarve.launch.patching import Patch, Settings, remember, replace, replaced
 from unstarve.launch.requested import iterator_classes, own_constructors, wrap_later_iterators
 from unstarve.model.launch_settings import IdealSettings, LaunchSettings
@@ -64,6 +64,7 @@ def detach() -> None:
     dali_iterators.stop_waiting()
     loop_sampler.end()
     set_backward_watch(None)
+    copy_methods.forbid()
     meetings.stop()
     for patch in reversed(PATCHES):
         patch.undo()
@@ -204,6 +205,7 @@ def _apply_transforms(_settings: Settings) -> None:
 def _watch_steps() -> None:
     BACKWARD.apply(None)
     MEETINGS.apply(None)
+    COPIES.apply(None)
 
 
 def _wrap_fetchers() -> None:
@@ -277,6 +279,13 @@ MEETINGS = Patch(
     ),
     "times how long a rank is blocked where ranks meet: who waits least came last",
     _apply_meetings,
+    None,
+)
+COPIES = Patch(
+    "copies",
+    copy_methods.WRAPS,
+    "times copies to a CUDA device, in a few steps: in all others nothing is patched",
+    copy_methods.apply,
     None,
 )
 TRANSFORMS = Patch(
@@ -409,5 +418,6 @@ PATCHES = (
     PINNING,
     BACKWARD,
     MEETINGS,
+    COPIES,
     TRANSFORMS,
 )

@@ -40,6 +40,18 @@ def replace(name: str, owner: Any, attribute: str, wrap: Callable[[Any], Any]) -
         setattr(owner, attribute, wrapper)
 
 
+def lend(owner: Any, attribute: str, stand_in: Any) -> None:
+    """Put `stand_in` on a class that inherits the attribute, for a short time; its own would stay."""
+    if attribute not in vars(owner):
+        setattr(owner, attribute, stand_in)
+
+
+def take_back(owner: Any, attribute: str, stand_in: Any) -> None:
+    """Undo `lend`, unless somebody has put something else there meanwhile."""
+    if vars(owner).get(attribute) is stand_in:
+        delattr(owner, attribute)
+
+
 def _patch_of(function: Any) -> str | None:
     try:
         return _wrappers.get(function)

@@ -31,6 +31,7 @@ from unstarve.model.compared import (
     OperatorChange,
     Row,
 )
+from unstarve.model.device_copies import CopyKind, CopySummary, StepCopies
 from unstarve.model.diagnosis import (
     Advice,
     Demand,
@@ -119,6 +120,8 @@ __all__ = [
     "Check",
     "Checked",
     "Comparison",
+    "CopyKind",
+    "CopySummary",
     "CostSource",
     "Crew",
     "Demand",
@@ -201,6 +204,7 @@ __all__ = [
     "Stall",
     "StartCost",
     "State",
+    "StepCopies",
     "StepPoint",
     "Tail",
     "Throughput",

@@ -8,6 +8,7 @@ from typing import Any
 
 from unstarve.model.causes import Cause, Role, State
 from unstarve.model.chart_data import Lane
+from unstarve.model.device_copies import CopySummary
 from unstarve.model.file_reads import ReadSummary
 from unstarve.model.finding import Finding
 from unstarve.model.forecasts import Forecaster, WhatIf
@@ -309,6 +310,8 @@ class Diagnosis(Shown):
     outside: tuple[Outside, ...] = ()
     """The rest of the wall time, in the order of time."""
     gpu: GpuSummary | None = None
+    copies: CopySummary | None = None
+    """Copies to the device; None where none of its steps was looked at."""
     waits: Mapping[Cause, float] = field(default_factory=dict)
     """Seconds of waiting per cause, of the measured part."""
     demand: Demand | None = None

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from unstarve.model.causes import Phase
 from unstarve.model.chart_data import Doing
+from unstarve.model.device_copies import StepCopies
 from unstarve.model.file_reads import RecordedReads
 from unstarve.model.forecasts import MachineTimes
 from unstarve.model.loaders import Loader
@@ -330,6 +331,7 @@ class Process:
     """What the process found out about its machine: cores, quota, file systems, missing counters."""
     stalls: tuple[Stall, ...] = ()
     readings: tuple[Reading, ...] = ()
+    copies: tuple[StepCopies, ...] = ()
     loop: LoopProfile | None = None
     """What its main thread did; only where no loader was iterated."""
     pulses: tuple[Pulse, ...] = ()

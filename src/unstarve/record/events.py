@@ -19,6 +19,7 @@ from unstarve.model import (
     Received,
     Sent,
     Stall,
+    StepCopies,
     Work,
 )
 from unstarve.model.memory_looks import MemoryLook
@@ -139,6 +140,24 @@ def _stall(row: f.StallRow) -> Stall:
     )
 
 
+def _copies(row: f.CopyRow) -> StepCopies:
+    return StepCopies(
+        loader=row.loader,
+        epoch=row.epoch,
+        position=row.position,
+        begin_ns=row.begin_ns,
+        end_ns=row.end_ns,
+        device=row.device,
+        copies=row.copies,
+        nbytes=row.nbytes,
+        device_ns=row.device_ns,
+        host_ns=row.host_ns,
+        pinned=bool(row.flags & f.PINNED),
+        non_blocking=bool(row.flags & f.NON_BLOCKING),
+        beside=bool(row.flags & f.BESIDE),
+    )
+
+
 def _reading(row: f.GaugeRow) -> Reading:
     return Reading(
         device=row.device,
@@ -186,6 +205,7 @@ EVENT_OF: dict[int, Callable[[Any], Any]] = {
     f.RECEIVED: _received,
     f.STALL: _stall,
     f.GAUGE: _reading,
+    f.COPY: _copies,
     f.PULSE: _pulse,
     f.BACKWARD: _backward,
     f.MEETING: _meeting,
@@ -199,6 +219,7 @@ _WHEN = {
     f.BACKWARD: attrgetter("at_ns"),
     f.MEETING: attrgetter("at_ns"),
     f.MEMORY: attrgetter("at_ns"),
+    f.COPY: attrgetter("begin_ns"),
 }
 """Events that analysis needs in the order of time."""
 

@@ -41,6 +41,7 @@ from unstarve.record.row_fields import (
     BackwardRow as BackwardRow,
     BatchRow as BatchRow,
     BucketRow as BucketRow,
+    CopyRow as CopyRow,
     CountRow as CountRow,
     EpochBeginRow as EpochBeginRow,
     EpochEndRow as EpochEndRow,
@@ -94,6 +95,13 @@ FAILED = 8
 SHARED = 16
 """Flag: other processes use the device, too."""
 
+PINNED = 64
+"""Flag of copies: from page-locked memory."""
+NON_BLOCKING = 128
+"""Flag of copies: with ``non_blocking=True``."""
+BESIDE = 256
+"""Flag of copies: on another stream than training's."""
+
 THINNED = 32
 """Flag of batches and work: the row stands for several, as a `CountRow` says; see `record.thinning`."""
 
@@ -129,6 +137,7 @@ WINDOW = 17
 MEMORY = 20
 COUNT = 21
 BUCKET = 22
+COPY = 23
 
 ROWS: dict[int, type[NamedTuple]] = {
     BATCH: BatchRow,
@@ -149,6 +158,7 @@ ROWS: dict[int, type[NamedTuple]] = {
     MEMORY: MemoryRow,
     COUNT: CountRow,
     BUCKET: BucketRow,
+    COPY: CopyRow,
 }
 """The declaration of each kind of row."""
 

@@ -197,6 +197,7 @@ class ProcessStream:
             digested=tuple(self.digested),
             stalls=self._events(f.STALL),
             readings=self._events(f.GAUGE),
+            copies=self._events(f.COPY),
             pulses=self._events(f.PULSE),
             backwards=tuple(sorted([*self._events(f.BACKWARD), *backwards], key=lambda one: one.at_ns)),
             meetings=self._events(f.MEETING),

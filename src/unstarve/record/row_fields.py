@@ -120,6 +120,31 @@ class StallRow(NamedTuple):
     """Part of the wait in which the device had nothing to do."""
 
 
+class CopyRow(NamedTuple):
+    """Copies of one kind to a device, in one of the few steps whose copies are timed.
+
+    A step without any has one row that says 0 copies.
+    """
+
+    loader: U16
+    flags: U16
+    """`PINNED`, `NON_BLOCKING`, `BESIDE`."""
+    epoch: U32
+    position: U32
+    """Of the step's batch."""
+    device: U16
+    copies: U32
+    nbytes: U64
+    begin_ns: U64
+    """When the step's batch was there."""
+    end_ns: U64
+    """When the next batch was asked for."""
+    device_ns: U64
+    """From the beginning to the end of the copies, on the device's clock."""
+    host_ns: U64
+    """Spent in the calls that copy."""
+
+
 class GaugeRow(NamedTuple):
     """What the driver says about a device."""
 

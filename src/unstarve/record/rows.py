@@ -90,6 +90,11 @@ def _gauge(rows: Rows) -> Mask:
     return _in_order(rows, "at_ns") & _at_most(rows, 100, "percent") & counts
 
 
+def _copy(rows: Rows) -> Mask:
+    times = _in_order(rows, "begin_ns", "end_ns") & _at_most(rows, LATEST_NS, "device_ns", "host_ns")
+    return times & _at_most(rows, MOST_BYTES, "nbytes")
+
+
 def _meeting(rows: Rows) -> Mask:
     moments = ("begin_ns", "end_ns", "left_ns", "before_ns", "within_ns", "after_ns")
     found = _in_order(rows, "begin_ns", "end_ns", "at_ns")
@@ -110,6 +115,7 @@ _VALID: dict[int, Callable[[Rows], Mask]] = {
     f.RECEIVED: lambda r: _in_order(r, "arrived_ns", "ready_ns", "pinned_ns"),
     f.STALL: lambda r: _in_order(r, "ask_ns", "got_ns") & (r["stall_ns"] <= r["got_ns"]),
     f.GAUGE: _gauge,
+    f.COPY: _copy,
     f.PULSE: _pulse,
     f.BACKWARD: lambda r: _in_order(r, "at_ns"),
     f.MEETING: _meeting,

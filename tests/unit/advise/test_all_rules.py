@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fake_forecaster import with_forecaster
-from fakes import diagnosis_of
+from fakes import copies_of, diagnosis_of
 from unstarve.advise.all_rules import HOST_RULES, RULES, advise
 from unstarve.advise.gain import both
 from unstarve.model import Advice, Cause, Diagnosis, FunctionCost, Gain, Scenario, State
@@ -49,7 +49,10 @@ FIRES: list[tuple[str, Cause, dict[str, Any]]] = [
     ("no-workers", Cause.HANDOFF, {"workers": 2, "cpu_s": 0.001, "handoff_s": 0.1}),
     ("keep-large-memory", Cause.COLLATE, {"workers": 0, "collate_s": 0.05, "batch_bytes": 77 << 20}),
     ("no-pinning", Cause.PIN, {"workers": 2, "cpu_s": 0.01, "pin_s": 0.05, "config": PINNED}),
-    ("pin-memory", Cause.COPY, {"workers": 2, "cpu_s": 0.01}),
+    ("pin-memory", Cause.COPY, {"workers": 2, "waits": {Cause.CPU: 0.1}, "copies": copies_of(0.3)}),
+    ("to-device", Cause.COPY, {"workers": 2, "waits": {Cause.CPU: 0.1}, "copies": copies_of(0.3)}),
+    ("to-device", Cause.COPY,
+     {"workers": 2, "waits": {Cause.CPU: 0.1}, "copies": copies_of(0.3, "pinned", blocking=False)}),
     ("cheaper-sampler", Cause.SAMPLER, {"workers": 2, "sampler_s": 0.03}),
     ("persistent-workers", Cause.STARTUP, {"workers": 2, "epochs": 5}),
     ("lighter-dataset", Cause.STARTUP, {"workers": 2, "epochs": 5, "config": SPAWN, "dataset": LARGE}),
@@ -100,7 +103,13 @@ SILENT: list[tuple[str, Cause, dict[str, Any]]] = [
     ("keep-large-memory", Cause.COLLATE, {"workers": 0, "collate_s": 0.005, "batch_bytes": 77 << 20}),
     ("no-pinning", Cause.PIN, {"workers": 2, "pin_s": 0.05}),
     ("no-workers", Cause.HANDOFF, {"workers": 2, "cpu_s": 0.2, "handoff_s": 0.1}),
-    ("pin-memory", Cause.COPY, {"workers": 2, "config": {"pin_memory": True}}),
+    ("pin-memory", Cause.COPY, {"workers": 2, "config": {"pin_memory": True}, "copies": copies_of(0.3)}),
+    ("pin-memory", Cause.COPY, {"workers": 2, "copies": copies_of(0.3, "pinned")}),
+    ("pin-memory", Cause.CPU, {"workers": 2, "cpu_s": 0.1, "copies": copies_of(0.02)}),
+    ("to-device", Cause.COPY, {"workers": 2, "copies": copies_of(0.3, overlapped=True)}),
+    ("to-device", Cause.CPU, {"workers": 2, "cpu_s": 0.1}),
+    ("non-blocking", Cause.COPY, {"workers": 2, "copies": copies_of(0.3)}),
+    ("non-blocking", Cause.COPY, {"workers": 2, "copies": copies_of(0.3, "pinned", blocking=False)}),
     ("persistent-workers", Cause.STARTUP, {"workers": 2, "epochs": 1}),
     ("persistent-workers", Cause.STARTUP, {"workers": 2, "epochs": 5, "config": KEPT}),
     ("lighter-dataset", Cause.STARTUP, {"workers": 2, "dataset": LARGE}),

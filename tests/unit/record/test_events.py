@@ -73,4 +73,5 @@ def test_the_layouts_of_rows_are_those_of_version_2_and_3() -> None:
         20: "Qqqqqqqqqqiq",
         21: "HHHIIIqQIQI",
         22: "HHIIII",
+        23: "HHIIHIQQQQQ",
     }

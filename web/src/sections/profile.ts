@@ -10,6 +10,17 @@ export function profile(report: Report): HTMLElement | null {
   return section("profile", `What ${found.source} recorded`, ...parts(found));
 }
 
+/** Copies to the GPU, per step, by kind. */
+export function copies(report: Report): HTMLElement | null {
+  const found = report.copies;
+  if (!found || found.kinds.length === 0) return null;
+  const step = (amount: number): number => amount / found.steps;
+  return section("copies", `Copies to the GPU, per step (timed in ${count(found.steps)} steps)`, table(
+    ["memory", "host", "stream", "copies", "size", "time", "the host's time"],
+    found.kinds.map((k) => [`${k.memory} (GPU ${k.device})`, k.blocking ? "waits" : "goes on", k.overlapped ? "beside" : "training's",
+      step(k.copies).toFixed(1), bytes(step(k.bytes)), duration(step(k.seconds)), duration(step(k.host_s))]), [3, 4, 5, 6]));
+}
+
 /** Names of C++ templates are longer than any table is wide. */
 const named = (name: string): HTMLElement => el("code", { title: name }, name.length > 70 ? `${name.slice(0, 69)}…` : name);
 

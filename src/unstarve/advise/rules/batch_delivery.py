@@ -152,23 +152,6 @@ def unpinned(d: Diagnosis) -> Proposal | None:
     )
 
 
-def pinned_copies(d: Diagnosis) -> Proposal | None:
-    """A copy from pageable memory blocks the training loop until it is done."""
-    loader = stock_loader(d)
-    if loader is None or not matters(d, Cause.COPY) or loader.config.get("pin_memory"):
-        return None
-    return Proposal(
-        "pin-memory",
-        "pin_memory=True",
-        "Pin the batches, and copy them with .to(device, non_blocking=True)",
-        "copies to the device are on the critical path and come from pageable memory",
-        Edit({"pin_memory": True}),
-        {Cause.COPY: 0.5},
-        worst={},
-        best={Cause.COPY: 1.0},
-    )
-
-
 def cheaper_sampler(d: Diagnosis) -> Proposal | None:
     """The sampler runs in the training process, so all of its time is waiting."""
     demand, loader = d.demand, stock_loader(d)

@@ -31,6 +31,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
+from unstarve.collect.device.copies import CopyWatch
 from unstarve.collect.device.gpu import Gauge, cuda_in_use, has_context
 from unstarve.collect.device.wait_marks import (
     Events,
@@ -123,12 +124,15 @@ class DeviceClock:
         """Streams on which an optimizer ran, and the ask at which each was last seen."""
         self._hook: Any = None
         self._own_ns = 0
+        self._copies = CopyWatch(self._recorded, self._lane, self._trains_on, self._is_capturing, lose)
         _clocks.append(self)
 
     # --- around a wait ------------------------------------------------------------------------------------
 
     def ask(self) -> Mark | None:
         """Training begins to wait: returns the mark for `got`; None where nothing can be timed."""
+        if self._copies.step is not None:
+            self._copies.asked()
         sure = self._sure
         if sure is not None and get_ident() == self._thread:
             self._asks += 1
@@ -156,6 +160,7 @@ class DeviceClock:
 
     def got(self, mark: Mark, what: What, ask_ns: int, got_ns: int) -> None:
         """The wait is over: it lasted from `ask_ns` to `got_ns` on the host's clock."""
+        self._copies.got(what, got_ns)
         if mark is self._sure:
             self._assumed.append((what, ask_ns, got_ns))
             if len(self._assumed) == _MOST_ASSUMED or got_ns > self._look_by_ns:
@@ -180,6 +185,7 @@ class DeviceClock:
         """Read events that have fired; called again and again by a thread beside training."""
         if self._off or not self._asks:
             return
+        self._copies.look_on(now_ns)
         try:
             self._next_read_ns = now_ns + _READ_EVERY_NS
             self.read(now_ns)
@@ -206,6 +212,7 @@ class DeviceClock:
                         all_ns = (got_ns - ask_ns) * _ALL
                         self._idle_lately = all(stall_ns >= all_ns for _, stall_ns in stalls)
                     recycle(mark, got)
+                self._copies.read(self._query, self._elapsed_ms, self._write, now_ns)
             while len(unread) > _MOST_UNREAD:
                 given_up = unread.popleft()
                 recycle(given_up[0], given_up[1])
@@ -227,12 +234,14 @@ class DeviceClock:
                     self._write(f.GAUGE, now_ns, row)
 
     def take_own_ns(self) -> int:
-        """CPU time in ns that the optimizers' hook has cost training since the last call."""
-        own_ns, self._own_ns = self._own_ns, 0
+        """Time in ns that the optimizers' hook and timing copies have cost training since the last call."""
+        own_ns = self._own_ns + self._copies.own_ns
+        self._own_ns = self._copies.own_ns = 0
         return own_ns
 
     def close(self) -> None:
         """Write what has fired and give up the rest: nobody must wait for it."""
+        self._copies.close()
         if self._off or not cuda_in_use():
             return
         self._off, self._sure = True, None
@@ -335,8 +344,19 @@ class DeviceClock:
                 # `next()` is called on a side stream, probably a prefetcher's; training is elsewhere.
                 used[0, key[1], key[2]] = None
             used.update((stream, None) for stream in self._stepped if stream[1] == key[1])
-            lanes += [StreamLane(key[1], _stream(each), self._free.setdefault(key[1], [])) for each in used]
+            lanes += [self._lane(each) for each in used]
         return MarkingPlan(tuple(lanes), current, None if self._trained else torch.cuda.current_device())
+
+    def _is_capturing(self) -> bool:
+        return self._capturing()
+
+    def _lane(self, key: StreamKey) -> StreamLane:
+        return StreamLane(key[1], _stream(key), self._free.setdefault(key[1], []))
+
+    def _trains_on(self, key: StreamKey) -> bool:
+        """Whether training computes on this stream."""
+        stepped = [stream for stream in self._stepped if stream[1] == key[1]]
+        return key in stepped if stepped or self._plan is None else key in self._plan.current
 
     def _fail(self, error: Exception) -> None:
         self._errors += 1
@@ -344,6 +364,7 @@ class DeviceClock:
         self._sure = None
         self._assumed.clear()
         self._unread.clear()
+        self._copies.drop()
         if self._errors == _MOST_ERRORS:
             self._off = True
             self._lose(f"GPU stalls are not measured from here on: {error!r}")

@@ -62,6 +62,7 @@ def report(diagnosis: Diagnosis) -> dict[str, Any]:
         "whatif": None if d.whatif is None else _forecasts(d.whatif),
         "health": [_finding(one) for one in d.health],
         "gpu": _plain(d.gpu),
+        "copies": _plain(d.copies),
         "memory": _plain(d.memory),
         "profile": None if d.profile is None else profile(d.profile),
         "io": _plain(d.io),

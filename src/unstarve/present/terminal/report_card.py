@@ -18,6 +18,7 @@ from unstarve.model import Advice, Comparison, Diagnosis, LoaderSummary, Role, R
 from unstarve.present.gain_text import gain_text
 from unstarve.present.own_cost import own_cost
 from unstarve.present.shares import budget_title, shares
+from unstarve.present.terminal.copy_table import copy_table
 from unstarve.present.terminal.finding_list import finding_list
 from unstarve.present.terminal.lanes import lanes
 from unstarve.present.terminal.memory_line import memory_lines
@@ -62,6 +63,7 @@ def print_report(diagnosis: Diagnosis, console: Console) -> None:
         _outside(diagnosis),
         drawn,
         loaders,
+        copy_table(diagnosis.copies),
         profile_tables(diagnosis.profile),
         reading_tables(diagnosis.io),
         processor_table(diagnosis.perf),

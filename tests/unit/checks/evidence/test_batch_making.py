@@ -9,7 +9,7 @@ import pytest
 
 from fake_health import epochs_run, found, ids, spent, with_advice
 from fake_work import work_of
-from fakes import simple_run
+from fakes import copies_of, simple_run
 from run_files import slow_loading_run
 from unstarve import api
 from unstarve.model import Cause, Rejected, Run, SlowSample
@@ -110,10 +110,10 @@ def test_batches_of_many_small_tensors() -> None:
 
 
 def test_copies_from_pageable_memory() -> None:
-    (one,) = found(RUN, spent(Cause.COPY, 0.3))
+    (one,) = found(RUN, spent(Cause.COPY, 0.3, copies=copies_of(0.3)))
     assert one.id == "not-pinned"
     assert one.fix == "Pass pin_memory=True to loader, and copy with .to(device, non_blocking=True)."
-    assert ids(RUN, spent(Cause.COPY, 0.3, config={"pin_memory": True})) == []
+    assert ids(RUN, spent(Cause.COPY, 0.3, copies=copies_of(0.3), config={"pin_memory": True})) == []
 
 
 def test_a_sampler_that_training_waits_for() -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from unstarve.collect.copy_patch import set_copy_patch
+from unstarve.collect.device import copies
 from unstarve.collect.device import stalls as module
 from unstarve.collect.device.stalls import DeviceClock, device_clock
 from unstarve.record import format as f
@@ -427,3 +429,23 @@ def test_the_hook_stays_because_taking_it_away_would_make_torch_compile_again(
     device.step()
     training.wait(1)
     assert len(training.rows) == 1
+
+
+def test_steps_whose_copies_are_timed_are_read_like_waits(
+    training: Training, device: FakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler = SimpleNamespace(start_callbacks=[], end_callbacks=[], register_start_callback=lambda one: None)
+    handler.register_end_callback = handler.register_start_callback
+    monkeypatch.setattr(copies, "_compile_callbacks", lambda: handler)
+    watched: list[bool] = []
+    set_copy_patch(lambda methods, on: watched.append(on))
+    for _ in range(12):
+        training.wait(8)
+    training.stalls_ms()
+    set_copy_patch(None)
+    rows = [row for row in training.rows if isinstance(row, f.CopyRow)]
+    assert [(row.loader, row.epoch, row.position, row.copies) for row in rows] == [(1, 2, 3, 0)]
+    assert watched == [True, False, True]
+    training.clock.close()
+    assert watched == [True, False, True, False]
+    assert training.lost == []

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from fake_forecaster import with_forecaster
 from fake_gpu import gpu_training
-from fakes import FakeTraining, diagnosis_of, run_of, simple_run
+from fakes import FakeTraining, copies_of, diagnosis_of, run_of, simple_run
 from unstarve.advise.all_rules import advise
 from unstarve.analyze.comparison import compare
 from unstarve.analyze.diagnose import analyze_run
@@ -91,6 +91,18 @@ def test_on_a_gpu_each_share_says_whose_it_is() -> None:
     blind = text_of(run_of(gpu_training(stall_s=None)))
     assert re.search(r"GPU starved +unknown", blind)
     assert re.search(r"host waited +60% of the time", blind)
+
+
+def test_copies_are_told_by_kind_and_per_step() -> None:
+    d = diagnosis_of(Cause.COPY, copies=copies_of(0.3))
+    text = shown(d)
+    assert "copies to the GPU, per step" in text
+    assert "timed in 20 steps" in text
+    row = next(line for line in text.splitlines() if "38.5 MB" in line or "39 MB" in line)
+    assert "training's" in row
+    assert "/s" in row
+    assert "20.0 ms" in row
+    assert "per step" not in shown(diagnosis_of(Cause.CPU))
 
 
 def test_a_step_and_its_wait_together_are_named_so() -> None:
@@ -202,7 +214,7 @@ def test_the_json_report_is_complete_and_plain() -> None:
     assert set(back) == {
         "schema", "run", "verdict", "wait_share", "stall_share", "throughput", "step_ms", "wait_ms", "budget",
         "waits", "demand", "headroom", "functions", "slow_samples", "unseen_batches", "advice",
-        "rejected", "health", "gpu",
+        "rejected", "health", "gpu", "copies",
         "overhead", "loaders", "lost", "system", "walk", "whatif", "memory", "profile", "transforms",
         "outside", "io", "perf", "ranks",
     }  # fmt: skip
