@@ -1,4 +1,4 @@
-"""Planted copies to a GPU: what `unstarve run` says of them, and what torch.profiler does."""
+"""Planted copies to a GPU: what `unstarve run --copies` says of them, and what torch.profiler does."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def tell_copies(only: str | None) -> None:
     print(f"{'':32}{'planted':>9}{'verdict':>9}{'copy':>8}{'truth':>8}{'timed':>7}")
     for case in PLANTED:
         if only is None or only in case.name:
-            said, profiled = _recorded(case), _recorded(case, "--profile")
+            said, profiled = _recorded(case, "--copies"), _recorded(case, "--profile")
             share = None if said.copies is None else said.copies.share
             steps = 0 if said.copies is None else said.copies.steps
             cells = "".join(f"{'–' if one is None else f'{one:.1%}':>8}" for one in (share, _truth(profiled)))

@@ -104,6 +104,7 @@ class Request:
     io: bool = False
     perf: bool = False
     ledger: bool = False
+    copies: bool = False
     memory: bool = False
     max_bytes: int = DEFAULT_MAX_BYTES
     hang_after_s: float | None = None
@@ -160,6 +161,7 @@ def _record(request: Request, pages: Path) -> tuple[Path, int]:
         io=request.io and no_io is None,
         perf=request.perf and no_perf is None,
         ledger=request.ledger,
+        copies=request.copies,
         memory=request.memory,
         segment_bytes=segment_bytes(request.max_bytes),
         state=None if request.hang_after_s is None else str(pages),

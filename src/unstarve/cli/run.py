@@ -107,6 +107,13 @@ def run(
             help="Digest every delivered sample, to find repetitions in data that has no indices.",
         ),
     ] = False,
+    copies: Annotated[
+        bool,
+        typer.Option(
+            "--copies",
+            help="On CUDA: time copies to the GPU in a few steps, and say from which memory they come.",
+        ),
+    ] = False,
     memory: Annotated[
         bool,
         typer.Option(
@@ -176,6 +183,7 @@ def run(
             io=io,
             perf=perf,
             ledger=ledger,
+            copies=copies,
             memory=memory,
             max_bytes=max_size << 20,
             settings_file=settings_file,

@@ -56,13 +56,7 @@ class Tap:
     )
 
     def __init__(
-        self,
-        owner: Recorder,
-        number: int,
-        batch_size: int | None,
-        *,
-        collated: bool,
-        is_parted: bool = False,
+        self, owner: Recorder, number: int, batch_size: int | None, *, collated: bool, is_parted: bool = False
     ) -> None:
         self._recorder = owner
         self._scale = Scale(batch_size, collated=collated, is_parted=is_parted)

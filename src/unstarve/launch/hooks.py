@@ -12,7 +12,6 @@ its own ``multiprocessing.queues`` (`collect.recorded_worker`).
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +21,6 @@ from torch.utils.data._utils import fetch as stock_fetch
 from torch.utils.data._utils import pin_memory as stock_pin
 from torch.utils.data._utils import worker as stock_worker
 
-from unstarve.collect import phase_ranges
 from unstarve.collect.gradients import hide_from_compiler, noting_backward, set_backward_watch
 from unstarve.collect.meetings import meetings
 from unstarve.collect.sampling import loop_sampler
@@ -44,17 +42,17 @@ def attach() -> None:
     for patch in PATCHES:
         if patch.needed is not None and patch.needed(settings):
             patch.apply(settings)
-    if settings is not None and _records(settings):
+    if settings is not None and requested.records(settings):
         loop_sampler.begin()
-    if not _tunes(settings):
-        set_backward_watch(_watch_steps)
+    if not requested.tunes(settings):
+        set_backward_watch(functools.partial(_watch_steps, settings))
 
 
 def attach_to_ray() -> None:
     """Apply the patches of Ray to what the process has imported since `attach`."""
     settings = LaunchSettings.from_environment()
     for patch in (RAY_TRAIN, RAY_DATA):
-        if _records(settings):
+        if requested.records(settings):
             patch.apply(settings)
 
 
@@ -202,10 +200,11 @@ def _apply_transforms(_settings: Settings) -> None:
         replace("transforms", cls, method, timed)
 
 
-def _watch_steps() -> None:
+def _watch_steps(settings: Settings) -> None:
     BACKWARD.apply(None)
     MEETINGS.apply(None)
-    COPIES.apply(None)
+    if settings is not None and settings.copies:
+        COPIES.apply(settings)
 
 
 def _wrap_fetchers() -> None:
@@ -217,31 +216,6 @@ def _wrap_transforms() -> None:
 
 
 # --- the list -------------------------------------------------------------------------------------------
-
-
-def _tunes(settings: Settings) -> bool:
-    return settings is not None and settings.tune is not None
-
-
-def _checks(settings: Settings) -> bool:
-    return settings is not None and settings.check is not None
-
-
-def _records(settings: Settings) -> bool:
-    only_ranges = settings is not None and settings.only_ranges
-    return not (_tunes(settings) or _checks(settings) or only_ranges)
-
-
-def _is_profiled(settings: Settings) -> bool:
-    return settings is not None and (settings.only_ranges or phase_ranges.SESSION in os.environ)
-
-
-def _has_saved(settings: Settings) -> bool:
-    return settings is not None and settings.tune is None and bool(settings.saved)
-
-
-def _has_engine(settings: Settings) -> bool:
-    return settings is not None and settings.tune is None and settings.engine is not None
 
 
 _DATA = "torch.utils.data"
@@ -284,7 +258,7 @@ MEETINGS = Patch(
 COPIES = Patch(
     "copies",
     copy_methods.WRAPS,
-    "times copies to a CUDA device, in a few steps: in all others nothing is patched",
+    "`unstarve run --copies`: times copies to a CUDA device in a few steps; nothing is patched in others",
     copy_methods.apply,
     None,
 )
@@ -311,14 +285,14 @@ RAY_TRAIN = Patch(
     tuple(f"{ray_environment.TRAIN_MODULE}.ThreadRunner.{name}" for name in ("run", "is_running")),
     "in a worker of Ray Train: training runs in a thread, and the process is killed when it has ended",
     ray_environment.apply_train,
-    _records,
+    requested.records,
 )
 RAY_DATA = Patch(
     "Ray Data",
     (f"{ray_environment.DATA_MODULE}.DataIterator.iter_torch_batches",),
     "times every wait for a batch of Ray Data",
     ray_environment.apply_data,
-    _records,
+    requested.records,
 )
 
 PATCHES = (
@@ -327,7 +301,7 @@ PATCHES = (
         (f"{_DATA}.DataLoader.__init__", f"{_DATA}.DataLoader.__iter__"),
         "`unstarve tune`: loaders try other settings while training runs; nothing is recorded then",
         requested.apply_tuning,
-        _tunes,
+        requested.tunes,
     ),
     Patch(
         "check",
@@ -340,28 +314,28 @@ PATCHES = (
         "`unstarve check`: loaders are checked before their workers start, and the command ends after the "
         "first batches; nothing is recorded then",
         requested.apply_check,
-        _checks,
+        requested.checks,
     ),
     Patch(
         "creation",
         (f"{_DATA}.DataLoader.__init__",),
         "notes where the script creates a loader, for its name in the report",
         _apply_creation,
-        _records,
+        requested.records,
     ),
     Patch(
         "sampler",
         (f"{_ITERATORS[0]}._next_index",),
         "times the sampler",
         _apply_sampler,
-        _records,
+        requested.records,
     ),
     Patch(
         "worker loop",
         (f"{_DATA}._utils.worker._worker_loop",),
         "lets every worker process record itself, however it was started",
         _apply_worker_loop,
-        _records,
+        requested.records,
     ),
     Patch(
         "iterators",
@@ -373,21 +347,21 @@ PATCHES = (
         ),
         "notes when an epoch begins and times every wait for a batch",
         _apply_iterators,
-        _records,
+        requested.records,
     ),
     Patch(
         "later iterators",
         (f"{_ITERATORS[0]}.__init_subclass__",),
         "wraps iterator classes that are defined later, such as torchdata's",
         _apply_later_iterators,
-        _records,
+        requested.records,
     ),
     Patch(
         "DALI",
         dali_iterators.WRAPS,
         "times every wait for a batch of NVIDIA's DALI, as `iterators` does",
         dali_iterators.apply,
-        _records,
+        requested.records,
     ),
     Patch(
         "saved settings",
@@ -395,21 +369,21 @@ PATCHES = (
         "`unstarve run --with`: a loader gets the settings that were saved for it; outside of `creation`, "
         "because it may call the original twice",
         requested.apply_saved,
-        _has_saved,
+        requested.has_saved,
     ),
     Patch(
         "engine",
         (f"{_DATA}.DataLoader.__iter__",),
         "`unstarve run --engine`: torch's loaders run on one of unstarve's engines",
         requested.apply_engine,
-        _has_engine,
+        requested.has_engine,
     ),
     Patch(
         "ranges",
         (f"{_ITERATORS[0]}.__next__", "torch.autograd.backward"),
         "under Nsight Systems: marks steps, data, forward, backward and optimizer with NVTX ranges",
         requested.apply_ranges,
-        _is_profiled,
+        requested.is_profiled,
     ),
     RAY,
     RAY_TRAIN,

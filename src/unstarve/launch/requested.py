@@ -6,6 +6,7 @@ Like `hooks`, this is imported before torch is complete.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -21,6 +22,42 @@ from unstarve.model.parts import PARTS
 from unstarve.steer.run_on_engine import iterate_on_engine
 from unstarve.steer.saved_settings import create_with_saved, iterate_with_parts
 from unstarve.steer.tune_loaders import start_tuning
+
+# --- what a launch asks for -------------------------------------------------------------------------------
+
+
+def tunes(settings: Settings) -> bool:
+    """`unstarve tune`."""
+    return settings is not None and settings.tune is not None
+
+
+def checks(settings: Settings) -> bool:
+    """`unstarve check`."""
+    return settings is not None and settings.check is not None
+
+
+def records(settings: Settings) -> bool:
+    """Everything that writes a run file, without a launch, too."""
+    only_ranges = settings is not None and settings.only_ranges
+    return not (tunes(settings) or checks(settings) or only_ranges)
+
+
+def is_profiled(settings: Settings) -> bool:
+    """A profiler is attached."""
+    return settings is not None and (settings.only_ranges or phase_ranges.SESSION in os.environ)
+
+
+def has_saved(settings: Settings) -> bool:
+    """`unstarve run --with`."""
+    return settings is not None and settings.tune is None and bool(settings.saved)
+
+
+def has_engine(settings: Settings) -> bool:
+    """`unstarve run --engine`."""
+    return settings is not None and settings.tune is None and settings.engine is not None
+
+
+# --- iterator classes -------------------------------------------------------------------------------------
 
 
 def wrap_later_iterators(

@@ -89,6 +89,8 @@ class LaunchSettings:
     """Count file reads; see `launch.io_library`."""
     ledger: bool = False
     """Digest every sample that is delivered, for data without indices."""
+    copies: bool = False
+    """Time copies to a CUDA device in a few steps."""
     perf: bool = False
     """Read the processor's counters around steps and fetches."""
     check: CheckSettings | None = None

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from unstarve.collect.copy_patch import set_copy_patch
+from unstarve.collect.copy_patch import copy_patch, set_copy_patch
 from unstarve.collect.device.copies import CopyWatch
+from unstarve.collect.gradients import watch_backward
 from unstarve.launch import hooks
+from unstarve.model.launch_settings import LaunchSettings
 from unstarve.record import format as f
 
 NAMES = ("to", "cuda", "copy_")
@@ -130,6 +132,18 @@ def test_another_thread_finds_torch_as_it_was(step: TimedStep) -> None:
     thread.start()
     thread.join()
     assert type(found[0]) is type(torch.ones(1).add)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_copies_are_timed_only_where_that_was_asked_for(asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = LaunchSettings("parts", "1", copies=asked)
+    for name, text in settings.to_environment().items():
+        monkeypatch.setenv(name, text)
+    hooks.attach()
+    watch_backward()
+    assert (copy_patch() is not None) == asked
+    hooks.detach()
+    assert copy_patch() is None
 
 
 def test_detaching_ends_the_permission_to_patch() -> None:
