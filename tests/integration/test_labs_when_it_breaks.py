@@ -19,7 +19,7 @@ BROKEN = {
     "out-of-memory": "Unable to allocate",
     "growing-cache": "more at the end than after its first epoch",
     "kept-batches": "more at the end than after its first epoch",
-    "shared-memory": "failed: (RuntimeError: DataLoader worker|ConnectionResetError|EOFError)",
+    "shared-memory": "failed: (RuntimeError: DataLoader worker|Connection\\w+Error|EOFError)",
     "workers-each-epoch": "restarts its workers in every epoch",
 }
 MENDED = SOLUTIONS["when-it-breaks"]

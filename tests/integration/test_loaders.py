@@ -146,9 +146,9 @@ def test_loaders_are_named_by_their_variable_and_place(report) -> None:
     lines = TRAIN.splitlines()
     for row in report["loaders"]:
         file, _, number = row["where"].partition(":")
-        made, iterated = f"{row['name'].split()[0]} = ", "for batch in loader"
+        made = f"{row['name'].split()[0]} = ", f"drain({row['kind']}("
         assert file == "train.py"
-        assert made in lines[int(number) - 1] or iterated in lines[int(number) - 1]
+        assert any(words in lines[int(number) - 1] for words in (*made, "for batch in loader"))
     (kept,) = [row for row in report["loaders"] if row["name"] == "kept"]
     assert (kept["kind"], kept["config"]["num_workers"], kept["config"]["batch_size"]) == ("DataLoader", 2, 4)
 
