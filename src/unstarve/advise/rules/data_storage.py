@@ -7,7 +7,7 @@ import shlex
 from pathlib import PurePath
 from typing import Any
 
-from unstarve.advise.diagnosis_facts import matters, stock_loader
+from unstarve.advise.diagnosis_facts import batch_bytes, matters, stock_loader
 from unstarve.advise.gain import UNCHANGED, cheaper, enough_workers
 from unstarve.advise.proposal import Edit, Proposal, in_template
 from unstarve.advise.sample_facts import (
@@ -33,6 +33,8 @@ CHUNK_CACHE_BYTES = 1 << 20
 _SHAPE = re.compile(r"[1-9]\d{0,8}(x[1-9]\d{0,8})*")
 _LOADED = 0.1
 """Share of the CPU time of fetching that is left when whole batches are read without Python."""
+_READ_AROUND = 2.0
+"""From this many bytes of storage per byte of a batch, the kernel reads around page faults."""
 _TOGETHER = 0.5
 """Share of the waiting for storage that is left when the files of a batch are read together."""
 
@@ -165,28 +167,38 @@ def read_less(d: Diagnosis) -> Proposal | None:
 
 
 def mapped_pages(d: Diagnosis) -> Proposal | None:
-    """Random page faults of a mapped file read one at a time, and the kernel reads far more around each."""
+    """Random page faults of a mapped file read one at a time, and the kernel reads far more around each.
+
+    A file that fits into memory is soon in the page cache as a whole, just by that: waiting for storage is
+    then over, and so is this advice. It stays where the file does not fit, and for short epochs.
+    """
     demand, loader = d.demand, stock_loader(d)
     if demand is None or loader is None or not matters(d, Cause.DISK, Cause.REMOTE):
         return None
     file, nbytes = text_fact(loader, "mapped_file"), loader.dataset.get("mapped_bytes")
     if not file or not isinstance(nbytes, int) or loader.config.get("sampler") == "SequentialSampler":
         return None
+    read, used = demand.storage_bytes, batch_bytes(d)
+    around = bool(read and used and read >= _READ_AROUND * used)
+    fits = fits_into_memory(d, nbytes)
+    if read and not around and not fits:  # MADV_RANDOM is set, or pages are as large as samples
+        return None
     stage, waited_s = _stage(demand)
     name = PurePath(file).name
-    fits = fits_into_memory(d, nbytes)
     title = f"Read {name} ({size(nbytes)}) once before training: it fits into the page cache"
     edit = Edit(shell=(f"cat {shlex.quote(file)} > /dev/null",))
     if not fits:
         title = f"Tell the kernel that {name} is read at random: MADV_RANDOM"
         hint = "# right after tokens = np.memmap(…): tokens._mmap.madvise(mmap.MADV_RANDOM)"
         edit = Edit(before=(hint,))
+    why = f"samples are slices of a mapped file: a batch waits {duration(waited_s)} for page faults"
+    if read and used and around:
+        why += f", which read {size(read)} from storage for a batch of {size(used)}"
     return Proposal(
         "mapped-pages",
         "a file in the page cache" if fits else "MADV_RANDOM",
         title,
-        f"samples are slices of a mapped file: a batch waits {duration(waited_s)} for page faults, each of "
-        "which reads far more than a sample",
+        why,
         edit,
         cheaper(stage, 0.1 if fits else 0.5),
         worst=UNCHANGED,

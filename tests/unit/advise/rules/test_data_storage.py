@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fake_forecaster import with_forecaster
-from fakes import diagnosis_of
+from fake_work import work_of
+from fakes import FakeTraining, diagnosis_of, run_of
 from unstarve.advise.all_rules import advise
+from unstarve.api import diagnose
 from unstarve.model import Advice, Cause, Diagnosis
 
 FILES = {
@@ -156,6 +159,41 @@ def test_a_mapped_file_is_read_once_if_it_fits_else_without_reading_around(
     in_order = {**CONFIG, "sampler": "SequentialSampler"}
     assert "mapped-pages" not in advised(diagnosis(config=in_order, **given))
     assert "mapped-pages" not in advised(diagnosis(Cause.CPU, cpu_s=0.2, disk_s=0.0, **given))
+
+
+def of_mapped_file(bytes_per_fault: int, free_bytes: int) -> dict[str, Advice]:
+    """A run of 2 KB samples, without workers, where in every fifth batch pages come from storage."""
+    training = FakeTraining()
+    training.begin()
+    works = []
+    for task in range(200):
+        cold = task % 5 == 0
+        now_ms, blocked_ms = training.now_ns / 1e6, 2.4 if cold else 0.0
+        read = bytes_per_fault if cold else 0
+        works.append(work_of(
+            task, now_ms, cpu_ms=0.15, blocked_ms=blocked_ms, storage_bytes=read, samples=16, loader=0
+        ))  # fmt: skip
+        training.take(0.00015 + blocked_ms / 1e3, size=16)
+        training.spend(0.0001)
+    training.end()
+    training.batches = [one._replace(task=one.position, nbytes=131_072) for one in training.batches]
+    process = training.process()
+    config = {"num_workers": 0, "batch_size": 16, "sampler": "RandomSampler"}
+    loader = replace(process.loaders[0], config=config, dataset=MAPPED)
+    system = {"cores": 2, "free_bytes": free_bytes}
+    run = run_of(replace(process, loaders=(loader,), works=tuple(works), system=system))
+    return {one.id: one for one in diagnose(run).advice}
+
+
+def test_what_the_kernel_reads_around_page_faults_is_told_from_the_run() -> None:
+    fits, larger = 1 << 34, 1 << 30
+    for free_bytes in (fits, larger):
+        why = of_mapped_file(4_200_000, free_bytes)["mapped-pages"].why
+        assert why.endswith("for page faults, which read 840 KB from storage for a batch of 131 KB")
+    pages = 16 * 4096  # a page for each sample, as with MADV_RANDOM
+    assert "MADV_RANDOM" in of_mapped_file(4_200_000, larger)["mapped-pages"].code
+    assert "mapped-pages" not in of_mapped_file(pages, larger)
+    assert of_mapped_file(pages, fits)["mapped-pages"].why.endswith("for page faults")
 
 
 @pytest.mark.parametrize(
