@@ -18,6 +18,9 @@ RUNS_ON = "_unstarve_engine"
 APPLIED = "_unstarve_applied"
 """Attribute of a loader: number of the saved entry that was applied to it, and what it changed, in words."""
 
+WATCHED = "_unstarve_watched"
+"""Attribute of what `unstarve.watch` returns: the iterable that it was given."""
+
 
 class ChoosesEngine:
     """Base of loaders that choose one of unstarve's engines themselves."""

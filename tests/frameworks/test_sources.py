@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import unstarve
 from torchvision_here import torchvision_here
+from unstarve.collect.watched_source import source_facts
 
 STEPS = 30
 
@@ -293,6 +294,15 @@ def test_torchdata_nodes_are_seen_by_watch() -> None:
     plain = nodes.Loader(nodes.Batcher(nodes.Mapper(nodes.IterableWrapper(range(240)), late), 4))
     list(islice(plain, STEPS))
     assert loader.state_dict() == plain.state_dict()
+    skip_if_crowded(diagnosis)
+    code = codes(diagnosis)["parallel-source"]
+    assert "# nodes.ParallelMapper(source, fn, num_workers=16, method='thread')" in code
+    assert "# nodes.Prefetcher(node, prefetch_factor=2)" in code
+    mapper = nodes.ParallelMapper(nodes.IterableWrapper(range(8)), late, num_workers=16, method="thread")
+    ahead = nodes.Prefetcher(nodes.Batcher(mapper, 4), prefetch_factor=2)
+    assert list(nodes.Loader(ahead)) == [[0, 1, 2, 3], [4, 5, 6, 7]]  # as the advice has it
+    assert source_facts(loader) == {"module": "torchdata.nodes.loader", "parallel": False}
+    assert source_facts(nodes.Loader(ahead))["parallel"]
 
 
 def says_that_workers_share_out_shards(diagnosis: unstarve.Diagnosis) -> None:
@@ -371,3 +381,11 @@ def test_grain_is_seen_by_watch_and_its_state_kept() -> None:
     for _ in range(len(seen)):
         next(plain)
     assert iterator.get_state() == plain.get_state()
+    skip_if_crowded(diagnosis)
+    options = "grain.ReadOptions(num_threads=16, prefetch_buffer_size=500)"
+    assert codes(diagnosis)["parallel-source"] == f"# dataset.to_iter_dataset({options})"
+    dataset = grain.MapDataset.range(8).map(late).batch(4)
+    given = grain.ReadOptions(num_threads=16, prefetch_buffer_size=500)
+    assert np.concatenate(list(dataset.to_iter_dataset(given))).tolist() == list(range(8))  # as it has it
+    assert source_facts(iterator)["parallel"] is False
+    assert source_facts(iter(dataset.to_iter_dataset(given).map(late)))["parallel"]

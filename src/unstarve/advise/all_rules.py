@@ -20,6 +20,7 @@ from unstarve.advise.rules import (
     kept_samples,
     remote_samples,
     unseen_batches,
+    watched_sources,
     worker_count,
 )
 from unstarve.advise.sample_facts import takes_engine
@@ -34,6 +35,7 @@ RULES: tuple[Rule, ...] = (
     worker_count.workers_past_the_cores,
     remote_samples.fetch_ahead,
     remote_samples.read_ahead,
+    watched_sources.parallel_source,
     worker_count.more_shards,
     worker_count.workers_instead_of_none,
     worker_count.workers_on_idle_cores,

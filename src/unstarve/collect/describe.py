@@ -10,6 +10,7 @@ import torch
 
 from unstarve import marks
 from unstarve.collect.dali_pipeline import pipeline_settings
+from unstarve.collect.watched_source import source_facts
 
 _MOST_ITEMS = 64
 """Batches of more parts than this are not weighed: that would cost too much."""
@@ -178,6 +179,9 @@ def loader_config(loader: Any) -> dict[str, Any]:
     applied = getattr(loader, "__dict__", {}).get(marks.APPLIED)
     if applied is not None:
         config["applied_entry"], config["applied"] = applied
+    watched = getattr(loader, "__dict__", {}).get(marks.WATCHED)
+    if watched is not None:
+        config |= source_facts(watched)
     context = getattr(loader, "multiprocessing_context", None)
     if context is not None:
         config["multiprocessing_context"] = context.get_start_method()

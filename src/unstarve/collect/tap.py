@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import torch
 from torch.utils.data import Sampler
 
+from unstarve import marks
 from unstarve.collect.counters import own_counters
 from unstarve.collect.describe import Scale, count_tensors
 from unstarve.collect.device.wait_marks import Mark
@@ -353,6 +354,7 @@ class Watched:
         self._name = name
         self._kind = kind
         self._site = site
+        setattr(self, marks.WATCHED, iterable)
 
     def __iter__(self) -> Iterator[Any]:
         owner = recorder()

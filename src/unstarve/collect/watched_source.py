@@ -1,0 +1,45 @@
+"""What `unstarve.watch` was given, where it is of a library that advice knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_LINKS = ("root", "source", "source_nodes", "_parents", "_map_parent", "_data_loader")
+"""Attributes of a node of torchdata, and of a dataset or iterator of Grain, that hold what it reads from."""
+_MOST_PARTS = 100
+
+
+def source_facts(source: Any) -> dict[str, Any]:
+    """``module`` of its class, and ``parallel``: whether its samples are made in threads or processes.
+
+    ``parallel`` is absent where that is not known.
+    """
+    module = type(source).__module__
+    known, counts = False, []
+    if module.startswith("torchdata.nodes."):
+        known, counts = True, [_field(part, "num_workers") for part in _parts(source)]
+    elif module.startswith("grain."):
+        for part in _parts(source):
+            threads = getattr(_field(part, "_read_options"), "num_threads", None)
+            known |= threads is not None
+            counts += [threads, getattr(_field(part, "_multiprocessing_options"), "num_workers", None)]
+    return {"module": module} | ({"parallel": any(counts)} if known else {})
+
+
+def _parts(source: Any) -> Iterator[Any]:
+    """It and what it reads from."""
+    pending, seen = [source], 0
+    while pending and seen < _MOST_PARTS:
+        part, seen = pending.pop(), seen + 1
+        yield part
+        for name in _LINKS:
+            found = _field(part, name)
+            more = found.values() if isinstance(found, Mapping) else found
+            several = isinstance(found, (Mapping, tuple, list))
+            pending.extend(one for one in (more if several else (more,)) if one is not None)
+
+
+def _field(part: Any, name: str) -> Any:
+    """An attribute of the object itself: nothing of it is computed."""
+    return getattr(part, "__dict__", {}).get(name)
