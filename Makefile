@@ -38,7 +38,7 @@ demo: $(VENV)/.built
 # Most tests wait for processes they start, so four at a time share two cores well.
 test: $(VENV)/.built
 ifeq ($(ARGS),)
-	@$(BIN)/python -m pytest -q -n 4 --dist worksteal --maxfail=20
+	@$(BIN)/python -m pytest -q -n 4 --dist worksteal --maxfail=20 --ignore=tests/frameworks
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
