@@ -309,7 +309,7 @@ def says_that_workers_share_out_shards(diagnosis: unstarve.Diagnosis) -> None:
     assert "read-ahead" not in codes(diagnosis)  # the place in the stream would be lost
     skip_if_crowded(diagnosis)
     (advice,) = (one for one in diagnosis.advice if one.id == "more-workers")
-    assert "each worker reads shards of its own" in advice.why
+    assert "each worker reads its own shards" in advice.why
     assert "StreamingDataLoader(" in advice.code
 
 

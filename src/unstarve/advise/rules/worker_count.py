@@ -280,5 +280,5 @@ def _worker_advice(
         likely = Scenario(workers=count, persistent=True)
     if is_iterable(loader) and count > max(demand.workers, 1) and shards is None:
         splits = loader.dataset.get("library")
-        why += "; each worker reads shards of its own" if splits else f"; {_SPLIT}"
+        why += "; each worker reads its own shards" if splits else f"; {_SPLIT}"
     return Proposal(id, workers(count), title, why, Edit(change), likely, least=least)

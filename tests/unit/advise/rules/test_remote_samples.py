@@ -124,4 +124,4 @@ def test_workers_of_a_library_share_out_its_shards() -> None:
     own = advised(diagnosis(dataset={"module": "data", "iterable": True}, **given))["more-workers"]
     assert "get_worker_info()" in own.why
     facts = {"module": "litdata", "iterable": True, "library": "litdata"}
-    assert "shards of its own" in advised(diagnosis(dataset=facts, **given))["more-workers"].why
+    assert "its own shards" in advised(diagnosis(dataset=facts, **given))["more-workers"].why
