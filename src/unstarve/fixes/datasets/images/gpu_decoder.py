@@ -7,12 +7,13 @@ put into its place in the batch.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -23,6 +24,7 @@ from unstarve.fixes.datasets.images import image_codec
 from unstarve.fixes.datasets.images.crop_recipe import Recipe
 from unstarve.fixes.datasets.images.device_cut import cut_on_device, turned_upright
 from unstarve.fixes.datasets.images.image_codec import Cut, Header
+from unstarve.fixes.memory.device_batches import use_on_this_stream
 from unstarve.fixes.samples.random_streams import threads_here
 from unstarve.machine import usable_cores
 
@@ -36,12 +38,16 @@ Made: TypeAlias = tuple[torch.Tensor, list[ImageError | None]]
 """A batch, and an error or None for each image."""
 
 _TRIAL_S = 0.5
+_FEWEST = 8
+"""Images of a batch on which "auto" decides: a GPU needs several at once."""
 _END = b"\xff\xd9"
 """What a JPEG ends with. A GPU decodes a file that has been cut off and does not say so."""
 _CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 """Queues to the GPU. The decoder has 14 streams; where one of them shares a queue with training, an image
 waits for all the work that training has launched. CUDA reads it when it is first used: 8 by default."""
-_in_thread = threading.local()
+_streams: dict[torch.device, list[torch.cuda.Stream]] = {}
+"""Streams that no thread uses now. There are as many as batches were ever made at once: torch keeps memory
+for each stream."""
 _choosing = threading.Lock()
 _chosen: dict[Recipe, tuple[str, str]] = {}
 """For recipes that leave it open: "cpu" or "cuda", and why."""
@@ -70,7 +76,7 @@ def describe_decoder(recipe: Recipe) -> str:
         return recipe.decode
     if recipe in _chosen:
         return ": ".join(_chosen[recipe])
-    return "auto: not decided before the first batch"
+    return f"auto: not decided before the first batch of {_FEWEST} images or more"
 
 
 def make_where_asked(
@@ -83,9 +89,9 @@ def make_where_asked(
     """
     if recipe.decode == "auto":
         with _choosing:
-            if recipe not in _chosen:
+            if recipe not in _chosen and (len(images) >= _FEWEST or not _may_use_gpu()):
                 _chosen[recipe] = _choose(images, headers, cuts, recipe)
-        if _chosen[recipe][0] == "cpu":
+        if recipe not in _chosen or _chosen[recipe][0] == "cpu":
             return _made_on_cpu(images, headers, cuts, recipe)
     if get_worker_info() is not None:
         raise UsageError(
@@ -97,6 +103,10 @@ def make_where_asked(
     return _made_on_gpu(images, headers, cuts, recipe)
 
 
+def _may_use_gpu() -> bool:
+    return get_worker_info() is None and why_no_gpu() is None
+
+
 def _choose(
     images: Sequence[Encoded], headers: Sequence[Header | None], cuts: Sequence[Cut], recipe: Recipe
 ) -> tuple[str, str]:
@@ -106,7 +116,10 @@ def _choose(
     if (why := why_no_gpu()) is not None:
         return "cpu", why
     make = functools.partial(_made_on_gpu, images, headers, cuts, recipe)
-    make()  # sets the decoder up
+    try:
+        make()  # sets the decoder up
+    except (UsageError, torch.cuda.OutOfMemoryError) as error:
+        return "cpu", str(error)
     per_s = {"cuda": len(images) / _seconds(make)}
     make = functools.partial(_made_on_cpu, images, headers, cuts, recipe)
     per_s["cpu"] = len(images) / _seconds(make) * usable_cores() / threads_here()
@@ -139,16 +152,37 @@ def _made_on_cpu(
 def _made_on_gpu(
     images: Sequence[Encoded], headers: Sequence[Header | None], cuts: Sequence[Cut], recipe: Recipe
 ) -> Made:
-    """Return the batch when it is complete: whoever takes it need not wait for this thread's stream."""
+    """Return the batch when it is complete; its memory is kept until the caller's stream is done with it."""
     _warn_of_few_queues()
     device = torch.device("cuda", torch.cuda.current_device())
-    stream = _own_stream(device)
-    with torch.cuda.stream(stream):
-        made = make_on(device, functools.partial(_decode, device), images, headers, cuts, recipe)
+    with beside_training(device):
+        batch, errors = make_on(device, functools.partial(_decode, device), images, headers, cuts, recipe)
+    use_on_this_stream(batch)
+    return batch, errors
+
+
+@contextlib.contextmanager
+def beside_training(device: torch.device) -> Iterator[None]:
+    """Run work on a stream of its own, and wait for its end; on the CPU, just run it.
+
+    Nobody has to wait for that stream later, and host memory that the work reads is free again.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    idle = _streams.setdefault(device, [])
+    try:
+        stream = idle.pop()
+    except IndexError:
+        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call] # torch has no types for it
+    try:
+        with torch.cuda.stream(stream):
+            yield
+    finally:
         done: Any = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call] # torch has no types for it
         done.record(stream)
-    done.synchronize()  # of a blocking event: waiting for the stream itself would keep a core busy
-    return made
+        done.synchronize()  # of a blocking event: waiting for the stream itself would keep a core busy
+        idle.append(stream)
 
 
 @functools.cache
@@ -207,8 +241,22 @@ def _decode(device: torch.device, files: Sequence[Encoded]) -> list[torch.Tensor
     encoded = [_as_tensor(file) for file in files]
     try:
         return list(decode(encoded)) if encoded else []
+    except torch.cuda.OutOfMemoryError:
+        raise
     except RuntimeError:  # one of them is damaged
+        _check_decoder(device)
         return [_decoded_or_none(decode, file) for file in encoded]
+
+
+@functools.cache
+def _check_decoder(device: torch.device) -> None:
+    """Raise UsageError if the decoder takes no image at all: torchvision may be built without it."""
+    io = _torchvision_io()
+    good = io.encode_jpeg(torch.zeros(3, 16, 16, dtype=torch.uint8))
+    try:
+        io.decode_jpeg([good], mode=io.ImageReadMode.RGB, device=device)
+    except RuntimeError as error:
+        raise UsageError(f"torchvision's CUDA decoder does not work here: {error}") from error
 
 
 def _as_tensor(file: Encoded) -> torch.Tensor:
@@ -220,6 +268,8 @@ def _decoded_or_none(
 ) -> torch.Tensor | None:
     try:
         return decode(file)
+    except torch.cuda.OutOfMemoryError:
+        raise
     except RuntimeError:
         return None
 
@@ -228,14 +278,6 @@ def _torchvision_io() -> ModuleType:
     from importlib import import_module
 
     return import_module("torchvision.io")
-
-
-def _own_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return this thread's stream on the device, beside the one that trains."""
-    streams: dict[torch.device, torch.cuda.Stream] = vars(_in_thread).setdefault("streams", {})
-    if device not in streams:
-        streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call] # torch has no types for it
-    return streams[device]
 
 
 def _empty_on(device: torch.device, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
