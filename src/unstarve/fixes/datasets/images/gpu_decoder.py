@@ -26,7 +26,6 @@ from unstarve.fixes.datasets.images.device_cut import cut_on_device, turned_upri
 from unstarve.fixes.datasets.images.image_codec import Cut, Header
 from unstarve.fixes.memory.device_batches import use_on_this_stream
 from unstarve.fixes.samples.random_streams import threads_here
-from unstarve.machine import usable_cores
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -88,8 +87,10 @@ def make_where_asked(
     "cuda" where there is no GPU, and in a worker process, which must not use CUDA.
     """
     if recipe.decode == "auto":
+        if get_worker_info() is not None:  # where neither the lock nor a choice of the parent counts
+            return _made_on_cpu(images, headers, cuts, recipe)
         with _choosing:
-            if recipe not in _chosen and (len(images) >= _FEWEST or not _may_use_gpu()):
+            if recipe not in _chosen and (len(images) >= _FEWEST or why_no_gpu() is not None):
                 _chosen[recipe] = _choose(images, headers, cuts, recipe)
         if recipe not in _chosen or _chosen[recipe][0] == "cpu":
             return _made_on_cpu(images, headers, cuts, recipe)
@@ -103,16 +104,10 @@ def make_where_asked(
     return _made_on_gpu(images, headers, cuts, recipe)
 
 
-def _may_use_gpu() -> bool:
-    return get_worker_info() is None and why_no_gpu() is None
-
-
 def _choose(
     images: Sequence[Encoded], headers: Sequence[Header | None], cuts: Sequence[Cut], recipe: Recipe
 ) -> tuple[str, str]:
-    """Time both ways on a batch; the CPU's rate is for all cores."""
-    if get_worker_info() is not None:
-        return "cpu", "worker processes do not use CUDA"
+    """Time both ways on a batch, the CPU's with as many threads as it would have."""
     if (why := why_no_gpu()) is not None:
         return "cpu", why
     make = functools.partial(_made_on_gpu, images, headers, cuts, recipe)
@@ -122,7 +117,7 @@ def _choose(
         return "cpu", str(error)
     per_s = {"cuda": len(images) / _seconds(make)}
     make = functools.partial(_made_on_cpu, images, headers, cuts, recipe)
-    per_s["cpu"] = len(images) / _seconds(make) * usable_cores() / threads_here()
+    per_s["cpu"] = len(images) / _seconds(make)
     best = max(per_s, key=per_s.__getitem__)
     other = "on the CPU" if best == "cuda" else "on the GPU"
     return best, f"{per_s[best]:,.0f} images/s, {min(per_s.values()):,.0f} {other}"
