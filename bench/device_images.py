@@ -7,10 +7,10 @@ cores. Each row of the Markdown table is one way to feed the model:
     of ceiling  relative to batches that are already on the GPU, all the time
     stall       share of the time in which the GPU was idle because training waited for data
 
-A cell is measured for `--seconds`: as many whole epochs as that takes, or the beginning of one. The rest of a
-longer epoch counts as if it went on at the pace of the last two thirds. Every number of cores is a process of
-its own, which is kept to these cores from its start. Each row is printed when it is known; `--limit` ends the
-whole in time, and says what is missing.
+Rows without a model say how fast batches can be had if nobody trains. A cell is measured for `--seconds`: as
+many whole epochs as that takes, or the beginning of one. The rest of a longer epoch counts as if it went on at
+the pace of the last two thirds. Every number of cores is a process of its own, which is kept to these cores
+from its start. Each row is printed when it is known; `--limit` ends the whole in time, and says what is missing.
 
 With `--overhead`, batches that are on the GPU already are trained on with and without recording, in turns, in
 five runs of each: the ratio is the median of the five.
@@ -207,6 +207,16 @@ class Training:
             torch.cuda.synchronize(self._device)
 
 
+class NoTraining(Training):
+    """Takes batches as fast as they come."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._device = setting.device
+
+    def step(self, batch: Any) -> None:
+        """Do nothing with it."""
+
+
 def tiny() -> torch.nn.Module:
     nn = torch.nn
     return nn.Sequential(nn.Conv2d(3, 4, 7, 4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 1000))
@@ -297,6 +307,12 @@ def batch_size_on(device: torch.device) -> int:
 def tell(options: argparse.Namespace, cores: int) -> None:
     """Print a row for each model and way; run with these cores only."""
     device = torch.device(options.device)
+    if "jpeg" in options.data:
+        setting = Setting(device, options.folder, batch_size_on(device), cores, options.epochs[-1])
+        for name, make in list(WAYS["jpeg"].items())[1:]:
+            alone = measure(make(setting), NoTraining(setting), setting, options.seconds)
+            empty = " | " * (3 * len(options.epochs) - 1)
+            print(f"| {cores} | none | {name} | {empty}{alone.images_per_s:,.0f} |", flush=True)
     for model in options.models:
         size = batch_size_on(device)
         settings = [Setting(device, options.folder, size, cores, steps) for steps in options.epochs]

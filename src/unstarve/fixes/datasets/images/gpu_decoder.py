@@ -113,8 +113,8 @@ def _choose(
     make = functools.partial(_made_on_gpu, images, headers, cuts, recipe)
     try:
         make()  # sets the decoder up
-    except (UsageError, torch.cuda.OutOfMemoryError) as error:
-        return "cpu", str(error)
+    except (UsageError, RuntimeError) as error:  # RuntimeError: what CUDA raises
+        return "cpu", str(error).partition("\n")[0]
     per_s = {"cuda": len(images) / _seconds(make)}
     make = functools.partial(_made_on_cpu, images, headers, cuts, recipe)
     per_s["cpu"] = len(images) / _seconds(make)
@@ -236,9 +236,8 @@ def _decode(device: torch.device, files: Sequence[Encoded]) -> list[torch.Tensor
     encoded = [_as_tensor(file) for file in files]
     try:
         return list(decode(encoded)) if encoded else []
-    except torch.cuda.OutOfMemoryError:
-        raise
-    except RuntimeError:  # one of them is damaged
+    except RuntimeError as error:  # one of them is damaged
+        _raise_out_of_memory(error)
         _check_decoder(device)
         return [_decoded_or_none(decode, file) for file in encoded]
 
@@ -263,10 +262,14 @@ def _decoded_or_none(
 ) -> torch.Tensor | None:
     try:
         return decode(file)
-    except torch.cuda.OutOfMemoryError:
-        raise
-    except RuntimeError:
+    except RuntimeError as error:
+        _raise_out_of_memory(error)
         return None
+
+
+def _raise_out_of_memory(error: RuntimeError) -> None:
+    if "out of memory" in str(error):  # torchvision makes another error of torch's
+        raise error
 
 
 def _torchvision_io() -> ModuleType:
