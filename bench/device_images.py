@@ -8,9 +8,10 @@ cores. Each row of the Markdown table is one way to feed the model:
     stall       share of the time in which the GPU was idle because training waited for data
 
 Rows without a model say how fast batches can be had if nobody trains. A cell is measured for `--seconds`: as
-many whole epochs as that takes, or the beginning of one. The rest of a longer epoch counts as if it went on at
-the pace of the last two thirds. Every number of cores is a process of its own, which is kept to these cores
-from its start. Each row is printed when it is known; `--limit` ends the whole in time, and says what is missing.
+many whole epochs as that takes, or the beginning of one. The rest of a longer epoch counts as if it went on
+at the pace of the last two thirds. Every number of cores is a process of its own, which is kept to these
+cores from its start. Each row is printed when it is known; `--limit` ends the whole in time, and says what is
+missing.
 
 With `--overhead`, batches that are on the GPU already are trained on with and without recording, in turns, in
 five runs of each: the ratio is the median of the five.
@@ -311,8 +312,8 @@ def tell(options: argparse.Namespace, cores: int) -> None:
         setting = Setting(device, options.folder, batch_size_on(device), cores, options.epochs[-1])
         for name, make in list(WAYS["jpeg"].items())[1:]:
             alone = measure(make(setting), NoTraining(setting), setting, options.seconds)
-            empty = " | " * (3 * len(options.epochs) - 1)
-            print(f"| {cores} | none | {name} | {empty}{alone.images_per_s:,.0f} |", flush=True)
+            cells = [*(["", "", ""] * (len(options.epochs) - 1)), f"{alone.images_per_s:,.0f}", "", ""]
+            print(f"| {cores} | none | {name} | " + " | ".join(cells) + " |", flush=True)
     for model in options.models:
         size = batch_size_on(device)
         settings = [Setting(device, options.folder, size, cores, steps) for steps in options.epochs]
