@@ -357,10 +357,27 @@ def test_an_exception_in_a_decoding_thread_reaches_the_training_loop(
         next(iter(unstarve.DataLoader(images, batch_size=4, num_workers=2)))
 
 
-def test_workers_of_torchs_loader_get_a_clear_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_workers_of_torchs_loader_get_a_clear_error(context: str, tmp_path: Path) -> None:
     dataset = unstarve.ImageFolderDataset(make_folder(tmp_path), decode="cuda")
     with pytest.raises(UsageError, match="works in the training process, not in worker processes"):
-        next(iter(DataLoader(dataset, num_workers=1)))
+        next(iter(DataLoader(dataset, num_workers=1, multiprocessing_context=context)))
+
+
+def test_cuda_is_not_initialized_before_the_first_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def used() -> None:
+        raise AssertionError("CUDA is initialized")
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "_lazy_init", used)
+    for decode in ("cuda", "auto"):
+        images: Any = unstarve.ImageFolderDataset(make_folder(tmp_path), 25, decode=decode)
+        loader = unstarve.DataLoader(images, batch_size=8, num_workers=2)
+        assert loader.engine == "threads"
+        assert repr(images).endswith(f"decode={images.decoder})")
+        gpu_decoder.why_no_gpu()
 
 
 def test_wrong_arguments_say_what_is_right(tmp_path: Path) -> None:
