@@ -18,7 +18,7 @@ the events meanwhile, as in a recorded training.
 With ``--copies``, planted copies to the GPU are recorded instead: ``copy`` is the share of the time for
 copies on training's stream by unstarve, ``truth`` the share in which torch.profiler saw a copy and no kernel.
 
-    python bench/device.py [--quick] [--copies]
+    python bench/device.py [--quick] [--copies] [--limit SECONDS]
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import platform
 import statistics
 import tempfile
@@ -353,13 +354,15 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="shorter stretches, fewer repeats")
     parser.add_argument("--copies", action="store_true", help="planted copies instead of planted waits")
     parser.add_argument("--only", help="mixes whose name contains this")
+    parser.add_argument("--limit", type=float, default=math.inf, metavar="S", help="begin nothing after that")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         print("bench/device.py: no CUDA device, nothing to measure")
         return
+    until = time.monotonic() + arguments.limit
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Python {platform.python_version()}")
     if arguments.copies:
-        tell_copies(arguments.only)
+        tell_copies(arguments.only, until)
         return
     names = ("steps", "wait", "stall", "truth", "idle", "gaps", "late", "unused", "unread")
     print(f"\n{'':32}{names[0]:>6}" + "".join(f"{name:>8}" for name in names[1:]))
@@ -367,11 +370,14 @@ def main() -> None:
     for mix in MIXES:
         if arguments.only and arguments.only not in mix.name:
             continue
+        if time.monotonic() > until:
+            print(f"{mix.name:32}not measured: the time is up", flush=True)
+            continue
         line, off = tell(mix, measure(mix, 1.5 if arguments.quick else 3.0))
         worst = max(worst, off)
         print(line, flush=True)
     print(f"\nlargest difference between stall and truth: {worst * 100:.1f} points (bar: {POINTS * 100:g})")
-    for sync in (False, True):
+    for sync in (False, True) if time.monotonic() < until else ():
         without, with_it, ratio = overhead(sync=sync, blocks=20 if arguments.quick else 40)
         kind = "synchronizing every step" if sync else "host ahead of the device"
         print(

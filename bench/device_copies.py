@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from unstarve import api
 from unstarve.model import Cause, Diagnosis
 
+_LONGEST_S = 90.0
 _TRAINING = """
 import torch, unstarve
 from torch.utils.data import DataLoader, Dataset
@@ -79,12 +81,21 @@ PLANTED = [
 ]
 
 
-def tell_copies(only: str | None) -> None:
-    """Print a line for each case: what is planted, what is said, and both shares of copies."""
+def tell_copies(only: str | None, until: float) -> None:
+    """Print a line for each case: what is planted, what is said, and both shares of copies.
+
+    No case begins after the moment `until` of the monotonic clock, and none takes longer than `_LONGEST_S`.
+    """
     print(f"{'':32}{'planted':>9}{'verdict':>9}{'copy':>8}{'truth':>8}{'timed':>7}")
     for case in PLANTED:
         if only is None or only in case.name:
-            said, profiled = _recorded(case, "--copies"), _recorded(case, "--profile")
+            try:
+                if time.monotonic() > until:
+                    raise TimeoutError
+                said, profiled = _recorded(case, "--copies"), _recorded(case, "--profile")
+            except (TimeoutError, subprocess.TimeoutExpired):
+                print(f"{case.name:32}not measured: the time is up", flush=True)
+                continue
             share = None if said.copies is None else said.copies.share
             steps = 0 if said.copies is None else said.copies.steps
             cells = "".join(f"{'–' if one is None else f'{one:.1%}':>8}" for one in (share, _truth(profiled)))
@@ -96,7 +107,7 @@ def _recorded(case: Planted, *options: str) -> Diagnosis:
         script, run = Path(folder) / "train.py", Path(folder) / "run.unstarve"
         script.write_text(case.script())
         command = [sys.executable, "-m", "unstarve", "run", "-q", *options, "-o", str(run)]
-        subprocess.run([*command, sys.executable, str(script)], check=True)
+        subprocess.run([*command, sys.executable, str(script)], check=True, timeout=_LONGEST_S)
         return api.diagnose(api.load_run(run))
 
 

@@ -7,25 +7,34 @@ cores. Each row of the Markdown table is one way to feed the model:
     of ceiling  relative to batches that are already on the GPU, all the time
     stall       share of the time in which the GPU was idle because training waited for data
 
-A cell is measured for `--seconds`: as many whole epochs as that takes, or the beginning of one. The rest of a
-longer epoch counts as if it went on at the pace of the last two thirds. Every number of cores is a process of
-its own, which is kept to these cores from its start.
+Rows without a model say how fast batches can be had if nobody trains. A cell is measured for `--seconds`: as
+many whole epochs as that takes, or the beginning of one. The rest of a longer epoch counts as if it went on
+at the pace of the last two thirds. Every number of cores is a process of its own, which is kept to these
+cores from its start. Each row is printed when it is known; `--limit` ends the whole in time, and says what is
+missing.
+
+With `--overhead`, batches that are on the GPU already are trained on with and without recording, in turns, in
+five runs of each: the ratio is the median of the five.
 
     python bench/device_images.py [--models resnet50 vit_b_16] [--data jpeg tensors] [--cores 2 4 8 16]
+    python bench/device_images.py --overhead
     python bench/device_images.py --device cpu --models tiny --epochs 4 12    # without a GPU: only a trial
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import platform
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,6 +47,7 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler
 import unstarve
 from unstarve.benchmark.bench_data import save_image
 from unstarve.benchmark.optional_packages import torchvision
+from unstarve.intervals import turn_order
 from unstarve.machine import usable_cores
 from unstarve.record.run_reader import read_run
 
@@ -46,6 +56,9 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 PREFETCH = 2
 FILES = 1024
 WARM_UP_STEPS = 8
+PAIRS = 5
+CELL = 2.5
+"""How much longer a cell takes than it is measured: workers start, the model warms up, the run is read."""
 
 
 @dataclass(frozen=True)
@@ -195,6 +208,16 @@ class Training:
             torch.cuda.synchronize(self._device)
 
 
+class NoTraining(Training):
+    """Takes batches as fast as they come."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._device = setting.device
+
+    def step(self, batch: Any) -> None:
+        """Do nothing with it."""
+
+
 def tiny() -> torch.nn.Module:
     nn = torch.nn
     return nn.Sequential(nn.Conv2d(3, 4, 7, 4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 1000))
@@ -250,14 +273,50 @@ def train(loader: Iterable[Any], training: Training, setting: Setting, seconds: 
     return done, time.perf_counter() - begun_s
 
 
+def overhead(training: Training, setting: Setting, seconds: float) -> list[float]:
+    """Return the time of a step with recording, relative to one without: for each of five pairs of runs."""
+    loader = there_already(setting)
+    train(loader, training, setting, seconds)
+    pairs = []
+    for number in range(PAIRS):
+        took_s = {}
+        for recorded in turn_order((True, False), number):
+            with tempfile.TemporaryDirectory() as folder:
+                run = Path(folder) / "run.unstarve"
+                with unstarve.recording(run) if recorded else nullcontext():
+                    steps, epochs_s = train(loader, training, setting, seconds)
+            took_s[recorded] = epochs_s / steps
+        pairs.append(took_s[True] / took_s[False])
+    return pairs
+
+
+def tell_overhead(options: argparse.Namespace, cores: int) -> None:
+    device = torch.device(options.device)
+    for model in options.models:
+        setting = Setting(device, options.folder, batch_size_on(device), cores, options.epochs[-1])
+        pairs = sorted(
+            100 * (ratio - 1) for ratio in overhead(Training(model, setting), setting, options.seconds)
+        )
+        spread = f"{pairs[0]:+.2f} to {pairs[-1]:+.2f}%"
+        print(f"| {cores} | {model} | {statistics.median(pairs):+.2f}% | {spread} |", flush=True)
+
+
+def batch_size_on(device: torch.device) -> int:
+    return 256 if device.type == "cuda" else 8
+
+
 def tell(options: argparse.Namespace, cores: int) -> None:
     """Print a row for each model and way; run with these cores only."""
     device = torch.device(options.device)
-    torch.set_num_threads(cores)
-    torch.backends.cudnn.benchmark = True
+    if "jpeg" in options.data:
+        setting = Setting(device, options.folder, batch_size_on(device), cores, options.epochs[-1])
+        for name, make in list(WAYS["jpeg"].items())[1:]:
+            alone = measure(make(setting), NoTraining(setting), setting, options.seconds)
+            cells = [*(["", "", ""] * (len(options.epochs) - 1)), f"{alone.images_per_s:,.0f}", "", ""]
+            print(f"| {cores} | none | {name} | " + " | ".join(cells) + " |", flush=True)
     for model in options.models:
-        batch_size = 256 if device.type == "cuda" else 8
-        settings = [Setting(device, options.folder, batch_size, cores, steps) for steps in options.epochs]
+        size = batch_size_on(device)
+        settings = [Setting(device, options.folder, size, cores, steps) for steps in options.epochs]
         training = Training(model, settings[0])
         ceiling = measure(there_already(settings[-1]), training, settings[-1], options.seconds)
         for data in options.data:
@@ -265,6 +324,9 @@ def tell(options: argparse.Namespace, cores: int) -> None:
                 if options.only not in name:
                     continue
                 cells = []
+                if time.time() + len(settings) * CELL * options.seconds > options.until:
+                    print(f"| {cores} | {model} | {name} | not measured: the time is up |", flush=True)
+                    continue
                 for setting in settings:
                     found = measure(make(setting), training, setting, options.seconds)
                     share = found.images_per_s / ceiling.images_per_s
@@ -293,7 +355,11 @@ def make_tensors(folder: Path, count: int) -> None:
         torch.save(pixels, folder / f"{number:05}.pt")
 
 
-def headers(epochs: list[int]) -> Iterator[str]:
+def headers(epochs: list[int], *, of_overhead: bool) -> Iterator[str]:
+    if of_overhead:
+        yield f"| cores | model | recording costs, median of {PAIRS} | range |"
+        yield "|---" * 4 + "|"
+        return
     cells = [f"{steps:,} steps an epoch: images/s | of ceiling | stall" for steps in epochs]
     yield "| cores | model | fed by | " + " | ".join(cells) + " |"
     yield "|---" * (3 + 3 * len(epochs)) + "|"
@@ -307,32 +373,52 @@ def main() -> None:
     parser.add_argument("--cores", nargs="+", type=int, default=[2, 4, 8, 16], metavar="N")
     parser.add_argument("--epochs", nargs="+", type=int, default=[25, 1000], metavar="STEPS")
     parser.add_argument("--seconds", type=float, default=3.0, metavar="S", help="for each cell")
+    parser.add_argument("--limit", type=float, default=math.inf, metavar="S", help="for everything")
+    parser.add_argument("--overhead", action="store_true", help="what recording costs, instead")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: a trial")
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)  # of the data: a process of our own
+    parser.add_argument("--until", type=float, help=argparse.SUPPRESS)  # for such a process
     options = parser.parse_args()
     if options.folder is not None:
-        tell(options, usable_cores())
+        torch.set_num_threads(usable_cores())
+        torch.backends.cudnn.benchmark = True
+        (tell_overhead if options.overhead else tell)(options, usable_cores())
         return
+    until = time.time() + options.limit
     if options.device == "cuda" and torch.cuda.device_count() == 0:  # asked without initializing CUDA
         print("bench/device_images.py: no CUDA device, nothing to measure")
         return
-    place = torch.cuda.get_device_name() if options.device == "cuda" else "CPU, as a trial"
+    place = name_of_gpu() if options.device == "cuda" else "CPU, as a trial"
     print(f"{place}, torch {torch.__version__}, Python {platform.python_version()}, {time.strftime('%F')}\n")
-    for line in headers(options.epochs):
+    for line in headers(options.epochs, of_overhead=options.overhead):
         print(line, flush=True)
     with tempfile.TemporaryDirectory() as folder:
         files = FILES if options.device == "cuda" else 32
-        if "jpeg" in options.data:
+        if "jpeg" in options.data and not options.overhead:
             make_images(Path(folder) / "jpeg", files)
-        if "tensors" in options.data:
+        if "tensors" in options.data and not options.overhead:
             make_tensors(Path(folder) / "tensors", files)
         mine = sorted(os.sched_getaffinity(0))
         for cores in options.cores:
             if cores <= len(mine):
                 os.sched_setaffinity(0, mine[:cores])  # inherited
                 os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "32"  # models are made before datasets here
-                subprocess.run([sys.executable, *sys.argv, "--folder", folder], check=False)
+                measure_in_process([*sys.argv, "--folder", folder, "--until", str(until)], until)
                 os.sched_setaffinity(0, mine)
+
+
+def measure_in_process(command: list[str], until: float) -> None:
+    """Run a process of our own; one that does not end by itself is killed, and what it printed counts."""
+    try:
+        subprocess.run([sys.executable, *command], check=False, timeout=max(until - time.time(), 1.0))
+    except subprocess.TimeoutExpired:
+        print("the time is up", flush=True)
+
+
+def name_of_gpu() -> str:
+    """Ask another process: with a CUDA context, this one would be another user of the GPU."""
+    command = [sys.executable, "-c", "import torch; print(torch.cuda.get_device_name())"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 if __name__ == "__main__":

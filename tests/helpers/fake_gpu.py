@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from fakes import FakeTraining
 from unstarve.analyze.device_summary import summarize_gpu
 from unstarve.analyze.timeline import Timeline, build_timeline
-from unstarve.model import GpuSummary, Process, Reading, Stall
+from unstarve.model import Engines, GpuSummary, Process, Reading, Stall
 
 
 @dataclass
@@ -17,6 +17,7 @@ class GpuTraining(FakeTraining):
     device: str = "NVIDIA H200"
     stalls: list[Stall] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
+    engines: list[Engines] = field(default_factory=list)
 
     def step(self, wait_s: float, stall_s: float | None, compute_s: float, **take: object) -> None:
         self.take(wait_s, **take)  # type: ignore[arg-type]  # passed on as it came
@@ -31,8 +32,15 @@ class GpuTraining(FakeTraining):
         for at in range(begin, self.now_ns, round(every_s * 1e9)):
             self.readings.append(Reading(0, at, utilization, 10 * 2**30, 140 * 2**30, shared))
 
+    def say(self, device: int = 0, **known: float | None) -> None:
+        """The driver says now what `known` has of `Engines`."""
+        unknown = dict.fromkeys(("power_mw", "received_bytes_per_s", "sent_bytes_per_s", "jpeg_share"))
+        self.engines.append(Engines(device, self.now_ns, **unknown | known))  # type: ignore[arg-type]  # as given
+
     def process(self) -> Process:
-        return replace(FakeTraining.process(self), stalls=tuple(self.stalls), readings=tuple(self.readings))
+        recorded = FakeTraining.process(self)
+        readings, engines = tuple(self.readings), tuple(self.engines)
+        return replace(recorded, stalls=tuple(self.stalls), readings=readings, engines=engines)
 
     def timeline(self) -> Timeline:
         timeline = build_timeline(self.process(), warmup_steps=5)

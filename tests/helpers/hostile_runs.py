@@ -130,6 +130,7 @@ def _more_chunks(stream: int, main: Process, *, is_worker: bool) -> list[Chunk]:
             for b in main.batches
         ]
         rows[f.GAUGE] = [(0, 0, at, 50, 10**9, 10**10) for at in range(10**9, end_ns, 10**8)]
+        rows[f.ENGINES] = [(0, 0, at, 400_000, 10**6, 10**5, 40) for at in range(10**9, end_ns, 10**8)]
         rows[f.EPOCH_SAMPLER] = [(0, 0, 0, 10**6)]
         rows[f.EPOCH_NO_GRAD] = [(0, 0, 0)]
         rows[f.BACKWARD] = [(0, batch.got_ns + 1000) for batch in main.batches]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, pairwise
 
 from unstarve.analyze.timeline import Timeline, TimeSpan
-from unstarve.model import GpuSummary, Reading, Stall
+from unstarve.model import Engines, GpuSummary, Reading, Stall
 
 _MOST_UNSEEN = 0.05
 """Largest share of the measured time that may be waits not observed on the device."""
@@ -43,7 +43,25 @@ def summarize_gpu(timelines: Sequence[Timeline]) -> GpuSummary | None:
         devices=sum(len({s.device for s in t.process.stalls} or {0}) for t in seen),
         allocated_peak_bytes=_largest([t.process.allocated_peak_bytes for t in seen]),
         reserved_peak_bytes=_largest([t.process.reserved_peak_bytes for t in seen]),
+        power_w=_mean_reading(seen, lambda one: None if one.power_mw is None else one.power_mw / 1e3),
+        received_bytes_per_s=_mean_reading(seen, lambda one: one.received_bytes_per_s),
+        sent_bytes_per_s=_mean_reading(seen, lambda one: one.sent_bytes_per_s),
+        jpeg_engine_share=_mean_reading(seen, lambda one: one.jpeg_share),
     )
+
+
+def _mean_reading(timelines: Sequence[Timeline], value: Callable[[Engines], float | None]) -> float | None:
+    """The mean of a value over the measured time, and over the devices; None if no driver knows it."""
+    means = []
+    for t in timelines:
+        windows = _windows(t.measured)
+        by_device: defaultdict[int, list[float]] = defaultdict(list)
+        for one in t.process.engines:
+            found = value(one)
+            if found is not None and any(begin <= one.at_ns <= end for begin, end in windows):
+                by_device[one.device].append(found)
+        means += [sum(values) / len(values) for values in by_device.values()]
+    return sum(means) / len(means) if means else None
 
 
 def _largest(values: Iterable[int | None]) -> int | None:

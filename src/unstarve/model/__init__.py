@@ -32,6 +32,7 @@ from unstarve.model.compared import (
     Row,
 )
 from unstarve.model.device_copies import CopyKind, CopySummary, StepCopies
+from unstarve.model.device_readings import Engines, Reading
 from unstarve.model.diagnosis import (
     Advice,
     Demand,
@@ -85,7 +86,6 @@ from unstarve.model.recorded import (
     OwnCost,
     Process,
     Pulse,
-    Reading,
     Received,
     Run,
     Sampled,
@@ -129,6 +129,7 @@ __all__ = [
     "Diagnosis",
     "DigestedBatch",
     "Doing",
+    "Engines",
     "Epoch",
     "EpochBorder",
     "Extra",

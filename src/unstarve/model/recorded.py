@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from unstarve.model.causes import Phase
 from unstarve.model.chart_data import Doing
 from unstarve.model.device_copies import StepCopies
+from unstarve.model.device_readings import Engines, Reading
 from unstarve.model.file_reads import RecordedReads
 from unstarve.model.forecasts import MachineTimes
 from unstarve.model.loaders import Loader
@@ -233,19 +234,6 @@ class Backward(NamedTuple):
     at_ns: int
 
 
-class Reading(NamedTuple):
-    """One entry of the driver's own record of a device; it includes the work of other processes."""
-
-    device: int
-    at_ns: int
-    utilization: float | None
-    """Share of the time since the previous entry in which any kernel ran."""
-    memory_used_bytes: int | None
-    memory_total_bytes: int | None
-    shared: bool
-    """Other processes use the device, too."""
-
-
 class Pulse(NamedTuple):
     """One look at a process, about once a second: what its watched thread does, what it has used, its memory.
 
@@ -331,6 +319,7 @@ class Process:
     """What the process found out about its machine: cores, quota, file systems, missing counters."""
     stalls: tuple[Stall, ...] = ()
     readings: tuple[Reading, ...] = ()
+    engines: tuple[Engines, ...] = ()
     copies: tuple[StepCopies, ...] = ()
     loop: LoopProfile | None = None
     """What its main thread did; only where no loader was iterated."""

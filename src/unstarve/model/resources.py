@@ -28,6 +28,13 @@ class GpuSummary:
     """Most bytes of tensors at once on one device, as torch's allocator counts them."""
     reserved_peak_bytes: int | None = None
     """Most bytes that the allocator held at once there: tensors, and memory it keeps for later ones."""
+    power_w: float | None = None
+    """What a device draws, by its driver, which is asked every few seconds; as the next three, a mean."""
+    received_bytes_per_s: float | None = None
+    """What a device receives over PCI Express: batches, for example."""
+    sent_bytes_per_s: float | None = None
+    jpeg_engine_share: float | None = None
+    """Share of the time in which the engines that decode JPEGs were at work."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from unstarve.model import (
     Backward,
     Batch,
     Doing,
+    Engines,
     Epoch,
     Meeting,
     Phase,
@@ -169,6 +170,17 @@ def _reading(row: f.GaugeRow) -> Reading:
     )
 
 
+def _engines(row: f.EnginesRow) -> Engines:
+    return Engines(
+        device=row.device,
+        at_ns=row.at_ns,
+        power_mw=_known(row.power_mw),
+        received_bytes_per_s=_known(row.received_bytes_per_s),
+        sent_bytes_per_s=_known(row.sent_bytes_per_s),
+        jpeg_share=None if row.jpeg_percent < 0 else row.jpeg_percent / 100,
+    )
+
+
 def _pulse(row: f.PulseRow) -> Pulse:
     return Pulse(
         at_ns=row.at_ns,
@@ -206,6 +218,7 @@ EVENT_OF: dict[int, Callable[[Any], Any]] = {
     f.STALL: _stall,
     f.GAUGE: _reading,
     f.COPY: _copies,
+    f.ENGINES: _engines,
     f.PULSE: _pulse,
     f.BACKWARD: _backward,
     f.MEETING: _meeting,

@@ -43,6 +43,7 @@ from unstarve.record.row_fields import (
     BucketRow as BucketRow,
     CopyRow as CopyRow,
     CountRow as CountRow,
+    EnginesRow as EnginesRow,
     EpochBeginRow as EpochBeginRow,
     EpochEndRow as EpochEndRow,
     EpochNoGradRow as EpochNoGradRow,
@@ -138,6 +139,7 @@ MEMORY = 20
 COUNT = 21
 BUCKET = 22
 COPY = 23
+ENGINES = 24
 
 ROWS: dict[int, type[NamedTuple]] = {
     BATCH: BatchRow,
@@ -159,6 +161,7 @@ ROWS: dict[int, type[NamedTuple]] = {
     COUNT: CountRow,
     BUCKET: BucketRow,
     COPY: CopyRow,
+    ENGINES: EnginesRow,
 }
 """The declaration of each kind of row."""
 

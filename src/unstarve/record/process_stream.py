@@ -198,6 +198,7 @@ class ProcessStream:
             stalls=self._events(f.STALL),
             readings=self._events(f.GAUGE),
             copies=self._events(f.COPY),
+            engines=self._events(f.ENGINES),
             pulses=self._events(f.PULSE),
             backwards=tuple(sorted([*self._events(f.BACKWARD), *backwards], key=lambda one: one.at_ns)),
             meetings=self._events(f.MEETING),

@@ -160,6 +160,20 @@ class GaugeRow(NamedTuple):
     """Device memory in all."""
 
 
+class EnginesRow(NamedTuple):
+    """What the driver says about a device beside its kernels, every few seconds; -1 where it cannot say."""
+
+    device: U16
+    flags: U16
+    at_ns: U64
+    power_mw: I64
+    received_bytes_per_s: I64
+    """Over PCI Express: from host memory, for example."""
+    sent_bytes_per_s: I64
+    jpeg_percent: I32
+    """Utilization of the engines that decode JPEGs."""
+
+
 class PulseRow(NamedTuple):
     """What a process was doing. About one per second and process."""
 

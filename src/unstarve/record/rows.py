@@ -90,6 +90,11 @@ def _gauge(rows: Rows) -> Mask:
     return _in_order(rows, "at_ns") & _at_most(rows, 100, "percent") & counts
 
 
+def _engines(rows: Rows) -> Mask:
+    counts = _at_most(rows, MOST_BYTES, "power_mw", "received_bytes_per_s", "sent_bytes_per_s")
+    return _in_order(rows, "at_ns") & _at_most(rows, 100, "jpeg_percent") & counts
+
+
 def _copy(rows: Rows) -> Mask:
     times = _in_order(rows, "begin_ns", "end_ns") & _at_most(rows, LATEST_NS, "device_ns", "host_ns")
     return times & _at_most(rows, MOST_BYTES, "nbytes")
@@ -116,6 +121,7 @@ _VALID: dict[int, Callable[[Rows], Mask]] = {
     f.STALL: lambda r: _in_order(r, "ask_ns", "got_ns") & (r["stall_ns"] <= r["got_ns"]),
     f.GAUGE: _gauge,
     f.COPY: _copy,
+    f.ENGINES: _engines,
     f.PULSE: _pulse,
     f.BACKWARD: lambda r: _in_order(r, "at_ns"),
     f.MEETING: _meeting,

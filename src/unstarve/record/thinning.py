@@ -367,9 +367,9 @@ def _tasks(rows: Rows) -> Numbers:
 
 def _thin_looks(stream: ProcessStream, length_ns: int) -> None:
     """Of readings that are taken at intervals, the last of every stretch: counters in them only grow."""
-    for kind in (f.PULSE, f.MEMORY, f.GAUGE):
+    for kind in (f.PULSE, f.MEMORY, f.GAUGE, f.ENGINES):
         rows = _take(stream, kind, "at_ns")[::-1]
-        of = rows["device"] if kind == f.GAUGE else np.zeros(len(rows))
+        of = rows["device"] if kind in (f.GAUGE, f.ENGINES) else np.zeros(len(rows))
         last = numbered([rows["at_ns"] // length_ns, of])[1]
         _put(stream, kind, rows[last][::-1])
 

@@ -50,6 +50,21 @@ def test_on_a_device_that_others_use_too_idle_is_unknown() -> None:
     assert (summary.idle_share, summary.host_late_share) == (None, None)
 
 
+def test_what_the_driver_says_of_engines_is_a_mean_over_readings_then_devices() -> None:
+    made = GpuTraining()
+    made.begin()
+    made.say(power_mw=1_000_000)  # in the warm-up, which is not measured
+    for number in range(100):
+        made.step(0.06, 0.02, 0.04)
+        if number in (40, 60):
+            made.say(0, power_mw=200_000 + 5_000 * number, received_bytes_per_s=3e9)
+            made.say(1, power_mw=100_000, sent_bytes_per_s=1e6)
+    summary = made.summary()
+    assert summary.power_w == pytest.approx((450 + 100) / 2)
+    assert (summary.received_bytes_per_s, summary.sent_bytes_per_s) == (3e9, 1e6)
+    assert summary.jpeg_engine_share is None
+
+
 def test_a_coarse_record_cannot_make_idle_less_than_stall() -> None:
     made = training()
     made.read(0.82)

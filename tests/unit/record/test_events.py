@@ -11,7 +11,7 @@ from unstarve.record.events import EVENT_OF, epochs_of, events_of
 from unstarve.record.row_fields import I32, I64
 
 RENAMED = {"used_bytes": "memory_used_bytes", "total_bytes": "memory_total_bytes"}
-TOLD_OTHERWISE = {"flags", "percent", "wait", "doing", "pressure"}
+TOLD_OTHERWISE = {"flags", "percent", "wait", "doing", "pressure", "jpeg_percent"}
 """Flags and codes: an event has words for them."""
 
 
@@ -74,4 +74,5 @@ def test_the_layouts_of_rows_are_those_of_version_2_and_3() -> None:
         21: "HHHIIIqQIQI",
         22: "HHIIII",
         23: "HHIIHIQQQQQ",
+        24: "HHQqqqi",
     }

@@ -101,6 +101,10 @@ export function environment(report: Report): HTMLElement {
   if (used) facts.push(["GPU memory", bytes(used)]);
   const reserved = report.gpu?.["reserved_peak_bytes"];
   if (reserved) facts.push(["of it torch's", `at most ${bytes(report.gpu?.["allocated_peak_bytes"] ?? 0)} of tensors, ${bytes(reserved)} reserved`]);
+  const power = report.gpu?.["power_w"], received = report.gpu?.["received_bytes_per_s"], jpeg = report.gpu?.["jpeg_engine_share"];
+  if (power) facts.push(["GPU power", `${Math.round(power)} W`]);
+  if (received) facts.push(["over PCI Express", `${bytes(received)}/s to the GPU, ${bytes(report.gpu?.["sent_bytes_per_s"] ?? 0)}/s from it`]);
+  if (jpeg) facts.push(["GPU's JPEG engines", `busy ${percent(jpeg)} of the time`]);
   if (overhead.us_per_step !== null && overhead.share !== null) {
     facts.push(["unstarve used", `${percent(overhead.share)} of a core, ${duration(overhead.us_per_step / 1e6)} of CPU time a step`]);
   }

@@ -1,4 +1,4 @@
-"""A rule about images that are decoded in full and then mostly cropped away."""
+"""Rules about images that are decoded in full and then mostly cropped away."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from unstarve.advise.diagnosis_facts import matters, stock_loader, usable_cores
+from unstarve.advise.gain import likely_speedup
 from unstarve.advise.proposal import Edit, Proposal
-from unstarve.advise.sample_facts import collates_by_default, fits_into_memory, text_fact
+from unstarve.advise.sample_facts import collates_by_default, fits_into_memory, takes_engine, text_fact
 from unstarve.model import Cause, Diagnosis, FunctionCost, LoaderSummary, Rejected, Scenario
-from unstarve.words import duration, percent, size
+from unstarve.words import duration, percent, size, times
 
 _DECODERS = ("/PIL/ImageFile.py", "/PIL/JpegImagePlugin.py", "/torchvision/io/")
 _LIBRARIES = ("/PIL/", "/torchvision/")
@@ -31,6 +32,8 @@ _IN_TORCHS_LOADER = (0.7, 0.4)
 _KEPT_DECODED = (0.0, 0.2)
 _DECODED = 16.0
 """Bytes of decoded pixels per byte of an image file; 10 is usual."""
+_ENOUGH = 0.95
+"""Share of the possible speed that leaves the GPU nothing to gain from decoding."""
 _KEPT = "unstarve.ImageFolderDataset with cache='ram'"
 
 
@@ -55,17 +58,15 @@ def decode_only_the_crop(d: Diagnosis) -> Proposal | Rejected | None:
     recipe = _keywords(text_fact(loader, "recipe") or "")
     if not is_folder and not recipe:
         return None  # its crop and normalization are not known
-    decoding, cutting = _shares(d)
     own = "ImageFolderDataset" if is_folder else "DecodeCrop"
-    finished = Scenario(left={"cpu": _left(d, *_LIKELY), "collate": 0.0, "handoff": 0.05})
+    finished = _finished(d)
     as_transform = Scenario(left={"cpu": _left(d, *_IN_TORCHS_LOADER)})
     kept = Scenario(left={"cpu": _left(d, *_KEPT_DECODED), "collate": 0.0, "handoff": 0.05})
     return Proposal(
         "decode-crop",
         f"unstarve.{own}",
         f"Decode only what the crop needs, without the GIL: unstarve.{own}",
-        f"decoding takes {percent(decoding)} and cropping, resizing and converting {percent(cutting)} of the "
-        f"{duration(demand.fetch_s)} that fetching a batch takes",
+        _measured(d, demand.fetch_s),
         Edit(dataset="unstarve.ImageFolderDataset.like({})", engine=True)
         if is_folder
         else Edit(before=_transform_code(loader, recipe)),
@@ -73,6 +74,30 @@ def decode_only_the_crop(d: Diagnosis) -> Proposal | Rejected | None:
         worst=as_transform,
         best=_on_all_cores(d, kept) if is_folder else finished,
         note=_SAME_BOXES,
+    )
+
+
+def decode_on_the_gpu(d: Diagnosis) -> Proposal | None:
+    """A GPU that waits for images has engines of its own that decode them."""
+    loader, demand = stock_loader(d), d.demand
+    if d.gpu is None or loader is None or demand is None or not loader.dataset.get("like"):
+        return None
+    if not isinstance(decode_only_the_crop(d), Proposal) or not takes_engine(loader):
+        return None
+    on_cpu = likely_speedup(d, _on_all_cores(d, _finished(d)))
+    if d.headroom is None or on_cpu is None or on_cpu >= _ENOUGH * d.headroom.speedup:
+        return None
+    return Proposal(
+        "decode-on-gpu",
+        "unstarve.ImageFolderDataset with decode='auto'",
+        "Let the GPU decode, if that is faster: unstarve.ImageFolderDataset with decode='auto'",
+        f"{_measured(d, demand.fetch_s)}; if the CPU decoded only what the crop needs, the forecast is "
+        f"{times(on_cpu)} of the {times(d.headroom.speedup)} that would be possible",
+        Edit(dataset="unstarve.ImageFolderDataset.like({}, decode='auto')", engine=True),
+        None,  # what the GPU loses to decoding is known only there
+        note="Make the dataset before the model. Batches arrive on the GPU, with the same crops and flips; "
+        "most JPEGs store colours at half size, and at sharp edges these differ. dataset.decoder says what "
+        "both ways achieved.",
     )
 
 
@@ -102,6 +127,19 @@ def keep_decoded(d: Diagnosis) -> Proposal | Rejected | None:
         best=_on_all_cores(d, Scenario(left=unread | left)),
         worst=Scenario(left=unread | {"cpu": _left(d, *_LIKELY)}),
         note=f"It pays off from the second epoch on. {_SAME_BOXES}",
+    )
+
+
+def _finished(d: Diagnosis) -> Scenario:
+    """Our decoder makes whole batches in threads."""
+    return Scenario(left={"cpu": _left(d, *_LIKELY), "collate": 0.0, "handoff": 0.05})
+
+
+def _measured(d: Diagnosis, fetch_s: float) -> str:
+    decoding, cutting = _shares(d)
+    return (
+        f"decoding takes {percent(decoding)} and cropping, resizing and converting {percent(cutting)} of the "
+        f"{duration(fetch_s)} that fetching a batch takes"
     )
 
 

@@ -1,7 +1,7 @@
 """An NVIDIA GPU as seen from outside of training: is CUDA in use, how busy and how full is the GPU.
 
-Nothing here ever creates a CUDA context. Load and memory come from the driver's management library (NVML).
-The driver itself records the utilization several times a second, so that reading it now and then gives all of
+Nothing here ever creates a CUDA context. All of it comes from the driver's management library (NVML). The
+driver itself records the utilization several times a second, so that reading it now and then gives all of
 it, no matter when training finds time. It is about the whole GPU: other processes count, too. A number that
 cannot be had (another vendor, a container without the library, a slice of a GPU) is −1.
 """
@@ -23,6 +23,7 @@ _NO_ATTACH = 2
 """Initialize without attaching to the GPUs, which takes seconds where there are many."""
 _HELD = ("allocated", "reserved")
 _GPU_UTILIZATION = 1
+_PCIE_SENT, _PCIE_RECEIVED = 0, 1
 _MOST_SAMPLES = 1024
 
 
@@ -128,6 +129,24 @@ class Gauge:
         self._seen_us = max((at_us for at_us, _ in found), default=self._seen_us)
         return [(at_us * 1000, percent) for at_us, percent in sorted(found)]
 
+    def engines(self) -> tuple[int, int, int, int]:
+        """Milliwatts; bytes a second received and sent over PCI Express; percent of the JPEG engines' time.
+
+        The driver watches PCI Express for 20 ms a direction, and the caller waits for it.
+        """
+        power_mw = self._number("nvmlDeviceGetPowerUsage")
+        kb_per_s = [self._number("nvmlDeviceGetPcieThroughput", way) for way in (_PCIE_RECEIVED, _PCIE_SENT)]
+        received, sent = (_UNKNOWN if number == _UNKNOWN else number * 1000 for number in kb_per_s)
+        sampled_us = ctypes.byref(ctypes.c_uint())
+        return power_mw, received, sent, self._number("nvmlDeviceGetJpgUtilization", after=(sampled_us,))
+
+    def _number(self, name: str, *before: int, after: tuple[Any, ...] = ()) -> int:
+        """What a function of the library says; unknown where the driver is too old for it, or refuses."""
+        function, found = getattr(self._library, name, None), ctypes.c_uint()
+        if function is None or function(self._handle, *before, ctypes.byref(found), *after):
+            return _UNKNOWN
+        return found.value
+
     def memory(self) -> tuple[int, int]:
         """Bytes in use on the device, by all processes, and its total."""
         memory = _Memory()
@@ -138,8 +157,10 @@ class Gauge:
     def shared(self) -> bool:
         """Whether more than one process computes on the device, as far as this process can see."""
         count = ctypes.c_uint(0)
-        # Without room for the list the call fails, but still says how long the list is.
-        self._library.nvmlDeviceGetComputeRunningProcesses_v3(self._handle, ctypes.byref(count), None)
+        processes = getattr(self._library, "nvmlDeviceGetComputeRunningProcesses_v3", None)
+        if processes is not None:  # since driver 510
+            # Without room for the list the call fails, but still says how long the list is.
+            processes(self._handle, ctypes.byref(count), None)
         return count.value > 1
 
 

@@ -191,7 +191,9 @@ class DeviceClock:
             self.read(now_ns)
             plan = self._plan
             if plan is not None and now_ns >= self._next_gauge_ns:
-                self.read_gauges({lane.device for lane in plan.lanes}, now_ns)
+                devices = {lane.device for lane in plan.lanes}
+                self.read_gauges(devices, now_ns)
+                self._read_engines(devices, now_ns)
         except Exception as error:  # see `ask`
             self._fail(error)
 
@@ -232,6 +234,13 @@ class DeviceClock:
                 for at_ns, percent in gauge.utilization() or [(now_ns + offset_ns, -1)]:
                     row = f.GaugeRow(device, flags, at_ns - offset_ns, percent, *memory)
                     self._write(f.GAUGE, now_ns, row)
+
+    def _read_engines(self, devices: set[int], now_ns: int) -> None:
+        """Write what the driver says of these devices now; too slow for the thread that trains."""
+        for device in devices:
+            gauge = self._gauges.get(device)
+            if gauge is not None:
+                self._write(f.ENGINES, now_ns, f.EnginesRow(device, 0, now_ns, *gauge.engines()))
 
     def take_own_ns(self) -> int:
         """Time in ns that the optimizers' hook and timing copies have cost training since the last call."""

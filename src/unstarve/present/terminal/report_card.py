@@ -14,7 +14,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from unstarve.model import Advice, Comparison, Diagnosis, LoaderSummary, Role, Row, Spread, State
+from unstarve.model import Advice, Comparison, Diagnosis, GpuSummary, LoaderSummary, Role, Row, Spread, State
 from unstarve.present.gain_text import gain_text
 from unstarve.present.own_cost import own_cost
 from unstarve.present.shares import budget_title, shares
@@ -123,6 +123,16 @@ def _card(d: Diagnosis) -> Panel:
                  border_style=COLOURS[d.verdict.state], padding=(0, 1))  # fmt: skip
 
 
+def _engines(gpu: GpuSummary) -> str:
+    """What the driver says beside kernels and memory; empty if it says nothing."""
+    known = [
+        f"{gpu.power_w:.0f} W" if gpu.power_w is not None else "",
+        f"receives {size(gpu.received_bytes_per_s)}/s" if gpu.received_bytes_per_s is not None else "",
+        f"JPEG engines busy {percent(gpu.jpeg_engine_share)}" if gpu.jpeg_engine_share else "",
+    ]
+    return ", ".join(one for one in known if one)
+
+
 def _numbers(d: Diagnosis) -> Table | None:
     if not d.steps:
         return None
@@ -141,6 +151,8 @@ def _numbers(d: Diagnosis) -> Table | None:
     if d.gpu is not None and d.gpu.reserved_peak_bytes:
         held = f"at most {size(d.gpu.allocated_peak_bytes or 0)} of tensors"
         table.add_row("GPU memory", f"{held}, {size(d.gpu.reserved_peak_bytes)} reserved by torch")
+    if d.gpu is not None and (drawn := _engines(d.gpu)):
+        table.add_row("GPU load", drawn)
     for label, spread in (("step + wait", d.step_ms), ("wait", d.wait_ms)):
         if spread is not None:
             table.add_row(label, _spread(spread))

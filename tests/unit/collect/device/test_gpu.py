@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 
@@ -30,3 +35,43 @@ def test_the_peaks_are_those_of_the_fullest_device_in_use(monkeypatch: pytest.Mo
     assert gpu.allocator_peaks() == {"allocated_peak_bytes": 7, "reserved_peak_bytes": 8}
     held.clear()
     assert gpu.allocator_peaks() == {}
+
+
+HANDLE = ctypes.c_void_p(7)
+
+
+def says(*values: int) -> Callable[..., int]:
+    """A function of the driver's library that succeeds, and says these values, the last of its arguments."""
+
+    def function(handle: Any, *arguments: Any) -> int:
+        assert handle is HANDLE
+        for place, value in zip(arguments[-len(values) :], values, strict=True):
+            place._obj.value = value
+        return 0
+
+    return function
+
+
+def refuses(*arguments: Any) -> int:
+    return 3  # NVML_ERROR_NOT_SUPPORTED
+
+
+def by_direction(handle: Any, direction: int, place: Any) -> int:
+    """PCI Express: 0 is what the device sends, 1 what it receives."""
+    return says((90, 3_000_000)[direction])(handle, place)
+
+
+def test_the_driver_says_power_pci_express_and_the_jpeg_engines() -> None:
+    library = SimpleNamespace(
+        nvmlDeviceGetPowerUsage=says(412_000),
+        nvmlDeviceGetPcieThroughput=by_direction,
+        nvmlDeviceGetJpgUtilization=says(38, 167_000),
+    )
+    assert gpu.Gauge(library, HANDLE).engines() == (412_000, 3_000_000_000, 90_000, 38)
+
+
+def test_what_an_old_driver_does_not_know_or_refuses_is_unknown() -> None:
+    library = SimpleNamespace(nvmlDeviceGetPowerUsage=refuses, nvmlDeviceGetPcieThroughput=refuses)
+    gauge = gpu.Gauge(library, HANDLE)
+    assert gauge.engines() == (-1, -1, -1, -1)
+    assert not gauge.shared()

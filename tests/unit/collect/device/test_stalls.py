@@ -111,6 +111,25 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     return fake
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_the_driver_is_asked_for_power_beside_training_only(
+    known: bool, device: FakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = (400_000, 3 * 10**9, 10**6, 40)
+    gauge = SimpleNamespace(
+        utilization=list, memory=lambda: (1, 2), shared=lambda: False, engines=lambda: asked
+    )
+    monkeypatch.setattr(module, "Gauge", SimpleNamespace(of=lambda device: gauge if known else None))
+    training = Training(device)
+    training.wait(10)
+    training.clock.look_on(device.now)
+    rows = [row for row in training.rows if isinstance(row, f.EnginesRow)]
+    assert [row[3:] for row in rows] == ([asked] if known else [])
+    assert f.ROW_KINDS[f.ENGINES].pack(*rows[0]) if known else not training.lost
+    training.clock.close()
+    assert len([row for row in training.rows if isinstance(row, f.EnginesRow)]) == len(rows)
+
+
 class Training:
     """A training loop's view of the clock."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
+from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import DataLoader, Dataset
 
 import unstarve
@@ -51,6 +53,19 @@ def test_what_training_holds_stays_as_it_was() -> None:
         busy()
         held.append(batch["x"])
     assert all(bool((x == index).all()) for index, x in enumerate(held))
+
+
+def test_what_moves_itself_is_whole_and_stays_as_it_was() -> None:
+    def batches() -> Iterator[Any]:
+        for index in range(24):
+            whole = torch.full((LARGE,), float(index))
+            yield pack_sequence([whole]), whole[:9].to_sparse(), whole.clone()
+
+    for index, (packed, sparse, whole) in enumerate(unstarve.to_device(batches(), "cuda", ahead=1)):
+        busy()
+        assert bool((packed.data == index).all())
+        assert bool((sparse.to_dense() == index).all())
+        assert bool((whole == index).all())
 
 
 def test_training_on_a_stream_of_its_own_waits_for_the_copy() -> None:

@@ -93,6 +93,18 @@ def test_on_a_gpu_each_share_says_whose_it_is() -> None:
     assert re.search(r"host waited +60% of the time", blind)
 
 
+def test_what_the_gpus_driver_says_has_a_row_of_what_it_knows() -> None:
+    made = gpu_training()
+    assert "GPU load" not in text_of(run_of(made))
+    made.say(power_mw=412_000, received_bytes_per_s=3e9, jpeg_share=0.38)
+    made.step(0.06, 0.02, 0.04)
+    assert re.search(r"GPU load +412 W, receives 3.0 GB/s, JPEG engines busy 38%", text_of(run_of(made)))
+    made = gpu_training()
+    made.say(power_mw=412_000)
+    made.step(0.06, 0.02, 0.04)
+    assert re.search(r"GPU load +412 W *$", text_of(run_of(made)), re.MULTILINE)
+
+
 def test_copies_are_told_by_kind_and_per_step() -> None:
     d = diagnosis_of(Cause.COPY, copies=copies_of(0.3))
     text = shown(d)

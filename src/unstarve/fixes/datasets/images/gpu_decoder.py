@@ -7,12 +7,13 @@ put into its place in the batch.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -23,8 +24,8 @@ from unstarve.fixes.datasets.images import image_codec
 from unstarve.fixes.datasets.images.crop_recipe import Recipe
 from unstarve.fixes.datasets.images.device_cut import cut_on_device, turned_upright
 from unstarve.fixes.datasets.images.image_codec import Cut, Header
+from unstarve.fixes.memory.device_batches import use_on_this_stream
 from unstarve.fixes.samples.random_streams import threads_here
-from unstarve.machine import usable_cores
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -36,12 +37,16 @@ Made: TypeAlias = tuple[torch.Tensor, list[ImageError | None]]
 """A batch, and an error or None for each image."""
 
 _TRIAL_S = 0.5
+_FEWEST = 8
+"""Images of a batch on which "auto" decides: a GPU needs several at once."""
 _END = b"\xff\xd9"
 """What a JPEG ends with. A GPU decodes a file that has been cut off and does not say so."""
 _CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 """Queues to the GPU. The decoder has 14 streams; where one of them shares a queue with training, an image
 waits for all the work that training has launched. CUDA reads it when it is first used: 8 by default."""
-_in_thread = threading.local()
+_streams: dict[torch.device, list[torch.cuda.Stream]] = {}
+"""Streams that no thread uses now. There are as many as batches were ever made at once: torch keeps memory
+for each stream."""
 _choosing = threading.Lock()
 _chosen: dict[Recipe, tuple[str, str]] = {}
 """For recipes that leave it open: "cpu" or "cuda", and why."""
@@ -70,7 +75,7 @@ def describe_decoder(recipe: Recipe) -> str:
         return recipe.decode
     if recipe in _chosen:
         return ": ".join(_chosen[recipe])
-    return "auto: not decided before the first batch"
+    return f"auto: not decided before the first batch of {_FEWEST} images or more"
 
 
 def make_where_asked(
@@ -82,10 +87,12 @@ def make_where_asked(
     "cuda" where there is no GPU, and in a worker process, which must not use CUDA.
     """
     if recipe.decode == "auto":
+        if get_worker_info() is not None:  # where neither the lock nor a choice of the parent counts
+            return _made_on_cpu(images, headers, cuts, recipe)
         with _choosing:
-            if recipe not in _chosen:
+            if recipe not in _chosen and (len(images) >= _FEWEST or why_no_gpu() is not None):
                 _chosen[recipe] = _choose(images, headers, cuts, recipe)
-        if _chosen[recipe][0] == "cpu":
+        if recipe not in _chosen or _chosen[recipe][0] == "cpu":
             return _made_on_cpu(images, headers, cuts, recipe)
     if get_worker_info() is not None:
         raise UsageError(
@@ -100,16 +107,17 @@ def make_where_asked(
 def _choose(
     images: Sequence[Encoded], headers: Sequence[Header | None], cuts: Sequence[Cut], recipe: Recipe
 ) -> tuple[str, str]:
-    """Time both ways on a batch; the CPU's rate is for all cores."""
-    if get_worker_info() is not None:
-        return "cpu", "worker processes do not use CUDA"
+    """Time both ways on a batch, the CPU's with as many threads as it would have."""
     if (why := why_no_gpu()) is not None:
         return "cpu", why
     make = functools.partial(_made_on_gpu, images, headers, cuts, recipe)
-    make()  # sets the decoder up
+    try:
+        make()  # sets the decoder up
+    except (UsageError, RuntimeError) as error:  # RuntimeError: what CUDA raises
+        return "cpu", str(error).partition("\n")[0]
     per_s = {"cuda": len(images) / _seconds(make)}
     make = functools.partial(_made_on_cpu, images, headers, cuts, recipe)
-    per_s["cpu"] = len(images) / _seconds(make) * usable_cores() / threads_here()
+    per_s["cpu"] = len(images) / _seconds(make)
     best = max(per_s, key=per_s.__getitem__)
     other = "on the CPU" if best == "cuda" else "on the GPU"
     return best, f"{per_s[best]:,.0f} images/s, {min(per_s.values()):,.0f} {other}"
@@ -139,16 +147,37 @@ def _made_on_cpu(
 def _made_on_gpu(
     images: Sequence[Encoded], headers: Sequence[Header | None], cuts: Sequence[Cut], recipe: Recipe
 ) -> Made:
-    """Return the batch when it is complete: whoever takes it need not wait for this thread's stream."""
+    """Return the batch when it is complete; its memory is kept until the caller's stream is done with it."""
     _warn_of_few_queues()
     device = torch.device("cuda", torch.cuda.current_device())
-    stream = _own_stream(device)
-    with torch.cuda.stream(stream):
-        made = make_on(device, functools.partial(_decode, device), images, headers, cuts, recipe)
+    with beside_training(device):
+        batch, errors = make_on(device, functools.partial(_decode, device), images, headers, cuts, recipe)
+    use_on_this_stream(batch)
+    return batch, errors
+
+
+@contextlib.contextmanager
+def beside_training(device: torch.device) -> Iterator[None]:
+    """Run work on a stream of its own, and wait for its end; on the CPU, just run it.
+
+    Nobody has to wait for that stream later, and host memory that the work reads is free again.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    idle = _streams.setdefault(device, [])
+    try:
+        stream = idle.pop()
+    except IndexError:
+        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call] # torch has no types for it
+    try:
+        with torch.cuda.stream(stream):
+            yield
+    finally:
         done: Any = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call] # torch has no types for it
         done.record(stream)
-    done.synchronize()  # of a blocking event: waiting for the stream itself would keep a core busy
-    return made
+        done.synchronize()  # of a blocking event: waiting for the stream itself would keep a core busy
+        idle.append(stream)
 
 
 @functools.cache
@@ -207,8 +236,21 @@ def _decode(device: torch.device, files: Sequence[Encoded]) -> list[torch.Tensor
     encoded = [_as_tensor(file) for file in files]
     try:
         return list(decode(encoded)) if encoded else []
-    except RuntimeError:  # one of them is damaged
+    except RuntimeError as error:  # one of them is damaged
+        _raise_out_of_memory(error)
+        _check_decoder(device)
         return [_decoded_or_none(decode, file) for file in encoded]
+
+
+@functools.cache
+def _check_decoder(device: torch.device) -> None:
+    """Raise UsageError if the decoder takes no image at all: torchvision may be built without it."""
+    io = _torchvision_io()
+    good = io.encode_jpeg(torch.zeros(3, 16, 16, dtype=torch.uint8))
+    try:
+        io.decode_jpeg([good], mode=io.ImageReadMode.RGB, device=device)
+    except RuntimeError as error:
+        raise UsageError(f"torchvision's CUDA decoder does not work here: {error}") from error
 
 
 def _as_tensor(file: Encoded) -> torch.Tensor:
@@ -220,22 +262,20 @@ def _decoded_or_none(
 ) -> torch.Tensor | None:
     try:
         return decode(file)
-    except RuntimeError:
+    except RuntimeError as error:
+        _raise_out_of_memory(error)
         return None
+
+
+def _raise_out_of_memory(error: RuntimeError) -> None:
+    if "out of memory" in str(error):  # torchvision makes another error of torch's
+        raise error
 
 
 def _torchvision_io() -> ModuleType:
     from importlib import import_module
 
     return import_module("torchvision.io")
-
-
-def _own_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return this thread's stream on the device, beside the one that trains."""
-    streams: dict[torch.device, torch.cuda.Stream] = vars(_in_thread).setdefault("streams", {})
-    if device not in streams:
-        streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call] # torch has no types for it
-    return streams[device]
 
 
 def _empty_on(device: torch.device, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

@@ -21,7 +21,11 @@ from unstarve.errors import ImageError, UsageError
 from unstarve.fixes.datasets.images.crop_recipe import RATIO, SCALE, Crop, Decode, recipe_of
 from unstarve.fixes.datasets.images.decoded_cache import DecodedCache, wishes_of
 from unstarve.fixes.datasets.images.failed_images import FailedImages
-from unstarve.fixes.datasets.images.gpu_decoder import ask_for_queues, describe_decoder
+from unstarve.fixes.datasets.images.gpu_decoder import (
+    ask_for_queues,
+    beside_training,
+    describe_decoder,
+)
 from unstarve.fixes.datasets.images.image_batches import (
     ImageBatch,
     PendingFolderBatch,
@@ -33,6 +37,7 @@ from unstarve.fixes.datasets.images.image_batches import (
 from unstarve.fixes.datasets.images.image_files import Image, get_all, read_images
 from unstarve.fixes.datasets.images.torchvision_folder import arguments_of
 from unstarve.fixes.io.reading import Names
+from unstarve.fixes.memory.device_batches import use_on_this_stream
 from unstarve.fixes.memory.store.cache_placement import OverBudget
 from unstarve.fixes.samples.built_batch import Batched
 from unstarve.fixes.samples.labels import Labels
@@ -68,8 +73,9 @@ class ImageFolderDataset(Dataset[Any]):
     `cache_dir` and `key` are those of `CachedDataset`.
 
     `decode` says where images are decoded: "cpu"; "cuda", the current GPU, where the batches then are, too;
-    or "auto", which times both on the first batch and takes the faster one (the CPU if there is no GPU);
-    `decoder` says which and why. A GPU needs torchvision with CUDA, and a loader without worker processes.
+    or "auto", which times both on the first batch of 8 images or more and takes the faster one (the CPU if
+    there is no GPU, and for fewer images); `decoder` says which and why. A GPU needs torchvision with CUDA,
+    and a loader without worker processes.
 
     `on_error` says what happens to an image that cannot be decoded: "raise" raises an ImageError that names
     the file; "skip" leaves the image out, so that its batch is shorter; "zeros" replaces it by zeros.
@@ -228,7 +234,8 @@ class ImageFolderDataset(Dataset[Any]):
     def __repr__(self) -> str:
         what = f"{len(self):,} images of {len(self.classes)} classes"
         cached = "" if self._cache is None else f"; decoded: {self._cache.where()}"
-        return f"ImageFolderDataset({str(self.root)!r}, {what}{cached})"
+        decoder = "" if self._recipe.decode == "cpu" else f"; decode={self.decoder}"
+        return f"ImageFolderDataset({str(self.root)!r}, {what}{cached}{decoder})"
 
     def _without_bad(self, made: ImageBatch, positions: list[int]) -> tuple[torch.Tensor, list[int]]:
         bad = {at: error for at, error in enumerate(made.errors) if error is not None}
@@ -241,7 +248,8 @@ class ImageFolderDataset(Dataset[Any]):
             consequence = "zeros replace it" if self.on_error == "zeros" else "it is left out"
             self._failed.mark(positions[at], str(with_path(error, self._path(positions[at]))), consequence)
         if self.on_error == "zeros":
-            made.batch[list(bad)] = 0
+            with beside_training(made.batch.device):
+                made.batch[list(bad)] = 0
             return made.batch, positions
         good = [at for at in range(len(positions)) if at not in bad]
         if not good:
@@ -249,7 +257,9 @@ class ImageFolderDataset(Dataset[Any]):
                 f"none of the {len(positions)} images of a batch can be decoded, and a loader cannot skip a"
                 f' batch: use larger batches or on_error="zeros"; the first is {self._path(positions[first])}'
             ) from error
-        kept = made.batch[good]
+        with beside_training(made.batch.device):
+            kept = made.batch[good]
+        use_on_this_stream(kept)
         if kept.is_cpu:
             kept = self._recipe.empty(len(good)).copy_(kept)
         return kept, [positions[at] for at in good]

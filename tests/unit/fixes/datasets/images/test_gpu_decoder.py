@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +17,9 @@ from torch.utils.data import DataLoader
 
 import unstarve
 from cut_cases import CUTS, MEAN, STD, picture
-from image_folders import make_folder
+from image_folders import break_image, make_folder
 from unstarve.errors import ImageError, UsageError
-from unstarve.fixes.datasets.images import device_cut, gpu_decoder, image_codec
+from unstarve.fixes.datasets.images import device_cut, gpu_decoder, image_codec, image_folder_dataset
 from unstarve.fixes.datasets.images.crop_recipe import Recipe, recipe_of
 from unstarve.fixes.datasets.images.device_cut import cut_on_device
 from unstarve.fixes.datasets.images.image_codec import Cut, Header, PixelValues
@@ -132,28 +135,249 @@ def test_without_a_gpu_cuda_is_an_error_and_auto_is_the_cpu(tmp_path: Path) -> N
     with pytest.raises(UsageError, match=r'decode="cuda" cannot work here: there is no CUDA device'):
         unstarve.ImageFolderDataset(root, decode="cuda")[0]
     either = unstarve.ImageFolderDataset(root, size=21, flip=0.0, crop=None, decode="auto")
-    assert either.decoder == "auto: not decided before the first batch"
+    assert either.decoder == "auto: not decided before the first batch of 8 images or more"
     expected = unstarve.ImageFolderDataset(root, size=21, flip=0.0, crop=None)[0][0]
     assert torch.equal(either[0][0], expected)
     assert either.decoder == "cpu: there is no CUDA device"
+    assert repr(either).endswith("12 images of 2 classes; decode=cpu: there is no CUDA device)")
 
 
-def test_auto_takes_what_is_faster_on_the_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    files, wish = [encoded(1)], recipe(decode="auto", size=17)
-    headers = [header for header in image_codec.headers(files) if isinstance(header, Header)]
+def headers_of(files: list[bytes]) -> list[Header]:
+    return [header for header in image_codec.headers(files) if isinstance(header, Header)]
+
+
+@pytest.fixture
+def a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU stands in for it, and takes 1,000 times as long for a batch as the GPU."""
     monkeypatch.setattr(gpu_decoder, "why_no_gpu", lambda: None)
-    monkeypatch.setattr(gpu_decoder, "_TRIAL_S", 0.0)
     monkeypatch.setattr(gpu_decoder, "_made_on_gpu", lambda *of: gpu_decoder.make_on(CPU, stored_pixels, *of))
-    times = iter([0.001, 1000.0])
+    times = iter([0.008, 8.0])
     monkeypatch.setattr(gpu_decoder, "_seconds", lambda make: next(times))
-    gpu_decoder.make_where_asked(files, headers, [Cut()], wish)
-    assert gpu_decoder.describe_decoder(wish).startswith("cuda: 1,000 images/s, 0 on the CPU")
 
 
-def test_workers_of_torchs_loader_get_a_clear_error(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("a_gpu")
+def test_auto_takes_what_is_faster_on_the_first_batch() -> None:
+    files, wish = [encoded(1)] * 8, recipe(decode="auto", size=17)
+    gpu_decoder.make_where_asked(files, headers_of(files), [Cut()] * 8, wish)
+    assert gpu_decoder.describe_decoder(wish) == "cuda: 1,000 images/s, 1 on the CPU"
+
+
+@pytest.mark.usefixtures("a_gpu")
+def test_with_auto_a_worker_process_uses_the_cpu_whatever_its_parent_chose(tmp_path: Path) -> None:
+    images: Any = unstarve.ImageFolderDataset(make_folder(tmp_path), 20, None, decode="auto")
+    expected, _ = images.read_batch(range(12))
+    assert images.decoder.startswith("cuda")
+    with gpu_decoder._choosing:  # as another thread may hold it when a worker is forked
+        ((batch, _),) = DataLoader(
+            images, batch_size=12, num_workers=1, multiprocessing_context="fork", timeout=300
+        )
+    assert (batch - expected).abs().max() <= 2.5 / 255
+
+
+@pytest.mark.usefixtures("a_gpu")
+def test_auto_does_not_decide_on_a_look_at_one_image() -> None:
+    files, wish = [encoded(1)], recipe(decode="auto", size=18)
+    gpu_decoder.make_where_asked(files, headers_of(files), [Cut()], wish)
+    assert gpu_decoder.describe_decoder(wish).startswith("auto: not decided")
+
+
+def test_auto_takes_the_cpu_where_the_gpus_decoder_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*of: Any) -> Any:
+        raise UsageError("torchvision's CUDA decoder does not work here: not compiled with nvJPEG support")
+
+    monkeypatch.setattr(gpu_decoder, "why_no_gpu", lambda: None)
+    monkeypatch.setattr(gpu_decoder, "_made_on_gpu", fails)
+    files, wish = [encoded(1)] * 8, recipe(decode="auto", size=19)
+    gpu_decoder.make_where_asked(files, headers_of(files), [Cut()] * 8, wish)
+    assert gpu_decoder.describe_decoder(wish).startswith("cpu: torchvision's CUDA decoder does not work here")
+
+
+class Io:
+    """torchvision.io as far as it is used: its decoder refuses what `refuses` says."""
+
+    class ImageReadMode:
+        RGB = "RGB"
+
+    def __init__(self, refuses: Callable[[bytes], bool], why: str = "cannot decode") -> None:
+        self._refuses = refuses
+        self._why = why
+
+    def decode_jpeg(self, given: Any, mode: str, device: torch.device) -> Any:
+        if isinstance(given, list):
+            return [self.decode_jpeg(one, mode, device) for one in given]
+        file = given.numpy().tobytes()
+        if self._refuses(file):
+            raise RuntimeError(self._why)
+        return stored_pixels([file])[0]
+
+    def encode_jpeg(self, pixels: torch.Tensor) -> torch.Tensor:
+        file = io.BytesIO()
+        Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(file, format="JPEG")
+        return gpu_decoder._as_tensor(file.getvalue())
+
+
+def test_one_damaged_file_leaves_the_others_to_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [encoded(1), encoded(2), encoded(3)]
+    monkeypatch.setattr(gpu_decoder, "_torchvision_io", lambda: Io(lambda file: file == files[1]))
+    gpu_decoder._check_decoder.cache_clear()
+    found = gpu_decoder._decode(CPU, files)
+    assert [pixels is None for pixels in found] == [False, True, False]
+
+
+def test_a_decoder_that_takes_nothing_is_an_error_and_not_a_slow_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gpu_decoder, "_torchvision_io", lambda: Io(lambda file: True))
+    gpu_decoder._check_decoder.cache_clear()
+    with pytest.raises(UsageError, match="torchvision's CUDA decoder does not work here: cannot decode"):
+        gpu_decoder._decode(CPU, [encoded(1)])
+
+
+def test_a_gpu_out_of_memory_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = Io(lambda file: True, "Error while decoding JPEG images: CUDA out of memory. Tried to allocate …")
+    monkeypatch.setattr(gpu_decoder, "_torchvision_io", lambda: full)
+    with pytest.raises(RuntimeError, match="CUDA out of memory"):
+        gpu_decoder._decode(CPU, [encoded(1)])
+
+
+class Streams:
+    """Stands in for the streams of a GPU, and writes down what happens on which."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.log: list[str] = []
+        self.made = 0
+        self.here = "training"
+        monkeypatch.setattr(gpu_decoder, "_streams", {})
+        monkeypatch.setattr(torch.cuda, "Stream", self.new)
+        monkeypatch.setattr(torch.cuda, "stream", self.on)
+        monkeypatch.setattr(torch.cuda, "Event", lambda blocking: self)
+
+    def new(self, device: Any) -> str:
+        self.made += 1
+        return f"stream {self.made}"
+
+    @contextmanager
+    def on(self, stream: str) -> Iterator[None]:
+        before, self.here = self.here, stream
+        try:
+            yield
+        finally:
+            self.here = before
+
+    def record(self, stream: str) -> None:
+        self.log.append(f"event on {stream}")
+
+    def synchronize(self) -> None:
+        self.log.append(f"{self.here} waits")
+
+    def work(self) -> None:
+        self.log.append(f"work on {self.here}")
+
+
+GPU = torch.device("cuda", 0)
+
+
+def test_work_runs_beside_training_is_waited_for_and_its_stream_used_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    streams = Streams(monkeypatch)
+    for _ in range(2):
+        with gpu_decoder.beside_training(GPU):
+            streams.work()
+    assert streams.log == 2 * ["work on stream 1", "event on stream 1", "training waits"]
+
+
+def test_batches_made_at_once_have_a_stream_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = Streams(monkeypatch)
+    with gpu_decoder.beside_training(GPU), gpu_decoder.beside_training(GPU):
+        streams.work()
+    assert streams.log[0] == "work on stream 2"
+    assert streams.made == 2
+
+
+def test_files_are_not_given_up_before_the_gpu_is_done_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = Streams(monkeypatch)
+    with pytest.raises(OSError, match="no"), gpu_decoder.beside_training(GPU):
+        raise OSError("no")
+    assert streams.log == ["event on stream 1", "training waits"]
+
+
+@pytest.mark.parametrize("on_error", ["skip", "zeros"])
+def test_failed_images_leave_a_batch_before_training_gets_it(
+    on_error: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_folder(tmp_path)
+    break_image(sorted(root.rglob("*.jpg"))[0])
+    inside: list[torch.device] = []
+
+    @contextmanager
+    def beside(device: torch.device) -> Iterator[None]:
+        inside.append(device)
+        yield
+
+    monkeypatch.setattr(image_folder_dataset, "beside_training", beside)
+    images = unstarve.ImageFolderDataset(root, 24, None, on_error=on_error)
+    with pytest.warns(RuntimeWarning, match="cannot be decoded"):
+        batch, _ = images.read_batch(range(len(images)))
+    assert inside == [CPU]
+    assert len(batch) == (11 if on_error == "skip" else 12)
+
+
+def test_a_dataset_for_the_gpu_can_be_pickled(tmp_path: Path) -> None:
+    images = unstarve.ImageFolderDataset(make_folder(tmp_path), 24, None, decode="cuda", on_error="skip")
+    copied = pickle.loads(pickle.dumps(images))
+    assert copied.decoder == "cuda"
+    assert copied.samples == images.samples
+
+
+def test_giving_up_an_epoch_ends_its_threads_and_the_next_one_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_decoder, "why_no_gpu", lambda: None)
+    monkeypatch.setattr(gpu_decoder, "_made_on_gpu", lambda *of: gpu_decoder.make_on(CPU, stored_pixels, *of))
+    images: Any = unstarve.ImageFolderDataset(make_folder(tmp_path), 24, None, decode="cuda")
+    loader: Any = unstarve.DataLoader(images, batch_size=4, num_workers=2)
+    assert loader.engine == "threads"
+    for batch, _ in loader:
+        assert len(batch) == 4
+        break
+    assert sum(len(batch) for batch, _ in loader) == 12
+
+
+def test_an_exception_in_a_decoding_thread_reaches_the_training_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*of: Any) -> Any:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(gpu_decoder, "why_no_gpu", lambda: None)
+    monkeypatch.setattr(gpu_decoder, "_made_on_gpu", fails)
+    images: Any = unstarve.ImageFolderDataset(make_folder(tmp_path), 24, None, decode="cuda")
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        next(iter(unstarve.DataLoader(images, batch_size=4, num_workers=2)))
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_workers_of_torchs_loader_get_a_clear_error(context: str, tmp_path: Path) -> None:
     dataset = unstarve.ImageFolderDataset(make_folder(tmp_path), decode="cuda")
     with pytest.raises(UsageError, match="works in the training process, not in worker processes"):
-        next(iter(DataLoader(dataset, num_workers=1)))
+        next(iter(DataLoader(dataset, num_workers=1, multiprocessing_context=context)))
+
+
+def test_cuda_is_not_initialized_before_the_first_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def used() -> None:
+        raise AssertionError("CUDA is initialized")
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "_lazy_init", used)
+    for decode in ("cuda", "auto"):
+        images: Any = unstarve.ImageFolderDataset(make_folder(tmp_path), 25, decode=decode)
+        loader = unstarve.DataLoader(images, batch_size=8, num_workers=2)
+        assert loader.engine == "threads"
+        assert repr(images).endswith(f"decode={images.decoder})")
+        gpu_decoder.why_no_gpu()
 
 
 def test_wrong_arguments_say_what_is_right(tmp_path: Path) -> None:

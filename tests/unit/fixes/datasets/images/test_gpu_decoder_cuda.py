@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 import unstarve
 from cut_cases import CUTS, MEAN, STD, picture
-from image_folders import make_folder
+from image_folders import break_image, make_folder
 from unstarve.fixes.datasets.images import cut_kernel, device_cut, gpu_decoder, image_codec
 from unstarve.fixes.datasets.images.image_codec import PixelValues
 
@@ -85,6 +85,34 @@ def test_a_damaged_file_takes_the_cpus_way(tmp_path: Path) -> None:
     assert batch[images.samples.index((str(damaged), 0))].abs().max() == 0
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_images_left_out_are_gone_before_training_reads_the_batch(tmp_path: Path, workers: int) -> None:
+    root = make_folder(tmp_path, count=64)
+    for path in sorted(root.rglob("*.jpg"))[::9]:
+        break_image(path)
+    made = []
+    for decode in ("cuda", "cpu"):
+        images: Any = unstarve.ImageFolderDataset(
+            root, 24, None, dtype=torch.uint8, decode=decode, on_error="skip"
+        )
+        loader: Any = unstarve.DataLoader(images, batch_size=8, num_workers=workers)
+        with pytest.warns(RuntimeWarning, match="cannot be decoded"):
+            batches = [(busy(batch), targets) for batch, targets in loader]
+        made.append([(batch.cpu(), targets) for batch, targets in batches])
+    for (ours, targets), (theirs, other_targets) in zip(*made, strict=True):
+        assert torch.equal(targets, other_targets)
+        assert (ours.float() - theirs.float()).abs().mean() <= 4.0
+
+
+def busy(batch: Any) -> Any:
+    """Copy the batch, on a GPU behind milliseconds of other work, and let go of it."""
+    if batch.is_cuda:
+        a = torch.ones(4096, 4096, device="cuda")
+        for _ in range(8):
+            a = a @ a
+    return batch.clone()
+
+
 def test_workers_of_torch_get_an_error_and_no_context(tmp_path: Path) -> None:
     images = unstarve.ImageFolderDataset(make_folder(tmp_path), 24, decode="cuda")
     with pytest.raises(unstarve.errors.UsageError, match="not in worker processes"):
@@ -93,7 +121,7 @@ def test_workers_of_torch_get_an_error_and_no_context(tmp_path: Path) -> None:
 
 def test_auto_says_what_it_measured(tmp_path: Path) -> None:
     images: Any = unstarve.ImageFolderDataset(make_folder(tmp_path), 23, decode="auto")
-    next(iter(unstarve.DataLoader(images, batch_size=4)))
+    next(iter(unstarve.DataLoader(images, batch_size=8)))
     assert images.decoder.startswith(("cuda: ", "cpu: "))
     assert "images/s" in images.decoder
     assert gpu_decoder.why_no_gpu() is None
