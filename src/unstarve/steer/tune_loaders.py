@@ -123,7 +123,7 @@ class ScriptTuning:
             if before is not None and not before.tracked.epochs:
                 return session.replace(before.tracked, loader, epoch_length(loader))
             place = None if made.frame is None else place_of(made, kind, loader.dataset)
-            return session.add(loader, kind, place, epoch_length(loader))
+            return session.add(loader, kind, place, epoch_length(loader), shuffles=_shuffles(loader))
 
         return __init__
 
@@ -172,6 +172,17 @@ def _tuner(loader: Any, session: TuningSession, entry: _TuningEntry) -> Tuner | 
     return entry.tuner
 
 
+def _shuffles(loader: Any) -> bool:
+    """Whether the loader draws its order with one of torch's own random samplers."""
+    from torch.utils.data import RandomSampler, SubsetRandomSampler, WeightedRandomSampler
+    from torch.utils.data.distributed import DistributedSampler
+
+    sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
+    return isinstance(sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)) or (
+        isinstance(sampler, DistributedSampler) and bool(sampler.shuffle)
+    )
+
+
 def _has_optimizer() -> bool:
     """Whether the script has created an optimizer: torch keeps no list of them."""
     from torch.optim import Optimizer
@@ -213,8 +224,10 @@ def _past(session: TuningSession, tracked: TrackedLoader) -> Any:
     if folder is None:
         return None
     path = folder / f"past-{session.rank}-{tracked.number}.pickle"
-    past = Past(pickle.loads(path.read_bytes()) if path.exists() else [])  # our own file
-    past.save = lambda: path.write_bytes(pickle.dumps(past.windows))
+    past = Past(*pickle.loads(path.read_bytes())) if path.exists() else Past()  # our own file
+    past.save = lambda now: path.write_bytes(
+        pickle.dumps((now.windows, now.facts, now.memory, now.began_cache))
+    )
     return past
 
 

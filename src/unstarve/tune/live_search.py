@@ -55,15 +55,23 @@ class Options:
 
 @dataclass
 class Past:
-    """What earlier runs of the same command measured, in order, with the samples in a batch."""
+    """What earlier runs of the same command measured, and what its search knew when it decided."""
 
     windows: list[tuple[StepWindow, float]] = field(default_factory=list)
-    save: Callable[[], object] = lambda: None
+    """In order, with the samples in a batch."""
+    facts: BatchFacts | None = None
+    memory: MemoryFit | None = None
+    began_cache: bool = False
+    """A run was to fill a cache of samples."""
+    save: Callable[[Past], object] = lambda past: None
 
-    def add(self, window: StepWindow, samples: float) -> None:
-        """Remember a window for the next run."""
-        self.windows.append((window, samples))
-        self.save()
+    def why_no_cache(self) -> str | None:
+        """Say why the samples are not to be kept this time; None notes that they are."""
+        if self.began_cache and not any(window.settings.part == CACHED for window, _ in self.windows):
+            return "training ended before an epoch had filled it"
+        self.began_cache = True
+        self.save(self)
+        return None
 
 
 class _Cache(Enum):
@@ -96,6 +104,7 @@ class LiveSearch:
         self._facts = BatchFacts(pinned=pinned)
         self._tunability = tunability
         self._options = options
+        self._prepare_part = prepare
         self._proven = proven
         self._uses_ring = uses_ring
         self._memory: MemoryFit | None = None
@@ -109,7 +118,7 @@ class LiveSearch:
             parts=tunability.parts,
             refused=tunability.refused,
             epoch=lambda: epoch,
-            prepare=prepare,
+            prepare=self._prepare,
         )
         self._search = Search(own, present, bounds, self._forecast)
         self._steps = self._search.run()
@@ -244,13 +253,25 @@ class LiveSearch:
         """End the search: with `result`, or with what is known so far."""
         self.result = result or self._search.conclude()
 
+    def _prepare(self, part: str) -> str | None:
+        past = self._options.past
+        why_not = past.why_no_cache() if past is not None and part == CACHED else None
+        return why_not or self._prepare_part(part)
+
     def _remember(self, past: Past) -> None:
-        """Go as far as earlier runs of the same training have come."""
-        for window, samples in past.windows:
-            if self.result is not None or window.settings != self.wanted:
-                return
-            self.trials.append(_trial(window, samples, None))
+        """Go as far as earlier runs of the same training have come, knowing what they knew."""
+        now = self._facts, self._memory
+        self._facts, self._memory = past.facts or self._facts, past.memory
+        unused = list(past.windows)
+        while self.result is None:
+            known = next((one for one in unused if one[0].settings == self.wanted), None)
+            if known is None:
+                break
+            unused.remove(known)
+            window, samples = known
+            self.trials.append(_trial(window, samples, self._memory))
             self._send(window)
+        self._facts, self._memory = now
 
     # --- when a window is complete ---
 
@@ -260,8 +281,11 @@ class LiveSearch:
         self._look_at_worker()
         self.trials.append(_trial(window, self._samples, self._memory))
         self._forget_cpu()
-        if self._options.past is not None:
-            self._options.past.add(window, self._samples)
+        past = self._options.past
+        if past is not None:
+            past.windows.append((window, self._samples))
+            past.facts, past.memory = self._facts, self._memory
+            past.save(past)
         self._send(window)
         self._collector = WindowCollector(self.wanted, self._options.pace)
 

@@ -146,10 +146,11 @@ class Tuner:
         self._last_got = None
         if self._result is None and self._live is None:
             begun = self._search()
-            if self._options.past is not None:
-                self.settings = begun.wanted  # an earlier run of the command began the search
             if begun.result is not None:
                 self._settle(begun.result)
+            elif self._options.past is not None:
+                self.settings = begun.wanted  # an earlier run of the command began the search
+                self._notify()
         if self._live is not None:
             self._live.begin_epoch(epoch_length(loader), loader.batch_size, restarts=not persistent)
         return self.ticket, stream, seeds, self._crews if persistent else {}
