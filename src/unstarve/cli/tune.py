@@ -113,7 +113,8 @@ def tune(
     run = _run(command, argv, settings, console, rerun)
     written = files_written_since(Path(), began_ns)
     run = dataclasses.replace(run, files_written=written.names)
-    print_tuning(run, [tried(one.tuning) for one in run.tuned if one.tuning is not None], console)
+    tables = [tried(one.tuning) for one in run.tuned if one.tuning is not None]
+    print_tuning(run, tables, console, reruns=rerun)
     problem = None
     try:
         if json_to is not None:

@@ -26,7 +26,8 @@ _FEWER_COLUMNS = ("workers", "prefetch", "samples/s", "vs. now")
 _BAR = 20
 
 
-_ENDED_FIRST = "training ended before tuning did: run more steps, or use --rerun 3"
+_RERUNS = 3
+"""How often to start a command again that ends too early, and how many times as often the next time."""
 _UNFINISHED = {
     "budget": "the budget was spent before tuning was done: give it more",
     "interrupt": "interrupted before tuning was done",
@@ -118,13 +119,15 @@ def _makers(settings: LoaderSettings) -> str:
     return f"{settings.num_workers} {kind}{'' if settings.num_workers == 1 else 's'}"
 
 
-def print_tuning(run: TuneRun, tables: Sequence[Sequence[SettingSummary]], console: Console) -> None:
-    """Print the result; `tables` has the tried settings of each tuned loader."""
+def print_tuning(
+    run: TuneRun, tables: Sequence[Sequence[SettingSummary]], console: Console, *, reruns: int = 0
+) -> None:
+    """Print the result; `tables` has the tried settings of each tuned loader, `reruns` is ``--rerun``."""
     run = for_screen(run)
     if not run.tuned:
         console.print(_nothing(run))
     for loader, lines in zip(run.tuned, tables, strict=True):
-        console.print(_card(loader, run.ended_by))
+        console.print(_card(loader, run.ended_by, reruns))
         if lines:
             console.print(Padding(_table(lines, console), (0, 1)))
         used = {line.settings.part for line in lines}
@@ -142,7 +145,7 @@ def headline(loader: TunedLoader) -> str:
     tuning = loader.tuning
     assert tuning is not None
     if not loader.was_measured:
-        return "Training ended before any setting was measured: run more steps, or use --rerun."
+        return "Training ended before any setting was measured."
     measured = {one.settings for one in tuning.trials if one.kind == "measured"}
     if tuning.keep and not tuning.settled:
         return f"Too little was measured to tell: {as_arguments(tuning.before)} stays."
@@ -164,7 +167,7 @@ def _title(loader: TunedLoader) -> str:
     return f"{loader.name}{where}"
 
 
-def _card(loader: TunedLoader, ended_by: str | None) -> Panel:
+def _card(loader: TunedLoader, ended_by: str | None, reruns: int) -> Panel:
     tuning = loader.tuning
     assert tuning is not None
     colour = "cyan" if not tuning.settled else "green" if not tuning.keep else "blue"
@@ -173,8 +176,10 @@ def _card(loader: TunedLoader, ended_by: str | None) -> Panel:
         lines.append(Text(f"· now: {as_arguments(tuning.before)}"))
     if tuning.chosen.part:
         lines.append(Text(f"· {_PARTS[tuning.chosen.part].same}"))
-    if not tuning.settled and loader.was_measured:
-        lines.append(Text(f"· {_UNFINISHED.get(ended_by or '', _ENDED_FIRST)}"))
+    if not tuning.settled:
+        longer = f"run more steps, or use --rerun {_RERUNS * max(reruns, 1)}"
+        ended_first = f"training ended before tuning did: {longer}"
+        lines.append(Text(f"· {_UNFINISHED.get(ended_by or '', ended_first)}"))
     lines += [Text(f"· {note}") for note in tuning.notes]
     title = Text(f" {_title(loader)} ", "bold")
     return Panel(Group(*lines), title=title, title_align="left", border_style=colour, box=box.ROUNDED)

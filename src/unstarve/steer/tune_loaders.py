@@ -63,6 +63,9 @@ def start_tuning(settings: LaunchSettings, tune: TuneSettings) -> ScriptTuning:
 
     def publish_at_exit() -> None:
         if folder.is_dir() and any(one.epochs for one in session.loaders):
+            for one in session.loaders:
+                if one.tuner is not None and not one.is_settled and os.getpid() == process:
+                    one.tuner.end_training()
             publish(session.snapshot())
 
     atexit.register(publish_at_exit)

@@ -149,9 +149,7 @@ class TuningSession:
     ) -> TrackedLoader:
         """The script has created a loader."""
         digest = _file_digest(place)
-        tracked = TrackedLoader(
-            len(self.loaders), kind, place, length, digest, weakref.ref(loader), shuffles
-        )
+        tracked = TrackedLoader(len(self.loaders), kind, place, length, digest, weakref.ref(loader), shuffles)
         self.loaders.append(tracked)
         return tracked
 

@@ -194,10 +194,12 @@ class LiveSearch:
         """The epoch is over. True if that completes a window, of whole epochs."""
         if self._began_with is None:
             return False
-        window = self._collector.end_epoch(_clock())
-        if window is not None:
-            self._complete(self._with_cpu(window))
-        return window is not None
+        return self._complete_if(self._collector.end_epoch(_clock()))
+
+    def end_training(self) -> None:
+        """Training is over: what was measured of a setting counts if that is a window, however short."""
+        if self.result is None:
+            self._complete_if(self._collector.so_far())
 
     def start_crew(
         self, settings: LoaderSettings, pids: tuple[int, ...], ready: int, start_s: float | None
@@ -239,15 +241,12 @@ class LiveSearch:
         elif self._cpu is not None and before_s is not None:
             self._wait_cpu_s += wait_cpu_s
             self._loop_cpu_s += max(self._left_at_s - before_s - wait_cpu_s, 0.0)
-        if whole and stream.batches == self._length:
+        if collector.epoch_steps == self._length:
             self._read_cpu()  # torch ends the workers with the epoch
             self._look_at_worker()
-        if window is None:
-            return False
         if stream.batches and not self._tunability.between_epochs:
             self._samples = stream.samples / stream.batches
-        self._complete(self._with_start(self._with_cpu(window)))
-        return True
+        return self._complete_if(window)
 
     def conclude(self, result: SearchResult | None = None) -> None:
         """End the search: with `result`, or with what is known so far."""
@@ -274,6 +273,12 @@ class LiveSearch:
         self._facts, self._memory = now
 
     # --- when a window is complete ---
+
+    def _complete_if(self, window: StepWindow | None) -> bool:
+        if window is not None:
+            window = self._with_cpu(window)
+            self._complete(window if window.whole_epochs else self._with_start(window))
+        return window is not None
 
     def _complete(self, window: StepWindow) -> None:
         self.spent_steps += self._collector.spent_steps

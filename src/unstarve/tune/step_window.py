@@ -21,8 +21,8 @@ from unstarve.model import LoaderSettings
 _MAX_BLOCKS = 10
 _MIN_BLOCKS = 3
 """A window has at least this many bursts, however long they take."""
-_MAX_EPOCHS = 3
-"""So many epochs, measured as wholes, make a window however short they are."""
+_ENOUGH_EPOCHS = 3
+"""This many epochs make a window however short they are."""
 _DRAINED = 0.25
 """A batch that training waits for this share of the time per batch shows that the queue was empty."""
 _OUTLIER = 5.0
@@ -219,7 +219,6 @@ class WindowCollector:
         self._next_check_s = pace.min_s
         self._epoch: list[_Step] | None = None
         """Steps of the epoch under way, if it began under these settings."""
-        self._epoch_closed = 0
         self._epoch_at = 0.0
         self._epochs: list[list[_Step]] = []
 
@@ -249,7 +248,7 @@ class WindowCollector:
     def begin_epoch(self, at: float, *, whole: bool = False) -> None:
         """An epoch begins under these settings; `whole`: it is too short to measure its bursts."""
         self._whole = whole
-        self._epoch, self._epoch_closed, self._last = [], len(self._closed), None
+        self._epoch, self._last = [], None
         self._open = []
         self._epoch_at = at
 
@@ -286,18 +285,29 @@ class WindowCollector:
             return self._window_if_long_enough()
         return None
 
+    @property
+    def epoch_steps(self) -> int:
+        """Batches of this epoch so far, if it began under these settings."""
+        return len(self._epoch or ())
+
     def end_epoch(self, at: float) -> StepWindow | None:
-        """The epoch is over: count it whole if it was too short to show a burst."""
+        """The epoch is over; return the window if there have been enough."""
         epoch, last, self._epoch = self._epoch, self._last, None
         self._last, self._open = None, []
-        if not epoch or last is None or len(self._closed) > self._epoch_closed:
+        if not epoch or last is None:
             return None
         self._epochs.append([*epoch, _Step(at - last, 0.0)])
-        # Bursts of earlier epochs say more, and are not mixed with epochs.
-        enough_s = math.inf if self._closed else self._pace.max_s
-        if sum(map(_seconds, self._epochs)) < enough_s and len(self._epochs) < _MAX_EPOCHS:
-            return None
-        return self._window(self._epochs, whole_epochs=True)
+        if len(self._epochs) < _ENOUGH_EPOCHS:
+            is_enough = not self._closed and sum(map(_seconds, self._epochs)) >= self._pace.max_s
+        else:
+            is_enough = not self._closed or self.spent_s >= self._pace.min_s
+        return self.so_far() if is_enough else None
+
+    def so_far(self) -> StepWindow | None:
+        """A window of the bursts up to now, or of whole epochs, which have fewer; None without either."""
+        if len(self._closed) >= _MIN_BLOCKS:
+            return self._window(self._closed, whole_epochs=False)
+        return self._window(self._epochs, whole_epochs=True) if self._epochs else None
 
     def _fill(self, step: _Step) -> None:
         """Leave a batch out; measuring begins after this one if it shows that the queue is drained."""

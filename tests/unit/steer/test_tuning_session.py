@@ -372,7 +372,8 @@ def test_a_loader_that_training_does_not_turn_to_is_named_in_the_end() -> None:
     assert script.session.begin_epoch(first, gradients=True)
     assert script.session.is_over(first)
     described = {one.name: one.left_alone for one in script.session.snapshot().loaders}
-    assert described == {"first": None, "second": "not iterated before tuning was done (--finish tunes it, too)"}
+    missed = "not iterated before tuning was done (--finish tunes it, too)"
+    assert described == {"first": None, "second": missed}
 
 
 def test_nobody_waits_for_the_end_of_a_long_epoch() -> None:

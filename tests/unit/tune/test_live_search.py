@@ -13,8 +13,8 @@ from unstarve.tune.bounds import WorkerLimits
 from unstarve.tune.index_stream import IndexStream
 from unstarve.tune.live_search import WARM_UP, LiveSearch, Options, Past
 from unstarve.tune.step_window import StepWindow
-from unstarve.tune.window_forecast import BatchFacts
 from unstarve.tune.tunability import Tunability
+from unstarve.tune.window_forecast import BatchFacts
 
 
 def test_what_the_training_process_does_once_is_not_measured_where_it_has_no_workers() -> None:
