@@ -14,12 +14,14 @@ import psutil
 from unstarve.model import LoaderSettings, Trial, Tuning
 from unstarve.model.parts import CACHED
 from unstarve.tune.bounds import Bounds, WorkerLimits
+from unstarve.tune.cpu_clock import CpuClock, CpuTime
 from unstarve.tune.index_stream import IndexStream
 from unstarve.tune.memory_fit import MemoryFit, free_memory, is_on_accelerator, tensor_count
 from unstarve.tune.search import Search, SearchResult
-from unstarve.tune.step_window import CpuClock, CpuTime, StepWindow, WindowCollector, WindowPace
+from unstarve.tune.step_window import StepWindow, WindowCollector, WindowPace
 from unstarve.tune.tunability import Tunability
 from unstarve.tune.window_forecast import BatchFacts, WindowForecast, forecast_from
+from unstarve.tune.window_reading import others_take_cores
 
 _BURSTS = 3
 """An epoch in which this many bursts fit, after the first batch of each worker, is measured by bursts."""
@@ -100,7 +102,7 @@ class LiveSearch:
         prepare: Callable[[str], str | None] = lambda part: None,
     ) -> None:
         self._own = own
-        self._cores = limits.cores
+        self._limits = limits
         self._facts = BatchFacts(pinned=pinned)
         self._tunability = tunability
         self._options = options
@@ -125,6 +127,7 @@ class LiveSearch:
         self.wanted = next(self._steps)
         self.result: SearchResult | None = None
         self.trials: list[Trial] = []
+        self._sent: list[StepWindow] = []
         self.spent_steps, self.spent_s = 0, 0.0
         if options.past is not None:
             self._remember(options.past)
@@ -158,9 +161,14 @@ class LiveSearch:
         )
 
     @property
-    def untried(self) -> tuple[str, ...]:
-        """The parts that were not tried, and why."""
-        return self._search.untried
+    def notes(self) -> tuple[str, ...]:
+        """The parts that were not tried, and why; and whether the machine was busy."""
+        seen = [(one.cpu.foreign_cores, one.seconds) for one in self._sent if one.cpu is not None]
+        known = [(cores, seconds) for cores, seconds in seen if cores is not None]
+        mean = sum(cores * seconds for cores, seconds in known) / (sum(s for _, s in known) or 1.0)
+        taken = others_take_cores(mean, self._limits)
+        busy = f"other processes used {taken} meanwhile: on a quiet machine, the best setting may differ"
+        return (*self._search.untried, *([busy] if taken else ()))
 
     @property
     def waits_for_epoch(self) -> bool:
@@ -299,6 +307,7 @@ class LiveSearch:
             self._memory = self._memory.with_worker(self._pids[0])
 
     def _send(self, window: StepWindow) -> None:
+        self._sent.append(window)
         try:
             self.wanted = self._steps.send(window)
         except StopIteration as stop:
@@ -308,7 +317,7 @@ class LiveSearch:
         return self._length is not None and takes_epochs(settings, self._length)
 
     def _forecast(self, window: StepWindow) -> WindowForecast | None:
-        return forecast_from(window, self._cores, self._facts)
+        return forecast_from(window, self._limits.cores, self._facts)
 
     def _with_start(self, window: StepWindow) -> StepWindow:
         """Price in what every epoch costs, where workers start with each."""

@@ -151,7 +151,10 @@ class Search:
             return SearchResult(best, gain, reason, steps)
         if len(self._windows) == 1:
             return SearchResult(own, None, "no other setting was tried")
-        limit = limit_of(self._windows[self.best][-1], self._bounds.limits)
+        others = len(self._windows) - 1
+        limit = limit_of(self._windows[self.best][-1], self._bounds.limits) or (
+            "the other setting is not faster" if others == 1 else f"none of {others} other settings is faster"
+        )
         if gain is not None and gain.ratio >= WORTH_SWITCHING:
             limit = "the gain of other settings is within the noise"
         return SearchResult(own, gain, limit, steps)

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import psutil
-
 from unstarve.intervals import t95
 from unstarve.model import LoaderSettings
+from unstarve.tune.cpu_clock import CpuTime
 
 _MAX_BLOCKS = 10
 _MIN_BLOCKS = 3
@@ -54,28 +52,6 @@ class Block(NamedTuple):
     @property
     def period_s(self) -> float:
         return self.seconds / self.steps
-
-
-@dataclass(frozen=True, slots=True)
-class CpuTime:
-    """CPU seconds per batch."""
-
-    main_s: float
-    """Of the training process, all its threads."""
-    workers_s: float
-    wait_s: float = 0.0
-    """Of the thread that trains, inside ``next()``."""
-    loop_s: float = 0.0
-    """Of that thread, between two calls of ``next()``."""
-    kernel_s: float = 0.0
-    """The kernel's part of `workers_s`: mostly shared memory."""
-    queued_s: float = 0.0
-    """How long workers were ready to run and had no core."""
-
-    @property
-    def all_s(self) -> float:
-        """Of the training process and its workers together."""
-        return self.main_s + self.workers_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,48 +117,6 @@ def _error_s(blocks: Sequence[Block]) -> float:
         return _LONE_ERROR * period_s
     squares = sum((block.seconds - period_s * block.steps) ** 2 for block in blocks)
     return t95(count - 1) * math.sqrt(squares * count / (count - 1)) / steps
-
-
-class CpuClock:
-    """CPU time of this process and of its workers since the clock was made."""
-
-    def __init__(self, pids: Iterable[int]) -> None:
-        self._pids = tuple(pids)
-        self._began_s = time.perf_counter()
-        self._main_s = time.process_time()
-        self._workers = self._read()
-
-    @property
-    def age_s(self) -> float:
-        """Seconds since it was made."""
-        return time.perf_counter() - self._began_s
-
-    def per_step(self, steps: int, wait_s: float, loop_s: float) -> CpuTime | None:
-        """Per step; None if a worker is gone or cannot be read. The training thread's seconds are given."""
-        now, before = self._read(), self._workers
-        if now is None or before is None:
-            return None
-        main_s = time.process_time() - self._main_s
-        workers_s, kernel_s, queued_s = (a - b for a, b in zip(now, before, strict=True))
-        return CpuTime(main_s / steps, workers_s / steps, wait_s, loop_s, kernel_s / steps, queued_s / steps)
-
-    def _read(self) -> tuple[float, float, float] | None:
-        """CPU seconds of all workers, the kernel's part of them, and seconds in the run queue."""
-        try:
-            spent = [psutil.Process(pid).cpu_times() for pid in self._pids]
-        except psutil.Error:
-            return None
-        kernel_s = sum(times.system for times in spent)
-        return sum(times.user for times in spent) + kernel_s, kernel_s, sum(map(_queued_s, self._pids))
-
-
-def _queued_s(pid: int) -> float:
-    """Seconds that a process's first thread was runnable but not running; 0 where Linux does not count it."""
-    try:
-        with open(f"/proc/{pid}/schedstat", "rb") as file:  # noqa: PTH123  # half the time
-            return int(file.read().split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):
-        return 0.0
 
 
 class _Step(NamedTuple):

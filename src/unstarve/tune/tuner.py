@@ -67,7 +67,7 @@ class Tuner:
         self._result: SearchResult | None = None
         self._suspect = False
         self._trials: list[Trial] = []
-        self._untried: tuple[str, ...] = ()
+        self._notes: tuple[str, ...] = ()
         self._searches, self._spent_steps, self._spent_s = 0, 0, 0.0
         self._watch = ChangeWatch()
         self._last_got: float | None = None
@@ -112,7 +112,7 @@ class Tuner:
             steps=self._spent_steps + (now.spent_steps if now is not None else 0),
             seconds=self._spent_s + (now.spent_s if now is not None else 0.0),
             rounds=max(self._searches, 1),
-            notes=(*self._tunability.notes, *(self._untried if now is None else now.untried)),
+            notes=(*self._tunability.notes, *(self._notes if now is None else now.notes)),
             proven_steps=shown.steps,
         )
 
@@ -295,7 +295,7 @@ class Tuner:
             self._trials += now.trials
             self._spent_steps += now.spent_steps
             self._spent_s += now.spent_s
-            self._untried = now.untried
+            self._notes = now.notes
         self._result = result
         self.settings = result.chosen
         if result.chosen.part != CACHED:

@@ -17,7 +17,9 @@ from unstarve.predict.demand import BatchDemand, LoaderDemand
 from unstarve.predict.forecast import LoaderModel
 from unstarve.predict.recorded_run import EpochCosts, RecordedMachine
 from unstarve.predict.scenario import Draw, fill_in, pace_of
-from unstarve.tune.step_window import CpuTime, StepWindow
+from unstarve.tune.cpu_clock import CpuTime
+from unstarve.tune.step_window import StepWindow
+from unstarve.tune.window_reading import queued_in_wait_s
 
 IMAGE_SPEED = 3.0
 """How much less CPU time unstarve takes for an image than torchvision: a lead, measured before it counts."""
@@ -121,7 +123,8 @@ def _batch(window: StepWindow, cpu: CpuTime, cores: float) -> tuple[BatchDemand,
     loop_s = min(cpu.loop_s, step_s)
     if count == 0:
         making_s = min(cpu.wait_s, window.wait_s)
-        batch = BatchDemand(cpu_s=making_s, blocked_s=max(window.wait_s - making_s, 0.0))
+        blocked_s = window.wait_s - making_s - queued_in_wait_s(window, cpu)
+        batch = BatchDemand(cpu_s=making_s, blocked_s=max(blocked_s, 0.0))
         threads = (cpu.main_s - cpu.wait_s) / step_s
     else:
         # Threads are workers whose CPU time is the training process's own.
