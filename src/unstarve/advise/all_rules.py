@@ -40,6 +40,7 @@ RULES: tuple[Rule, ...] = (
     worker_count.workers_instead_of_none,
     worker_count.workers_on_idle_cores,
     image_decoding.decode_only_the_crop,
+    image_decoding.decode_on_the_gpu,
     image_decoding.keep_decoded,
     worker_count.cheaper_samples,
     worker_count.one_thread_per_worker,

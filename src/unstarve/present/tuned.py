@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unstarve.model import LoaderSettings, Trial
-from unstarve.model.parts import CACHED, GATHER, IMAGES, RING, THREADS
+from unstarve.model.parts import CACHED, GATHER, GPU_IMAGES, IMAGES, RING, THREADS
 from unstarve.model.tune_run import SettingSummary, TunedLoader, TuneRun
 from unstarve.present.terminal.screen import for_screen
 from unstarve.words import duration, interval, percent, printable, rate, size, times
@@ -58,6 +58,16 @@ _PARTS = {
         "ImageFolderDataset in unstarve.DataLoader",
         "unstarve reads the images: same files, order and targets; pixels differ slightly, as between any two"
         " JPEG decoders, and random crops use other random numbers",
+    ),
+    GPU_IMAGES: _PartWords(
+        "¤",
+        "threads instead of worker processes: unstarve reads the images, the GPU decodes them",
+        "GPU decodes images",
+        'ImageFolderDataset(…, decode="cuda") in unstarve.DataLoader',
+        "the GPU decodes the images: same files, order and targets; pixels differ slightly, as between any"
+        " two JPEG decoders, and random crops use other random numbers; batches were copied back to the CPU"
+        ' here, where your loop expects them: with decode="cuda" in your source they stay on the GPU, which'
+        " is faster still",
     ),
     RING: _PartWords(
         "°",

@@ -120,6 +120,10 @@ class ScriptTuning:
                     entries.add(self, tracked(self))
 
         def tracked(loader: Any) -> TrackedLoader:
+            if session.settings.images:
+                from unstarve.fixes.datasets.images.gpu_decoder import ask_for_queues  # needs all of torch
+
+                ask_for_queues()
             made, kind = creation(loader, loader.dataset), type(loader).__name__
             vars(loader).setdefault(SITE, tuple(made.origin()))
             before = None if made.replaces is None else entries.of(made.replaces)

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any
 
 import psutil
+import torch
 
 from unstarve.model import LoaderSettings, Trial, Tuning
 from unstarve.model.parts import CACHED
@@ -21,7 +22,7 @@ from unstarve.tune.search import Search, SearchResult
 from unstarve.tune.step_window import StepWindow, WindowCollector, WindowPace
 from unstarve.tune.tunability import Tunability
 from unstarve.tune.window_forecast import BatchFacts, WindowForecast, forecast_from
-from unstarve.tune.window_reading import others_take_cores
+from unstarve.tune.window_notes import busy_note, copy_note
 
 _BURSTS = 3
 """An epoch in which this many bursts fit, after the first batch of each worker, is measured by bursts."""
@@ -163,12 +164,8 @@ class LiveSearch:
     @property
     def notes(self) -> tuple[str, ...]:
         """The parts that were not tried, and why; and whether the machine was busy."""
-        seen = [(one.cpu.foreign_cores, one.seconds) for one in self._sent if one.cpu is not None]
-        known = [(cores, seconds) for cores, seconds in seen if cores is not None]
-        mean = sum(cores * seconds for cores, seconds in known) / (sum(s for _, s in known) or 1.0)
-        taken = others_take_cores(mean, self._limits)
-        busy = f"other processes used {taken} meanwhile: on a quiet machine, the best setting may differ"
-        return (*self._search.untried, *([busy] if taken else ()))
+        said = copy_note(self._sent, self._facts), busy_note(self._sent, self._limits)
+        return (*self._search.untried, *filter(None, said))
 
     @property
     def waits_for_epoch(self) -> bool:
@@ -346,7 +343,10 @@ class LiveSearch:
         memory = free_memory(self._options.memory_bytes, uses_shm=not self._uses_ring)
         self._memory = memory.with_batch(batch)
         self._facts = replace(
-            self._facts, nbytes=self._memory.batch_bytes or 0, tensors=max(tensor_count(batch), 1)
+            self._facts,
+            nbytes=self._memory.batch_bytes or 0,
+            tensors=max(tensor_count(batch), 1),
+            copied=torch.cuda.is_initialized() and not is_on_accelerator(batch),  # type: ignore[no-untyped-call] # torch's
         )
         if self._own.num_workers == 0 and is_on_accelerator(batch):
             reason = "the dataset makes its samples on a device, which workers cannot do"

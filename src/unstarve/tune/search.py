@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from unstarve.intervals import WORTH_SWITCHING
 from unstarve.model import Change, LoaderSettings
-from unstarve.model.parts import CACHED, GATHER, IMAGES, PARTS, THREADS
+from unstarve.model.parts import CACHED, GATHER, GPU_IMAGES, IMAGES, PARTS, THREADS
 from unstarve.tune.bounds import Bounds, fewer, more
 from unstarve.tune.race import AS_GOOD, Race, compared, is_worth_it
 from unstarve.tune.step_window import StepWindow
@@ -250,7 +250,7 @@ class Search:
 
     def _try_threads(self) -> SearchSteps:
         """Let threads of unstarve read, one per core; then look around."""
-        for part in (IMAGES, THREADS):
+        for part in (IMAGES, GPU_IMAGES, THREADS):
             settings = self._settings(max(int(self._bounds.limits.cores), 1), LoaderSettings(1, part=part))
             if part in self._bounds.parts and settings is not None and settings not in self._windows:
                 yield from self._try(settings)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from unstarve.model import LoaderSettings, Scenario
 from unstarve.model.forecasts import Stage
-from unstarve.model.parts import CACHED, GATHER, IMAGES, RING, THREADS
+from unstarve.model.parts import CACHED, GATHER, GPU_IMAGES, IMAGES, RING, THREADS
 from unstarve.predict.demand import BatchDemand, LoaderDemand
 from unstarve.predict.forecast import LoaderModel
 from unstarve.predict.recorded_run import EpochCosts, RecordedMachine
@@ -23,10 +23,13 @@ from unstarve.tune.window_reading import queued_in_wait_s
 
 IMAGE_SPEED = 3.0
 """How much less CPU time unstarve takes for an image than torchvision: a lead, measured before it counts."""
+GPU_IMAGE_LEFT = 0.03
+"""The share of an image's CPU time that is left where a GPU decodes it: reading the file, and its header."""
 HANDOFF_LEFT = 0.1
 """The share of the hand-off that is left in reused shared memory, or between threads: the same."""
 _LEFT: Mapping[str, Mapping[Stage, float]] = {
     IMAGES: {"cpu": 1 / IMAGE_SPEED, "handoff": HANDOFF_LEFT},
+    GPU_IMAGES: {"cpu": GPU_IMAGE_LEFT, "handoff": HANDOFF_LEFT},
     RING: {"handoff": HANDOFF_LEFT},
     THREADS: {"cpu": 0.3, "handoff": HANDOFF_LEFT},
     GATHER: {"cpu": 0.1, "handoff": 0.0},
@@ -46,6 +49,8 @@ class BatchFacts:
     nbytes: int = 0
     tensors: int = 2
     pinned: bool = False
+    copied: bool = False
+    """Training uses a GPU, and batches are not there yet."""
     epoch: int | None = None
     """Batches per epoch, if every epoch starts its workers again."""
 

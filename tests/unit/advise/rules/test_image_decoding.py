@@ -53,6 +53,20 @@ def test_a_folder_of_images_becomes_our_dataset_and_the_users_call_stays() -> No
     assert "cheaper-work" not in found
 
 
+def test_where_there_is_a_gpu_it_may_decode_the_folder() -> None:
+    d = decoding(DECODE, RESIZE, TO_TENSOR, TIMED, source="DataLoader(train_set, num_workers=2)")
+    assert "decode-gpu" not in advised(d)
+    found = advised(dataclasses.replace(d, device="cuda"))
+    one = found["decode-gpu"]
+    assert "unstarve.ImageFolderDataset.like(train_set, decode='cuda')" in one.code
+    assert "Batches are then on the GPU" in one.note
+    assert one.speedup is not None
+    assert found["decode-crop"].speedup is not None
+    assert one.speedup.predicted >= found["decode-crop"].speedup.predicted
+    own = advised(dataclasses.replace(decoding(DECODE, RESIZE, dataset=PHOTOS), device="cuda"))
+    assert "decode-gpu" not in own
+
+
 def test_other_datasets_get_the_transform_with_their_own_size_and_normalization() -> None:
     facts = {**PHOTOS, "opened": "self.paths[index]"}
     one = advised(decoding(DECODE, RESIZE, TO_TENSOR, dataset=facts))["decode-crop"]

@@ -12,7 +12,8 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -142,13 +143,27 @@ def _made_on_gpu(
     """Return the batch when it is complete: whoever takes it need not wait for this thread's stream."""
     _warn_of_few_queues()
     device = torch.device("cuda", torch.cuda.current_device())
+    with _done_beside_training(device):
+        return make_on(device, functools.partial(_decode, device), images, headers, cuts, recipe)
+
+
+def on_host(batch: torch.Tensor) -> torch.Tensor:
+    """Return a batch from the GPU in page-locked memory. The stream that trains is not waited for."""
+    if not batch.is_cuda:
+        return batch
+    with _done_beside_training(batch.device):
+        return torch.empty_like(batch, device="cpu", pin_memory=True).copy_(batch, non_blocking=True)
+
+
+@contextmanager
+def _done_beside_training(device: torch.device) -> Iterator[None]:
+    """What is begun in this block runs on this thread's stream, and is done at its end."""
     stream = _own_stream(device)
     with torch.cuda.stream(stream):
-        made = make_on(device, functools.partial(_decode, device), images, headers, cuts, recipe)
+        yield
         done: Any = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call] # torch has no types for it
         done.record(stream)
     done.synchronize()  # of a blocking event: waiting for the stream itself would keep a core busy
-    return made
 
 
 @functools.cache
