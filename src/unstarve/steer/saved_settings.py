@@ -26,6 +26,7 @@ from typing import Any
 
 from unstarve.collect.call_site import call_source, variable_name
 from unstarve.collect.loader_origin import Creation, creation
+from unstarve.errors import UsageError
 from unstarve.marks import APPLIED, RUNS_ON
 from unstarve.model.parts import CACHED, ENGINE_PARTS, GPU_IMAGES, IMAGES, PARTS
 from unstarve.model.saved import NEED_WORKERS, Place, SavedLoader, Span, best_match
@@ -162,10 +163,13 @@ def read_images(loader: Any, *, on_gpu: bool = False) -> None:
     no workers.
     """
     # These need all of torch, which is not there yet when its loader module is imported.
+    from unstarve.fixes.datasets.images.gpu_decoder import why_no_gpu
     from unstarve.fixes.datasets.images.torchvision_folder import stand_in_for
     from unstarve.fixes.loader.engines.choose_engine import choose
     from unstarve.fixes.loader.engines.thread_readers import STAND_IN
 
+    if on_gpu and (why_not := why_no_gpu()) is not None:
+        raise UsageError(f"the images cannot be decoded on the GPU: {why_not}")
     loader.__dict__[STAND_IN] = stand_in_for(loader.dataset, "cuda" if on_gpu else "cpu")
     choose(loader, "threads")
     loader.__dict__[RUNS_ON] = "threads"
