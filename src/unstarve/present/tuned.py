@@ -17,7 +17,7 @@ from unstarve.model import LoaderSettings, Trial
 from unstarve.model.parts import CACHED, GATHER, GPU_IMAGES, IMAGES, RING, THREADS
 from unstarve.model.tune_run import SettingSummary, TunedLoader, TuneRun
 from unstarve.present.terminal.screen import for_screen
-from unstarve.words import duration, interval, percent, printable, rate, size, times
+from unstarve.words import counted, duration, interval, percent, printable, rate, size, times
 
 _WIDE = 78
 """Terminal width from which a trial's line has a bar."""
@@ -129,15 +129,13 @@ def _makers(settings: LoaderSettings) -> str:
     return f"{settings.num_workers} {kind}{'' if settings.num_workers == 1 else 's'}"
 
 
-def print_tuning(
-    run: TuneRun, tables: Sequence[Sequence[SettingSummary]], console: Console, *, reruns: int = 0
-) -> None:
-    """Print the result; `tables` has the tried settings of each tuned loader, `reruns` is ``--rerun``."""
+def print_tuning(run: TuneRun, tables: Sequence[Sequence[SettingSummary]], console: Console) -> None:
+    """Print the result; `tables` has the tried settings of each tuned loader."""
     run = for_screen(run)
     if not run.tuned:
         console.print(_nothing(run))
     for loader, lines in zip(run.tuned, tables, strict=True):
-        console.print(_card(loader, run.ended_by, reruns))
+        console.print(_card(loader, run))
         if lines:
             console.print(Padding(_table(lines, console), (0, 1)))
         used = {line.settings.part for line in lines}
@@ -169,7 +167,7 @@ def headline(loader: TunedLoader) -> str:
     faster = f"{times(gain.ratio, 2)} {interval(gain.low, gain.high, 2)}"
     if tuning.is_predicted:
         return f"{faster} predicted, not proven: {chosen}."
-    return f"{faster} proven over {tuning.proven_steps} steps: {chosen}."
+    return f"{faster} proven over {counted(tuning.proven_steps, 'step')}: {chosen}."
 
 
 def _title(loader: TunedLoader) -> str:
@@ -177,7 +175,7 @@ def _title(loader: TunedLoader) -> str:
     return f"{loader.name}{where}"
 
 
-def _card(loader: TunedLoader, ended_by: str | None, reruns: int) -> Panel:
+def _card(loader: TunedLoader, run: TuneRun) -> Panel:
     tuning = loader.tuning
     assert tuning is not None
     colour = "cyan" if not tuning.settled else "green" if not tuning.keep else "blue"
@@ -187,9 +185,9 @@ def _card(loader: TunedLoader, ended_by: str | None, reruns: int) -> Panel:
     if tuning.chosen.part:
         lines.append(Text(f"· {_PARTS[tuning.chosen.part].same}"))
     if not tuning.settled:
-        longer = f"run more steps, or use --rerun {_RERUNS * max(reruns, 1)}"
+        longer = f"run more steps, or use --rerun {_RERUNS * max(run.runs - 1, 1)}"
         ended_first = f"training ended before tuning did: {longer}"
-        lines.append(Text(f"· {_UNFINISHED.get(ended_by or '', ended_first)}"))
+        lines.append(Text(f"· {_UNFINISHED.get(run.ended_by or '', ended_first)}"))
     lines += [Text(f"· {note}") for note in tuning.notes]
     title = Text(f" {_title(loader)} ", "bold")
     return Panel(Group(*lines), title=title, title_align="left", border_style=colour, box=box.ROUNDED)
@@ -236,6 +234,8 @@ def _with_columns(lines: Sequence[SettingSummary], shown: Sequence[str], apart: 
 
 
 def _nothing(run: TuneRun) -> Text:
+    if not run.loaders and run.ended_by == "interrupt":
+        return Text("Nothing was tuned: interrupted before the command iterated a DataLoader.", "bold")
     if not run.loaders:
         return Text(
             "Nothing was tuned: the command iterated no torch DataLoader, or only classes with their own "
@@ -252,8 +252,9 @@ def _footer(run: TuneRun) -> Text:
         "interrupt": "interrupted",
     }
     steps = sum(loader.steps for loader in run.loaders)
+    last = f" in the last of {run.runs} runs" if run.runs > 1 else ""
     parts = [
-        f"{duration(run.seconds)}, {steps} steps",
+        f"{duration(run.seconds)}, {counted(steps, 'step')}{last}",
         how.get(run.ended_by or "", f"exit code {run.exit_code}"),
     ]
     if run.ranks > 1:
