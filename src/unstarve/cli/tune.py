@@ -77,7 +77,7 @@ def tune(
         bool,
         typer.Option(
             "--images/--no-images",
-            help="Also try reading the images of a torchvision ImageFolder with unstarve.",
+            help="Also try reading the images of a torchvision ImageFolder with unstarve, and on a GPU.",
         ),
     ] = True,
     rerun: Annotated[

@@ -281,9 +281,10 @@ class TuningSession:
         ]
 
     def _epoch_is_nearly_over(self, tracked: TrackedLoader) -> bool:
-        left = (tracked.length or tracked.steps + 1) - tracked.steps
+        if tracked.length is None or tracked.epochs > 1:
+            return False
         each_s = self._seconds() / max(tracked.steps, 1)
-        return tracked.epochs == 1 and left * each_s <= _MOST_PATIENCE_S
+        return (tracked.length - tracked.steps) * each_s <= _MOST_PATIENCE_S
 
     def snapshot(self) -> TunedProcess:
         """The state of all loaders that were iterated, and of those that tuning did not wait for."""

@@ -376,9 +376,10 @@ def test_a_loader_that_training_does_not_turn_to_is_named_in_the_end() -> None:
     assert described == {"first": None, "second": missed}
 
 
-def test_nobody_waits_for_the_end_of_a_long_epoch() -> None:
+@pytest.mark.parametrize("length", [10_000, None])
+def test_nobody_waits_for_the_end_of_a_long_epoch(length: int | None) -> None:
     script = Script()
-    first, _ = script.make("first", length=10_000), script.make("second", length=20_000, shuffles=True)
+    first, _ = script.make("first", length=length), script.make("second", length=20_000, shuffles=True)
     script.tune(first, settled=True)
     script.now_s, first.steps = script.now_s + 30, 500
     assert script.session.is_over(first)
