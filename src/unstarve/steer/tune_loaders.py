@@ -130,7 +130,7 @@ class ScriptTuning:
             if before is not None and not before.tracked.epochs:
                 return session.replace(before.tracked, loader, epoch_length(loader))
             place = None if made.frame is None else place_of(made, kind, loader.dataset)
-            return session.add(loader, kind, place, epoch_length(loader), shuffles=_shuffles(loader))
+            return session.add(loader, kind, place, epoch_length(loader), shuffles=shuffles(loader))
 
         return __init__
 
@@ -179,7 +179,7 @@ def _tuner(loader: Any, session: TuningSession, entry: _TuningEntry) -> Tuner | 
     return entry.tuner
 
 
-def _shuffles(loader: Any) -> bool:
+def shuffles(loader: Any) -> bool:
     """Whether the loader draws its order with one of torch's own random samplers."""
     from torch.utils.data import RandomSampler, SubsetRandomSampler, WeightedRandomSampler
     from torch.utils.data.distributed import DistributedSampler
