@@ -64,8 +64,8 @@ _PARTS = {
         "threads instead of worker processes: unstarve reads the images, the GPU decodes them",
         "GPU decodes images",
         'ImageFolderDataset(…, decode="cuda") in unstarve.DataLoader',
-        "the GPU decodes the images: same files, order and targets; pixels differ slightly, as between any"
-        " two JPEG decoders, and random crops use other random numbers; batches were copied back to the CPU"
+        "the GPU decodes the images: same files, order and targets; colours at sharp edges differ slightly,"
+        " and random crops use other random numbers; batches were copied back to the CPU"
         ' here, where your loop expects them: with decode="cuda" in your source they stay on the GPU, which'
         " is faster still",
     ),

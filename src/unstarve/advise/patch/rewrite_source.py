@@ -31,7 +31,10 @@ _IMAGE_NOTE = (
     "unstarve then reads the images: same files, order and targets; random crops come from other generators,"
     " and pixels differ slightly, as between two JPEG decoders"
 )
-_GPU_NOTE = "images arrive on the GPU: what your loop does with them before the model must work there"
+_GPU_NOTE = (
+    "images arrive on the GPU: what your loop does with them before the model must work there; make the"
+    " dataset before the model"
+)
 _CACHE_NOTE = "the first epoch fills the cache; data that changes while training runs is not seen"
 _ENGINE_BY_HAND = "use `--save` and `run --with`, or `run --engine {}`, without a change to the source"
 _IMAGES_BY_HAND = (

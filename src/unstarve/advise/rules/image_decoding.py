@@ -96,7 +96,8 @@ def decode_on_the_gpu(d: Diagnosis) -> Proposal | None:
         Edit(dataset="unstarve.ImageFolderDataset.like({}, decode='cuda')", engine=True),
         Scenario(left=left),
         worst=Scenario(left={"cpu": _left(d, *_LIKELY), "collate": 0.0, "handoff": 0.05}),
-        note=f"Batches are then on the GPU. It needs torchvision with CUDA. {_SAME_BOXES}",
+        note="Batches are then on the GPU. It needs torchvision with CUDA; make the dataset before the model."
+        " The same seed gives the same crops and flips; colours at sharp edges differ slightly.",
     )
 
 
