@@ -169,6 +169,14 @@ CASES: dict[str, Case] = {
         _IMAGES,
         prepare=images,
     ),
+    "decode-gpu": Case(
+        'vision.datasets.ImageFolder("images", T.Compose(STEPS))',
+        "batch_size=16, shuffle=True, num_workers=2, persistent_workers=True",
+        "lambda batch: batch[0].cuda(non_blocking=True).mean().item(), epochs=12",
+        _IMAGES,
+        prepare=images,
+        gpu=True,
+    ),
     "keep-decoded": Case(
         'vision.datasets.ImageFolder("images", T.Compose(STEPS))',
         "batch_size=16, shuffle=True",

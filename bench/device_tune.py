@@ -5,11 +5,12 @@ tokenizes, on tensors that keep the device busy, and, in the order of Lightning'
 check with its default of no workers. On a GPU, networks run in bfloat16 and channels_last.
 
 Each loader tunes itself as under `unstarve tune`, parts included, for a minute at most. Then a sweep over
-workers, our reading of images and our hand-off is measured, the most promising settings first. A measurement
-takes `--seconds` at most: a whole epoch with the start of its workers if that fits; otherwise the start, and
-the rate after it for the rest of the epoch. A setting that is at less than half of the best rate when half of
-this time is over is given up. When `--budget` is spent, the settings that are left are not measured, and the
-line says how many. It is a measurement, not a gate: the exit code is always 0.
+workers, our reading of images, on the CPU and on the GPU, and our hand-off is measured, the most promising
+settings first. A measurement takes `--seconds` at most: a whole epoch with the start of its workers if that
+fits; otherwise the start, and the rate after it for the rest of the epoch. A setting that is at less than
+half of the best rate when half of this time is over is given up. When `--budget` is spent, the settings that
+are left are not measured, and the line says how many. It is a measurement, not a gate: the exit code is
+always 0.
 
     python bench/device_tune.py                          on a GPU: ResNet-18 and ResNet-50
     python bench/device_tune.py --scripts "resnet50, 4" "text" --verbose
@@ -41,6 +42,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 from unstarve.analyze.trial_table import so_far
 from unstarve.benchmark.optional_packages import torchvision
 from unstarve.model import LoaderSettings, Tuning
+from unstarve.model.parts import GPU_IMAGES, IMAGES, RING
 from unstarve.tune.autotune import tuner_for
 from unstarve.tune.crews import make_crew
 from unstarve.tune.explain import describe, explain
@@ -288,10 +290,10 @@ def grid(script: Script, tuning: Tuning, cores: int) -> list[LoaderSettings]:
     """What the sweep tries, the most promising settings first."""
     counts = sorted({1, 2, 4, 8, 16, cores, tuning.chosen.num_workers} - {0}, reverse=True)
     counts = [one for one in counts if one <= max(cores, 16)]
-    kinds: list[dict[str, bool]] = [{"ring": True}, {}]
+    parts = [RING, ""]
     if not isinstance(script.data, (Text, TensorDataset)):
-        kinds.insert(0, {"images": True})
-    found = [LoaderSettings(n, 2, **kind) for kind in kinds for n in counts]
+        parts = [*([GPU_IMAGES] if torch.cuda.is_available() else []), IMAGES, *parts]
+    found = [LoaderSettings(n, 2, part) for part in parts for n in counts]
     return list(dict.fromkeys([tuning.chosen, script.own, FOUR, *found, NONE]))
 
 
@@ -343,7 +345,7 @@ def judge(script: Script, options: argparse.Namespace) -> None:
 
 
 def brief(settings: LoaderSettings) -> str:
-    mark = "*" if settings.part == "images" else "°" if settings.part == "ring" else ""
+    mark = {IMAGES: "*", GPU_IMAGES: "¤", RING: "°"}.get(settings.part, "")
     return f"{settings.num_workers}{mark}×{settings.prefetch_factor or 0}"
 
 
@@ -362,7 +364,7 @@ def main() -> None:
     size = SMALL if options.small else LARGE
     name = torch.cuda.get_device_name() if options.device.startswith("cuda") else options.device
     print(f"{name}, {len(os.sched_getaffinity(0))} cores, torch {torch.__version__}; workers × prefetch,")
-    print("* our reading of images, ° our hand-off\n")
+    print("* our reading of images, ¤ decoded on the GPU, ° our hand-off\n")
     print(
         "script                             own   tuned    best     /s  ÷ best   ÷ own ÷ 4 stock  took, s"
         "  steps"

@@ -25,9 +25,10 @@ from unstarve.model import LoaderSettings
 from unstarve.predict.demand import BatchDemand
 from unstarve.predict.simulate import LoaderSetup, WorkerStart, simulate
 from unstarve.tune.bounds import Bounds, WorkerLimits
+from unstarve.tune.cpu_clock import CpuTime
 from unstarve.tune.live_search import WARM_UP, takes_epochs, with_start
 from unstarve.tune.search import Search, SearchResult
-from unstarve.tune.step_window import CpuTime, StepWindow, WindowCollector, WindowPace
+from unstarve.tune.step_window import StepWindow, WindowCollector, WindowPace
 from unstarve.tune.window_forecast import BatchFacts, WindowForecast, forecast_from
 
 ALL_SETTINGS = 1 + 16 * 8

@@ -19,7 +19,7 @@ from tune_work import Work, works
 
 import unstarve
 from unstarve.model import LoaderSettings
-from unstarve.tune.step_window import CpuClock
+from unstarve.tune.cpu_clock import CpuClock
 
 _TURN_S = 1.5
 _ROUNDS = 9

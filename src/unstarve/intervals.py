@@ -17,6 +17,10 @@ WORTH_IT = 1.05
 and training counts as fed."""
 WORTH_SWITCHING = 1.02
 """The same for the tuner, which makes the change itself and only if the whole interval is above 1."""
+USUAL_ERROR = 0.03
+"""Typical error of the ratio of two measured windows on a quiet machine, as a logarithm."""
+SINGLE_ERROR = 0.35
+"""Assumed error of a single such ratio, which says nothing about its own; on a busy machine it is large."""
 WORTH_MENTIONING = 1.01
 """The predicted speed-up from which a change appears in the list of advice, sorted by gain."""
 

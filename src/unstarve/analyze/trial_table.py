@@ -5,9 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 
+from unstarve.intervals import SINGLE_ERROR, USUAL_ERROR, t95
 from unstarve.model import Change, LoaderSettings, Trial, Tuning
 from unstarve.model.tune_run import SettingSummary
+
+_MOST_ERROR = 2.0
+"""Widest interval to report, as a logarithm."""
 
 
 def tried(tuning: Tuning) -> tuple[SettingSummary, ...]:
@@ -38,7 +44,16 @@ def so_far(tuning: Tuning) -> Tuning:
         return tuning
     lines = {line.settings: line for line in tried(tuning) if line.times}
     own = lines.get(tuning.before)
-    gains = {} if own is None else {one: _gain(own, line) for one, line in lines.items() if line is not own}
+    rates = _rates(tuning)
+    gains = (
+        {}
+        if own is None
+        else {
+            one: _gain(own, line, rates[tuning.before], rates[one])
+            for one, line in lines.items()
+            if line is not own
+        }
+    )
     proven = [one for one, gain in gains.items() if gain.low > 1]
     if proven and own is not None:
         best = max(proven, key=lambda one: gains[one].ratio / one.price)
@@ -57,10 +72,29 @@ def so_far(tuning: Tuning) -> Tuning:
     return dataclasses.replace(tuning, chosen=tuning.before, keep=True, gain=None, reason=reason)
 
 
-def _gain(own: SettingSummary, best: SettingSummary) -> Change:
-    """The gain of `best` over `own`, from two independent intervals."""
+def _rates(tuning: Tuning) -> Mapping[LoaderSettings, list[float]]:
+    """Samples per second of each trial, as logarithms."""
+    found: defaultdict[LoaderSettings, list[float]] = defaultdict(list)
+    for trial in tuning.trials:
+        if trial.kind == "measured":
+            found[trial.settings].append(math.log(trial.samples_per_s))
+    return found
+
+
+def _gain(
+    own: SettingSummary, best: SettingSummary, own_rates: Sequence[float], best_rates: Sequence[float]
+) -> Change:
+    """The gain of `best` over `own`, measured at other times, in which the machine may have changed."""
     ratio = best.samples_per_s / own.samples_per_s
-    error = math.hypot(*(math.log(line.high / line.low) / 2 for line in (own, best)))
+    within = math.hypot(*(math.log(line.high / line.low) / 2 for line in (own, best)))
+    counts = len(own_rates), len(best_rates)
+    between = SINGLE_ERROR
+    if max(counts) > 1:
+        freedom = sum(counts) - 1
+        spread = sum((one - fmean(some)) ** 2 for some in (own_rates, best_rates) for one in some)
+        variance = (spread + USUAL_ERROR**2) / freedom
+        between = t95(freedom) * math.sqrt(variance * sum(1 / count for count in counts))
+    error = min(max(within, between), _MOST_ERROR)
     low, high = ratio * math.exp(-error), ratio * math.exp(error)
     return Change(ratio, low, high, shown=low > 1 or high < 1)
 

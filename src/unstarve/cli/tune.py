@@ -77,7 +77,7 @@ def tune(
         bool,
         typer.Option(
             "--images/--no-images",
-            help="Also try reading the images of a torchvision ImageFolder with unstarve.",
+            help="Also try reading the images of a torchvision ImageFolder with unstarve, and on a GPU.",
         ),
     ] = True,
     rerun: Annotated[
@@ -113,7 +113,8 @@ def tune(
     run = _run(command, argv, settings, console, rerun)
     written = files_written_since(Path(), began_ns)
     run = dataclasses.replace(run, files_written=written.names)
-    print_tuning(run, [tried(one.tuning) for one in run.tuned if one.tuning is not None], console)
+    tables = [tried(one.tuning) for one in run.tuned if one.tuning is not None]
+    print_tuning(run, tables, console)
     problem = None
     try:
         if json_to is not None:
@@ -169,6 +170,7 @@ def _run(
         launch_settings = LaunchSettings(parts=str(folder), version=__version__, tune=settings)
         with _showing_trials(folder, console):
             exit_code = launch(argv, launch_settings, lambda: interrupted.append(read_progress(folder)))
+            runs = 1
             for number in range(1, rerun + 1):
                 if exit_code or interrupted or not _ended_first(read_progress(folder)):
                     break
@@ -179,10 +181,13 @@ def _run(
                 for progress in folder.glob("*.json"):
                     progress.unlink()
                 exit_code = launch(argv, launch_settings, lambda: interrupted.append(read_progress(folder)))
+                runs += 1
         processes = interrupted[0] if interrupted else read_progress(folder)
         unseen = None if processes else why_unseen(folder, argv)
         if unseen:
-            console.print(f"unstarve: {unseen}", markup=False, highlight=False, soft_wrap=True)
+            console.print(
+                f"unstarve: {unseen.removeprefix('unstarve ')}", markup=False, highlight=False, soft_wrap=True
+            )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     processes = [process for process in processes if process.loaders]
@@ -196,6 +201,7 @@ def _run(
         seconds=first.seconds,
         ended_by="interrupt" if interrupted else first.ended_by,
         loaders=tuple(sorted(map(_concluded, first.loaders), key=_importance)),
+        runs=runs,
     )
 
 

@@ -65,6 +65,12 @@ def _key(about: os.stat_result) -> tuple[int, int]:
     return about.st_dev, about.st_ino
 
 
+def _devices(*folders: str) -> Iterator[int]:
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            yield Path(folder).stat().st_dev
+
+
 class _SearchedFolder(NamedTuple):
     minus_changed_ns: int
     prefix: str
@@ -87,15 +93,16 @@ class _Search:
     """By device and inode: a file may have several names."""
     seen: set[tuple[int, int]] = field(default_factory=set)
     """Folders: links may form a circle."""
+    not_stored: frozenset[int] = field(default_factory=lambda: frozenset(_devices("/proc", "/sys")))
     is_over: bool = False
     """The search took too long, or there were too many files."""
 
     def look_into(self, folder: _SearchedFolder) -> Iterator[_SearchedFolder]:
         """Note which files of a folder have changed; yields the folders below it."""
-        is_environment = any(Path(folder.path, mark).exists() for mark in _ENVIRONMENT)
-        if self.is_over or (folder.prefix and is_environment):
-            return
         try:
+            is_environment = any(Path(folder.path, mark).exists() for mark in _ENVIRONMENT)
+            if self.is_over or (folder.prefix and is_environment):
+                return
             with os.scandir(folder.path) as entries:
                 for entry in entries:
                     if self._is_enough():
@@ -113,6 +120,8 @@ class _Search:
         except OSError:  # gone meanwhile, or a broken link
             return
         key = _key(about)
+        if about.st_dev in self.not_stored:
+            return
         if stat.S_ISDIR(about.st_mode) and key not in self.seen:
             self.seen.add(key)
             yield _SearchedFolder(-about.st_mtime_ns, f"{name}/", entry.path)

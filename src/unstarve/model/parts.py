@@ -11,6 +11,8 @@ from typing import Final
 
 IMAGES: Final = "images"
 """unstarve reads the files of an image folder, in threads."""
+GPU_IMAGES: Final = "gpu_images"
+"""The same, but a GPU decodes them."""
 RING: Final = "ring"
 """Workers hand batches over in reused shared memory."""
 THREADS: Final = "threads"
@@ -35,6 +37,7 @@ class Part:
 
 PARTS: Mapping[str, Part] = {
     IMAGES: Part("reading the images with unstarve", 1.05, threads=True),  # pixels differ slightly
+    GPU_IMAGES: Part("decoding the images on the GPU", 1.08, threads=True),  # and the GPU has more to do
     RING: Part("unstarve's hand-off (engine ring)", 1.03),
     THREADS: Part("unstarve's threads (engine threads)", 1.03, threads=True),
     GATHER: Part("gathering rows without workers (engine gather)", 1.03),

@@ -129,6 +129,8 @@ class TuneRun:
     """``settled``, ``budget`` or ``interrupt`` if training did not end by itself."""
     loaders: tuple[TunedLoader, ...]
     """Loaders of the first rank: tuned ones first, then by number of steps."""
+    runs: int = 1
+    """How often the command was started; everything else here is about the last time."""
     files_written: tuple[str, ...] = ()
     """Files below the working folder that changed during the run, the largest first."""
 

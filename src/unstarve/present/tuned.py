@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from unstarve.model import LoaderSettings, Trial
-from unstarve.model.parts import CACHED, GATHER, IMAGES, RING, THREADS
+from unstarve.model.parts import CACHED, GATHER, GPU_IMAGES, IMAGES, RING, THREADS
 from unstarve.model.tune_run import SettingSummary, TunedLoader, TuneRun
 from unstarve.present.terminal.screen import for_screen
-from unstarve.words import duration, interval, percent, printable, rate, size, times
+from unstarve.words import counted, duration, interval, percent, printable, rate, size, times
 
 _WIDE = 78
 """Terminal width from which a trial's line has a bar."""
@@ -26,7 +26,8 @@ _FEWER_COLUMNS = ("workers", "prefetch", "samples/s", "vs. now")
 _BAR = 20
 
 
-_ENDED_FIRST = "training ended before tuning did: run more steps, or use --rerun 3"
+_RERUNS = 3
+"""How often to start a command again that ends too early, and how many times as often the next time."""
 _UNFINISHED = {
     "budget": "the budget was spent before tuning was done: give it more",
     "interrupt": "interrupted before tuning was done",
@@ -57,6 +58,16 @@ _PARTS = {
         "ImageFolderDataset in unstarve.DataLoader",
         "unstarve reads the images: same files, order and targets; pixels differ slightly, as between any two"
         " JPEG decoders, and random crops use other random numbers",
+    ),
+    GPU_IMAGES: _PartWords(
+        "¤",
+        "threads instead of worker processes: unstarve reads the images, the GPU decodes them",
+        "GPU decodes images",
+        'ImageFolderDataset(…, decode="cuda") in unstarve.DataLoader',
+        "the GPU decodes the images: same files, order and targets; colours at sharp edges differ slightly,"
+        " and random crops use other random numbers; batches were copied back to the CPU"
+        ' here, where your loop expects them: with decode="cuda" in your source they stay on the GPU, which'
+        " is faster still",
     ),
     RING: _PartWords(
         "°",
@@ -124,7 +135,7 @@ def print_tuning(run: TuneRun, tables: Sequence[Sequence[SettingSummary]], conso
     if not run.tuned:
         console.print(_nothing(run))
     for loader, lines in zip(run.tuned, tables, strict=True):
-        console.print(_card(loader, run.ended_by))
+        console.print(_card(loader, run))
         if lines:
             console.print(Padding(_table(lines, console), (0, 1)))
         used = {line.settings.part for line in lines}
@@ -142,7 +153,7 @@ def headline(loader: TunedLoader) -> str:
     tuning = loader.tuning
     assert tuning is not None
     if not loader.was_measured:
-        return "Training ended before any setting was measured: run more steps, or use --rerun."
+        return "Training ended before any setting was measured."
     measured = {one.settings for one in tuning.trials if one.kind == "measured"}
     if tuning.keep and not tuning.settled:
         return f"Too little was measured to tell: {as_arguments(tuning.before)} stays."
@@ -156,7 +167,7 @@ def headline(loader: TunedLoader) -> str:
     faster = f"{times(gain.ratio, 2)} {interval(gain.low, gain.high, 2)}"
     if tuning.is_predicted:
         return f"{faster} predicted, not proven: {chosen}."
-    return f"{faster} proven over {tuning.proven_steps} steps: {chosen}."
+    return f"{faster} proven over {counted(tuning.proven_steps, 'step')}: {chosen}."
 
 
 def _title(loader: TunedLoader) -> str:
@@ -164,7 +175,7 @@ def _title(loader: TunedLoader) -> str:
     return f"{loader.name}{where}"
 
 
-def _card(loader: TunedLoader, ended_by: str | None) -> Panel:
+def _card(loader: TunedLoader, run: TuneRun) -> Panel:
     tuning = loader.tuning
     assert tuning is not None
     colour = "cyan" if not tuning.settled else "green" if not tuning.keep else "blue"
@@ -173,8 +184,10 @@ def _card(loader: TunedLoader, ended_by: str | None) -> Panel:
         lines.append(Text(f"· now: {as_arguments(tuning.before)}"))
     if tuning.chosen.part:
         lines.append(Text(f"· {_PARTS[tuning.chosen.part].same}"))
-    if not tuning.settled and loader.was_measured:
-        lines.append(Text(f"· {_UNFINISHED.get(ended_by or '', _ENDED_FIRST)}"))
+    if not tuning.settled:
+        longer = f"run more steps, or use --rerun {_RERUNS * max(run.runs - 1, 1)}"
+        ended_first = f"training ended before tuning did: {longer}"
+        lines.append(Text(f"· {_UNFINISHED.get(run.ended_by or '', ended_first)}"))
     lines += [Text(f"· {note}") for note in tuning.notes]
     title = Text(f" {_title(loader)} ", "bold")
     return Panel(Group(*lines), title=title, title_align="left", border_style=colour, box=box.ROUNDED)
@@ -221,6 +234,8 @@ def _with_columns(lines: Sequence[SettingSummary], shown: Sequence[str], apart: 
 
 
 def _nothing(run: TuneRun) -> Text:
+    if not run.loaders and run.ended_by == "interrupt":
+        return Text("Nothing was tuned: interrupted before the command iterated a DataLoader.", "bold")
     if not run.loaders:
         return Text(
             "Nothing was tuned: the command iterated no torch DataLoader, or only classes with their own "
@@ -237,8 +252,9 @@ def _footer(run: TuneRun) -> Text:
         "interrupt": "interrupted",
     }
     steps = sum(loader.steps for loader in run.loaders)
+    last = f" in the last of {run.runs} runs" if run.runs > 1 else ""
     parts = [
-        f"{duration(run.seconds)}, {steps} steps",
+        f"{duration(run.seconds)}, {counted(steps, 'step')}{last}",
         how.get(run.ended_by or "", f"exit code {run.exit_code}"),
     ]
     if run.ranks > 1:

@@ -12,8 +12,8 @@ call = "9f2c1e0b7a64"
 [loader.settings]           # arguments of DataLoader(…)
 num_workers = 8
 prefetch_factor = 4
-images = true               # a part of unstarve, of which a loader can have one: images, ring,
-                            # threads, gather or cached
+images = true               # a part of unstarve, of which a loader can have one: images,
+                            # gpu_images, ring, threads, gather or cached
 """
 
 from __future__ import annotations

@@ -26,8 +26,9 @@ from typing import Any
 
 from unstarve.collect.call_site import call_source, variable_name
 from unstarve.collect.loader_origin import Creation, creation
+from unstarve.errors import UsageError
 from unstarve.marks import APPLIED, RUNS_ON
-from unstarve.model.parts import CACHED, ENGINE_PARTS, IMAGES, PARTS
+from unstarve.model.parts import CACHED, ENGINE_PARTS, GPU_IMAGES, IMAGES, PARTS
 from unstarve.model.saved import NEED_WORKERS, Place, SavedLoader, Span, best_match
 from unstarve.stack_levels import uncounted
 
@@ -35,7 +36,11 @@ _ENGINE = "_unstarve_engine"
 """Attribute of a loader that saved settings run on an engine of unstarve: its name."""
 _KEPT, _TWIN = "_unstarve_kept", "_unstarve_twin"
 """The same for one whose samples are kept: the cache, and a copy of the loader that takes them from there."""
-_SAID = {IMAGES: "images read by unstarve, ", CACHED: "samples kept in memory, "}
+_SAID = {
+    IMAGES: "images read by unstarve, ",
+    GPU_IMAGES: "images decoded by the GPU, ",
+    CACHED: "samples kept in memory, ",
+}
 
 try:
     _STARTED_IN = Path.cwd()
@@ -85,8 +90,8 @@ def create_with_saved(
             part = next((part for part, on in switches.items() if on), "")
             changed = with_settings(bound.arguments, settings)
             original(**changed)
-            if part == IMAGES:
-                read_images(loader)
+            if part in (IMAGES, GPU_IMAGES):
+                read_images(loader, on_gpu=part == GPU_IMAGES)
             elif part == CACHED:
                 keep_samples(loader)
             elif part in ENGINE_PARTS:
@@ -151,18 +156,21 @@ def describe_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str
 # --- parts of unstarve ---
 
 
-def read_images(loader: Any) -> None:
-    """Let unstarve read the images of this loader from its next epoch on.
+def read_images(loader: Any, *, on_gpu: bool = False) -> None:
+    """Let unstarve read the images of this loader from its next epoch on; `on_gpu`: and a GPU decode them.
 
     Raises UsageError or ValueError with the reason if it cannot: no image folder, an unsupported transform,
     no workers.
     """
     # These need all of torch, which is not there yet when its loader module is imported.
+    from unstarve.fixes.datasets.images.gpu_decoder import why_no_gpu
     from unstarve.fixes.datasets.images.torchvision_folder import stand_in_for
     from unstarve.fixes.loader.engines.choose_engine import choose
     from unstarve.fixes.loader.engines.thread_readers import STAND_IN
 
-    loader.__dict__[STAND_IN] = stand_in_for(loader.dataset)
+    if on_gpu and (why_not := why_no_gpu()) is not None:
+        raise UsageError(f"the images cannot be decoded on the GPU: {why_not}")
+    loader.__dict__[STAND_IN] = stand_in_for(loader.dataset, "cuda" if on_gpu else "cpu")
     choose(loader, "threads")
     loader.__dict__[RUNS_ON] = "threads"
     loader.__dict__[_ENGINE] = "threads"

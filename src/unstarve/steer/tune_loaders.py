@@ -63,6 +63,9 @@ def start_tuning(settings: LaunchSettings, tune: TuneSettings) -> ScriptTuning:
 
     def publish_at_exit() -> None:
         if folder.is_dir() and any(one.epochs for one in session.loaders):
+            for one in session.loaders:
+                if one.tuner is not None and not one.is_settled and os.getpid() == process:
+                    one.tuner.end_training()
             publish(session.snapshot())
 
     atexit.register(publish_at_exit)
@@ -117,13 +120,17 @@ class ScriptTuning:
                     entries.add(self, tracked(self))
 
         def tracked(loader: Any) -> TrackedLoader:
+            if session.settings.images:
+                from unstarve.fixes.datasets.images.gpu_decoder import ask_for_queues  # needs all of torch
+
+                ask_for_queues()
             made, kind = creation(loader, loader.dataset), type(loader).__name__
             vars(loader).setdefault(SITE, tuple(made.origin()))
             before = None if made.replaces is None else entries.of(made.replaces)
             if before is not None and not before.tracked.epochs:
                 return session.replace(before.tracked, loader, epoch_length(loader))
             place = None if made.frame is None else place_of(made, kind, loader.dataset)
-            return session.add(loader, kind, place, epoch_length(loader))
+            return session.add(loader, kind, place, epoch_length(loader), shuffles=shuffles(loader))
 
         return __init__
 
@@ -172,6 +179,17 @@ def _tuner(loader: Any, session: TuningSession, entry: _TuningEntry) -> Tuner | 
     return entry.tuner
 
 
+def shuffles(loader: Any) -> bool:
+    """Whether the loader draws its order with one of torch's own random samplers."""
+    from torch.utils.data import RandomSampler, SubsetRandomSampler, WeightedRandomSampler
+    from torch.utils.data.distributed import DistributedSampler
+
+    sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
+    return isinstance(sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)) or (
+        isinstance(sampler, DistributedSampler) and bool(sampler.shuffle)
+    )
+
+
 def _has_optimizer() -> bool:
     """Whether the script has created an optimizer: torch keeps no list of them."""
     from torch.optim import Optimizer
@@ -213,8 +231,10 @@ def _past(session: TuningSession, tracked: TrackedLoader) -> Any:
     if folder is None:
         return None
     path = folder / f"past-{session.rank}-{tracked.number}.pickle"
-    past = Past(pickle.loads(path.read_bytes()) if path.exists() else [])  # our own file
-    past.save = lambda: path.write_bytes(pickle.dumps(past.windows))
+    past = Past(*pickle.loads(path.read_bytes())) if path.exists() else Past()  # our own file
+    past.save = lambda now: path.write_bytes(
+        pickle.dumps((now.windows, now.facts, now.memory, now.began_cache))
+    )
     return past
 
 

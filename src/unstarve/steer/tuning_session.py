@@ -25,6 +25,9 @@ _MATTERS = 0.1
 """A validation loader is tuned, too, if waiting for it takes more than this share of the time."""
 _VALIDATES = "validation loader (iterated under no_grad)"
 _BUSY = "was still being tuned"
+_NOT_BEGUN = "not iterated before tuning was done (--finish tunes it, too)"
+_MOST_PATIENCE_S = 60.0
+"""How long a tuned loader's first epoch may go on to see whether another loader trains after it."""
 _NOTICE_STEPS = 20
 """The first rank announces the end this many steps ahead; ranks run in step, so all learn it in time."""
 
@@ -44,6 +47,8 @@ class TrackedLoader:
     digest: str | None
     loader: Callable[[], Any]
     """Returns None once the script has dropped it."""
+    shuffles: bool = False
+    """Its order is random, as for training."""
     steps: int = 0
     epochs: int = 0
     wait_s: float = 0.0
@@ -137,11 +142,14 @@ class TuningSession:
     folder: Path | None = None
     """Where a run leaves what it measured for the next one of the same command."""
     _began_s: float | None = None
+    _ended_with: TrackedLoader | None = None
 
-    def add(self, loader: Any, kind: str, place: Place | None, length: int | None) -> TrackedLoader:
+    def add(
+        self, loader: Any, kind: str, place: Place | None, length: int | None, *, shuffles: bool = False
+    ) -> TrackedLoader:
         """The script has created a loader."""
         digest = _file_digest(place)
-        tracked = TrackedLoader(len(self.loaders), kind, place, length, digest, weakref.ref(loader))
+        tracked = TrackedLoader(len(self.loaders), kind, place, length, digest, weakref.ref(loader), shuffles)
         self.loaders.append(tracked)
         return tracked
 
@@ -229,6 +237,7 @@ class TuningSession:
             self.ended_by = self._reason_to_end(tracked)
         else:
             self._end_together(tracked, self.ranks)
+        self._ended_with = None if self.ended_by is None else tracked
         return self.ended_by is not None
 
     def _reason_to_end(self, tracked: TrackedLoader) -> str | None:
@@ -254,17 +263,35 @@ class TuningSession:
     def _more_to_tune(self, tracked: TrackedLoader) -> bool:
         """Whether a loader with more steps, or another training loader, is still to be tuned."""
         others = [one for one in self.loaders if one is not tracked and one.loader() is not None]
-        return any(
-            one.waits_its_turn
-            or (one.expected_steps > tracked.expected_steps and (one.trains or not one.epochs))
+        return (self._may_train(tracked) and self._epoch_is_nearly_over(tracked)) or any(
+            one.waits_its_turn or (one.trains and one.expected_steps > tracked.expected_steps)
             if one.tuning is None
             else one.trains and not one.is_settled
             for one in others
         )
 
+    def _may_train(self, tracked: TrackedLoader) -> list[TrackedLoader]:
+        """The loaders that training may take batches from when the first epoch of this one is over."""
+        return [
+            one
+            for one in self.loaders
+            if not one.epochs
+            and one.loader() is not None
+            and (one.shuffles or one.expected_steps > tracked.expected_steps)
+        ]
+
+    def _epoch_is_nearly_over(self, tracked: TrackedLoader) -> bool:
+        if tracked.length is None or tracked.epochs > 1:
+            return False
+        each_s = self._seconds() / max(tracked.steps, 1)
+        return (tracked.length - tracked.steps) * each_s <= _MOST_PATIENCE_S
+
     def snapshot(self) -> TunedProcess:
-        """The state of all loaders that were iterated."""
-        loaders = tuple(self._described(one) for one in self.loaders if one.epochs)
+        """The state of all loaders that were iterated, and of those that tuning did not wait for."""
+        missed = [] if self._ended_with is None else self._may_train(self._ended_with)
+        for one in missed:
+            one.left_alone = _NOT_BEGUN
+        loaders = tuple(self._described(one) for one in self.loaders if one.epochs or one in missed)
         return TunedProcess(self.pid, self.rank, loaders, self._seconds(), self.ended_by)
 
     def _seconds(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from unstarve.model import LoaderSettings, Trial, Tuning
-from unstarve.model.parts import CACHED, GATHER, IMAGES, RING, THREADS
+from unstarve.model.parts import CACHED, GATHER, GPU_IMAGES, IMAGES, RING, THREADS
 from unstarve.words import interval, percent, rate, workers
 
 
@@ -15,6 +15,7 @@ def describe_makers(settings: LoaderSettings) -> str:
     threads = f"{count} {'thread' if count == 1 else 'threads'}"
     words = {
         IMAGES: f"images read by unstarve in {threads}",
+        GPU_IMAGES: f"images read by unstarve in {threads} and decoded by the GPU",
         RING: f"{workers(count)} of unstarve's engine ring",
         THREADS: f"{threads} of unstarve's engine threads",
         GATHER: "rows gathered by unstarve without workers",

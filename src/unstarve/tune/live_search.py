@@ -10,16 +10,19 @@ from enum import Enum
 from typing import Any
 
 import psutil
+import torch
 
 from unstarve.model import LoaderSettings, Trial, Tuning
 from unstarve.model.parts import CACHED
 from unstarve.tune.bounds import Bounds, WorkerLimits
+from unstarve.tune.cpu_clock import CpuClock, CpuTime
 from unstarve.tune.index_stream import IndexStream
 from unstarve.tune.memory_fit import MemoryFit, free_memory, is_on_accelerator, tensor_count
 from unstarve.tune.search import Search, SearchResult
-from unstarve.tune.step_window import CpuClock, CpuTime, StepWindow, WindowCollector, WindowPace
+from unstarve.tune.step_window import StepWindow, WindowCollector, WindowPace
 from unstarve.tune.tunability import Tunability
 from unstarve.tune.window_forecast import BatchFacts, WindowForecast, forecast_from
+from unstarve.tune.window_notes import busy_note, copy_note
 
 _BURSTS = 3
 """An epoch in which this many bursts fit, after the first batch of each worker, is measured by bursts."""
@@ -55,15 +58,23 @@ class Options:
 
 @dataclass
 class Past:
-    """What earlier runs of the same command measured, in order, with the samples in a batch."""
+    """What earlier runs of the same command measured, and what its search knew when it decided."""
 
     windows: list[tuple[StepWindow, float]] = field(default_factory=list)
-    save: Callable[[], object] = lambda: None
+    """In order, with the samples in a batch."""
+    facts: BatchFacts | None = None
+    memory: MemoryFit | None = None
+    began_cache: bool = False
+    """A run was to fill a cache of samples."""
+    save: Callable[[Past], object] = lambda past: None
 
-    def add(self, window: StepWindow, samples: float) -> None:
-        """Remember a window for the next run."""
-        self.windows.append((window, samples))
-        self.save()
+    def why_no_cache(self) -> str | None:
+        """Say why the samples are not to be kept this time; None notes that they are."""
+        if self.began_cache and not any(window.settings.part == CACHED for window, _ in self.windows):
+            return "training ended before an epoch had filled it"
+        self.began_cache = True
+        self.save(self)
+        return None
 
 
 class _Cache(Enum):
@@ -92,10 +103,11 @@ class LiveSearch:
         prepare: Callable[[str], str | None] = lambda part: None,
     ) -> None:
         self._own = own
-        self._cores = limits.cores
+        self._limits = limits
         self._facts = BatchFacts(pinned=pinned)
         self._tunability = tunability
         self._options = options
+        self._prepare_part = prepare
         self._proven = proven
         self._uses_ring = uses_ring
         self._memory: MemoryFit | None = None
@@ -109,13 +121,14 @@ class LiveSearch:
             parts=tunability.parts,
             refused=tunability.refused,
             epoch=lambda: epoch,
-            prepare=prepare,
+            prepare=self._prepare,
         )
         self._search = Search(own, present, bounds, self._forecast)
         self._steps = self._search.run()
         self.wanted = next(self._steps)
         self.result: SearchResult | None = None
         self.trials: list[Trial] = []
+        self._sent: list[StepWindow] = []
         self.spent_steps, self.spent_s = 0, 0.0
         if options.past is not None:
             self._remember(options.past)
@@ -149,9 +162,10 @@ class LiveSearch:
         )
 
     @property
-    def untried(self) -> tuple[str, ...]:
-        """The parts that were not tried, and why."""
-        return self._search.untried
+    def notes(self) -> tuple[str, ...]:
+        """The parts that were not tried, and why; and whether the machine was busy."""
+        said = copy_note(self._sent, self._facts), busy_note(self._sent, self._limits)
+        return (*self._search.untried, *filter(None, said))
 
     @property
     def waits_for_epoch(self) -> bool:
@@ -185,10 +199,12 @@ class LiveSearch:
         """The epoch is over. True if that completes a window, of whole epochs."""
         if self._began_with is None:
             return False
-        window = self._collector.end_epoch(_clock())
-        if window is not None:
-            self._complete(self._with_cpu(window))
-        return window is not None
+        return self._complete_if(self._collector.end_epoch(_clock()))
+
+    def end_training(self) -> None:
+        """Training is over: what was measured of a setting counts if that is a window, however short."""
+        if self.result is None:
+            self._complete_if(self._collector.so_far())
 
     def start_crew(
         self, settings: LoaderSettings, pids: tuple[int, ...], ready: int, start_s: float | None
@@ -230,29 +246,44 @@ class LiveSearch:
         elif self._cpu is not None and before_s is not None:
             self._wait_cpu_s += wait_cpu_s
             self._loop_cpu_s += max(self._left_at_s - before_s - wait_cpu_s, 0.0)
-        if whole and stream.batches == self._length:
+        if collector.epoch_steps == self._length:
             self._read_cpu()  # torch ends the workers with the epoch
             self._look_at_worker()
-        if window is None:
-            return False
         if stream.batches and not self._tunability.between_epochs:
             self._samples = stream.samples / stream.batches
-        self._complete(self._with_start(self._with_cpu(window)))
-        return True
+        return self._complete_if(window)
 
     def conclude(self, result: SearchResult | None = None) -> None:
         """End the search: with `result`, or with what is known so far."""
         self.result = result or self._search.conclude()
 
+    def _prepare(self, part: str) -> str | None:
+        past = self._options.past
+        why_not = past.why_no_cache() if past is not None and part == CACHED else None
+        return why_not or self._prepare_part(part)
+
     def _remember(self, past: Past) -> None:
-        """Go as far as earlier runs of the same training have come."""
-        for window, samples in past.windows:
-            if self.result is not None or window.settings != self.wanted:
-                return
-            self.trials.append(_trial(window, samples, None))
+        """Go as far as earlier runs of the same training have come, knowing what they knew."""
+        now = self._facts, self._memory
+        self._facts, self._memory = past.facts or self._facts, past.memory
+        unused = list(past.windows)
+        while self.result is None:
+            known = next((one for one in unused if one[0].settings == self.wanted), None)
+            if known is None:
+                break
+            unused.remove(known)
+            window, samples = known
+            self.trials.append(_trial(window, samples, self._memory))
             self._send(window)
+        self._facts, self._memory = now
 
     # --- when a window is complete ---
+
+    def _complete_if(self, window: StepWindow | None) -> bool:
+        if window is not None:
+            window = self._with_cpu(window)
+            self._complete(window if window.whole_epochs else self._with_start(window))
+        return window is not None
 
     def _complete(self, window: StepWindow) -> None:
         self.spent_steps += self._collector.spent_steps
@@ -260,8 +291,11 @@ class LiveSearch:
         self._look_at_worker()
         self.trials.append(_trial(window, self._samples, self._memory))
         self._forget_cpu()
-        if self._options.past is not None:
-            self._options.past.add(window, self._samples)
+        past = self._options.past
+        if past is not None:
+            past.windows.append((window, self._samples))
+            past.facts, past.memory = self._facts, self._memory
+            past.save(past)
         self._send(window)
         self._collector = WindowCollector(self.wanted, self._options.pace)
 
@@ -270,6 +304,7 @@ class LiveSearch:
             self._memory = self._memory.with_worker(self._pids[0])
 
     def _send(self, window: StepWindow) -> None:
+        self._sent.append(window)
         try:
             self.wanted = self._steps.send(window)
         except StopIteration as stop:
@@ -279,7 +314,7 @@ class LiveSearch:
         return self._length is not None and takes_epochs(settings, self._length)
 
     def _forecast(self, window: StepWindow) -> WindowForecast | None:
-        return forecast_from(window, self._cores, self._facts)
+        return forecast_from(window, self._limits.cores, self._facts)
 
     def _with_start(self, window: StepWindow) -> StepWindow:
         """Price in what every epoch costs, where workers start with each."""
@@ -308,7 +343,10 @@ class LiveSearch:
         memory = free_memory(self._options.memory_bytes, uses_shm=not self._uses_ring)
         self._memory = memory.with_batch(batch)
         self._facts = replace(
-            self._facts, nbytes=self._memory.batch_bytes or 0, tensors=max(tensor_count(batch), 1)
+            self._facts,
+            nbytes=self._memory.batch_bytes or 0,
+            tensors=max(tensor_count(batch), 1),
+            copied=torch.cuda.is_initialized() and not is_on_accelerator(batch),  # type: ignore[no-untyped-call] # torch's
         )
         if self._own.num_workers == 0 and is_on_accelerator(batch):
             reason = "the dataset makes its samples on a device, which workers cannot do"

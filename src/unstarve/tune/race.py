@@ -10,7 +10,7 @@ import math
 import statistics
 from collections.abc import Generator, Mapping, Sequence
 
-from unstarve.intervals import WORTH_SWITCHING, t95, turn_order
+from unstarve.intervals import SINGLE_ERROR, USUAL_ERROR, WORTH_SWITCHING, t95, turn_order
 from unstarve.model import Change, LoaderSettings
 from unstarve.tune.step_window import StepWindow
 
@@ -27,12 +27,8 @@ _PLAIN = 1.3
 """If the search's own windows differ by this factor, they count as the first round, though taken apart."""
 _CLOSE = 1.04
 """If no more than this can be gained, it does not matter which one is fastest."""
-_USUAL_ERROR = 0.03
-"""Typical error of the ratio of two windows on a quiet machine, …"""
 _USUAL_WEIGHT = 1
-"""… which counts as much as this many rounds."""
-_SINGLE_ERROR = 0.35
-"""Assumed error of a single pair, which says nothing about its own error; on a busy machine it is large."""
+"""The usual error counts as much as this many rounds."""
 _FEW = 3
 """Fewer pairs than this do not show how much they vary."""
 _MAX_ERROR = 2.0
@@ -44,10 +40,10 @@ def compared(before: Sequence[StepWindow], after: Sequence[StepWindow]) -> Chang
     pairs = list(zip(before, after, strict=True))
     logs = [math.log(max(old.period_s, 1e-9) / max(new.period_s, 1e-9)) for old, new in pairs]
     mean, count = statistics.fmean(logs), len(logs)
-    between = _SINGLE_ERROR
+    between = SINGLE_ERROR
     if count > 1:
         freedom = count - 1 + _USUAL_WEIGHT
-        spread = sum((one - mean) ** 2 for one in logs) + _USUAL_WEIGHT * _USUAL_ERROR**2
+        spread = sum((one - mean) ** 2 for one in logs) + _USUAL_WEIGHT * USUAL_ERROR**2
         between = t95(freedom) * math.sqrt(spread / freedom / count)
     within = math.hypot(*(_error(one) for pair in pairs for one in pair)) / count if count < _FEW else 0.0
     error = min(max(between, within), _MAX_ERROR)

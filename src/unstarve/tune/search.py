@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from unstarve.intervals import WORTH_SWITCHING
 from unstarve.model import Change, LoaderSettings
-from unstarve.model.parts import CACHED, GATHER, IMAGES, PARTS, THREADS
+from unstarve.model.parts import CACHED, GATHER, GPU_IMAGES, IMAGES, PARTS, THREADS
 from unstarve.tune.bounds import Bounds, fewer, more
 from unstarve.tune.race import AS_GOOD, Race, compared, is_worth_it
 from unstarve.tune.step_window import StepWindow
@@ -151,7 +151,10 @@ class Search:
             return SearchResult(best, gain, reason, steps)
         if len(self._windows) == 1:
             return SearchResult(own, None, "no other setting was tried")
-        limit = limit_of(self._windows[self.best][-1], self._bounds.limits)
+        others = len(self._windows) - 1
+        limit = limit_of(self._windows[self.best][-1], self._bounds.limits) or (
+            "the other setting is not faster" if others == 1 else f"none of {others} other settings is faster"
+        )
         if gain is not None and gain.ratio >= WORTH_SWITCHING:
             limit = "the gain of other settings is within the noise"
         return SearchResult(own, gain, limit, steps)
@@ -247,7 +250,7 @@ class Search:
 
     def _try_threads(self) -> SearchSteps:
         """Let threads of unstarve read, one per core; then look around."""
-        for part in (IMAGES, THREADS):
+        for part in (IMAGES, GPU_IMAGES, THREADS):
             settings = self._settings(max(int(self._bounds.limits.cores), 1), LoaderSettings(1, part=part))
             if part in self._bounds.parts and settings is not None and settings not in self._windows:
                 yield from self._try(settings)

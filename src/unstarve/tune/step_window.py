@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import psutil
-
 from unstarve.intervals import t95
 from unstarve.model import LoaderSettings
+from unstarve.tune.cpu_clock import CpuTime
 
 _MAX_BLOCKS = 10
 _MIN_BLOCKS = 3
 """A window has at least this many bursts, however long they take."""
-_MAX_EPOCHS = 3
-"""So many epochs, measured as wholes, make a window however short they are."""
+_ENOUGH_EPOCHS = 3
+"""This many epochs make a window however short they are."""
 _DRAINED = 0.25
 """A batch that training waits for this share of the time per batch shows that the queue was empty."""
 _OUTLIER = 5.0
@@ -54,28 +52,6 @@ class Block(NamedTuple):
     @property
     def period_s(self) -> float:
         return self.seconds / self.steps
-
-
-@dataclass(frozen=True, slots=True)
-class CpuTime:
-    """CPU seconds per batch."""
-
-    main_s: float
-    """Of the training process, all its threads."""
-    workers_s: float
-    wait_s: float = 0.0
-    """Of the thread that trains, inside ``next()``."""
-    loop_s: float = 0.0
-    """Of that thread, between two calls of ``next()``."""
-    kernel_s: float = 0.0
-    """The kernel's part of `workers_s`: mostly shared memory."""
-    queued_s: float = 0.0
-    """How long workers were ready to run and had no core."""
-
-    @property
-    def all_s(self) -> float:
-        """Of the training process and its workers together."""
-        return self.main_s + self.workers_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,48 +119,6 @@ def _error_s(blocks: Sequence[Block]) -> float:
     return t95(count - 1) * math.sqrt(squares * count / (count - 1)) / steps
 
 
-class CpuClock:
-    """CPU time of this process and of its workers since the clock was made."""
-
-    def __init__(self, pids: Iterable[int]) -> None:
-        self._pids = tuple(pids)
-        self._began_s = time.perf_counter()
-        self._main_s = time.process_time()
-        self._workers = self._read()
-
-    @property
-    def age_s(self) -> float:
-        """Seconds since it was made."""
-        return time.perf_counter() - self._began_s
-
-    def per_step(self, steps: int, wait_s: float, loop_s: float) -> CpuTime | None:
-        """Per step; None if a worker is gone or cannot be read. The training thread's seconds are given."""
-        now, before = self._read(), self._workers
-        if now is None or before is None:
-            return None
-        main_s = time.process_time() - self._main_s
-        workers_s, kernel_s, queued_s = (a - b for a, b in zip(now, before, strict=True))
-        return CpuTime(main_s / steps, workers_s / steps, wait_s, loop_s, kernel_s / steps, queued_s / steps)
-
-    def _read(self) -> tuple[float, float, float] | None:
-        """CPU seconds of all workers, the kernel's part of them, and seconds in the run queue."""
-        try:
-            spent = [psutil.Process(pid).cpu_times() for pid in self._pids]
-        except psutil.Error:
-            return None
-        kernel_s = sum(times.system for times in spent)
-        return sum(times.user for times in spent) + kernel_s, kernel_s, sum(map(_queued_s, self._pids))
-
-
-def _queued_s(pid: int) -> float:
-    """Seconds that a process's first thread was runnable but not running; 0 where Linux does not count it."""
-    try:
-        with open(f"/proc/{pid}/schedstat", "rb") as file:  # noqa: PTH123  # half the time
-            return int(file.read().split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):
-        return 0.0
-
-
 class _Step(NamedTuple):
     loop_s: float
     wait_s: float
@@ -219,7 +153,6 @@ class WindowCollector:
         self._next_check_s = pace.min_s
         self._epoch: list[_Step] | None = None
         """Steps of the epoch under way, if it began under these settings."""
-        self._epoch_closed = 0
         self._epoch_at = 0.0
         self._epochs: list[list[_Step]] = []
 
@@ -249,7 +182,7 @@ class WindowCollector:
     def begin_epoch(self, at: float, *, whole: bool = False) -> None:
         """An epoch begins under these settings; `whole`: it is too short to measure its bursts."""
         self._whole = whole
-        self._epoch, self._epoch_closed, self._last = [], len(self._closed), None
+        self._epoch, self._last = [], None
         self._open = []
         self._epoch_at = at
 
@@ -286,18 +219,29 @@ class WindowCollector:
             return self._window_if_long_enough()
         return None
 
+    @property
+    def epoch_steps(self) -> int:
+        """Batches of this epoch so far, if it began under these settings."""
+        return len(self._epoch or ())
+
     def end_epoch(self, at: float) -> StepWindow | None:
-        """The epoch is over: count it whole if it was too short to show a burst."""
+        """The epoch is over; return the window if there have been enough."""
         epoch, last, self._epoch = self._epoch, self._last, None
         self._last, self._open = None, []
-        if not epoch or last is None or len(self._closed) > self._epoch_closed:
+        if not epoch or last is None:
             return None
         self._epochs.append([*epoch, _Step(at - last, 0.0)])
-        # Bursts of earlier epochs say more, and are not mixed with epochs.
-        enough_s = math.inf if self._closed else self._pace.max_s
-        if sum(map(_seconds, self._epochs)) < enough_s and len(self._epochs) < _MAX_EPOCHS:
-            return None
-        return self._window(self._epochs, whole_epochs=True)
+        if len(self._epochs) < _ENOUGH_EPOCHS:
+            is_enough = not self._closed and sum(map(_seconds, self._epochs)) >= self._pace.max_s
+        else:
+            is_enough = not self._closed or self.spent_s >= self._pace.min_s
+        return self.so_far() if is_enough else None
+
+    def so_far(self) -> StepWindow | None:
+        """A window of the bursts up to now, or of whole epochs, which have fewer; None without either."""
+        if len(self._closed) >= _MIN_BLOCKS:
+            return self._window(self._closed, whole_epochs=False)
+        return self._window(self._epochs, whole_epochs=True) if self._epochs else None
 
     def _fill(self, step: _Step) -> None:
         """Leave a batch out; measuring begins after this one if it shows that the queue is drained."""

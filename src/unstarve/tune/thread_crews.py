@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +11,21 @@ import torch
 from torch.utils.data import DataLoader
 
 from unstarve.errors import UsageError
+from unstarve.fixes.datasets.images.crop_recipe import Decode
+from unstarve.fixes.datasets.images.gpu_decoder import why_no_gpu
 from unstarve.fixes.datasets.images.torchvision_folder import is_folder, stand_in_for
 from unstarve.fixes.loader.engines import thread_engine
 from unstarve.fixes.loader.engines.drawn_iterator import DrawnIterator
 from unstarve.fixes.loader.engines.thread_iterator import ThreadIterator
 from unstarve.fixes.loader.engines.thread_readers import STAND_IN, load_of, reader_of, source_of
 from unstarve.model import LoaderSettings
-from unstarve.model.parts import IMAGES, THREADS
+from unstarve.model.parts import GPU_IMAGES, IMAGES, THREADS
 from unstarve.tune.index_stream import IndexStream, LoaderView
+from unstarve.words import size
+
+_DECODERS: Mapping[str, Decode] = {IMAGES: "cpu", GPU_IMAGES: "cuda"}
+_ROOM_BYTES = 4 << 30
+"""Of the GPU's memory: decoded images, batches ahead and the decoder's buffers take one or two."""
 
 
 class Pausable:
@@ -48,13 +56,29 @@ class _ThreadView(LoaderView):
         super().__init__(loader, stream, settings)
         self.prefetch_factor = settings.prefetch_factor
         self.generator = torch.Generator().manual_seed(seed)
-        if settings.part == IMAGES:
-            setattr(self, STAND_IN, stand_in_for(loader.dataset))
+        if settings.part in _DECODERS:
+            setattr(self, STAND_IN, stand_in_for(loader.dataset, _DECODERS[settings.part]))
 
 
 def why_no_image_crew(loader: DataLoader[Any]) -> str | None:
     """Say why unstarve cannot read the images of this loader: empty if the dataset is no image folder."""
     return _why_no_threads(loader, IMAGES) if is_folder(loader.dataset) else ""
+
+
+def why_no_gpu_crew(loader: DataLoader[Any]) -> str | None:
+    """Say why the GPU cannot decode them: empty if the dataset is no image folder, or training uses no GPU.
+
+    CUDA is not initialized for it.
+    """
+    if not is_folder(loader.dataset) or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch's
+        return ""
+    return why_no_gpu() or _why_no_room() or _why_no_threads(loader, GPU_IMAGES)
+
+
+def _why_no_room() -> str | None:
+    """Training may need the GPU's memory later: decoding must not take the last of it."""
+    free_bytes, _ = torch.cuda.mem_get_info()
+    return None if free_bytes >= _ROOM_BYTES else f"only {size(free_bytes)} of its memory is free"
 
 
 def why_no_thread_crew(loader: DataLoader[Any]) -> str | None:
@@ -158,5 +182,5 @@ def make_thread_crew(
     loader: DataLoader[Any], stream: IndexStream, settings: LoaderSettings, seed: int
 ) -> DrawnCrew | ReaderCrew:
     """Start threads; they take the first indices at once."""
-    shared = settings.part == IMAGES or load_of(source_of(loader)) is not None
+    shared = settings.part in _DECODERS or load_of(source_of(loader)) is not None
     return (DrawnCrew if shared else ReaderCrew)(loader, stream, settings, seed)

@@ -13,9 +13,9 @@ from unstarve.fixes.loader.engines.index_order import settled_batches
 from unstarve.fixes.loader.engines.memory_engines import rows_in
 from unstarve.fixes.loader.engines.process_engines import why_no_ring
 from unstarve.model.engine_names import ENGINES, WORKER_ENGINES
-from unstarve.model.parts import CACHED, GATHER, IMAGES, RING, THREADS
+from unstarve.model.parts import CACHED, GATHER, GPU_IMAGES, IMAGES, RING, THREADS
 from unstarve.tune.sample_cache import why_no_cache
-from unstarve.tune.thread_crews import why_no_image_crew, why_no_thread_crew
+from unstarve.tune.thread_crews import why_no_gpu_crew, why_no_image_crew, why_no_thread_crew
 
 _torch_get_iterator = DataLoader._get_iterator
 
@@ -60,6 +60,8 @@ def tunability_of(
         reasons[THREADS] = why_no_thread_crew(loader)
         reasons[GATHER] = "" if isinstance(rows_in(loader), str) else None
         reasons[CACHED] = why_no_cache(loader)
+    if images and parts:
+        reasons[GPU_IMAGES] = why_no_gpu_crew(loader)
     if images:
         reasons[IMAGES] = why_no_image_crew(loader)
     refused = {part: reason for part, reason in reasons.items() if reason}

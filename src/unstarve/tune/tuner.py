@@ -15,6 +15,7 @@ from unstarve.machine import share_of_cores
 from unstarve.model import LoaderSettings, Trial, Tuning
 from unstarve.model.parts import CACHED
 from unstarve.tune.bounds import WorkerLimits
+from unstarve.tune.change_watch import ChangeWatch
 from unstarve.tune.crews import Crew
 from unstarve.tune.index_stream import IndexStream, Seeds, begin_stream
 from unstarve.tune.live_search import LiveSearch, Options
@@ -26,20 +27,6 @@ from unstarve.tune.tuned_epoch import TunedIterator
 
 _MAX_WORKERS = 16
 """Unless there are more cores: beyond that, workers cost more memory and start-up time than they gain."""
-_STRETCH_S = 3.0
-_STRETCH_STEPS = 20
-"""A stretch has at least this many seconds and steps."""
-_CHANGE = 0.15
-"""A search is due when waiting has changed by this share of the time per step, …"""
-_STRETCHES = 3
-"""… this many stretches in a row, …"""
-_FIRST_INTERVAL_S = 10.0
-_LAST_INTERVAL_S = 600.0
-"""… and this long after the last search: twice as long each time, as some machines change all the time."""
-_PAUSE_S = 1.0
-_PAUSE_STEPS = 20
-"""A step that takes this long, and as long as this many steps, is none: training validates or saves."""
-
 Crews = dict[tuple[str, int], Crew]
 """By their makers."""
 
@@ -80,7 +67,7 @@ class Tuner:
         self._result: SearchResult | None = None
         self._suspect = False
         self._trials: list[Trial] = []
-        self._untried: tuple[str, ...] = ()
+        self._notes: tuple[str, ...] = ()
         self._searches, self._spent_steps, self._spent_s = 0, 0, 0.0
         self._watch = ChangeWatch()
         self._last_got: float | None = None
@@ -125,7 +112,7 @@ class Tuner:
             steps=self._spent_steps + (now.spent_steps if now is not None else 0),
             seconds=self._spent_s + (now.spent_s if now is not None else 0.0),
             rounds=max(self._searches, 1),
-            notes=(*self._tunability.notes, *(self._untried if now is None else now.untried)),
+            notes=(*self._tunability.notes, *(self._notes if now is None else now.notes)),
             proven_steps=shown.steps,
         )
 
@@ -146,10 +133,11 @@ class Tuner:
         self._last_got = None
         if self._result is None and self._live is None:
             begun = self._search()
-            if self._options.past is not None:
-                self.settings = begun.wanted  # an earlier run of the command began the search
             if begun.result is not None:
                 self._settle(begun.result)
+            elif self._options.past is not None:
+                self.settings = begun.wanted  # an earlier run of the command began the search
+                self._notify()
         if self._live is not None:
             self._live.begin_epoch(epoch_length(loader), loader.batch_size, restarts=not persistent)
         return self.ticket, stream, seeds, self._crews if persistent else {}
@@ -196,6 +184,12 @@ class Tuner:
         """The epoch is over."""
         if ticket == self.ticket and self._live is not None and self._live.end_epoch():
             self._continue(self._live)
+
+    def end_training(self) -> None:
+        """The process is about to end: count what was measured last."""
+        if self._live is not None:
+            self._live.end_training()
+            self._notify()
 
     def failed(self, reason: str, settings: LoaderSettings, *, at_work: bool = False) -> None:
         """Our settings cannot run here: go back to the user's own.
@@ -301,7 +295,7 @@ class Tuner:
             self._trials += now.trials
             self._spent_steps += now.spent_steps
             self._spent_s += now.spent_s
-            self._untried = now.untried
+            self._notes = now.notes
         self._result = result
         self.settings = result.chosen
         if result.chosen.part != CACHED:
@@ -339,57 +333,3 @@ def worker_limits(max_workers: int | None = None) -> WorkerLimits:
     """The cores that this process may use, and the most workers to try."""
     cores = share_of_cores()
     return WorkerLimits(cores, max_workers or max(_MAX_WORKERS, int(cores)))
-
-
-class ChangeWatch:
-    """Notices after tuning that waiting has changed: a cache is warm now, or another job has started.
-
-    It compares stretches of steps with the first one after tuning, at the cost of two additions per step.
-    """
-
-    def __init__(self) -> None:
-        self._interval_s = _FIRST_INTERVAL_S / 2
-        self._restart()
-
-    def _restart(self) -> None:
-        self._since_s = 0.0
-        self._different = 0
-        self._begin_stretch()
-        self._period_s: float | None = None
-        self._usual_wait_s = 0.0
-
-    def _begin_stretch(self) -> None:
-        self._wait_s = self._seconds = 0.0
-        self._steps = 0
-
-    def settle(self) -> None:
-        """Tuning has ended: take the next stretch as usual, and wait longer than last time."""
-        self._restart()
-        self._interval_s = min(self._interval_s * 2, _LAST_INTERVAL_S)
-
-    def add(self, wait_s: float, step_s: float) -> bool:
-        """Add a step: its wait and its whole time. True when a stretch is complete."""
-        if step_s - wait_s > _PAUSE_S and self._is_pause(step_s - wait_s):
-            self._begin_stretch()  # batches lie ready after it
-            return False
-        self._wait_s += wait_s
-        self._seconds += step_s
-        self._steps += 1
-        return self._seconds >= _STRETCH_S and self._steps >= _STRETCH_STEPS
-
-    def _is_pause(self, loop_s: float) -> bool:
-        usual_s = self._seconds / self._steps if self._steps else self._period_s
-        return usual_s is not None and loop_s > _PAUSE_STEPS * usual_s
-
-    def has_changed(self) -> bool:
-        """Compare a complete stretch. True if training has been different long enough to search again."""
-        wait_s, period_s = self._wait_s / self._steps, self._seconds / self._steps
-        self._since_s += self._seconds
-        self._begin_stretch()
-        if self._period_s is None:
-            self._period_s, self._usual_wait_s = period_s, wait_s
-            return False
-        change_s = abs(wait_s - self._usual_wait_s)
-        is_different = change_s > _CHANGE * min(self._period_s, period_s)
-        self._different = self._different + 1 if is_different else 0
-        return self._different >= _STRETCHES and self._since_s >= self._interval_s

@@ -12,19 +12,24 @@ from dataclasses import dataclass, field
 
 from unstarve.model import LoaderSettings, Scenario
 from unstarve.model.forecasts import Stage
-from unstarve.model.parts import CACHED, GATHER, IMAGES, RING, THREADS
+from unstarve.model.parts import CACHED, GATHER, GPU_IMAGES, IMAGES, RING, THREADS
 from unstarve.predict.demand import BatchDemand, LoaderDemand
 from unstarve.predict.forecast import LoaderModel
 from unstarve.predict.recorded_run import EpochCosts, RecordedMachine
 from unstarve.predict.scenario import Draw, fill_in, pace_of
-from unstarve.tune.step_window import CpuTime, StepWindow
+from unstarve.tune.cpu_clock import CpuTime
+from unstarve.tune.step_window import StepWindow
+from unstarve.tune.window_reading import queued_in_wait_s
 
 IMAGE_SPEED = 3.0
 """How much less CPU time unstarve takes for an image than torchvision: a lead, measured before it counts."""
+GPU_IMAGE_LEFT = 0.03
+"""The share of an image's CPU time that is left where a GPU decodes it: reading the file, and its header."""
 HANDOFF_LEFT = 0.1
 """The share of the hand-off that is left in reused shared memory, or between threads: the same."""
 _LEFT: Mapping[str, Mapping[Stage, float]] = {
     IMAGES: {"cpu": 1 / IMAGE_SPEED, "handoff": HANDOFF_LEFT},
+    GPU_IMAGES: {"cpu": GPU_IMAGE_LEFT, "handoff": HANDOFF_LEFT},
     RING: {"handoff": HANDOFF_LEFT},
     THREADS: {"cpu": 0.3, "handoff": HANDOFF_LEFT},
     GATHER: {"cpu": 0.1, "handoff": 0.0},
@@ -44,6 +49,8 @@ class BatchFacts:
     nbytes: int = 0
     tensors: int = 2
     pinned: bool = False
+    copied: bool = False
+    """Training uses a GPU, and batches are not there yet."""
     epoch: int | None = None
     """Batches per epoch, if every epoch starts its workers again."""
 
@@ -121,7 +128,8 @@ def _batch(window: StepWindow, cpu: CpuTime, cores: float) -> tuple[BatchDemand,
     loop_s = min(cpu.loop_s, step_s)
     if count == 0:
         making_s = min(cpu.wait_s, window.wait_s)
-        batch = BatchDemand(cpu_s=making_s, blocked_s=max(window.wait_s - making_s, 0.0))
+        blocked_s = window.wait_s - making_s - queued_in_wait_s(window, cpu)
+        batch = BatchDemand(cpu_s=making_s, blocked_s=max(blocked_s, 0.0))
         threads = (cpu.main_s - cpu.wait_s) / step_s
     else:
         # Threads are workers whose CPU time is the training process's own.

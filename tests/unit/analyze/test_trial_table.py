@@ -43,7 +43,7 @@ def test_cut_short_the_gain_is_what_the_trials_show() -> None:
     assert not found.keep
     assert found.gain is not None
     assert found.gain.ratio == pytest.approx(3)
-    assert 2.5 < found.gain.low < 3 < found.gain.high < 3.5
+    assert 2 < found.gain.low < 3 < found.gain.high < 4.5
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,17 @@ def test_cut_short_without_proof_the_users_own_settings_stay(trials: tuple[Trial
     assert found.chosen == NONE
     assert found.keep
     assert found.reason == "too little was measured to tell"
+
+
+def test_cut_short_a_gain_is_as_sure_as_trials_of_one_setting_agree() -> None:
+    steady = so_far(tuning(trial(NONE, 100), trial(NONE, 102), trial(TWO, 200), chosen=TWO))
+    assert steady.chosen == TWO
+    assert steady.gain is not None
+    assert steady.gain.low > 1.5
+    drifting = so_far(tuning(trial(NONE, 100), trial(NONE, 300), trial(TWO, 700), chosen=TWO))
+    assert drifting.keep
+    once = so_far(tuning(trial(NONE, 100), trial(TWO, 130), chosen=TWO))
+    assert once.keep
 
 
 def test_what_is_settled_stays_as_it_is() -> None:

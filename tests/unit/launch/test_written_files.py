@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from unstarve.launch import written_files
 from unstarve.launch.written_files import files_written_since
 
 EVER = 0
@@ -97,3 +98,17 @@ def test_a_slow_storage_is_not_waited_for(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_searched_has_no_files(tmp_path: Path, name: str) -> None:
     write(tmp_path / "file")
     assert files_written_since(tmp_path / name, EVER).names == ()
+
+
+def test_a_folder_that_may_not_be_looked_into_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(written_files, "_ENVIRONMENT", ("x" * 300,))  # asking for it is an error
+    (tmp_path / "closed").mkdir()
+    assert files_written_since(tmp_path, 0).complete
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="Linux only")
+def test_what_the_kernel_shows_as_files_was_not_written(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/proc/self")
+    assert files_written_since(tmp_path, 0).names == ()

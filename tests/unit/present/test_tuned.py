@@ -122,6 +122,15 @@ def test_loaders_that_were_left_alone_are_named_with_the_reason() -> None:
 
 def test_nothing_tuned_is_said() -> None:
     assert "iterated no torch DataLoader" in shown(ended_by=None)
+    assert "interrupted before the command iterated a DataLoader" in shown(ended_by="interrupt")
+
+
+def test_a_command_that_was_started_again_is_to_be_started_more_often_the_next_time() -> None:
+    run = TuneRun(("train.py",), 0, 1, 2.0, None, (loader(replace(FOUND, settled=False)),), runs=5)
+    out = io.StringIO()
+    print_tuning(run, [[]], Console(file=out, width=80))
+    assert "--rerun 12" in out.getvalue()
+    assert "24 steps in the last of 5 runs" in out.getvalue()
     assert "Nothing was tuned." in shown(loader(None, left_alone="no"), ended_by=None)
 
 

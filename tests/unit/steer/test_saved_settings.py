@@ -16,6 +16,7 @@ from image_folders import make_folder
 from torchvision_here import torchvision_here
 from unstarve.collect.describe import loader_config
 from unstarve.collect.loader_origin import creation
+from unstarve.fixes.datasets.images import gpu_decoder
 from unstarve.fixes.loader.engines.thread_iterator import ThreadIterator
 from unstarve.model import Place, SavedLoader
 from unstarve.steer.saved_settings import Twins, create_with_saved, digest, iterate_with_parts, place_of
@@ -137,6 +138,19 @@ def test_images_are_read_by_unstarve_and_the_dataset_stays_the_scripts(
     assert loader_config(imaged)["engine"] == "threads"
     assert loader_config(imaged)["applied"] == "images read by unstarve, num_workers 0 → 2"
     assert problems == []
+
+
+def test_what_needs_a_gpu_is_left_to_the_script_where_there_is_none(
+    apply: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problems = apply(here(make_images, "imaged", num_workers=2, gpu_images=True))
+    monkeypatch.setattr(gpu_decoder, "why_no_gpu", lambda: "there is no CUDA device")
+    imaged, _ = make_images(tmp_path)
+    assert not isinstance(iter(imaged), ThreadIterator)
+    assert "the images cannot be decoded on the GPU: there is no CUDA device" in problems[0]
+    monkeypatch.setattr(gpu_decoder, "why_no_gpu", lambda: None)
+    imaged, _ = make_images(tmp_path / "again")
+    assert loader_config(imaged)["applied"] == "images decoded by the GPU, num_workers 0 → 2"
 
 
 def test_images_that_unstarve_cannot_read_are_told_and_left_to_the_script(

@@ -28,10 +28,12 @@ class Script:
         )
         self.loaders: list[Loader] = []
 
-    def make(self, name: str, length: int | None = 10, line: int | None = None) -> TrackedLoader:
+    def make(
+        self, name: str, length: int | None = 10, line: int | None = None, *, shuffles: bool = False
+    ) -> TrackedLoader:
         self.loaders.append(Loader())
         place = Place("/none/train.py", line or len(self.loaders), "main", name)
-        return self.session.add(self.loaders[-1], "DataLoader", place, length)
+        return self.session.add(self.loaders[-1], "DataLoader", place, length, shuffles=shuffles)
 
     def tune(self, loader: TrackedLoader, *, settled: bool = False) -> None:
         """Begin an epoch of a training loader, and let tuning come so far."""
@@ -350,3 +352,34 @@ def test_two_training_loaders_in_turns_are_both_tuned_before_training_ends() -> 
     assert not script.session.is_over(real)
     script.session.update(noise, tuning(settled=True))
     assert script.session.is_over(real)
+
+
+def test_a_loader_that_shuffles_is_waited_for_until_the_first_epoch_is_over() -> None:
+    script = Script()
+    first, second = script.make("first", shuffles=True), script.make("second", shuffles=True)
+    script.tune(first, settled=True)
+    first.steps = 9
+    assert not script.session.is_over(first)
+    script.tune(second, settled=True)
+    assert script.session.is_over(second)
+
+
+def test_a_loader_that_training_does_not_turn_to_is_named_in_the_end() -> None:
+    script = Script()
+    first, _, _ = script.make("first"), script.make("second", shuffles=True), script.make("validation")
+    script.tune(first, settled=True)
+    assert not script.session.is_over(first)
+    assert script.session.begin_epoch(first, gradients=True)
+    assert script.session.is_over(first)
+    described = {one.name: one.left_alone for one in script.session.snapshot().loaders}
+    missed = "not iterated before tuning was done (--finish tunes it, too)"
+    assert described == {"first": None, "second": missed}
+
+
+@pytest.mark.parametrize("length", [10_000, None])
+def test_nobody_waits_for_the_end_of_a_long_epoch(length: int | None) -> None:
+    script = Script()
+    first, _ = script.make("first", length=length), script.make("second", length=20_000, shuffles=True)
+    script.tune(first, settled=True)
+    script.now_s, first.steps = script.now_s + 30, 500
+    assert script.session.is_over(first)

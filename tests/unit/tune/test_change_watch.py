@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from unstarve.tune.tuner import ChangeWatch, worker_limits
+from unstarve.tune.change_watch import ChangeWatch
+from unstarve.tune.tuner import worker_limits
 
 
 def is_noticed(watch: ChangeWatch, wait_s: float, seconds: float, step_s: float = 0.05) -> bool:

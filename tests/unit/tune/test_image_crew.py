@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import itertools
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -15,13 +17,16 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 import unstarve
 from image_folders import break_image, make_folder
 from torchvision_here import torchvision_here
+from unstarve.fixes.datasets.images import gpu_decoder
 from unstarve.fixes.datasets.images.torchvision_folder import arguments_of
+from unstarve.fixes.loader.engines import thread_iterator
 from unstarve.model import LoaderSettings
-from unstarve.tune import live_search
+from unstarve.tune import live_search, thread_crews
 from unstarve.tune.autotune import AutotunedLoader
 from unstarve.tune.search import SearchResult
 from unstarve.tune.step_window import Block, StepWindow, WindowCollector, WindowPace
 from unstarve.tune.thread_crews import DrawnCrew
+from unstarve.tune.tunability import tunability_of
 
 COUNT = 40
 HASTY = WindowPace(min_steps=1, min_s=0.0, max_s=0.0)
@@ -142,6 +147,53 @@ def test_pixels_are_the_datasets_but_for_what_two_decoders_differ_by(
         assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
         differences.append((ours - theirs).abs().mean().item())
     assert max(differences) < 1 / 255
+
+
+def pixels_of(files: Any) -> list[torch.Tensor]:
+    """Stands in for the decoder of a GPU."""
+    images = [Image.open(io.BytesIO(bytes(file))).convert("RGB") for file in files]
+    return [torch.from_numpy(np.array(image)).permute(2, 0, 1) for image in images]
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that trains on a GPU, whose part in this the CPU plays."""
+    host = torch.device("cpu")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (64 << 30, 80 << 30))
+    monkeypatch.setattr(thread_iterator, "_gpu_of_this_thread", lambda: lambda: None)
+    for module in (gpu_decoder, thread_crews):
+        monkeypatch.setattr(module, "why_no_gpu", lambda: None)
+    monkeypatch.setattr(gpu_decoder, "_made_on_gpu", lambda *of: gpu_decoder.make_on(host, pixels_of, *of))
+
+
+@pytest.mark.usefixtures("gpu")
+def test_the_gpu_makes_the_same_batches_of_an_image_folder(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_script(monkeypatch, OWN, LoaderSettings(2, 2, part="gpu_images"))
+    loader = DataLoader(folder(root, random=False), batch_size=4, num_workers=1)
+    ours = tuned(loader, parts=True)
+    for _ in range(5):
+        for (images, targets), (their_images, their_targets) in zip(ours, loader, strict=True):
+            assert torch.equal(targets, their_targets)
+            assert images.device == their_images.device
+            assert (images - their_images).abs().mean() < 1 / 255
+    assert {trial.settings.part for trial in ours.tuning.trials} == {"", "gpu_images"}
+
+
+@pytest.mark.usefixtures("gpu")
+def test_the_gpu_is_tried_only_where_training_uses_it_and_has_memory_left(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = DataLoader(folder(root), batch_size=4)
+    assert "gpu_images" in tunability_of(loader, images=True, parts=True).parts
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 30, 80 << 30))
+    refused = tunability_of(loader, images=True, parts=True).refused
+    assert refused["gpu_images"] == "only 1.1 GB of its memory is free"
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    without = tunability_of(loader, images=True, parts=True)
+    assert "gpu_images" not in {*without.parts, *without.refused}
 
 
 def test_it_is_chosen_where_it_is_faster(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,11 @@ import pytest
 
 from unstarve.model import LoaderSettings
 from unstarve.tune.bounds import Bounds, WorkerLimits
+from unstarve.tune.cpu_clock import CpuTime
 from unstarve.tune.search import Search, SearchResult
-from unstarve.tune.step_window import Block, CpuTime, StepWindow
+from unstarve.tune.step_window import Block, StepWindow
 from unstarve.tune.window_forecast import BatchFacts, WindowForecast, forecast_from
-from unstarve.tune.window_reading import costs_to_receive
+from unstarve.tune.window_reading import blocked_share, costs_to_receive, limit_of
 
 TWO_CORES = WorkerLimits(cores=2, max_workers=16)
 
@@ -198,6 +199,19 @@ def test_without_workers_is_tried_where_a_batch_costs_little_or_receiving_it_cos
     assert costs_to_receive(window(2, 0.04, 0.03, CpuTime(0.03, 0.01, wait_s=0.02)))
     assert not costs_to_receive(window(2, 0.16, 0.158, CpuTime(0.0004, 0.0005, wait_s=0.0002)))
     assert not costs_to_receive(window(2, 0.2, 0.15, None))
+
+
+def test_what_other_processes_take_limits_the_best_setting_and_is_no_wait_for_storage() -> None:
+    limits = WorkerLimits(2, 16)
+    busy = CpuTime(0.03, 0.0, wait_s=0.02, loop_s=0.01, main_queued_s=0.06, foreign_cores=1.7)
+    alone = window(0, 0.1, 0.09, busy)
+    assert limit_of(alone, limits) == "other processes use 1.7 of 2 cores: it would take a quiet machine"
+    assert blocked_share(alone) < 0.5
+    assert blocked_share(window(0, 0.1, 0.09, replace(busy, main_queued_s=0.0))) > 0.5
+    quiet = replace(busy, foreign_cores=0.1)
+    assert limit_of(window(0, 0.1, 0.09, quiet), limits) is None
+    asleep = CpuTime(0.01, 0.01, wait_s=0.001, loop_s=0.005)
+    assert "faster storage" in str(limit_of(window(4, 0.1, 0.09, asleep), limits))
 
 
 class SlowAtFirst(Training):

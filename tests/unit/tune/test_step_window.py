@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import pytest
 
@@ -142,3 +143,32 @@ def test_epochs_too_short_for_bursts_are_measured_whole_with_their_start() -> No
     assert window.steps == 12
     assert window.period_s == pytest.approx(0.0825)
     assert window.step_s == pytest.approx(0.01)
+
+
+def epochs_of(collector: WindowCollector, batches: int, wait_s: float) -> Iterator[StepWindow | None]:
+    clock = Clock(collector)
+    while True:
+        collector.begin_epoch(clock.now)
+        collector.begin(skip=1)
+        for _ in range(batches):
+            assert clock.step(wait_s, 0.002) is None
+        yield collector.end_epoch(clock.now)
+
+
+def test_the_bursts_of_a_few_short_epochs_make_a_window_without_the_start_of_the_epochs() -> None:
+    collector = WindowCollector(LoaderSettings(1, 2), WindowPace(min_steps=1000))
+    windows = [window for window, _ in zip(epochs_of(collector, 20, 0.008), range(3), strict=False)]
+    assert windows[:2] == [None, None]
+    last = windows[2]
+    assert last is not None
+    assert not last.whole_epochs
+    assert last.period_s == pytest.approx(0.01)
+
+
+def test_what_there_is_when_training_ends_makes_a_window() -> None:
+    collector = WindowCollector(LoaderSettings(8, 2), WindowPace())
+    assert collector.so_far() is None
+    assert next(epochs_of(collector, 20, 0.008)) is None
+    window = collector.so_far()
+    assert window is not None
+    assert (window.steps, window.whole_epochs) == (20, True)

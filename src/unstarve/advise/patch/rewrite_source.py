@@ -17,7 +17,7 @@ from typing import Any
 from unstarve.advise.patch.source_calls import Argument, Call, Calls, SourceRange, line_offset, read_calls
 from unstarve.advise.patch.user_files import CallChange
 from unstarve.errors import NotPatchableError
-from unstarve.model.parts import CACHED, ENGINE_PARTS, IMAGES, PARTS
+from unstarve.model.parts import CACHED, ENGINE_PARTS, GPU_IMAGES, IMAGES, PARTS
 from unstarve.model.saved import NEED_WORKERS, POSITIONS, Setting
 
 _DEFAULTS: Mapping[str, Setting] = {
@@ -30,6 +30,10 @@ _DEFAULTS: Mapping[str, Setting] = {
 _IMAGE_NOTE = (
     "unstarve then reads the images: same files, order and targets; random crops come from other generators,"
     " and pixels differ slightly, as between two JPEG decoders"
+)
+_GPU_NOTE = (
+    "images arrive on the GPU: what your loop does with them before the model must work there; make the"
+    " dataset before the model"
 )
 _CACHE_NOTE = "the first epoch fills the cache; data that changes while training runs is not seen"
 _ENGINE_BY_HAND = "use `--save` and `run --with`, or `run --engine {}`, without a change to the source"
@@ -70,10 +74,12 @@ def rewrite(source: str, changes: Sequence[CallChange]) -> Rewritten:
         parts = [part for part in PARTS if settings.pop(part, False)]
         found, said = _edits(text, call, settings)
         for part in parts:
-            if part == IMAGES:
+            if part in (IMAGES, GPU_IMAGES):
+                options = ', decode="cuda"' if part == GPU_IMAGES else ""
+                wrapped = f"unstarve.ImageFolderDataset.like({{}}{options})"
                 found.append(_with_our_loader(text, call, change.kind, _IMAGES_BY_HAND))
-                found.append(_wrapped(text, call, "unstarve.ImageFolderDataset.like({})", _IMAGES_BY_HAND))
-                said.append(_IMAGE_NOTE)
+                found.append(_wrapped(text, call, wrapped, _IMAGES_BY_HAND))
+                said += [_IMAGE_NOTE, *([_GPU_NOTE] if part == GPU_IMAGES else [])]
             elif part == CACHED:
                 found.append(_wrapped(text, call, 'unstarve.CachedDataset({}, fill="lazy")', _CACHE_BY_HAND))
                 said.append(_CACHE_NOTE)

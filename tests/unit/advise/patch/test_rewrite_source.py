@@ -426,6 +426,13 @@ def test_an_import_behind_a_last_line_without_an_end() -> None:
     )
 
 
+def test_images_that_the_gpu_decodes_stay_there() -> None:
+    on_gpu = {"num_workers": 2, "prefetch_factor": 2, "gpu_images": True}
+    found = rewrite("x = DataLoader(ds)\n", [CallChange(Place("t.py", 1), "DataLoader", on_gpu)])
+    assert 'unstarve.DataLoader(unstarve.ImageFolderDataset.like(ds, decode="cuda"), num' in found.source
+    assert any("images arrive on the GPU" in note for note in found.notes)
+
+
 def test_two_loaders_of_images_need_one_import() -> None:
     source = "a = DataLoader(x)\nb = DataLoader(y)\n"
     done = rewrite(source, [change(source, IMAGES, at=1), change(source, IMAGES, at=2)])

@@ -10,7 +10,7 @@ import pytest
 from fake_forecaster import with_forecaster
 from fakes import diagnosis_of
 from unstarve.advise.all_rules import advise
-from unstarve.model import Advice, Cause, Diagnosis, FunctionCost, GpuSummary
+from unstarve.model import Advice, Cause, Diagnosis, FunctionCost
 
 SITE = "/usr/lib/python3/site-packages"
 DECODE = FunctionCost("ImageFile.load", f"{SITE}/PIL/ImageFile.py", 296, Cause.CPU, 5.0, 0.5)
@@ -53,29 +53,28 @@ def test_a_folder_of_images_becomes_our_dataset_and_the_users_call_stays() -> No
     assert "cheaper-work" not in found
 
 
-GPU = GpuSummary(0.7, None, None, None, None, None, devices=1)
-
-
 def on_gpu(**given: Any) -> Diagnosis:
-    return dataclasses.replace(decoding(DECODE, RESIZE, TO_TENSOR, **given), gpu=GPU)
+    return dataclasses.replace(decoding(DECODE, RESIZE, TO_TENSOR, **given), device="cuda")
 
 
-def test_a_gpu_that_the_cores_cannot_feed_is_offered_to_decode_without_a_number() -> None:
-    source = "DataLoader(train_set, batch_size=bs, num_workers=2)"
-    found = advised(on_gpu(source=source, step_s=0.2, free_s=0.01))
-    one = found["decode-on-gpu"]
-    assert "unstarve.ImageFolderDataset.like(train_set, decode='auto')" in one.code
-    assert one.speedup is None
+def test_a_gpu_that_the_cores_cannot_feed_decodes_the_folder() -> None:
+    found = advised(on_gpu(source="DataLoader(train_set, num_workers=2)", step_s=0.2, free_s=0.01))
+    one, on_cpu = found["decode-gpu"], found["decode-crop"]
+    assert "unstarve.ImageFolderDataset.like(train_set, decode='cuda')" in one.code
     assert "of the 20× that would be possible" in one.why
-    assert "before the model" in one.note
-    assert next(iter(found)) != "decode-on-gpu"  # what has a measured gain comes first
+    assert "Batches are then on the GPU" in one.note
+    assert one.speedup is not None
+    assert on_cpu.speedup is not None
+    assert one.speedup.predicted > on_cpu.speedup.predicted
 
 
 def test_the_gpu_is_left_alone_where_the_cpu_feeds_it_or_there_is_none() -> None:
-    assert "decode-on-gpu" not in advised(decoding(DECODE, RESIZE, TO_TENSOR, step_s=0.2, free_s=0.01))
-    assert "decode-on-gpu" not in advised(on_gpu(step_s=0.15, free_s=0.14))
+    assert "decode-gpu" not in advised(decoding(DECODE, RESIZE, TO_TENSOR, step_s=0.2, free_s=0.01))
+    assert "decode-gpu" not in advised(on_gpu(step_s=0.15, free_s=0.14))
     of_a_library = {**CONFIG, "remade_by": "accelerate"}
-    assert "decode-on-gpu" not in advised(on_gpu(step_s=0.2, free_s=0.01, config=of_a_library))
+    assert "decode-gpu" not in advised(on_gpu(step_s=0.2, free_s=0.01, config=of_a_library))
+    own = decoding(DECODE, RESIZE, dataset=PHOTOS, step_s=0.2, free_s=0.01)
+    assert "decode-gpu" not in advised(dataclasses.replace(own, device="cuda"))
 
 
 def test_other_datasets_get_the_transform_with_their_own_size_and_normalization() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_f
 
 from unstarve.errors import ImageError, UsageError
 from unstarve.fixes.datasets.images.crop_recipe import RATIO, SCALE, Crop, Decode, recipe_of
-from unstarve.fixes.datasets.images.gpu_decoder import ask_for_queues
+from unstarve.fixes.datasets.images.gpu_decoder import ask_for_queues, on_host
 from unstarve.fixes.datasets.images.image_batches import (
     ImageBatch,
     PendingFolderBatch,
@@ -109,9 +109,13 @@ class FolderBatches:
 
     releases_gil = True
 
-    def __init__(self, samples: Sequence[tuple[str, int]], transform: DecodeCrop) -> None:
+    def __init__(
+        self, samples: Sequence[tuple[str, int]], transform: DecodeCrop, *, to_host: bool = False
+    ) -> None:
+        """`to_host`: batches that a GPU makes are copied to where those of the folder are."""
         self._samples = samples
         self._transform = transform
+        self._moved: Callable[[torch.Tensor], torch.Tensor] = on_host if to_host else _as_it_is
         self.draws = transform.draws
 
     def read_batch(self, indices: Sequence[int]) -> Any:
@@ -126,7 +130,7 @@ class FolderBatches:
         paths = [path for path, _ in chosen]
         return PendingFolderBatch(
             self._transform._load(paths),
-            lambda made: [_whole(made, paths), torch.tensor([target for _, target in chosen])],
+            lambda made: [self._moved(_whole(made, paths)), torch.tensor([target for _, target in chosen])],
         )
 
 
@@ -141,6 +145,10 @@ def _whole(made: ImageBatch, images: Sequence[Any]) -> torch.Tensor:
         if error is not None:
             raise with_path(error, _name_of(image)) from error
     return made.batch
+
+
+def _as_it_is(batch: torch.Tensor) -> torch.Tensor:
+    return batch
 
 
 def _bytes_of(image: Any) -> Image:

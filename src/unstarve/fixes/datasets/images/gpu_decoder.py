@@ -156,6 +156,14 @@ def _made_on_gpu(
     return batch, errors
 
 
+def on_host(batch: torch.Tensor) -> torch.Tensor:
+    """Return a batch from the GPU in page-locked memory. The stream that trains is not waited for."""
+    if not batch.is_cuda:
+        return batch
+    with beside_training(batch.device):
+        return torch.empty_like(batch, device="cpu", pin_memory=True).copy_(batch, non_blocking=True)
+
+
 @contextlib.contextmanager
 def beside_training(device: torch.device) -> Iterator[None]:
     """Run work on a stream of its own, and wait for its end; on the CPU, just run it.

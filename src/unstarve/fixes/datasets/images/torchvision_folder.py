@@ -11,6 +11,7 @@ from typing import Any
 from torch.utils.data import Subset
 
 from unstarve.errors import UsageError
+from unstarve.fixes.datasets.images.crop_recipe import Decode
 from unstarve.fixes.datasets.images.decode_crop import FOLDERS, DecodeCrop, FolderBatches, is_plain_folder
 
 
@@ -22,16 +23,17 @@ def is_folder(dataset: Any) -> bool:
     return folders is not None and type(dataset) is folders.ImageFolder
 
 
-def stand_in_for(dataset: Any) -> Any:
+def stand_in_for(dataset: Any, decode: Decode = "cpu") -> Any:
     """Return a dataset that makes batches of the samples of an `ImageFolder`, or a `Subset` of one, our way.
 
+    Batches are on the CPU wherever they are decoded: the training loop that gets them knows nothing of this.
     It opens no file. Raises UsageError that names the part that cannot be translated.
     """
     if type(dataset) is Subset:
-        return Subset(stand_in_for(dataset.dataset), dataset.indices)
+        return Subset(stand_in_for(dataset.dataset, decode), dataset.indices)
     arguments = arguments_of(dataset)
     del arguments["root"]
-    return FolderBatches(dataset.samples, DecodeCrop(**arguments))
+    return FolderBatches(dataset.samples, DecodeCrop(**arguments, decode=decode), to_host=True)
 
 
 def arguments_of(dataset: Any) -> dict[str, Any]:

@@ -73,6 +73,14 @@ def test_batches_are_those_of_the_cpus_path(
         assert difference.float().mean() <= mean
 
 
+def test_a_batch_comes_back_to_the_host_in_pinned_memory() -> None:
+    there = torch.rand(4, 3, 24, 30, device="cuda").contiguous(memory_format=torch.channels_last)
+    here = gpu_decoder.on_host(there)
+    assert here.is_pinned()
+    assert here.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(here, there.cpu())
+
+
 def test_a_damaged_file_takes_the_cpus_way(tmp_path: Path) -> None:
     root = make_folder(tmp_path)
     damaged = next(path for path in sorted(root.rglob("*.jpg")))
