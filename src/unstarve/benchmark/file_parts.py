@@ -11,7 +11,17 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from unstarve.benchmark.bench_data import cached_share, forget, tensor_files
-from unstarve.benchmark.bench_plan import Anew, BenchEntry, Missing, PartPlan, Sizes, faster, ours, public, stock
+from unstarve.benchmark.bench_plan import (
+    Anew,
+    BenchEntry,
+    Missing,
+    PartPlan,
+    Sizes,
+    faster,
+    ours,
+    public,
+    stock,
+)
 from unstarve.benchmark.disk_limit import DiskAlone, files_alone, stretches_alone
 from unstarve.model import Bar, Kind, Promise
 from unstarve.words import percent

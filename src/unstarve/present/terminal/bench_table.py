@@ -82,8 +82,10 @@ def _against_rivals(parts: tuple[Part, ...]) -> list[str]:
         for part, way in compared
         if way.over_rival is not None and way.over_rival < _NOT_SLOWER
     ]
+    if not compared:
+        return []
     count = f"{len(compared) - len(slower)} of {len(compared)}"
-    return [f"the same dataset in both loaders: {count} not slower in unstarve's", *slower] if compared else []
+    return [f"the same dataset in both loaders: {count} not slower in unstarve's", *slower]
 
 
 def _left_out(ways: tuple[Way, ...]) -> dict[str, list[str]]:

@@ -248,7 +248,7 @@ _KINDS: dict[type[Any], tuple[Callable[[Any], Any], Callable[[Any, Any], None]]]
 
 
 def _kind_of(value: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Any], None]] | None:
-    return None if type(value) in _PLAIN else _kind_of_class(type(value))
+    return None if type(value) in _PLAIN else _kind_of_class(type(value))  # type: ignore[arg-type] # a class is hashable
 
 
 _PLAIN = frozenset({int, bool, float, str, type(None), list, tuple, range})
