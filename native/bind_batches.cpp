@@ -82,6 +82,7 @@ struct Parts {
     nb::object fetch;     // indices as they came → what torch would make of them, an exception perhaps
     nb::object annotate;  // → a context manager around a batch while a profiler runs
     nb::object profiler;  // the dictionary that says whether one does
+    nb::object progress;  // whose `given` counts the batches, and whose `ended` says that there are no more
 };
 
 class Batches {
@@ -98,7 +99,8 @@ class Batches {
                  std::move(as_index),
                  std::move(fetch),
                  std::move(annotate),
-                 std::move(profiler)},
+                 std::move(profiler),
+                 {}},
           threads_(threads),
           enabled_(nb::steal<nb::str>(PyUnicode_InternFromString("_is_profiler_enabled"))) {
         if (batch_size == 0 || nb::len(leaves) == 0) {
@@ -122,6 +124,57 @@ class Batches {
         if (!source_.is_valid()) {
             return {};  // cleared by the garbage collector, which calls others before it is through
         }
+        nb::object batch;
+        try {
+            batch = annotated(self);
+        } catch (nb::python_error &error) {
+            if (error.matches(PyExc_StopIteration)) {
+                note_end();
+            } else if (error.matches(PyExc_Exception)) {
+                note_given();  // its indices are used up
+            }
+            throw;
+        } catch (const std::exception &) {
+            note_given();
+            throw;
+        }
+        batch.is_valid() ? note_given() : note_end();
+        return batch;
+    }
+
+    std::size_t taken() const { return taken_; }
+
+    nb::object progress() const { return parts_.progress; }
+
+    void count_into(nb::object progress) {
+        given_ = nb::cast<std::size_t>(progress.attr("given"));
+        parts_.progress = std::move(progress);
+    }
+
+    int traverse(visitproc visit, void *arg) {
+        Py_VISIT(source_.ptr());
+        for (const Leaf &leaf : parts_.leaves) {
+            Py_VISIT(leaf.tensor.ptr());
+            if (const int stopped = leaf.batches.traverse(visit, arg); stopped != 0) {
+                return stopped;
+            }
+        }
+        Py_VISIT(parts_.build.ptr());
+        Py_VISIT(parts_.as_index.ptr());
+        Py_VISIT(parts_.fetch.ptr());
+        Py_VISIT(parts_.annotate.ptr());
+        Py_VISIT(parts_.profiler.ptr());
+        Py_VISIT(parts_.progress.ptr());
+        return 0;
+    }
+
+    void clear() {
+        source_.reset();
+        parts_ = Parts{};
+    }
+
+  private:
+    nb::object annotated(nb::handle self) {
         if (PyDict_GetItemWithError(parts_.profiler.ptr(), enabled_.ptr()) != Py_True ||
             parts_.annotate.is_none()) {
             return advance(self);
@@ -139,30 +192,26 @@ class Batches {
         return batch;
     }
 
-    std::size_t taken() const { return taken_; }
-
-    int traverse(visitproc visit, void *arg) {
-        Py_VISIT(source_.ptr());
-        for (const Leaf &leaf : parts_.leaves) {
-            Py_VISIT(leaf.tensor.ptr());
-            if (const int stopped = leaf.batches.traverse(visit, arg); stopped != 0) {
-                return stopped;
-            }
+    void note_given() {
+        if (parts_.progress.is_valid()) {
+            static PyObject *const name = PyUnicode_InternFromString("given");
+            note(name, nb::steal(PyLong_FromSize_t(++given_)));
         }
-        Py_VISIT(parts_.build.ptr());
-        Py_VISIT(parts_.as_index.ptr());
-        Py_VISIT(parts_.fetch.ptr());
-        Py_VISIT(parts_.annotate.ptr());
-        Py_VISIT(parts_.profiler.ptr());
-        return 0;
     }
 
-    void clear() {
-        source_.reset();
-        parts_ = Parts{};
+    void note_end() {
+        if (parts_.progress.is_valid()) {
+            static PyObject *const name = PyUnicode_InternFromString("ended");
+            note(name, nb::borrow(Py_True));
+        }
     }
 
-  private:
+    void note(PyObject *name, const nb::object &value) const {
+        if (!value.is_valid() || PyObject_SetAttr(parts_.progress.ptr(), name, value.ptr()) != 0) {
+            throw nb::python_error();
+        }
+    }
+
     // Where the indices of one batch are, and what they came in.
     struct Taken {
         unstarve::Cut cut;
@@ -240,11 +289,17 @@ class Batches {
         }
     }
 
+    // What is to be copied from one leaf, and where to.
+    struct Copy {
+        unstarve::Rows rows;
+        Recycled::Batch out;
+    };
+
     nb::object gathered(const unstarve::Cut &rows) {
-        if (parts_.build.is_none()) {
+        if (parts_.leaves.size() == 1) {
             Copy copy = room_for(parts_.leaves[0], rows);
             run(&copy, 1, rows);
-            return std::move(copy.out.tensor);
+            return parts_.build.is_none() ? std::move(copy.out.tensor) : built(&copy, 1);
         }
         std::vector<Copy> copies;
         copies.reserve(parts_.leaves.size());
@@ -252,22 +307,20 @@ class Batches {
             copies.push_back(room_for(leaf, rows));
         }
         run(copies.data(), copies.size(), rows);
-        const nb::object tensors = nb::steal(PyList_New(static_cast<Py_ssize_t>(copies.size())));
+        return built(copies.data(), copies.size());
+    }
+
+    nb::object built(Copy *copies, std::size_t count) const {
+        nb::object tensors = nb::steal(PyList_New(static_cast<Py_ssize_t>(count)));
         if (!tensors.is_valid()) {
             throw nb::python_error();
         }
-        for (std::size_t i = 0; i < copies.size(); ++i) {
+        for (std::size_t i = 0; i < count; ++i) {
             PyList_SET_ITEM(tensors.ptr(), static_cast<Py_ssize_t>(i), copies[i].out.tensor.release().ptr());
         }
         const bool is_list = parts_.build.ptr() == reinterpret_cast<PyObject *>(&PyList_Type);
         return is_list ? tensors : parts_.build(tensors);
     }
-
-    // What is to be copied from one leaf, and where to.
-    struct Copy {
-        unstarve::Rows rows;
-        Recycled::Batch out;
-    };
 
     static Copy room_for(Leaf &leaf, const unstarve::Cut &rows) {
         Copy copy{{memory_of(leaf.tensor), leaf.count, leaf.row_bytes}, leaf.batches.take(rows.count)};
@@ -303,6 +356,7 @@ class Batches {
     unsigned threads_;
     nb::str enabled_;
     std::size_t taken_ = 0;
+    std::size_t given_ = 0;  // `progress.given`
 };
 
 PyObject *iternext(PyObject *self) {
@@ -344,5 +398,6 @@ void bind_batches(nb::module_ &module) {
              nb::kw_only(), "source"_a, "whole"_a, "batch_size"_a, "drop_last"_a, "leaves"_a,
              "table"_a.noconvert().none(), "empty_like"_a, "storage_uses"_a.none(), "build"_a.none(), "as_index"_a, "fetch"_a,
              "annotate"_a.none(), "profiler"_a, "threads"_a = 0)
-        .def_prop_ro("taken", &Batches::taken, "Batches given so far.");
+        .def_prop_ro("taken", &Batches::taken, "Batches given so far.")
+        .def_prop_rw("progress", &Batches::progress, &Batches::count_into, "Counts batches, and exceptions in their place.");
 }

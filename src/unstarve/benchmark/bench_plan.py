@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,16 @@ class Missing(Exception):
     """An entry cannot be measured here; the message says why."""
 
 
+class Anew:
+    """A loader that is created again for each epoch, with its dataset: each epoch is the first one."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._make())
+
+
 @dataclass(frozen=True)
 class BenchEntry:
     """A way to load: `make(data)` returns the loader, or raises Missing."""
@@ -95,6 +105,8 @@ class BenchEntry:
     """It is created for each measurement and dropped: a mapped file cannot leave the page cache."""
     limit: str | None = None
     """Name of the limit it is compared with; None: the part's first limit."""
+    rival: str | None = None
+    """Name of an entry that must not be faster: the same dataset in torch's loader."""
     read_directly: Callable[[Any], Sequence[Path]] | None = None
     """The files that it reads past the page cache, which must not contain them afterwards."""
 

@@ -11,7 +11,17 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from unstarve.benchmark.bench_data import cached_share, forget, tensor_files
-from unstarve.benchmark.bench_plan import BenchEntry, Missing, PartPlan, Sizes, faster, ours, public, stock
+from unstarve.benchmark.bench_plan import (
+    Anew,
+    BenchEntry,
+    Missing,
+    PartPlan,
+    Sizes,
+    faster,
+    ours,
+    public,
+    stock,
+)
 from unstarve.benchmark.disk_limit import DiskAlone, files_alone, stretches_alone
 from unstarve.model import Bar, Kind, Promise
 from unstarve.words import percent
@@ -133,8 +143,23 @@ FROM_FILES = (
         (
             _STOCK,
             ours("TensorFileDataset, torch's", lambda stored: _files(DataLoader, stored), faster(10)),
-            ours("TensorFileDataset, ours", lambda stored: _files(public("DataLoader"), stored), faster(20)),
-            ours("PackedDataset, ours", lambda stored: _packed(public("DataLoader"), stored), faster(25)),
+            ours(
+                "TensorFileDataset, ours",
+                lambda stored: _files(public("DataLoader"), stored),
+                faster(25),
+                rival="TensorFileDataset, torch's",
+            ),
+            ours(
+                "TensorFileDataset, first epoch",
+                lambda stored: Anew(lambda: _files(public("DataLoader"), stored)),
+            ),
+            ours("PackedDataset, torch's", lambda stored: _packed(DataLoader, stored)),
+            ours(
+                "PackedDataset, ours",
+                lambda stored: _packed(public("DataLoader"), stored),
+                faster(25),
+                rival="PackedDataset, torch's",
+            ),
         ),
     ),
     PartPlan(

@@ -58,10 +58,10 @@ def _stock(images: Images) -> Any:
     return DataLoader(vision.datasets.ImageFolder(str(images.root), transform), **images.options)
 
 
-def _as_transform(images: Images) -> Any:
+def _as_transform(loader: Any, images: Images) -> Any:
     transform = public("DecodeCrop")(SIZE, mean=MEAN, std=STD)
     dataset = torchvision().datasets.ImageFolder(str(images.root), transform, loader=str)
-    return DataLoader(dataset, **images.options)
+    return loader(dataset, **images.options)
 
 
 def _kept(images: Images) -> Any:
@@ -86,6 +86,14 @@ def _ours(images: Images) -> Any:
     return public("DataLoader")(images.dataset(), **images.options)
 
 
+def _without_workers(images: Images) -> Any:
+    return public("DataLoader")(images.dataset(), **{**images.options, "num_workers": 0})
+
+
+def _in_torchs(images: Images) -> Any:
+    return DataLoader(images.dataset(), **images.options)
+
+
 # The batches equal stock's up to the difference between two JPEG decoders, which the tests bound.
 _like_stock = partial(ours, same_batches=False)
 
@@ -95,9 +103,22 @@ IMAGES = (
         lambda s: f"{s.jpegs} JPEGs of about 500×375, random crop to {SIZE}, 2 workers", _prepare,
         (
             stock(_stock, "DataLoader, PIL + torchvision"),
-            _like_stock("ImageFolderDataset, ours", _ours, faster(3), Bar(Promise.OVER_LIMIT, 0.25)),
-            _like_stock("DecodeCrop, torch's", _as_transform, faster(1.8)),
-            _like_stock('cache="ram", ours', _kept, faster(10)),
+            _like_stock("ImageFolderDataset, torch's", _in_torchs),
+            _like_stock(
+                "ImageFolderDataset, ours",
+                _ours,
+                faster(3),
+                Bar(Promise.OVER_LIMIT, 0.25),
+                rival="ImageFolderDataset, torch's",
+            ),
+            _like_stock("the same, no workers", _without_workers, rival="ImageFolderDataset, ours"),
+            _like_stock("DecodeCrop, torch's", partial(_as_transform, DataLoader), faster(1.8)),
+            _like_stock(
+                "DecodeCrop, ours",
+                lambda images: _as_transform(public("DataLoader"), images),
+                rival="DecodeCrop, torch's",
+            ),
+            _like_stock('cache="ram", ours', _kept, faster(12)),
             BenchEntry("decoding alone", Kind.LIMIT, Decoding),
         ),
         skip=4,

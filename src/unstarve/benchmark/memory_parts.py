@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from unstarve.benchmark.bench_plan import BenchEntry, PartPlan, Sizes, faster, ours, public, stock
+from unstarve.benchmark.bench_plan import Anew, BenchEntry, PartPlan, Sizes, faster, ours, public, stock
 from unstarve.fixes.samples.gather import gather
 from unstarve.model import Bar, Kind, Promise
 
@@ -62,14 +63,27 @@ def _images(shuffle: bool) -> Callable[[Sizes, Path], Held]:
     return prepare
 
 
+def _cached_in_ours(held: Held) -> Any:
+    return public("DataLoader")(public("CachedDataset")((held.rows,)), **held.options)
+
+
 _OTHER_PARTS = (
+    ours("CachedDataset, first epoch", lambda held: Anew(partial(_cached_in_ours, held))),
     ours(
         "AsyncPrefetchDataset, torch's",
         lambda held: DataLoader(public("AsyncPrefetchDataset")(TensorDataset(held.rows)), **held.options),
     ),
     ours(
+        "AsyncPrefetchDataset, ours",
+        lambda held: public("DataLoader")(
+            public("AsyncPrefetchDataset")(TensorDataset(held.rows)), **held.options
+        ),
+        rival="AsyncPrefetchDataset, torch's",
+    ),
+    ours(
         "unstarve.DataLoader",
         lambda held: public("DataLoader")(TensorDataset(held.rows), **held.options),
+        rival="torch.utils.data.DataLoader",
     ),
 )
 """Our other ways to serve rows, for the one table whose sizes users choose."""
@@ -85,8 +99,9 @@ def _entries(in_torch: tuple[Bar, ...], in_ours: tuple[Bar, ...]) -> tuple[Bench
         ),
         ours(
             "CachedDataset, ours",
-            lambda held: public("DataLoader")(public("CachedDataset")((held.rows,)), **held.options),
+            _cached_in_ours,
             *in_ours,
+            rival="CachedDataset, torch's",
         ),
     )
 
@@ -106,7 +121,7 @@ def _image_title(order: str) -> Callable[[Sizes], str]:
 IN_MEMORY = (
     PartPlan(
         "a", "rows", _row_title("shuffled"), _rows(True),
-        (*_entries((faster(3.5),), (faster(50), _SMALL)), *_OTHER_PARTS), memory=True,
+        (*_entries((faster(3.5),), (faster(80), _SMALL)), *_OTHER_PARTS), memory=True,
     ),
     PartPlan(
         "b", "large-rows", _image_title("shuffled"), _images(True),

@@ -255,6 +255,7 @@ class Rounds:
             speedup=median_ratio(measured.stock_s, measured.batch_s),
             engine=measured.engine, cpu_s=measured.cpu_s,
             extra=measured.extra, cached_share=measured.cached_share,
+            rival=entry.rival, over_rival=self._over_rival(entry, measured),
         )  # fmt: skip
         return replace(way, checked=tuple(self._checked(bar, entry, way) for bar in entry.bars))
 
@@ -269,6 +270,15 @@ class Rounds:
             return Checked(bar, measured, None)
         met = measured >= bar.limit if bar.promise is Promise.SPEEDUP else measured <= bar.limit
         return Checked(bar, measured, met)
+
+    def _over_rival(self, entry: BenchEntry, measured: WayMeasurements) -> float | None:
+        for other, its in self._measured.items():
+            if other.name == entry.rival and its.missing is None:
+                if other is self._part.entries[0]:
+                    return median_ratio(measured.stock_s, measured.batch_s)
+                rounds = min(len(its.batch_s), len(measured.batch_s))
+                return median_ratio(its.batch_s[:rounds], measured.batch_s[:rounds])
+        return None
 
     def _over_limit(self, entry: BenchEntry, way: Way) -> float | None:
         """How much slower than its limit, as a share of the limit: the median over the rounds of both."""

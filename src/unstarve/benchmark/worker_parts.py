@@ -67,13 +67,14 @@ def _handoff_part(
             "unstarve.DataLoader",
             lambda ready: public("DataLoader")(ready, **_HANDOFF_OPTIONS),
             faster(times),
+            rival="torch.utils.data.DataLoader",
         ),
     )
     return PartPlan(letter, name, lambda sizes: title, prepare, entries, skip=4, memory=True)
 
 
 HANDOFF = (
-    _handoff_part("f", "handoff-1mb", "one worker hands over dicts of 1 MB", _of_size(1_000_000, 1.0), 10),
+    _handoff_part("f", "handoff-1mb", "one worker hands over dicts of 1 MB", _of_size(1_000_000, 1.0), 20),
     _handoff_part("f", "handoff-20mb", "one worker hands over dicts of 20 MB", _of_size(20_000_000, 0.2), 5),
     _handoff_part("g", "small-tensors", "one worker hands over 150 small tensors", _small_tensors, 5),
 )
@@ -141,7 +142,12 @@ WAITING = (
         (
             stock(lambda waited: DataLoader(waited.source(), **waited.options)),
             ours("AsyncPrefetchDataset, torch's", lambda w: _ahead(DataLoader, Remote, w), faster(12)),
-            ours("AsyncPrefetchDataset, ours", lambda w: _ahead(public("DataLoader"), Remote, w), faster(12)),
+            ours(
+                "AsyncPrefetchDataset, ours",
+                lambda w: _ahead(public("DataLoader"), Remote, w),
+                faster(12),
+                rival="AsyncPrefetchDataset, torch's",
+            ),
             ours("the same with async def", lambda w: _ahead(DataLoader, RemoteAsync, w), faster(12)),
         ),
     ),
@@ -201,6 +207,7 @@ def _loaders(workers: int) -> tuple[BenchEntry, BenchEntry]:
             "unstarve.DataLoader",
             lambda source: public("DataLoader")(source, num_workers=workers, **source.options),
             _NOT_SLOWER,
+            rival="torch.utils.data.DataLoader",
         ),
     )
 

@@ -88,6 +88,10 @@ class Way:
     checked: tuple[Checked, ...] = ()
     cpu_s: float | None = None
     """CPU seconds per batch, of all processes; None if not requested."""
+    rival: str | None = None
+    """Name of a way that must not be faster: the same dataset in torch's loader."""
+    over_rival: float | None = None
+    """Median over the rounds of the rival's time over this way's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ WORKER_ENGINES = (Engine.RING.value, Engine.STOCK.value)
 
 def check_engine(name: str) -> None:
     """Raise ValueError for a name that is neither an engine nor "auto"."""
-    names = [engine.value for engine in Engine]
+    names = (Engine.AUTO.value, *ENGINES)
     if name in names:
         return
     near = difflib.get_close_matches(str(name), names, n=1)

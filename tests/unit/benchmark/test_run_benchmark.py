@@ -11,6 +11,7 @@ import pytest
 
 from unstarve.benchmark import run_benchmark as rounds_module
 from unstarve.benchmark.bench_plan import (
+    Anew,
     BenchEntry,
     BenchPlan,
     Missing,
@@ -206,6 +207,35 @@ def test_a_way_is_compared_with_the_limit_that_it_names(log: list[str]) -> None:
 def test_the_limits_that_ways_name_are_there(part: PartPlan) -> None:
     limits = {entry.name for entry in part.entries if entry.kind is Kind.LIMIT}
     assert {entry.limit for entry in part.entries if entry.limit is not None} <= limits
+
+
+def test_a_way_is_compared_with_its_rival_in_the_same_rounds(log: list[str]) -> None:
+    part = measured(
+        (
+            stock(lambda _: Loader(log, "stock 4")),
+            ours("torch's", lambda _: Loader(log, "torch's 3")),
+            ours("ours", lambda _: Loader(log, "ours 2"), rival="torch's"),
+            ours("like stock", lambda _: Loader(log, "like 2"), rival="torch.utils.data.DataLoader"),
+            ours("alone", lambda _: Loader(log, "alone 1"), rival="nobody"),
+        )
+    )
+    assert [way.over_rival for way in part.ways] == [None, None, 1.5, 2.0, None]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_the_rivals_that_ways_name_are_there(part: PartPlan) -> None:
+    assert {way.rival for way in part.entries if way.rival} <= {way.name for way in part.entries}
+
+
+def test_each_epoch_of_a_loader_made_anew_is_its_first() -> None:
+    made: list[int] = []
+
+    def make() -> list[int]:
+        made.append(1)
+        return [1, 2]
+
+    assert [list(epoch) for epoch in [Anew(make)] * 2] == [[1, 2], [1, 2]]
+    assert len(made) == 2
 
 
 def test_other_sizes_are_not_judged(log: list[str]) -> None:

@@ -11,6 +11,8 @@ from rich.text import Text
 from unstarve.model import Benchmark, Checked, Kind, Part, Promise, Way
 from unstarve.words import duration, percent, rate, size, times
 
+_NOT_SLOWER = 0.95
+"""Share of the rival's speed; below, the difference is more than noise."""
 _STYLES = {Kind.STOCK: "default", Kind.OURS: "bold", Kind.PEER: "cyan", Kind.LIMIT: "bright_black"}
 
 
@@ -29,6 +31,12 @@ def print_part(part: Part, console: Console) -> None:
         if way.mean_s is not None:
             table.add_row(*_cells(way, way.mean_s, each))
     console.print(table)
+    for way in part.ways:
+        if way.over_rival is not None:
+            console.print(
+                Text(f"{way.name}, against {way.rival}: {_factor(way.over_rival)}", "bright_black"),
+                soft_wrap=True,
+            )
     for reason, names in _left_out(part.ways).items():
         console.print(Text(f"{reason}: {'; '.join(names)}", "bright_black"))
     console.print()
@@ -59,10 +67,25 @@ def print_summary(result: Benchmark, console: Console) -> None:
     elif any(way.checked for part in result.parts for way in part.ways):
         lines.append("targets apply to the default sizes and were not checked")
     lines += [f"missed: {line}" for line in missed]
+    lines += _against_rivals(result.parts)
     if result.interrupted:
         lines.append("interrupted: not everything was measured")
     for line in lines:
         console.print(line, markup=False, highlight=False)
+
+
+def _against_rivals(parts: tuple[Part, ...]) -> list[str]:
+    """Say whether the same dataset is slower in our loader than in torch's."""
+    compared = [(part, way) for part in parts for way in part.ways if way.over_rival is not None]
+    slower = [
+        f"slower: {part.name}, {way.name}: {_factor(way.over_rival)} as fast as {way.rival}"
+        for part, way in compared
+        if way.over_rival is not None and way.over_rival < _NOT_SLOWER
+    ]
+    if not compared:
+        return []
+    count = f"{len(compared) - len(slower)} of {len(compared)}"
+    return [f"the same dataset in both loaders: {count} not slower in unstarve's", *slower]
 
 
 def _left_out(ways: tuple[Way, ...]) -> dict[str, list[str]]:

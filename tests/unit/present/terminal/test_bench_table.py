@@ -102,6 +102,19 @@ def test_the_summary_counts_the_targets_and_names_those_missed() -> None:
     assert "missed: rows, TensorFileDataset, ours: gap≤15%, measured 20%" in text
 
 
+def test_what_is_slower_than_the_same_dataset_in_torchs_loader_is_named() -> None:
+    ways = tuple(
+        Way(name, Kind.OURS, None, (1.0,), 1.0, rival=f"{name[:-4]}torch's", over_rival=ratio)
+        for name, ratio in (("Cached, ours", 9.0), ("Packed, ours", 0.96), ("Files, ours", 0.8))
+    )
+    part = Part("d", "files", "title", ways)
+    assert "Cached, ours, against Cached, torch's: 9.00×" in printed(part)
+    text = printed(result(parts=(part,)))
+    assert "the same dataset in both loaders: 2 of 3 not slower in unstarve's" in text
+    assert "slower: files, Files, ours: 0.80× as fast as Files, torch's" in " ".join(text.split())
+    assert "Packed" not in text
+
+
 def test_the_summary_of_a_stopped_one_says_so() -> None:
     assert "3 × seed 4" in printed(result(seeds=(4, 4, 4), interrupted=True))
     assert "interrupted: not everything" in printed(result(interrupted=True))

@@ -27,7 +27,7 @@ class _Way:
     """Whether its batches share memory with the dataset."""
 
 
-_WAYS = {
+_WAYS: dict[str, _Way] = {
     Engine.VIEWS: _Way(plan_views, why_views, shares_memory=True),
     Engine.GATHER: _Way(plan_gather, why_gather),
     Engine.THREADS: _Way(plan_threads, why_threads),
@@ -66,13 +66,13 @@ def _first_that_can(loader: DataLoader[Any], copy: bool) -> Choice:
     for engine in ENGINES:
         planned = _plan(engine, loader, copy)
         if not isinstance(planned, str):
-            return Choice(engine, _WAYS[Engine(engine)].why(loader), planned, tuple(refused))
+            return Choice(engine, _WAYS[engine].why(loader), planned, tuple(refused))
         refused.append((engine, planned))
     raise AssertionError("the stock engine refuses nothing")
 
 
 def _plan(engine: str, loader: DataLoader[Any], copy: bool) -> Iterate | str:
-    way = _WAYS[Engine(engine)]
+    way = _WAYS[engine]
     if copy and way.shares_memory:
         return "its batches share memory with the dataset, and copy=True rules that out"
     return way.plan(loader)

@@ -27,7 +27,7 @@ from unstarve.fixes.loader.engines.torch_epoch import (
     EpochIterator,
     PythonEpochIterator,
 )
-from unstarve.fixes.loader.resume.progress import CountsBatches
+from unstarve.fixes.loader.resume.progress import UNTRACKED
 from unstarve.fixes.samples.gather import gather
 from unstarve.native import native
 
@@ -100,12 +100,14 @@ def gathered(order: IndexOrder, recipe: GatherRecipe, annotate: Annotate | None)
         profiler=PROFILER,
         threads=1 if torch.get_num_threads() == 1 else 0,
     )
+    batches.progress = UNTRACKED  # type: ignore[attr-defined]  # see EpochIterator
     return batches
 
 
 @functools.cache
 def _compiled_class(base: type[Any]) -> type[Any]:
-    return type("CompiledBatches", (CountsBatches, EpochIterator, base), {"__module__": __name__})
+    own = {"__module__": __name__, "progress": base.progress}
+    return type("CompiledBatches", (EpochIterator, base), own)
 
 
 @functools.cache

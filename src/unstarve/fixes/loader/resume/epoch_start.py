@@ -18,7 +18,7 @@ from unstarve.fixes.loader.resume.protocol import (
     load_sampler_states,
     sampler_states,
 )
-from unstarve.fixes.loader.resume.random_state import Rewound, loader_state
+from unstarve.fixes.loader.resume.random_state import Rewound, index_state
 from unstarve.stack_levels import uncounted
 
 Begin = Callable[[], Iterator[Any]]
@@ -68,7 +68,7 @@ def begin_epoch(loader: Any, begin: Begin) -> Iterator[Any]:
         loader._indices = NotedIndices(loader, torch_index_sampler(loader))
     if state is not None and state["epoch"] is not None:
         return _resume(loader, begin, state)
-    progress = Progress(loader_state(loader))
+    progress = Progress(index_state(loader))
     if isinstance(loader._indices, NotedIndices):
         progress.indices = loader._indices
         ended = before is not None and before.ended
@@ -86,7 +86,7 @@ def begin_epoch(loader: Any, begin: Begin) -> Iterator[Any]:
 def _resume(loader: Any, begin: Begin, state: dict[str, Any]) -> Iterator[Any]:
     epoch = state["epoch"]
     replayed = is_replayed(loader, state)
-    progress = loader._progress = Progress(epoch["random"])
+    progress = loader._progress = Progress(lambda: epoch["random"])
     if replayed:
         progress.loaded = _between_epochs(epoch["notes"])
     else:

@@ -12,7 +12,7 @@ A state is a dict of plain values, a few ten kilobytes, whatever the size of the
      "has_ended": False,                         whether an IterableDataset there has no more samples
      "seed": 7, "notes": […],                    base seed and notes of the workers; see `worker_notes`
      "epoch": {"given": 120, "asked": 128,       batches given; batches of indices drawn; None: between epochs
-               "random": {…},                    all generators, when the epoch began
+               "random": {…},                    the generators that indices depend on, when the epoch began
                "drew_seed": True, "next_worker": 0,
                "notes": […]}}                    the workers' notes, when the epoch began
 """
@@ -65,7 +65,7 @@ def save(loader: Any, progress: Progress | None, loaded: dict[str, Any] | None) 
         state["epoch"] = {
             "given": progress.given,
             "asked": asked(loader, progress),
-            "random": progress.start,
+            "random": progress.start(),
             "drew_seed": progress.drew_seed,
             "next_worker": progress.next_worker,
             "notes": progress.notes_before,

@@ -6,7 +6,7 @@ workers are gone, and the state can still be saved.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +32,9 @@ has no more samples for this worker in this epoch. "failed": why there is no not
 
 
 class Progress:
-    """One epoch's progress. `start` holds the generators' states just before it began."""
+    """One epoch's progress. `start` returns the states that generators had just before it began."""
 
-    def __init__(self, start: RandomState | None = None) -> None:
+    def __init__(self, start: Callable[[], RandomState] = dict) -> None:
         self.start = start
         self.drew_seed = True
         """Whether a base seed for workers was drawn at its beginning; persistent workers keep theirs."""

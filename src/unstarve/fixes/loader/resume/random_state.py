@@ -8,12 +8,22 @@ from __future__ import annotations
 
 import base64
 import ctypes
+import functools
 import random
 from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
 import torch
+from torch.utils.data import (
+    BatchSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+from torch.utils.data.distributed import DistributedSampler
 
 from unstarve.fixes.loader.resume.protocol import is_stateful, samplers_of
 
@@ -90,6 +100,36 @@ def loader_state(loader: Any) -> RandomState:
     return {"process": process_state(), "own": own}
 
 
+def index_state(loader: Any) -> Callable[[], RandomState]:
+    """Note what the indices of an epoch that begins now depend on; call the result to get it as a state.
+
+    That is the same as `loader_state`, but for torch's own samplers the generators of numpy and Python have
+    no state: only torch's are drawn from, and reading the others takes longer than beginning an epoch.
+    """
+    if not _draws_from_torch_alone(loader):
+        state = loader_state(loader)
+        return lambda: state
+    words = torch.get_rng_state()
+    own = {name: _get(generator) for name, generator in own_generators(loader).items()}
+    return lambda: {"process": {"torch": _words_text(words), "numpy": None, "python": None}, "own": own}
+
+
+_TORCHS = (
+    SequentialSampler,
+    RandomSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    BatchSampler,
+    DistributedSampler,
+)
+
+
+def _draws_from_torch_alone(loader: Any) -> bool:
+    if isinstance(loader.dataset, IterableDataset):
+        return False  # its samples may be made again, not only its indices
+    return all(type(sampler) in _TORCHS for _, sampler in samplers_of(loader))
+
+
 def set_loader_state(loader: Any, state: RandomState) -> None:
     """Set the process's generators and those of the loader's own that have a state under their name."""
     set_process_state(state["process"])
@@ -131,8 +171,11 @@ def _text(words: bytes) -> str:
 
 def torch_state(generator: torch.Generator | None) -> str:
     """Return the generator's state; None: the process's own."""
-    state = torch.get_rng_state() if generator is None else generator.get_state()
-    return _text(state.numpy().tobytes())
+    return _words_text(torch.get_rng_state() if generator is None else generator.get_state())
+
+
+def _words_text(words: torch.Tensor) -> str:
+    return _text(words.numpy().tobytes())
 
 
 def set_torch_state(generator: torch.Generator | None, state: str) -> None:
@@ -205,7 +248,16 @@ _KINDS: dict[type[Any], tuple[Callable[[Any], Any], Callable[[Any, Any], None]]]
 
 
 def _kind_of(value: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Any], None]] | None:
-    return next((kind for base, kind in _KINDS.items() if isinstance(value, base)), None)
+    return None if type(value) in _PLAIN else _kind_of_class(type(value))  # type: ignore[arg-type] # a class is hashable
+
+
+_PLAIN = frozenset({int, bool, float, str, type(None), list, tuple, range})
+"""What most attributes of samplers are."""
+
+
+@functools.cache
+def _kind_of_class(cls: type[Any]) -> tuple[Callable[[Any], Any], Callable[[Any, Any], None]] | None:
+    return next((kind for base, kind in _KINDS.items() if issubclass(cls, base)), None)
 
 
 def _get(generator: Any) -> Any:

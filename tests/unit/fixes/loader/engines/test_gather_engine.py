@@ -49,6 +49,23 @@ def test_changing_a_batch_does_not_change_the_dataset() -> None:
     assert torch.equal(data, before)
 
 
+def test_batches_and_failures_in_their_place_are_counted() -> None:
+    order = [[0, 1], [2, 99], [4, 5]]
+    loader = DataLoader(numbers(), batch_sampler=order)
+    assert loader.engine == "gather"
+    iterator = iter(loader)
+    given = []
+    for _ in order:
+        try:
+            next(iterator)
+        except IndexError:
+            given.append("failed")
+        given.append(loader.state_dict()["epoch"]["given"])
+    assert given == [1, "failed", 2, 3]
+    assert next(iterator, None) is None
+    assert loader.state_dict()["epoch"] is None
+
+
 HOLDS: dict[str, Callable[[torch.Tensor], Any]] = {
     "the batch": lambda batch: batch,
     "a view": lambda batch: batch[1:3, ::2],
