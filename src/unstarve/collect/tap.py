@@ -7,6 +7,7 @@ Whatever fails in here is noted in the report and never reaches training.
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 import weakref
@@ -28,6 +29,7 @@ from unstarve.collect.receiving import PythonReceiving
 from unstarve.collect.recorder import Recorder, recorder
 from unstarve.collect.substitute import Substitute
 from unstarve.collect.wait_rows import Wait
+from unstarve.collect.watched_source import makes_its_batches
 from unstarve.record import format as f
 from unstarve.stack_levels import uncounted
 
@@ -363,6 +365,9 @@ class Watched:
         kind = self._kind or type(self._iterable).__name__
         number = owner.loader_number(self, kind, self._site, self._name)
         tap = Tap(owner, number, getattr(self._iterable, "batch_size", None), collated=True)
+        if makes_its_batches(self._iterable):
+            tap.probe = FetchProbe(owner, number)
+            tap.wait.fetch_by(tap.probe.work)
         counters = own_counters()
         depth = counters.depth
         mark = owner.device.ask() if owner.device is not None and not depth else None
@@ -388,6 +393,7 @@ class _WatchedIterator:
     def __init__(self, iterator: Iterator[Any], tap: Tap) -> None:
         self._iterator = iterator
         self._tap = tap
+        self._advance = next if tap.probe is None else functools.partial(_counted, tap.probe)
 
     def __iter__(self) -> _WatchedIterator:
         return self
@@ -395,4 +401,8 @@ class _WatchedIterator:
     @uncounted
     def __next__(self) -> Any:
         self._tap.note_gradients()
-        return self._tap.next_batch(self._tap, next, self._iterator)
+        return self._tap.next_batch(self._tap, self._advance, self._iterator)
+
+
+def _counted(probe: FetchProbe, iterator: Iterator[Any]) -> Any:
+    return probe.call(next, (iterator,), {})

@@ -1,4 +1,4 @@
-"""Every patch of torch and DALI, in the order in which they are applied; `patching` applies and undoes them.
+"""Every patch of torch and of libraries beside it, in order; `patching` applies and undoes them.
 
 `attach` is called as soon as torch's loader module has been imported, which is before torch itself is
 complete. Whatever needs all of torch is therefore imported here when the first loader is iterated.
@@ -26,7 +26,15 @@ from unstarve.collect.meetings import meetings
 from unstarve.collect.sampling import loop_sampler
 from unstarve.collect.substitute import Substitute, set_substitute
 from unstarve.collect.torch_iterator import worker_pids
-from unstarve.launch import copy_methods, dali_iterators, ray_environment, requested, wrappers
+from unstarve.launch import (
+    after_import,
+    copy_methods,
+    dali_iterators,
+    library_iterators,
+    ray_environment,
+    requested,
+    wrappers,
+)
 from unstarve.launch.patching import Patch, Settings, remember, replace, replaced
 from unstarve.launch.requested import iterator_classes, own_constructors, wrap_later_iterators
 from unstarve.model.launch_settings import IdealSettings, LaunchSettings
@@ -59,7 +67,7 @@ def attach_to_ray() -> None:
 def detach() -> None:
     """Undo all patches, the last one first: torch is as it was."""
     set_substitute(None)
-    dali_iterators.stop_waiting()
+    after_import.stop_waiting()
     loop_sampler.end()
     set_backward_watch(None)
     copy_methods.forbid()
@@ -361,6 +369,20 @@ PATCHES = (
         dali_iterators.WRAPS,
         "times every wait for a batch of NVIDIA's DALI, as `iterators` does",
         dali_iterators.apply,
+        requested.records,
+    ),
+    Patch(
+        "torchdata.nodes",
+        library_iterators.NODES_WRAPS,
+        "times every wait for a batch of torchdata.nodes, as `iterators` does",
+        library_iterators.apply_nodes,
+        requested.records,
+    ),
+    Patch(
+        "Grain",
+        library_iterators.GRAIN_WRAPS,
+        "times every wait for a batch of Grain, as `iterators` does",
+        library_iterators.apply_grain,
         requested.records,
     ),
     Patch(
