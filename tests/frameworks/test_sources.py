@@ -264,6 +264,15 @@ def test_small_objects_behind_latency_are_fetched_ahead() -> None:
     assert "num_workers=" in codes(diagnosis)["more-workers"]
 
 
+class Late(Dataset[int]):
+    def __len__(self) -> int:
+        return 240
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(LATE_S)
+        return index
+
+
 @pytest.mark.needs("torchdata")
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata calls it
 def test_a_stateful_loader_resumes_where_it_stopped() -> None:
@@ -271,15 +280,20 @@ def test_a_stateful_loader_resumes_where_it_stopped() -> None:
 
     def loader() -> Any:
         torch.manual_seed(5)
-        return StatefulDataLoader(list(range(240)), batch_size=4, shuffle=True, num_workers=1)
+        return StatefulDataLoader(Late(), batch_size=4, shuffle=True, num_workers=2)
 
-    plain = [batch.tolist() for batch in loader()]
+    torch.manual_seed(5)
+    plain = [batch.tolist() for batch in StatefulDataLoader(range(240), batch_size=4, shuffle=True)]
     first = loader()
     diagnosis, seen = recorded(first)
     state = first.state_dict()
     (shown,) = diagnosis.loaders
-    assert shown.source is not None
-    assert shown.source.startswith("StatefulDataLoader(list(range(240))")
+    assert shown.source == "StatefulDataLoader(Late(), batch_size=4, shuffle=True, num_workers=2)"
+    assert (diagnosis.verdict.state, diagnosis.verdict.cause) == ("starved", "remote")
+    assert (
+        "return StatefulDataLoader(Late(), batch_size=4, shuffle=True, num_workers="
+        in codes(diagnosis)["more-workers"]
+    )
     second = loader()
     second.load_state_dict(state)
     _, rest = recorded(second, most=100)
