@@ -18,8 +18,8 @@ from unstarve.collect.loader_origin import creation
 from unstarve.collect.torch_iterator import TAP
 from unstarve.launch import wrappers
 from unstarve.launch.after_import import after_import
-from unstarve.launch.patching import Settings, replace
-from unstarve.launch.requested import subclasses, wrap_later_iterators
+from unstarve.launch.patching import Patch, Settings, replace
+from unstarve.launch.requested import records, subclasses, wrap_later_iterators
 from unstarve.marks import SITE
 from unstarve.stack_levels import uncounted
 
@@ -27,18 +27,6 @@ _BASE = "nvidia.dali.plugin.base_iterator"
 _FOR_TORCH = "nvidia.dali.plugin.pytorch"
 _CREATING = "_unstarve_creating"
 """Attribute of an iterator while it is created: DALI prepares its first batch then."""
-
-
-WRAPS = (
-    f"{_BASE}._DaliBaseIterator.__init_subclass__",
-    *(
-        f"{_FOR_TORCH}.{name}.{method}"
-        for name in ("DALIGenericIterator", "DALIRaggedIterator")
-        for method in ("__init__", "__iter__", "__next__")
-    ),
-    f"{_FOR_TORCH}.DALIClassificationIterator.__init__",
-)
-"""What the patch wraps; and in classes of the user that are derived from these, the methods they define."""
 
 
 def apply(_settings: Settings) -> None:
@@ -130,3 +118,20 @@ def _began(iterator: Any, _loader: Any, start: wrappers.EpochStart) -> None:
     tap = tap_on(iterator, iterator)
     if tap is not None:
         tap.begin(iterator, start.begin_ns, start.ready_ns, inside=start.is_nested, mark=start.mark)
+
+
+DALI = Patch(
+    "DALI",
+    (
+        f"{_BASE}._DaliBaseIterator.__init_subclass__",
+        *(
+            f"{_FOR_TORCH}.{name}.{method}"
+            for name in ("DALIGenericIterator", "DALIRaggedIterator")
+            for method in ("__init__", "__iter__", "__next__")
+        ),
+        f"{_FOR_TORCH}.DALIClassificationIterator.__init__",
+    ),
+    "times every wait for a batch of NVIDIA's DALI, as `iterators` does; also wraps what the user derives",
+    apply,
+    records,
+)

@@ -26,15 +26,10 @@ from unstarve.collect.meetings import meetings
 from unstarve.collect.sampling import loop_sampler
 from unstarve.collect.substitute import Substitute, set_substitute
 from unstarve.collect.torch_iterator import worker_pids
-from unstarve.launch import (
-    after_import,
-    copy_methods,
-    dali_iterators,
-    library_iterators,
-    ray_environment,
-    requested,
-    wrappers,
-)
+from unstarve.launch import copy_methods, ray_environment, requested, wrappers
+from unstarve.launch.after_import import stop_waiting
+from unstarve.launch.dali_iterators import DALI
+from unstarve.launch.library_iterators import GRAIN, NODES
 from unstarve.launch.patching import Patch, Settings, remember, replace, replaced
 from unstarve.launch.requested import iterator_classes, own_constructors, wrap_later_iterators
 from unstarve.model.launch_settings import IdealSettings, LaunchSettings
@@ -67,7 +62,7 @@ def attach_to_ray() -> None:
 def detach() -> None:
     """Undo all patches, the last one first: torch is as it was."""
     set_substitute(None)
-    after_import.stop_waiting()
+    stop_waiting()
     loop_sampler.end()
     set_backward_watch(None)
     copy_methods.forbid()
@@ -364,27 +359,9 @@ PATCHES = (
         _apply_later_iterators,
         requested.records,
     ),
-    Patch(
-        "DALI",
-        dali_iterators.WRAPS,
-        "times every wait for a batch of NVIDIA's DALI, as `iterators` does",
-        dali_iterators.apply,
-        requested.records,
-    ),
-    Patch(
-        "torchdata.nodes",
-        library_iterators.NODES_WRAPS,
-        "times every wait for a batch of torchdata.nodes, as `iterators` does",
-        library_iterators.apply_nodes,
-        requested.records,
-    ),
-    Patch(
-        "Grain",
-        library_iterators.GRAIN_WRAPS,
-        "times every wait for a batch of Grain, as `iterators` does",
-        library_iterators.apply_grain,
-        requested.records,
-    ),
+    DALI,
+    NODES,
+    GRAIN,
     Patch(
         "saved settings",
         (f"{_DATA}.DataLoader.__init__", f"{_DATA}.DataLoader.__iter__"),

@@ -17,27 +17,14 @@ from unstarve.collect.torch_iterator import TAP
 from unstarve.collect.watched_source import makes_its_batches
 from unstarve.launch import wrappers
 from unstarve.launch.after_import import after_import
-from unstarve.launch.patching import Settings, is_replaced, replace
-from unstarve.launch.requested import subclasses, wrap_later_iterators
+from unstarve.launch.patching import Patch, Settings, is_replaced, replace
+from unstarve.launch.requested import records, subclasses, wrap_later_iterators
 from unstarve.marks import SITE
 from unstarve.stack_levels import uncounted
 
 _NODES = "torchdata.nodes.loader"
 _GRAIN_LOADER = "grain._src.python.data_loader"
 _GRAIN_DATASET = "grain._src.python.dataset.dataset"
-
-NODES_WRAPS = (
-    f"{_NODES}.Loader.__init__",
-    f"{_NODES}.Loader.__iter__",
-    f"{_NODES}.LoaderIterator.__next__",
-)
-GRAIN_WRAPS = (
-    f"{_GRAIN_LOADER}.DataLoader.__init__",
-    f"{_GRAIN_LOADER}.DataLoader.__iter__",
-    f"{_GRAIN_DATASET}.MapDataset.__iter__",
-    f"{_GRAIN_DATASET}.IterDataset.__init_subclass__",
-)
-"""And ``__iter__`` of the classes derived from `IterDataset`, ``__next__`` of the iterators."""
 
 
 def apply_nodes(_settings: Settings) -> None:
@@ -145,3 +132,24 @@ def _begin(patch: str, iterator: Any, loader: Any, start: wrappers.EpochStart) -
         tap.probe = FetchProbe(owner, number)
         tap.wait.fetch_by(tap.probe.work)
     tap.begin(loader, start.begin_ns, start.ready_ns, mark=start.mark)
+
+
+NODES = Patch(
+    "torchdata.nodes",
+    (f"{_NODES}.Loader.__init__", f"{_NODES}.Loader.__iter__", f"{_NODES}.LoaderIterator.__next__"),
+    "times every wait for a batch of torchdata.nodes, as `iterators` does",
+    apply_nodes,
+    records,
+)
+GRAIN = Patch(
+    "Grain",
+    (
+        f"{_GRAIN_LOADER}.DataLoader.__init__",
+        f"{_GRAIN_LOADER}.DataLoader.__iter__",
+        f"{_GRAIN_DATASET}.MapDataset.__iter__",
+        f"{_GRAIN_DATASET}.IterDataset.__init_subclass__",
+    ),
+    "times every wait for a batch of Grain; also wraps ``__next__`` of the iterators that it returns",
+    apply_grain,
+    records,
+)

@@ -49,7 +49,7 @@ def uneven_ranks(run: Run, d: Diagnosis) -> Iterator[Finding]:
 
 
 def fewer_shards_than_workers(run: Run, d: Diagnosis) -> Iterator[Finding]:
-    """Workers of a stream that had nothing to read: too few shards for them, or no sample in a whole epoch."""
+    """Workers of a stream with nothing to read: too few shards, or no sample in a whole epoch."""
     loader = stock_loader(d)
     if loader is None or not loader.dataset.get("iterable"):
         return
@@ -79,13 +79,9 @@ def fewer_shards_than_workers(run: Run, d: Diagnosis) -> Iterator[Finding]:
 
 
 def _idle_workers(loader: LoaderSummary, seen: str, idle: int, count: int) -> Finding:
-    return about(
-        loader,
-        "fewer-shards-than-workers",
-        f"{seen}.",
-        f"{setting(loader, num_workers=count - idle)[:-1]}, or split the stream into at least {count} shards.",
-        idle / count,
-    )
+    fewer = setting(loader, num_workers=count - idle)[:-1]
+    fix = f"{fewer}, or split the stream into at least {count} shards."
+    return about(loader, "fewer-shards-than-workers", f"{seen}.", fix, idle / count)
 
 
 def drop_last_loses(run: Run, d: Diagnosis) -> Iterator[Finding]:
