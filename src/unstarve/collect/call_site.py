@@ -31,9 +31,8 @@ def variable_name(filename: str, line: int) -> str | None:
 
 def iterated_name(filename: str, line: int) -> str | None:
     """The name that a loop on this line goes through: ``for step, x in enumerate(batches):``."""
-    match = re.search(
-        r"\bfor .+? in (?:[\w.]+\()*(?:self\.)?(\w+)\s*[),:]", linecache.getline(filename, line)
-    )
+    around = r"(?:(?:\w+\.)*(?:enumerate|islice|iter|tqdm|track|watch|zip)\()*"
+    match = re.search(rf"\bfor .+? in {around}(?:self\.)?(\w+)\s*[),:]", linecache.getline(filename, line))
     return match.group(1) if match and not keyword.iskeyword(match.group(1)) else None
 
 
