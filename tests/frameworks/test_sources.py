@@ -22,8 +22,17 @@ from torch.utils.data import DataLoader, Dataset
 import unstarve
 from torchvision_here import torchvision_here
 from unstarve.collect.watched_source import source_facts
+from unstarve.launch.hooks import attach
 
 STEPS = 30
+LATE_S = 0.04
+"""Of a sample: few long waits, which a busy machine does not outweigh."""
+
+
+@pytest.fixture(autouse=True)
+def _attached() -> None:
+    """As under `unstarve run`: before loaders are created."""
+    attach()
 
 
 def recorded(batches: Iterable[Any], most: int = STEPS) -> tuple[unstarve.Diagnosis, list[Any]]:
@@ -43,6 +52,21 @@ def codes(diagnosis: unstarve.Diagnosis) -> dict[str, str]:
 
 def found(loader: Any) -> dict[str, unstarve.Finding]:
     return {one.id: one for one in unstarve.check(loader)}
+
+
+BY = [pytest.param(lambda source: source, id="run"), pytest.param(unstarve.watch, id="watch")]
+"""How a source that is no ``DataLoader`` is seen."""
+
+
+class Opened:
+    """A source, and its iterator once it is iterated."""
+
+    def __init__(self, source: Any) -> None:
+        self.source, self.iterator = source, None
+
+    def __iter__(self) -> Any:
+        self.iterator = iter(self.source)
+        return self.iterator
 
 
 class Rows(Dataset[torch.Tensor]):
@@ -95,12 +119,6 @@ def seconds_of(path: Path) -> float:
     return time.perf_counter() - begun
 
 
-def skip_if_crowded(diagnosis: Any) -> None:
-    """Skip the rest of a test if other processes took the cores: the report then advises on these."""
-    if diagnosis.verdict.cause == "contention":
-        pytest.skip("other processes took the cores")
-
-
 @pytest.mark.needs("webdataset")
 def test_webdataset_with_fewer_shards_than_workers(tmp_path: Path) -> None:
     import webdataset as wds
@@ -108,7 +126,7 @@ def test_webdataset_with_fewer_shards_than_workers(tmp_path: Path) -> None:
     shards = [str(path) for path in write_shards(tmp_path, 2, 100)]
 
     def late(sample: Any) -> Any:
-        time.sleep(0.01)
+        time.sleep(LATE_S)
         return sample
 
     def stream() -> Any:
@@ -120,7 +138,6 @@ def test_webdataset_with_fewer_shards_than_workers(tmp_path: Path) -> None:
     diagnosis, seen = recorded(DataLoader(stream(), batch_size=4), most=50)
     assert [numbers.tolist() for numbers, _ in seen] == plain
     assert diagnosis.verdict.state == "starved"
-    skip_if_crowded(diagnosis)
     (advice,) = (one for one in diagnosis.advice if one.id == "more-shards")
     assert "multiple of" in advice.code
     assert advice.note == "Until then, use 2 workers."
@@ -131,7 +148,7 @@ def test_hugging_face_streams_share_out_shards() -> None:
     import datasets
 
     def late(row: Any) -> Any:
-        time.sleep(0.01)
+        time.sleep(LATE_S)
         return row
 
     rows = datasets.Dataset.from_dict({"x": list(range(200))}).with_format("torch")
@@ -140,7 +157,6 @@ def test_hugging_face_streams_share_out_shards() -> None:
     assert "2 shards for 4 workers" in finding.message
     diagnosis, seen = recorded(DataLoader(stream, batch_size=4))
     assert torch.cat([batch["x"] for batch in seen]).tolist() == list(range(4 * STEPS))
-    skip_if_crowded(diagnosis)
     assert "more-shards" in codes(diagnosis)
 
 
@@ -231,10 +247,10 @@ class Objects(Dataset[torch.Tensor]):
 
 
 class Store(BaseHTTPRequestHandler):
-    """Answers each request 10 ms late."""
+    """Answers each request late."""
 
     def do_GET(self) -> None:
-        time.sleep(0.01)
+        time.sleep(LATE_S)
         self.send_response(200)
         self.end_headers()
         self.wfile.write(bytes(8))
@@ -250,10 +266,18 @@ def test_small_objects_behind_latency_are_fetched_ahead() -> None:
         diagnosis, _ = recorded(loader)
         server.shutdown()
     assert diagnosis.verdict.state == "starved"
-    skip_if_crowded(diagnosis)
     assert diagnosis.verdict.cause == "remote"
     assert "unstarve.AsyncPrefetchDataset(" in codes(diagnosis)["fetch-ahead"]
     assert "num_workers=" in codes(diagnosis)["more-workers"]
+
+
+class Late(Dataset[int]):
+    def __len__(self) -> int:
+        return 240
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(LATE_S)
+        return index
 
 
 @pytest.mark.needs("torchdata")
@@ -263,15 +287,21 @@ def test_a_stateful_loader_resumes_where_it_stopped() -> None:
 
     def loader() -> Any:
         torch.manual_seed(5)
-        return StatefulDataLoader(list(range(240)), batch_size=4, shuffle=True, num_workers=1)
+        return StatefulDataLoader(Late(), batch_size=4, shuffle=True, num_workers=2)
 
-    plain = [batch.tolist() for batch in loader()]
+    torch.manual_seed(5)
+    plain = [
+        batch.tolist() for batch in StatefulDataLoader(range(240), batch_size=4, shuffle=True, num_workers=1)
+    ]
     first = loader()
     diagnosis, seen = recorded(first)
     state = first.state_dict()
     (shown,) = diagnosis.loaders
-    assert shown.source is not None
-    assert shown.source.startswith("StatefulDataLoader(list(range(240))")
+    assert shown.source == "StatefulDataLoader(Late(), batch_size=4, shuffle=True, num_workers=2)"
+    assert (diagnosis.verdict.state, diagnosis.verdict.cause) == ("starved", "remote")
+    more = codes(diagnosis)["more-workers"]
+    assert more.startswith("return StatefulDataLoader(\n    Late(),\n")
+    assert "num_workers=" in more
     second = loader()
     second.load_state_dict(state)
     _, rest = recorded(second, most=100)
@@ -279,22 +309,22 @@ def test_a_stateful_loader_resumes_where_it_stopped() -> None:
 
 
 @pytest.mark.needs("torchdata")
-def test_torchdata_nodes_are_seen_by_watch() -> None:
+@pytest.mark.parametrize("by", BY)
+def test_torchdata_nodes_are_seen_and_their_state_kept(by: Any) -> None:
     from torchdata import nodes
 
     def late(number: int) -> int:
-        time.sleep(0.002)
+        time.sleep(LATE_S)
         return number
 
     source = nodes.Batcher(nodes.Mapper(nodes.IterableWrapper(range(240)), late), 4)
     loader = nodes.Loader(source)
-    diagnosis, seen = recorded(unstarve.watch(loader))
+    diagnosis, seen = recorded(by(loader))
     assert seen == [list(range(at, at + 4)) for at in range(0, 4 * STEPS, 4)]
-    assert diagnosis.verdict.state == "starved"
-    plain = nodes.Loader(nodes.Batcher(nodes.Mapper(nodes.IterableWrapper(range(240)), late), 4))
+    assert (diagnosis.verdict.state, diagnosis.verdict.cause) == ("starved", "remote")
+    plain = nodes.Loader(nodes.Batcher(nodes.Mapper(nodes.IterableWrapper(range(240)), abs), 4))
     list(islice(plain, STEPS))
     assert loader.state_dict() == plain.state_dict()
-    skip_if_crowded(diagnosis)
     code = codes(diagnosis)["parallel-source"]
     assert "# nodes.ParallelMapper(source, fn, num_workers=16, method='thread')" in code
     assert "# nodes.Prefetcher(node, prefetch_factor=2)" in code
@@ -307,7 +337,6 @@ def test_torchdata_nodes_are_seen_by_watch() -> None:
 
 def says_that_workers_share_out_shards(diagnosis: unstarve.Diagnosis) -> None:
     assert "read-ahead" not in codes(diagnosis)  # the place in the stream would be lost
-    skip_if_crowded(diagnosis)
     (advice,) = (one for one in diagnosis.advice if one.id == "more-workers")
     assert "each worker reads its own shards" in advice.why
     assert "StreamingDataLoader(" in advice.code
@@ -326,7 +355,7 @@ def test_mosaicml_streaming_is_seen_and_its_state_kept(tmp_path: Path) -> None:
 
     class Late(StreamingDataset):
         def __getitem__(self, at: Any) -> Any:
-            time.sleep(0.002)
+            time.sleep(LATE_S)
             return super().__getitem__(at)
 
     loader = StreamingDataLoader(Late(local=str(tmp_path / "mds"), batch_size=4, shuffle=False), batch_size=4)
@@ -350,7 +379,7 @@ def test_litdata_is_seen_and_its_state_kept(tmp_path: Path) -> None:
 
     class Late(litdata.StreamingDataset):
         def __getitem__(self, at: Any) -> Any:
-            time.sleep(0.002)
+            time.sleep(LATE_S)
             return super().__getitem__(at)
 
     loader = litdata.StreamingDataLoader(Late(str(tmp_path / "lit"), shuffle=False), batch_size=4)
@@ -362,30 +391,71 @@ def test_litdata_is_seen_and_its_state_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("grain")
-def test_grain_is_seen_by_watch_and_its_state_kept() -> None:
+@pytest.mark.parametrize("by", ["run", "watch"])
+def test_grain_is_seen_and_its_state_kept(by: str) -> None:
     import grain
 
     def late(number: int) -> Any:
-        time.sleep(0.002)
+        time.sleep(LATE_S)
         return np.int64(number)
 
-    def batches() -> Any:
-        return iter(grain.MapDataset.range(240).map(late).batch(4).to_iter_dataset(
-            grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
-        ))  # fmt: skip
+    def source(function: Any) -> Any:
+        alone = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
+        return grain.MapDataset.range(240).map(function).batch(4).to_iter_dataset(alone)
 
-    iterator, plain = batches(), batches()
-    diagnosis, seen = recorded(unstarve.watch(iterator))
+    opened, plain = Opened(source(late)), iter(source(np.int64))
+    diagnosis, seen = recorded(opened if by == "run" else unstarve.watch(iter(opened)))
     assert np.concatenate(seen).tolist() == list(range(4 * STEPS))
-    assert diagnosis.verdict.state == "starved"
+    assert (diagnosis.verdict.state, diagnosis.verdict.cause) == ("starved", "remote")
     for _ in range(len(seen)):
         next(plain)
-    assert iterator.get_state() == plain.get_state()
-    skip_if_crowded(diagnosis)
+    assert opened.iterator.get_state() == plain.get_state()
     options = "grain.ReadOptions(num_threads=16, prefetch_buffer_size=500)"
-    assert codes(diagnosis)["parallel-source"] == f"# dataset.to_iter_dataset({options})"
+    (advice,) = (one for one in diagnosis.advice if one.id == "parallel-source")
+    assert advice.code == f"# dataset.to_iter_dataset({options})"
+    assert advice.speedup is not None
     dataset = grain.MapDataset.range(8).map(late).batch(4)
     given = grain.ReadOptions(num_threads=16, prefetch_buffer_size=500)
     assert np.concatenate(list(dataset.to_iter_dataset(given))).tolist() == list(range(8))  # as it has it
-    assert source_facts(iterator)["parallel"] is False
+    assert source_facts(opened.iterator)["parallel"] is False
     assert source_facts(iter(dataset.to_iter_dataset(given).map(late)))["parallel"]
+
+
+@pytest.mark.needs("grain")
+def test_grains_own_threads_and_epochs_are_no_loaders_of_their_own() -> None:
+    import grain
+    from grain.experimental import ThreadPrefetchIterDataset
+
+    train_set = ThreadPrefetchIterDataset(
+        grain.MapDataset.range(240).batch(4).to_iter_dataset(), prefetch_buffer_size=2
+    )
+    with unstarve.recording() as recording:
+        for _ in range(3):
+            for _batch in train_set:
+                pass
+    (loader,) = recording.diagnosis.loaders
+    assert (loader.name, loader.epochs, loader.steps) == ("train_set", 3, 180)
+    assert recording.diagnosis.lost == ()
+
+
+@pytest.mark.needs("grain")
+def test_a_loader_of_grain_is_known_by_the_line_that_creates_it() -> None:
+    import grain
+
+    class Late(grain.transforms.Map):
+        def map(self, number: int) -> Any:
+            time.sleep(LATE_S)
+            return np.int64(number)
+
+    train_loader = grain.DataLoader(
+        data_source=range(120),
+        sampler=grain.samplers.SequentialSampler(120, grain.sharding.NoSharding()),
+        operations=[Late(), grain.transforms.Batch(4)],
+        read_options=grain.ReadOptions(num_threads=0, prefetch_buffer_size=0),
+    )
+    with unstarve.recording() as recording:
+        for _batch in train_loader:
+            pass
+    (loader,) = recording.diagnosis.loaders
+    assert loader.steps == 30
+    assert codes(recording.diagnosis)["parallel-source"].startswith("# grain.DataLoader(…, read_options=")

@@ -113,7 +113,7 @@ def test_the_callback_comes_to_the_same_verdict(frameworks: Project, recorded: A
         assert "data/wait_share" in table.read_text()
     (frameworks.folder / "callback.unstarve").unlink()
     for report in (command, callback):
-        assert report["verdict"]["state"] == "starved"
+        assert (report["verdict"]["state"], report["verdict"]["cause"]) == ("starved", "remote")
     assert [one["name"] for one in callback["loaders"]] == [one["name"] for one in command["loaders"]]
     ids = [{one["id"] for one in report["advice"]} for report in (command, callback)]
     assert "keep-in-memory" in ids[0] & ids[1]

@@ -29,6 +29,13 @@ def variable_name(filename: str, line: int) -> str | None:
     return match.group(1) if match and not keyword.iskeyword(match.group(1)) else None  # else: loader = …
 
 
+def iterated_name(filename: str, line: int) -> str | None:
+    """The name that a loop on this line goes through: ``for step, x in enumerate(batches):``."""
+    around = r"(?:(?:\w+\.)*(?:enumerate|islice|iter|tqdm|track|watch|zip)\()*"
+    match = re.search(rf"\bfor .+? in {around}(?:self\.)?(\w+)\s*[),:]", linecache.getline(filename, line))
+    return match.group(1) if match and not keyword.iskeyword(match.group(1)) else None
+
+
 def call_source(filename: str, line: int, kind: str) -> str | None:
     """The call on this line that creates a loader of class `kind`, as written; None if it is not certain.
 

@@ -10,7 +10,7 @@ import torch
 
 from unstarve import marks
 from unstarve.collect.dali_pipeline import pipeline_settings
-from unstarve.collect.watched_source import source_facts
+from unstarve.collect.watched_source import library_module, source_facts
 
 _MOST_ITEMS = 64
 """Batches of more parts than this are not weighed: that would cost too much."""
@@ -179,9 +179,11 @@ def loader_config(loader: Any) -> dict[str, Any]:
     applied = getattr(loader, "__dict__", {}).get(marks.APPLIED)
     if applied is not None:
         config["applied_entry"], config["applied"] = applied
-    watched = getattr(loader, "__dict__", {}).get(marks.WATCHED)
-    if watched is not None:
-        config |= source_facts(watched)
+    source = getattr(loader, "__dict__", {}).get(marks.WATCHED)
+    if source is None and library_module(loader) is not None:
+        source = loader
+    if source is not None:
+        config |= source_facts(source)
     context = getattr(loader, "multiprocessing_context", None)
     if context is not None:
         config["multiprocessing_context"] = context.get_start_method()

@@ -17,11 +17,17 @@ from pathlib import Path, PurePath
 from types import FrameType
 from typing import Any, NamedTuple
 
-from unstarve.collect.call_site import call_source, call_statement, variable_name, workers_option
+from unstarve.collect.call_site import (
+    call_source,
+    call_statement,
+    iterated_name,
+    variable_name,
+    workers_option,
+)
 from unstarve.marks import SITE
 from unstarve.model.loaders import Maker
 
-_OURS = {"torch", "torchdata", "unstarve"}
+_OURS = {"grain", "torch", "torchdata", "unstarve"}
 _LIGHTNING = {"lightning", "lightning_fabric", "pytorch_lightning"}
 _FRAMEWORKS = {"accelerate", "fastai", "timm", "transformers"} | _LIGHTNING
 """Not the user's own code, wherever they are installed."""
@@ -59,8 +65,9 @@ class Origin(NamedTuple):
 
     @property
     def name(self) -> str | None:
-        """What it is, else the variable that it was assigned to."""
-        return self.words or variable_name(self.file, self.line)
+        """What it is, else the variable that it was assigned to, else the one that a loop goes through."""
+        line = (self.file, self.line)
+        return self.words or variable_name(*line) or iterated_name(*line)
 
     def source(self, kind: str) -> str | None:
         """The user's call that returned this loader of class `kind`, as written; None if not certain."""

@@ -13,7 +13,8 @@ import torch
 from unstarve.collect.fetching import FetchProbe
 from unstarve.collect.loader_origin import creation
 from unstarve.collect.recorder import Recorder, recorder
-from unstarve.collect.tap import Tap, Watched
+from unstarve.collect.tap import Tap
+from unstarve.collect.watched import Watched
 from unstarve.stack_levels import uncounted
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""What `unstarve.watch` was given, where it is of a library that advice knows."""
+"""What training iterates instead of a ``DataLoader``, where it is of a library that advice knows."""
 
 from __future__ import annotations
 
@@ -8,23 +8,39 @@ from typing import Any
 _LINKS = ("root", "source", "source_nodes", "_parents", "_map_parent", "_data_loader")
 """Attributes of a node of torchdata, and of a dataset or iterator of Grain, that hold what it reads from."""
 _MOST_PARTS = 100
+_LIBRARIES = ("torchdata.nodes.", "grain.")
 
 
 def source_facts(source: Any) -> dict[str, Any]:
-    """``module`` of its class, and ``parallel``: whether its samples are made in threads or processes.
+    """``module`` of its class, and ``parallel``: whether threads or processes make its samples, even if one.
 
     ``parallel`` is absent where that is not known.
     """
-    module = type(source).__module__
+    module = library_module(source) or type(source).__module__
     known, counts = False, []
     if module.startswith("torchdata.nodes."):
-        known, counts = True, [_field(part, "num_workers") for part in _parts(source)]
+        known = True
+        counts = [
+            _field(part, name) for part in _parts(source) for name in ("num_workers", "prefetch_factor")
+        ]
     elif module.startswith("grain."):
         for part in _parts(source):
             threads = getattr(_field(part, "_read_options"), "num_threads", None)
             known |= threads is not None
-            counts += [threads, getattr(_field(part, "_multiprocessing_options"), "num_workers", None)]
+            processes = getattr(_field(part, "_multiprocessing_options"), "num_workers", None)
+            counts += [threads, processes, type(part).__name__.startswith("ThreadPrefetch")]
     return {"module": module} | ({"parallel": any(counts)} if known else {})
+
+
+def makes_its_batches(source: Any) -> bool:
+    """Whether the thread that asks for a batch makes it: what it costs can be counted there."""
+    return source_facts(source).get("parallel") is False
+
+
+def library_module(source: Any) -> str | None:
+    """The module of its class, or of the first class it is derived from, in torchdata.nodes or Grain."""
+    modules = (cls.__module__ for cls in type(source).__mro__)
+    return next((module for module in modules if module.startswith(_LIBRARIES)), None)
 
 
 def _parts(source: Any) -> Iterator[Any]:

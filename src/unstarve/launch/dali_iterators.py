@@ -10,19 +10,16 @@ that does not; the classes for torch are wrapped when they are defined.
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import time
-from collections.abc import Callable, Sequence
-from importlib.machinery import ModuleSpec
-from types import ModuleType
+from collections.abc import Callable
 from typing import Any
 
 from unstarve.collect.loader_origin import creation
 from unstarve.collect.torch_iterator import TAP
 from unstarve.launch import wrappers
-from unstarve.launch.patching import Settings, replace
-from unstarve.launch.requested import subclasses, wrap_later_iterators
+from unstarve.launch.after_import import after_import
+from unstarve.launch.patching import Patch, Settings, replace
+from unstarve.launch.requested import records, subclasses, wrap_later_iterators
 from unstarve.marks import SITE
 from unstarve.stack_levels import uncounted
 
@@ -32,30 +29,9 @@ _CREATING = "_unstarve_creating"
 """Attribute of an iterator while it is created: DALI prepares its first batch then."""
 
 
-WRAPS = (
-    f"{_BASE}._DaliBaseIterator.__init_subclass__",
-    *(
-        f"{_FOR_TORCH}.{name}.{method}"
-        for name in ("DALIGenericIterator", "DALIRaggedIterator")
-        for method in ("__init__", "__iter__", "__next__")
-    ),
-    f"{_FOR_TORCH}.DALIClassificationIterator.__init__",
-)
-"""What the patch wraps; and in classes of the user that are derived from these, the methods they define."""
-
-
 def apply(_settings: Settings) -> None:
     """Wrap DALI's iterators: those that are defined, and those that will be."""
-    home = sys.modules.get(_BASE)
-    if home is not None:
-        wrappers.quietly(lambda: _wrap_all(home))
-    elif not any(isinstance(finder, _AfterImport) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _AfterImport())
-
-
-def stop_waiting() -> None:
-    """Forget about an import that has not happened."""
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _AfterImport)]
+    after_import(_BASE, _wrap_all)
 
 
 def _wrap_all(home: Any) -> None:
@@ -71,36 +47,6 @@ def _wrap_all(home: Any) -> None:
     for cls in subclasses(base):
         wrap(cls)
     wrap_later_iterators("DALI", wrap, base)
-
-
-class _AfterImport:
-    """Import hook that wraps DALI's classes once their base class has been imported."""
-
-    def __init__(self) -> None:
-        self._is_asking = False
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """DALI's module as Python finds it, which wraps them when it has run."""
-        if name != _BASE or self._is_asking:
-            return None
-        self._is_asking = True
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            self._is_asking = False
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                execute(module)
-                if self in sys.meta_path:
-                    sys.meta_path.remove(self)
-                    wrappers.quietly(lambda: _wrap_all(module))
-
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]  # of this one loader
-        return spec
 
 
 # --- what stands in for DALI's methods -------------------------------------------------------------------
@@ -138,11 +84,8 @@ def resetting(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def recorded_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Wrap ``__next__``: record the wait for a batch. Without ``iter()`` the first one begins an epoch."""
 
-    @uncounted
-    def counted(self: Any) -> Any:
-        """The batch; what DALI's threads compute until it is there is counted."""
-        tap = self.__dict__.get(TAP)
-        return original(self) if tap is None else tap.probe.call(original, (self,), {})
+    # What DALI's threads compute until the batch is there is counted.
+    counted = wrappers.probed(original)
 
     @uncounted
     def __next__(self: Any) -> Any:
@@ -175,3 +118,20 @@ def _began(iterator: Any, _loader: Any, start: wrappers.EpochStart) -> None:
     tap = tap_on(iterator, iterator)
     if tap is not None:
         tap.begin(iterator, start.begin_ns, start.ready_ns, inside=start.is_nested, mark=start.mark)
+
+
+DALI = Patch(
+    "DALI",
+    (
+        f"{_BASE}._DaliBaseIterator.__init_subclass__",
+        *(
+            f"{_FOR_TORCH}.{name}.{method}"
+            for name in ("DALIGenericIterator", "DALIRaggedIterator")
+            for method in ("__init__", "__iter__", "__next__")
+        ),
+        f"{_FOR_TORCH}.DALIClassificationIterator.__init__",
+    ),
+    "times every wait for a batch of NVIDIA's DALI, as `iterators` does; also wraps what the user derives",
+    apply,
+    records,
+)

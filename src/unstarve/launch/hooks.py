@@ -1,4 +1,4 @@
-"""Every patch of torch and DALI, in the order in which they are applied; `patching` applies and undoes them.
+"""Every patch of torch and of libraries beside it, in order; `patching` applies and undoes them.
 
 `attach` is called as soon as torch's loader module has been imported, which is before torch itself is
 complete. Whatever needs all of torch is therefore imported here when the first loader is iterated.
@@ -26,7 +26,10 @@ from unstarve.collect.meetings import meetings
 from unstarve.collect.sampling import loop_sampler
 from unstarve.collect.substitute import Substitute, set_substitute
 from unstarve.collect.torch_iterator import worker_pids
-from unstarve.launch import copy_methods, dali_iterators, ray_environment, requested, wrappers
+from unstarve.launch import copy_methods, ray_environment, requested, wrappers
+from unstarve.launch.after_import import stop_waiting
+from unstarve.launch.dali_iterators import DALI
+from unstarve.launch.library_iterators import GRAIN, NODES
 from unstarve.launch.patching import Patch, Settings, remember, replace, replaced
 from unstarve.launch.requested import iterator_classes, own_constructors, wrap_later_iterators
 from unstarve.model.launch_settings import IdealSettings, LaunchSettings
@@ -59,7 +62,7 @@ def attach_to_ray() -> None:
 def detach() -> None:
     """Undo all patches, the last one first: torch is as it was."""
     set_substitute(None)
-    dali_iterators.stop_waiting()
+    stop_waiting()
     loop_sampler.end()
     set_backward_watch(None)
     copy_methods.forbid()
@@ -356,13 +359,9 @@ PATCHES = (
         _apply_later_iterators,
         requested.records,
     ),
-    Patch(
-        "DALI",
-        dali_iterators.WRAPS,
-        "times every wait for a batch of NVIDIA's DALI, as `iterators` does",
-        dali_iterators.apply,
-        requested.records,
-    ),
+    DALI,
+    NODES,
+    GRAIN,
     Patch(
         "saved settings",
         (f"{_DATA}.DataLoader.__init__", f"{_DATA}.DataLoader.__iter__"),

@@ -40,6 +40,15 @@ def replace(name: str, owner: Any, attribute: str, wrap: Callable[[Any], Any]) -
         setattr(owner, attribute, wrapper)
 
 
+def is_replaced(name: str, function: Any) -> bool:
+    """Whether a patch stands in for this function, possibly below wrappers that others put around it."""
+    while function is not None:
+        if _patch_of(function) == name:
+            return True
+        function = getattr(function, "__wrapped__", None)
+    return False
+
+
 def lend(owner: Any, attribute: str, stand_in: Any) -> None:
     """Put `stand_in` on a class that inherits the attribute, for a short time; its own would stay."""
     if attribute not in vars(owner):

@@ -110,7 +110,7 @@ def _watched_batches(original: Callable[..., Any]) -> Callable[..., Any]:
         batches = original(self, *args, **kwargs)
         try:
             from unstarve.collect.loader_origin import creation
-            from unstarve.collect.tap import Watched
+            from unstarve.collect.watched import Watched
 
             return Watched(batches, None, kind="iter_torch_batches", site=creation().origin())
         except Exception:  # see above

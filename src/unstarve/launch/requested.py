@@ -65,8 +65,13 @@ def wrap_later_iterators(
 ) -> None:
     """Let the patch `name` wrap iterator classes that are derived from `base` from now on."""
 
+    own = vars(base).get("__init_subclass__")
+
     def init_subclass(cls: Any, /, **kwargs: Any) -> None:
-        super(base, cls).__init_subclass__(**kwargs)
+        if own is None:
+            super(base, cls).__init_subclass__(**kwargs)
+        else:
+            own.__func__(cls, **kwargs)
         wrap(cls)
 
     if all(attribute != "__init_subclass__" for _, attribute, _ in replaced.get(name, ())):

@@ -118,6 +118,18 @@ def recorded_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return __next__
 
 
+def probed(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Wrap ``__next__`` once more: where the tap has a probe, count what making the batch costs here."""
+
+    @uncounted
+    def __next__(self: Any) -> Any:
+        tap = self.__dict__.get(TAP)
+        probe = None if tap is None else tap.probe
+        return original(self) if probe is None else probe.call(original, (self,), {})
+
+    return __next__
+
+
 def epoch_beginning(
     original: Callable[..., Any], began: Callable[[Any, Any, EpochStart], None], starts_sampler: bool
 ) -> Callable[..., Any]:
@@ -167,6 +179,11 @@ def epoch_beginning(
         return result
 
     return beginning
+
+
+def is_beginning() -> bool:
+    """Whether this thread is creating or resetting an iterator."""
+    return bool(getattr(_epochs, "stack", None))
 
 
 def _prepare(*, is_outermost: bool) -> tuple[Any, Any]:

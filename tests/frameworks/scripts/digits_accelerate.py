@@ -1,4 +1,4 @@
-"""A loop that Accelerate prepares, as in its own examples; each sample takes 5 ms to arrive."""
+"""A loop that Accelerate prepares, as in its own examples; each sample takes 40 ms to arrive."""
 
 import argparse
 import time
@@ -20,7 +20,7 @@ class RemoteDigits(Dataset):
     def __getitem__(self, index):
         if index == self.rotten:
             raise LookupError(f"sample {index} is rotten")
-        time.sleep(0.005)
+        time.sleep(0.04)
         generator = torch.Generator().manual_seed(index)
         return torch.randn(64, generator=generator), index % 10
 
@@ -38,8 +38,8 @@ def main():
     set_seed(1)
     accelerator = Accelerator(cpu=True, log_with=trackers)
     accelerator.init_trackers("digits")
-    train_set = RemoteDigits(480, rotten=7 if args.fail else None)
-    train_dataloader = DataLoader(train_set, batch_size=16, shuffle=True)
+    train_set = RemoteDigits(120, rotten=7 if args.fail else None)
+    train_dataloader = DataLoader(train_set, batch_size=4, shuffle=True)
     model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     model, optimizer, train_dataloader = accelerator.prepare(model, optimizer, train_dataloader)

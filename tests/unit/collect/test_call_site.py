@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from unstarve.collect.call_site import call_source, workers_option
+from unstarve.collect.call_site import call_source, iterated_name, workers_option
 
 
 def found(tmp_path: Path, text: str, line: int, kind: str = "DataLoader") -> str | None:
@@ -80,3 +80,20 @@ def test_the_option_of_the_command_line_is_one_that_the_script_defines(
     path = tmp_path / "train.py"
     path.write_text(TIMM)
     assert workers_option(str(path), line) == option
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("for x, y in train_set:", "train_set"),
+        ("    for step, x in enumerate(tqdm.tqdm(self.batches, total=9)):", "batches"),
+        ("for x in make(rows):", None),
+        ("for x in DataLoader(rows, 4):", None),
+        ("for x in rows.batch(4):", None),
+        ("batches = iter(rows)", None),
+    ],
+)
+def test_a_loop_names_what_it_goes_through(tmp_path: Path, line: str, name: str | None) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(f"{line}\n")
+    assert iterated_name(str(path), 1) == name

@@ -1,4 +1,4 @@
-"""The rule about sources of other libraries that training iterates through `unstarve.watch`."""
+"""The rule about sources of other libraries that training iterates instead of a ``DataLoader``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from unstarve.advise.diagnosis_facts import usable_cores
+from unstarve.advise.gain import UNCHANGED
 from unstarve.advise.proposal import Edit, Proposal
 from unstarve.model import Cause, Diagnosis, LoaderSummary, State
 from unstarve.words import percent
@@ -51,9 +52,17 @@ def parallel_source(d: Diagnosis) -> Proposal | None:
         f"training waits {percent(d.wait_share)} of the time, and {percent(cpu_s / waited_s)} of that is "
         "CPU time of the training thread",
         Edit(before=found.code),
-        None,
+        _outcome(d, processes),
+        worst=UNCHANGED,
         note=found.note,
     )
+
+
+def _outcome(d: Diagnosis, processes: int) -> dict[Cause, float] | None:
+    """Which waiting goes, where it is known how batches are made."""
+    if d.demand is None:
+        return None
+    return {Cause.CPU: 1 - 1 / processes} if processes else {Cause.REMOTE: 1 - 1 / _THREADS}
 
 
 def _is_of(loader: LoaderSummary, library: str) -> bool:

@@ -49,9 +49,14 @@ def uneven_ranks(run: Run, d: Diagnosis) -> Iterator[Finding]:
 
 
 def fewer_shards_than_workers(run: Run, d: Diagnosis) -> Iterator[Finding]:
-    """Workers of a stream that had nothing to read in a whole epoch."""
+    """Workers of a stream with nothing to read: too few shards, or no sample in a whole epoch."""
     loader = stock_loader(d)
     if loader is None or not loader.dataset.get("iterable"):
+        return
+    count, shards = int(loader.config["num_workers"]), loader.dataset.get("shards")
+    if count > 1 and isinstance(shards, int) and 0 < shards < count:
+        seen = f"The stream of {loader.name} has {shards} shard{'s' * (shards != 1)} for {workers(count)}"
+        yield _idle_workers(loader, seen, count - shards, count)
         return
     for process in training_processes(run)[:1]:
         made = {
@@ -68,15 +73,15 @@ def fewer_shards_than_workers(run: Run, d: Diagnosis) -> Iterator[Finding]:
             known = [count for count in counts if count is not None]
             idle = known.count(0)
             if len(known) == len(counts) and idle and sum(known) >= 2 * len(counts):
-                yield about(
-                    loader,
-                    "fewer-shards-than-workers",
-                    f"{idle} of {workers(len(counts))} of {loader.name} had no sample in a whole epoch.",
-                    f"{setting(loader, num_workers=len(counts) - idle)[:-1]}, or split the stream into at "
-                    f"least {len(counts)} shards.",
-                    idle / len(counts),
-                )
+                seen = f"{idle} of {workers(len(counts))} of {loader.name} had no sample in a whole epoch"
+                yield _idle_workers(loader, seen, idle, len(counts))
                 return
+
+
+def _idle_workers(loader: LoaderSummary, seen: str, idle: int, count: int) -> Finding:
+    fewer = setting(loader, num_workers=count - idle)[:-1]
+    fix = f"{fewer}, or split the stream into at least {count} shards."
+    return about(loader, "fewer-shards-than-workers", f"{seen}.", fix, idle / count)
 
 
 def drop_last_loses(run: Run, d: Diagnosis) -> Iterator[Finding]:

@@ -53,11 +53,11 @@ def test_even_ranks_are_healthy(ranks: list[Process]) -> None:
     assert health(run_of(*ranks)) == []
 
 
-def stream(*made: int, iterable: bool = True, ended: bool = True) -> Run:
+def stream(*made: int, iterable: bool = True, ended: bool = True, **facts: int) -> Run:
     """A run whose workers made so many batches; each ends with a fetch that finds the stream exhausted."""
     main = rank(None, sum(made), ended=ended, num_workers=len(made))
     pids = tuple(range(200, 200 + len(made)))
-    loaders = tuple(dataclasses.replace(one, dataset={"iterable": iterable}) for one in main.loaders)
+    loaders = tuple(dataclasses.replace(one, dataset={"iterable": iterable, **facts}) for one in main.loaders)
     crew = [
         dataclasses.replace(
             main,
@@ -79,10 +79,22 @@ def test_workers_without_a_shard() -> None:
     assert "num_workers=2" in one.fix
 
 
+def test_fewer_shards_are_known_before_an_epoch_has_ended() -> None:
+    (one,) = diagnosed(stream(20, 20, 0, 0, ended=False, shards=2)).health
+    assert one.message == "The stream of train has 2 shards for 4 workers."
+    assert "num_workers=2" in one.fix
+
+
 @pytest.mark.parametrize(
     "run",
-    [stream(20, 20, 1), stream(20, 20, 0, iterable=False), stream(20, 20, 0, ended=False), stream(1, 0)],
-    ids=["all have one", "not a stream", "stopped early", "hardly any sample"],
+    [
+        stream(20, 20, 1),
+        stream(20, 20, 0, iterable=False),
+        stream(20, 20, 0, ended=False),
+        stream(1, 0),
+        stream(20, 20, shards=2),
+    ],
+    ids=["all have one", "not a stream", "stopped early", "hardly any sample", "as many shards"],
 )
 def test_streams_with_enough_shards_are_healthy(run: Run) -> None:
     assert health(run) == []
