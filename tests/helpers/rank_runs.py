@@ -25,6 +25,7 @@ def met_job(
     forward: Planted = _never,
     backward: Planted = _never,
     after: Planted = _never,
+    validation: Planted = _never,
     queued: Planted = _never,
     nbytes: Planted = lambda rank, step: 64,
     meets: Callable[[int], bool] = lambda step: True,
@@ -56,6 +57,8 @@ def met_job(
                 training.now_ns = offsets[rank] + max(passed) + MS
             left = training.now_ns
             training.spend(after(rank, step) / 1e3)
+            if validation(rank, step):
+                training.validate([(validation(rank, step) / 1e3, 0.0)])
             blocked = left - computed[rank]
             found[rank].append(Meeting(1, begins[rank], left, 0, blocked, 0, left, training.now_ns))
     processes = []

@@ -13,6 +13,7 @@ import numpy as np
 
 from unstarve.analyze.rank_rounds import (
     AFTER,
+    ASIDE,
     BACKWARD,
     BLOCKED,
     DATA,
@@ -72,9 +73,7 @@ def last_arrivals(joint: JointRounds) -> Array:
 
 def summarize_ranks(joint: JointRounds) -> RankSummary:
     """How the ranks got along."""
-    own, rounds_s, steps = joint.own, joint.rounds_s, float(joint.steps.sum())
-    rest_s = np.maximum(rounds_s - own.max(axis=0), 0)  # the exchange itself
-    free_s = (own - joint.parts[DATA]).max(axis=0) + rest_s
+    rounds_s, steps = joint.rounds_s, float(joint.steps.sum())
     step_s = float(rounds_s.sum()) / steps
     # Loaders start at the beginning of an epoch, by chance sooner on one rank than on another.
     steady = joint.parts.copy()
@@ -101,7 +100,7 @@ def summarize_ranks(joint: JointRounds) -> RankSummary:
         int(steps),
         step_s * 1e3,
         float((rounds_s - excess_s).sum() / steps * 1e3),
-        float(np.minimum(free_s, rounds_s).sum() / steps * 1e3),
+        float(joint.free_s.sum() / steps * 1e3),
         tuple(_times(joint, at, float(lateness[at]), float(lost_s[at])) for at in range(len(joint.ranks))),
         _heat(joint, blame * excess_s),
     )
@@ -111,11 +110,13 @@ def rank_sentence(summary: RankSummary) -> str | None:
     """Who makes the others wait, why, and what a step would take otherwise; None when nobody does."""
     if summary.pattern is RankPattern.EVEN:
         return None
+    late = [one for one in summary.by_rank if one.rank in summary.late]
+    # Without the lateness of these ranks; that of the others stays.
+    without_ms = summary.step_ms - sum(one.lost_ms for one in late) if late else summary.even_ms
     gain = (
         f"a step takes {duration(summary.step_ms / 1e3)}; without that it would take "
-        f"{duration(summary.even_ms / 1e3)}"
+        f"{duration(without_ms / 1e3)}"
     )
-    late = [one for one in summary.by_rank if one.rank in summary.late]
     named = ("Rank " if len(late) == 1 else "Ranks ") + listed([str(one.rank) for one in late[:_MOST_NAMED]])
     share = percent(sum(one.late_share for one in late))
     why = _WHY[summary.reason or RankReason.UNKNOWN]
@@ -150,10 +151,11 @@ def crowded_node(trainers: Sequence[Process]) -> str | None:
 
 _CORES = ("cores", "quota_cores")
 _WHY = {
-    RankReason.DATA: "waiting for its data",
+    RankReason.DATA: "waiting for data",
     RankReason.FORWARD: "in the step before the backward pass",
     RankReason.BACKWARD: "in the backward pass",
     RankReason.AFTER: "between the exchange of gradients and the next batch (optimizer, logging, checkpoint)",
+    RankReason.VALIDATION: "in validation",
     RankReason.SIZE: "with the largest batch",
     RankReason.CORES: "runnable but without a free core",
     RankReason.UNKNOWN: "not because of its data",
@@ -208,7 +210,7 @@ def _reason(joint: JointRounds, steady: Array, last: Array, chosen: Array) -> Ra
         return RankReason.UNKNOWN
     longer_s = {
         part: float((steady[part][last[rounds], rounds] - _middle(steady[part][:, rounds])).sum())
-        for part in (AFTER, DATA, FORWARD, BACKWARD, QUEUED)
+        for part in (AFTER, DATA, FORWARD, BACKWARD, QUEUED, ASIDE)
     }
     lost_s = sum(longer_s[part] for part in _REASONS)
     if longer_s[DATA] < lost_s / 2:
@@ -221,6 +223,8 @@ def _reason(joint: JointRounds, steady: Array, last: Array, chosen: Array) -> Ra
             return RankReason.CORES
         if not joint.seen:
             return RankReason.UNKNOWN
+        if longer_s[ASIDE] >= lost_s / 2:
+            return RankReason.VALIDATION
     return _REASONS[max(_REASONS, key=lambda part: longer_s[part])]
 
 

@@ -32,6 +32,8 @@ class RankReason(StrEnum):
     """They compute gradients longer, without the time in which they wait for other ranks."""
     AFTER = "after"
     """They take longer from the exchange to the next batch: optimizer, logging, a checkpoint."""
+    VALIDATION = "validation"
+    """They validate, or validate longer."""
     SIZE = "size"
     """Their batches are larger: longer texts, larger images."""
     CORES = "cores"

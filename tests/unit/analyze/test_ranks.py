@@ -154,6 +154,41 @@ def test_steps_that_only_accumulate_gradients_are_parts_of_one() -> None:
     assert found.pattern is RankPattern.EVEN
 
 
+def test_batches_of_an_accumulated_step_all_count() -> None:
+    ranks = met_job(2, 4 * STEPS, data=lambda r, s: 30 * r, meets=lambda s: s % 4 == 3)
+    evidence = " ".join(analyze_run(run_of(*ranks)).verdict.evidence)
+    assert f"{4 * STEPS - 6} measured steps" in evidence
+
+
+def test_ranks_that_meet_now_and_then_wait_for_each_other_all_the_same() -> None:
+    """Parameters are averaged every tenth step."""
+    ranks = met_job(2, 150, data=lambda r, s: 27 * r, meets=lambda s: s % 10 == 9)
+    diagnosis = analyze_run(run_of(*ranks))
+    found = _ranks(diagnosis)
+    assert (found.pattern, found.late, found.reason) == (RankPattern.FIXED, (1,), RankReason.DATA)
+    assert diagnosis.headroom is not None
+    assert diagnosis.headroom.speedup == pytest.approx(found.step_ms / found.free_ms, rel=0.01)
+    assert diagnosis.headroom.speedup > 4
+
+
+def test_a_rank_that_validates_alone_is_late_for_that() -> None:
+    steps = 4 * STEPS
+    ranks = met_job(2, steps, validation=lambda r, s: 300 * (r == 0 and s % 40 == 39))
+    diagnosis = analyze_run(run_of(*ranks))
+    found = _ranks(diagnosis)
+    assert (found.pattern, found.late, found.reason) == (RankPattern.PAUSE, (0,), RankReason.VALIDATION)
+    assert found.every == 40
+    assert "Rank 0 paused every 40 steps, in validation, and the others waited" in diagnosis.verdict.headline
+
+
+def test_the_gain_is_that_of_the_ranks_that_are_named() -> None:
+    """Rank 1 is nearly always last, and rank 0 in some of the other steps."""
+    ranks = met_job(2, STEPS + 5, data=lambda r, s: 30 * (s % 5 != 0) if r else 20 * (s % 5 == 0))
+    diagnosis = analyze_run(run_of(*ranks))
+    assert _ranks(diagnosis).late == (1,)
+    assert "a step takes 38.0 ms; without that it would take 14.0 ms." in diagnosis.verdict.headline
+
+
 def test_of_restarted_ranks_the_longest_attempt_is_reported() -> None:
     first = [dataclasses.replace(rank, pid=rank.pid + 50) for rank in met_job(2, 30)]
     second = [dataclasses.replace(rank, attempt=1) for rank in met_job(2, STEPS, data=lambda r, s: 30 * r)]
