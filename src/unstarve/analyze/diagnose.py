@@ -54,7 +54,7 @@ from unstarve.model import (
     Throughput,
 )
 from unstarve.model.recorded import STOPPED_EARLY
-from unstarve.words import amount, counted, listed
+from unstarve.words import amount, listed
 
 
 def analyze_run(
@@ -308,7 +308,7 @@ def _restarts(run: Run, covered: int) -> str:
         if process.rank is not None and not process.worker and process.batches:
             steps[process.attempt] = max(steps[process.attempt], len(process.batches))
     counts = ", ".join(f"attempt {one + 1} took {steps[one]} steps" for one in sorted(steps))
-    restarts = counted(max(steps), "time")
+    restarts = "once" if max(steps) == 1 else f"{max(steps)} times"
     return f"the ranks were restarted {restarts}: {counts}; this report covers attempt {covered + 1}"
 
 

@@ -196,7 +196,7 @@ def test_of_restarted_ranks_the_longest_attempt_is_reported() -> None:
     assert (diagnosis.ranks, _ranks(diagnosis).late) == (2, (1,))
     (told,) = [line for line in diagnosis.lost if "restarted" in line]
     assert told == (
-        f"the ranks were restarted 1 time: attempt 1 took 30 steps, attempt 2 took {STEPS} steps; "
+        f"the ranks were restarted once: attempt 1 took 30 steps, attempt 2 took {STEPS} steps; "
         "this report covers attempt 2"
     )
 
