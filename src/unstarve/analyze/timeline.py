@@ -40,6 +40,12 @@ class TimeSpan:
 
     def within(self, begin_ns: int, end_ns: int) -> TimeSpan:
         """The part of the span between two moments."""
+        if (
+            begin_ns <= self.begin_ns
+            and self.end_ns <= end_ns
+            and self.sampler_ns <= self.end_ns - self.begin_ns
+        ):
+            return self
         begin_ns, end_ns = max(self.begin_ns, begin_ns), min(self.end_ns, end_ns)
         sampler_ns = min(self.sampler_ns, end_ns - begin_ns)
         return TimeSpan(self.doing, begin_ns, end_ns, self.batch, sampler_ns, self.validation)
