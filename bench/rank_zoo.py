@@ -98,6 +98,7 @@ CASES = (
     RankCase("all-load-slowly", "even", data_s=lambda r, s: 0.1),
     RankCase("slow-disk", "fixed", (2,), "data", data_s=of(2, 0.2), workers=1),
     RankCase("slow-disk-of-two", "fixed", (1,), "data", data_s=of(1, 0.08), ranks=2),
+    RankCase("two-slow-disks", "fixed", (1, 3), "data", data_s=lambda r, s: 0.1 * (r % 2)),
     RankCase("slow-node", "node", (2, 3), "data", data_s=slow_half, nodes=2),
     RankCase("loading-in-turn", "rotating", (), "data", data_s=in_turn(0.1)),
     RankCase("lengths-vary", "rotating", (), "size", forward_s=lambda r, s: length(r, s) / 600, rows=length),

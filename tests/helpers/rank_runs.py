@@ -26,10 +26,12 @@ def met_job(
     backward: Planted = _never,
     after: Planted = _never,
     validation: Planted = _never,
+    beside: Planted = _never,
     queued: Planted = _never,
     nbytes: Planted = lambda rank, step: 64,
     meets: Callable[[int], bool] = lambda step: True,
     per_host: int = 0,
+    epoch_steps: int = 0,
 ) -> list[Process]:
     """A step takes 1 ms to wait for data, 5 ms forward, 3 ms backward, 1 ms to exchange, and what is planted.
 
@@ -46,7 +48,14 @@ def met_job(
     for step in range(steps):
         begins, computed = [], []
         for rank, training in enumerate(trainings):
+            if step and epoch_steps and step % epoch_steps == 0:
+                training.end()
+                training.begin()
             training.take((1 + data(rank, step)) / 1e3)
+            if beside(rank, step):
+                if "second" not in training.loaders:
+                    training.begin("second")
+                training.take(beside(rank, step) / 1e3, name="second")
             training.spend((5 + forward(rank, step)) / 1e3)
             begins.append(training.now_ns)
             training.spend((3 + backward(rank, step)) / 1e3)

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unstarve.analyze.timeline import Timeline
-from unstarve.model import Batch, FoldedSteps, Meeting, Process
+from unstarve.analyze.timeline import Timeline, TimeSpan
+from unstarve.model import Batch, Doing, FoldedSteps, Meeting, Process
 
 AFTER, DATA, FORWARD, BACKWARD, BLOCKED, QUEUED, ASIDE = range(7)
 """Rows of `RankRounds.parts`: the first five add up to the round, the others are parts of them."""
@@ -127,7 +127,8 @@ def rounds_of(timeline: Timeline) -> RankRounds | None:
         nbytes=_column([-1 if b.nbytes is None else b.nbytes for b in batches]),
         # A batch tells of the step before it.
         queued_ns=_column([*(b.step_queued_ns or 0 for b in batches[1:]), 0]),
-        aside_ns=_aside_ns(timeline),
+        aside_ns=_passed_in(timeline, [s for s in timeline.spans if s.validation is not None]),
+        others_ns=_passed_in(timeline, [s for s in timeline.spans if _waits_beside(s, timeline.main)]),
         single=np.array([b.thinned is None for b in batches]),
     )
     met = np.array(process.meetings, dtype=np.int64).reshape(-1, len(Meeting._fields))
@@ -150,6 +151,8 @@ class StepColumns(NamedTuple):
     """Runnable without a core from this batch to the next."""
     aside_ns: Array
     """Spent in validation between this batch and the next."""
+    others_ns: Array
+    """The same waiting for batches of other training loaders, which belong to the same step."""
     single: Array
     """Whether the batch stands for itself alone; rounds need that of two in a row."""
 
@@ -179,6 +182,8 @@ def rounds_from(
     backward = np.where(end[now] > 0, end[now] - begin[now] - within[now], 0) if seen else np.zeros_like(data)
     aside = np.minimum(steps.aside_ns[last], held_up)
     forward = over[now] - begins_ns - held_up - data - backward - blocked
+    beside = np.clip(forward, 0, steps.others_ns[now])
+    data, forward = data + beside, forward - beside
     single = steps.single[now] & steps.single[last]
     if not single.any():
         return None
@@ -283,9 +288,14 @@ def _accumulated(joint: JointRounds) -> JointRounds:
     )
 
 
-def _aside_ns(timeline: Timeline) -> Array:
-    """For each batch, the time spent in validation from its delivery to the next one's."""
-    spans = [span for span in timeline.spans if span.validation is not None]
+def _waits_beside(span: TimeSpan, main: int) -> bool:
+    """Whether the step waits here for a batch of another loader."""
+    other = span.batch is not None and span.batch.loader != main
+    return other and span.validation is None and span.doing in (Doing.WAIT, Doing.START)
+
+
+def _passed_in(timeline: Timeline, spans: Sequence[TimeSpan]) -> Array:
+    """For each batch of the main loader, the time in these spans from its delivery to the next one's."""
     got_ns = _column([batch.got_ns for batch in timeline.batches])
     if not spans:
         return np.zeros_like(got_ns)

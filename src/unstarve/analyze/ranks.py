@@ -43,7 +43,11 @@ _APART = 0.1
 """Ranks whose steps take times that differ by more do not wait for each other."""
 _LARGER = 1.05
 """Times the bytes of the median rank: the batch is larger."""
+_NEARLY_ALL = 0.85
+"""Of the lost time: if half of the ranks or fewer hold as much, they are named."""
 _FEWEST_PAUSES = 3
+_FEWEST_STARTS = 6
+"""A rank that is last to start in every one of so many epochs is not so by chance."""
 _MOST_STRETCHES = 48
 _MOST_NAMED = 4
 _REASONS = {
@@ -75,9 +79,7 @@ def summarize_ranks(joint: JointRounds) -> RankSummary:
     """How the ranks got along."""
     rounds_s, steps = joint.rounds_s, float(joint.steps.sum())
     step_s = float(rounds_s.sum()) / steps
-    # Loaders start at the beginning of an epoch, by chance sooner on one rank than on another.
-    steady = joint.parts.copy()
-    steady[DATA][:, joint.begins_epoch] = 0
+    steady = _steady(joint)
     took = steady[AFTER:BLOCKED].sum(axis=0)
     excess_s = np.maximum(took.max(axis=0) - _middle(took), _hidden_s(joint))
     last = took.argmax(axis=0)
@@ -168,6 +170,16 @@ def _together(joint: JointRounds) -> bool:
     return bool(totals.min() >= (1 - _APART) * totals.max()) and bool(totals.max() > 0)
 
 
+def _steady(joint: JointRounds) -> Array:
+    """The parts without the starts of loaders, which take longer now on one rank and now on another."""
+    steady = joint.parts.copy()
+    starts = steady[DATA][:, joint.begins_epoch]
+    last = starts.argmax(axis=0)
+    if len(last) < _FEWEST_STARTS or (last != last[0]).any():
+        steady[DATA][:, joint.begins_epoch] = 0
+    return steady
+
+
 def _middle(values: Array) -> Array:
     """The lower median over ranks."""
     at = (len(values) - 1) // 2
@@ -200,6 +212,10 @@ def _pattern(
         members = [at for at, one in enumerate(hosts) if one == host]
         if lost_s[members].sum() >= _MOSTLY * lost_in_all_s:
             return RankPattern.NODE, members
+    worst = np.argsort(lost_s)[::-1]
+    needed = int(np.searchsorted(np.cumsum(lost_s[worst]), _NEARLY_ALL * lost_in_all_s)) + 1
+    if not few and needed <= len(worst) / 2:
+        return RankPattern.FIXED, sorted(worst[:needed].tolist())
     return (RankPattern.PAUSE if few else RankPattern.ROTATING), []
 
 

@@ -12,7 +12,7 @@ class RankPattern(StrEnum):
     EVEN = "even"
     """No rank holds the others up for long."""
     FIXED = "fixed"
-    """The same rank is late in most of the late steps."""
+    """The same rank, or the same few, are late in most of the late steps."""
     NODE = "node"
     """The ranks of one machine are."""
     ROTATING = "rotating"

@@ -46,6 +46,7 @@ def _ranks(diagnosis: Diagnosis) -> RankSummary:
         (lambda rank, step: 0.05 if rank == 0 and step % 3 else 0.001, RankPattern.FIXED, (0,)),
         (lambda rank, step: 0.04 if rank == step % 4 else 0.001, RankPattern.ROTATING, ()),
         (lambda rank, step: 0.04 if rank == step * 7919 % 101 % 4 else 0.001, RankPattern.ROTATING, ()),
+        (lambda rank, step: 0.04 if rank % 2 else 0.001, RankPattern.FIXED, (1, 3)),
         (lambda rank, step: 0.5 if rank == 1 and step % 20 == 10 else 0.001, RankPattern.PAUSE, (1,)),
     ],
 )
@@ -179,6 +180,27 @@ def test_a_rank_that_validates_alone_is_late_for_that() -> None:
     assert (found.pattern, found.late, found.reason) == (RankPattern.PAUSE, (0,), RankReason.VALIDATION)
     assert found.every == 40
     assert "Rank 0 paused every 40 steps, in validation, and the others waited" in diagnosis.verdict.headline
+
+
+def test_waiting_for_a_second_loader_of_the_step_is_waiting_for_data() -> None:
+    ranks = met_job(2, STEPS, beside=lambda r, s: 30 * r)
+    diagnosis = analyze_run(run_of(*ranks))
+    found = _ranks(diagnosis)
+    assert (found.pattern, found.late, found.reason) == (RankPattern.FIXED, (1,), RankReason.DATA)
+    assert diagnosis.headroom is not None
+    assert diagnosis.headroom.speedup == pytest.approx(40 / 9, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("slow", "pattern", "late"),
+    [(lambda epoch: 1, RankPattern.PAUSE, (1,)), (lambda epoch: epoch % 2, RankPattern.EVEN, ())],
+)
+def test_a_rank_that_is_last_to_start_in_every_epoch_is_late(
+    slow: Callable[[int], int], pattern: RankPattern, late: tuple[int, ...]
+) -> None:
+    ranks = met_job(2, 8 * 20, data=lambda r, s: 300 * (s % 20 == 0 and r == slow(s // 20)), epoch_steps=20)
+    found = _ranks(analyze_run(run_of(*ranks)))
+    assert (found.pattern, found.late) == (pattern, late)
 
 
 def test_the_gain_is_that_of_the_ranks_that_are_named() -> None:
