@@ -154,7 +154,7 @@ def crowded_node(trainers: Sequence[Process]) -> str | None:
 _CORES = ("cores", "quota_cores")
 _WHY = {
     RankReason.DATA: "waiting for data",
-    RankReason.FORWARD: "in the step before the backward pass",
+    RankReason.FORWARD: "before the backward pass",
     RankReason.BACKWARD: "in the backward pass",
     RankReason.AFTER: "between the exchange of gradients and the next batch (optimizer, logging, checkpoint)",
     RankReason.VALIDATION: "in validation",

@@ -158,6 +158,8 @@ def build_timeline(process: Process, warmup_steps: int, validation: Collection[i
         steps = _steps(measured_batches, own, epochs, looped)
         measured = _covered(looped, steps)
     else:
+        # What stands for thousands of batches is no warm-up.
+        warmup_steps = next((at for at, one in enumerate(own[:warmup_steps]) if one.thinned), warmup_steps)
         measured_batches = own[warmup_steps:]
         begin_ns = measured_batches[0].ask_ns if warmup_steps and measured_batches else 0
         measured = _without_end(_clipped(looped, begin_ns)) if measured_batches else ()
