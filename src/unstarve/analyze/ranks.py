@@ -91,6 +91,9 @@ def summarize_ranks(joint: JointRounds) -> RankSummary:
     lost_s = (blame * later_s.max(axis=0)).sum(axis=1)
     shared_s = max(float(excess_s[clearly].sum() - lost_s.sum()), 0.0)
     pattern, late = _pattern(joint, lost_s, shared_s, excess_s, step_s * steps)
+    if pattern is RankPattern.FIXED and len(late) > 1:  # one sentence has one reason: that of the worst
+        reasons = {at: _reason(joint, steady, np.full_like(last, at), blame[at] > 0) for at in late}
+        late = [at for at in late if reasons[at] is reasons[int(lost_s.argmax())]]
     chosen = clearly & (np.isin(last, late) if late else True)
     lateness = (blame * joint.steps).sum(axis=1) / steps
     return RankSummary(

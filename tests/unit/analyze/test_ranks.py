@@ -203,6 +203,12 @@ def test_a_rank_that_is_last_to_start_in_every_epoch_is_late(
     assert (found.pattern, found.late) == (pattern, late)
 
 
+def test_of_late_ranks_with_different_reasons_the_worst_is_named() -> None:
+    ranks = met_job(4, 200, data=lambda r, s: 20 * (r == 1), after=lambda r, s: 200 * (r == 3 and s % 7 == 0))
+    found = _ranks(analyze_run(run_of(*ranks)))
+    assert (found.pattern, found.late, found.reason) == (RankPattern.FIXED, (3,), RankReason.AFTER)
+
+
 def test_the_gain_is_that_of_the_ranks_that_are_named() -> None:
     """Rank 1 is nearly always last, and rank 0 in some of the other steps."""
     ranks = met_job(2, STEPS + 5, data=lambda r, s: 30 * (s % 5 != 0) if r else 20 * (s % 5 == 0))
