@@ -104,8 +104,6 @@ class Recorder:
         self.perf = PerfMeter() if settings.perf else None
         """Reads the processor's counters around steps and fetches, if asked to."""
         self.device = None if worker else device_clock(self.row, self.lose)
-        self._rank: int | None = None
-        """In its process group, once there is one."""
         self.writer.ledger.has_device = self.device is not None
         self.memory = MemoryWatch(self.writer, training=not worker, on_request=settings.memory)
         start_ns = time.perf_counter_ns()
@@ -357,9 +355,7 @@ class Recorder:
         atexit.unregister(self.close)
 
     def _write_device(self) -> None:
-        rank = group_rank()
-        self._rank = self._rank if rank is None else rank  # at the end there may be no group any more
-        self.writer.meta("device", rank=self._rank, **describe_device(self.lose))
+        self.writer.meta("device", rank=group_rank(), **describe_device(self.lose))
 
 
 _lock = threading.Lock()
