@@ -81,6 +81,13 @@ def neighbour(core: int) -> Iterator[None]:
         busy.kill()
 
 
+def validate(seconds: float) -> None:
+    """A short pass over other data."""
+    with torch.no_grad():
+        for _ in DataLoader(range(10)):  # type: ignore[arg-type]  # anything with a length is a dataset to torch
+            time.sleep(seconds / 10)
+
+
 def train(case: RankCase, rank: int, ranks: int) -> None:
     data = Planted(case, rank, STEPS * BATCH * ranks // case.epochs)
     sampler: Sampler[int] = DistributedSampler(data)
@@ -107,6 +114,8 @@ def train(case: RankCase, rank: int, ranks: int) -> None:
                 loss.backward()
                 optimizer.step()
                 time.sleep(case.after_s(rank, step))
+                if seconds := case.validation_s(rank, step):
+                    validate(seconds)
                 step += 1
                 if step == STEPS:
                     break

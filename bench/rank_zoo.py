@@ -69,6 +69,7 @@ class RankCase:
     forward_s: When = never
     backward_s: When = never
     after_s: When = never
+    validation_s: When = never
     rows: Callable[[int, int], int] = lambda rank, step: 4
     """Length of the samples of a batch."""
     cpu_s: float = 0.0
@@ -97,6 +98,7 @@ CASES = (
     RankCase("all-load-slowly", "even", data_s=lambda r, s: 0.1),
     RankCase("slow-disk", "fixed", (2,), "data", data_s=of(2, 0.2), workers=1),
     RankCase("slow-disk-of-two", "fixed", (1,), "data", data_s=of(1, 0.08), ranks=2),
+    RankCase("two-slow-disks", "fixed", (1, 3), "data", data_s=lambda r, s: 0.1 * (r % 2)),
     RankCase("slow-node", "node", (2, 3), "data", data_s=slow_half, nodes=2),
     RankCase("loading-in-turn", "rotating", (), "data", data_s=in_turn(0.1)),
     RankCase("lengths-vary", "rotating", (), "size", forward_s=lambda r, s: length(r, s) / 600, rows=length),
@@ -104,6 +106,8 @@ CASES = (
              backward_s=lambda r, s: 0.1 * (r == 3), rows=lambda r, s: 64 if r == 3 else 4),
     RankCase("pause-in-loading", "pause", (1,), "data", every=10, data_s=now_and_then(1, 1.0, 10)),
     RankCase("checkpoint-on-rank-0", "pause", (0,), "after", every=10, after_s=now_and_then(0, 1.0, 10)),
+    RankCase("validation-on-rank-0", "pause", (0,), "validation", every=10,
+             validation_s=now_and_then(0, 1.0, 10)),
     RankCase("logging-on-rank-0", "fixed", (0,), "after", after_s=of(0, 0.08)),
     RankCase("slow-backward", "fixed", (2,), "backward", backward_s=of(2, 0.08)),
     RankCase("slow-forward", "fixed", (1,), "forward", forward_s=of(1, 0.08)),

@@ -25,10 +25,13 @@ def met_job(
     forward: Planted = _never,
     backward: Planted = _never,
     after: Planted = _never,
+    validation: Planted = _never,
+    beside: Planted = _never,
     queued: Planted = _never,
     nbytes: Planted = lambda rank, step: 64,
     meets: Callable[[int], bool] = lambda step: True,
     per_host: int = 0,
+    epoch_steps: int = 0,
 ) -> list[Process]:
     """A step takes 1 ms to wait for data, 5 ms forward, 3 ms backward, 1 ms to exchange, and what is planted.
 
@@ -45,7 +48,14 @@ def met_job(
     for step in range(steps):
         begins, computed = [], []
         for rank, training in enumerate(trainings):
+            if step and epoch_steps and step % epoch_steps == 0:
+                training.end()
+                training.begin()
             training.take((1 + data(rank, step)) / 1e3)
+            if beside(rank, step):
+                if "second" not in training.loaders:
+                    training.begin("second")
+                training.take(beside(rank, step) / 1e3, name="second")
             training.spend((5 + forward(rank, step)) / 1e3)
             begins.append(training.now_ns)
             training.spend((3 + backward(rank, step)) / 1e3)
@@ -56,6 +66,8 @@ def met_job(
                 training.now_ns = offsets[rank] + max(passed) + MS
             left = training.now_ns
             training.spend(after(rank, step) / 1e3)
+            if validation(rank, step):
+                training.validate([(validation(rank, step) / 1e3, 0.0)])
             blocked = left - computed[rank]
             found[rank].append(Meeting(1, begins[rank], left, 0, blocked, 0, left, training.now_ns))
     processes = []

@@ -99,7 +99,7 @@ def test_the_rank_that_failed_is_quoted(project) -> None:
     words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
     done = project.unstarve("run", "-q", "-o", "run.unstarve", *words, "train.py")
     assert done.returncode == 1
-    assert "(exit code 1): ValueError: bad shard 7." in project.report()["verdict"]["headline"]
+    assert "(exit code 1): rank 1: ValueError: bad shard 7." in project.report()["verdict"]["headline"]
 
 
 def test_a_limit_that_had_nothing_to_count_is_told(project) -> None:

@@ -101,6 +101,31 @@ def test_a_process_that_only_evaluates_is_not_taken_for_the_training(project) ->
     assert "another process iterated loaders" in report["lost"][0]
 
 
+SPAWNED = """
+import os
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from data import *
+
+def train(rank):
+    dist.init_process_group("gloo", init_method="file://" + os.path.abspath("meet"), rank=rank, world_size=2)
+    for x, index in DataLoader(Numbers(160), batch_size=4):
+        time.sleep(0.05 * rank)
+        dist.all_reduce(torch.ones(1))
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    mp.spawn(train, nprocs=2)
+"""
+
+
+def test_ranks_that_no_launcher_numbered_are_told_by_their_process_group(project) -> None:
+    """The group is gone when the processes end."""
+    project.write("train.py", SPAWNED)
+    report = project.record("train.py")
+    assert (report["run"]["ranks"], report["ranks"]["late"], report["lost"]) == (2, [1], [])
+
+
 PARALLEL = """
 import os, sys
 import torch.distributed as dist

@@ -23,6 +23,8 @@ def ended_early(run: Run, when: str) -> str:
     code = run.exit_code or 0
     number = -code if code < 0 else code - _BY_SHELL
     name = signal.Signals(number).name if number in signal.Signals.__members__.values() else None
+    if run.failure == "KeyboardInterrupt":  # torchrun turns the signal into an exit code
+        return f"The command was interrupted {when}"
     if code < 0 or name is not None:
         shown = name or f"signal {number}"
         did = "was interrupted" if number == signal.SIGINT else f"was killed by {shown}"

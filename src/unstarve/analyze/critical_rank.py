@@ -7,8 +7,10 @@ budget, evidence and headroom of a job come from these timelines, as if one proc
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import pairwise
+
+import numpy as np
 
 from unstarve.analyze.rank_rounds import JointRounds, key_of
 from unstarve.analyze.ranks import last_arrivals
@@ -22,21 +24,32 @@ def critical_timelines(timelines: Sequence[Timeline], joint: JointRounds) -> lis
     by_rank = {timeline.process.rank: timeline for timeline in timelines}
     places = range(len(joint.ranks))
     last = last_arrivals(joint)
-    rounds: dict[int, list[int]] = {at: [] for at in places}
-    for number, at in enumerate(last):
-        rounds[int(at)].append(number)
+    rounds = [np.flatnonzero(last == at).tolist() for at in places]
+    batches = critical_batches(joint)
     # What comes before the first round and after the last one: from the rank that is last most often.
     first = max(places, key=lambda at: len(rounds[at]))
     found = []
     for at in places:
         timeline = by_rank[joint.ranks[at].rank]
         if rounds[at]:
-            found.append(_cut(timeline, joint, at, rounds[at], to_the_ends=at == first))
+            found.append(_cut(timeline, joint, at, rounds[at], batches[at], to_the_ends=at == first))
     return found
 
 
+def critical_batches(joint: JointRounds) -> list[frozenset[int]]:
+    """For each rank, the keys of the batches in the rounds in which it arrived last."""
+    last = last_arrivals(joint)[np.searchsorted(joint.keys, joint.batches, side="right") - 1]
+    return [frozenset(joint.batches[last == at].tolist()) for at in range(len(joint.ranks))]
+
+
 def _cut(
-    timeline: Timeline, joint: JointRounds, at: int, rounds: list[int], *, to_the_ends: bool
+    timeline: Timeline,
+    joint: JointRounds,
+    at: int,
+    rounds: Sequence[int],
+    keys: Container[int],
+    *,
+    to_the_ends: bool,
 ) -> Timeline:
     rank = joint.ranks[at]
     begins = dict(zip(rank.keys.tolist(), rank.begin_ns.tolist(), strict=True))
@@ -48,7 +61,6 @@ def _cut(
     stretches += [(marks[number], marks[number + 1]) for number in rounds]
     if to_the_ends and timeline.measured:
         stretches.append((marks[-1], timeline.measured[-1].end_ns))
-    keys = {int(joint.keys[number]) for number in rounds}
     following = {a.got_ns: key_of(b) for a, b in pairwise(timeline.batches)}
     return dataclasses.replace(
         timeline,

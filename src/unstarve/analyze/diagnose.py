@@ -54,7 +54,7 @@ from unstarve.model import (
     Throughput,
 )
 from unstarve.model.recorded import STOPPED_EARLY
-from unstarve.words import amount, counted
+from unstarve.words import amount, listed
 
 
 def analyze_run(
@@ -278,10 +278,15 @@ def _lost(run: Run, trainers: list[Process]) -> tuple[str, ...]:
     if not run.live:
         if run.exit_code is None:
             lost.append("the run was cut short: unstarve ended before the command did")
-        killed = [str(p.pid) for p in trainers if p.end_ns is None and not _stopped_early(p)]
+        killed = [
+            f"process {p.pid}" if p.rank is None else f"rank {p.rank} (process {p.pid})"
+            for p in trainers
+            if p.end_ns is None and not _stopped_early(p)
+        ]
         if killed:
+            record = "its record" if len(killed) == 1 else "their records"
             lost.append(
-                f"the run was cut short: process {', '.join(killed)} ended without closing its record "
+                f"the run was cut short: {listed(killed)} ended without closing {record} "
                 "(killed, crashed, or exited through os._exit)"
             )
     known = {id(process) for process in trainers}
@@ -303,7 +308,7 @@ def _restarts(run: Run, covered: int) -> str:
         if process.rank is not None and not process.worker and process.batches:
             steps[process.attempt] = max(steps[process.attempt], len(process.batches))
     counts = ", ".join(f"attempt {one + 1} took {steps[one]} steps" for one in sorted(steps))
-    restarts = counted(max(steps), "time")
+    restarts = "once" if max(steps) == 1 else f"{max(steps)} times"
     return f"the ranks were restarted {restarts}: {counts}; this report covers attempt {covered + 1}"
 
 

@@ -20,17 +20,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unstarve.analyze.timeline import Timeline
-from unstarve.model import Batch, FoldedSteps, Meeting, Process
+from unstarve.analyze.timeline import Timeline, TimeSpan
+from unstarve.model import Batch, Doing, FoldedSteps, Meeting, Process
 
-AFTER, DATA, FORWARD, BACKWARD, BLOCKED, QUEUED = range(6)
-"""Rows of `RankRounds.parts`: the first five add up to the round, the last is a part of them."""
+AFTER, DATA, FORWARD, BACKWARD, BLOCKED, QUEUED, ASIDE = range(7)
+"""Rows of `RankRounds.parts`: the first five add up to the round, the others are parts of them."""
 OWN = slice(AFTER, BLOCKED)
 _EPOCH_BITS = 32
 _MOST = (1 << 32) - 1
 _HARDLY_BLOCKED_S = 0.001
 _HARDLY_BLOCKED = 0.02
 """Of a round. If no rank is blocked for longer, gradients accumulate: its batch is a part of a larger one."""
+_FEWEST_MEETINGS = 10
+"""With fewer, a round is a step whether ranks meet in it or not."""
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -46,7 +48,7 @@ class RankRounds:
     steps: Array
     """Steps of the round: 1, or as many as were folded into it."""
     parts: Array
-    """Seconds, a row for each of `AFTER` … `QUEUED`."""
+    """Seconds, a row for each of `AFTER` … `ASIDE`."""
     nbytes: Array
     """Of the batch; NaN when unknown."""
     floor: Array
@@ -62,7 +64,10 @@ class JointRounds:
     """The rounds that all ranks took: arrays with a row per rank and a column per round."""
 
     ranks: tuple[RankRounds, ...]
+    batches: Array
+    """Keys of all batches in these rounds."""
     keys: Array
+    """Of the first batch of each round."""
     steps: Array
     parts: Array
     """By part, rank and round."""
@@ -83,6 +88,14 @@ class JointRounds:
         return found
 
     @property
+    def free_s(self) -> Array:
+        """Seconds that a round would take if loading were free on all ranks."""
+        rounds_s = self.rounds_s
+        exchange_s = np.maximum(rounds_s - self.own.max(axis=0), 0)
+        found: Array = np.minimum((self.own - self.parts[DATA]).max(axis=0) + exchange_s, rounds_s)
+        return found
+
+    @property
     def begins_epoch(self) -> Array:
         found: Array = (self.keys & ((1 << _EPOCH_BITS) - 1)) == 0
         return found
@@ -90,7 +103,12 @@ class JointRounds:
 
 def key_of(batch: Batch) -> int:
     """What batches of different ranks are matched by."""
-    return batch.epoch << _EPOCH_BITS | batch.position
+    return key_at(batch.epoch, batch.position)
+
+
+def key_at(epoch: int, position: int) -> int:
+    """The same from its place."""
+    return epoch << _EPOCH_BITS | position
 
 
 def rounds_of(timeline: Timeline) -> RankRounds | None:
@@ -109,6 +127,8 @@ def rounds_of(timeline: Timeline) -> RankRounds | None:
         nbytes=_column([-1 if b.nbytes is None else b.nbytes for b in batches]),
         # A batch tells of the step before it.
         queued_ns=_column([*(b.step_queued_ns or 0 for b in batches[1:]), 0]),
+        aside_ns=_passed_in(timeline, [s for s in timeline.spans if s.validation is not None]),
+        others_ns=_passed_in(timeline, [s for s in timeline.spans if _waits_beside(s, timeline.main)]),
         single=np.array([b.thinned is None for b in batches]),
     )
     met = np.array(process.meetings, dtype=np.int64).reshape(-1, len(Meeting._fields))
@@ -129,6 +149,10 @@ class StepColumns(NamedTuple):
     nbytes: Array
     queued_ns: Array
     """Runnable without a core from this batch to the next."""
+    aside_ns: Array
+    """Spent in validation between this batch and the next."""
+    others_ns: Array
+    """The same waiting for batches of other training loaders, which belong to the same step."""
     single: Array
     """Whether the batch stands for itself alone; rounds need that of two in a row."""
 
@@ -156,11 +180,17 @@ def rounds_from(
     blocked = after[last] + before[now] + within[now]
     held_up = start - begins_ns - after[last]
     backward = np.where(end[now] > 0, end[now] - begin[now] - within[now], 0) if seen else np.zeros_like(data)
+    aside = np.minimum(steps.aside_ns[last], held_up)
     forward = over[now] - begins_ns - held_up - data - backward - blocked
+    beside = np.clip(forward, 0, steps.others_ns[now])
+    data, forward = data + beside, forward - beside
     single = steps.single[now] & steps.single[last]
     if not single.any():
         return None
-    parts = np.maximum(np.stack([held_up, data, forward, backward, blocked, steps.queued_ns[now]]), 0) / 1e9
+    parts = (
+        np.maximum(np.stack([held_up, data, forward, backward, blocked, steps.queued_ns[now], aside]), 0)
+        / 1e9
+    )
     size = np.where(steps.nbytes[now] < 0, np.nan, steps.nbytes[now])
     keys = steps.epoch[now] << _EPOCH_BITS | steps.position[now]
     ones = np.ones(len(keys))
@@ -184,7 +214,7 @@ def folded_rounds(process: Process) -> RankRounds | None:
     if folded is None or process.rank is None or not len(folded.epochs):
         return None
     epochs, positions, steps, *parts, least, nbytes = (np.asarray(c, dtype=np.int64) for c in folded)
-    times = np.array(parts, dtype=np.float64) / 1e6
+    times = np.array([*parts, np.zeros(len(epochs))], dtype=np.float64) / 1e6  # none is kept of what is aside
     nothing = np.zeros(len(epochs), dtype=np.int64)
     return RankRounds(
         process.rank,
@@ -209,7 +239,7 @@ def folded(rounds: RankRounds, most: int) -> FoldedSteps:
     windows = np.where(positions > 0, np.maximum(positions // most * most, 1), 0)
     places = np.flatnonzero(np.diff(epochs << _EPOCH_BITS | windows, prepend=-1))
     steps = np.diff(places, append=len(windows))
-    parts_us = np.rint(np.add.reduceat(rounds.parts, places, axis=1) * 1e6)
+    parts_us = np.rint(np.add.reduceat(rounds.parts[:ASIDE], places, axis=1) * 1e6)
     least_us = np.rint(np.minimum.reduceat(rounds.parts[BLOCKED], places) * 1e6)
     nbytes = np.nan_to_num(np.add.reduceat(rounds.nbytes, places) / steps)
     columns = (epochs[places], windows[places], steps, *parts_us, least_us, nbytes)
@@ -234,7 +264,7 @@ def joined(ranks: Sequence[RankRounds]) -> JointRounds | None:
     nbytes = np.stack([one.nbytes[at] for one, at in zip(ranks, places, strict=True)])
     floor = np.stack([one.floor[at] for one, at in zip(ranks, places, strict=True)])
     steps = ranks[0].steps[places[0]]
-    return _accumulated(JointRounds(tuple(ranks), keys, steps, parts, nbytes, floor, seen))
+    return _accumulated(JointRounds(tuple(ranks), keys, keys, steps, parts, nbytes, floor, seen))
 
 
 def _accumulated(joint: JointRounds) -> JointRounds:
@@ -243,11 +273,12 @@ def _accumulated(joint: JointRounds) -> JointRounds:
     meets = blocked > np.minimum(_HARDLY_BLOCKED * joint.rounds_s, _HARDLY_BLOCKED_S)
     meets[-1] = True
     ends = np.flatnonzero(meets)
-    if not joint.seen or len(ends) == len(meets) or len(ends) < len(meets) / 64 or len(ends) < 40:
+    if not joint.seen or len(ends) == len(meets) or len(ends) < _FEWEST_MEETINGS:
         return joint
     begins = np.concatenate([[0], ends[:-1] + 1])
     return JointRounds(
         joint.ranks,
+        joint.batches,
         joint.keys[begins],
         np.add.reduceat(joint.steps, begins),
         np.add.reduceat(joint.parts, begins, axis=2),
@@ -255,6 +286,24 @@ def _accumulated(joint: JointRounds) -> JointRounds:
         np.add.reduceat(joint.floor, begins, axis=1),
         joint.seen,
     )
+
+
+def _waits_beside(span: TimeSpan, main: int) -> bool:
+    """Whether the step waits here for a batch of another loader."""
+    other = span.batch is not None and span.batch.loader != main
+    return other and span.validation is None and span.doing in (Doing.WAIT, Doing.START)
+
+
+def _passed_in(timeline: Timeline, spans: Sequence[TimeSpan]) -> Array:
+    """For each batch of the main loader, the time in these spans from its delivery to the next one's."""
+    got_ns = _column([batch.got_ns for batch in timeline.batches])
+    if not spans:
+        return np.zeros_like(got_ns)
+    edges = _column([at for span in spans for at in (span.begin_ns, span.end_ns)])
+    passed = np.cumsum(np.where(np.arange(len(edges)) % 2, np.diff(edges, prepend=edges[0]), 0))
+    spent = np.interp(got_ns - edges[0], edges - edges[0], passed)
+    found: Array = np.diff(spent, append=spent[-1]).astype(np.int64)
+    return found
 
 
 def _by_batch(got_ns: Array, meetings: Array) -> Array:

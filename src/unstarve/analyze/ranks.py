@@ -13,6 +13,7 @@ import numpy as np
 
 from unstarve.analyze.rank_rounds import (
     AFTER,
+    ASIDE,
     BACKWARD,
     BLOCKED,
     DATA,
@@ -42,7 +43,11 @@ _APART = 0.1
 """Ranks whose steps take times that differ by more do not wait for each other."""
 _LARGER = 1.05
 """Times the bytes of the median rank: the batch is larger."""
+_NEARLY_ALL = 0.85
+"""Of the lost time: if half of the ranks or fewer hold as much, they are named."""
 _FEWEST_PAUSES = 3
+_FEWEST_STARTS = 6
+"""A rank that is last to start in every one of so many epochs is not so by chance."""
 _MOST_STRETCHES = 48
 _MOST_NAMED = 4
 _REASONS = {
@@ -72,13 +77,9 @@ def last_arrivals(joint: JointRounds) -> Array:
 
 def summarize_ranks(joint: JointRounds) -> RankSummary:
     """How the ranks got along."""
-    own, rounds_s, steps = joint.own, joint.rounds_s, float(joint.steps.sum())
-    rest_s = np.maximum(rounds_s - own.max(axis=0), 0)  # the exchange itself
-    free_s = (own - joint.parts[DATA]).max(axis=0) + rest_s
+    rounds_s, steps = joint.rounds_s, float(joint.steps.sum())
     step_s = float(rounds_s.sum()) / steps
-    # Loaders start at the beginning of an epoch, by chance sooner on one rank than on another.
-    steady = joint.parts.copy()
-    steady[DATA][:, joint.begins_epoch] = 0
+    steady = _steady(joint)
     took = steady[AFTER:BLOCKED].sum(axis=0)
     excess_s = np.maximum(took.max(axis=0) - _middle(took), _hidden_s(joint))
     last = took.argmax(axis=0)
@@ -90,6 +91,9 @@ def summarize_ranks(joint: JointRounds) -> RankSummary:
     lost_s = (blame * later_s.max(axis=0)).sum(axis=1)
     shared_s = max(float(excess_s[clearly].sum() - lost_s.sum()), 0.0)
     pattern, late = _pattern(joint, lost_s, shared_s, excess_s, step_s * steps)
+    if pattern is RankPattern.FIXED and len(late) > 1:  # one sentence has one reason: that of the worst
+        reasons = {at: _reason(joint, steady, np.full_like(last, at), blame[at] > 0) for at in late}
+        late = [at for at in late if reasons[at] is reasons[int(lost_s.argmax())]]
     chosen = clearly & (np.isin(last, late) if late else True)
     lateness = (blame * joint.steps).sum(axis=1) / steps
     return RankSummary(
@@ -101,7 +105,7 @@ def summarize_ranks(joint: JointRounds) -> RankSummary:
         int(steps),
         step_s * 1e3,
         float((rounds_s - excess_s).sum() / steps * 1e3),
-        float(np.minimum(free_s, rounds_s).sum() / steps * 1e3),
+        float(joint.free_s.sum() / steps * 1e3),
         tuple(_times(joint, at, float(lateness[at]), float(lost_s[at])) for at in range(len(joint.ranks))),
         _heat(joint, blame * excess_s),
     )
@@ -111,11 +115,13 @@ def rank_sentence(summary: RankSummary) -> str | None:
     """Who makes the others wait, why, and what a step would take otherwise; None when nobody does."""
     if summary.pattern is RankPattern.EVEN:
         return None
+    late = [one for one in summary.by_rank if one.rank in summary.late]
+    # Without the lateness of these ranks; that of the others stays.
+    without_ms = summary.step_ms - sum(one.lost_ms for one in late) if late else summary.even_ms
     gain = (
         f"a step takes {duration(summary.step_ms / 1e3)}; without that it would take "
-        f"{duration(summary.even_ms / 1e3)}"
+        f"{duration(without_ms / 1e3)}"
     )
-    late = [one for one in summary.by_rank if one.rank in summary.late]
     named = ("Rank " if len(late) == 1 else "Ranks ") + listed([str(one.rank) for one in late[:_MOST_NAMED]])
     share = percent(sum(one.late_share for one in late))
     why = _WHY[summary.reason or RankReason.UNKNOWN]
@@ -150,10 +156,11 @@ def crowded_node(trainers: Sequence[Process]) -> str | None:
 
 _CORES = ("cores", "quota_cores")
 _WHY = {
-    RankReason.DATA: "waiting for its data",
-    RankReason.FORWARD: "in the step before the backward pass",
+    RankReason.DATA: "waiting for data",
+    RankReason.FORWARD: "before the backward pass",
     RankReason.BACKWARD: "in the backward pass",
     RankReason.AFTER: "between the exchange of gradients and the next batch (optimizer, logging, checkpoint)",
+    RankReason.VALIDATION: "in validation",
     RankReason.SIZE: "with the largest batch",
     RankReason.CORES: "runnable but without a free core",
     RankReason.UNKNOWN: "not because of its data",
@@ -164,6 +171,16 @@ def _together(joint: JointRounds) -> bool:
     """Whether all ranks took the same time for the same steps, as ranks that wait for each other do."""
     totals = joint.parts[:QUEUED].sum(axis=(0, 2))
     return bool(totals.min() >= (1 - _APART) * totals.max()) and bool(totals.max() > 0)
+
+
+def _steady(joint: JointRounds) -> Array:
+    """The parts without the starts of loaders, which take longer now on one rank and now on another."""
+    steady = joint.parts.copy()
+    starts = steady[DATA][:, joint.begins_epoch]
+    last = starts.argmax(axis=0)
+    if len(last) < _FEWEST_STARTS or (last != last[0]).any():
+        steady[DATA][:, joint.begins_epoch] = 0
+    return steady
 
 
 def _middle(values: Array) -> Array:
@@ -198,6 +215,10 @@ def _pattern(
         members = [at for at, one in enumerate(hosts) if one == host]
         if lost_s[members].sum() >= _MOSTLY * lost_in_all_s:
             return RankPattern.NODE, members
+    worst = np.argsort(lost_s)[::-1]
+    needed = int(np.searchsorted(np.cumsum(lost_s[worst]), _NEARLY_ALL * lost_in_all_s)) + 1
+    if not few and needed <= len(worst) / 2:
+        return RankPattern.FIXED, sorted(worst[:needed].tolist())
     return (RankPattern.PAUSE if few else RankPattern.ROTATING), []
 
 
@@ -208,7 +229,7 @@ def _reason(joint: JointRounds, steady: Array, last: Array, chosen: Array) -> Ra
         return RankReason.UNKNOWN
     longer_s = {
         part: float((steady[part][last[rounds], rounds] - _middle(steady[part][:, rounds])).sum())
-        for part in (AFTER, DATA, FORWARD, BACKWARD, QUEUED)
+        for part in (AFTER, DATA, FORWARD, BACKWARD, QUEUED, ASIDE)
     }
     lost_s = sum(longer_s[part] for part in _REASONS)
     if longer_s[DATA] < lost_s / 2:
@@ -221,6 +242,8 @@ def _reason(joint: JointRounds, steady: Array, last: Array, chosen: Array) -> Ra
             return RankReason.CORES
         if not joint.seen:
             return RankReason.UNKNOWN
+        if longer_s[ASIDE] >= lost_s / 2:
+            return RankReason.VALIDATION
     return _REASONS[max(_REASONS, key=lambda part: longer_s[part])]
 
 

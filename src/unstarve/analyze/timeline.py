@@ -40,6 +40,12 @@ class TimeSpan:
 
     def within(self, begin_ns: int, end_ns: int) -> TimeSpan:
         """The part of the span between two moments."""
+        if (
+            begin_ns <= self.begin_ns
+            and self.end_ns <= end_ns
+            and self.sampler_ns <= self.end_ns - self.begin_ns
+        ):
+            return self
         begin_ns, end_ns = max(self.begin_ns, begin_ns), min(self.end_ns, end_ns)
         sampler_ns = min(self.sampler_ns, end_ns - begin_ns)
         return TimeSpan(self.doing, begin_ns, end_ns, self.batch, sampler_ns, self.validation)
@@ -152,6 +158,8 @@ def build_timeline(process: Process, warmup_steps: int, validation: Collection[i
         steps = _steps(measured_batches, own, epochs, looped)
         measured = _covered(looped, steps)
     else:
+        # What stands for thousands of batches is no warm-up.
+        warmup_steps = next((at for at, one in enumerate(own[:warmup_steps]) if one.thinned), warmup_steps)
         measured_batches = own[warmup_steps:]
         begin_ns = measured_batches[0].ask_ns if warmup_steps and measured_batches else 0
         measured = _without_end(_clipped(looped, begin_ns)) if measured_batches else ()

@@ -114,6 +114,12 @@ def _number(name: str) -> int | None:
 
 
 def group_rank() -> int | None:
-    """Rank of this process in its process group; None when there is no group yet."""
+    """Rank of this process in its process group, or in the last one; None when there was none yet."""
+    global _rank
     distributed = torch.distributed
-    return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else None
+    if distributed.is_available() and distributed.is_initialized():
+        _rank = distributed.get_rank()
+    return _rank
+
+
+_rank: int | None = None

@@ -18,8 +18,10 @@ _SUFFIX = ".ended"
 _MOST_CHARACTERS = 300
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _NAMES_AN_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Iteration)\b(?:: .*)?")
-_RANK_KILLED = re.compile(r"Signal \d+ \(SIG\w+\) received by PID \d+")
-"""torchrun's sentence about a rank that could not leave any words itself."""
+_RANK_KILLED = re.compile(r"Root Cause .*? rank +: (\d+) .*? traceback : Signal \d+ \((SIG\w+)\)", re.DOTALL)
+"""torchrun's lines about a rank that could not leave any words itself."""
+_INTERRUPTED = re.compile(r"\.SignalException: Process \d+ got signal: 2\b")
+"""torchrun's sentence about Ctrl-C."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,8 @@ class _LastWords:
 
     @property
     def line(self) -> str | None:
-        return error_line(self.exception) if self.exception else _last_line(self.stderr)
+        line = error_line(self.exception) if self.exception else _last_line(self.stderr)
+        return f"rank {self.rank}: {line}" if line and self.rank is not None else line
 
 
 def command_error(parts: Path) -> str | None:
@@ -60,18 +63,25 @@ def error_line(exception: str) -> str | None:
     """
     killed = _RANK_KILLED.search(exception)
     if killed:
-        return killed.group()
+        return f"rank {killed[1]} was killed by {killed[2]}"
+    if _INTERRUPTED.search(exception):
+        return "KeyboardInterrupt"
     lines = [line.strip() for line in exception.splitlines() if line.strip()]
     named = [line for line in lines if _NAMES_AN_ERROR.fullmatch(line)]
     return _cut((named or lines[:1] or [""])[-1])
 
 
 def _root_of(ended: Sequence[_LastWords]) -> _LastWords | None:
-    """The process whose end explains the others: the first rank that failed, else the command itself."""
+    """The process whose end explains the others.
+
+    That is whoever saw a rank killed, which fails the others; else the first rank that failed; else the
+    command itself.
+    """
     raised = [one for one in ended if one.exception]
     ranks = [one for one in raised if one.rank is not None]
     own = [one for one in ended if one.parent == os.getpid()]
-    for candidates in (ranks[:1], [one for one in own if one.exception], own, raised, ended):
+    saw = [one for one in raised if one.rank is None and _RANK_KILLED.search(one.exception or "")]
+    for candidates in (saw, ranks[:1], [one for one in own if one.exception], own, raised, ended):
         if candidates:
             return candidates[-1]
     return None

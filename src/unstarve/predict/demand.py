@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from unstarve.analyze.batch_production import EpochProduction
 from unstarve.analyze.blame import fetch_cpu_s, split_fetch
+from unstarve.analyze.rank_rounds import key_at
 from unstarve.analyze.stats import number_of
-from unstarve.analyze.timeline import Timeline
 from unstarve.model import Batch, Cause, Process, Run, Work
 from unstarve.predict.recorded_run import (
     EpochCosts,
@@ -19,11 +18,11 @@ from unstarve.predict.recorded_run import (
     epoch_costs,
     lasting,
     machine_of,
-    recorded_batches,
     spread_out,
     step_late_ns,
     work_late_ns,
 )
+from unstarve.predict.training_job import TrainingJob
 
 FEWEST_BATCHES = 15
 """Below this many measured batches nothing is predicted."""
@@ -150,17 +149,16 @@ class LoaderDemand:
         return self.workers > 0 and not self.config.get("persistent_workers")
 
 
-def loader_demand(
-    run: Run, timeline: Timeline, productions: Mapping[tuple[int, int], EpochProduction]
-) -> LoaderDemand | str:
+def loader_demand(run: Run, job: TrainingJob) -> LoaderDemand | str:
     """The demand of the main loader's batches, or the reason why it cannot be modelled."""
+    timeline, productions = job.lead.timeline, job.lead.productions
     process, main = timeline.process, timeline.main
     loader = next((x for x in process.loaders if x.id == main), None)
     if loader is None or "num_workers" not in loader.config:
         kind = "its loader" if loader is None else f"{loader.name} ({loader.kind})"
         return f"{kind} is not a torch DataLoader"
     made = {epoch: production for (number, epoch), production in productions.items() if number == main}
-    found, paused_s = lasting(recorded_batches(timeline, made))
+    found, paused_s = lasting(job.recorded(main))
     recorded, measured_s = spread_out(found), timeline.measured_s - paused_s
     if len(recorded) < FEWEST_BATCHES:
         return f"it recorded only {len(recorded)} of the {FEWEST_BATCHES} batches needed; let it run longer"
@@ -169,7 +167,7 @@ def loader_demand(
     workers = max(production.workers for production in made.values())
     machine = machine_of(run, timeline, recorded)
     pinned = bool(loader.config.get("pin_memory")) and process.device != "cpu"
-    stalls = _stalls(process, main)
+    stalls = _stalls(job, main)
     batches = _batch_demands(recorded, workers, machine, pinned, stalls)
     period_s = measured_s / number_of(timeline.measured_batches)
     return LoaderDemand(
@@ -186,7 +184,11 @@ def loader_demand(
         read_bytes=_read_bytes(recorded),
         readers=_readers(batches, workers, period_s),
         period_s=period_s,
-        wait_share=timeline.wait_s / measured_s * _lost_share(recorded, stalls),
+        wait_share=(
+            timeline.wait_s / measured_s * _lost_share(recorded, stalls)
+            if job.lost_share is None
+            else job.lost_share
+        ),
         machine=machine,
         epochs=epoch_costs(timeline, made, machine.slowdown),
         waits_together=_waits_together(run, process),
@@ -270,13 +272,14 @@ def _stall_ns(batch: Batch, stalls: Mapping[tuple[int, int], int]) -> int:
     return min(stalls.get((batch.epoch, batch.position), batch.wait_ns), batch.wait_ns)
 
 
-def _stalls(process: Process, loader: int) -> dict[tuple[int, int], int]:
+def _stalls(job: TrainingJob, loader: int) -> dict[tuple[int, int], int]:
     """Nanoseconds per batch, of the device that stalled the longest."""
     found: dict[tuple[int, int], int] = {}
-    for stall in process.stalls:
-        if stall.loader == loader:
-            key = (stall.epoch, stall.position)
-            found[key] = max(found.get(key, 0), stall.stall_ns)
+    for training, keys in job.last or ((job.lead, None),):
+        for stall in training.timeline.process.stalls:
+            if stall.loader == loader and (keys is None or key_at(stall.epoch, stall.position) in keys):
+                key = (stall.epoch, stall.position)
+                found[key] = max(found.get(key, 0), stall.stall_ns)
     return found
 
 

@@ -36,6 +36,7 @@ from unstarve.predict.scenario import (
     pace_of,
     with_competition,
 )
+from unstarve.predict.training_job import jobs_of
 from unstarve.words import times
 from unstarve.words import workers as workers_in_words
 
@@ -99,8 +100,8 @@ def model_run(run: Run, warmup_steps: int = WARMUP_STEPS) -> LoaderModel:
 def model_trainings(run: Run, trainings: Sequence[RecordedTraining]) -> LoaderModel | str:
     """The same from the run's `recorded_trainings`; the reason when it cannot be modelled."""
     why = "no batch was delivered to a training loop"
-    for training in trainings:
-        found = loader_demand(run, training.timeline, training.productions)
+    for job in jobs_of(trainings):
+        found = loader_demand(run, job)
         if isinstance(found, LoaderDemand):
             return model_loader(found)
         why = found

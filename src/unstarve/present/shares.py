@@ -14,11 +14,14 @@ def budget_title(d: Diagnosis) -> str:
 
 
 def shares(d: Diagnosis) -> Iterator[tuple[str, float | None]]:
-    """On a CPU the wait; on an accelerator its stall, None when not observed, and the host's wait."""
+    """On a CPU the lost wait; on an accelerator its stall, None when not observed, and the host's wait.
+
+    The wait of a late rank is lost only until the next rank arrives.
+    """
     if d.wait_share is None:
         return
     if d.device == "cpu":
-        yield "waiting for data", d.wait_share
+        yield "waiting for data", d.stall_share
         return
     yield "GPU starved", d.stall_share
     yield "host waited", d.wait_share

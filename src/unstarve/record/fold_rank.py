@@ -52,6 +52,8 @@ def rounds_of_rows(packed: Mapping[int, Sequence[Packed]], who: Mapping[str, Any
         None,
         batches["nbytes"],
         np.append(np.maximum(batches["step_queued_ns"][1:], 0), 0),
+        np.zeros(len(batches), np.int64),  # validation is not looked up here, nor are other loaders
+        np.zeros(len(batches), np.int64),
         batches["flags"] & f.THINNED == 0,
     )
     met = np.stack([meetings[name].astype(np.int64) for name in Meeting._fields], axis=1)

@@ -31,6 +31,8 @@ class RunEntry:
     path: Path
     stamp: Stamp
     """Changes with the run: modification times in ns and sizes in bytes."""
+    size: int
+    """Bytes of the run file, without its parts."""
     has_parts: bool
     """The run is being recorded, or its launcher was killed."""
 
@@ -136,7 +138,7 @@ def _entry(path: Path) -> RunEntry | None:
     files = [own, *(inside or ())]
     stamp = (max(f.st_mtime_ns for f in files), sum(f.st_size for f in files), len(files), own.st_ino)
     name = os.fsencode(path.name).decode("utf-8", "replace")
-    return RunEntry(run_id(path.name), name, path, stamp, has_parts=inside is not None)
+    return RunEntry(run_id(path.name), name, path, stamp, own.st_size, has_parts=inside is not None)
 
 
 def _numbered(name: str) -> Iterator[str]:

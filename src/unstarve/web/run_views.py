@@ -20,6 +20,7 @@ from unstarve.present.exports.report_json import live as live_json
 from unstarve.web.job_pool import JobPool
 from unstarve.web.jobs import RUNNING, UNREADABLE, Summary, last_look, running, summarize
 from unstarve.web.private_paths import private, without_folders
+from unstarve.web.report_pages import ReportPages
 from unstarve.web.run_folder import RunEntry, Stamp
 
 EVERY_S = 1.0
@@ -41,8 +42,9 @@ class RunLine:
 class RunList:
     """Summaries of runs, each kept until the run's files change. Belongs to one event loop."""
 
-    def __init__(self, jobs: JobPool) -> None:
+    def __init__(self, jobs: JobPool, pages: ReportPages) -> None:
         self._jobs = jobs
+        self._pages = pages
         self._known: dict[str, tuple[Stamp, Summary]] = {}
         self._computing: dict[str, asyncio.Task[None]] = {}
         self._followed: dict[str, Iterator[Live]] = {}
@@ -75,6 +77,8 @@ class RunList:
     async def _compute(self, entry: RunEntry) -> None:
         try:
             self._known[entry.id] = (entry.stamp, await self._summary(entry))
+            async with self._background:
+                await self._pages.make_ready(entry)
         except (StoppedError, ServerBusyError):  # not the run's fault; the next request tries again
             return
         except UnstarveError as error:

@@ -31,8 +31,9 @@ from unstarve.errors import (
 )
 from unstarve.web.guard import Guard, ServerAccess
 from unstarve.web.job_pool import JobLimits, JobPool
-from unstarve.web.jobs import comparison_html, report_html
+from unstarve.web.jobs import comparison_html
 from unstarve.web.private_paths import without_folders
+from unstarve.web.report_pages import ReportPages
 from unstarve.web.responses import as_json, ready_page, refusal, shell, while_connected
 from unstarve.web.run_folder import RunFolder
 from unstarve.web.run_views import LiveViews, RunLine, RunList
@@ -67,7 +68,8 @@ class WebApp:
         self.folder = folder
         self.jobs = jobs
         self.limits = limits
-        self.runs = RunList(jobs)
+        self.pages = ReportPages(jobs)
+        self.runs = RunList(jobs, self.pages)
         self.closing = asyncio.Event()
         self.live = LiveViews(self.closing, jobs)
 
@@ -151,7 +153,7 @@ def _plain(line: RunLine) -> dict[str, Any]:
 async def _report(request: Request) -> Response:
     app = web(request)
     entry = await asyncio.to_thread(app.folder.find, request.path_params["id"])
-    return ready_page(await while_connected(request, app.jobs.do(report_html, entry.path)))
+    return ready_page(await while_connected(request, app.pages.page(entry)))
 
 
 async def _comparison(request: Request) -> Response:

@@ -21,6 +21,7 @@ def ended(exit_code: int | None, failure: str | None = None) -> Run:
     ("exit_code", "failure", "told"),
     [
         (1, "ValueError: x.", "The command failed after 1 step (exit code 1): ValueError: x"),
+        (1, "KeyboardInterrupt", "The command was interrupted after 1 step"),
         (7, None, "The command failed after 1 step (exit code 7)"),
         (-9, None, "The command was killed by SIGKILL after 1 step: memory may have run out"),
         (137, None, "The command was killed by SIGKILL after 1 step: memory may have run out"),

@@ -46,6 +46,7 @@ def _ranks(diagnosis: Diagnosis) -> RankSummary:
         (lambda rank, step: 0.05 if rank == 0 and step % 3 else 0.001, RankPattern.FIXED, (0,)),
         (lambda rank, step: 0.04 if rank == step % 4 else 0.001, RankPattern.ROTATING, ()),
         (lambda rank, step: 0.04 if rank == step * 7919 % 101 % 4 else 0.001, RankPattern.ROTATING, ()),
+        (lambda rank, step: 0.04 if rank % 2 else 0.001, RankPattern.FIXED, (1, 3)),
         (lambda rank, step: 0.5 if rank == 1 and step % 20 == 10 else 0.001, RankPattern.PAUSE, (1,)),
     ],
 )
@@ -154,6 +155,68 @@ def test_steps_that_only_accumulate_gradients_are_parts_of_one() -> None:
     assert found.pattern is RankPattern.EVEN
 
 
+def test_batches_of_an_accumulated_step_all_count() -> None:
+    ranks = met_job(2, 4 * STEPS, data=lambda r, s: 30 * r, meets=lambda s: s % 4 == 3)
+    evidence = " ".join(analyze_run(run_of(*ranks)).verdict.evidence)
+    assert f"{4 * STEPS - 6} measured steps" in evidence
+
+
+def test_ranks_that_meet_now_and_then_wait_for_each_other_all_the_same() -> None:
+    """Parameters are averaged every tenth step."""
+    ranks = met_job(2, 150, data=lambda r, s: 27 * r, meets=lambda s: s % 10 == 9)
+    diagnosis = analyze_run(run_of(*ranks))
+    found = _ranks(diagnosis)
+    assert (found.pattern, found.late, found.reason) == (RankPattern.FIXED, (1,), RankReason.DATA)
+    assert diagnosis.headroom is not None
+    assert diagnosis.headroom.speedup == pytest.approx(found.step_ms / found.free_ms, rel=0.01)
+    assert diagnosis.headroom.speedup > 4
+
+
+def test_a_rank_that_validates_alone_is_late_for_that() -> None:
+    steps = 4 * STEPS
+    ranks = met_job(2, steps, validation=lambda r, s: 300 * (r == 0 and s % 40 == 39))
+    diagnosis = analyze_run(run_of(*ranks))
+    found = _ranks(diagnosis)
+    assert (found.pattern, found.late, found.reason) == (RankPattern.PAUSE, (0,), RankReason.VALIDATION)
+    assert found.every == 40
+    assert "Rank 0 paused every 40 steps, in validation, and the others waited" in diagnosis.verdict.headline
+
+
+def test_waiting_for_a_second_loader_of_the_step_is_waiting_for_data() -> None:
+    ranks = met_job(2, STEPS, beside=lambda r, s: 30 * r)
+    diagnosis = analyze_run(run_of(*ranks))
+    found = _ranks(diagnosis)
+    assert (found.pattern, found.late, found.reason) == (RankPattern.FIXED, (1,), RankReason.DATA)
+    assert diagnosis.headroom is not None
+    assert diagnosis.headroom.speedup == pytest.approx(40 / 9, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("slow", "pattern", "late"),
+    [(lambda epoch: 1, RankPattern.PAUSE, (1,)), (lambda epoch: epoch % 2, RankPattern.EVEN, ())],
+)
+def test_a_rank_that_is_last_to_start_in_every_epoch_is_late(
+    slow: Callable[[int], int], pattern: RankPattern, late: tuple[int, ...]
+) -> None:
+    ranks = met_job(2, 8 * 20, data=lambda r, s: 300 * (s % 20 == 0 and r == slow(s // 20)), epoch_steps=20)
+    found = _ranks(analyze_run(run_of(*ranks)))
+    assert (found.pattern, found.late) == (pattern, late)
+
+
+def test_of_late_ranks_with_different_reasons_the_worst_is_named() -> None:
+    ranks = met_job(4, 200, data=lambda r, s: 20 * (r == 1), after=lambda r, s: 200 * (r == 3 and s % 7 == 0))
+    found = _ranks(analyze_run(run_of(*ranks)))
+    assert (found.pattern, found.late, found.reason) == (RankPattern.FIXED, (3,), RankReason.AFTER)
+
+
+def test_the_gain_is_that_of_the_ranks_that_are_named() -> None:
+    """Rank 1 is nearly always last, and rank 0 in some of the other steps."""
+    ranks = met_job(2, STEPS + 5, data=lambda r, s: 30 * (s % 5 != 0) if r else 20 * (s % 5 == 0))
+    diagnosis = analyze_run(run_of(*ranks))
+    assert _ranks(diagnosis).late == (1,)
+    assert "a step takes 38.0 ms; without that it would take 14.0 ms." in diagnosis.verdict.headline
+
+
 def test_of_restarted_ranks_the_longest_attempt_is_reported() -> None:
     first = [dataclasses.replace(rank, pid=rank.pid + 50) for rank in met_job(2, 30)]
     second = [dataclasses.replace(rank, attempt=1) for rank in met_job(2, STEPS, data=lambda r, s: 30 * r)]
@@ -161,7 +224,7 @@ def test_of_restarted_ranks_the_longest_attempt_is_reported() -> None:
     assert (diagnosis.ranks, _ranks(diagnosis).late) == (2, (1,))
     (told,) = [line for line in diagnosis.lost if "restarted" in line]
     assert told == (
-        f"the ranks were restarted 1 time: attempt 1 took 30 steps, attempt 2 took {STEPS} steps; "
+        f"the ranks were restarted once: attempt 1 took 30 steps, attempt 2 took {STEPS} steps; "
         "this report covers attempt 2"
     )
 

@@ -7,8 +7,10 @@ from itertools import pairwise
 import pytest
 
 from fakes import FakeTraining
+from unstarve.analyze.stats import number_of
 from unstarve.analyze.timeline import Timeline, build_timeline
 from unstarve.model import Doing
+from unstarve.model.thinned import Thinned
 
 
 def seconds(timeline: Timeline, doing: Doing) -> float:
@@ -88,6 +90,17 @@ def test_warm_up_is_told_apart() -> None:
     assert len(timeline.measured_batches) == 8
     assert timeline.wait_s == pytest.approx(8 * 0.1)
     assert timeline.wall_s > 10
+
+
+def test_batches_that_were_thinned_are_no_warm_up() -> None:
+    """Of a long run with many loaders, fewer of each may be kept one by one than warm-up has steps."""
+    training = FakeTraining()
+    training.epoch([(0.01, 0.02)] * 10)
+    many = Thinned(3000, training.batches[3].got_ns, 0, 0, (), ())
+    training.batches[3] = training.batches[3]._replace(thinned=many)
+    timeline = build_timeline(training.process(), 5)
+    assert timeline is not None
+    assert number_of(timeline.measured_batches) == 3006
 
 
 def test_an_abandoned_epoch_ends_with_its_last_batch() -> None:

@@ -11,6 +11,26 @@ import pytest
 
 from unstarve.launch.command_errors import command_error, error_line
 
+CHILD_FAILED = """torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+=====
+train.py FAILED
+-----
+Failures:
+[1]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 16)  (SIGTERM)
+  traceback : Signal 15 (SIGTERM) received by PID 16
+-----
+Root Cause (first observed failure):
+[0]:
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 17)  (SIGKILL)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 17
+=====
+"""
+"""What torchrun prints."""
+
 
 @pytest.mark.parametrize(
     ("text", "line"),
@@ -30,9 +50,12 @@ from unstarve.launch.command_errors import command_error, error_line
             "torch.AcceleratorError: CUDA error: out of memory",
         ),
         (
-            "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n=====\ntrain.py FAILED\n"
-            "  exitcode  : -9 (pid: 17)\n  traceback : Signal 9 (SIGKILL) received by PID 17\n=====\n",
-            "Signal 9 (SIGKILL) received by PID 17",
+            CHILD_FAILED,
+            "rank 1 was killed by SIGKILL",
+        ),
+        (
+            "torch.distributed.elastic.multiprocessing.api.SignalException: Process 16 got signal: 2\n",
+            "KeyboardInterrupt",
         ),
         ("", None),
     ],
@@ -62,7 +85,13 @@ def test_the_first_rank_that_failed_comes_before_the_launcher_of_the_ranks(tmp_p
     ended(tmp_path, 3, rank="0", exception="RuntimeError: connection closed by peer\n")
     ended(tmp_path, 2, rank="1", exception="ValueError: bad shard\n")
     ended(tmp_path, 4, parent=os.getpid(), exception="ChildFailedError: \n====\n")
-    assert command_error(tmp_path) == "ValueError: bad shard"
+    assert command_error(tmp_path) == "rank 1: ValueError: bad shard"
+
+
+def test_a_killed_rank_comes_before_those_that_lost_it(tmp_path: Path) -> None:
+    ended(tmp_path, 2, rank="0", exception="RuntimeError: connection closed by peer\n")
+    ended(tmp_path, 4, parent=os.getpid(), exception=CHILD_FAILED)
+    assert command_error(tmp_path) == "rank 1 was killed by SIGKILL"
 
 
 def test_the_command_itself_comes_before_what_it_started(tmp_path: Path) -> None:

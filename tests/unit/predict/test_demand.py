@@ -10,11 +10,12 @@ import pytest
 
 from fake_work import MS, work_of
 from fakes import FakeTraining
-from unstarve.analyze.batch_production import EpochProduction, MadeBatch
+from unstarve.analyze.batch_production import EpochProduction, MadeBatch, RecordedTraining
 from unstarve.analyze.timeline import build_timeline
 from unstarve.model import Crew, Loader, Process, Received, Run, Sampled, Scenario, Sent, Stall, Work
 from unstarve.predict.demand import LoaderDemand, loader_demand
 from unstarve.predict.forecast import model_loader
+from unstarve.predict.training_job import TrainingJob
 
 STEP_MS, WAIT_MS = 20, 30
 CONFIG = {"num_workers": 1, "batch_size": 8}
@@ -83,7 +84,7 @@ def recorded(
         for epoch in whole.epochs
     }
     run = Run("fake.unstarve", ("train.py",), "run", 0.0, (whole, *others), 0, live=False, lost=())
-    return loader_demand(run, timeline, made)
+    return loader_demand(run, TrainingJob(RecordedTraining(timeline, made)))
 
 
 def production(

@@ -1,7 +1,7 @@
 // Which rank made the others wait, and when: a row per rank, a column per stretch of the steps.
 import type { Ranks, Report } from "../data";
 import { el, section, table } from "../dom";
-import { duration, percent } from "../format";
+import { count, duration, percent } from "../format";
 
 const MOST_ROWS = 256; // of more ranks, several share a row: the latest of them is shown
 const TALLEST_ROW = 22, TALLEST = 512;
@@ -18,9 +18,9 @@ export function ranks(report: Report): HTMLElement | null {
       `if loading were free on all ranks ${seconds(found.free_ms)}.`),
     heat ? heatMap(found) : el("p", { class: "outside" }, "No rank made the others wait for long."),
     table(["rank", "machine", "came last", "cost the others", "waits for data", "works", "waits for ranks"],
-      worst.map((one) => [one.rank, one.host, percent(one.late_share), `${seconds(one.lost_ms)} a step`, seconds(one.wait_ms),
+      worst.map((one) => [one.rank, one.host, percent(one.late_share), one.lost_ms > 0 ? `${seconds(one.lost_ms)} a step` : "–", seconds(one.wait_ms),
         seconds(one.work_ms), one.blocked_ms === null ? "unknown" : seconds(one.blocked_ms)]), [0, 2, 3, 4, 5, 6]),
-    found.by_rank.length > WORST && el("p", { class: "outside" }, `The ${WORST} that cost the others most, of ${found.by_rank.length}.`));
+    found.by_rank.length > WORST && el("p", { class: "outside" }, `The ${WORST} that cost the others most, of ${count(found.by_rank.length)}.`));
 }
 
 function heatMap(found: Ranks): HTMLElement {
@@ -57,7 +57,7 @@ function heatMap(found: Ranks): HTMLElement {
     tick.style.top = `${(y + 0.5) / shown.length * 100}%`;
     return [tick];
   });
-  const scale = el("p", { class: "heat-scale" }, el("span", {}, "first"), el("span", {}, "0 ", el("i", { "aria-hidden": "true" }), ` ${duration(longest_ms / 1e3)} a step`), el("span", {}, "last"));
+  const scale = el("p", { class: "heat-scale" }, el("span", {}, "first step"), el("span", {}, "0 ", el("i", { "aria-hidden": "true" }), ` ${duration(longest_ms / 1e3)} a step`), el("span", {}, "last step"));
   return el("div", {}, el("div", { class: "heat-map" }, el("div", { class: "heat-ranks", "aria-hidden": "true" }, ...ticks), canvas), scale, said);
 }
 

@@ -16,7 +16,8 @@ function figures(report: Report): HTMLElement[] {
   const add = (value: string, label: string): number => found.push(el("div", { class: "figure" }, el("b", {}, value), el("span", {}, label)));
   const onCpu = report.run.device === "cpu";
   if (!onCpu && report.stall_share !== null) add(percent(report.stall_share), "of the time the GPU starved");
-  if (report.wait_share !== null) add(percent(report.wait_share), onCpu ? "of the time waiting for data" : "of the time the host waited");
+  const waited = onCpu ? report.stall_share : report.wait_share;
+  if (waited !== null) add(percent(waited), onCpu ? "of the time waiting for data" : "of the time the host waited");
   if (report.headroom) {
     const how = report.headroom.method === "replay" ? "measured" : "estimated";
     add(times(report.headroom.speedup), `if loading were free${within(report.headroom.speedup, report.headroom)}, ${how}`);
