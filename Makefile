@@ -21,7 +21,7 @@ help:
 	@echo "make demo    a slow loader, its verdict, the fix and the proof, in under a minute"
 	@echo "make test    all tests"
 	@echo "make test-frameworks   the same against the real frameworks and data libraries"
-	@echo "make lint    ruff, mypy --strict, import rules, schemas of the workflows"
+	@echo "make lint    ruff, mypy --strict, import rules, schemas of the workflows, hadolint"
 	@echo "make bench   what unstarve itself costs"
 	@echo "make native-check   the native tests under ASan, UBSan and TSan"
 	@echo "make fuzz    hostile files and requests for minutes; ARGS=\"--seconds 3600\" for longer"
@@ -62,6 +62,7 @@ lint: $(VENV)/.built
 	@$(SCHEMA)github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
 	@$(SCHEMA)github-issue-config .github/ISSUE_TEMPLATE/config.yml
 	@$(SCHEMA)compose-spec compose.yaml
+	@if test -x $(BIN)/hadolint; then echo "hadolint" && $(BIN)/hadolint Dockerfile; fi
 
 bench: $(VENV)/.built
 	@$(BIN)/python bench/overhead.py $(ARGS)

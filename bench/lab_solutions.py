@@ -251,7 +251,7 @@ def _to_questions(name: str, folder: Path, seed: int) -> Iterator[tuple[str, Any
         profiled = training_loop._profiled(folder, seed)
         spent = {phase.name: phase.seconds for phase in profiled.phases}
         drawn = draws(name, seed)[0]
-        mixed = training_loop._mixed(folder, seed).ratio
+        mixed = training_loop._mixed(folder, seed).mean
         yield from {
             "share": round(100 * spent[drawn] / sum(spent.values())),
             "calls": max(use.calls for use in profiled.operators) / training_loop._ACTIVE,

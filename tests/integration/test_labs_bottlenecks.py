@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,18 @@ def test_a_fault_changes_the_time_and_not_the_samples(fault: Fault, tmp_path: Pa
     assert not torch.equal(samples[0], samples[1])
     again = joined(second.collate([second.sample(index) for index in (0, 7, 127)]))
     assert torch.equal(again.reshape(3, 64, 64), torch.stack(samples))
+
+
+def test_a_file_that_takes_sleep_out_of_its_module_waits_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(tmp_path, "latency")
+
+    def never(_seconds: float) -> None:
+        raise AssertionError("the learner's sleep was called")
+
+    monkeypatch.setattr(time, "sleep", never)
+    Workload(tmp_path).sample(0)
 
 
 def test_the_stopwatch_shows_the_many_tensors_of_a_slow_hand_off(tmp_path: Path) -> None:

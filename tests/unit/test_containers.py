@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import typer
 import yaml
+from tools.chroot_images import targets
 
 from unstarve.cli.app import app, separate
 
@@ -25,15 +26,9 @@ SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())["
 
 def stages() -> dict[str, list[tuple[str, str]]]:
     """The instructions of every build target, those of the targets it starts from first."""
-    text = re.sub(r"^#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)
     found: dict[str, list[tuple[str, str]]] = {}
-    for line in text.replace("\\\n", " ").splitlines():
-        word, _, rest = line.partition(" ")
-        if word == "FROM":
-            base, _, name = rest.partition(" AS ")
-            found[name] = [*found.get(base, []), (word, base)]
-        elif word:
-            found[name].append((word, rest.strip()))
+    for name, (base, instructions) in targets().items():
+        found[name] = [*found.get(base, []), ("FROM", base), *instructions]
     return found
 
 

@@ -91,6 +91,12 @@ TABS: dict[str, list[str | dict[str, list[str]]]] = {
 }
 
 
+PICTURE = re.compile(
+    r'<picture>\s*<source [^>]*srcset="(.+?)">\s*<img src="(.+?)" alt="(.+?)".*?</picture>', re.S
+)
+"""An image in two themes, as code hosts understand it. They go by the browser, the site by its own switch."""
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Add the pages that no file holds, then build the navigation from all of them."""
     made = {f"commands/{verb}.md": _verb_page(verb) for verb in VERBS if not _has_own_page(files, verb)}
@@ -106,6 +112,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
     """End the page of a verb with its reference; links to root files and to checks lead to pages here."""
+    markdown = PICTURE.sub(r"![\3](\2#only-light)\n![\3](\1#only-dark)", markdown)
     for name, target in {**FROM_ROOT, "README.md": "index.md"}.items():
         markdown = markdown.replace(f"(../{name}", f"({target}")
     if page.file.src_uri == "checks.md":

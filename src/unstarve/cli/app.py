@@ -45,6 +45,10 @@ class _Verb(TyperCommand):
 class _Verbs(TyperGroup):
     """A group of verbs, whose help is made in the same way."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Without a verb, show the help: typer's own `no_args_is_help` would not show this one."""
+        return super().parse_args(ctx, args if args or ctx.resilient_parsing else ["--help"])
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help."""
         _write_help(self, ctx, formatter)
@@ -65,7 +69,6 @@ app = typer.Typer(
     help="Is my training waiting for data, why, and how much faster could it be?\n\n"
     "Exit codes: 0 done, 1 a gate failed, 2 bad usage or input, 3 the command could not be started; "
     "otherwise the exit code of the command that was run.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -91,11 +94,22 @@ app.command("bench", cls=_Verb)(bench.bench)
 labs = typer.Typer(
     cls=_Verbs,
     help="Learn it: exercises that check themselves.",
-    no_args_is_help=True,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
 )
+
+
+@labs.callback()
+@examples(
+    ("See which labs there are:", "unstarve lab list"),
+    ("Start the first one:", "unstarve lab start io-dataloader"),
+    ("Check it, in its folder:", "unstarve lab check"),
+)
+def _labs() -> None:
+    pass
+
+
 labs.command("list", cls=_Verb)(lab.list_labs)
 labs.command("start", cls=_Verb)(lab.start)
 labs.command("hint", cls=_Verb)(lab.hint)

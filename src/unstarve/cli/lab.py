@@ -11,7 +11,7 @@ from rich.text import Text
 
 from unstarve.cli.examples import examples
 from unstarve.cli.output_files import JsonTo, write_json
-from unstarve.labs.all_labs import all_labs
+from unstarve.labs.all_labs import NAMES, all_labs
 from unstarve.labs.judge import judge
 from unstarve.labs.started import start as begin
 from unstarve.labs.started import started_in
@@ -40,7 +40,12 @@ def list_labs() -> None:
     ("Start over with a new fault:", "unstarve lab start io-dataloader --force"),
 )
 def start(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Which lab; see `unstarve lab list`.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="Which lab; see `unstarve lab list`.", autocompletion=lambda: list(NAMES)
+        ),
+    ],
     folder: Annotated[
         Path | None, typer.Argument(metavar="DIR", help="Where to put it. [default: NAME]")
     ] = None,

@@ -1,6 +1,6 @@
 """Every check: its id, what it protects, and why it matters. Ids are a contract.
 
-The same id is used wherever the trouble shows: in the objects before a run (`checks.objects`), in source that
+The same id is used wherever the problem shows: in the objects before a run (`checks.objects`), in source that
 nobody has run (`checks.source`), or as evidence of a run (`checks.evidence`).
 """
 

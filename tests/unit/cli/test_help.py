@@ -42,12 +42,25 @@ def test_help_shows_the_examples(capsys: pytest.CaptureFixture[str]) -> None:
     assert "unstarve run train.py --epochs 3" in capsys.readouterr().out
 
 
-def test_the_shell_completes_verbs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("words", [[], ["lab"]])
+def test_without_a_verb_the_help_is_shown(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        app(args=words, prog_name="unstarve")
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert "Verbs:" in shown
+    assert "Examples:" in shown
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"), [("comp", "compare"), ("lab st", "start"), ("lab start io", "io-dataloader")]
+)
+def test_the_shell_completes_verbs_and_labs(
+    typed: str, completed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("_UNSTARVE_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", "unstarve comp")
-    monkeypatch.setenv("COMP_CWORD", "1")
+    monkeypatch.setenv("COMP_WORDS", f"unstarve {typed}")
+    monkeypatch.setenv("COMP_CWORD", str(len(typed.split())))
     with pytest.raises(SystemExit):
         app(args=[], prog_name="unstarve")
-    assert capsys.readouterr().out.split() == ["compare"]
+    assert capsys.readouterr().out.split() == [completed]

@@ -68,7 +68,7 @@ def test_calls_are_those_of_one_step() -> None:
 def test_mixed_precision_is_judged_by_its_interval(
     low: float, high: float, right: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measured = SimpleNamespace(ratio_low=low, ratio_high=high)
+    measured = SimpleNamespace(low=low, high=high)
     monkeypatch.setattr(training_loop, "_mixed", lambda folder, seed: measured)
     assert {answer for answer in ("faster", "slower", "same") if wrong("mixed", answer) is None} == right
     assert "write faster, slower or same" in str(wrong("mixed", "yes"))

@@ -218,7 +218,7 @@ def more_cores(d: Diagnosis) -> Proposal | None:
         why = f"the container may use {quota:g} of {present or 'the machine’s'} cores: training "
     else:
         title = "Move other work off these cores"
-        why = "there are no more workers than cores, and yet training "
+        why = "the loader does not have more workers than there are cores, and yet training "
     likely = Scenario(cores=float(present), foreign=0.5) if limited and present else Scenario(foreign=0.5)
     free = Scenario(cores=likely.cores, foreign=0.0)
     return Proposal(

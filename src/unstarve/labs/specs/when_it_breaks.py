@@ -71,7 +71,8 @@ def _still_broken(folder: Path, truth: dict[str, str]) -> Iterator[str]:
         told = told_by("unstarve.labs.break_harness", folder / script, _EPOCHS, _LONGEST_S)
         found = told if isinstance(told, str) else trouble(told)
         if found is not None:
-            yield found if isinstance(told, str) else f"{script} {found}"
+            sentence = found if isinstance(told, str) else f"{script} {found}"
+            yield sentence.removesuffix(".") + "."
 
 
 LAB = Lab(

@@ -303,8 +303,9 @@ def _footer(d: Diagnosis) -> Text:
     status = "still recording" if d.live else "cut short" if d.cut_short else f"exit code {d.exit_code}"
     if d.kind == "import":
         status = "imported"
+    lasted = f"{duration(d.wall_s)}, " if d.wall_s else ""  # not known without a batch
     parts = [
-        f"{duration(d.wall_s)}, {d.steps} steps ({d.warmup_steps} warm-up)",
+        f"{lasted}{d.steps} steps ({d.warmup_steps} warm-up)",
         d.device if d.ranks <= 1 else f"{d.ranks} × {d.device}",
         status,
     ]

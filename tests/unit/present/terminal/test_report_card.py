@@ -34,6 +34,10 @@ def test_the_answer_stands_at_the_top() -> None:
     assert "waits for data 60% of the time" in first[1]
 
 
+def test_a_run_without_a_batch_has_no_duration() -> None:
+    assert text_of(run_of()).splitlines()[-1].startswith("0 steps (0 warm-up)")
+
+
 def test_everything_is_said_within_80_columns() -> None:
     text = text_of(simple_run([(0.06, 0.04)] * 50))
     assert max(len(line) for line in text.splitlines()) <= 80
