@@ -64,7 +64,7 @@ def write_arrays(folder: Path, count: int = 40) -> list[np.ndarray[Any, Any]]:
 
 
 SCRIPT = """
-import numpy, random, torch
+import numpy, pathlib, random, torch
 
 class Pairs(torch.utils.data.Dataset):
     classes = ["cat", "dog"]
@@ -82,6 +82,13 @@ class Broken(Pairs):
     def __getitem__(self, i):
         if i == 37: raise ValueError("no such image")
         return i
+
+class Shaky(Pairs):
+    def __getitem__(self, i):
+        if i == 37 and not pathlib.Path("failed").exists():
+            pathlib.Path("failed").touch()
+            raise OSError("the server did not answer")
+        return super().__getitem__(i)
 
 class Image: pass
 class Images(Pairs):
@@ -251,11 +258,23 @@ def test_a_bad_file_is_named_and_nothing_before_it_is_lost(pack: Pack, tmp_path:
     pack("arrays", "without")
     bad.write_bytes(b"")
     done = pack("arrays", "skipped", "--skip-bad", "--json", "-")
-    assert "skipped: sample 50 (050.npy)" in done.err
+    (skipped_one,) = [line for line in done.err.splitlines() if "skipped: sample" in line]
+    assert "skipped: sample 50 (050.npy)" in skipped_one
     assert json.loads(done.out)["left_out"] == ["050.npy"]
     skipped = PackedDataset(tmp_path / "skipped")
     assert list(skipped.names or ()) == list(PackedDataset(tmp_path / "without").names or ())
     assert skipped.about["left_out"] == ["050.npy"]
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_sample_that_fails_only_once_is_packed(pack: Pack, tmp_path: Path, jobs: str) -> None:
+    (tmp_path / "data.py").write_text(SCRIPT)
+    done = pack("data.py:Shaky", "a", "--skip-bad", "-j", jobs, "--json", "-")
+    assert json.loads(done.out)["left_out"] == []
+    assert (tmp_path / "failed").exists()
+    packed = PackedDataset(tmp_path / "a")
+    assert len(packed) == 50
+    assert same(packed[37], (torch.full((3, 4), 37.0), 1))
 
 
 def test_what_a_dataset_raises_is_told_with_its_line(pack: Pack, tmp_path: Path) -> None:

@@ -180,8 +180,11 @@ def _pack(
         )
     total = None if isinstance(origin, StreamedSamples) else len(origin)
     samples = encoded_samples(origin, resumed_from, jobs=order.jobs, seed=order.seed, elsewhere=elsewhere)
-    for result in samples:
+    for first_try in samples:
         name = state.name()
+        result = first_try
+        if isinstance(first_try, FailedSample):
+            result = _once_more(origin, state.done, order.seed) or first_try
         if isinstance(result, FailedSample):
             text = f"sample {state.done}{'' if name is None else f' ({name})'} {result.message}"
             if not order.skip_bad:
@@ -200,6 +203,12 @@ def _pack(
     writer.close()
     links = origin.links if isinstance(origin, FileSamples) else Links()
     return PackResult(writer.count, writer.path.stat().st_size, resumed_from, state.left_out, links)
+
+
+def _once_more(origin: Origin | StreamedSamples, number: int, seed: int) -> Encoded | None:
+    """Load a sample that could not be loaded again: storage may have failed for a moment."""
+    again = None if isinstance(origin, StreamedSamples) else EncodeTask(origin, seed).encode(number)
+    return again if isinstance(again, Encoded) else None
 
 
 def _what_is_kept(writer: PackedWriter) -> str:
