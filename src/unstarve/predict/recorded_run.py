@@ -277,16 +277,16 @@ def _most_threads(process: Process, cores: float) -> float:
 def epoch_costs(
     timeline: Timeline, made: Mapping[int, EpochProduction], slowdown: float
 ) -> EpochCosts | None:
-    """None when no epoch began in the measured part. `made` is keyed by epoch."""
+    """None when no epoch began in the measured part, or none is known. `made` is keyed by epoch."""
     measured = timeline.measured_batches
     firsts = sum(batch.position == 0 for batch in measured)
-    if not firsts or measured[0].block:
-        return None
     main = [
         epoch
         for epoch in timeline.process.epochs
         if epoch.loader == timeline.main and (epoch.loader, epoch.epoch) not in timeline.others
     ]
+    if not firsts or measured[0].block or not main:
+        return None
     later = [epoch for epoch in main if epoch.begin_ns > measured[0].ask_ns] or main
     counts = Counter[int]()
     for batch in timeline.batches:
