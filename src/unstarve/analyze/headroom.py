@@ -97,6 +97,8 @@ def estimated_headroom(timelines: list[Timeline], share: float | None) -> Headro
     # Error of a ratio of sums, from the spread of its residuals over stretches of steps.
     waits = block_means([step.wait_s for step in steps])
     totals = block_means([step.seconds for step in steps])
+    if sum(totals) <= 0:
+        return None  # the clock of a damaged run
     step_share = sum(waits) / sum(totals)
     error = mean_estimate([w - step_share * t for w, t in zip(waits, totals, strict=True)])
     half = (error.high - error.low) / 2 / (sum(totals) / len(totals))

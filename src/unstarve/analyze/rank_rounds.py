@@ -246,6 +246,13 @@ def folded(rounds: RankRounds, most: int) -> FoldedSteps:
     return FoldedSteps(*(np.clip(c, 0, _MOST).astype(np.uint32).tolist() for c in columns))
 
 
+def _places(keys: Array, wanted: Array) -> Array:
+    """Where the wanted keys are, all of which exist; the keys of a damaged run are not in order."""
+    order = np.argsort(keys, kind="stable")
+    found: Array = order[np.searchsorted(keys, wanted, sorter=order)]
+    return found
+
+
 def joined(ranks: Sequence[RankRounds]) -> JointRounds | None:
     """The rounds that all ranks took; None without any."""
     keys = ranks[0].keys
@@ -253,7 +260,7 @@ def joined(ranks: Sequence[RankRounds]) -> JointRounds | None:
         keys = np.intersect1d(keys, one.keys)
     if not len(keys):
         return None
-    places = [np.searchsorted(one.keys, keys) for one in ranks]
+    places = [_places(one.keys, keys) for one in ranks]
     seen = all(one.seen for one in ranks)
     parts = np.stack([one.parts[:, at] for one, at in zip(ranks, places, strict=True)], axis=1)
     if not seen:

@@ -164,6 +164,8 @@ def loader_demand(run: Run, job: TrainingJob) -> LoaderDemand | str:
         return f"it recorded only {len(recorded)} of the {FEWEST_BATCHES} batches needed; let it run longer"
     if measured_s <= 0:
         return "its measured batches took no time at all"
+    if not made:
+        return "the records of how its batches were made are missing"
     workers = max(production.workers for production in made.values())
     machine = machine_of(run, timeline, recorded)
     pinned = bool(loader.config.get("pin_memory")) and process.device != "cpu"

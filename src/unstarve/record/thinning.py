@@ -127,10 +127,11 @@ def _thin_training(stream: ProcessStream, length_ns: int, detail: Detail) -> lis
     _put(stream, f.BATCH, rows[kept], thinned)
     _put(stream, f.COUNT, counted, counts[counts["kind"] != f.BATCH])
     _put(stream, f.BUCKET, _buckets(rows, stands, kept, groups, counted, buckets))
-    _put(stream, f.BACKWARD, passes[(last_before < 0) | kept[np.maximum(last_before, 0)]])
+    stays = np.append(kept, True)  # of each batch; at -1, before the first
+    _put(stream, f.BACKWARD, passes[stays[last_before]])
     meetings = _take(stream, f.MEETING, "at_ns")
     met = np.searchsorted(rows["got_ns"], meetings["at_ns"], side="right") - 1
-    _put(stream, f.MEETING, meetings[(met < 0) | kept[np.maximum(met, 0)]])
+    _put(stream, f.MEETING, meetings[stays[met]])
     _thin_stalls(stream, rows, kept, groups, thinned)
     intervals = _intervals(stream, rows, kept)
     received = _take(stream, f.RECEIVED)
@@ -165,10 +166,8 @@ def _counted(stream: ProcessStream, rows: Rows, counts: Rows, cuts: Numbers) -> 
     number = np.cumsum(known) - 1
     rows = rows[known]
     end_ns = rows["got_ns"].astype(np.int64)
-    stands = Counted(
-        np.ones(len(rows), np.int64), rows["size"].astype(np.int64), end_ns,
-        np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64),
-    )  # fmt: skip
+    zeros = (np.zeros(len(rows), np.int64) for _ in range(3))
+    stands = Counted(np.ones(len(rows), np.int64), rows["size"].astype(np.int64), end_ns, *zeros)
     for place, one in found.items():
         for name, column in stands._asdict().items():
             column[number[place]] = one[name]
