@@ -67,6 +67,6 @@ def checkpoints(truth: Truth) -> None:
 CASES = (
     Case("host-metrics", metrics, "fed", "host", {"workers": 0}, quick=True),
     Case("host-metrics-two-workers", metrics, "fed", "host", {"workers": 2}),
-    Case("host-tracker", tracker, "fed", "host", quick=True),
+    Case("host-tracker", tracker, "fed", "host"),
     Case("host-checkpoints", checkpoints, "fed", "host"),
 )

@@ -103,6 +103,6 @@ CASES = (
     Case("remote-sleep", sleep, "starved", "remote", quick=True),
     Case("remote-requests", requests, "starved", "remote", quick=True),
     Case("remote-spawned-stream", spawned_stream, "starved", "remote"),
-    Case("remote-lock", lock, "starved", "remote", quick=True),
+    Case("remote-lock", lock, "starved", "remote"),
     Case("remote-pipe", pipe, "starved", "remote"),
 )

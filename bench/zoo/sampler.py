@@ -109,7 +109,7 @@ CASES = (
     Case("sampler-custom", custom, "starved", "sampler"),
     Case("sampler-weighted-batches", weighted_batches, "starved", "sampler", quick=True),
     Case("sampler-weighted-epochs", weighted_epochs, "starved", "sampler"),
-    Case("sampler-planned-epochs", planned_epochs, "starved", "sampler", quick=True),
+    Case("sampler-planned-epochs", planned_epochs, "starved", "sampler"),
     Case("sampler-sorted-batches", sorted_batches, "starved", "sampler"),
     Case("sampler-sorted-persistent", sorted_batches, "starved", "sampler", {"persistent_workers": True}),
 )

@@ -43,10 +43,12 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(("workers", "engine"), [(2, "ring"), (2, "stock"), (0, "stock")])
-@pytest.mark.parametrize("recorded", [False, True], ids=["plain", "under unstarve run"])
+@pytest.mark.parametrize(
+    ("recorded", "workers", "engine"),
+    [(False, 2, "ring"), (False, 0, "stock"), (True, 2, "stock"), (True, 2, "ring")],
+)
 def test_a_killed_training_goes_on_where_it_was(
-    project: Any, workers: int, engine: str, recorded: bool
+    project: Any, recorded: bool, workers: int, engine: str
 ) -> None:
     script = project.write("train.py", TRAINING)
     checkpoint = script.parent / "checkpoint.pt"

@@ -51,8 +51,8 @@ QUICK = Sizes(
     waited_batch=16,
     jpegs=24,
     jpeg_batch=4,
-    computed=48,
-    computed_by_workers=48,
+    computed=16,
+    computed_by_workers=32,
     computed_batch=8,
     least_s=0.02,
 )

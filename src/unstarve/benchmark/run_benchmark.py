@@ -111,6 +111,7 @@ def _installed(packages: Iterable[str]) -> dict[str, str]:
 
 Say = Callable[[str], None]
 
+_QUICK_PAIRS = 2
 _WARM_UP = 3
 """Batches of each entry before the first round: code is imported, memory is allocated."""
 
@@ -186,7 +187,7 @@ class Rounds:
         elif not self._part.pairs:
             yield self._measured[stock].batch_s[-1], self._time(entry, seed)
         else:
-            for turn in range(self._part.pairs):
+            for turn in range(_QUICK_PAIRS if self._plan.quick else self._part.pairs):
                 both_s = {one: self._time(one, seed) for one in turn_order((stock, entry), turn)}
                 yield both_s[stock], both_s[entry]
 
