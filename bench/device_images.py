@@ -9,7 +9,7 @@ cores. Each row of the Markdown table is one way to feed the model:
 
 Rows without a model say how fast batches can be had if nobody trains. A cell is measured for `--seconds`: as
 many whole epochs as that takes, or the beginning of one. The rest of a longer epoch counts as if it went on
-at the pace of the last two thirds. Every number of cores is a process of its own, which is kept to these
+at the pace of the last two thirds. Every number of cores has its own process, which is kept to these
 cores from its start. Each row is printed when it is known; `--limit` ends the whole in time, and says what is
 missing.
 

@@ -91,7 +91,7 @@ def ranged_next(original: Callable[[Any], Any], first: Callable[[], None]) -> Ca
         ranges.ask()
         try:
             batch = original(self)
-        except BaseException:
+        except BaseException:  # whatever ends the loop; it is raised on
             ranges.exhausted()
             raise
         finally:

@@ -81,7 +81,7 @@ def decode_only_the_crop(d: Diagnosis) -> Proposal | Rejected | None:
 
 
 def decode_on_the_gpu(d: Diagnosis) -> Proposal | None:
-    """A GPU that waits for images has engines of its own that decode them."""
+    """A GPU that waits for images can decode them itself."""
     loader, like = stock_loader(d), decode_only_the_crop(d)
     if not isinstance(like, Proposal) or loader is None or d.device != "cuda":
         return None

@@ -166,7 +166,7 @@ def on_host(batch: torch.Tensor) -> torch.Tensor:
 
 @contextlib.contextmanager
 def beside_training(device: torch.device) -> Iterator[None]:
-    """Run work on a stream of its own, and wait for its end; on the CPU, just run it.
+    """Run work on a separate stream, and wait for its end; on the CPU, just run it.
 
     Nobody has to wait for that stream later, and host memory that the work reads is free again.
     """

@@ -139,8 +139,8 @@ class PythonEpochIterator(EpochIterator):
         except StopIteration:
             self.progress.ended = True
             raise
-        except Exception:
-            self.progress.given += 1  # its indices are used up
+        except Exception:  # the dataset's own, raised on: its indices are used up
+            self.progress.given += 1
             raise
         self.taken += 1
         self.progress.given += 1

@@ -124,8 +124,8 @@ class CountsBatches(Tracked):
         except StopIteration:
             self.progress.ended = True
             raise
-        except Exception:
-            self.progress.given += 1  # its indices are used up
+        except Exception:  # the dataset's own, raised on: its indices are used up
+            self.progress.given += 1
             raise
         self.progress.given += 1
         return batch
