@@ -9,7 +9,7 @@ cores. Each row of the Markdown table is one way to feed the model:
 
 Rows without a model say how fast batches can be had if nobody trains. A cell is measured for `--seconds`: as
 many whole epochs as that takes, or the beginning of one. The rest of a longer epoch counts as if it went on
-at the pace of the last two thirds. Every number of cores has its own process, which is kept to these
+at the pace of two rounds of its workers or more. Every number of cores has its own process, which is kept to these
 cores from its start. Each row is printed when it is known; `--limit` ends the whole in time, and says what is
 missing.
 
@@ -241,36 +241,47 @@ def measure(loader: Iterable[Any], training: Training, setting: Setting, seconds
                     break
             training.wait()
             begun_ns = time.perf_counter_ns()
-            steps, epochs_s = train(loader, training, setting, seconds)
-            ended_ns = time.perf_counter_ns()
+            trained = train(loader, training, setting, seconds)
         stalled_ns = sum(
             stall.stall_ns
             for process in read_run(run).processes
             for stall in process.stalls
-            if begun_ns <= stall.ask_ns and stall.got_ns <= ended_ns
+            if begun_ns <= stall.ask_ns and stall.got_ns <= trained.ended_ns
         )
-    return Measured(steps * setting.batch_size / epochs_s, stalled_ns / (ended_ns - begun_ns))
+    return Measured(setting.batch_size / trained.step_s, stalled_ns / (trained.ended_ns - begun_ns))
 
 
-def train(loader: Iterable[Any], training: Training, setting: Setting, seconds: float) -> tuple[int, float]:
-    """Return steps and the seconds that they take: whole epochs, the last of which may be extrapolated."""
+@dataclass(frozen=True)
+class Trained:
+    step_s: float
+    """Seconds a step, with its part of an epoch's start."""
+    ended_ns: int
+
+
+def train(loader: Iterable[Any], training: Training, setting: Setting, seconds: float) -> Trained:
+    """Train for whole epochs, the last of which may be extrapolated from three rounds of the workers.
+
+    Workers begin together, so their batches come in bursts: what is between whole rounds is the pace.
+    """
     begun_s, done = time.perf_counter(), 0
-    while time.perf_counter() < begun_s + seconds:
-        marks: list[float] = []
-        epoch_s = time.perf_counter()
-        for batch in loader:
+    while True:
+        first_s, batches = 0.0, iter(loader)
+        for number, batch in enumerate(batches):
             training.step(batch)
-            marks.append(time.perf_counter() - epoch_s)
-            if time.perf_counter() > begun_s + seconds:
+            if number == setting.workers:
+                training.wait()
+                first_s = time.perf_counter()
+            is_round = number % setting.workers == 0 and number >= 3 * setting.workers
+            if is_round and time.perf_counter() > begun_s + seconds:
                 break
-        training.wait()
+        training.wait()  # the workers of an epoch that is cut off are still alive
+        ended_s, ended_ns = time.perf_counter(), time.perf_counter_ns()
         done += setting.steps
-        if (missing := setting.steps - len(marks)) > 0:
-            marks[-1] = time.perf_counter() - epoch_s  # now that the device is done
-            later = marks[len(marks) // 3 :]
-            pace_s = (later[-1] - later[0]) / max(len(later) - 1, 1) or marks[-1] / len(marks)
-            return done, time.perf_counter() - begun_s + missing * pace_s
-    return done, time.perf_counter() - begun_s
+        if (missing := setting.steps - number - 1) > 0:
+            pace_s = (ended_s - first_s) / (number - setting.workers)
+            return Trained((ended_s - begun_s + missing * pace_s) / done, ended_ns)
+        if ended_s > begun_s + seconds:
+            return Trained((ended_s - begun_s) / done, ended_ns)
 
 
 def overhead(training: Training, setting: Setting, seconds: float) -> list[float]:
@@ -284,8 +295,7 @@ def overhead(training: Training, setting: Setting, seconds: float) -> list[float
             with tempfile.TemporaryDirectory() as folder:
                 run = Path(folder) / "run.unstarve"
                 with unstarve.recording(run) if recorded else nullcontext():
-                    steps, epochs_s = train(loader, training, setting, seconds)
-            took_s[recorded] = epochs_s / steps
+                    took_s[recorded] = train(loader, training, setting, seconds).step_s
         pairs.append(took_s[True] / took_s[False])
     return pairs
 

@@ -361,6 +361,7 @@ def main() -> None:
     parser.add_argument("--verbose", action="store_true", help="also print what the tuner says")
     options = parser.parse_args()
     warnings.filterwarnings("ignore", message="This DataLoader will create")
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")  # as `unstarve tune` does
     size = SMALL if options.small else LARGE
     name = torch.cuda.get_device_name() if options.device.startswith("cuda") else options.device
     print(f"{name}, {len(os.sched_getaffinity(0))} cores, torch {torch.__version__}; workers × prefetch,")
