@@ -5,8 +5,8 @@ tokenizes, on tensors that keep the device busy, and, in the order of Lightning'
 check with its default of no workers. On a GPU, networks run in bfloat16 and channels_last.
 
 Each loader tunes itself as under `unstarve tune`, parts included, for a minute at most. Then a sweep over
-workers, our reading of images, on the CPU and on the GPU, and our hand-off is measured, the most promising
-settings first. A measurement takes `--seconds` at most: a whole epoch with the start of its workers if that
+workers, our reading of images, on the CPU and on the GPU, our hand-off, and texts kept in memory (from the
+second epoch on) is measured, the most promising settings first. A measurement takes `--seconds` at most: a whole epoch with the start of its workers if that
 fits; otherwise the start, and the rate after it for the rest of the epoch. A setting that is at less than
 half of the best rate when half of this time is over is given up. When `--budget` is spent, the settings that
 are left are not measured, and the line says how many. It is a measurement, not a gate: the exit code is
@@ -42,11 +42,12 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 from unstarve.analyze.trial_table import so_far
 from unstarve.benchmark.optional_packages import torchvision
 from unstarve.model import LoaderSettings, Tuning
-from unstarve.model.parts import GPU_IMAGES, IMAGES, RING
+from unstarve.model.parts import CACHED, GPU_IMAGES, IMAGES, RING
 from unstarve.tune.autotune import tuner_for
 from unstarve.tune.crews import make_crew
 from unstarve.tune.explain import describe, explain
 from unstarve.tune.index_stream import begin_stream
+from unstarve.tune.sample_cache import CachedLoader, try_cache
 
 FOUR, NONE = LoaderSettings(4, 2), LoaderSettings(0)
 _TUNING_S = 60.0
@@ -257,9 +258,10 @@ def rate(
     `best`: the rate of the best setting so far.
     """
     loader = script.loader(LoaderSettings(settings.num_workers, settings.prefetch_factor))
+    source = kept(loader) if settings.part == CACHED else loader
     begun = time.perf_counter()
     stream, seeds = begin_stream(loader, None)
-    crew = make_crew(loader, stream, settings, next(seeds), ring=False)
+    crew = make_crew(source, stream, settings, next(seeds), ring=False)
     taken_s: list[float] = []
     try:
         for batch in crew:
@@ -278,6 +280,16 @@ def rate(
         synchronize()
 
 
+def kept(loader: DataLoader[Any]) -> CachedLoader:
+    """The loader with its samples in memory: every epoch but the first counts."""
+    samples = try_cache(loader)
+    if isinstance(samples, str):
+        raise ValueError(samples)
+    for number in range(len(samples)):
+        samples[number]
+    return CachedLoader(loader, samples)
+
+
 def epoch_step_s(taken_s: Sequence[float], length: int, settings: LoaderSettings) -> float:
     """Time per step of an epoch of `length`, from its start and the whole rounds of workers after that."""
     rounds = (len(taken_s) - 1) // max(settings.num_workers, 1) * max(settings.num_workers, 1)
@@ -290,10 +302,12 @@ def grid(script: Script, tuning: Tuning, cores: int) -> list[LoaderSettings]:
     """What the sweep tries, the most promising settings first."""
     counts = sorted({1, 2, 4, 8, 16, cores, tuning.chosen.num_workers} - {0}, reverse=True)
     counts = [one for one in counts if one <= max(cores, 16)]
-    parts = [RING, ""]
+    found = [LoaderSettings(n, 2, part) for part in (RING, "") for n in counts]
     if not isinstance(script.data, (Text, TensorDataset)):
-        parts = [*([GPU_IMAGES] if torch.cuda.is_available() else []), IMAGES, *parts]
-    found = [LoaderSettings(n, 2, part) for part in parts for n in counts]
+        parts = [*([GPU_IMAGES] if torch.cuda.is_available() else []), IMAGES]
+        found = [*(LoaderSettings(4, depth, part) for part in parts for depth in (2, 8)), *found]
+    if isinstance(script.data, Text):
+        found = [LoaderSettings(0, part=CACHED), LoaderSettings(4, 2, CACHED), *found]
     return list(dict.fromkeys([tuning.chosen, script.own, FOUR, *found, NONE]))
 
 
@@ -345,7 +359,7 @@ def judge(script: Script, options: argparse.Namespace) -> None:
 
 
 def brief(settings: LoaderSettings) -> str:
-    mark = {IMAGES: "*", GPU_IMAGES: "¤", RING: "°"}.get(settings.part, "")
+    mark = {IMAGES: "*", GPU_IMAGES: "¤", RING: "°", CACHED: "†"}.get(settings.part, "")
     return f"{settings.num_workers}{mark}×{settings.prefetch_factor or 0}"
 
 
@@ -365,7 +379,7 @@ def main() -> None:
     size = SMALL if options.small else LARGE
     name = torch.cuda.get_device_name() if options.device.startswith("cuda") else options.device
     print(f"{name}, {len(os.sched_getaffinity(0))} cores, torch {torch.__version__}; workers × prefetch,")
-    print("* our reading of images, ¤ decoded on the GPU, ° our hand-off\n")
+    print("* our reading of images, ¤ decoded on the GPU, ° our hand-off, † samples kept in memory\n")
     print(
         "script                             own   tuned    best     /s  ÷ best   ÷ own ÷ 4 stock  took, s"
         "  steps"

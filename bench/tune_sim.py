@@ -63,23 +63,27 @@ class Scene:
     warm_up_s: float = 0.0
     """What the training's first step takes longer."""
 
+    def makers(self, settings: LoaderSettings) -> int:
+        """Threads that share each batch are one per core."""
+        return self.cores if settings.shared else settings.num_workers
+
     def setup(self, settings: LoaderSettings) -> LoaderSetup:
         return LoaderSetup(
-            settings.num_workers, settings.prefetch_factor or 1, in_order=True, pinned=False,
+            self.makers(settings), settings.prefetch_factor or 1, in_order=True, pinned=False,
             cores=self.cores, disk_power=self.disk_power, disk_depth=self.disk_depth,
             remote_limit=self.remote_limit, remote_power=1.0 if math.isinf(self.remote_limit) else 0.0,
         )  # fmt: skip
 
     def grid(self) -> tuple[LoaderSettings, ...]:
-        kinds = (False, True) if self.image_speed else (False,)
+        kinds = ("", "images") if self.image_speed else ("",)
         some = [
-            LoaderSettings(count, depth, images)
-            for images in kinds for count in _COUNTS for depth in (1, 2, 4, 8)
+            LoaderSettings(count, depth, part)
+            for part in kinds for count in _COUNTS for depth in (1, 2, 4, 8)
         ]  # fmt: skip
         return LoaderSettings(0), *some
 
     def batches(self, settings: LoaderSettings) -> list[BatchDemand]:
-        busier = 1 + self.switching * max(settings.num_workers - self.cores, 0)
+        busier = 1 + self.switching * max(self.makers(settings) - self.cores, 0)
         if not settings.threads:
             return [w._replace(cpu_s=w.cpu_s * busier, collate_s=w.collate_s * busier) for w in self.works]
         faster = busier / (self.image_speed or 1.0)
@@ -112,7 +116,7 @@ class Course:
 
 @functools.cache
 def course(scene: Scene, settings: LoaderSettings) -> Course:
-    count = settings.num_workers
+    count = scene.makers(settings)
     works = scene.batches(settings)
     fill = settings.in_flight + count + 1
     played = simulate(works, fill + _PLAYED, scene.setup(settings), scene.start_of(settings))

@@ -33,11 +33,14 @@ class Part:
     """How much faster it must be than settings without it: a change of the source must be worth it."""
     threads: bool = False
     """``num_workers`` is a number of threads of the training process."""
+    shared: bool = False
+    """A thread per core makes each batch with the others: ``num_workers`` is only how far they are ahead."""
 
 
 PARTS: Mapping[str, Part] = {
-    IMAGES: Part("reading the images with unstarve", 1.05, threads=True),  # pixels differ slightly
-    GPU_IMAGES: Part("decoding the images on the GPU", 1.08, threads=True),  # and the GPU has more to do
+    IMAGES: Part("reading the images with unstarve", 1.05, threads=True, shared=True),  # pixels differ slightly
+    # Also, the GPU has more to do.
+    GPU_IMAGES: Part("decoding the images on the GPU", 1.08, threads=True, shared=True),
     RING: Part("unstarve's hand-off (engine ring)", 1.03),
     THREADS: Part("unstarve's threads (engine threads)", 1.03, threads=True),
     GATHER: Part("gathering rows without workers (engine gather)", 1.03),

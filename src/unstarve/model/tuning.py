@@ -39,6 +39,11 @@ class LoaderSettings:
         return self.part in PARTS and PARTS[self.part].threads
 
     @property
+    def shared(self) -> bool:
+        """All of these threads make each batch together, one per core: `num_workers` hardly matters."""
+        return self.part in PARTS and PARTS[self.part].shared
+
+    @property
     def price(self) -> float:
         """Factor on the time per step when settings are ranked: a change of parts must be worth it."""
         return PARTS[self.part].price if self.part in PARTS else 1.0

@@ -114,7 +114,7 @@ def trial_line(name: str, trial: Trial, best_per_s: float, width: int) -> Text:
     filled = round(_BAR * min(trial.samples_per_s / best_per_s, 1.0)) if best_per_s > 0 else 0
     settings = trial.settings
     depth = "" if settings.prefetch_factor is None else f" × {settings.prefetch_factor} ahead"
-    tried = f"{_makers(settings)}{depth}"
+    tried = f"{settings.in_flight} batches ahead" if settings.shared else f"{_makers(settings)}{depth}"
     wait = "" if trial.wait_share is None else f", waiting {percent(trial.wait_share)}"
     line = Text("unstarve: ", "bright_black") + Text(f"{printable(name)}  {tried:<22}")
     if width >= _WIDE:

@@ -9,6 +9,10 @@ from dataclasses import dataclass, field, replace
 from unstarve.model import LoaderSettings
 from unstarve.model.parts import CACHED, GATHER
 
+_FEWEST_AHEAD, _MOST_AHEAD = 2, 4
+"""As many threads as the user has workers, which then draw the same random numbers, where threads share each
+batch: more would only hold more batches in memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
@@ -45,6 +49,8 @@ class Bounds:
         if count <= 0 or kind.part == GATHER:
             possible = kind.part in ("", GATHER, CACHED) and (self.no_workers or own.num_workers == 0)
             return LoaderSettings(0, part=kind.part) if possible else None
+        if kind.shared:
+            count = min(max(own.num_workers, _FEWEST_AHEAD), _MOST_AHEAD)
         count = min(count, self.limits.max_workers)
         if not self.several_workers and own.num_workers <= 1:
             count = 1

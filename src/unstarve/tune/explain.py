@@ -10,12 +10,12 @@ from unstarve.words import interval, percent, rate, workers
 
 
 def describe_makers(settings: LoaderSettings) -> str:
-    """``4 workers``, ``images read by unstarve in 4 threads``."""
+    """``4 workers``, ``images read by unstarve``."""
     count = settings.num_workers
     threads = f"{count} {'thread' if count == 1 else 'threads'}"
     words = {
-        IMAGES: f"images read by unstarve in {threads}",
-        GPU_IMAGES: f"images read by unstarve in {threads} and decoded by the GPU",
+        IMAGES: "images read by unstarve",
+        GPU_IMAGES: "images read by unstarve and decoded by the GPU",
         RING: f"{workers(count)} of unstarve's engine ring",
         THREADS: f"{threads} of unstarve's engine threads",
         GATHER: "rows gathered by unstarve without workers",
@@ -28,8 +28,9 @@ def describe(settings: LoaderSettings) -> str:
     """``4 workers, 2 batches ahead each``."""
     if settings.num_workers == 0:
         return describe_makers(settings)
-    ahead = settings.prefetch_factor or 0
-    return f"{describe_makers(settings)}, {ahead} {'batch' if ahead == 1 else 'batches'} ahead each"
+    ahead = settings.in_flight if settings.shared else settings.prefetch_factor or 0
+    each = "" if settings.shared else " each"
+    return f"{describe_makers(settings)}, {ahead} {'batch' if ahead == 1 else 'batches'} ahead{each}"
 
 
 def explain(tuning: Tuning) -> str:

@@ -363,7 +363,7 @@ def with_start(window: StepWindow, length: int, start_s: float, first_s: float |
     count, period_s = window.settings.num_workers, window.steady_s
     if not count:
         return window
-    in_rounds = window.wait_share > _IN_ROUNDS
+    in_rounds = window.wait_share > _IN_ROUNDS and not window.settings.shared
     if first_s is not None:
         start_s = max(first_s - period_s * (count if in_rounds else 1), start_s)
     idle = -length % count if in_rounds else 0

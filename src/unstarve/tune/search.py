@@ -111,8 +111,7 @@ class Search:
             if self._bounds.workers:
                 yield from self._follow_forecasts()
                 yield from self._look_around()
-                if not self._knows and not self.best.part:
-                    yield from self._try_threads()
+                yield from self._try_threads()
                 yield from self._try_no_workers()
                 yield from self._try_rows()
                 yield from self._try_cached()
@@ -249,10 +248,15 @@ class Search:
             yield from self._try(none)
 
     def _try_threads(self) -> SearchSteps:
-        """Let threads of unstarve read, one per core; then look around."""
+        """Let threads of unstarve read, one per core, unless a forecast that held promises nothing from it.
+
+        Whether the cores or a GPU decode images faster is only a guess until both were measured.
+        """
         for part in (IMAGES, GPU_IMAGES, THREADS):
             settings = self._settings(max(int(self._bounds.limits.cores), 1), LoaderSettings(1, part=part))
-            if part in self._bounds.parts and settings is not None and settings not in self._windows:
+            if part not in self._bounds.parts or settings is None or settings in self._windows:
+                continue
+            if (settings.shared and self.best.shared) or not (self._knows or self.best.part):
                 yield from self._try(settings)
                 if self.best == settings:
                     yield from self._look_around()
@@ -279,8 +283,12 @@ class Search:
             self._left_out[CACHED] = why_not
             return
         yield from self._try(settings)
-        none = self._settings(0, settings)
-        if none is not None and none not in self._windows and self.best == settings:
+        none, alone = self._settings(0, settings), LoaderSettings(0)
+        if none is None or none in self._windows or self.best != settings:
+            return
+        alone_s = self._rank_s(alone) if alone in self._windows else self._predicted_s(alone)
+        # A training that uses these settings fills the cache without workers, too.
+        if why_not_filled(self._bounds.epoch(), alone_s or period_s * best.in_flight) is None:
             yield from self._try(none)
 
     @property

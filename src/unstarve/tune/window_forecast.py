@@ -76,33 +76,39 @@ class WindowForecast:
     def period_s(self, settings: LoaderSettings) -> float:
         """The predicted time per step, in seconds."""
         if settings not in self._known:
-            scenario = _scenario(settings, self.window.settings)
+            scenario = self._scenario(settings)
             self._known[settings] = self.window.period_s / self.model.speedup(scenario)
         return self._known[settings]
 
     def doubt(self, settings: LoaderSettings) -> float:
         """The factor by which `period_s` may be wrong, in either direction."""
-        forecast = self.model(_scenario(settings, self.window.settings))
+        forecast = self.model(self._scenario(settings))
         return max(math.sqrt(forecast.speedup_high / forecast.speedup_low), 1.0)
 
+    def _scenario(self, settings: LoaderSettings) -> Scenario:
+        """What changes; a part saves only what it did not save before."""
+        left = {} if settings.part == self.window.settings.part else _LEFT.get(settings.part, {})
+        count = _makers(settings, self.model.demand.machine.cores)
+        return Scenario(workers=count, prefetch=settings.prefetch_factor, left=left)
 
-def _scenario(settings: LoaderSettings, measured: LoaderSettings) -> Scenario:
-    """What changes; a part saves only what it did not save before."""
-    left = {} if settings.part == measured.part else _LEFT.get(settings.part, {})
-    return Scenario(workers=settings.num_workers, prefetch=settings.prefetch_factor, left=left)
+
+def _makers(settings: LoaderSettings, cores: float) -> int:
+    """How many workers or threads make batches."""
+    return max(int(cores), 1) if settings.shared else settings.num_workers
 
 
 def _demand(window: StepWindow, cpu: CpuTime, cores: float, facts: BatchFacts) -> LoaderDemand:
     batch, threads = _batch(window, cpu, cores)
     settings, nbytes = window.settings, float(facts.nbytes)
+    count = _makers(settings, cores)
     epochs = None
     if facts.epoch:
         start_s = window.start_s * facts.epoch
         epochs = EpochCosts(facts.epoch, 1 / facts.epoch, start_s, 0.0, 0.0, 0.0)
     return LoaderDemand(
         loader="",
-        config={"num_workers": settings.num_workers, "prefetch_factor": settings.prefetch_factor},
-        workers=settings.num_workers,
+        config={"num_workers": count, "prefetch_factor": settings.prefetch_factor},
+        workers=count,
         pinned=facts.pinned,
         batches=(batch,),
         samples=None,
@@ -124,7 +130,7 @@ def _demand(window: StepWindow, cpu: CpuTime, cores: float, facts: BatchFacts) -
 
 def _batch(window: StepWindow, cpu: CpuTime, cores: float) -> tuple[BatchDemand, float]:
     """What a batch takes, and the threads that a step keeps busy."""
-    count, step_s = window.settings.num_workers, max(window.step_s, 1e-6)
+    count, step_s = _makers(window.settings, cores), max(window.step_s, 1e-6)
     loop_s = min(cpu.loop_s, step_s)
     if count == 0:
         making_s = min(cpu.wait_s, window.wait_s)

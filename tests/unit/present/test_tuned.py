@@ -181,7 +181,7 @@ def test_images_read_by_unstarve_are_marked_and_explained() -> None:
         text.replace("│", " ").split()
     )
     assert max(map(len, text.splitlines())) <= 80
-    assert "3 threads × 2 ahead" in trial_line("train", trials[1], 1705, 100).plain
+    assert "  6 batches ahead" in trial_line("train", trials[1], 1705, 100).plain
     assert loader(found).change() == {"num_workers": 3, "prefetch_factor": 2, "images": True}
 
 

@@ -205,7 +205,7 @@ def test_it_is_chosen_where_it_is_faster(root: Path, monkeypatch: pytest.MonkeyP
     assert not found.keep
     assert found.gain is not None
     assert found.gain.ratio == pytest.approx(3.0)
-    assert "images read by unstarve in " in loader.explain()
+    assert "images read by unstarve, " in loader.explain()
     assert isinstance(iter(loader)._crew, DrawnCrew)
 
 

@@ -38,6 +38,8 @@ class Training:
     """What depth evens out."""
     image_cpu_s: float = 0.0
     """CPU time of a batch whose images unstarve reads."""
+    gpu_image_s: float = 0.0
+    """Time of a batch whose images the GPU decodes."""
     kept_s: float = 0.0002
     """Time to take a batch from memory, with a part that has it there."""
     noise: float = 0.0
@@ -57,8 +59,10 @@ class Training:
 
     def _steps(self, settings: LoaderSettings) -> tuple[float, float, float]:
         count = settings.num_workers
-        if settings.part == "images":
-            making = max((self.blocked_s + self.image_cpu_s) / count, self.image_cpu_s / 2)
+        if settings.part in ("images", "gpu_images"):
+            making = (self.blocked_s + self.image_cpu_s) / TWO_CORES.cores
+            if settings.part == "gpu_images":
+                making = self.blocked_s / TWO_CORES.cores + self.gpu_image_s
             period = max(self.step_s, making)
             return period, period - self.step_s, 0.0
         if settings.part in ("cached", "gather"):
@@ -278,12 +282,22 @@ def test_images_are_read_by_unstarve_where_that_is_faster() -> None:
     assert found.gain.low > 2
 
 
-def test_more_threads_are_tried_where_files_come_slowly() -> None:
-    found = search(
-        Training(blocked_s=0.2, cpu_s=0.04, image_cpu_s=0.01), LoaderSettings(2, 2), parts={"images"}
-    )
-    assert found.chosen.part == "images"
-    assert found.chosen.num_workers > 8
+def test_threads_that_share_each_batch_are_tried_in_one_number_only() -> None:
+    for own, ahead in ((LoaderSettings(0), 2), (LoaderSettings(3, 2), 3), (LoaderSettings(12, 2), 4)):
+        training = Training(cpu_s=0.1, image_cpu_s=0.01)
+        assert search(training, own, parts={"images"}).chosen.part == "images"
+        assert {one.num_workers for one in training.tried if one.part == "images"} == {ahead}
+
+
+@pytest.mark.parametrize(("image_cpu_s", "gpu_image_s"), [(0.01, 0.02), (0.04, 0.01)])
+def test_cores_and_gpu_are_both_measured_whatever_the_forecast_promises(
+    image_cpu_s: float, gpu_image_s: float
+) -> None:
+    training = Training(cpu_s=0.1, image_cpu_s=image_cpu_s, gpu_image_s=gpu_image_s)
+    found = search(training, LoaderSettings(2, 2), parts={"images", "gpu_images"})
+    assert found.chosen.part == ("images" if image_cpu_s / 2 < gpu_image_s else "gpu_images")
+    assert {"images", "gpu_images"} <= {one.part for one in training.tried}
+    assert len(training.tried) <= 12
 
 
 @pytest.mark.parametrize("image_cpu_s", [0.03, 0.0215])
