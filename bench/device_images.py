@@ -9,9 +9,9 @@ cores. Each row of the Markdown table is one way to feed the model:
 
 Rows without a model say how fast batches can be had if nobody trains. A cell is measured for `--seconds`: as
 many whole epochs as that takes, or the beginning of one. The rest of a longer epoch counts as if it went on
-at the pace of two rounds of its workers or more. Every number of cores has its own process, which is kept to these
-cores from its start. Each row is printed when it is known; `--limit` ends the whole in time, and says what is
-missing.
+at the pace of two rounds of its workers or more. Every number of cores has its own process, which is kept to
+these cores from its start. Each row is printed when it is known; `--limit` ends the whole in time, and says
+what is missing.
 
 With `--overhead`, batches that are on the GPU already are trained on with and without recording, in turns, in
 five runs of each: the ratio is the median of the five.

@@ -6,11 +6,11 @@ check with its default of no workers. On a GPU, networks run in bfloat16 and cha
 
 Each loader tunes itself as under `unstarve tune`, parts included, for a minute at most. Then a sweep over
 workers, our reading of images, on the CPU and on the GPU, our hand-off, and texts kept in memory (from the
-second epoch on) is measured, the most promising settings first. A measurement takes `--seconds` at most: a whole epoch with the start of its workers if that
-fits; otherwise the start, and the rate after it for the rest of the epoch. A setting that is at less than
-half of the best rate when half of this time is over is given up. When `--budget` is spent, the settings that
-are left are not measured, and the line says how many. It is a measurement, not a gate: the exit code is
-always 0.
+second epoch on) is measured, the most promising settings first. A measurement takes `--seconds` at most: a
+whole epoch with the start of its workers if that fits; otherwise the start, and the rate after it for the
+rest of the epoch. A setting that is at less than half of the best rate when half of this time is over is
+given up. When `--budget` is spent, the settings that are left are not measured, and the line says how many.
+It is a measurement, not a gate: the exit code is always 0.
 
     python bench/device_tune.py                          on a GPU: ResNet-18 and ResNet-50
     python bench/device_tune.py --scripts "resnet50, 4" "text" --verbose

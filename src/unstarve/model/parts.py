@@ -38,8 +38,8 @@ class Part:
 
 
 PARTS: Mapping[str, Part] = {
-    IMAGES: Part("reading the images with unstarve", 1.05, threads=True, shared=True),  # pixels differ slightly
-    # Also, the GPU has more to do.
+    # Pixels differ slightly, and a GPU that decodes has more to do.
+    IMAGES: Part("reading the images with unstarve", 1.05, threads=True, shared=True),
     GPU_IMAGES: Part("decoding the images on the GPU", 1.08, threads=True, shared=True),
     RING: Part("unstarve's hand-off (engine ring)", 1.03),
     THREADS: Part("unstarve's threads (engine threads)", 1.03, threads=True),

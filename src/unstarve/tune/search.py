@@ -248,15 +248,17 @@ class Search:
             yield from self._try(none)
 
     def _try_threads(self) -> SearchSteps:
-        """Let threads of unstarve read, one per core, unless a forecast that held promises nothing from it.
+        """Let threads of unstarve read, one per core: images wherever training still waits.
 
-        Whether the cores or a GPU decode images faster is only a guess until both were measured.
+        What they gain there is much, and only a guess until the cores and a GPU were both measured. Others are
+        left out if a forecast that held promises nothing from them.
         """
         for part in (IMAGES, GPU_IMAGES, THREADS):
             settings = self._settings(max(int(self._bounds.limits.cores), 1), LoaderSettings(1, part=part))
             if part not in self._bounds.parts or settings is None or settings in self._windows:
                 continue
-            if (settings.shared and self.best.shared) or not (self._knows or self.best.part):
+            waits = not is_content(self._windows[self.best][-1], self._bounds.limits)
+            if (settings.shared and waits) or not (self._knows or self.best.part):
                 yield from self._try(settings)
                 if self.best == settings:
                     yield from self._look_around()
