@@ -250,7 +250,7 @@ class Search:
     def _try_threads(self) -> SearchSteps:
         """Let threads of unstarve read, one per core: images wherever training still waits.
 
-        What they gain there is much, and only a guess until the cores and a GPU were both measured. Others are
+        What they gain is much, and a guess until the cores and a GPU were both measured. Other readers are
         left out if a forecast that held promises nothing from them.
         """
         for part in (IMAGES, GPU_IMAGES, THREADS):
