@@ -39,6 +39,9 @@ Made: TypeAlias = tuple[torch.Tensor, list[ImageError | None]]
 _TRIAL_S = 0.5
 _FEWEST = 8
 """Images of a batch on which "auto" decides: a GPU needs several at once."""
+_WORTH = 2.0
+"""How much faster "auto" wants the GPU to be: it has to train as well. Cores that are half as fast keep up with
+a training that takes up to half of what the GPU could decode, and leave the GPU to it."""
 _END = b"\xff\xd9"
 """What a JPEG ends with. A GPU decodes a file that has been cut off and does not say so."""
 _CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
@@ -81,7 +84,7 @@ def describe_decoder(recipe: Recipe) -> str:
 def make_where_asked(
     images: Sequence[Encoded], headers: Sequence[Header | None], cuts: Sequence[Cut], recipe: Recipe
 ) -> Made:
-    """Return a batch made on the GPU, or where `recipe.decode="auto"` finds that it is made faster.
+    """Return a batch made on the GPU, or where `recipe.decode="auto"` finds that it is worth it.
 
     An image whose header is None is left out: its place in the batch is undefined. Raises UsageError for
     "cuda" where there is no GPU, and in a worker process, which must not use CUDA.
@@ -115,12 +118,12 @@ def _choose(
         make()  # sets the decoder up
     except (UsageError, RuntimeError) as error:  # RuntimeError: what CUDA raises
         return "cpu", str(error).partition("\n")[0]
-    per_s = {"cuda": len(images) / _seconds(make)}
+    on_gpu = len(images) / _seconds(make)
     make = functools.partial(_made_on_cpu, images, headers, cuts, recipe)
-    per_s["cpu"] = len(images) / _seconds(make)
-    best = max(per_s, key=per_s.__getitem__)
-    other = "on the CPU" if best == "cuda" else "on the GPU"
-    return best, f"{per_s[best]:,.0f} images/s, {min(per_s.values()):,.0f} {other}"
+    on_cpu = len(images) / _seconds(make)
+    if on_gpu >= _WORTH * on_cpu:
+        return "cuda", f"{on_gpu:,.0f} images/s, {on_cpu:,.0f} on the CPU"
+    return "cpu", f"{on_cpu:,.0f} images/s, {on_gpu:,.0f} on the GPU"
 
 
 def _seconds(make: Callable[[], Made]) -> float:

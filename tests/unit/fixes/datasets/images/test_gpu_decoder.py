@@ -156,10 +156,19 @@ def a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("a_gpu")
-def test_auto_takes_what_is_faster_on_the_first_batch() -> None:
+def test_auto_takes_a_gpu_that_is_much_faster_on_the_first_batch() -> None:
     files, wish = [encoded(1)] * 8, recipe(decode="auto", size=17)
     gpu_decoder.make_where_asked(files, headers_of(files), [Cut()] * 8, wish)
     assert gpu_decoder.describe_decoder(wish) == "cuda: 1,000 images/s, 1 on the CPU"
+
+
+@pytest.mark.usefixtures("a_gpu")
+def test_auto_leaves_a_gpu_that_is_hardly_faster_to_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([0.008, 0.012])
+    monkeypatch.setattr(gpu_decoder, "_seconds", lambda make: next(times))
+    files, wish = [encoded(1)] * 8, recipe(decode="auto", size=16)
+    gpu_decoder.make_where_asked(files, headers_of(files), [Cut()] * 8, wish)
+    assert gpu_decoder.describe_decoder(wish) == "cpu: 667 images/s, 1,000 on the GPU"
 
 
 @pytest.mark.usefixtures("a_gpu")
