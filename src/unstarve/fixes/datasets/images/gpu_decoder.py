@@ -40,8 +40,8 @@ _TRIAL_S = 0.5
 _FEWEST = 8
 """Images of a batch on which "auto" decides: a GPU needs several at once."""
 _WORTH = 2.0
-"""How much faster "auto" wants the GPU to be: it has to train as well. Cores that are half as fast keep up with
-a training that takes up to half of what the GPU could decode, and leave the GPU to it."""
+"""How much faster "auto" wants the GPU to be, which has to train as well. Cores that are half as fast keep up
+with a training that takes up to half of what the GPU could decode, and leave the GPU to it."""
 _END = b"\xff\xd9"
 """What a JPEG ends with. A GPU decodes a file that has been cut off and does not say so."""
 _CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"

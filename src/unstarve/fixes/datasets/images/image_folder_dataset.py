@@ -74,8 +74,8 @@ class ImageFolderDataset(Dataset[Any]):
 
     `decode` says where images are decoded: "cpu"; "cuda", the current GPU, where the batches then are, too;
     or "auto", which times both on the first batch of 8 images or more and takes the GPU if it is twice as
-    fast (the CPU if there is no GPU, and for fewer images); `decoder` says which and why. A GPU needs torchvision with CUDA,
-    and a loader without worker processes.
+    fast (the CPU if there is no GPU, and for fewer images); `decoder` says which and why. A GPU needs
+    torchvision with CUDA, and a loader without worker processes.
 
     `on_error` says what happens to an image that cannot be decoded: "raise" raises an ImageError that names
     the file; "skip" leaves the image out, so that its batch is shorter; "zeros" replaces it by zeros.
