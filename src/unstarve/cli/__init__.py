@@ -14,10 +14,13 @@ def main(argv: list[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a character the terminal lacks must not end a report
-    from unstarve.cli.app import app, separate
+    from unstarve.cli.app import app, misplaced, separate
 
+    arguments = separate(sys.argv[1:] if argv is None else argv)
     try:
-        app(args=separate(sys.argv[1:] if argv is None else argv), prog_name="unstarve")
+        if (note := misplaced(arguments)) is not None:
+            print(printable(f"unstarve: {note}"), file=sys.stderr, flush=True)
+        app(args=arguments, prog_name="unstarve")
     except UnstarveError as error:
         print(printable(f"unstarve: {error}", 4000), file=sys.stderr)
         _forget_interrupts()

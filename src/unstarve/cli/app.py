@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -170,11 +171,39 @@ def separate(argv: Sequence[str]) -> list[str]:
     return arguments
 
 
+def misplaced(arguments: Sequence[str]) -> str | None:
+    """Say which options of the user's script are probably meant for us: the script does not mention them.
+
+    `arguments` are separated.
+    """
+    verb, start = next(iter(arguments), ""), list(arguments).index("--") + 1 if "--" in arguments else 0
+    command = arguments[start:] if start and verb in _TAKE_A_COMMAND else []
+    if not command or not command[0].endswith(".py"):
+        return None
+    try:
+        script = Path(command[0]).read_text(errors="replace")
+    except OSError:
+        return None  # whoever starts it says so
+    known = {flag for option in _options(verb) for flag in option.opts if flag.startswith("--")}
+    given = [word.partition("=")[0] for word in command[1:]]
+    name = next((one for one in given if one in known and not _mentions(script, one)), None)
+    if name is None:
+        return None
+    return (
+        f"{name} comes after {command[0]} and so belongs to it; if it is meant for unstarve, put it before: "
+        f"unstarve {verb} {name} … {command[0]}"
+    )
+
+
+def _mentions(script: str, option: str) -> bool:
+    name = option.removeprefix("--")
+    return name in script or name.replace("-", "_") in script
+
+
 def _options_with_value(verb: str) -> set[str]:
+    return {flag for option in _options(verb) if not option.is_flag for flag in option.opts}
+
+
+def _options(verb: str) -> list[Any]:
     command: Any = typer.main.get_command(app)
-    return {
-        flag
-        for option in command.commands[verb].params
-        if option.param_type_name == "option" and not option.is_flag
-        for flag in option.opts
-    }
+    return [option for option in command.commands[verb].params if option.param_type_name == "option"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from unstarve.cli.app import separate
+from unstarve.cli.app import misplaced, separate
 
 
 @pytest.mark.parametrize(
@@ -31,3 +33,34 @@ from unstarve.cli.app import separate
 )
 def test_none_of_the_commands_arguments_is_taken_for_ours(line: str, expected: str) -> None:
     assert separate(line.split()) == expected.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("run -- SCRIPT --html a.html", "--html"),
+        ("run -q -- SCRIPT 3 --stop-after=2", "--stop-after"),
+        ("tune -- SCRIPT --write", "--write"),
+        ("run -- SCRIPT --steps 9", None),  # the script has it
+        ("run -- SCRIPT --on-hang raise", None),  # it has a name like it
+        ("run --html a.html -- SCRIPT", None),
+        ("run -- SCRIPT -o a", None),
+        ("run -- missing.py --html a.html", None),
+        ("run -- torchrun SCRIPT --html a.html", None),
+        ("report a.unstarve --html a.html", None),
+        ("typo -- SCRIPT --html a.html", None),
+        ("-- SCRIPT --html a.html", None),
+        ("", None),
+    ],
+)
+def test_an_option_after_the_script_that_the_script_does_not_know_is_named(
+    tmp_path: Path, line: str, name: str | None
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("parser.add_argument('--steps')\non_hang = 'wait'\n")
+    said = misplaced(line.replace("SCRIPT", str(script)).split())
+    if name is None:
+        assert said is None
+    else:
+        assert said is not None
+        assert said.startswith(f"{name} comes after {script} and so belongs to it;")
