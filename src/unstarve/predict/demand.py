@@ -205,11 +205,11 @@ def _batch_demands(
     stalls: Mapping[tuple[int, int], int],
 ) -> tuple[BatchDemand, ...]:
     take_delay_s, busy_delay_s = _take_delays(recorded, machine.slowdown)
-    pipe_s = _pipe_s(recorded)
+    in_pipe_s = pipe_s(recorded, pinned=pinned)
     return tuple(
         _with_delivery(
             one, _production(one, stalls, machine.late_share), workers, machine.slowdown, pinned
-        )._replace(take_delay_s=take_delay_s + pipe_s, busy_delay_s=busy_delay_s)
+        )._replace(take_delay_s=take_delay_s + in_pipe_s, busy_delay_s=busy_delay_s)
         for one in recorded
     )
 
@@ -251,12 +251,12 @@ def _with_delivery(
     demand = demand._replace(
         index_s=index_s, take_s=take_s, send_s=send_s, send_delay_s=max(sending_s - send_s, 0.0)
     )
-    if received is None or not pinned:
+    if received is None or one.reception is None or not pinned:
         return demand
     # The pin thread receives; what the training thread does to get the batch from it counts as step.
     return demand._replace(
         take_s=(received.ready_ns - received.arrived_ns) / 1e9 / slowdown,
-        pin_s=(received.pinned_ns - received.ready_ns) / 1e9 / slowdown,
+        pin_s=one.reception.pin_ns / 1e9 / slowdown,
         step_s=demand.step_s + take_s,
     )
 
@@ -304,15 +304,20 @@ def _take_delays(recorded: Sequence[RecordedBatch], slowdown: float) -> tuple[fl
     return (min(idle_s, busy_s) if delays[True] else idle_s), max(busy_s - idle_s, 0.0)
 
 
-def _pipe_s(recorded: Sequence[RecordedBatch]) -> float:
-    """Seconds a message spends in the pipe, among those that the training process was waiting for."""
+def pipe_s(recorded: Sequence[RecordedBatch], *, pinned: bool) -> float:
+    """Seconds a message spends in the pipe while the thread that receives it looks for one.
+
+    A pin thread always looks, the training thread while it waits, and neither before it is done with the message
+    before: standing in that line is no cost of a message.
+    """
     found = [
-        one.made.received.arrived_ns - max(one.made.sent.end_ns, one.batch.ask_ns)
+        one.made.received.arrived_ns
+        - max(one.made.sent.end_ns, one.reception.free_ns, 0 if pinned else one.batch.ask_ns)
         for one in recorded
-        if one.made.sent is not None and one.made.received is not None
+        if one.made.sent is not None and one.made.received is not None and one.reception is not None
     ]
-    waited = [ns for ns in found if ns > 0]
-    return median(waited) / 1e9 if waited else 0.0
+    looked = [ns for ns in found if ns > 0]
+    return median(looked) / 1e9 if looked else 0.0
 
 
 def _memory_s(works: Sequence[Work]) -> float:

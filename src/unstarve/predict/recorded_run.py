@@ -14,6 +14,7 @@ from unstarve.analyze.stats import number_of
 from unstarve.analyze.timeline import Timeline, passed_ns
 from unstarve.model import Batch, Process, Run, Work
 from unstarve.predict.machine_times import TYPICAL, LoadingCosts, loading_costs
+from unstarve.predict.receiving import Reception, receptions
 
 _MOST_BATCHES = 160
 _STRETCH = 16
@@ -40,6 +41,8 @@ class RecordedBatch:
     after: Batch
     worker_busy: bool
     """Its worker was making another batch while the training process received this one."""
+    reception: Reception | None
+    """None without workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,7 @@ def recorded_batches(timeline: Timeline, made: Mapping[int, EpochProduction]) ->
         for works in production.by_worker
         for one, after in pairwise(works)
     }
+    received = receptions(timeline.batches, made)
     own_ns = passed_ns(timeline.own)
     found = []
     for batch, after in pairwise(timeline.measured_batches):
@@ -106,7 +110,7 @@ def recorded_batches(timeline: Timeline, made: Mapping[int, EpochProduction]) ->
             and later.begin_ns < one.received.ready_ns
             and later.done_ns > one.received.arrived_ns
         )
-        found.append(RecordedBatch(batch, one, after, busy))
+        found.append(RecordedBatch(batch, one, after, busy, received.get((batch.epoch, batch.task))))
     return found
 
 
