@@ -10,16 +10,19 @@ from typing import Any, NamedTuple
 from unstarve.analyze.blame import fetch_cpu_s, split_fetch
 from unstarve.analyze.rank_rounds import key_at
 from unstarve.analyze.stats import number_of
-from unstarve.model import Batch, Cause, Process, Run, Work
+from unstarve.analyze.timeline import Timeline
+from unstarve.model import Batch, Cause, Doing, Process, Run, Work
 from unstarve.predict.recorded_run import (
     EpochCosts,
     RecordedBatch,
     RecordedMachine,
+    WarmUp,
     epoch_costs,
     lasting,
     machine_of,
     spread_out,
     step_late_ns,
+    warm_up,
     work_late_ns,
 )
 from unstarve.predict.training_job import TrainingJob
@@ -125,8 +128,8 @@ class LoaderDemand:
     tensors: int | None
     memory_s: float
     """Kernel part of a batch's CPU time: shared memory for the batch, fresh memory for its samples."""
-    shared_s: float
-    """Part of `memory_s` spent on shared memory; 0 without workers."""
+    collate_memory_s: float
+    """Part of `memory_s` spent while building the batch: in workers, on shared memory."""
     read_bytes: float | None
     """Bytes from storage each time a fetch was blocked."""
     readers: float
@@ -140,8 +143,12 @@ class LoaderDemand:
     """None when the run lies inside one epoch."""
     waits_together: bool
     """Blocked workers were seen in locks, pipes or queues, which they may share."""
+    warm_up: WarmUp | None = None
+    """None where there was none, or nothing is known about it."""
     competition: Competition = NO_COMPETITION
     """Filled in by `scenario.with_competition`."""
+    head_start: float = 1.0
+    """`period_s`, relative to the measured one; filled in by `head_start.lasting_demand`."""
 
     @property
     def makes_workers(self) -> bool:
@@ -159,7 +166,7 @@ def loader_demand(run: Run, job: TrainingJob) -> LoaderDemand | str:
         return f"{kind} is not a torch DataLoader"
     made = {epoch: production for (number, epoch), production in productions.items() if number == main}
     found, paused_s = lasting(job.recorded(main))
-    recorded, measured_s = spread_out(found), timeline.measured_s - paused_s
+    recorded, measured_s = spread_out(found), timeline.measured_s - paused_s + _open_step_s(timeline, found)
     if len(recorded) < FEWEST_BATCHES:
         return f"it recorded only {len(recorded)} of the {FEWEST_BATCHES} batches needed; let it run longer"
     if measured_s <= 0:
@@ -182,7 +189,7 @@ def loader_demand(run: Run, job: TrainingJob) -> LoaderDemand | str:
         nbytes=_mean([one.batch.nbytes for one in recorded]),
         tensors=loader.tensors,
         memory_s=_memory_s([one.made.work for one in recorded]),
-        shared_s=fmean(one.made.work.collate_system_ns for one in recorded) / 1e9 if workers else 0.0,
+        collate_memory_s=fmean(one.made.work.collate_system_ns for one in recorded) / 1e9,
         read_bytes=_read_bytes(recorded),
         readers=_readers(batches, workers, period_s),
         period_s=period_s,
@@ -194,7 +201,16 @@ def loader_demand(run: Run, job: TrainingJob) -> LoaderDemand | str:
         machine=machine,
         epochs=epoch_costs(timeline, made, machine.slowdown),
         waits_together=_waits_together(run, process),
+        warm_up=warm_up(timeline) if workers else None,
     )
+
+
+def _open_step_s(timeline: Timeline, recorded: Sequence[RecordedBatch]) -> float:
+    """The step that is missing where the measured part begins and ends with a wait."""
+    waits = (Doing.START, Doing.WAIT)
+    if not recorded or not all(timeline.measured[at].doing in waits for at in (0, -1)):
+        return 0.0
+    return fmean(one.after.ask_ns - one.batch.got_ns for one in recorded) / 1e9
 
 
 def _batch_demands(
@@ -307,8 +323,8 @@ def _take_delays(recorded: Sequence[RecordedBatch], slowdown: float) -> tuple[fl
 def pipe_s(recorded: Sequence[RecordedBatch], *, pinned: bool) -> float:
     """Seconds a message spends in the pipe while the thread that receives it looks for one.
 
-    A pin thread always looks, the training thread while it waits, and neither before it is done with the message
-    before: standing in that line is no cost of a message.
+    A pin thread always looks, the training thread while it waits, and neither before it is done with the
+    message before: standing in that line is no cost of a message.
     """
     found = [
         one.made.received.arrived_ns

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 from unstarve.analyze.batch_production import EpochProduction, MadeBatch
 from unstarve.analyze.stats import number_of
@@ -60,6 +60,17 @@ class EpochCosts:
     """Asking for a batch when none is left."""
     between_s: float
     """Outside every epoch, per epoch, without validation: saving the model, for example."""
+
+
+class WarmUp(NamedTuple):
+    """The epoch in which measuring began."""
+
+    steps_s: tuple[float, ...]
+    """Its steps before that, of which each may have let the workers get ahead."""
+    batches: int
+    """Its measured batches."""
+    share: float
+    """Of all measured batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,3 +328,15 @@ def epoch_costs(
         end_s=median(ends) / 1e9 if ends else 0.0,
         between_s=max(timeline.measured_s - inside_ns / 1e9, 0.0) / firsts,
     )
+
+
+def warm_up(timeline: Timeline) -> WarmUp | None:
+    """None when measuring began with an epoch, or its beginning was not recorded step by step."""
+    first, measured = timeline.measured_batches[0], timeline.measured_batches
+    before = [one for one in timeline.batches if one.epoch == first.epoch and one.ask_ns < first.ask_ns]
+    inside = sum(one.epoch == first.epoch for one in measured)
+    whole = [one.position for one in (*before, first)] == list(range(len(before) + 1))
+    if not before or not whole or any(one.block or one.thinned is not None for one in measured):
+        return None
+    steps_s = tuple((after.ask_ns - one.got_ns) / 1e9 for one, after in pairwise((*before, first)))
+    return WarmUp(steps_s, inside, inside / len(measured))

@@ -45,12 +45,13 @@ def recorded(
     take_ms: float = 2.0,
     wait_ms: float = WAIT_MS,
     slow_steps: Mapping[int, float] | None = None,
+    cut: bool = False,
     batch: Mapping[str, Any] | None = None,
     **work: Any,
 ) -> LoaderDemand | str:
     """A training that waits and steps, whose every batch cost `work`; receiving one took `take_ms`.
 
-    `slow_steps` take so many milliseconds instead.
+    `slow_steps` take so many milliseconds instead. If it is `cut`, the last epoch has no end.
     """
     training = FakeTraining()
     took_ms = dict.fromkeys(range(steps), STEP_MS) | dict(slow_steps or {})
@@ -58,6 +59,8 @@ def recorded(
         of_epoch = range(epoch * (steps // epochs), (epoch + 1) * (steps // epochs))
         training.epoch([(wait_ms / 1e3, took_ms[number] / 1e3) for number in of_epoch], start_s=0.1)
         training.spend(0.05)
+    if cut:
+        training.epochs[-1] = dataclasses.replace(training.epochs[-1], last_ask_ns=None, end_ns=None)
     training.batches = [
         one._replace(
             **{
@@ -119,7 +122,7 @@ def test_what_stands_in_line_is_not_demand() -> None:
     assert (work.cpu_s, work.collate_s, work.blocked_s) == pytest.approx((0.012, 0.003, 0.007))
     assert (work.step_s, work.step_delay_s) == pytest.approx((0.005, 0.011))
     assert demands.machine.slowdown == pytest.approx(1 + (12 + 8 + 4) / (12 + 3 + 5))
-    assert demands.shared_s == pytest.approx(0.001)
+    assert demands.collate_memory_s == pytest.approx(0.001)
 
 
 def test_short_work_that_others_let_wait_is_late_and_long_work_is_slow() -> None:
@@ -242,6 +245,21 @@ def test_images_for_an_accelerator_on_sixteen_cores_from_a_run_without_workers(h
     assert now.samples_per_s == pytest.approx(225, rel=0.05)
     assert four.low * 256 < 764 < 839 < four.high * 256
     assert sixteen.low * 256 < 1644 < sixteen.high * 256
+
+
+def test_a_run_that_was_cut_off_has_as_many_steps_as_waits() -> None:
+    whole, cut = known(recorded(30, cpu_ms=4)), known(recorded(30, cpu_ms=4, cut=True))
+    assert whole.period_s == pytest.approx((STEP_MS + WAIT_MS) / 1e3)
+    assert cut.period_s == pytest.approx(whole.period_s)
+
+
+def test_the_steps_of_warm_up_are_told_if_measuring_began_inside_an_epoch() -> None:
+    slow = known(recorded(60, epochs=2, cpu_ms=4, slow_steps={1: 700})).warm_up
+    assert slow is not None
+    assert slow.steps_s == pytest.approx([0.02, 0.7, 0.02, 0.02, 0.02])
+    assert (slow.batches, slow.share) == (25, 25 / 55)
+    assert known(recorded(80, epochs=16, cpu_ms=4)).warm_up is None
+    assert known(recorded(workers=0, config=CONFIG | {"num_workers": 0}, cpu_ms=4, loader=0)).warm_up is None
 
 
 def test_blocked_stacks_in_locks_mean_that_workers_wait_for_each_other() -> None:

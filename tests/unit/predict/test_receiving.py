@@ -19,8 +19,8 @@ PIN_MS, NEW_MS, PIPE_MS = 30, 90, 2
 def recorded(rounds: int = 3, epochs: int = 1, *, worker: int = WORKERS) -> list[RecordedBatch]:
     """Workers finish a batch each at the same moment; one thread receives and pins them one after another.
 
-    The first step takes so long that a whole round is pinned meanwhile: all of it in new memory. Later steps use
-    a round up before the next one comes.
+    The first step takes so long that a whole round is pinned meanwhile: all of it in new memory. Later steps
+    use a round up before the next one comes.
     """
     batches, found = [], []
     for epoch in range(epochs):
