@@ -37,7 +37,7 @@ def lasting_demand(demand: LoaderDemand, draw: Draw) -> LoaderDemand:
 
 
 def _saved_s(demand: LoaderDemand, warm_up: WarmUp, draw: Draw) -> float:
-    """Seconds of waiting that the queue saved; below 0 if the last wait was for more batches than were taken."""
+    """Seconds of waiting that the queue saved; below 0 if the last wait was for more than was taken."""
     full = fill_in(demand, Scenario())
     batches, setup = batches_in(demand, full, draw), setup_of(demand, full, draw)
     start = start_of(demand, full, draw)
