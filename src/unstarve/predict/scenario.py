@@ -214,7 +214,7 @@ def batches_in(demand: LoaderDemand, full: FullScenario, draw: Draw) -> Sequence
         batches = [w._replace(collate_s=w.collate_s * spun) for w in batches]
     if ratio != 1:
         batches = [resized(w, cost, ratio, nbytes, draw.step_power) for w in batches]
-    cpu = draw.cpu * _crowding(demand, full)
+    cpu = draw.cpu * _crowding(demand, batches, full)
     before = _held_up(demand, demand.batches, demand.workers, demand.machine.cores, draw.coupling)
     step = draw.step * _held_up(demand, batches, full.workers, full.cores, draw.coupling) / before
     left = full.left
@@ -254,13 +254,7 @@ def _held_up(
     threads = demand.machine.step_threads
     if not workers or threads <= 1:
         return 1.0
-    making_s = fmean(w.cpu_s + w.collate_s + w.send_s for w in batches)
-    waiting_s = fmean(w.blocked_s + w.late_s + w.disk_s for w in batches)
-    step_s = fmean(w.step_s + w.step_delay_s for w in batches)
-    if making_s <= 0:
-        return 1.0
-    busy = min(workers * making_s / (making_s + waiting_s), making_s / max(step_s, _SHORTEST_S))
-    crowd = max((threads + busy) / max(cores, 1.0), 1.0)
+    crowd = max((threads + _busy(batches, workers)) / max(cores, 1.0), 1.0)
     return float(crowd ** (coupling * min(threads - 1, 1.0)))
 
 
@@ -280,11 +274,21 @@ def _lighter(collate_s: float, shared_s: float, left: float) -> float:
     return collate_s - min(shared_s, collate_s) * (1 - left)
 
 
-def _crowding(demand: LoaderDemand, full: FullScenario) -> float:
+def _crowding(demand: LoaderDemand, batches: Sequence[BatchDemand], full: FullScenario) -> float:
     """How much longer CPU work takes because more cores compute at once than in the recorded run."""
     costs, before = demand.machine.costs, demand.machine.cores
-    recorded = costs.growth(min(demand.workers + 1, before) / before)
-    return costs.growth(min(full.workers + 1, full.cores) / full.cores) / recorded
+    recorded = costs.growth(min(_busy(demand.batches, demand.workers) + 1, before) / before)
+    return costs.growth(min(_busy(batches, full.workers) + 1, full.cores) / full.cores) / recorded
+
+
+def _busy(batches: Sequence[BatchDemand], workers: int) -> float:
+    """How many workers compute at once: those that wait, or that are ahead of training, leave their cores."""
+    making_s = fmean(w.cpu_s + w.collate_s + w.send_s for w in batches)
+    waiting_s = fmean(w.blocked_s + w.late_s + w.disk_s for w in batches)
+    step_s = fmean(w.device_s for w in batches)
+    if making_s <= 0:
+        return 0.0
+    return min(workers * making_s / (making_s + waiting_s), making_s / max(step_s, _SHORTEST_S))
 
 
 def _evened(batches: Sequence[BatchDemand], share: float) -> list[BatchDemand]:
