@@ -8,10 +8,10 @@ from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from unstarve.analyze.blame import fetch_cpu_s, split_fetch
-from unstarve.analyze.rank_rounds import key_at
 from unstarve.analyze.stats import number_of
 from unstarve.analyze.timeline import Timeline
 from unstarve.model import Batch, Cause, Doing, Process, Run, Work
+from unstarve.predict.device_time import Stalls, lost_share, most_ahead_s, runs_on, stall_ns, stalls_of
 from unstarve.predict.recorded_run import (
     EpochCosts,
     RecordedBatch,
@@ -176,7 +176,7 @@ def loader_demand(run: Run, job: TrainingJob) -> LoaderDemand | str:
     workers = max(production.workers for production in made.values())
     machine = machine_of(run, timeline, recorded)
     pinned = bool(loader.config.get("pin_memory")) and process.device != "cpu"
-    stalls = _stalls(job, main)
+    stalls = stalls_of(job, main)
     batches = _batch_demands(recorded, workers, machine, pinned, stalls)
     period_s = measured_s / number_of(timeline.measured_batches)
     return LoaderDemand(
@@ -194,7 +194,7 @@ def loader_demand(run: Run, job: TrainingJob) -> LoaderDemand | str:
         readers=_readers(batches, workers, period_s),
         period_s=period_s,
         wait_share=(
-            timeline.wait_s / measured_s * _lost_share(recorded, stalls)
+            timeline.wait_s / measured_s * lost_share(recorded, stalls)
             if job.lost_share is None
             else job.lost_share
         ),
@@ -218,19 +218,20 @@ def _batch_demands(
     workers: int,
     machine: RecordedMachine,
     pinned: bool,
-    stalls: Mapping[tuple[int, int], int],
+    stalls: Stalls,
 ) -> tuple[BatchDemand, ...]:
     take_delay_s, busy_delay_s = _take_delays(recorded, machine.slowdown)
+    ahead_s = most_ahead_s(recorded, stalls)
     in_pipe_s = pipe_s(recorded, pinned=pinned)
     return tuple(
         _with_delivery(
-            one, _production(one, stalls, machine.late_share), workers, machine.slowdown, pinned
+            one, _production(one, stalls, machine.late_share, ahead_s), workers, machine.slowdown, pinned
         )._replace(take_delay_s=take_delay_s + in_pipe_s, busy_delay_s=busy_delay_s)
         for one in recorded
     )
 
 
-def _production(one: RecordedBatch, stalls: Mapping[tuple[int, int], int], late_share: float) -> BatchDemand:
+def _production(one: RecordedBatch, stalls: Stalls, late_share: float, longest_s: float) -> BatchDemand:
     """Making the batch, and the step on it."""
     work = one.made.work
     fetch_s, collate_s = (work.collate_ns - work.begin_ns) / 1e9, (work.done_ns - work.collate_ns) / 1e9
@@ -239,6 +240,8 @@ def _production(one: RecordedBatch, stalls: Mapping[tuple[int, int], int], late_
     collate_queued_s = min((work.collate_queued_ns or 0) / 1e9, collate_s - collate_cpu_s)
     elsewhere_s = parts.get(Cause.REMOTE, 0.0) + parts.get(Cause.UNKNOWN, 0.0)
     step_s, step_delay_s = _step(one.batch, one.after)
+    ahead_s = (one.after.wait_ns - stall_ns(one.after, stalls)) / 1e9
+    held_s = min(step_delay_s, max(longest_s - ahead_s, 0.0)) if runs_on(one.after, stalls) else 0.0
     return BatchDemand(
         cpu_s=cpu_s,
         collate_s=collate_cpu_s,
@@ -246,8 +249,8 @@ def _production(one: RecordedBatch, stalls: Mapping[tuple[int, int], int], late_
         late_s=late_share * work_late_ns(work) / 1e9,
         disk_s=max(fetch_s - cpu_s - parts[Cause.CONTENTION] - elsewhere_s, 0.0),
         step_s=step_s,
-        step_delay_s=step_delay_s + late_share * step_late_ns(one.after) / 1e9,
-        ahead_s=(one.after.wait_ns - _stall_ns(one.after, stalls)) / 1e9,
+        step_delay_s=step_delay_s - held_s + late_share * step_late_ns(one.after) / 1e9,
+        ahead_s=ahead_s + held_s,
     )
 
 
@@ -283,28 +286,6 @@ def _step(batch: Batch, after: Batch) -> tuple[float, float]:
     queued_s = min((after.step_queued_ns or 0) / 1e9, wall_s)
     cpu_s = min(after.step_cpu_ns / 1e9, wall_s - queued_s)
     return cpu_s, wall_s - queued_s - cpu_s
-
-
-def _stall_ns(batch: Batch, stalls: Mapping[tuple[int, int], int]) -> int:
-    """Part of a wait in which the accelerator was idle by its own clock; all of it where there is none."""
-    return min(stalls.get((batch.epoch, batch.position), batch.wait_ns), batch.wait_ns)
-
-
-def _stalls(job: TrainingJob, loader: int) -> dict[tuple[int, int], int]:
-    """Nanoseconds per batch, of the device that stalled the longest."""
-    found: dict[tuple[int, int], int] = {}
-    for training, keys in job.last or ((job.lead, None),):
-        for stall in training.timeline.process.stalls:
-            if stall.loader == loader and (keys is None or key_at(stall.epoch, stall.position) in keys):
-                key = (stall.epoch, stall.position)
-                found[key] = max(found.get(key, 0), stall.stall_ns)
-    return found
-
-
-def _lost_share(recorded: Sequence[RecordedBatch], stalls: Mapping[tuple[int, int], int]) -> float:
-    """Share of the waiting in which an accelerator was idle."""
-    waited_ns = sum(one.batch.wait_ns for one in recorded)
-    return sum(_stall_ns(one.batch, stalls) for one in recorded) / waited_ns if waited_ns else 1.0
 
 
 def _take_delays(recorded: Sequence[RecordedBatch], slowdown: float) -> tuple[float, float]:

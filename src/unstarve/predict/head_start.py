@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from statistics import fmean
 
 from unstarve.model import Scenario
 from unstarve.predict.demand import LoaderDemand
@@ -48,9 +47,8 @@ def _saved_s(demand: LoaderDemand, warm_up: WarmUp, draw: Draw) -> float:
         for one, took_s in zip(itertools.cycle(batches), warm_up.steps_s)
     ]
     measured = [batches[number % len(batches)] for number in range(early, early + played)]
-    recorded = simulate([*slow, *measured], early + played, setup, start)
+    recorded = simulate([*slow, *measured], early + played + 1, setup, start).ask_s
     settled = early + full.workers * full.prefetch
     lasting = simulate(batches, settled + rounds(played, setup) + 1, setup, start).got_s[settled:]
     lasting_s = (lasting[-1] - lasting[0]) / (len(lasting) - 1)
-    step_s = fmean(one.step_s + one.step_delay_s for one in measured)
-    return played * lasting_s - (recorded.got_s[-1] - recorded.ask_s[early] + step_s)
+    return played * lasting_s - (recorded[early + played] - recorded[early])

@@ -169,6 +169,21 @@ def test_a_device_that_computes_during_a_wait_is_ahead_of_the_loop() -> None:
     assert ahead.wait_share == pytest.approx(alone.wait_share * 10 / WAIT_MS)
 
 
+def test_steps_that_an_accelerator_holds_up_are_its_time_and_not_the_loops() -> None:
+    """It was busy in every wait, so the 11 ms off the CPU in a step were for earlier ones; or four waits in
+    which it came to rest show that it needs 1 ms more after a step: then the 11 ms were the step's own."""
+    never = tuple(Stall(0, 0, position, 0, 0, 0, 0) for position in range(40))
+    some = tuple(one._replace(stall_ns=MS // 2 if one.position % 10 == 9 else 0) for one in never)
+    held, own = (
+        known(recorded(cpu_ms=4, wait_ms=1.5, take_ms=0.2, process={"stalls": stalls}))
+        for stalls in (never, some)
+    )
+    assert held.batches[0].step_delay_s == pytest.approx(0, abs=0.0005)
+    assert held.batches[0].ahead_s == pytest.approx(0.0015 + 0.011)
+    assert own.batches[0].step_delay_s == pytest.approx(0.011, abs=0.0005)
+    assert held.batches[0].device_s == pytest.approx(own.batches[0].device_s)
+
+
 def test_epochs_are_told_where_the_run_began_one() -> None:
     assert known(recorded(cpu_ms=4)).epochs is None
     epochs = known(recorded(80, epochs=4, cpu_ms=4)).epochs
