@@ -38,7 +38,7 @@ from unstarve.predict.scenario import (
     with_competition,
 )
 from unstarve.predict.training_job import jobs_of
-from unstarve.words import times
+from unstarve.words import percent, times
 from unstarve.words import workers as workers_in_words
 
 WORKERS = (0, 1, 2, 4, 8, 16)
@@ -255,7 +255,7 @@ def _notes(model: LoaderModel, curve: Iterable[Forecast]) -> tuple[str, ...]:
     if demand.head_start > 1 + _WORTH_TELLING:
         notes.append(
             "a slow warm-up let the workers get ahead: the measured steps waited less than later ones will, "
-            f"which take {demand.head_start - 1:.0%} longer"
+            f"which take {percent(demand.head_start - 1)} longer"
         )
     if len(demand.batches) < _FEW_BATCHES:
         notes.append(f"only {len(demand.batches)} batches were measured")
