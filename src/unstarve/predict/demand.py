@@ -177,7 +177,9 @@ def loader_demand(run: Run, job: TrainingJob) -> LoaderDemand | str:
     machine = machine_of(run, timeline, recorded)
     pinned = bool(loader.config.get("pin_memory")) and process.device != "cpu"
     stalls = stalls_of(job, main)
-    batches = _batch_demands(recorded, workers, machine, pinned, stalls)
+    epochs = epoch_costs(timeline, made, machine.slowdown)
+    first_s = 0.0 if epochs is None or loader.config.get("persistent_workers") else epochs.first_s
+    batches = _batch_demands(recorded, workers, machine, pinned, stalls, first_s)
     period_s = measured_s / number_of(timeline.measured_batches)
     return LoaderDemand(
         loader=loader.name,
@@ -199,7 +201,7 @@ def loader_demand(run: Run, job: TrainingJob) -> LoaderDemand | str:
             else job.lost_share
         ),
         machine=machine,
-        epochs=epoch_costs(timeline, made, machine.slowdown),
+        epochs=epochs,
         waits_together=_waits_together(run, process),
         warm_up=warm_up(timeline) if workers else None,
     )
@@ -219,16 +221,19 @@ def _batch_demands(
     machine: RecordedMachine,
     pinned: bool,
     stalls: Stalls,
+    first_s: float,
 ) -> tuple[BatchDemand, ...]:
+    """`first_s` of a new worker's first batch are its start's."""
     take_delay_s, busy_delay_s = _take_delays(recorded, machine.slowdown)
     ahead_s = most_ahead_s(recorded, stalls)
-    in_pipe_s = pipe_s(recorded, pinned=pinned)
-    return tuple(
-        _with_delivery(
-            one, _production(one, stalls, machine.late_share, ahead_s), workers, machine.slowdown, pinned
-        )._replace(take_delay_s=take_delay_s + in_pipe_s, busy_delay_s=busy_delay_s)
-        for one in recorded
-    )
+    take_delay_s += pipe_s(recorded, pinned=pinned)
+    found = []
+    for one in recorded:
+        making = _production(one, stalls, machine.late_share, ahead_s)
+        cpu_s = max(making.cpu_s - first_s, 0.0) if one.first else making.cpu_s
+        making = making._replace(cpu_s=cpu_s, take_delay_s=take_delay_s, busy_delay_s=busy_delay_s)
+        found.append(_with_delivery(one, making, workers, machine.slowdown, pinned))
+    return tuple(found)
 
 
 def _production(one: RecordedBatch, stalls: Stalls, late_share: float, longest_s: float) -> BatchDemand:

@@ -46,12 +46,14 @@ def recorded(
     wait_ms: float = WAIT_MS,
     slow_steps: Mapping[int, float] | None = None,
     cut: bool = False,
+    first_ms: float = 0.0,
     batch: Mapping[str, Any] | None = None,
     **work: Any,
 ) -> LoaderDemand | str:
     """A training that waits and steps, whose every batch cost `work`; receiving one took `take_ms`.
 
-    `slow_steps` take so many milliseconds instead. If it is `cut`, the last epoch has no end.
+    `slow_steps` take so many milliseconds instead. If it is `cut`, the last epoch has no end. The first batch
+    of every epoch took `first_ms` more of CPU time.
     """
     training = FakeTraining()
     took_ms = dict.fromkeys(range(steps), STEP_MS) | dict(slow_steps or {})
@@ -83,7 +85,7 @@ def recorded(
     timeline = build_timeline(whole, 5)
     assert timeline is not None
     made = {
-        (0, epoch.epoch): production(training, epoch.epoch, workers, take_ms, **work)
+        (0, epoch.epoch): production(training, epoch.epoch, workers, take_ms, first_ms, **work)
         for epoch in whole.epochs
     }
     run = Run("fake.unstarve", ("train.py",), "run", 0.0, (whole, *others), 0, live=False, lost=())
@@ -91,13 +93,15 @@ def recorded(
 
 
 def production(
-    training: FakeTraining, epoch: int, workers: int, take_ms: float, **costs: Any
+    training: FakeTraining, epoch: int, workers: int, take_ms: float, first_ms: float, **costs: Any
 ) -> EpochProduction:
     makers = []
     for batch in training.batches:
         if batch.epoch == epoch:
             arrived_ns = batch.got_ns - round((take_ms + 1) * MS)
-            work = work_of(batch.position, arrived_ns / MS - 1000, **costs)
+            more_ms = 0.0 if batch.position else first_ms
+            cpu_ms = costs.get("cpu_ms", 0.0) + more_ms
+            work = work_of(batch.position, arrived_ns / MS - 1000, **costs | {"cpu_ms": cpu_ms})
             makers.append(maker(work, arrived_ns, take_ms) if workers else MadeBatch(0, work, None, None))
     return EpochProduction(workers, {m.work.task: m for m in makers}, (tuple(makers),))
 
@@ -191,6 +195,17 @@ def test_epochs_are_told_where_the_run_began_one() -> None:
     assert (epochs.batches, epochs.starts) == (20, 3 / 75)
     assert epochs.iter_s == pytest.approx(0.1)
     assert epochs.between_s == pytest.approx(0.05, rel=0.1)
+
+
+def test_what_a_new_workers_first_batch_costs_more_is_its_start() -> None:
+    """Workers that are kept have no start."""
+    plain, slow = (known(recorded(80, epochs=8, cpu_ms=40, first_ms=ms)) for ms in (0, 25))
+    assert plain.epochs is not None
+    assert slow.epochs is not None
+    assert slow.epochs.boot_s - plain.epochs.boot_s == pytest.approx(0.025, rel=0.1)
+    assert {round(one.cpu_s, 4) for one in slow.batches} == {0.04}
+    kept = known(recorded(80, epochs=8, cpu_ms=40, first_ms=25, config=CONFIG | {"persistent_workers": True}))
+    assert {round(one.cpu_s, 4) for one in kept.batches} == {0.04, 0.065}
 
 
 def test_who_else_used_the_cores_is_told_from_what_all_used() -> None:

@@ -41,7 +41,7 @@ def recorded(rounds: int = 3, epochs: int = 1, *, worker: int = WORKERS) -> list
     made = dict(enumerate(found))
     told = receptions(batches, made)
     return [
-        RecordedBatch(one, made[one.epoch].by_task[one.task], one, False, told[one.epoch, one.task])
+        RecordedBatch(one, made[one.epoch].by_task[one.task], one, False, told[one.epoch, one.task], False)
         for one in batches
         if one.task is not None
     ]
