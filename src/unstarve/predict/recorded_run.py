@@ -340,7 +340,7 @@ def epoch_costs(
 
 
 def _first_s(made: Iterable[EpochProduction]) -> float:
-    """CPU seconds that a worker's first batch costs more than later ones: a new process has no memory of its own.
+    """CPU seconds that a worker's first batch costs more than later ones: its process has no memory yet.
 
     The lower quartile of the first ones must show it, as chance rarely lets it.
     """
