@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
@@ -50,12 +49,12 @@ def _pin_ns(found: Sequence[tuple[Key, Received]], batches: Sequence[Batch]) -> 
     released_ns = _released_ns(batches)
     took_ns: dict[Key, float] = {key: one.pinned_ns - one.ready_ns for key, one in found}
     new: set[Key] = set()
-    held: list[tuple[float, int]] = []
+    held: list[int] = []
     most = 0
     for key, one in found:
-        # What an epoch left behind is free when the next one has begun.
-        held = [(until_ns, epoch) for until_ns, epoch in held if until_ns > one.ready_ns and epoch == key[0]]
-        held.append((released_ns.get(key, math.inf), key[0]))
+        held = [until_ns for until_ns in held if until_ns > one.ready_ns]
+        if key in released_ns:
+            held.append(released_ns[key])
         if len(held) > most:
             most = len(held)
             new.add(key)
@@ -63,8 +62,8 @@ def _pin_ns(found: Sequence[tuple[Key, Received]], batches: Sequence[Batch]) -> 
     return took_ns | dict.fromkeys(new, fmean(again_ns)) if again_ns else took_ns
 
 
-def _released_ns(batches: Sequence[Batch]) -> dict[Key, float]:
-    """When training is done with the memory of each batch."""
+def _released_ns(batches: Sequence[Batch]) -> dict[Key, int]:
+    """When training was done with the memory of each batch, if it was delivered and kept one by one."""
     return {
         (one.epoch, one.task): later.ask_ns
         for one, later in zip(batches, batches[_HELD:], strict=False)
