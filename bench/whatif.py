@@ -109,10 +109,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few workloads, up to 4 workers, no advice")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every pair")
     arguments = parser.parse_args()
-    asked = list(DEVICE_WORKERS if arguments.device else WORKERS)
+    kept = {} if arguments.again is None else kept_runs(arguments.again)
+    known = sorted({one.change["num_workers"] for runs in kept.values() for one in runs})
+    asked = known or list(DEVICE_WORKERS if arguments.device else WORKERS)
     counts = [n for n in arguments.workers or asked if n <= 4 or not arguments.quick]
     some = tuple(DEVICE_WORKLOADS) if arguments.device else QUICK if arguments.quick else tuple(WORKLOADS)
-    kept = {} if arguments.again is None else kept_runs(arguments.again)
     names = arguments.only or tuple(kept) or some
     print(f"torch {torch.__version__}, Python {platform.python_version()}, {os.cpu_count()} cores\n")
     print("error of predicted throughput: from a recording with N workers (rows) to others (columns);")
@@ -126,10 +127,7 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         try:
             for name in names:
-                trained = (train(name, {"num_workers": n}, arguments.seconds, folder) for n in counts)
-                runs = kept.get(name) or [one for one in trained if one is not None]
-                if arguments.keep is not None:
-                    keep(name, runs, folder)
+                runs = kept.get(name) or trained(name, counts, arguments, folder)
                 pairs += compared(name, runs, counts)
                 if not (arguments.quick or arguments.no_advice or arguments.device or kept):
                     promised += list(followed(name, runs, arguments.seconds, folder))
@@ -141,6 +139,17 @@ def main() -> None:
         found = {"pairs": pairs, "promised": promised}
         plain = {name: [dataclasses.asdict(one) for one in found[name]] for name in found}
         write_output(arguments.json, json.dumps(plain))
+
+
+def trained(name: str, counts: Sequence[int], arguments: argparse.Namespace, folder: Path) -> list[Measured]:
+    """Record one training after the other; with --keep, a time limit loses none that has ended."""
+    runs: list[Measured] = []
+    for count in counts:
+        one = train(name, {"num_workers": count}, arguments.seconds, folder)
+        runs += [] if one is None else [one]
+        if arguments.keep is not None:
+            keep(name, runs, folder)
+    return runs
 
 
 def train(name: str, change: Mapping[str, Any], seconds: float, folder: Path) -> Measured | None:

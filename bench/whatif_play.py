@@ -2,8 +2,9 @@
 
     python bench/whatif_play.py NAME '{"num_workers": 2}' SECONDS
 
-It works in the current folder and trains until SECONDS have passed after warm-up. The last line of the output
-is the truth, measured by the script itself.
+It works in the current folder and trains until SECONDS have passed after warm-up: the first steps, or where
+epochs are short, the first epoch. Then it trains whole epochs, so that the start of an epoch counts as often
+as it does in a long training. The last line of the output is the truth, measured by the script itself.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from zoo.data import Fixed, Items, Slow, SlowCollate, Stream
 from zoo.disk import FILE, SIZE, ColdReads, write_file
 from zoo.handoff import Fields
 from zoo.order import Tail
-from zoo.truth import WARMUP_STEPS, Truth
+from zoo.truth import MARK, WARMUP_STEPS, Truth
 from zoo.work import Device, Model, augment, decompress, parse
 
 from unstarve.benchmark.bench_data import save_image
@@ -34,6 +35,8 @@ from unstarve.benchmark.optional_packages import torchvision
 
 ENDLESS = 10**6
 FEWEST_STEPS = 30
+SHORT_EPOCH = 200
+"""Steps."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +117,12 @@ def _rows() -> TensorDataset:
 DATA = Path(os.environ.get("WHATIF_DATA", "."))
 """Where trainings of one bench find the same images."""
 ON_GPU = torch.cuda.is_available()
+IMAGES = 128 if ON_GPU else 16
+"""In a batch."""
 
 
 def images() -> Any:
-    """JPEGs with the transforms of most image scripts; epochs of 25 steps with batches of 256."""
+    """JPEGs with the transforms of most image scripts; epochs of 25 steps."""
     vision = torchvision()
     root, count = DATA / "images", 768 if ON_GPU else 96
     if not root.exists():
@@ -130,7 +135,7 @@ def images() -> Any:
         steps.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     ])  # fmt: skip
     folder = vision.datasets.ImageFolder(str(root), decode)
-    return Subset(folder, [index % len(folder) for index in range(25 * (256 if ON_GPU else 16))])
+    return Subset(folder, [index % len(folder) for index in range(25 * IMAGES)])
 
 
 class Words(Dataset[Any]):
@@ -138,7 +143,7 @@ class Words(Dataset[Any]):
 
     def __init__(self) -> None:
         words = "".join(chr(97 + number % 26) for number in range(4001))
-        self.texts = [" ".join(words[k : k + 3 + k % 5] for k in range(n, n + 900)) for n in range(64)]
+        self.texts = [" ".join(words[k : k + 3 + k % 5] for k in range(n, n + 2000)) for n in range(64)]
         self.known: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -177,7 +182,7 @@ def convolutions() -> Network:
 
 
 def encoder() -> Network:
-    width, depth = (512, 6) if ON_GPU else (32, 1)
+    width, depth = (256, 2) if ON_GPU else (32, 1)  # small: loading is to be the limit, up to many workers
     layer = torch.nn.TransformerEncoderLayer(width, 4, 4 * width, batch_first=True)
     body = torch.nn.Sequential(
         torch.nn.Embedding(30_000, width),
@@ -190,7 +195,7 @@ DEVICE_WORKLOADS: dict[str, Workload] = {
     "images": Workload(
         images,
         convolutions,
-        256 if ON_GPU else 16,
+        IMAGES,
         {"pin_memory": ON_GPU, "shuffle": True, "drop_last": True},
     ),
     "text": Workload(Words, encoder, 128 if ON_GPU else 8, {"pin_memory": ON_GPU}),
@@ -229,23 +234,35 @@ WORKLOADS: dict[str, Workload] = {
 }  # fmt: skip
 
 
-def play(name: str, change: Mapping[str, Any], seconds: float) -> Truth:
-    """Train until the time is up."""
+def play(name: str, change: Mapping[str, Any], seconds: float) -> str:
+    """Train until the time is up, and return the line with the truth."""
     workload = (WORKLOADS | DEVICE_WORKLOADS)[name]
     options = {"batch_size": workload.batch_size, **workload.options, **change}
     loader: DataLoader[Any] = DataLoader(workload.dataset(), **options)
-    step, truth = workload.step(), Truth()
-    steps, until = 0, float("inf")
-    while time.perf_counter() < until or steps < FEWEST_STEPS:
-        for batch in truth.over(loader):
+    step = workload.step()
+    if isinstance(loader.dataset, Sized) and len(loader) <= SHORT_EPOCH:
+        return whole_epochs(loader, step, seconds)
+    truth, until = Truth(), float("inf")
+    for steps, batch in enumerate(truth.over(loader), 1):
+        step(batch)
+        if steps == WARMUP_STEPS:
+            until = time.perf_counter() + seconds
+        if time.perf_counter() >= until and steps >= FEWEST_STEPS:
+            break
+    return truth.line()
+
+
+def whole_epochs(loader: DataLoader[Any], step: Callable[[Any], None], seconds: float) -> str:
+    """Train an epoch for warm-up and then as many as begin before the time is up."""
+    for batch in loader:
+        step(batch)
+    steps, begin = 0, time.perf_counter()
+    while not steps or time.perf_counter() < begin + seconds:
+        for batch in loader:
             step(batch)
             steps += 1
-            if steps == WARMUP_STEPS:
-                until = time.perf_counter() + seconds
-            if time.perf_counter() >= until and steps >= FEWEST_STEPS:
-                break
-    return truth
+    return MARK + json.dumps({"steps": steps, "seconds": time.perf_counter() - begin})
 
 
 if __name__ == "__main__":
-    print(play(sys.argv[1], json.loads(sys.argv[2]), float(sys.argv[3])).line(), flush=True)
+    print(play(sys.argv[1], json.loads(sys.argv[2]), float(sys.argv[3])), flush=True)

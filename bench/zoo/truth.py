@@ -36,8 +36,10 @@ class Truth:
                 return
             self._blocked.append((ask, _clock()))
             self._asked.append(ask)
-            yield batch
-            ask = self._end_ns = _clock()
+            try:
+                yield batch
+            finally:  # a loop that breaks has taken its last step, too
+                ask = self._end_ns = _clock()
 
     def line(self) -> str:
         """The marker line: from the ask after warm-up to the end of the last step.

@@ -34,7 +34,8 @@ def demands(
         "loader": "train", "config": {"num_workers": workers, "batch_size": 8} | dict(config or {}),
         "workers": workers, "batches": given, "samples": 8.0, "nbytes": 2048.0, "tensors": 1, "memory_s": 0.0,
         "pinned": bool((config or {}).get("pin_memory")),
-        "shared_s": 0.0, "read_bytes": None, "readers": 1.0, "period_s": period_s or 1.0, "wait_share": 1.0,
+        "collate_memory_s": 0.0, "read_bytes": None, "readers": 1.0,
+        "period_s": period_s or 1.0, "wait_share": 1.0,
         "machine": RecordedMachine(cores, foreign, False, 1.0, slowdown), "epochs": epochs,
         "waits_together": False,
     }  # fmt: skip

@@ -8,18 +8,21 @@ from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from unstarve.analyze.blame import fetch_cpu_s, split_fetch
-from unstarve.analyze.rank_rounds import key_at
 from unstarve.analyze.stats import number_of
-from unstarve.model import Batch, Cause, Process, Run, Work
+from unstarve.analyze.timeline import Timeline
+from unstarve.model import Batch, Cause, Doing, Process, Run, Work
+from unstarve.predict.device_time import Stalls, lost_share, most_ahead_s, runs_on, stall_ns, stalls_of
 from unstarve.predict.recorded_run import (
     EpochCosts,
     RecordedBatch,
     RecordedMachine,
+    WarmUp,
     epoch_costs,
     lasting,
     machine_of,
     spread_out,
     step_late_ns,
+    warm_up,
     work_late_ns,
 )
 from unstarve.predict.training_job import TrainingJob
@@ -125,8 +128,8 @@ class LoaderDemand:
     tensors: int | None
     memory_s: float
     """Kernel part of a batch's CPU time: shared memory for the batch, fresh memory for its samples."""
-    shared_s: float
-    """Part of `memory_s` spent on shared memory; 0 without workers."""
+    collate_memory_s: float
+    """Part of `memory_s` spent while building the batch: in workers, on shared memory."""
     read_bytes: float | None
     """Bytes from storage each time a fetch was blocked."""
     readers: float
@@ -140,8 +143,12 @@ class LoaderDemand:
     """None when the run lies inside one epoch."""
     waits_together: bool
     """Blocked workers were seen in locks, pipes or queues, which they may share."""
+    warm_up: WarmUp | None = None
+    """None where there was none, or nothing is known about it."""
     competition: Competition = NO_COMPETITION
     """Filled in by `scenario.with_competition`."""
+    head_start: float = 1.0
+    """`period_s`, relative to the measured one; filled in by `head_start.lasting_demand`."""
 
     @property
     def makes_workers(self) -> bool:
@@ -159,7 +166,7 @@ def loader_demand(run: Run, job: TrainingJob) -> LoaderDemand | str:
         return f"{kind} is not a torch DataLoader"
     made = {epoch: production for (number, epoch), production in productions.items() if number == main}
     found, paused_s = lasting(job.recorded(main))
-    recorded, measured_s = spread_out(found), timeline.measured_s - paused_s
+    recorded, measured_s = spread_out(found), timeline.measured_s - paused_s + _open_step_s(timeline, found)
     if len(recorded) < FEWEST_BATCHES:
         return f"it recorded only {len(recorded)} of the {FEWEST_BATCHES} batches needed; let it run longer"
     if measured_s <= 0:
@@ -169,8 +176,10 @@ def loader_demand(run: Run, job: TrainingJob) -> LoaderDemand | str:
     workers = max(production.workers for production in made.values())
     machine = machine_of(run, timeline, recorded)
     pinned = bool(loader.config.get("pin_memory")) and process.device != "cpu"
-    stalls = _stalls(job, main)
-    batches = _batch_demands(recorded, workers, machine, pinned, stalls)
+    stalls = stalls_of(job, main)
+    epochs = epoch_costs(timeline, made, machine.slowdown)
+    first_s = 0.0 if epochs is None or loader.config.get("persistent_workers") else epochs.first_s
+    batches = _batch_demands(recorded, workers, machine, pinned, stalls, first_s)
     period_s = measured_s / number_of(timeline.measured_batches)
     return LoaderDemand(
         loader=loader.name,
@@ -182,19 +191,28 @@ def loader_demand(run: Run, job: TrainingJob) -> LoaderDemand | str:
         nbytes=_mean([one.batch.nbytes for one in recorded]),
         tensors=loader.tensors,
         memory_s=_memory_s([one.made.work for one in recorded]),
-        shared_s=fmean(one.made.work.collate_system_ns for one in recorded) / 1e9 if workers else 0.0,
+        collate_memory_s=fmean(one.made.work.collate_system_ns for one in recorded) / 1e9,
         read_bytes=_read_bytes(recorded),
         readers=_readers(batches, workers, period_s),
         period_s=period_s,
         wait_share=(
-            timeline.wait_s / measured_s * _lost_share(recorded, stalls)
+            timeline.wait_s / measured_s * lost_share(recorded, stalls)
             if job.lost_share is None
             else job.lost_share
         ),
         machine=machine,
-        epochs=epoch_costs(timeline, made, machine.slowdown),
+        epochs=epochs,
         waits_together=_waits_together(run, process),
+        warm_up=warm_up(timeline) if workers else None,
     )
+
+
+def _open_step_s(timeline: Timeline, recorded: Sequence[RecordedBatch]) -> float:
+    """The step that is missing where the measured part begins and ends with a wait."""
+    waits = (Doing.START, Doing.WAIT)
+    if not recorded or not all(timeline.measured[at].doing in waits for at in (0, -1)):
+        return 0.0
+    return fmean(one.after.ask_ns - one.batch.got_ns for one in recorded) / 1e9
 
 
 def _batch_demands(
@@ -202,19 +220,23 @@ def _batch_demands(
     workers: int,
     machine: RecordedMachine,
     pinned: bool,
-    stalls: Mapping[tuple[int, int], int],
+    stalls: Stalls,
+    first_s: float,
 ) -> tuple[BatchDemand, ...]:
+    """`first_s` of a new worker's first batch are its start's."""
     take_delay_s, busy_delay_s = _take_delays(recorded, machine.slowdown)
-    pipe_s = _pipe_s(recorded)
-    return tuple(
-        _with_delivery(
-            one, _production(one, stalls, machine.late_share), workers, machine.slowdown, pinned
-        )._replace(take_delay_s=take_delay_s + pipe_s, busy_delay_s=busy_delay_s)
-        for one in recorded
-    )
+    ahead_s = most_ahead_s(recorded, stalls)
+    take_delay_s += pipe_s(recorded, pinned=pinned)
+    found = []
+    for one in recorded:
+        making = _production(one, stalls, machine.late_share, ahead_s)
+        cpu_s = max(making.cpu_s - first_s, 0.0) if one.first else making.cpu_s
+        making = making._replace(cpu_s=cpu_s, take_delay_s=take_delay_s, busy_delay_s=busy_delay_s)
+        found.append(_with_delivery(one, making, workers, machine.slowdown, pinned))
+    return tuple(found)
 
 
-def _production(one: RecordedBatch, stalls: Mapping[tuple[int, int], int], late_share: float) -> BatchDemand:
+def _production(one: RecordedBatch, stalls: Stalls, late_share: float, longest_s: float) -> BatchDemand:
     """Making the batch, and the step on it."""
     work = one.made.work
     fetch_s, collate_s = (work.collate_ns - work.begin_ns) / 1e9, (work.done_ns - work.collate_ns) / 1e9
@@ -223,6 +245,8 @@ def _production(one: RecordedBatch, stalls: Mapping[tuple[int, int], int], late_
     collate_queued_s = min((work.collate_queued_ns or 0) / 1e9, collate_s - collate_cpu_s)
     elsewhere_s = parts.get(Cause.REMOTE, 0.0) + parts.get(Cause.UNKNOWN, 0.0)
     step_s, step_delay_s = _step(one.batch, one.after)
+    ahead_s = (one.after.wait_ns - stall_ns(one.after, stalls)) / 1e9
+    held_s = min(step_delay_s, max(longest_s - ahead_s, 0.0)) if runs_on(one.after, stalls) else 0.0
     return BatchDemand(
         cpu_s=cpu_s,
         collate_s=collate_cpu_s,
@@ -230,8 +254,8 @@ def _production(one: RecordedBatch, stalls: Mapping[tuple[int, int], int], late_
         late_s=late_share * work_late_ns(work) / 1e9,
         disk_s=max(fetch_s - cpu_s - parts[Cause.CONTENTION] - elsewhere_s, 0.0),
         step_s=step_s,
-        step_delay_s=step_delay_s + late_share * step_late_ns(one.after) / 1e9,
-        ahead_s=(one.after.wait_ns - _stall_ns(one.after, stalls)) / 1e9,
+        step_delay_s=step_delay_s - held_s + late_share * step_late_ns(one.after) / 1e9,
+        ahead_s=ahead_s + held_s,
     )
 
 
@@ -251,12 +275,12 @@ def _with_delivery(
     demand = demand._replace(
         index_s=index_s, take_s=take_s, send_s=send_s, send_delay_s=max(sending_s - send_s, 0.0)
     )
-    if received is None or not pinned:
+    if received is None or one.reception is None or not pinned:
         return demand
     # The pin thread receives; what the training thread does to get the batch from it counts as step.
     return demand._replace(
         take_s=(received.ready_ns - received.arrived_ns) / 1e9 / slowdown,
-        pin_s=(received.pinned_ns - received.ready_ns) / 1e9 / slowdown,
+        pin_s=one.reception.pin_ns / 1e9 / slowdown,
         step_s=demand.step_s + take_s,
     )
 
@@ -267,28 +291,6 @@ def _step(batch: Batch, after: Batch) -> tuple[float, float]:
     queued_s = min((after.step_queued_ns or 0) / 1e9, wall_s)
     cpu_s = min(after.step_cpu_ns / 1e9, wall_s - queued_s)
     return cpu_s, wall_s - queued_s - cpu_s
-
-
-def _stall_ns(batch: Batch, stalls: Mapping[tuple[int, int], int]) -> int:
-    """Part of a wait in which the accelerator was idle by its own clock; all of it where there is none."""
-    return min(stalls.get((batch.epoch, batch.position), batch.wait_ns), batch.wait_ns)
-
-
-def _stalls(job: TrainingJob, loader: int) -> dict[tuple[int, int], int]:
-    """Nanoseconds per batch, of the device that stalled the longest."""
-    found: dict[tuple[int, int], int] = {}
-    for training, keys in job.last or ((job.lead, None),):
-        for stall in training.timeline.process.stalls:
-            if stall.loader == loader and (keys is None or key_at(stall.epoch, stall.position) in keys):
-                key = (stall.epoch, stall.position)
-                found[key] = max(found.get(key, 0), stall.stall_ns)
-    return found
-
-
-def _lost_share(recorded: Sequence[RecordedBatch], stalls: Mapping[tuple[int, int], int]) -> float:
-    """Share of the waiting in which an accelerator was idle."""
-    waited_ns = sum(one.batch.wait_ns for one in recorded)
-    return sum(_stall_ns(one.batch, stalls) for one in recorded) / waited_ns if waited_ns else 1.0
 
 
 def _take_delays(recorded: Sequence[RecordedBatch], slowdown: float) -> tuple[float, float]:
@@ -304,15 +306,20 @@ def _take_delays(recorded: Sequence[RecordedBatch], slowdown: float) -> tuple[fl
     return (min(idle_s, busy_s) if delays[True] else idle_s), max(busy_s - idle_s, 0.0)
 
 
-def _pipe_s(recorded: Sequence[RecordedBatch]) -> float:
-    """Seconds a message spends in the pipe, among those that the training process was waiting for."""
+def pipe_s(recorded: Sequence[RecordedBatch], *, pinned: bool) -> float:
+    """Seconds a message spends in the pipe while the thread that receives it looks for one.
+
+    A pin thread always looks, the training thread while it waits, and neither before it is done with the
+    message before: standing in that line is no cost of a message.
+    """
     found = [
-        one.made.received.arrived_ns - max(one.made.sent.end_ns, one.batch.ask_ns)
+        one.made.received.arrived_ns
+        - max(one.made.sent.end_ns, one.reception.free_ns, 0 if pinned else one.batch.ask_ns)
         for one in recorded
-        if one.made.sent is not None and one.made.received is not None
+        if one.made.sent is not None and one.made.received is not None and one.reception is not None
     ]
-    waited = [ns for ns in found if ns > 0]
-    return median(waited) / 1e9 if waited else 0.0
+    looked = [ns for ns in found if ns > 0]
+    return median(looked) / 1e9 if looked else 0.0
 
 
 def _memory_s(works: Sequence[Work]) -> float:

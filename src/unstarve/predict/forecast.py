@@ -24,6 +24,7 @@ from unstarve.analyze.timeline import WARMUP_STEPS
 from unstarve.errors import NotPredictableError, UsageError
 from unstarve.model import CostSource, Forecast, Run, Scenario, Setting, WhatIf
 from unstarve.predict.demand import BatchDemand, LoaderDemand, loader_demand
+from unstarve.predict.head_start import lasting_demand
 from unstarve.predict.scenario import (
     IDLE_CORES,
     USUAL_COUPLING,
@@ -37,7 +38,7 @@ from unstarve.predict.scenario import (
     with_competition,
 )
 from unstarve.predict.training_job import jobs_of
-from unstarve.words import times
+from unstarve.words import percent, times
 from unstarve.words import workers as workers_in_words
 
 WORKERS = (0, 1, 2, 4, 8, 16)
@@ -111,7 +112,7 @@ def model_trainings(run: Run, trainings: Sequence[RecordedTraining]) -> LoaderMo
 def model_loader(demand: LoaderDemand) -> LoaderModel:
     """A model of a loader with this demand."""
     draws = _draws(demand)
-    demand = with_competition(demand, draws[0])
+    demand = lasting_demand(with_competition(demand, draws[0]), draws[0])
     now = fill_in(demand, Scenario())
     return LoaderModel(demand, draws, tuple(pace_of(demand, now, draw.as_recorded()) for draw in draws))
 
@@ -251,6 +252,11 @@ def _notes(model: LoaderModel, curve: Iterable[Forecast]) -> tuple[str, ...]:
         notes.append(_of_neighbours(model, forecasts))
     if model.misfit > _POOR_FIT:
         notes.append("the model fits the recorded run poorly: the intervals are wider for it")
+    if demand.head_start > 1 + _WORTH_TELLING:
+        notes.append(
+            "a slow warm-up let the workers get ahead: the measured steps waited less than later ones will, "
+            f"which take {percent(demand.head_start - 1)} longer"
+        )
     if len(demand.batches) < _FEW_BATCHES:
         notes.append(f"only {len(demand.batches)} batches were measured")
     return tuple(notes)

@@ -88,6 +88,8 @@ class LoadingCosts:
     """First reader of the batch, the step or the pin thread: mapping the same pages again, and unmapping."""
     fresh_s_per_byte: float = 0.25e-9
     """Worker, besides the kernel's time: fresh memory is in no cache."""
+    private_s_per_byte: float = 0.29e-9
+    """Training thread, without workers: the kernel maps fresh pages for a batch too large to reuse memory."""
     in_line_s: float = 0.08e-3
     """Training thread, without workers: cost of a batch besides its samples and collating."""
     disturbed_s: float = 0.25e-3
@@ -125,7 +127,7 @@ _BY_MESSAGE = (
 _BY_DESCRIPTOR = (
     "send_s_per_tensor", "take_s_per_tensor", "take_delay_s_per_tensor", "share_s_per_tensor",
 )  # fmt: skip
-_BY_BYTE = ("share_s_per_byte", "touch_s_per_byte", "fresh_s_per_byte")
+_BY_BYTE = ("share_s_per_byte", "touch_s_per_byte", "fresh_s_per_byte", "private_s_per_byte")
 _BY_FORK = ("end_s_per_worker",)
 
 

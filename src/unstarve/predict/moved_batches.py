@@ -15,19 +15,32 @@ _SWITCH_S = 5e-3
 """A worker that computes in Python gives its interpreter lock away only this often."""
 _RELEASE_SHARE = 0.06
 """Closing the batch's descriptors after the step, relative to taking it."""
+_LARGEST_REUSED_BYTES = 32 << 20
+"""glibc gives larger blocks back to the kernel when they are freed: then even the training process builds
+every batch in fresh memory."""
 _MOST_OF_A_STEP = 0.5
 """At most this share of a step is attributed to the hand-off."""
 
 
 def in_workers(
-    batch: BatchDemand, cost: LoadingCosts, nbytes: float, tensors: float, *, pinned: bool, factor: float
+    batch: BatchDemand,
+    cost: LoadingCosts,
+    nbytes: float,
+    tensors: float,
+    memory_s: float,
+    *,
+    pinned: bool,
+    factor: float,
 ) -> BatchDemand:
-    """A batch of the training process, if a worker made it instead; `factor` scales the hand-off."""
+    """A batch of the training process, if a worker made it instead; `factor` scales the hand-off.
+
+    `memory_s` is kernel time for the memory of the batch, which a worker spends on shared memory instead.
+    """
     touch_s = cost.touch_s_per_byte * nbytes * factor
     share_s = cost.share_s + cost.share_s_per_tensor * tensors + cost.share_s_per_byte * nbytes
     take_s = (cost.take_s + cost.take_s_per_tensor * tensors) * factor
     return batch._replace(
-        collate_s=batch.collate_s + share_s * factor,
+        collate_s=max(batch.collate_s - memory_s, 0.0) + share_s * factor,
         send_s=(cost.send_s + cost.send_s_per_tensor * tensors) * factor,
         send_delay_s=cost.send_delay_s * factor,
         take_s=take_s,
@@ -43,10 +56,15 @@ def in_line(
 ) -> BatchDemand:
     """A worker's batch, if the training process made it instead.
 
-    `memory_s` is kernel time for fresh memory, which the training process saves by reusing its own.
+    `memory_s` is kernel time for fresh memory, which the training process saves by reusing its own. Memory
+    for a batch that is too large for that only costs less than shared memory.
     """
     made_s = batch.cpu_s + batch.collate_s
-    saved_s = max(memory_s, cost.share_s + cost.share_s_per_tensor * tensors) + cost.fresh_s_per_byte * nbytes
+    saved_s = max(memory_s, cost.share_s + cost.share_s_per_tensor * tensors)
+    if nbytes <= _LARGEST_REUSED_BYTES:
+        saved_s += cost.fresh_s_per_byte * nbytes
+    else:
+        saved_s = max(saved_s - cost.private_s_per_byte * nbytes, 0.0)
     left = 1 - min(saved_s, 0.9 * made_s) / made_s if made_s else 1.0
     touch_s = cost.touch_s_per_byte * nbytes
     held_s = _held_s(cost, touch_s, batch.take_s, pinned=pinned)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import fmean, median
-from typing import Any
+from statistics import fmean, median, quantiles
+from typing import Any, NamedTuple
 
 from unstarve.analyze.batch_production import EpochProduction, MadeBatch
 from unstarve.analyze.stats import number_of
 from unstarve.analyze.timeline import Timeline, passed_ns
 from unstarve.model import Batch, Process, Run, Work
 from unstarve.predict.machine_times import TYPICAL, LoadingCosts, loading_costs
+from unstarve.predict.receiving import Reception, receptions
 
 _MOST_BATCHES = 160
 _STRETCH = 16
@@ -26,6 +27,7 @@ _MOST_LOCAL_RANKS = 8
 _SHORTEST_NS = 500_000_000
 """Smallest distance of two readings of a clock that ticks a hundred times a second."""
 _FEWEST_CORES = 0.05
+_FEWEST_FIRST = 4
 _ACCELERATED_THREADS = 2.0
 USUAL_PRIVATE_BYTES = 3e8
 """A process that has imported torch and built a small model."""
@@ -40,6 +42,10 @@ class RecordedBatch:
     after: Batch
     worker_busy: bool
     """Its worker was making another batch while the training process received this one."""
+    reception: Reception | None
+    """None without workers."""
+    first: bool
+    """Its worker's first of the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +58,24 @@ class EpochCosts:
     iter_s: float
     """``iter(loader)``."""
     boot_s: float
-    """CPU time from a worker's creation to its first batch."""
+    """CPU time from a worker's creation to its first batch, and what that costs more than a later one."""
     end_s: float
     """Asking for a batch when none is left."""
     between_s: float
     """Outside every epoch, per epoch, without validation: saving the model, for example."""
+    first_s: float = 0.0
+    """The second part of `boot_s`."""
+
+
+class WarmUp(NamedTuple):
+    """The epoch in which measuring began."""
+
+    steps_s: tuple[float, ...]
+    """Its steps before that, of which each may have let the workers get ahead."""
+    batches: int
+    """Its measured batches."""
+    share: float
+    """Of all measured batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +107,7 @@ def recorded_batches(timeline: Timeline, made: Mapping[int, EpochProduction]) ->
         for works in production.by_worker
         for one, after in pairwise(works)
     }
+    received = receptions(timeline.batches, made)
     own_ns = passed_ns(timeline.own)
     found = []
     for batch, after in pairwise(timeline.measured_batches):
@@ -106,7 +126,9 @@ def recorded_batches(timeline: Timeline, made: Mapping[int, EpochProduction]) ->
             and later.begin_ns < one.received.ready_ns
             and later.done_ns > one.received.arrived_ns
         )
-        found.append(RecordedBatch(batch, one, after, busy))
+        key = batch.epoch, batch.task
+        first = batch.task < production.workers
+        found.append(RecordedBatch(batch, one, after, busy, received.get(key), first))
     return found
 
 
@@ -300,6 +322,7 @@ def epoch_costs(
         if works
     ]
     ends = [e.end_ns - e.last_ask_ns for e in main if e.end_ns is not None and e.last_ask_ns is not None]
+    first_s = _first_s(made.values())
     iter_s = median(epoch.ready_ns - epoch.begin_ns for epoch in later) / 1e9
     measured_ns = passed_ns(timeline.measured)
     last_ns = timeline.measured[-1].end_ns
@@ -309,7 +332,36 @@ def epoch_costs(
         starts=firsts / number_of(measured),
         iter_s=iter_s,
         # Workers are created one after another while iter() runs: on average half of it is not theirs.
-        boot_s=max(median(boots) / 1e9 - iter_s / 2, 0.0) / slowdown if boots else 0.0,
+        boot_s=first_s + (max(median(boots) / 1e9 - iter_s / 2, 0.0) / slowdown if boots else 0.0),
         end_s=median(ends) / 1e9 if ends else 0.0,
         between_s=max(timeline.measured_s - inside_ns / 1e9, 0.0) / firsts,
+        first_s=first_s,
     )
+
+
+def _first_s(made: Iterable[EpochProduction]) -> float:
+    """CPU seconds that a worker's first batch costs more than later ones: its process has no memory yet.
+
+    The lower quartile of the first ones must show it, as chance rarely lets it.
+    """
+    first: list[int] = []
+    later: list[int] = []
+    for production in made:
+        for task, one in production.by_task.items():
+            took_ns = first if task < production.workers else later
+            took_ns.append(one.work.cpu_ns + one.work.collate_cpu_ns)
+    if len(first) < _FEWEST_FIRST or len(later) < _FEWEST_FIRST:
+        return 0.0
+    return max(quantiles(first, n=4)[0] - median(later), 0.0) / 1e9
+
+
+def warm_up(timeline: Timeline) -> WarmUp | None:
+    """None when measuring began with an epoch, or its beginning was not recorded step by step."""
+    first, measured = timeline.measured_batches[0], timeline.measured_batches
+    before = [one for one in timeline.batches if one.epoch == first.epoch and one.ask_ns < first.ask_ns]
+    inside = sum(one.epoch == first.epoch for one in measured)
+    whole = [one.position for one in (*before, first)] == list(range(len(before) + 1))
+    if not before or not whole or any(one.block or one.thinned is not None for one in measured):
+        return None
+    steps_s = tuple((after.ask_ns - one.got_ns) / 1e9 for one, after in pairwise((*before, first)))
+    return WarmUp(steps_s, inside, inside / len(measured))

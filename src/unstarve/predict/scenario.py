@@ -141,8 +141,15 @@ def fill_in(demand: LoaderDemand, scenario: Scenario) -> FullScenario:
 
 def pace_of(demand: LoaderDemand, full: FullScenario, draw: Draw) -> SimulatedPace:
     """Simulate the draw's batches in such a loader."""
-    batches = _batches(demand, full, draw)
-    setup = LoaderSetup(
+    batches, setup = batches_in(demand, full, draw), setup_of(demand, full, draw)
+    if demand.epochs is None:
+        return steady(batches, setup)
+    return _by_epochs(demand.epochs, demand, full, draw, batches, setup)
+
+
+def setup_of(demand: LoaderDemand, full: FullScenario, draw: Draw) -> LoaderSetup:
+    """The settings and the machine to simulate."""
+    return LoaderSetup(
         workers=full.workers,
         prefetch=min(full.prefetch, max(_MOST_AHEAD // max(full.workers, 1), _LEAST_PREFETCH)),
         in_order=full.in_order,
@@ -156,9 +163,6 @@ def pace_of(demand: LoaderDemand, full: FullScenario, draw: Draw) -> SimulatedPa
         remote_limit=max(demand.workers, 1) if draw.remote_power < 1 else math.inf,
         remote_power=draw.remote_power,
     )
-    if demand.epochs is None:
-        return _steady(batches, setup)
-    return _by_epochs(demand.epochs, demand, full, draw, batches, setup)
 
 
 def with_competition(demand: LoaderDemand, draw: Draw) -> LoaderDemand:
@@ -190,7 +194,7 @@ def _remaining_competition(recorded: Competition, recorded_cores: float, scenari
     )
 
 
-def _batches(demand: LoaderDemand, full: FullScenario, draw: Draw) -> Sequence[BatchDemand]:
+def batches_in(demand: LoaderDemand, full: FullScenario, draw: Draw) -> Sequence[BatchDemand]:
     """The demand of the draw's batches in such a loader."""
     nbytes, ratio = demand.nbytes or 0.0, full.size_ratio(demand)
     tensors = demand.tensors or USUAL_TENSORS
@@ -199,7 +203,10 @@ def _batches(demand: LoaderDemand, full: FullScenario, draw: Draw) -> Sequence[B
     batches = [one._replace(disk_s=one.disk_s * alone) for one in draw.batches]
     if full.workers and not demand.workers:
         batches = [
-            in_workers(w, cost, nbytes, tensors, pinned=full.pinned, factor=draw.handoff) for w in batches
+            in_workers(
+                w, cost, nbytes, tensors, demand.collate_memory_s, pinned=full.pinned, factor=draw.handoff
+            )
+            for w in batches
         ]
     elif demand.workers and not full.workers:
         batches = [in_line(w, cost, nbytes, tensors, demand.memory_s, pinned=full.pinned) for w in batches]
@@ -207,7 +214,7 @@ def _batches(demand: LoaderDemand, full: FullScenario, draw: Draw) -> Sequence[B
         batches = [w._replace(collate_s=w.collate_s * spun) for w in batches]
     if ratio != 1:
         batches = [resized(w, cost, ratio, nbytes, draw.step_power) for w in batches]
-    cpu = draw.cpu * _crowding(demand, full)
+    cpu = draw.cpu * _crowding(demand, batches, full)
     before = _held_up(demand, demand.batches, demand.workers, demand.machine.cores, draw.coupling)
     step = draw.step * _held_up(demand, batches, full.workers, full.cores, draw.coupling) / before
     left = full.left
@@ -220,7 +227,8 @@ def _batches(demand: LoaderDemand, full: FullScenario, draw: Draw) -> Sequence[B
     return [
         w._replace(
             cpu_s=w.cpu_s * making[0],
-            collate_s=_lighter(w.collate_s, demand.shared_s if demand.workers else 0.0, handoff) * making[1],
+            collate_s=_lighter(w.collate_s, demand.collate_memory_s if demand.workers else 0.0, handoff)
+            * making[1],
             blocked_s=w.blocked_s * left.get("remote", 1.0),
             late_s=w.late_s * full.foreign,
             disk_s=w.disk_s * left.get("disk", 1.0),
@@ -246,13 +254,7 @@ def _held_up(
     threads = demand.machine.step_threads
     if not workers or threads <= 1:
         return 1.0
-    making_s = fmean(w.cpu_s + w.collate_s + w.send_s for w in batches)
-    waiting_s = fmean(w.blocked_s + w.late_s + w.disk_s for w in batches)
-    step_s = fmean(w.step_s + w.step_delay_s for w in batches)
-    if making_s <= 0:
-        return 1.0
-    busy = min(workers * making_s / (making_s + waiting_s), making_s / max(step_s, _SHORTEST_S))
-    crowd = max((threads + busy) / max(cores, 1.0), 1.0)
+    crowd = max((threads + _busy(batches, workers)) / max(cores, 1.0), 1.0)
     return float(crowd ** (coupling * min(threads - 1, 1.0)))
 
 
@@ -272,11 +274,21 @@ def _lighter(collate_s: float, shared_s: float, left: float) -> float:
     return collate_s - min(shared_s, collate_s) * (1 - left)
 
 
-def _crowding(demand: LoaderDemand, full: FullScenario) -> float:
+def _crowding(demand: LoaderDemand, batches: Sequence[BatchDemand], full: FullScenario) -> float:
     """How much longer CPU work takes because more cores compute at once than in the recorded run."""
     costs, before = demand.machine.costs, demand.machine.cores
-    recorded = costs.growth(min(demand.workers + 1, before) / before)
-    return costs.growth(min(full.workers + 1, full.cores) / full.cores) / recorded
+    recorded = costs.growth(min(_busy(demand.batches, demand.workers) + 1, before) / before)
+    return costs.growth(min(_busy(batches, full.workers) + 1, full.cores) / full.cores) / recorded
+
+
+def _busy(batches: Sequence[BatchDemand], workers: int) -> float:
+    """How many workers compute at once: those that wait, or that are ahead of training, leave their cores."""
+    making_s = fmean(w.cpu_s + w.collate_s + w.send_s for w in batches)
+    waiting_s = fmean(w.blocked_s + w.late_s + w.disk_s for w in batches)
+    step_s = fmean(w.device_s for w in batches)
+    if making_s <= 0:
+        return 0.0
+    return min(workers * making_s / (making_s + waiting_s), making_s / max(step_s, _SHORTEST_S))
 
 
 def _evened(batches: Sequence[BatchDemand], share: float) -> list[BatchDemand]:
@@ -295,15 +307,15 @@ def _evened(batches: Sequence[BatchDemand], share: float) -> list[BatchDemand]:
     ]
 
 
-def _steady(batches: Sequence[BatchDemand], setup: LoaderSetup) -> SimulatedPace:
+def steady(batches: Sequence[BatchDemand], setup: LoaderSetup) -> SimulatedPace:
     """The pace in the middle of a long epoch."""
     settled = setup.workers * setup.prefetch + _SETTLED
     return _measured(
-        simulate(batches, settled + _rounds(max(len(batches), _FEWEST_SIMULATED), setup) + 1, setup), settled
+        simulate(batches, settled + rounds(max(len(batches), _FEWEST_SIMULATED), setup) + 1, setup), settled
     )
 
 
-def _rounds(count: int, setup: LoaderSetup) -> int:
+def rounds(count: int, setup: LoaderSetup) -> int:
     """`count` rounded up to the same number for each worker: workers in step deliver all at once."""
     crew = max(setup.workers, 1)
     return math.ceil(count / crew) * crew
@@ -325,29 +337,29 @@ def _by_epochs(
     setup: LoaderSetup,
 ) -> SimulatedPace:
     """The pace over whole epochs, their starts and ends included."""
-    start = _start(demand, full, draw)
+    start = start_of(demand, full, draw)
     count = min(epochs.batches, _MOST_SIMULATED)
-    rounds = max(1, _FEWEST_SIMULATED // count)
+    times = max(1, _FEWEST_SIMULATED // count)
     begin_s = inside_s = waited_s = 0.0
-    for number in range(rounds):
+    for number in range(times):
         rotated = [
             batches[(place + number * count) % len(batches)] for place in range(min(len(batches), count))
         ]
         run = simulate(rotated, count, setup, start)
-        middle = max(count - 1 - _rounds(count // 2, setup), 0)
+        middle = max(count - 1 - rounds(count // 2, setup), 0)
         later = _measured(run, middle) if count < epochs.batches else SimulatedPace(0.0, 0.0, 1.0)
         more_s = later.period_s * (epochs.batches - count)
-        begin_s += run.got_s[0] / rounds
-        inside_s += (run.got_s[-1] - run.got_s[0] + more_s) / rounds
-        waited_s += (sum(run.lost_s[1:]) + more_s * later.wait_share) / rounds
+        begin_s += run.got_s[0] / times
+        inside_s += (run.got_s[-1] - run.got_s[0] + more_s) / times
+        waited_s += (sum(run.lost_s[1:]) + more_s * later.wait_share) / times
     inside_s += fmean(w.step_s + w.step_delay_s for w in batches)
-    around_s = begin_s + _end_s(demand, full, draw) + epochs.between_s
+    around_s = begin_s + end_s(demand, full, draw) + epochs.between_s
     period_s = max(inside_s / epochs.batches + around_s * epochs.starts, _SHORTEST_S)
     waiting_s = waited_s / epochs.batches + begin_s * epochs.starts
     return SimulatedPace(period_s, min(waiting_s / period_s, 1.0), run.slowdown)
 
 
-def _start(demand: LoaderDemand, full: FullScenario, draw: Draw) -> WorkerStart:
+def start_of(demand: LoaderDemand, full: FullScenario, draw: Draw) -> WorkerStart:
     """Cost of creating the workers of an epoch: as measured if it was, nothing if they are persistent."""
     if not full.workers or full.persistent:
         return WorkerStart(0.0, 0.0)
@@ -361,7 +373,7 @@ def _start(demand: LoaderDemand, full: FullScenario, draw: Draw) -> WorkerStart:
     return WorkerStart((costs.worker_start_s + fork_s) * left, boot_s * left)
 
 
-def _end_s(demand: LoaderDemand, full: FullScenario, draw: Draw) -> float:
+def end_s(demand: LoaderDemand, full: FullScenario, draw: Draw) -> float:
     """Seconds to end the workers of an epoch."""
     if not full.workers or full.persistent:
         return 0.0

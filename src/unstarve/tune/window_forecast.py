@@ -115,7 +115,7 @@ def _demand(window: StepWindow, cpu: CpuTime, cores: float, facts: BatchFacts) -
         nbytes=nbytes,
         tensors=facts.tensors,
         memory_s=cpu.kernel_s,
-        shared_s=cpu.kernel_s if settings.num_workers and not settings.threads else 0.0,
+        collate_memory_s=cpu.kernel_s if settings.num_workers and not settings.threads else 0.0,
         read_bytes=None,
         readers=1.0,
         period_s=window.period_s,

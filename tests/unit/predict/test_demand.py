@@ -45,12 +45,15 @@ def recorded(
     take_ms: float = 2.0,
     wait_ms: float = WAIT_MS,
     slow_steps: Mapping[int, float] | None = None,
+    cut: bool = False,
+    first_ms: float = 0.0,
     batch: Mapping[str, Any] | None = None,
     **work: Any,
 ) -> LoaderDemand | str:
     """A training that waits and steps, whose every batch cost `work`; receiving one took `take_ms`.
 
-    `slow_steps` take so many milliseconds instead.
+    `slow_steps` take so many milliseconds instead. If it is `cut`, the last epoch has no end. The first batch
+    of every epoch took `first_ms` more of CPU time.
     """
     training = FakeTraining()
     took_ms = dict.fromkeys(range(steps), STEP_MS) | dict(slow_steps or {})
@@ -58,6 +61,8 @@ def recorded(
         of_epoch = range(epoch * (steps // epochs), (epoch + 1) * (steps // epochs))
         training.epoch([(wait_ms / 1e3, took_ms[number] / 1e3) for number in of_epoch], start_s=0.1)
         training.spend(0.05)
+    if cut:
+        training.epochs[-1] = dataclasses.replace(training.epochs[-1], last_ask_ns=None, end_ns=None)
     training.batches = [
         one._replace(
             **{
@@ -80,7 +85,7 @@ def recorded(
     timeline = build_timeline(whole, 5)
     assert timeline is not None
     made = {
-        (0, epoch.epoch): production(training, epoch.epoch, workers, take_ms, **work)
+        (0, epoch.epoch): production(training, epoch.epoch, workers, take_ms, first_ms, **work)
         for epoch in whole.epochs
     }
     run = Run("fake.unstarve", ("train.py",), "run", 0.0, (whole, *others), 0, live=False, lost=())
@@ -88,13 +93,15 @@ def recorded(
 
 
 def production(
-    training: FakeTraining, epoch: int, workers: int, take_ms: float, **costs: Any
+    training: FakeTraining, epoch: int, workers: int, take_ms: float, first_ms: float, **costs: Any
 ) -> EpochProduction:
     makers = []
     for batch in training.batches:
         if batch.epoch == epoch:
             arrived_ns = batch.got_ns - round((take_ms + 1) * MS)
-            work = work_of(batch.position, arrived_ns / MS - 1000, **costs)
+            more_ms = 0.0 if batch.position else first_ms
+            cpu_ms = costs.get("cpu_ms", 0.0) + more_ms
+            work = work_of(batch.position, arrived_ns / MS - 1000, **costs | {"cpu_ms": cpu_ms})
             makers.append(maker(work, arrived_ns, take_ms) if workers else MadeBatch(0, work, None, None))
     return EpochProduction(workers, {m.work.task: m for m in makers}, (tuple(makers),))
 
@@ -119,7 +126,7 @@ def test_what_stands_in_line_is_not_demand() -> None:
     assert (work.cpu_s, work.collate_s, work.blocked_s) == pytest.approx((0.012, 0.003, 0.007))
     assert (work.step_s, work.step_delay_s) == pytest.approx((0.005, 0.011))
     assert demands.machine.slowdown == pytest.approx(1 + (12 + 8 + 4) / (12 + 3 + 5))
-    assert demands.shared_s == pytest.approx(0.001)
+    assert demands.collate_memory_s == pytest.approx(0.001)
 
 
 def test_short_work_that_others_let_wait_is_late_and_long_work_is_slow() -> None:
@@ -166,6 +173,21 @@ def test_a_device_that_computes_during_a_wait_is_ahead_of_the_loop() -> None:
     assert ahead.wait_share == pytest.approx(alone.wait_share * 10 / WAIT_MS)
 
 
+def test_steps_that_an_accelerator_holds_up_are_its_time_and_not_the_loops() -> None:
+    """It was busy in every wait, so the 11 ms off the CPU in a step were for earlier ones; or four waits in
+    which it came to rest show that it needs 1 ms more after a step: then the 11 ms were the step's own."""
+    never = tuple(Stall(0, 0, position, 0, 0, 0, 0) for position in range(40))
+    some = tuple(one._replace(stall_ns=MS // 2 if one.position % 10 == 9 else 0) for one in never)
+    held, own = (
+        known(recorded(cpu_ms=4, wait_ms=1.5, take_ms=0.2, process={"stalls": stalls}))
+        for stalls in (never, some)
+    )
+    assert held.batches[0].step_delay_s == pytest.approx(0, abs=0.0005)
+    assert held.batches[0].ahead_s == pytest.approx(0.0015 + 0.011)
+    assert own.batches[0].step_delay_s == pytest.approx(0.011, abs=0.0005)
+    assert held.batches[0].device_s == pytest.approx(own.batches[0].device_s)
+
+
 def test_epochs_are_told_where_the_run_began_one() -> None:
     assert known(recorded(cpu_ms=4)).epochs is None
     epochs = known(recorded(80, epochs=4, cpu_ms=4)).epochs
@@ -173,6 +195,17 @@ def test_epochs_are_told_where_the_run_began_one() -> None:
     assert (epochs.batches, epochs.starts) == (20, 3 / 75)
     assert epochs.iter_s == pytest.approx(0.1)
     assert epochs.between_s == pytest.approx(0.05, rel=0.1)
+
+
+def test_what_a_new_workers_first_batch_costs_more_is_its_start() -> None:
+    """Workers that are kept have no start."""
+    plain, slow = (known(recorded(80, epochs=8, cpu_ms=40, first_ms=ms)) for ms in (0, 25))
+    assert plain.epochs is not None
+    assert slow.epochs is not None
+    assert slow.epochs.boot_s - plain.epochs.boot_s == pytest.approx(0.025, rel=0.1)
+    assert {round(one.cpu_s, 4) for one in slow.batches} == {0.04}
+    kept = known(recorded(80, epochs=8, cpu_ms=40, first_ms=25, config=CONFIG | {"persistent_workers": True}))
+    assert {round(one.cpu_s, 4) for one in kept.batches} == {0.04, 0.065}
 
 
 def test_who_else_used_the_cores_is_told_from_what_all_used() -> None:
@@ -242,6 +275,21 @@ def test_images_for_an_accelerator_on_sixteen_cores_from_a_run_without_workers(h
     assert now.samples_per_s == pytest.approx(225, rel=0.05)
     assert four.low * 256 < 764 < 839 < four.high * 256
     assert sixteen.low * 256 < 1644 < sixteen.high * 256
+
+
+def test_a_run_that_was_cut_off_has_as_many_steps_as_waits() -> None:
+    whole, cut = known(recorded(30, cpu_ms=4)), known(recorded(30, cpu_ms=4, cut=True))
+    assert whole.period_s == pytest.approx((STEP_MS + WAIT_MS) / 1e3)
+    assert cut.period_s == pytest.approx(whole.period_s)
+
+
+def test_the_steps_of_warm_up_are_told_if_measuring_began_inside_an_epoch() -> None:
+    slow = known(recorded(60, epochs=2, cpu_ms=4, slow_steps={1: 700})).warm_up
+    assert slow is not None
+    assert slow.steps_s == pytest.approx([0.02, 0.7, 0.02, 0.02, 0.02])
+    assert (slow.batches, slow.share) == (25, 25 / 55)
+    assert known(recorded(80, epochs=16, cpu_ms=4)).warm_up is None
+    assert known(recorded(workers=0, config=CONFIG | {"num_workers": 0}, cpu_ms=4, loader=0)).warm_up is None
 
 
 def test_blocked_stacks_in_locks_mean_that_workers_wait_for_each_other() -> None:

@@ -146,3 +146,13 @@ def test_a_fork_takes_longer_the_more_memory_there_is_to_describe() -> None:
         for size in (1e8, 1e10)
     )
     assert large < 0.7 * small
+
+
+def test_workers_that_are_ahead_of_training_do_not_crowd_the_cores() -> None:
+    """Two of sixteen make what training uses: one alone computes hardly faster than they did."""
+    work = BatchDemand(cpu_s=0.1, step_delay_s=0.05)
+    machine = RecordedMachine(16.0, 0.0, False, 1.0, 1.0, costs=loading_costs(SLOW))
+    ahead = model_loader(demands(work, 16, machine=machine, period_s=0.05))
+    assert ahead(Scenario(workers=1)).speedup == pytest.approx(0.5, rel=0.06)
+    starved = model_loader(demands(work._replace(step_delay_s=0.001), 16, machine=machine))
+    assert starved(Scenario(workers=1)).speedup == pytest.approx(1.8 / 16, rel=0.1)
