@@ -35,13 +35,15 @@ class Crew {
         std::unique_lock<std::mutex> locked(mutex_);
         grow(threads - 1);
         jobs_.push_back(&job);
-        for (std::size_t i = 1; i < std::min<std::size_t>(threads, count); ++i) {
+        for (std::size_t i = active_ + 1; i < std::min<std::size_t>(threads, count); ++i) {
             wake_.notify_one();
         }
         while (job.left != 0) {
             work_on(*jobs_.front(), locked);
         }
-        wake_.notify_one();  // this thread is free for another
+        if (!jobs_.empty()) {
+            wake_.notify_one();  // this thread is free for another
+        }
         done_.wait(locked, [&job] { return job.running == 0; });
         locked.unlock();
         if (job.failure != nullptr) {
@@ -78,7 +80,9 @@ class Crew {
         const auto at = std::find(jobs_.begin(), jobs_.end(), &job);
         if (job.left == 0 && at != jobs_.end()) {
             jobs_.erase(at);
-            wake_.notify_all();  // the next may allow more threads
+            if (!jobs_.empty()) {
+                wake_.notify_all();  // the next may allow more threads
+            }
         }
     }
 

@@ -1,7 +1,6 @@
 #include "formats.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -74,21 +73,20 @@ class File final : public Source {
 Answer answer_to(const Question &question, bool direct) {
     Answer answer;
     Read read{question.path, -1, 0, 0, nullptr, -1, -1};
-    auto file = std::make_unique<Opened>(read, direct ? O_DIRECT : 0);
+    auto file = std::make_unique<Opened>(read, direct ? O_DIRECT : 0, Patience::any);
     if (direct && file->error() == EINVAL) {
         direct = false;
-        file = std::make_unique<Opened>(read, 0);
+        file = std::make_unique<Opened>(read, 0, Patience::any);
     }
-    struct stat status {};
-    if (file->fd() < 0 || ::fstat(file->fd(), &status) != 0) {
-        answer.error = file->fd() < 0 ? file->error() : errno;
+    if (file->fd() < 0) {
+        answer.error = file->error();
         return answer;
     }
-    answer.size_bytes = status.st_size;
-    answer.mtime_ns = mtime_ns_of(status);
+    answer.size_bytes = file->size_bytes();
+    answer.mtime_ns = file->mtime_ns();
     try {
         answer.layout =
-            layout_of(question.format, File(file->fd(), static_cast<std::uint64_t>(status.st_size), direct));
+            layout_of(question.format, File(file->fd(), static_cast<std::uint64_t>(answer.size_bytes), direct));
         answer.found = Found::layout;
     } catch (const Unsupported &unsupported) {
         answer.found = Found::unsupported;

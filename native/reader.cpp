@@ -8,6 +8,7 @@
 #include <numeric>
 #include <thread>
 
+#include "crew.h"
 #include "direct.h"
 #include "files.h"
 #include "pool.h"
@@ -40,10 +41,6 @@ unsigned depth_of_one(unsigned callers_now, unsigned depth) {
 unsigned no_more_than(std::size_t pieces, unsigned threads) {
     return static_cast<unsigned>(std::min<std::size_t>(std::max<std::size_t>(pieces, 1), threads));
 }
-
-// Bytes that are in memory already are worth copying at once; waiting for the others is left to more threads.
-// The attempt makes the kernel start to fetch them.
-enum class Patience { none, any };
 
 ssize_t read_some(int fd, std::byte *to, std::uint64_t length, std::uint64_t offset, Patience patience) {
 #ifdef RWF_NOWAIT
@@ -82,12 +79,12 @@ bool read_through_cache(int fd, const Read &read, std::size_t at, Patience patie
 
 bool read_run(const std::vector<Read> &reads, const Run &run, Patience patience, Failures &failures) {
     const Read &first = reads[run.first];
-    const Opened file(first, 0);
+    const Opened file(first, 0, patience);
     if (file.fd() < 0) {
         failures.add(run, Trouble::open, file.error());
         return true;
     }
-    if (!as_expected(file.fd(), first)) {
+    if (!file.is_as_expected(first)) {
         failures.add(run, Trouble::changed, 0);
         return true;
     }
@@ -104,12 +101,19 @@ std::vector<std::size_t> read_runs(const std::vector<Read> &reads, const std::ve
                                    const std::vector<std::size_t> &which, Patience patience, unsigned threads,
                                    Failures &failures) {
     std::vector<char> left(which.size(), 0);
-    Pieces pieces(which.size());
-    run_on_pool(no_more_than(which.size(), threads), pieces, [&] {
-        for (std::size_t i; pieces.take(i);) {
-            left[i] = read_run(reads, runs[which[i]], patience, failures) ? 0 : 1;
-        }
-    });
+    const auto read_one = [&](std::size_t i) {
+        left[i] = read_run(reads, runs[which[i]], patience, failures) ? 0 : 1;
+    };
+    if (patience == Patience::none) {
+        run_in_order(threads, which.size(), read_one);  // all threads for the batch that was asked for first
+    } else {
+        Pieces pieces(which.size());
+        run_on_pool(no_more_than(which.size(), threads), pieces, [&] {
+            for (std::size_t i; pieces.take(i);) {
+                read_one(i);
+            }
+        });
+    }
     std::vector<std::size_t> rest;
     for (std::size_t i = 0; i < which.size(); ++i) {
         if (left[i] != 0) {
@@ -128,12 +132,13 @@ std::size_t total_bytes(const std::vector<Read> &reads) {
 }
 
 std::vector<std::size_t> read_directly(const std::vector<Read> &reads, const std::vector<Run> &runs, How how,
-                                       unsigned callers_now, unsigned copying, Failures &failures,
+                                       unsigned callers_now, Failures &failures,
                                        Report &report) {
     DirectWork work{reads, runs, failures, total_bytes(reads), Pieces(runs.size())};
     const unsigned depth = depth_of_one(callers_now, how.depth == 0 ? default_depth : how.depth);
     const bool queued = how.uring && uring_allowed();
     // A thread with a queue waits for all of its reads at once; without one, each waits for a single read.
+    const unsigned copying = copying_threads(callers_now, how.threads);
     const unsigned threads = no_more_than(runs.size(), queued ? std::min(copying, depth) : depth);
     const unsigned depth_each = queued ? (depth + threads - 1) / threads : 1;
     run_on_pool(threads, work.pieces, [&] { take_part_directly(work, depth_each); });
@@ -150,16 +155,15 @@ std::vector<std::size_t> read_directly(const std::vector<Read> &reads, const std
 Report read_all(const std::vector<Read> &reads, How how) {
     const Caller caller;
     const std::vector<Run> runs = runs_of(reads);
-    const unsigned copying = copying_threads(caller.callers(), how.threads);
     const unsigned waiting = how.threads == 0 ? default_waiting_threads : how.threads;
     Failures failures;
     Report report;
     std::vector<std::size_t> left(runs.size());
     std::iota(left.begin(), left.end(), std::size_t{0});
     if (how.direct) {
-        left = read_directly(reads, runs, how, caller.callers(), copying, failures, report);
+        left = read_directly(reads, runs, how, caller.callers(), failures, report);
     }
-    left = read_runs(reads, runs, left, Patience::none, copying, failures);
+    left = read_runs(reads, runs, left, Patience::none, copying_threads(1, how.threads), failures);
     read_runs(reads, runs, left, Patience::any, waiting, failures);
     report.failures = failures.in_order();
     return report;
