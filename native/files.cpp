@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -82,6 +83,21 @@ std::int64_t mtime_ns_of(const struct stat &status) {
 
 }  // namespace
 
+ssize_t read_some(int fd, void *to, std::uint64_t length, std::uint64_t offset, Patience patience) {
+#ifdef RWF_NOWAIT
+    if (patience == Patience::none) {
+        const iovec part{to, length};
+        return ::preadv2(fd, &part, 1, static_cast<off_t>(offset), RWF_NOWAIT);
+    }
+#else
+    if (patience == Patience::none) {
+        errno = EAGAIN;
+        return -1;
+    }
+#endif
+    return ::pread(fd, to, length, static_cast<off_t>(offset));
+}
+
 Opened::Opened(const Read &read, int flags, Patience patience)
     : fd_(read.path == nullptr ? read.fd : open_regular(read.path, flags, patience, status_)),
       ours_(read.path != nullptr) {
@@ -100,14 +116,14 @@ Opened::~Opened() {
 std::int64_t Opened::mtime_ns() const { return mtime_ns_of(status_); }
 
 bool Opened::is_as_expected(const Read &read) const {
-    if (read.size_bytes < 0 && read.mtime_ns < 0) {
+    if (read.size_bytes == -1 && read.mtime_ns < 0) {
         return true;
     }
     struct stat status = status_;
     if (!ours_ && ::fstat(fd_, &status) != 0) {
         return true;  // reading it will say why
     }
-    return (read.size_bytes < 0 || status.st_size == read.size_bytes) &&
+    return (read.size_bytes == -1 || status.st_size == read.size_bytes) &&
            (read.mtime_ns < 0 || mtime_ns_of(status) == read.mtime_ns);
 }
 

@@ -14,12 +14,6 @@
 
 namespace unstarve {
 
-// Reads that share one open: positions first … end-1.
-struct Run {
-    std::size_t first;
-    std::size_t end;
-};
-
 // Neighbours with the same path pointer; every read of a descriptor is a run of its own.
 std::vector<Run> runs_of(const std::vector<Read> &reads);
 
@@ -40,9 +34,8 @@ class Failures {
 // In the place of errno: the name means a FIFO, a socket or a device. Opening a file never fails with it.
 constexpr int not_regular = ESPIPE;
 
-// Bytes that are in memory already are worth copying at once; waiting for the others is left to more threads.
-// The attempt makes the kernel start to fetch them.
-enum class Patience { none, any };
+// Like pread; without patience it fails where it would have to wait.
+ssize_t read_some(int fd, void *to, std::uint64_t length, std::uint64_t offset, Patience patience);
 
 // An open file of a run. Closes what it opened, and nothing that belongs to the caller.
 //

@@ -20,7 +20,7 @@ from unstarve.fixes.datasets.files.layout_table import COLUMNS, MTIME, SIZE, Ent
 from unstarve.fixes.datasets.files.library_loading import load_file
 from unstarve.fixes.io import reading
 from unstarve.fixes.io.page_cache import residency
-from unstarve.fixes.io.reading import Failure, Outcome, Plan, blank_plan, read_plan
+from unstarve.fixes.io.reading import Failure, Layouts, Outcome, Plan, blank_plan, read_plan
 from unstarve.fixes.samples.file_structure import FileStructure, number, numbers
 from unstarve.machine import available_bytes
 
@@ -72,16 +72,29 @@ class TensorFiles:
         if structure is None:
             return None
         for is_last in (False, True):
-            rows = self.table.rows(indices)
+            layouts = None
+            if self._looks_while_reading(structure):
+                layouts = self.table.layouts(indices)
+                rows = None if layouts is None else layouts.rows
+            else:
+                rows = self.table.rows(indices)
             if rows is None:
                 return None
-            values = _batch_memory(structure, rows, allocate)
-            outs = [value for leaf, value in zip(structure.leaves, values, strict=True) if leaf.dtype]
+            outs = [allocate((len(rows), *leaf.shape), leaf.dtype) for leaf in structure.tensors]
             plan = self._batch_plan(structure, indices, rows)
             files = indices if len(outs) == 1 else np.repeat(indices, len(outs))
-            if self._read(plan, outs, files, is_last):
+            outcome = self._read(plan, outs, files, layouts)
+            if outcome.found_layouts:
+                self.table.learn(indices, rows)
+            if any(failure.trouble == reading.OTHER for failure in outcome.failures):
+                return None
+            if self._is_done(outcome, plan, files, is_last):
                 break
-        return values
+        tensors = iter(outs)
+        return [
+            next(tensors) if leaf.dtype else numbers(leaf, rows[:, COLUMNS + at])
+            for at, leaf in enumerate(structure.leaves)
+        ]
 
     def samples(self, indices: NDArray[np.int64]) -> list[Any]:
         """Return the sample in each file, whatever its structure. Raises like `batch`."""
@@ -94,7 +107,8 @@ class TensorFiles:
                 self._sample_plan(entry, index, outs) for index, entry in zip(indices, entries, strict=True)
             ]
             plan = np.concatenate(parts)
-            if self._read(plan, outs, np.repeat(indices, [len(part) for part in parts]), is_last):
+            files = np.repeat(indices, [len(part) for part in parts])
+            if self._is_done(self._read(plan, outs, files), plan, files, is_last):
                 break
         tensors = iter(outs)
         return [
@@ -152,21 +166,33 @@ class TensorFiles:
             [next(tensors) if leaf.dtype else number(leaf, column) for leaf, column in columns]
         )
 
-    def _read(self, plan: Plan, outs: list[torch.Tensor], files: NDArray[np.int64], is_last: bool) -> bool:
-        """Read a plan whose rows belong to these files.
+    def _looks_while_reading(self, structure: FileStructure) -> bool:
+        """Whether files are looked into as they are read, which is not known how to do past the page cache."""
+        return self._options.direct is False and not self.table.is_given and len(structure.tensors) > 0
 
-        False if some files have changed: they have to be inspected again first.
-        """
+    def _read(
+        self,
+        plan: Plan,
+        outs: list[torch.Tensor],
+        files: NDArray[np.int64],
+        layouts: Layouts | None = None,
+    ) -> Outcome:
+        """Read a plan whose rows belong to these files."""
         direct = self._is_direct(files)
         trials = trials_of(self._device) if direct and self._options.depth is None else None
         depth = trials.depth_for(len(plan)) if trials else self._options.depth or 0
+        threads = self._options.threads or 0
         start_s = time.perf_counter()
         outcome = read_plan(
-            plan, self.table.names, outs, direct=direct, depth=depth, threads=self._options.threads or 0
+            plan, self.table.names, outs, direct=direct, depth=depth, threads=threads, layouts=layouts
         )
         if trials:
             trials.record(depth, len(plan), outcome.direct_bytes, time.perf_counter() - start_s)
         self.last = outcome
+        return outcome
+
+    def _is_done(self, outcome: Outcome, plan: Plan, files: NDArray[np.int64], is_last: bool) -> bool:
+        """Raise for what could not be read; False if files have changed and must be inspected again first."""
         changed = [failure.row for failure in outcome.failures if failure.trouble == reading.CHANGED]
         if changed and not is_last and not self.table.is_given:
             self.table.forget(np.unique(files[changed]))
@@ -205,20 +231,12 @@ class TensorFiles:
 
 def _batch_pattern(structure: FileStructure, count: int) -> Plan:
     """Return the part that all plans for `count` files share, indexed by file, then by tensor."""
-    sizes = np.array([structure.leaves[at].row_bytes for at in structure.tensor_columns], np.int64)
+    sizes = np.array([leaf.row_bytes for leaf in structure.tensors], np.int64)
     plan = blank_plan(count * len(sizes)).reshape(count, len(sizes), reading.COLUMNS)
     plan[:, :, reading.LENGTH] = sizes
     plan[:, :, reading.OUT] = np.arange(len(sizes))
     plan[:, :, reading.TO] = np.arange(count)[:, np.newaxis] * sizes
     return plan
-
-
-def _batch_memory(structure: FileStructure, rows: Rows, allocate: Allocate) -> list[torch.Tensor]:
-    """Return a batch's numbers, and memory for its tensors."""
-    return [
-        allocate((len(rows), *leaf.shape), leaf.dtype) if leaf.dtype else numbers(leaf, rows[:, COLUMNS + at])
-        for at, leaf in enumerate(structure.leaves)
-    ]
 
 
 class DepthTrials:
