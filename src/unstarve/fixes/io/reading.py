@@ -66,8 +66,8 @@ class Names:
 class Layouts(NamedTuple):
     """What it takes to find the tensors of files while they are read; for native readers.
 
-    Files not looked into, or changed since, are looked into. Those that are not of the structure, or cannot be
-    opened to see, fail with OTHER.
+    Files not looked into, or changed since, are looked into. Those that are not of the structure, or cannot
+    be opened to see, fail with OTHER.
     """
 
     structure: bytes
@@ -127,7 +127,8 @@ def read_plan(
     `outs` are writable, C-contiguous CPU arrays or tensors. `direct` reads past the page cache (O_DIRECT).
     `depth` is the number of direct reads in flight, over all threads that call this; `threads` is the number
     of threads that read; 0 chooses either. A descriptor is read as it was opened. Consecutive rows with the
-    same path share one open file. `layouts` is for reads through the page cache. Raises ValueError for a row that points outside its buffer.
+    same path share one open file. With `layouts` files are read through the page cache. Raises ValueError for
+    a row that points outside its buffer.
     """
     block = b"" if names is None else names.block
     memory = [_memory_of(out) for out in outs]

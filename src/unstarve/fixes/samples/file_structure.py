@@ -29,13 +29,8 @@ class FileStructure(Structure[Leaf]):
     """The structure of a file's sample."""
 
     @functools.cached_property
-    def tensors(self) -> tuple[Leaf, ...]:
-        """The leaves that are tensors."""
-        return tuple(leaf for leaf in self.leaves if leaf.dtype)
-
-    @functools.cached_property
     def tensor_columns(self) -> NDArray[np.int64]:
-        """The numbers of these leaves."""
+        """The numbers of the leaves that are tensors."""
         return np.array([at for at, leaf in enumerate(self.leaves) if leaf.dtype], np.int64)
 
 

@@ -6,7 +6,7 @@ import functools
 import statistics
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -71,16 +71,13 @@ class TensorFiles:
         structure = self.table.structure
         if structure is None:
             return None
+        looks = self._looks_while_reading(structure)
         for is_last in (False, True):
-            layouts = None
-            if self._looks_while_reading(structure):
-                layouts = self.table.layouts(indices)
-                rows = None if layouts is None else layouts.rows
-            else:
-                rows = self.table.rows(indices)
+            layouts = self.table.layouts(indices) if looks else None
+            rows = layouts.rows if layouts is not None else None if looks else self.table.rows(indices)
             if rows is None:
                 return None
-            outs = [allocate((len(rows), *leaf.shape), leaf.dtype) for leaf in structure.tensors]
+            outs = [allocate((len(rows), *leaf.shape), leaf.dtype) for leaf in structure.leaves if leaf.dtype]
             plan = self._batch_plan(structure, indices, rows)
             files = indices if len(outs) == 1 else np.repeat(indices, len(outs))
             outcome = self._read(plan, outs, files, layouts)
@@ -89,12 +86,8 @@ class TensorFiles:
             if any(failure.trouble == reading.OTHER for failure in outcome.failures):
                 return None
             if self._is_done(outcome, plan, files, is_last):
-                break
-        tensors = iter(outs)
-        return [
-            next(tensors) if leaf.dtype else numbers(leaf, rows[:, COLUMNS + at])
-            for at, leaf in enumerate(structure.leaves)
-        ]
+                return _batch_values(structure, outs, rows)
+        raise AssertionError("the last time is done, or raises")
 
     def samples(self, indices: NDArray[np.int64]) -> list[Any]:
         """Return the sample in each file, whatever its structure. Raises like `batch`."""
@@ -167,8 +160,8 @@ class TensorFiles:
         )
 
     def _looks_while_reading(self, structure: FileStructure) -> bool:
-        """Whether files are looked into as they are read, which is not known how to do past the page cache."""
-        return self._options.direct is False and not self.table.is_given and len(structure.tensors) > 0
+        """Whether files are looked into as they are read: only through the page cache."""
+        return self._options.direct is False and not self.table.is_given and len(structure.tensor_columns) > 0
 
     def _read(
         self,
@@ -231,12 +224,21 @@ class TensorFiles:
 
 def _batch_pattern(structure: FileStructure, count: int) -> Plan:
     """Return the part that all plans for `count` files share, indexed by file, then by tensor."""
-    sizes = np.array([leaf.row_bytes for leaf in structure.tensors], np.int64)
+    sizes = np.array([structure.leaves[at].row_bytes for at in structure.tensor_columns], np.int64)
     plan = blank_plan(count * len(sizes)).reshape(count, len(sizes), reading.COLUMNS)
     plan[:, :, reading.LENGTH] = sizes
     plan[:, :, reading.OUT] = np.arange(len(sizes))
     plan[:, :, reading.TO] = np.arange(count)[:, np.newaxis] * sizes
     return plan
+
+
+def _batch_values(structure: FileStructure, outs: Iterable[torch.Tensor], rows: Rows) -> list[torch.Tensor]:
+    """Return a batch's tensors, and its numbers from the table."""
+    tensors = iter(outs)
+    return [
+        next(tensors) if leaf.dtype else numbers(leaf, rows[:, COLUMNS + at])
+        for at, leaf in enumerate(structure.leaves)
+    ]
 
 
 class DepthTrials:
