@@ -16,12 +16,23 @@
 namespace unstarve {
 namespace {
 
+// What others still work on is often done sooner than the kernel would wake the caller: about 20 µs.
+constexpr unsigned looks_before_sleep = 500;
+
+void look_again() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
 struct Job {
     const std::function<void(std::size_t)> &work;
     std::size_t left;       // numbers nobody has taken; the highest goes last
     const std::size_t count;
     const unsigned threads;
-    std::size_t running = 0;
+    std::atomic<std::size_t> running{0};  // changed with the lock held
     std::exception_ptr failure{};
 
     std::size_t take() { return count - left--; }
@@ -44,6 +55,11 @@ class Crew {
         if (!jobs_.empty()) {
             wake_.notify_one();  // this thread is free for another
         }
+        locked.unlock();
+        for (unsigned looks = 0; looks < looks_before_sleep && job.running != 0; ++looks) {
+            look_again();
+        }
+        locked.lock();
         done_.wait(locked, [&job] { return job.running == 0; });
         locked.unlock();
         if (job.failure != nullptr) {

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
-from torch.utils.data import dataloader as torch_loader
 from torch.utils.data._utils import pin_memory as torch_pin
 
 from unstarve.fixes.loader.engines.drawn_batches import Made
@@ -26,6 +25,7 @@ from unstarve.fixes.loader.engines.thread_readers import (
     source_of,
     splits_batches,
 )
+from unstarve.fixes.loader.engines.torch_epoch import MarkedInProfiles
 from unstarve.fixes.loader.resume.progress import UNTRACKED, CountsBatches, Note, Progress, progress_of
 from unstarve.fixes.loader.resume.random_state import set_torch_state, torch_state
 from unstarve.fixes.memory.buffers import Recycled, use_allocator_in_thread
@@ -40,11 +40,11 @@ _memories: weakref.WeakKeyDictionary[Any, Recycled] = weakref.WeakKeyDictionary(
 """The batch memory of loaders: an epoch starts with the memory of the one before."""
 
 
-_COMPUTING = 0.5
+_COMPUTING = 0.25
 """A thread that was on a CPU for less than this share of the time waited: for storage, or for its turn."""
 
 
-class ThreadIterator(CountsBatches, torch_loader._BaseDataLoaderIter):
+class ThreadIterator(CountsBatches, MarkedInProfiles):
     """Iterates over batches made by threads; torch's base class draws the seed and iterates the sampler."""
 
     _pace: ReadAheadPace | None = None

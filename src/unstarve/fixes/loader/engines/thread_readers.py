@@ -64,7 +64,7 @@ def splits_batches(dataset: Any) -> bool:
 def _batch_reader(dataset: Any) -> Any:
     """Return what makes the dataset's batches: its transform where that can, otherwise the dataset itself."""
     transform = getattr(dataset, "transform", None)
-    if isinstance(transform, BatchingTransform):
+    if transform is not None and isinstance(transform, BatchingTransform):  # which takes its time
         return transform.batch_reader_for(dataset) or dataset
     return dataset
 
