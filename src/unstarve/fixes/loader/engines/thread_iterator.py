@@ -132,12 +132,13 @@ class ThreadIterator(CountsBatches, MarkedInProfiles):
         if not self._drawn and not self._draw():
             self._end()
             raise StopIteration
-        since_s, since_cpu_s = time.perf_counter(), time.thread_time()
+        cpu_clock = time.thread_time if self._num_workers else time.perf_counter  # only workers ask for it
+        since_s, since_cpu_s = time.perf_counter(), cpu_clock()
         try:
             return self._read(self._drawn.popleft())
         finally:
             self._reading.make_s = time.perf_counter() - since_s
-            self._reading.make_cpu_s = time.thread_time() - since_cpu_s
+            self._reading.make_cpu_s = cpu_clock() - since_cpu_s
             self._draw_ahead()
 
     def _take(self) -> Any:
