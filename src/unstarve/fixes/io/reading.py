@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -180,7 +180,7 @@ def error_of(failure: Failure, path: str, length: int) -> Exception:
     )
 
 
-def raise_first(errors: Sequence[Exception]) -> None:
+def raise_first(errors: Sequence[Exception]) -> NoReturn:
     """Raise the first of the errors, with the others as notes."""
     for other in errors[1:]:
         errors[0].add_note(f"also: {other}")

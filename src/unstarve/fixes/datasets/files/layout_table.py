@@ -92,7 +92,7 @@ class LayoutTable:
         if self._others and not self._others.keys().isdisjoint(indices.tolist()):
             return None
         tensors = self.structure.tensor_columns
-        return Layouts(self._text, self._formats[indices], tensors, self._rows[indices])
+        return Layouts(self._text, self._formats.take(indices), tensors, self._rows.take(indices, axis=0))
 
     def learn(self, indices: NDArray[np.int64], rows: Rows) -> None:
         """Take over rows that were filled in while their files were read."""

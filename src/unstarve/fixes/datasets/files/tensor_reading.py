@@ -119,7 +119,7 @@ class TensorFiles:
 
     def _batch_plan(self, structure: FileStructure, indices: NDArray[np.int64], rows: Rows) -> Plan:
         plan = self._pattern(structure, len(indices)).copy()
-        plan[:, :, reading.PATH] = self.table.names.starts[indices][:, np.newaxis]
+        plan[:, :, reading.PATH] = self.table.names.starts.take(indices)[:, np.newaxis]
         plan[:, :, reading.SIZE : reading.MTIME + 1] = rows[:, np.newaxis, SIZE : MTIME + 1]
         plan[:, :, reading.OFFSET] = rows[:, COLUMNS:].take(structure.tensor_columns, axis=1)
         return plan.reshape(-1, reading.COLUMNS)
@@ -186,13 +186,13 @@ class TensorFiles:
 
     def _is_done(self, outcome: Outcome, plan: Plan, files: NDArray[np.int64], is_last: bool) -> bool:
         """Raise for what could not be read; False if files have changed and must be inspected again first."""
+        if not outcome.failures:
+            return True
         changed = [failure.row for failure in outcome.failures if failure.trouble == reading.CHANGED]
-        if changed and not is_last and not self.table.is_given:
-            self.table.forget(np.unique(files[changed]))
-            return False
-        if outcome.failures:
+        if not changed or is_last or self.table.is_given:
             reading.raise_first([self._error_of(failure, plan, files) for failure in outcome.failures])
-        return True
+        self.table.forget(np.unique(files[changed]))
+        return False
 
     def _error_of(self, failure: Failure, plan: Plan, files: NDArray[np.int64]) -> Exception:
         path = self.table.path(int(files[failure.row]))
