@@ -133,17 +133,22 @@ class Crew {
 
 // Never destroyed: its threads sleep until the process ends. After a fork the child has none of them, and
 // whatever state they left behind is left alone.
-std::atomic<Crew *> the_crew{nullptr};
+std::atomic<Crew *> crews[2]{};  // by kind
 
-void forget_in_child() { the_crew.store(nullptr); }
+void forget_in_child() {
+    for (std::atomic<Crew *> &crew : crews) {
+        crew.store(nullptr);
+    }
+}
 
-Crew &crew() {
+Crew &crew_of(WorkKind kind) {
     static const int watching_forks = pthread_atfork(nullptr, nullptr, &forget_in_child);
     (void)watching_forks;
-    Crew *found = the_crew.load(std::memory_order_acquire);
+    std::atomic<Crew *> &crew = crews[static_cast<std::size_t>(kind)];
+    Crew *found = crew.load(std::memory_order_acquire);
     if (found == nullptr) {
         auto *const made = new Crew;
-        if (the_crew.compare_exchange_strong(found, made, std::memory_order_acq_rel)) {
+        if (crew.compare_exchange_strong(found, made, std::memory_order_acq_rel)) {
             return *made;
         }
         delete made;  // another thread was faster
@@ -153,7 +158,7 @@ Crew &crew() {
 
 }  // namespace
 
-void run_in_order(unsigned threads, std::size_t count, const std::function<void(std::size_t)> &work) {
+void run_in_order(unsigned threads, std::size_t count, const std::function<void(std::size_t)> &work, WorkKind kind) {
     constexpr unsigned max_threads = 256;
     if (threads <= 1 || count == 0) {
         for (std::size_t number = 0; number < count; ++number) {
@@ -161,7 +166,7 @@ void run_in_order(unsigned threads, std::size_t count, const std::function<void(
         }
         return;
     }
-    crew().run(std::min(threads, max_threads), count, work);
+    crew_of(kind).run(std::min(threads, max_threads), count, work);
 }
 
 }  // namespace unstarve

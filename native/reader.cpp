@@ -101,7 +101,7 @@ std::vector<std::size_t> read_runs(Work &work, const std::vector<std::size_t> &w
     std::vector<char> left(which.size(), 0);
     const auto read_one = [&](std::size_t i) { left[i] = read_run(work, work.runs[which[i]], patience) ? 0 : 1; };
     if (patience == Patience::none) {
-        run_in_order(threads, which.size(), read_one);  // all threads for the batch that was asked for first
+        run_in_order(threads, which.size(), read_one, WorkKind::copying);  // what was asked for first comes first
     } else {
         Pieces pieces(which.size());
         run_on_pool(no_more_than(which.size(), threads), pieces, [&] {
