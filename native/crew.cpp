@@ -16,12 +16,23 @@
 namespace unstarve {
 namespace {
 
+// What others still work on is often done sooner than the kernel would wake the caller: about 20 µs.
+constexpr unsigned looks_before_sleep = 500;
+
+void look_again() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
 struct Job {
     const std::function<void(std::size_t)> &work;
     std::size_t left;       // numbers nobody has taken; the highest goes last
     const std::size_t count;
     const unsigned threads;
-    std::size_t running = 0;
+    std::atomic<std::size_t> running{0};  // changed with the lock held
     std::exception_ptr failure{};
 
     std::size_t take() { return count - left--; }
@@ -35,13 +46,20 @@ class Crew {
         std::unique_lock<std::mutex> locked(mutex_);
         grow(threads - 1);
         jobs_.push_back(&job);
-        for (std::size_t i = 1; i < std::min<std::size_t>(threads, count); ++i) {
+        for (std::size_t i = active_ + 1; i < std::min<std::size_t>(threads, count); ++i) {
             wake_.notify_one();
         }
         while (job.left != 0) {
             work_on(*jobs_.front(), locked);
         }
-        wake_.notify_one();  // this thread is free for another
+        if (!jobs_.empty()) {
+            wake_.notify_one();  // this thread is free for another
+        }
+        locked.unlock();
+        for (unsigned looks = 0; looks < looks_before_sleep && job.running != 0; ++looks) {
+            look_again();
+        }
+        locked.lock();
         done_.wait(locked, [&job] { return job.running == 0; });
         locked.unlock();
         if (job.failure != nullptr) {
@@ -78,7 +96,9 @@ class Crew {
         const auto at = std::find(jobs_.begin(), jobs_.end(), &job);
         if (job.left == 0 && at != jobs_.end()) {
             jobs_.erase(at);
-            wake_.notify_all();  // the next may allow more threads
+            if (!jobs_.empty()) {
+                wake_.notify_all();  // the next may allow more threads
+            }
         }
     }
 
@@ -113,17 +133,22 @@ class Crew {
 
 // Never destroyed: its threads sleep until the process ends. After a fork the child has none of them, and
 // whatever state they left behind is left alone.
-std::atomic<Crew *> the_crew{nullptr};
+std::atomic<Crew *> crews[2]{};  // by kind
 
-void forget_in_child() { the_crew.store(nullptr); }
+void forget_in_child() {
+    for (std::atomic<Crew *> &crew : crews) {
+        crew.store(nullptr);
+    }
+}
 
-Crew &crew() {
+Crew &crew_of(WorkKind kind) {
     static const int watching_forks = pthread_atfork(nullptr, nullptr, &forget_in_child);
     (void)watching_forks;
-    Crew *found = the_crew.load(std::memory_order_acquire);
+    std::atomic<Crew *> &crew = crews[static_cast<std::size_t>(kind)];
+    Crew *found = crew.load(std::memory_order_acquire);
     if (found == nullptr) {
         auto *const made = new Crew;
-        if (the_crew.compare_exchange_strong(found, made, std::memory_order_acq_rel)) {
+        if (crew.compare_exchange_strong(found, made, std::memory_order_acq_rel)) {
             return *made;
         }
         delete made;  // another thread was faster
@@ -133,7 +158,7 @@ Crew &crew() {
 
 }  // namespace
 
-void run_in_order(unsigned threads, std::size_t count, const std::function<void(std::size_t)> &work) {
+void run_in_order(unsigned threads, std::size_t count, const std::function<void(std::size_t)> &work, WorkKind kind) {
     constexpr unsigned max_threads = 256;
     if (threads <= 1 || count == 0) {
         for (std::size_t number = 0; number < count; ++number) {
@@ -141,7 +166,7 @@ void run_in_order(unsigned threads, std::size_t count, const std::function<void(
         }
         return;
     }
-    crew().run(std::min(threads, max_threads), count, work);
+    crew_of(kind).run(std::min(threads, max_threads), count, work);
 }
 
 }  // namespace unstarve

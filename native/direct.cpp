@@ -167,12 +167,12 @@ class Session {
         while (work_.pieces.take(run_)) {
             const Run &run = work_.runs[run_];
             const Read &first = work_.reads[run.first];
-            auto file = std::make_shared<Opened>(first, O_DIRECT);
+            auto file = std::make_shared<Opened>(first, O_DIRECT, Patience::any);
             if (file->fd() < 0 && file->error() != EINVAL) {
                 work_.failures.add(run, Trouble::open, file->error());
             } else if (file->fd() < 0 || (::fcntl(file->fd(), F_GETFL) & O_DIRECT) != O_DIRECT) {
                 refused_.push_back(run_);
-            } else if (!as_expected(file->fd(), first)) {
+            } else if (!file->is_as_expected(first)) {
                 work_.failures.add(run, Trouble::changed, 0);
             } else {
                 file_ = std::move(file);

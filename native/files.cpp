@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -47,7 +48,7 @@ std::vector<Failure> Failures::in_order() {
 namespace {
 
 // Negative: not_regular or errno, negated.
-int open_regular(const char *path, int flags) {
+int open_regular(const char *path, int flags, Patience patience, struct stat &status) {
     const int wanted = O_RDONLY | O_CLOEXEC | flags;
     int fd = ::open(path, wanted | O_NONBLOCK);
     if (fd < 0 && errno == EWOULDBLOCK) {  // a regular file, which another program has a lease on and must give up
@@ -56,13 +57,12 @@ int open_regular(const char *path, int flags) {
     if (fd < 0) {
         return -errno;
     }
-    struct stat status {};
     int error = 0;
     if (::fstat(fd, &status) != 0) {
         error = errno;
     } else if (!S_ISREG(status.st_mode)) {
         error = S_ISDIR(status.st_mode) ? EISDIR : not_regular;
-    } else if (::fcntl(fd, F_SETFL, flags) != 0) {  // io_uring would not wait for storage
+    } else if (patience == Patience::any && ::fcntl(fd, F_SETFL, flags) != 0) {  // io_uring would not wait for storage
         error = errno;
     }
     if (error != 0) {
@@ -72,10 +72,35 @@ int open_regular(const char *path, int flags) {
     return fd;
 }
 
+std::int64_t mtime_ns_of(const struct stat &status) {
+#ifdef __APPLE__
+    const timespec written = status.st_mtimespec;
+#else
+    const timespec written = status.st_mtim;
+#endif
+    return std::int64_t{written.tv_sec} * 1'000'000'000 + written.tv_nsec;
+}
+
 }  // namespace
 
-Opened::Opened(const Read &read, int flags)
-    : fd_(read.path == nullptr ? read.fd : open_regular(read.path, flags)), ours_(read.path != nullptr) {
+ssize_t read_some(int fd, void *to, std::uint64_t length, std::uint64_t offset, Patience patience) {
+#ifdef RWF_NOWAIT
+    if (patience == Patience::none) {
+        const iovec part{to, length};
+        return ::preadv2(fd, &part, 1, static_cast<off_t>(offset), RWF_NOWAIT);
+    }
+#else
+    if (patience == Patience::none) {
+        errno = EAGAIN;
+        return -1;
+    }
+#endif
+    return ::pread(fd, to, length, static_cast<off_t>(offset));
+}
+
+Opened::Opened(const Read &read, int flags, Patience patience)
+    : fd_(read.path == nullptr ? read.fd : open_regular(read.path, flags, patience, status_)),
+      ours_(read.path != nullptr) {
     if (fd_ < 0) {
         error_ = ours_ ? -fd_ : EBADF;
         fd_ = -1;
@@ -88,24 +113,17 @@ Opened::~Opened() {
     }
 }
 
-std::int64_t mtime_ns_of(const struct stat &status) {
-#ifdef __APPLE__
-    const timespec written = status.st_mtimespec;
-#else
-    const timespec written = status.st_mtim;
-#endif
-    return std::int64_t{written.tv_sec} * 1'000'000'000 + written.tv_nsec;
-}
+std::int64_t Opened::mtime_ns() const { return mtime_ns_of(status_); }
 
-bool as_expected(int fd, const Read &read) {
-    if (read.size_bytes < 0 && read.mtime_ns < 0) {
+bool Opened::is_as_expected(const Read &read) const {
+    if (read.size_bytes == -1 && read.mtime_ns < 0) {
         return true;
     }
-    struct stat status {};
-    if (::fstat(fd, &status) != 0) {
+    struct stat status = status_;
+    if (!ours_ && ::fstat(fd_, &status) != 0) {
         return true;  // reading it will say why
     }
-    return (read.size_bytes < 0 || status.st_size == read.size_bytes) &&
+    return (read.size_bytes == -1 || status.st_size == read.size_bytes) &&
            (read.mtime_ns < 0 || mtime_ns_of(status) == read.mtime_ns);
 }
 

@@ -14,12 +14,6 @@
 
 namespace unstarve {
 
-// Reads that share one open: positions first … end-1.
-struct Run {
-    std::size_t first;
-    std::size_t end;
-};
-
 // Neighbours with the same path pointer; every read of a descriptor is a run of its own.
 std::vector<Run> runs_of(const std::vector<Read> &reads);
 
@@ -40,12 +34,16 @@ class Failures {
 // In the place of errno: the name means a FIFO, a socket or a device. Opening a file never fails with it.
 constexpr int not_regular = ESPIPE;
 
+// Like pread; without patience it fails where it would have to wait.
+ssize_t read_some(int fd, void *to, std::uint64_t length, std::uint64_t offset, Patience patience);
+
 // An open file of a run. Closes what it opened, and nothing that belongs to the caller.
 //
 // Only regular files are opened by name, and nobody is waited for: opening a FIFO would take until somebody writes.
+// Without patience reads of the file must not wait either, so that it stays as it was opened.
 class Opened {
   public:
-    Opened(const Read &read, int flags);
+    Opened(const Read &read, int flags, Patience patience);
     ~Opened();
     Opened(const Opened &) = delete;
     Opened &operator=(const Opened &) = delete;
@@ -53,15 +51,18 @@ class Opened {
     int fd() const { return fd_; }  // -1: could not be opened
     int error() const { return error_; }  // errno, EISDIR for a folder, or not_regular
 
+    // Of a file that was opened by name.
+    std::int64_t size_bytes() const { return status_.st_size; }
+    std::int64_t mtime_ns() const;
+
+    // Whether the file has the size and time that the read expects.
+    bool is_as_expected(const Read &read) const;
+
   private:
+    struct stat status_ {};  // as it was opened, which comes next
     int fd_;
     int error_ = 0;
     bool ours_;
 };
-
-std::int64_t mtime_ns_of(const struct stat &status);
-
-// Whether the file has the size and time that the read expects.
-bool as_expected(int fd, const Read &read);
 
 }  // namespace unstarve

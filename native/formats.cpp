@@ -1,7 +1,6 @@
 #include "formats.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,9 +28,16 @@ struct Free {
     void operator()(std::uint8_t *memory) const { std::free(memory); }
 };
 
+struct WouldWait {};
+
+// Throws WouldWait if it is read without patience and has to be fetched.
 class File final : public Source {
   public:
-    File(int fd, std::uint64_t size_bytes, bool direct) : Source(size_bytes), fd_(fd), direct_(direct) {}
+    File(const Opened &file, bool direct, Patience patience)
+        : Source(static_cast<std::uint64_t>(file.size_bytes())),
+          fd_(file.fd()),
+          direct_(direct),
+          patience_(patience) {}
 
   private:
     std::uint64_t fetch(std::uint64_t offset, std::uint8_t *to, std::uint64_t length) const override {
@@ -55,7 +61,10 @@ class File final : public Source {
     std::uint64_t read(std::uint64_t offset, std::uint8_t *to, std::uint64_t length) const {
         std::uint64_t got = 0;
         while (got < length) {
-            const ssize_t more = ::pread(fd_, to + got, length - got, static_cast<off_t>(offset + got));
+            const ssize_t more = read_some(fd_, to + got, length - got, offset + got, patience_);
+            if (more < 0 && patience_ == Patience::none) {
+                throw WouldWait{};
+            }
             if (more <= 0 && !(more < 0 && errno == EINTR)) {
                 break;
             }
@@ -69,26 +78,25 @@ class File final : public Source {
 
     int fd_;
     bool direct_;
+    Patience patience_;
 };
 
 Answer answer_to(const Question &question, bool direct) {
     Answer answer;
     Read read{question.path, -1, 0, 0, nullptr, -1, -1};
-    auto file = std::make_unique<Opened>(read, direct ? O_DIRECT : 0);
+    auto file = std::make_unique<Opened>(read, direct ? O_DIRECT : 0, Patience::any);
     if (direct && file->error() == EINVAL) {
         direct = false;
-        file = std::make_unique<Opened>(read, 0);
+        file = std::make_unique<Opened>(read, 0, Patience::any);
     }
-    struct stat status {};
-    if (file->fd() < 0 || ::fstat(file->fd(), &status) != 0) {
-        answer.error = file->fd() < 0 ? file->error() : errno;
+    if (file->fd() < 0) {
+        answer.error = file->error();
         return answer;
     }
-    answer.size_bytes = status.st_size;
-    answer.mtime_ns = mtime_ns_of(status);
+    answer.size_bytes = file->size_bytes();
+    answer.mtime_ns = file->mtime_ns();
     try {
-        answer.layout =
-            layout_of(question.format, File(file->fd(), static_cast<std::uint64_t>(status.st_size), direct));
+        answer.layout = layout_of(question.format, File(*file, direct, Patience::any));
         answer.found = Found::layout;
     } catch (const Unsupported &unsupported) {
         answer.found = Found::unsupported;
@@ -134,6 +142,36 @@ std::vector<Answer> find_layouts(const std::vector<Question> &questions, bool di
         }
     });
     return answers;
+}
+
+Finder::Seen LayoutFinder::look(const Opened &file, Patience patience, std::vector<Read> &reads, const Run &run) {
+    const std::size_t each = tensors_.size();
+    Layout layout;
+    try {
+        layout = layout_of(static_cast<Format>(formats_[run.first / each]), File(file, false, patience));
+    } catch (const WouldWait &) {
+        return Seen::waits;
+    } catch (const Unsupported &) {
+        return Seen::other;
+    } catch (const Damaged &) {
+        return Seen::other;
+    }
+    if (layout.structure != structure_ || layout.columns.size() + 2 != width_) {
+        return Seen::other;
+    }
+    for (std::size_t i = run.first; i < run.end; ++i) {
+        reads[i].offset = static_cast<std::uint64_t>(layout.columns[tensors_[i % each]]);
+        reads[i].size_bytes = file.size_bytes();
+        reads[i].mtime_ns = file.mtime_ns();
+    }
+    for (std::size_t row = run.first / each; row < run.end / each; ++row) {  // several: one file more than once
+        std::int64_t *const to = rows_ + row * width_;
+        to[0] = file.size_bytes();
+        to[1] = file.mtime_ns();
+        std::copy(layout.columns.begin(), layout.columns.end(), to + 2);
+    }
+    found_some_ = true;
+    return Seen::found;
 }
 
 }  // namespace unstarve

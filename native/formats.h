@@ -2,10 +2,15 @@
 // offset is checked against the file, and memory is bounded by the size of the file.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
+
+#include "reader.h"
 
 namespace unstarve {
 
@@ -71,5 +76,28 @@ struct Answer {
 
 // `direct` reads headers past the page cache where the file system can; `threads` 0 chooses.
 std::vector<Answer> find_layouts(const std::vector<Question> &questions, bool direct, unsigned threads);
+
+// Finds the layouts of files while they are read, if all have one structure.
+//
+// There are as many reads for each file as `tensors`: the columns that are their offsets. A file's row takes its
+// size, its time and its columns; rows of files that nothing was found in stay as they are.
+class LayoutFinder final : public Finder {
+  public:
+    LayoutFinder(std::string_view structure, const std::uint8_t *formats, std::vector<std::size_t> tensors,
+                 std::int64_t *rows, std::size_t row_width)
+        : structure_(structure), formats_(formats), tensors_(std::move(tensors)), rows_(rows), width_(row_width) {}
+
+    Seen look(const Opened &file, Patience patience, std::vector<Read> &reads, const Run &run) override;
+
+    bool found_some() const { return found_some_; }
+
+  private:
+    const std::string_view structure_;
+    const std::uint8_t *const formats_;
+    const std::vector<std::size_t> tensors_;
+    std::int64_t *const rows_;
+    const std::size_t width_;
+    std::atomic<bool> found_some_{false};
+};
 
 }  // namespace unstarve

@@ -1,13 +1,12 @@
 #include "reader.h"
 
-#include <sys/uio.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <numeric>
 #include <thread>
+#include <utility>
 
+#include "crew.h"
 #include "direct.h"
 #include "files.h"
 #include "pool.h"
@@ -41,25 +40,6 @@ unsigned no_more_than(std::size_t pieces, unsigned threads) {
     return static_cast<unsigned>(std::min<std::size_t>(std::max<std::size_t>(pieces, 1), threads));
 }
 
-// Bytes that are in memory already are worth copying at once; waiting for the others is left to more threads.
-// The attempt makes the kernel start to fetch them.
-enum class Patience { none, any };
-
-ssize_t read_some(int fd, std::byte *to, std::uint64_t length, std::uint64_t offset, Patience patience) {
-#ifdef RWF_NOWAIT
-    if (patience == Patience::none) {
-        const iovec part{to, length};
-        return ::preadv2(fd, &part, 1, static_cast<off_t>(offset), RWF_NOWAIT);
-    }
-#else
-    if (patience == Patience::none) {
-        errno = EAGAIN;
-        return -1;
-    }
-#endif
-    return ::pread(fd, to, length, static_cast<off_t>(offset));
-}
-
 // False: not without waiting.
 bool read_through_cache(int fd, const Read &read, std::size_t at, Patience patience, Failures &failures) {
     std::uint64_t got = 0;
@@ -80,19 +60,35 @@ bool read_through_cache(int fd, const Read &read, std::size_t at, Patience patie
     return true;
 }
 
-bool read_run(const std::vector<Read> &reads, const Run &run, Patience patience, Failures &failures) {
-    const Read &first = reads[run.first];
-    const Opened file(first, 0);
+// What read_all works on.
+struct Work {
+    std::vector<Read> reads;
+    std::vector<Run> runs;
+    Finder *finder;
+    Failures failures{};
+};
+
+// False: not without waiting.
+bool read_run(Work &work, const Run &run, Patience patience) {
+    const Read &first = work.reads[run.first];
+    const Opened file(first, 0, patience);
     if (file.fd() < 0) {
-        failures.add(run, Trouble::open, file.error());
+        work.failures.add(run, first.size_bytes == not_looked_into ? Trouble::other : Trouble::open, file.error());
         return true;
     }
-    if (!as_expected(file.fd(), first)) {
-        failures.add(run, Trouble::changed, 0);
-        return true;
+    if (!file.is_as_expected(first)) {
+        const bool may_look = work.finder != nullptr;
+        const Finder::Seen seen =
+            may_look ? work.finder->look(file, patience, work.reads, run) : Finder::Seen::other;
+        if (seen == Finder::Seen::other) {
+            work.failures.add(run, may_look ? Trouble::other : Trouble::changed, 0);
+        }
+        if (seen != Finder::Seen::found) {
+            return seen != Finder::Seen::waits;
+        }
     }
     for (std::size_t i = run.first; i < run.end; ++i) {
-        if (!read_through_cache(file.fd(), reads[i], i, patience, failures)) {
+        if (!read_through_cache(file.fd(), work.reads[i], i, patience, work.failures)) {
             return false;
         }
     }
@@ -100,16 +96,20 @@ bool read_run(const std::vector<Read> &reads, const Run &run, Patience patience,
 }
 
 // Reads the runs at `which`, and returns those that cannot be had without waiting.
-std::vector<std::size_t> read_runs(const std::vector<Read> &reads, const std::vector<Run> &runs,
-                                   const std::vector<std::size_t> &which, Patience patience, unsigned threads,
-                                   Failures &failures) {
+std::vector<std::size_t> read_runs(Work &work, const std::vector<std::size_t> &which, Patience patience,
+                                   unsigned threads) {
     std::vector<char> left(which.size(), 0);
-    Pieces pieces(which.size());
-    run_on_pool(no_more_than(which.size(), threads), pieces, [&] {
-        for (std::size_t i; pieces.take(i);) {
-            left[i] = read_run(reads, runs[which[i]], patience, failures) ? 0 : 1;
-        }
-    });
+    const auto read_one = [&](std::size_t i) { left[i] = read_run(work, work.runs[which[i]], patience) ? 0 : 1; };
+    if (patience == Patience::none) {
+        run_in_order(threads, which.size(), read_one, WorkKind::copying);  // what was asked for first comes first
+    } else {
+        Pieces pieces(which.size());
+        run_on_pool(no_more_than(which.size(), threads), pieces, [&] {
+            for (std::size_t i; pieces.take(i);) {
+                read_one(i);
+            }
+        });
+    }
     std::vector<std::size_t> rest;
     for (std::size_t i = 0; i < which.size(); ++i) {
         if (left[i] != 0) {
@@ -127,14 +127,13 @@ std::size_t total_bytes(const std::vector<Read> &reads) {
     return total;
 }
 
-std::vector<std::size_t> read_directly(const std::vector<Read> &reads, const std::vector<Run> &runs, How how,
-                                       unsigned callers_now, unsigned copying, Failures &failures,
-                                       Report &report) {
-    DirectWork work{reads, runs, failures, total_bytes(reads), Pieces(runs.size())};
+std::vector<std::size_t> read_directly(Work &all, How how, unsigned callers_now, Report &report) {
+    DirectWork work{all.reads, all.runs, all.failures, total_bytes(all.reads), Pieces(all.runs.size())};
     const unsigned depth = depth_of_one(callers_now, how.depth == 0 ? default_depth : how.depth);
     const bool queued = how.uring && uring_allowed();
     // A thread with a queue waits for all of its reads at once; without one, each waits for a single read.
-    const unsigned threads = no_more_than(runs.size(), queued ? std::min(copying, depth) : depth);
+    const unsigned copying = copying_threads(callers_now, how.threads);
+    const unsigned threads = no_more_than(all.runs.size(), queued ? std::min(copying, depth) : depth);
     const unsigned depth_each = queued ? (depth + threads - 1) / threads : 1;
     run_on_pool(threads, work.pieces, [&] { take_part_directly(work, depth_each); });
     report.direct_bytes = work.direct_bytes;
@@ -147,21 +146,20 @@ std::vector<std::size_t> read_directly(const std::vector<Read> &reads, const std
 
 }  // namespace
 
-Report read_all(const std::vector<Read> &reads, How how) {
+Report read_all(std::vector<Read> reads, How how, Finder *finder) {
     const Caller caller;
-    const std::vector<Run> runs = runs_of(reads);
-    const unsigned copying = copying_threads(caller.callers(), how.threads);
+    std::vector<Run> runs = runs_of(reads);
+    Work work{std::move(reads), std::move(runs), finder};
     const unsigned waiting = how.threads == 0 ? default_waiting_threads : how.threads;
-    Failures failures;
     Report report;
-    std::vector<std::size_t> left(runs.size());
+    std::vector<std::size_t> left(work.runs.size());
     std::iota(left.begin(), left.end(), std::size_t{0});
-    if (how.direct) {
-        left = read_directly(reads, runs, how, caller.callers(), copying, failures, report);
+    if (how.direct && finder == nullptr) {
+        left = read_directly(work, how, caller.callers(), report);
     }
-    left = read_runs(reads, runs, left, Patience::none, copying, failures);
-    read_runs(reads, runs, left, Patience::any, waiting, failures);
-    report.failures = failures.in_order();
+    left = read_runs(work, left, Patience::none, copying_threads(1, how.threads));
+    read_runs(work, left, Patience::any, waiting);
+    report.failures = work.failures.in_order();
     return report;
 }
 

@@ -85,6 +85,24 @@ void who_came_first_is_served_first() {
     }
 }
 
+void copying_does_not_wait_for_computing() {
+    std::atomic<unsigned> begun{0};
+    std::atomic<bool> copied{false};
+    std::thread computing([&] {
+        run_in_order(2, 4, [&](std::size_t) {
+            ++begun;
+            wait_until([&] { return copied.load(); });
+        });
+    });
+    wait_until([&] { return begun == 2; });
+    std::atomic<int> done{0};
+    run_in_order(2, 50, [&](std::size_t) { ++done; }, unstarve::WorkKind::copying);
+    CHECK(done == 50 && begun == 2);
+    copied = true;
+    computing.join();
+    CHECK(begun == 4);
+}
+
 void whoever_throws_the_caller_hears_of_it() {
     for (const unsigned threads : {1u, 4u}) {
         std::atomic<int> done{0};
@@ -115,6 +133,7 @@ void a_child_has_a_crew_as_well() {
 }  // namespace
 
 int main() {
+    copying_does_not_wait_for_computing();
     run_in_order(4, 0, [](std::size_t) { CHECK(false); });
     every_number_is_done_once(1);
     every_number_is_done_once(4);

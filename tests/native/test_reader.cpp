@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "check.h"
+#include "files.h"
 #include "forking.h"
 #include "pool.h"
 
@@ -298,6 +300,71 @@ void a_forked_child_reads_with_threads_of_its_own(const std::vector<std::string>
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+// Every read of a file that is not looked into, or has changed, starts where the file's own first byte says.
+class FirstByte final : public unstarve::Finder {
+  public:
+    explicit FirstByte(std::string other) : other_(std::move(other)) {}
+
+    Seen look(const unstarve::Opened &file, unstarve::Patience patience, std::vector<unstarve::Read> &reads,
+              const unstarve::Run &run) override {
+        ++looks;
+        if (patience == unstarve::Patience::none && file.size_bytes() % 2 == 1) {
+            return Seen::waits;
+        }
+        if (reads[run.first].path == other_) {
+            return Seen::other;
+        }
+        std::byte first{};
+        CHECK(unstarve::read_some(file.fd(), &first, 1, 0, unstarve::Patience::any) == 1);
+        for (std::size_t i = run.first; i < run.end; ++i) {
+            reads[i].offset = static_cast<std::uint64_t>(first);
+            reads[i].size_bytes = file.size_bytes();
+        }
+        return Seen::found;
+    }
+
+    std::atomic<unsigned> looks{0};
+
+  private:
+    const std::string other_;
+};
+
+void files_are_looked_into_while_they_are_read() {
+    constexpr std::size_t files = 60;
+    std::vector<std::string> paths;
+    for (std::size_t file = 0; file < files; ++file) {
+        paths.push_back(write_file(file, 2'000 + file));
+    }
+    const std::string missing = folder + "/missing";
+    for (const unsigned threads : {1u, 0u, 4u}) {
+        std::vector<std::byte> out(files * 200);
+        std::vector<unstarve::Read> reads;
+        for (std::size_t file = 0; file < files; ++file) {
+            // One is known, one is known as it was, one cannot be opened; the others are new. Two reads of each.
+            const std::int64_t size = file == 4 ? 2'004 : file == 5 ? 17 : unstarve::not_looked_into;
+            const char *const path = file == 7 ? missing.c_str() : paths[file].c_str();
+            for (std::size_t half = 0; half < 2; ++half) {
+                reads.push_back({path, -1, 0, 100, out.data() + file * 200 + half * 100, size, -1});
+            }
+        }
+        FirstByte finder(paths[9]);
+        const unstarve::Report report = unstarve::read_all(reads, {false, 0, threads, true}, &finder);
+        CHECK(report.failures.size() == 4);
+        for (std::size_t i = 0; i < 4; ++i) {
+            CHECK(report.failures[i].read == (i < 2 ? 14 : 16) + i);
+            CHECK(report.failures[i].trouble == unstarve::Trouble::other);
+            CHECK(report.failures[i].error == (i < 2 ? ENOENT : 0));
+        }
+        CHECK(finder.looks >= files - 2);
+        for (std::size_t file = 0; file < files; ++file) {
+            const std::size_t offset = file == 4 ? 0 : static_cast<std::size_t>(byte_at(file, 0));
+            for (std::size_t at = 0; at < 200 && file != 7 && file != 9; ++at) {
+                CHECK(out[file * 200 + at] == byte_at(file, offset + at % 100));
+            }
+        }
+    }
+}
+
 }  // namespace
 
 int main() {
@@ -312,6 +379,7 @@ int main() {
     one_bad_file_loses_nothing_of_the_others();
     descriptors_are_read_as_they_were_opened();
     what_has_no_direct_reads_is_read_through_the_cache();
+    files_are_looked_into_while_they_are_read();
     std::vector<std::string> paths;
     std::vector<Stretch> stretches;
     for (std::size_t file = 0; file < 30; ++file) {

@@ -116,13 +116,8 @@ class _ReadingCrew(Pausable, _Threads):
         super().__init__(_ThreadView(loader, stream, settings, seed))
 
     @property
-    def pending(self) -> int:
-        """Batches whose indices were taken but that were not delivered yet."""
-        return self._reading.coming
-
-    @property
     def ready(self) -> int:
-        """At most this many of them are finished."""
+        """At most this many of the pending batches are finished."""
         return min(self.pending, self._reading.ready)
 
     def ignore_worker_deaths(self) -> None:

@@ -38,11 +38,13 @@ def read_files(
     depth: int,
     threads: int,
     uring: bool,
-) -> tuple[list[tuple[int, int, int, int]], int, bool, bool]:
+    layouts: object,
+) -> tuple[list[tuple[int, int, int, int]], int, bool, bool, bool]:
     """Read each row of the plan into its buffer.
 
-    Returns the failures, the bytes read directly, whether O_DIRECT was refused, and whether io_uring was used
-    (never). `depth`, `threads` and `uring` are for the native reader; here they change nothing.
+    Returns the failures, the bytes read directly, whether O_DIRECT was refused, whether io_uring was used and
+    whether layouts were found (never). `depth`, `threads`, `uring` and `layouts` are for the native reader;
+    here they change nothing.
     """
     rows: list[list[int]] = plan.tolist()
     buffers = [_view(address, size) for address, size in outs]
@@ -61,7 +63,7 @@ def read_files(
             trouble, _ = _read(row, names, buffers[row[4]], False)
         if trouble is not None:
             failures.append((at, *trouble))
-    return failures, direct_bytes, refused, False
+    return failures, direct_bytes, refused, False, False
 
 
 def _check(row: list[int], names: bytes, buffers: Sequence[memoryview]) -> None:

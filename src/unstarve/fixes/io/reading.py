@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,14 +33,17 @@ OFFSET = 2  # in the file, in bytes
 LENGTH = 3  # in bytes
 OUT = 4  # index of the buffer
 TO = 5  # offset in the buffer, in bytes
-SIZE = 6  # the size that the file must have, in bytes; -1: any
+SIZE = 6  # the size that the file must have, in bytes; -1: any; NOT_LOOKED_INTO
 MTIME = 7  # the modification time that the file must have, in ns since 1970; -1: any
 COLUMNS = 8
 
 Plan: TypeAlias = NDArray[np.int64]
 Out: TypeAlias = "NDArray[Any] | torch.Tensor"
 
-OPEN, READ, ENDED, CHANGED = range(4)
+NOT_LOOKED_INTO = -2
+"""The size of a file of which it is not known where its tensors are: its reads need `Layouts`."""
+
+OPEN, READ, ENDED, CHANGED, OTHER = range(5)
 
 
 class Names:
@@ -58,6 +61,23 @@ class Names:
     def at(self, start: int) -> str:
         """Return the path that starts at this position in the block."""
         return os.fsdecode(self.block[start : self.block.index(b"\0", start)])
+
+
+class Layouts(NamedTuple):
+    """What it takes to find the tensors of files while they are read; for native readers.
+
+    Files not looked into, or changed since, are looked into. Those that are not of the structure, or cannot
+    be opened to see, fail with OTHER.
+    """
+
+    structure: bytes
+    """Of all files, as native/formats.h describes it."""
+    formats: NDArray[np.uint8]
+    """One per file."""
+    tensors: NDArray[np.int64]
+    """The columns that hold the offsets of a file's reads; a file has as many reads as these."""
+    rows: NDArray[np.int64]
+    """One per file: size, modification time, columns. Filled in for files that were looked into."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +100,8 @@ class Outcome:
     direct_refused: bool
     """Direct reads were wanted, but a file system has none: files were read through the page cache."""
     used_uring: bool
+    found_layouts: bool
+    """Some of the rows of `Layouts` were filled in."""
 
 
 def blank_plan(count: int) -> Plan:
@@ -98,19 +120,21 @@ def read_plan(
     depth: int = 0,
     threads: int = 0,
     uring: bool = True,
+    layouts: Layouts | None = None,
 ) -> Outcome:
     """Read every row of the plan into its buffer, and report failures.
 
     `outs` are writable, C-contiguous CPU arrays or tensors. `direct` reads past the page cache (O_DIRECT).
     `depth` is the number of direct reads in flight, over all threads that call this; `threads` is the number
     of threads that read; 0 chooses either. A descriptor is read as it was opened. Consecutive rows with the
-    same path share one open file. Raises ValueError for a row that points outside its buffer.
+    same path share one open file. With `layouts` files are read through the page cache. Raises ValueError for
+    a row that points outside its buffer.
     """
     block = b"" if names is None else names.block
     memory = [_memory_of(out) for out in outs]
     reader = native() or python_reader
     rows = np.ascontiguousarray(plan, np.int64)
-    failures, *rest = reader.read_files(rows, block, memory, direct, depth, threads, uring)
+    failures, *rest = reader.read_files(rows, block, memory, direct, depth, threads, uring, layouts)
     return Outcome([Failure(*failure) for failure in failures], *rest)
 
 
@@ -156,7 +180,7 @@ def error_of(failure: Failure, path: str, length: int) -> Exception:
     )
 
 
-def raise_first(errors: Sequence[Exception]) -> None:
+def raise_first(errors: Sequence[Exception]) -> NoReturn:
     """Raise the first of the errors, with the others as notes."""
     for other in errors[1:]:
         errors[0].add_note(f"also: {other}")

@@ -35,12 +35,12 @@ LoadBatch = Callable[[Any], PendingBatch]
 class RandomStream:
     """The stream of a thread that replaces a worker: `generator` is what that worker would draw from.
 
-    None: it draws nothing. `threads` is the number of threads that native code may use, for all such threads
-    together.
+    None: it draws nothing. `threads` returns the number of threads that native code may use, for all such
+    threads together; it is called when that is first asked for.
     """
 
     generator: torch.Generator | None
-    threads: int
+    threads: Callable[[], int]
 
 
 _in_thread = threading.local()
@@ -60,4 +60,4 @@ def generator_here() -> torch.Generator | None:
 def threads_here() -> int:
     """Return how many threads native code may use: one in a worker process."""
     stream: RandomStream | None = getattr(_in_thread, "stream", None)
-    return torch.get_num_threads() if stream is None else stream.threads
+    return torch.get_num_threads() if stream is None else stream.threads()

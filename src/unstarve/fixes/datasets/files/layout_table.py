@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstarve.fixes.io.formats import LAYOUT, UNSUPPORTED, Answer, find_layouts
-from unstarve.fixes.io.reading import Names
+from unstarve.fixes.io.reading import NOT_LOOKED_INTO, Layouts, Names
 from unstarve.fixes.samples.file_structure import FileStructure, structure_of
 
 Rows: TypeAlias = NDArray[np.int64]
 
-# Columns of a row. A size of -1 means: not inspected yet, or not of the common structure.
+# Columns of a row. A size below 0 means: not inspected yet, or not of the common structure.
 SIZE, MTIME, COLUMNS = range(3)
 
 _INSPECTED_FIRST = 8
@@ -48,7 +48,7 @@ class LayoutTable:
         self._direct = direct
         self._others: dict[int, Answer] = {}
         self.is_given = given is not None
-        self._text, self.structure = ("", given) if given is not None else self._find_common()
+        self._text, self.structure = (b"", given) if given is not None else self._find_common()
         self._rows = self._shared_rows()
         if given is not None:
             self._rows[:] = given.leaves[0].row_bytes, -1, 0
@@ -83,6 +83,24 @@ class LayoutTable:
         rows = self._rows[indices]
         return None if (rows[:, SIZE] < 0).any() else rows
 
+    def layouts(self, indices: NDArray[np.int64]) -> Layouts | None:
+        """Return what it takes to look into those files that need it while they are read.
+
+        None if one is known to have another structure. Afterwards, `learn` takes the rows.
+        """
+        assert self.structure is not None, "rows have the columns of a structure"
+        if self._others and not self._others.keys().isdisjoint(indices.tolist()):
+            return None
+        tensors = self.structure.tensor_columns
+        return Layouts(self._text, self._formats.take(indices), tensors, self._rows.take(indices, axis=0))
+
+    def learn(self, indices: NDArray[np.int64], rows: Rows) -> None:
+        """Take over rows that were filled in while their files were read."""
+        known = rows[:, SIZE] >= 0
+        at = indices[known]
+        for column in reversed(range(rows.shape[1])):  # the size last: a row is valid once it has one
+            self._rows[at, column] = rows[known, column]
+
     def entries(self, indices: NDArray[np.int64]) -> list[Entry]:
         """Return an entry per file, whatever its structure."""
         unknown = self._rows[indices, SIZE] < 0
@@ -103,7 +121,7 @@ class LayoutTable:
         """Inspect these files again when they are next needed: they have changed."""
         if self.is_given:
             return
-        self._rows[indices, SIZE] = -1
+        self._rows[indices, SIZE] = NOT_LOOKED_INTO
         for index in indices.tolist():
             self._others.pop(index, None)
 
@@ -119,7 +137,7 @@ class LayoutTable:
         if len(self._others) > _MAX_OTHERS:
             self._others.clear()
         for index, answer in zip(wanted.tolist(), answers, strict=True):
-            if answer.found == LAYOUT and answer.text == self._text:
+            if answer.found == LAYOUT and answer.text.encode() == self._text:
                 row = self._rows[index]
                 row[COLUMNS:] = answer.columns
                 row[MTIME] = answer.mtime_ns
@@ -134,15 +152,15 @@ class LayoutTable:
         starts = self.names.starts[indices]
         return find_layouts(self.names, starts, self._formats[indices], direct=self._direct)
 
-    def _find_common(self) -> tuple[str, FileStructure | None]:
+    def _find_common(self) -> tuple[bytes, FileStructure | None]:
         for answer in self._ask(np.arange(min(_INSPECTED_FIRST, len(self)))):
             if answer.found == LAYOUT and (found := structure_of(answer.text)) is not None:
-                return answer.text, found
-        return "", None
+                return answer.text.encode(), found
+        return b"", None
 
     def _shared_rows(self) -> Rows:
         width = COLUMNS + (0 if self.structure is None else len(self.structure.leaves))
         memory = mmap.mmap(-1, len(self) * width * 8)  # shared with forked workers, not limited by /dev/shm
         rows = np.frombuffer(memory, np.int64).reshape(len(self), width)
-        rows[:] = -1
+        rows[:, SIZE] = NOT_LOOKED_INTO
         return rows

@@ -94,6 +94,9 @@ class TensorFileDataset(Dataset[Any]):
         """The files, in the order of the samples; a new list on every call."""
         return [self._files.table.path(int(i)) for i in self._positions(range(len(self)))]
 
+    splits_batches = True
+    """`read_batch` has all threads copy what is in memory: several batches at once are no faster."""
+
     @property
     def releases_gil(self) -> bool:
         """Whether `read_batch` releases the GIL: not with a transform."""

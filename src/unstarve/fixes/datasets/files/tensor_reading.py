@@ -6,7 +6,7 @@ import functools
 import statistics
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -20,7 +20,7 @@ from unstarve.fixes.datasets.files.layout_table import COLUMNS, MTIME, SIZE, Ent
 from unstarve.fixes.datasets.files.library_loading import load_file
 from unstarve.fixes.io import reading
 from unstarve.fixes.io.page_cache import residency
-from unstarve.fixes.io.reading import Failure, Outcome, Plan, blank_plan, read_plan
+from unstarve.fixes.io.reading import Failure, Layouts, Outcome, Plan, blank_plan, read_plan
 from unstarve.fixes.samples.file_structure import FileStructure, number, numbers
 from unstarve.machine import available_bytes
 
@@ -71,17 +71,23 @@ class TensorFiles:
         structure = self.table.structure
         if structure is None:
             return None
+        looks = self._looks_while_reading(structure)
         for is_last in (False, True):
-            rows = self.table.rows(indices)
+            layouts = self.table.layouts(indices) if looks else None
+            rows = layouts.rows if layouts is not None else None if looks else self.table.rows(indices)
             if rows is None:
                 return None
-            values = _batch_memory(structure, rows, allocate)
-            outs = [value for leaf, value in zip(structure.leaves, values, strict=True) if leaf.dtype]
+            outs = [allocate((len(rows), *leaf.shape), leaf.dtype) for leaf in structure.leaves if leaf.dtype]
             plan = self._batch_plan(structure, indices, rows)
             files = indices if len(outs) == 1 else np.repeat(indices, len(outs))
-            if self._read(plan, outs, files, is_last):
-                break
-        return values
+            outcome = self._read(plan, outs, files, layouts)
+            if outcome.found_layouts:
+                self.table.learn(indices, rows)
+            if any(failure.trouble == reading.OTHER for failure in outcome.failures):
+                return None
+            if self._is_done(outcome, plan, files, is_last):
+                return _batch_values(structure, outs, rows)
+        raise AssertionError("the last time is done, or raises")
 
     def samples(self, indices: NDArray[np.int64]) -> list[Any]:
         """Return the sample in each file, whatever its structure. Raises like `batch`."""
@@ -94,7 +100,8 @@ class TensorFiles:
                 self._sample_plan(entry, index, outs) for index, entry in zip(indices, entries, strict=True)
             ]
             plan = np.concatenate(parts)
-            if self._read(plan, outs, np.repeat(indices, [len(part) for part in parts]), is_last):
+            files = np.repeat(indices, [len(part) for part in parts])
+            if self._is_done(self._read(plan, outs, files), plan, files, is_last):
                 break
         tensors = iter(outs)
         return [
@@ -112,7 +119,7 @@ class TensorFiles:
 
     def _batch_plan(self, structure: FileStructure, indices: NDArray[np.int64], rows: Rows) -> Plan:
         plan = self._pattern(structure, len(indices)).copy()
-        plan[:, :, reading.PATH] = self.table.names.starts[indices][:, np.newaxis]
+        plan[:, :, reading.PATH] = self.table.names.starts.take(indices)[:, np.newaxis]
         plan[:, :, reading.SIZE : reading.MTIME + 1] = rows[:, np.newaxis, SIZE : MTIME + 1]
         plan[:, :, reading.OFFSET] = rows[:, COLUMNS:].take(structure.tensor_columns, axis=1)
         return plan.reshape(-1, reading.COLUMNS)
@@ -152,28 +159,40 @@ class TensorFiles:
             [next(tensors) if leaf.dtype else number(leaf, column) for leaf, column in columns]
         )
 
-    def _read(self, plan: Plan, outs: list[torch.Tensor], files: NDArray[np.int64], is_last: bool) -> bool:
-        """Read a plan whose rows belong to these files.
+    def _looks_while_reading(self, structure: FileStructure) -> bool:
+        """Whether files are looked into as they are read: only through the page cache."""
+        return self._options.direct is False and not self.table.is_given and len(structure.tensor_columns) > 0
 
-        False if some files have changed: they have to be inspected again first.
-        """
+    def _read(
+        self,
+        plan: Plan,
+        outs: list[torch.Tensor],
+        files: NDArray[np.int64],
+        layouts: Layouts | None = None,
+    ) -> Outcome:
+        """Read a plan whose rows belong to these files."""
         direct = self._is_direct(files)
         trials = trials_of(self._device) if direct and self._options.depth is None else None
         depth = trials.depth_for(len(plan)) if trials else self._options.depth or 0
+        threads = self._options.threads or 0
         start_s = time.perf_counter()
         outcome = read_plan(
-            plan, self.table.names, outs, direct=direct, depth=depth, threads=self._options.threads or 0
+            plan, self.table.names, outs, direct=direct, depth=depth, threads=threads, layouts=layouts
         )
         if trials:
             trials.record(depth, len(plan), outcome.direct_bytes, time.perf_counter() - start_s)
         self.last = outcome
+        return outcome
+
+    def _is_done(self, outcome: Outcome, plan: Plan, files: NDArray[np.int64], is_last: bool) -> bool:
+        """Raise for what could not be read; False if files have changed and must be inspected again first."""
+        if not outcome.failures:
+            return True
         changed = [failure.row for failure in outcome.failures if failure.trouble == reading.CHANGED]
-        if changed and not is_last and not self.table.is_given:
-            self.table.forget(np.unique(files[changed]))
-            return False
-        if outcome.failures:
+        if not changed or is_last or self.table.is_given:
             reading.raise_first([self._error_of(failure, plan, files) for failure in outcome.failures])
-        return True
+        self.table.forget(np.unique(files[changed]))
+        return False
 
     def _error_of(self, failure: Failure, plan: Plan, files: NDArray[np.int64]) -> Exception:
         path = self.table.path(int(files[failure.row]))
@@ -213,10 +232,11 @@ def _batch_pattern(structure: FileStructure, count: int) -> Plan:
     return plan
 
 
-def _batch_memory(structure: FileStructure, rows: Rows, allocate: Allocate) -> list[torch.Tensor]:
-    """Return a batch's numbers, and memory for its tensors."""
+def _batch_values(structure: FileStructure, outs: Iterable[torch.Tensor], rows: Rows) -> list[torch.Tensor]:
+    """Return a batch's tensors, and its numbers from the table."""
+    tensors = iter(outs)
     return [
-        allocate((len(rows), *leaf.shape), leaf.dtype) if leaf.dtype else numbers(leaf, rows[:, COLUMNS + at])
+        next(tensors) if leaf.dtype else numbers(leaf, rows[:, COLUMNS + at])
         for at, leaf in enumerate(structure.leaves)
     ]
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from torch.utils.data import DataLoader
 from unstarve.fixes.loader.engines.drawn_batches import THREADS, DrawOrder, Job, Made, make_in_order
 from unstarve.fixes.loader.engines.read_ahead import BatchThreads
 from unstarve.fixes.loader.engines.thread_iterator import Begin, Finish, ThreadIterator, note_of
-from unstarve.fixes.loader.engines.thread_readers import draws_of, load_of, native_threads, source_of
+from unstarve.fixes.loader.engines.thread_readers import draws_of, load_of, native_threads_once, source_of
 from unstarve.fixes.samples.random_streams import RandomStream, use_stream_in_thread
 
 _AHEAD = THREADS + 1
@@ -76,7 +77,7 @@ class DrawnIterator(ThreadIterator):
         return BatchThreads(
             THREADS,
             functools.partial(make_in_order, load, finish),
-            functools.partial(_begin, begin, native_threads(self._num_workers)),
+            functools.partial(_begin, begin, native_threads_once(self._num_workers)),
             makes_all=True,
         )
 
@@ -140,7 +141,7 @@ class DrawnIterator(ThreadIterator):
         return super()._given(made)
 
 
-def _begin(begin: Begin, threads: int, number: int) -> None:
+def _begin(begin: Begin, threads: Callable[[], int], number: int) -> None:
     use_stream_in_thread(RandomStream(None, threads))
     begin()
 

@@ -20,8 +20,8 @@ from typing import Any
 _JOIN_S = 10.0  # a thread that hangs in a dead file system must not hold up the training process longer
 
 
-_Made = tuple[Any, BaseException | None, float]
-"""The batch, or the exception raised instead, and how long that took in seconds."""
+_Made = tuple[Any, BaseException | None, float, float]
+"""The batch, or the exception raised instead, and the seconds that took: in all, and on a CPU."""
 
 
 class BatchThreads:
@@ -32,7 +32,8 @@ class BatchThreads:
     stay in step with those of torch's workers.
 
     The threads start with the first `ask` and end with the object: at its `close`, when it is
-    garbage-collected, or with the process. `make_s` is how long the batch taken last took to make.
+    garbage-collected, or with the process. `make_s` is how long the batch taken last took to make, and
+    `make_cpu_s` how long its thread was on a CPU for it.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class BatchThreads:
         ]
         self._done: queue.SimpleQueue[tuple[int, _Made]] = queue.SimpleQueue()
         self._ready: dict[int, _Made] = {}
-        self.make_s = 0.0
+        self.make_s = self.make_cpu_s = 0.0
         self._asked = 0
         self._given = 0
         self._begun_at = -first_turn
@@ -98,7 +99,7 @@ class BatchThreads:
             if number >= self._given:
                 self._ready[number] = newest
         self._given += 1
-        value, error, self.make_s = made
+        value, error, self.make_s, self.make_cpu_s = made
         return value, error
 
     def drop(self) -> None:
@@ -113,16 +114,17 @@ def _work(jobs: Any, done: Any, make: Callable[[Any], Any], begin: Callable[[], 
     has_begun = False
     while (job := jobs.get()) is not None:
         number, what = job
-        since_s = time.perf_counter()
+        since_s, since_cpu_s = time.perf_counter(), time.thread_time()
+        value = failed = None
         try:
             if not has_begun:
                 begin()
                 has_begun = True
             value = make(what)
-            done.put((number, (value, None, time.perf_counter() - since_s)))
-            del value  # only the taker may hold it
         except BaseException as error:  # raised again where the batch is taken
-            done.put((number, (None, error, time.perf_counter() - since_s)))
+            failed = error
+        done.put((number, (value, failed, time.perf_counter() - since_s, time.thread_time() - since_cpu_s)))
+        del value, failed  # only the taker may hold them
 
 
 def _end(jobs: list[Any], threads: list[threading.Thread]) -> None:
@@ -173,16 +175,15 @@ class ReadAheadPace:
         if self._given_s is not None:
             self._step_s = _typical(self._step_s, now_s - self._given_s)
 
-    def gives(self, now_s: float, make_s: float | None) -> None:
-        """The loop gets a batch that took `make_s` to make (None: unknown)."""
+    def gives(self, now_s: float, make_s: float, *, waited: bool = False) -> None:
+        """The loop gets a batch that took `make_s` to make; `waited`: mostly not on a CPU."""
         self._given_s = now_s
-        if make_s is not None:
-            self._make_s = _typical(self._make_s, make_s)
+        self._make_s = _typical(self._make_s, make_s)
         blocks = _blocks_read()
         from_storage, self._blocks = blocks > self._blocks, blocks
-        if from_storage:
+        if from_storage or waited:
             self.ahead = MANY
-        elif self._make_s is not None and self._step_s is not None:
+        elif self._step_s is not None:
             self.ahead = FEW if self._step_s > _STEP_SHARE * self._make_s else 0
 
 

@@ -7,18 +7,25 @@ import functools
 import math
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
-from torch.utils.data import dataloader as torch_loader
 from torch.utils.data._utils import pin_memory as torch_pin
 
 from unstarve.fixes.loader.engines.drawn_batches import Made
 from unstarve.fixes.loader.engines.index_order import settled_batches
 from unstarve.fixes.loader.engines.read_ahead import MANY, THREADS, BatchThreads, ReadAheadPace
-from unstarve.fixes.loader.engines.thread_readers import draws_of, native_threads, reader_of, source_of
+from unstarve.fixes.loader.engines.thread_readers import (
+    draws_of,
+    native_threads_once,
+    reader_of,
+    source_of,
+    splits_batches,
+)
+from unstarve.fixes.loader.engines.torch_epoch import MarkedInProfiles
 from unstarve.fixes.loader.resume.progress import UNTRACKED, CountsBatches, Note, Progress, progress_of
 from unstarve.fixes.loader.resume.random_state import set_torch_state, torch_state
 from unstarve.fixes.memory.buffers import Recycled, use_allocator_in_thread
@@ -33,11 +40,15 @@ _memories: weakref.WeakKeyDictionary[Any, Recycled] = weakref.WeakKeyDictionary(
 """The batch memory of loaders: an epoch starts with the memory of the one before."""
 
 
-class ThreadIterator(CountsBatches, torch_loader._BaseDataLoaderIter):
+_COMPUTING = 0.25
+"""A thread that was on a CPU for less than this share of the time waited: for storage, or for its turn."""
+
+
+class ThreadIterator(CountsBatches, MarkedInProfiles):
     """Iterates over batches made by threads; torch's base class draws the seed and iterates the sampler."""
 
     _pace: ReadAheadPace | None = None
-    """How far to read ahead without workers."""
+    """How far ahead to read; None: as far as torch would with these workers."""
 
     @uncounted
     def __init__(self, loader: Any) -> None:
@@ -50,6 +61,7 @@ class ThreadIterator(CountsBatches, torch_loader._BaseDataLoaderIter):
         self._most_ahead = workers * (loader.prefetch_factor or 0) or MANY
         self._settled = math.inf if workers else settled_batches(loader.batch_sampler)
         self._asked = 0
+        self._drawn: deque[Any] = deque()  # with workers: indices asked for and not given to a thread
         self._pins = self._pin_memory
         draws = draws_of(source)
         resumed = progress_of(loader) if draws and workers else UNTRACKED
@@ -73,13 +85,13 @@ class ThreadIterator(CountsBatches, torch_loader._BaseDataLoaderIter):
         read, draws = reader_of(source), draws_of(source)
         assert read is not None, "checked by the caller"
         self._read = read
-        if not self._num_workers:
+        if not self._num_workers or (splits_batches(source) and not draws and not self._timeout):
             self._pace = _paces.setdefault(loader, ReadAheadPace())
         tracked = self.stream_notes is not None
         return BatchThreads(
             len(streams),
             functools.partial(_noted if tracked else _made, read, finish),
-            _with_streams(begin, streams, native_threads(self._num_workers)),
+            _with_streams(begin, streams, native_threads_once(self._num_workers)),
             in_turn=draws,
             makes_all=draws,
             first_turn=self._first_stream,
@@ -90,6 +102,9 @@ class ThreadIterator(CountsBatches, torch_loader._BaseDataLoaderIter):
         super()._reset(loader, first_iter)
         if not first_iter:
             self._reading.drop()
+            self._drawn.clear()
+            if self._pace is not None:
+                self._pace.begins()
         self._read_ahead()
 
     def _next_data(self) -> Any:
@@ -104,31 +119,32 @@ class ThreadIterator(CountsBatches, torch_loader._BaseDataLoaderIter):
         return self._paced(self._make)
 
     def _paced(self, get: Callable[[], Any]) -> Any:
-        assert self._pace is not None, "only a loop without workers is paced"
+        assert self._pace is not None, "only called with one"
         try:
             return get()
         finally:
-            self._pace.gives(time.perf_counter(), self._reading.make_s)
+            reading = self._reading
+            waited = self._num_workers > 0 and reading.make_cpu_s < _COMPUTING * reading.make_s
+            self._pace.gives(time.perf_counter(), reading.make_s, waited=waited)
 
     def _make(self) -> Any:
         """Make the next batch in this thread."""
+        if not self._drawn and not self._draw():
+            self._end()
+            raise StopIteration
+        cpu_clock = time.thread_time if self._num_workers else time.perf_counter  # only workers ask for it
+        since_s, since_cpu_s = time.perf_counter(), cpu_clock()
         try:
-            indices = self._next_index()  # type: ignore[no-untyped-call] # torch's own, which a watcher may time
-        except StopIteration:
-            self._reading.close()
-            raise
-        self._asked += 1
-        since_s = time.perf_counter()
-        try:
-            return self._read(indices)
+            return self._read(self._drawn.popleft())
         finally:
             self._reading.make_s = time.perf_counter() - since_s
+            self._reading.make_cpu_s = cpu_clock() - since_cpu_s
+            self._draw_ahead()
 
     def _take(self) -> Any:
         """Take the next batch from the threads."""
         if not self._reading.coming:
-            if not self._persistent_workers:
-                self._reading.close()
+            self._end()
             raise StopIteration
         try:
             value, error = self._reading.take(self._timeout or None)
@@ -152,19 +168,44 @@ class ThreadIterator(CountsBatches, torch_loader._BaseDataLoaderIter):
         return made.batch
 
     def _read_ahead(self) -> None:
-        ahead = self._most_ahead if self._pace is None else self._pace.ahead
+        self._draw_ahead()
+        ahead = self._most_ahead
+        if self._pace is not None and self._pace.ahead != MANY:
+            ahead = min(self._pace.ahead, ahead)
         while self._reading.coming < ahead and self._asked < self._settled and self._ask():
             pass
 
+    def _draw_ahead(self) -> None:
+        """With workers, ask the sampler as early as torch would, whenever its batches will be read."""
+        while self._num_workers and self.pending < self._most_ahead and self._draw():
+            pass
+
+    @property
+    def pending(self) -> int:
+        """Batches whose indices were taken but that were not delivered yet."""
+        return len(self._drawn) + self._reading.coming
+
     def _ask(self) -> bool:
-        """Have the sampler's next batch read; False at the end of the epoch."""
+        """Have the next batch read by a thread; False at the end of the epoch."""
+        if not self._drawn and not self._draw():
+            return False
+        self._reading.ask(self._job(self._drawn.popleft()))
+        return True
+
+    def _draw(self) -> bool:
+        """Take the sampler's next batch; False at the end of the epoch."""
         try:
             indices = self._next_index()  # type: ignore[no-untyped-call] # torch's own, which a watcher may time
         except StopIteration:
             return False
         self._asked += 1
-        self._reading.ask(self._job(_own(indices)))
+        self._drawn.append(_own(indices))
         return True
+
+    def _end(self) -> None:
+        """End the threads, unless they are kept for the next epoch."""
+        if not self._persistent_workers:
+            self._reading.close()
 
     def _job(self, indices: Any) -> Any:
         """Return what the threads get to make a batch."""
@@ -196,7 +237,9 @@ def _streams(base_seed: int, count: int, notes: dict[int, Note] | None) -> list[
     return generators
 
 
-def _with_streams(begin: Begin, generators: Sequence[torch.Generator], threads: int) -> Callable[[int], None]:
+def _with_streams(
+    begin: Begin, generators: Sequence[torch.Generator], threads: Callable[[], int]
+) -> Callable[[int], None]:
     """Return a thread's start-up, by its number: it gets the random stream of the worker with that number."""
 
     def begin_with_stream(number: int) -> None:

@@ -54,10 +54,17 @@ def draws_of(dataset: Any) -> bool:
     return getattr(_batch_reader(dataset), "draws", False) is True
 
 
+def splits_batches(dataset: Any) -> bool:
+    """Whether all threads read each batch together, so that several batches at once are no faster."""
+    if type(dataset) is Subset:
+        return splits_batches(dataset.dataset)
+    return getattr(_batch_reader(dataset), "splits_batches", False) is True
+
+
 def _batch_reader(dataset: Any) -> Any:
     """Return what makes the dataset's batches: its transform where that can, otherwise the dataset itself."""
     transform = getattr(dataset, "transform", None)
-    if isinstance(transform, BatchingTransform):
+    if transform is not None and isinstance(transform, BatchingTransform):  # which takes its time
         return transform.batch_reader_for(dataset) or dataset
     return dataset
 
@@ -69,3 +76,8 @@ def _read_subset(read: Callable[[Any], Any], positions: Any, indices: Any) -> An
 def native_threads(workers: int) -> int:
     """Return how many threads may compute batches: this process's share of the cores, or `workers`."""
     return min(max(workers, int(share_of_cores())), usable_cores())
+
+
+def native_threads_once(workers: int) -> Callable[[], int]:
+    """Return `native_threads` as a function that finds it once: a quota is in files, which takes its time."""
+    return functools.cache(functools.partial(native_threads, workers))

@@ -44,20 +44,26 @@ class ProcessStreams:
     def __init__(self) -> None:
         self._marks: dict[str, Any] = {}
         self._state: RandomState = {}
+        self._pythons: Any = getattr(random.getstate, "__self__", None)
+        self._python_address = _python_address(self._pythons)
 
     def read(self) -> RandomState:
         """Return the same as `process_state`; the very object of last time if nothing was drawn since."""
-        _, words, gauss = random.getstate()
-        # Each draw moves the position; once all words are used up, all of them are new.
         marks = {
-            "torch": torch_state(None),
+            "torch": torch.get_rng_state().numpy().tobytes(),
             "numpy": self._numpy_mark(),
-            "python": (words[-1], words[0], gauss),
+            "python": self._python_mark(),
         }
         moved = {key: read() for key, read in _READ.items() if marks[key] != self._marks.get(key)}
         if moved:
             self._marks, self._state = marks, {**self._state, **moved}
         return self._state
+
+    def _python_mark(self) -> Any:
+        """Return something that differs after every draw; Python's own way to ask makes 625 numbers."""
+        if self._python_address is None:
+            return random.getstate()
+        return ctypes.string_at(self._python_address, _MT19937_BYTES), self._pythons.gauss_next
 
     def _numpy_mark(self) -> Any:
         """Return something that differs after every draw; numpy's own way to ask takes ten times as long."""
@@ -201,6 +207,19 @@ def _numpy_state() -> tuple[str, int, int, float] | None:
 def _python_state(generator: random.Random | None) -> tuple[int, str, float | None]:
     version, words, gauss = (generator or random).getstate()
     return version, _text(np.array(words, np.uint32).tobytes()), gauss
+
+
+def _python_address(generator: Any) -> int | None:
+    """Return where CPython keeps position and words of this generator; None: it is not found there."""
+    if type(generator) is not random.Random:
+        return None
+    head_bytes: int = object.__basicsize__
+    if random.Random.__mro__[1].__basicsize__ < head_bytes + _MT19937_BYTES:
+        return None
+    address = id(generator) + head_bytes
+    *words, position = generator.getstate()[1]
+    expected = np.array([position, *words], np.uint32).tobytes()
+    return address if ctypes.string_at(address, _MT19937_BYTES) == expected else None
 
 
 def _set_python_state(generator: random.Random | None, state: tuple[int, str, float | None]) -> None:

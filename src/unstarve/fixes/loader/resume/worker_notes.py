@@ -114,6 +114,9 @@ class WorkerNotes:
 class NoteTaker:
     """A worker's side of its notes: it starts from the note of a loaded state, and writes new ones."""
 
+    _streams: ProcessStreams
+    """Those of the worker's process: there since it runs."""
+
     def __init__(self, file: NoteFile, loaded: Note | None) -> None:
         self._file = file
         self._loaded = loaded
@@ -121,7 +124,6 @@ class NoteTaker:
         self._dataset: Any = None
         self._iterator: Any = None
         self._has_ended = False
-        self._streams = ProcessStreams()
         self._noted: RandomState | None = None
         self._noted_end = False
 
@@ -129,6 +131,7 @@ class NoteTaker:
         """Run torch's worker `loop`, and note what changes."""
         bound = inspect.signature(loop).bind(*args, **kwargs)
         given = bound.arguments
+        self._streams = ProcessStreams()
         self._dataset = given["dataset"]
         if isinstance(self._dataset, IterableDataset) and not isinstance(self._dataset, IterDataPipe):
             self._follow_iterators()

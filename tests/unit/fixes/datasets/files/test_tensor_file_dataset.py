@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -110,6 +111,38 @@ def test_what_workers_find_is_known_to_the_next_epoch(
     monkeypatch.setattr("unstarve.fixes.datasets.files.layout_table.find_layouts", None)
     assert same(list(loader), first)
     assert same(dataset[5], torch.full((4, 5), 5.0))
+
+
+def test_files_are_looked_into_while_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, readers: str
+) -> None:
+    if readers == "fallback":
+        pytest.skip("libraries load whole files")
+    paths = save_numbered(tmp_path, 24)
+    dataset = TensorFileDataset(paths)
+    monkeypatch.setattr("unstarve.fixes.datasets.files.layout_table.find_layouts", None)
+    order = [17, 17, 3, 17, 23, 9, 9, 0]  # a file may come twice, and twice in a row
+    for _ in range(2):
+        assert dataset.read_batch(order)[:, 0, 0].tolist() == order
+    torch.save(torch.full((4, 5), 99.0), paths[3])
+    os.utime(paths[3], (0, 0))
+    assert dataset.read_batch(order)[:, 0, 0].tolist() == [99 if at == 3 else at for at in order]
+
+
+def test_what_was_found_beside_another_structure_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, readers: str
+) -> None:
+    if readers == "fallback":
+        pytest.skip("libraries remember nothing about a file")
+    paths = save_numbered(tmp_path, 20)
+    dataset = TensorFileDataset(paths)
+    torch.save(torch.full((2, 10), 5.0), paths[15])
+    with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size"):
+        dataset.read_batch([14, 15, 16])
+    assert same(dataset[15], torch.full((2, 10), 5.0))
+    monkeypatch.setattr("unstarve.fixes.datasets.files.layout_table.find_layouts", None)
+    assert dataset.read_batch([14, 16])[:, 0, 0].tolist() == [14, 16]
+    assert [sample.shape for sample in dataset[14:17]] == [(4, 5), (2, 10), (4, 5)]
 
 
 def test_numpy_files_are_tensors(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_what_takes_long_is_read_on_threads_and_comes_in_order(
         blocks[0] += position >= cold_from
         return bytes([position])
 
-    use_stream_in_thread(RandomStream(None, threads))
+    use_stream_in_thread(RandomStream(None, lambda: threads))
     try:
         got = get_all(get, range(10), lambda position: position >= slow_from)
     finally:

@@ -17,12 +17,14 @@ class Loop:
         self.now_s = 100.0
         self.pace = ReadAheadPace()
 
-    def runs(self, batches: int, *, make_s: float, step_s: float, blocks: int = 0) -> int:
+    def runs(
+        self, batches: int, *, make_s: float, step_s: float, blocks: int = 0, waited: bool = False
+    ) -> int:
         self.pace.begins()
         for _ in range(batches):
             self.pace.asks(self.now_s)
             self.blocks += blocks
-            self.pace.gives(self.now_s, make_s)
+            self.pace.gives(self.now_s, make_s, waited=waited)
             self.now_s += step_s
         return self.pace.ahead
 
@@ -46,6 +48,11 @@ def test_a_loop_that_does_nothing_reads_by_itself(loop: Loop) -> None:
 
 def test_what_comes_from_storage_is_read_far_ahead_whatever_the_step(loop: Loop) -> None:
     assert loop.runs(10, make_s=0.010, step_s=0.0001, blocks=8) == MANY
+
+
+def test_what_has_to_be_waited_for_is_read_far_ahead_too(loop: Loop) -> None:
+    assert loop.runs(10, make_s=0.010, step_s=0.0001, waited=True) == MANY
+    assert loop.runs(10, make_s=0.010, step_s=0.0001) == 0
 
 
 def test_a_cache_that_has_become_warm_is_noticed(loop: Loop) -> None:

@@ -29,8 +29,8 @@ from torch.utils.data import (
 
 import unstarve
 from same_batches import same
-from unstarve.fixes.loader.engines import thread_engine, thread_iterator
-from unstarve.fixes.loader.engines.read_ahead import THREADS, BatchThreads
+from unstarve.fixes.loader.engines import read_ahead, thread_engine, thread_iterator
+from unstarve.fixes.loader.engines.read_ahead import THREADS, BatchThreads, ReadAheadPace
 from unstarve.fixes.memory.buffers import empty_batch
 
 COUNT = 23
@@ -64,6 +64,12 @@ class Rows(Dataset[Any]):
         labels = torch.as_tensor(np.asarray(indices))
         batch[:] = labels[:, None]
         return [batch, labels]
+
+
+class Split(Rows):
+    """A dataset that reads each batch with all threads, so that the loop's own thread may read, too."""
+
+    splits_batches = True
 
 
 def ours(dataset: Any, **arguments: Any) -> unstarve.DataLoader[Any]:
@@ -125,9 +131,11 @@ def epochs_of(loader: Any, abandon_after: int | None) -> tuple[list[Any], list[i
     return batches, draws
 
 
-def check_against_torch(arguments: Arguments, workers: int, abandon_after: int | None) -> None:
+def check_against_torch(
+    arguments: Arguments, workers: int, abandon_after: int | None, kind: type[Rows] = Rows
+) -> None:
     torch.manual_seed(5)
-    given = epochs_of(ours(Rows(), num_workers=workers, **arguments()), abandon_after)
+    given = epochs_of(ours(kind(), num_workers=workers, **arguments()), abandon_after)
     torch.manual_seed(5)
     expected = epochs_of(DataLoader(Rows(), num_workers=workers, **arguments()), abandon_after)
     assert same(given[0], expected[0])
@@ -140,10 +148,13 @@ def test_batches_order_and_draws_are_those_of_torch(setting: str, abandon_after:
     check_against_torch(SETTINGS[setting], 0, abandon_after)
 
 
+@pytest.mark.parametrize("kind", [Rows, Split])
 @pytest.mark.parametrize("abandon_after", [None, 2])
 @pytest.mark.parametrize("setting", ["in order", "own generator", "with replacement", "batch sampler"])
-def test_with_workers_they_are_those_of_torch_with_workers(setting: str, abandon_after: int | None) -> None:
-    check_against_torch(SETTINGS[setting], 2, abandon_after)
+def test_with_workers_they_are_those_of_torch_with_workers(
+    setting: str, abandon_after: int | None, kind: type[Rows]
+) -> None:
+    check_against_torch(SETTINGS[setting], 2, abandon_after, kind)
 
 
 class OneByOne(Sampler[int]):
@@ -157,12 +168,15 @@ class OneByOne(Sampler[int]):
         return 20
 
 
+@pytest.mark.parametrize("kind", [Rows, Split])
 @pytest.mark.parametrize("abandon_after", [None, 1])
 @pytest.mark.parametrize("persistent", [False, True])
-def test_a_sampler_is_asked_when_torch_asks_it(persistent: bool, abandon_after: int | None) -> None:
+def test_a_sampler_is_asked_when_torch_asks_it(
+    persistent: bool, abandon_after: int | None, kind: type[Rows]
+) -> None:
     def run(make: Any) -> tuple[list[Any], list[int]]:
         torch.manual_seed(7)
-        dataset = Rows()
+        dataset = kind()
         loader = make(
             dataset,
             batch_size=3,
@@ -201,10 +215,12 @@ class SameList(Sampler[list[int]]):
         return 8
 
 
+@pytest.mark.parametrize("dataset", [Rows, Split])
 @pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
-def test_a_sampler_may_give_the_same_object_again(kind: Any) -> None:
-    loader = ours(Rows(), batch_sampler=SameList(kind), num_workers=2)
-    assert [labels.tolist() for _, labels in loader] == [[i, i] for i in range(8)]
+def test_a_sampler_may_give_the_same_object_again(kind: Any, dataset: type[Rows]) -> None:
+    loader = ours(dataset(), batch_sampler=SameList(kind), num_workers=2)
+    for _ in range(3):
+        assert [labels.tolist() for _, labels in loader] == [[i, i] for i in range(8)]
 
 
 def test_no_more_is_read_ahead_than_prefetching_allows() -> None:
@@ -231,25 +247,29 @@ def test_batches_come_in_order_whichever_thread_is_first() -> None:
     assert [int(labels) for _, labels in loader] == list(range(COUNT))
 
 
+@pytest.mark.parametrize("kind", [Rows, Split])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_error_is_raised_at_its_batch_and_the_next_ones_follow(workers: int) -> None:
-    dataset = Rows(12)
+def test_an_error_is_raised_at_its_batch_and_the_next_ones_follow(workers: int, kind: type[Rows]) -> None:
+    dataset = kind(12)
     dataset.bad = {4, 10}
-    batches = iter(ours(dataset, batch_size=2, num_workers=workers))
-    seen: list[Any] = []
-    while True:
-        try:
-            seen.append(next(batches)[1].tolist())
-        except StopIteration:
-            break
-        except KeyError as error:
-            assert "read_batch" in "".join(traceback.format_exception(error))  # noqa: PT017  # one of several
-            seen.append(str(error))
-    assert seen == [[0, 1], [2, 3], "'no row 4'", [6, 7], [8, 9], "'no row 10'"]
+    loader = ours(dataset, batch_size=2, num_workers=workers)
+    for _ in range(3):
+        batches = iter(loader)
+        seen: list[Any] = []
+        while True:
+            try:
+                seen.append(next(batches)[1].tolist())
+            except StopIteration:
+                break
+            except KeyError as error:
+                assert "read_batch" in "".join(traceback.format_exception(error))  # noqa: PT017  # one of several
+                seen.append(str(error))
+        assert seen == [[0, 1], [2, 3], "'no row 4'", [6, 7], [8, 9], "'no row 10'"]
 
 
-def test_a_batch_that_takes_too_long_is_an_error_as_in_torch() -> None:
-    dataset = Rows(4)
+@pytest.mark.parametrize("kind", [Rows, Split])
+def test_a_batch_that_takes_too_long_is_an_error_as_in_torch(kind: type[Rows]) -> None:
+    dataset = kind(4)
     dataset.gate = threading.Event()
     batches = iter(ours(dataset, batch_size=2, num_workers=1, timeout=0.05))
     with pytest.raises(RuntimeError, match=r"DataLoader timed out after 0\.05 seconds"):
@@ -261,6 +281,52 @@ def test_a_batch_that_takes_too_long_is_an_error_as_in_torch() -> None:
             break
         except RuntimeError:
             continue
+
+
+class Readers(Split):
+    """Remembers which threads read."""
+
+    def __init__(self, count: int = COUNT) -> None:
+        super().__init__(count)
+        self.readers: list[str] = []
+
+    def read_batch(self, indices: Sequence[int]) -> Any:
+        self.readers.append(threading.current_thread().name)
+        return super().read_batch(indices)
+
+
+def never_stepping(monkeypatch: pytest.MonkeyPatch, *, waited: bool) -> None:
+    """Let every loop do nothing between batches, and every batch be waited for, or none."""
+
+    class Pace(ReadAheadPace):
+        def gives(self, now_s: float, make_s: float, **_: Any) -> None:
+            super().gives(now_s, 1.0, waited=waited)
+            self._given_s, self._step_s = None, 0.0
+
+    monkeypatch.setattr(thread_iterator, "ReadAheadPace", Pace)
+    monkeypatch.setattr(read_ahead, "_blocks_read", lambda: 0)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_with_workers_too_the_loop_reads_what_all_threads_read_at_once(
+    persistent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never_stepping(monkeypatch, waited=False)
+    dataset = Readers()
+    loader = ours(dataset, batch_size=1, num_workers=2, persistent_workers=persistent)
+    for _ in range(2):
+        assert [int(labels) for _, labels in loader] == list(range(COUNT))
+    assert set(dataset.readers[COUNT:]) == {threading.current_thread().name}
+    del loader
+
+
+def test_with_workers_what_waits_is_read_by_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    never_stepping(monkeypatch, waited=True)
+    dataset = Readers()
+    loader = ours(dataset, batch_size=1, num_workers=2)
+    for _ in range(2):
+        assert [int(labels) for _, labels in loader] == list(range(COUNT))
+    assert set(dataset.readers) <= {"unstarve-read-0", "unstarve-read-1"}
 
 
 @pytest.mark.parametrize("workers", [0, 2])
