@@ -27,7 +27,8 @@ from unstarve.predict.simulate import LoaderSetup, WorkerStart, simulate
 from unstarve.tune.bounds import Bounds, WorkerLimits
 from unstarve.tune.cpu_clock import CpuTime
 from unstarve.tune.live_search import WARM_UP, takes_epochs, with_start
-from unstarve.tune.search import Search, SearchResult
+from unstarve.tune.search import Search
+from unstarve.tune.search_result import SearchResult
 from unstarve.tune.step_window import StepWindow, WindowCollector, WindowPace
 from unstarve.tune.window_forecast import BatchFacts, WindowForecast, forecast_from
 

@@ -48,7 +48,7 @@ def _saved_s(demand: LoaderDemand, warm_up: WarmUp, draw: Draw) -> float:
     ]
     measured = [batches[number % len(batches)] for number in range(early, early + played)]
     recorded = simulate([*slow, *measured], early + played + 1, setup, start).ask_s
-    settled = early + full.workers * full.prefetch
+    settled = early + setup.workers * setup.prefetch
     lasting = simulate(batches, settled + rounds(played, setup) + 1, setup, start).got_s[settled:]
     lasting_s = (lasting[-1] - lasting[0]) / (len(lasting) - 1)
     return played * lasting_s - (recorded[early + played] - recorded[early])

@@ -18,7 +18,8 @@ from unstarve.tune.bounds import Bounds, WorkerLimits
 from unstarve.tune.cpu_clock import CpuClock, CpuTime
 from unstarve.tune.index_stream import IndexStream
 from unstarve.tune.memory_fit import MemoryFit, free_memory, is_on_accelerator, tensor_count
-from unstarve.tune.search import Search, SearchResult
+from unstarve.tune.search import Search
+from unstarve.tune.search_result import SearchResult
 from unstarve.tune.step_window import StepWindow, WindowCollector, WindowPace
 from unstarve.tune.tunability import Tunability
 from unstarve.tune.window_forecast import BatchFacts, WindowForecast, forecast_from

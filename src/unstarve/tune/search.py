@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from unstarve.intervals import WORTH_SWITCHING
 from unstarve.model import Change, LoaderSettings
 from unstarve.model.parts import CACHED, GATHER, GPU_IMAGES, IMAGES, PARTS, THREADS
 from unstarve.tune.bounds import Bounds, fewer, more
 from unstarve.tune.race import AS_GOOD, Race, compared, is_worth_it
+from unstarve.tune.search_result import Predicted, SearchResult
 from unstarve.tune.step_window import StepWindow
 from unstarve.tune.untried import untried_parts, why_not_filled
 from unstarve.tune.window_forecast import WindowForecast
@@ -53,25 +54,6 @@ _COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 SearchSteps = Generator[LoaderSettings, StepWindow, None]
 """Yields settings to measure and is sent a window for each."""
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """The settings to use, and why."""
-
-    chosen: LoaderSettings
-    gain: Change | None
-    reason: str
-    steps: int = 0
-    """Measured under both settings that `gain` compares."""
-
-
-@dataclass(frozen=True, slots=True)
-class Predicted:
-    """The best setting of all forecasts so far, and its gain over the user's own."""
-
-    settings: LoaderSettings
-    gain: Change
 
 
 class Search:

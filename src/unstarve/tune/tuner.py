@@ -21,7 +21,7 @@ from unstarve.tune.index_stream import IndexStream, Seeds, begin_stream
 from unstarve.tune.live_search import LiveSearch, Options
 from unstarve.tune.memory_fit import MemoryGauge, smaller
 from unstarve.tune.sample_cache import CachedLoader, try_cache
-from unstarve.tune.search import SearchResult
+from unstarve.tune.search_result import SearchResult
 from unstarve.tune.tunability import tunability_of
 from unstarve.tune.tuned_epoch import TunedIterator
 

@@ -20,6 +20,7 @@ from unstarve.analyze.loader_summary import MOST_LOADERS, summarize_loaders
 from unstarve.analyze.memory_summary import memory_of
 from unstarve.analyze.timeline import build_timeline
 from unstarve.model import Batch, Crew, Epoch, Loader, Process, Pulse, Reading, Scenario, Tail
+from unstarve.predict import head_start
 from unstarve.predict import scenario as scenario_module
 from unstarve.predict.forecast import model_run
 
@@ -136,11 +137,12 @@ def test_twice_the_events_are_twice_the_work(make: Callable[[int], Callable[[], 
 def test_a_queue_that_is_never_emptied_is_not_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     simulated: list[int] = []
     play = scenario_module.simulate
-    monkeypatch.setattr(
-        scenario_module,
-        "simulate",
-        lambda works, count, *more: simulated.append(count) or play(works, count, *more),
-    )
+    for module in (scenario_module, head_start):
+        monkeypatch.setattr(
+            module,
+            "simulate",
+            lambda works, count, *more: simulated.append(count) or play(works, count, *more),
+        )
     model = model_run(slow_loading_run(60, workers=2, prefetch_factor=10**6))
     deep = model(Scenario(workers=32))
     assert max(simulated) < 1000

@@ -13,7 +13,7 @@ import pytest
 
 from unstarve.model import LoaderSettings
 from unstarve.tune import live_search
-from unstarve.tune.search import SearchResult
+from unstarve.tune.search_result import SearchResult
 
 
 class Scripted:

@@ -23,7 +23,7 @@ from unstarve.fixes.loader.engines import thread_iterator
 from unstarve.model import LoaderSettings
 from unstarve.tune import live_search, thread_crews
 from unstarve.tune.autotune import AutotunedLoader
-from unstarve.tune.search import SearchResult
+from unstarve.tune.search_result import SearchResult
 from unstarve.tune.step_window import Block, StepWindow, WindowCollector, WindowPace
 from unstarve.tune.thread_crews import DrawnCrew
 from unstarve.tune.tunability import tunability_of

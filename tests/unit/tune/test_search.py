@@ -13,7 +13,8 @@ import pytest
 from unstarve.model import LoaderSettings
 from unstarve.tune.bounds import Bounds, WorkerLimits
 from unstarve.tune.cpu_clock import CpuTime
-from unstarve.tune.search import Search, SearchResult
+from unstarve.tune.search import Search
+from unstarve.tune.search_result import SearchResult
 from unstarve.tune.step_window import Block, StepWindow
 from unstarve.tune.window_forecast import BatchFacts, WindowForecast, forecast_from
 from unstarve.tune.window_reading import blocked_share, costs_to_receive, limit_of

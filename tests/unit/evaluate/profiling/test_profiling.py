@@ -50,7 +50,7 @@ def test_too_few_steps_and_wrong_windows_are_errors() -> None:
 
 def test_the_faster_callable_is_found() -> None:
     compared = unstarve.compare_implementations(
-        {"slow": lambda x: time.sleep(0.02), "fast": lambda x: x + 1}, torch.ones(3), rounds=3
+        {"slow": lambda x: time.sleep(0.02), "fast": lambda x: x + 1}, torch.ones(1 << 20), rounds=3
     )
     assert compared.fastest == "fast"
     slow, fast = compared.results
