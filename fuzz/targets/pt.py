@@ -152,5 +152,5 @@ def _deflated(sample: torch.Tensor) -> bytes:
 def _saved(sample: object, *, old: bool = False) -> bytes:
     file = io.BytesIO()
     torch.save(sample, file, _use_new_zipfile_serialization=not old)
-    # The old format names a storage by its address, which differs each time.
-    return re.sub(rb"X.\0\0\0\d{9,}", b"X\1\0\0\0001", file.getvalue()) if old else file.getvalue()
+    # The old format names a storage by its address, which differs each time; ten digits are a "\n" long.
+    return re.sub(rb"(?s)X.\0\0\0\d{9,}", b"X\1\0\0\0001", file.getvalue()) if old else file.getvalue()

@@ -100,7 +100,7 @@ class Outcome:
     direct_refused: bool
     """Direct reads were wanted, but a file system has none: files were read through the page cache."""
     used_uring: bool
-    found_layouts: bool
+    found_layouts: bool = False
     """Some of the rows of `Layouts` were filled in."""
 
 
