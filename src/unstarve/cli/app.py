@@ -176,8 +176,9 @@ def misplaced(arguments: Sequence[str]) -> str | None:
 
     `arguments` are separated.
     """
-    verb, start = next(iter(arguments), ""), list(arguments).index("--") + 1 if "--" in arguments else 0
-    command = arguments[start:] if start and verb in _TAKE_A_COMMAND else []
+    if not arguments or arguments[0] not in _TAKE_A_COMMAND or "--" not in arguments:
+        return None
+    verb, command = arguments[0], arguments[arguments.index("--") + 1 :]
     if not command or not command[0].endswith(".py"):
         return None
     try:

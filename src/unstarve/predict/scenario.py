@@ -143,7 +143,7 @@ def pace_of(demand: LoaderDemand, full: FullScenario, draw: Draw) -> SimulatedPa
     """Simulate the draw's batches in such a loader."""
     batches, setup = batches_in(demand, full, draw), setup_of(demand, full, draw)
     if demand.epochs is None:
-        return steady(batches, setup)
+        return _steady(batches, setup)
     return _by_epochs(demand.epochs, demand, full, draw, batches, setup)
 
 
@@ -307,7 +307,7 @@ def _evened(batches: Sequence[BatchDemand], share: float) -> list[BatchDemand]:
     ]
 
 
-def steady(batches: Sequence[BatchDemand], setup: LoaderSetup) -> SimulatedPace:
+def _steady(batches: Sequence[BatchDemand], setup: LoaderSetup) -> SimulatedPace:
     """The pace in the middle of a long epoch."""
     settled = setup.workers * setup.prefetch + _SETTLED
     return _measured(
@@ -353,7 +353,7 @@ def _by_epochs(
         inside_s += (run.got_s[-1] - run.got_s[0] + more_s) / times
         waited_s += (sum(run.lost_s[1:]) + more_s * later.wait_share) / times
     inside_s += fmean(w.step_s + w.step_delay_s for w in batches)
-    around_s = begin_s + end_s(demand, full, draw) + epochs.between_s
+    around_s = begin_s + _end_s(demand, full, draw) + epochs.between_s
     period_s = max(inside_s / epochs.batches + around_s * epochs.starts, _SHORTEST_S)
     waiting_s = waited_s / epochs.batches + begin_s * epochs.starts
     return SimulatedPace(period_s, min(waiting_s / period_s, 1.0), run.slowdown)
@@ -373,7 +373,7 @@ def start_of(demand: LoaderDemand, full: FullScenario, draw: Draw) -> WorkerStar
     return WorkerStart((costs.worker_start_s + fork_s) * left, boot_s * left)
 
 
-def end_s(demand: LoaderDemand, full: FullScenario, draw: Draw) -> float:
+def _end_s(demand: LoaderDemand, full: FullScenario, draw: Draw) -> float:
     """Seconds to end the workers of an epoch."""
     if not full.workers or full.persistent:
         return 0.0

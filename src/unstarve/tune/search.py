@@ -272,7 +272,7 @@ class Search:
             return
         alone_s = self._rank_s(alone) if alone in self._windows else self._predicted_s(alone)
         # A training that uses these settings fills the cache without workers, too.
-        if why_not_filled(self._bounds.epoch(), alone_s or period_s * best.in_flight) is None:
+        if why_not_filled(self._bounds.epoch(), alone_s or period_s * best.num_workers) is None:
             yield from self._try(none)
 
     @property
