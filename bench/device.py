@@ -25,21 +25,19 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import math
 import platform
 import statistics
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from device_copies import tell_copies
+from device_truth import Span, device_work, idle_gaps, idle_in_waits, merged, starved_ns
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import DataLoader, Dataset
 
@@ -189,8 +187,8 @@ MIXES = [
 @dataclass
 class Measured:
     wall_ns: int
-    waits: list[tuple[int, int]]
-    busy: list[tuple[int, int]]
+    waits: list[Span]
+    busy: list[Span]
     """The profiler's: sorted, without overlap, inside the window; on the same clock as `waits`."""
     rows: list[tuple[int, Any]]
 
@@ -202,7 +200,7 @@ def measure(mix: Mix, seconds: float) -> Measured:
     rows: list[tuple[int, Any]] = []
     clock = DeviceClock(lambda kind, now, row: rows.append((kind, row)), print)
     stream = torch.cuda.stream(torch.cuda.Stream()) if mix.own_stream else nullcontext()
-    waits: list[tuple[int, int]] = []
+    waits: list[Span] = []
     batches = mix.loader()
 
     def following() -> Batch:
@@ -239,55 +237,13 @@ def measure(mix: Mix, seconds: float) -> Measured:
     return Measured(end - begin, waits, [(a - offset, b - offset) for a, b in busy], rows)
 
 
-def device_work(profiler: Any) -> Iterator[tuple[int, int]]:
-    """Return begin and end, in nanoseconds since 1970, of everything that ran on the device."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(path))
-        trace = json.loads(path.read_text())
-    base = int(trace.get("baseTimeNanoseconds", 0))
-    for event in trace["traceEvents"]:
-        if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
-            begin = base + round(event["ts"] * 1e3)
-            yield begin, begin + round(event["dur"] * 1e3)
-
-
-def merged(work: Iterator[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:
-    union: list[tuple[int, int]] = []
-    inside = ((max(a, begin), min(b, end)) for a, b in work)
-    for a, b in sorted((a, b) for a, b in inside if a < b):
-        if union and a <= union[-1][1]:
-            union[-1] = (union[-1][0], max(b, union[-1][1]))
-        else:
-            union.append((a, b))
-    return union
-
-
-def idle_gaps(measured: Measured) -> list[tuple[int, int]]:
-    ends = [b for _, b in measured.busy]
-    begins = [a for a, _ in measured.busy]
-    return list(zip(ends[:-1], begins[1:], strict=True))
-
-
-def overlap_ns(gap: tuple[int, int], waits: list[tuple[int, int]]) -> int:
-    return sum(max(0, min(gap[1], b) - max(gap[0], a)) for a, b in waits)
-
-
 def tell(mix: Mix, measured: Measured) -> tuple[str, float]:
     wall = measured.wall_ns
-    gaps = idle_gaps(measured)
+    gaps = idle_gaps(measured.busy)
     edges = wall - (measured.busy[-1][1] - measured.busy[0][0])
-    inside, at = 0, 0
-    launch = 0
-    for gap in gaps:
-        while at < len(measured.waits) and measured.waits[at][1] <= gap[0]:
-            at += 1
-        near = measured.waits[at : at + 4]
-        in_waits = overlap_ns(gap, near)
-        inside += in_waits
-        outside = gap[1] - gap[0] - in_waits
-        launch += outside if outside < LAUNCH_GAP_NS else 0
-    inside += overlap_ns((measured.waits[0][0], measured.busy[0][0]), measured.waits[:1])
+    outside = (b - a - in_waits for (a, b), in_waits in idle_in_waits(measured.busy, measured.waits))
+    launch = sum(ns for ns in outside if ns < LAUNCH_GAP_NS)
+    inside = starved_ns(measured.busy, measured.waits)
     stall = sum(row.stall_ns for row in measured.rows_of(f.STALL)) / wall
     idle = (sum(b - a for a, b in gaps) + edges) / wall
     read = [(row.at_ns, row.percent / 100) for row in measured.rows_of(f.GAUGE) if row.percent >= 0]

@@ -13,10 +13,14 @@ at the pace of two rounds of its workers or more. Every number of cores has its 
 these cores from its start. Each row is printed when it is known; `--limit` ends the whole in time, and says
 what is missing.
 
+With `--profiler`, torch.profiler watches too, and a second share follows: how long nothing ran on training's
+stream during the waits. That costs training some speed.
+
 With `--overhead`, batches that are on the GPU already are trained on with and without recording, in turns, in
 five runs of each: the ratio is the median of the five.
 
     python bench/device_images.py [--models resnet50 vit_b_16] [--data jpeg tensors] [--cores 2 4 8 16]
+    python bench/device_images.py --profiler
     python bench/device_images.py --overhead
     python bench/device_images.py --device cpu --models tiny --epochs 4 12    # without a GPU: only a trial
 """
@@ -42,6 +46,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from device_truth import device_work, merged, starved_ns
+from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 import unstarve
@@ -57,6 +63,8 @@ PREFETCH = 2
 FILES = 1024
 WARM_UP_STEPS = 8
 PAIRS = 5
+TRAINING_STREAM = 7
+"""The default stream's number in traces."""
 CELL = 2.5
 """How much longer a cell takes than it is measured: workers start, the model warms up, the run is read."""
 
@@ -227,9 +235,19 @@ def tiny() -> torch.nn.Module:
 class Measured:
     images_per_s: float
     stall_share: float
+    profiled_share: float | None
+    """The same by torch.profiler, where it watched."""
+
+    @property
+    def stall(self) -> str:
+        if self.profiled_share is None:
+            return f"{self.stall_share:.0%}"
+        return f"{self.stall_share:.1%} ({self.profiled_share:.1%})"
 
 
-def measure(loader: Iterable[Any], training: Training, setting: Setting, seconds: float) -> Measured:
+def measure(
+    loader: Iterable[Any], training: Training, setting: Setting, seconds: float, *, profiled: bool = False
+) -> Measured:
     """Train for these seconds, after the beginning of an epoch that nobody counts."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run.unstarve"
@@ -240,15 +258,24 @@ def measure(loader: Iterable[Any], training: Training, setting: Setting, seconds
                 if number == WARM_UP_STEPS or time.perf_counter_ns() - begun_ns > 1e9 * seconds:
                     break
             training.wait()
-            begun_ns = time.perf_counter_ns()
-            trained = train(loader, training, setting, seconds)
-        stalled_ns = sum(
-            stall.stall_ns
+            with profile(activities=[ProfilerActivity.CUDA]) if profiled else nullcontext() as profiler:
+                begun_ns = time.perf_counter_ns()
+                trained = train(loader, training, setting, seconds)
+        stalls = [
+            stall
             for process in read_run(run).processes
             for stall in process.stalls
             if begun_ns <= stall.ask_ns and stall.got_ns <= trained.ended_ns
-        )
-    return Measured(setting.batch_size / trained.step_s, stalled_ns / (trained.ended_ns - begun_ns))
+        ]
+    lasted_ns = trained.ended_ns - begun_ns
+    profiled_share = None
+    if profiler is not None:
+        since_1970_ns = time.time_ns() - time.perf_counter_ns()
+        work = ((a - since_1970_ns, b - since_1970_ns) for a, b in device_work(profiler, TRAINING_STREAM))
+        waits = sorted((stall.ask_ns, stall.got_ns) for stall in stalls)
+        profiled_share = starved_ns(merged(work, begun_ns, trained.ended_ns), waits) / lasted_ns
+    stalled_ns = sum(stall.stall_ns for stall in stalls)
+    return Measured(setting.batch_size / trained.step_s, stalled_ns / lasted_ns, profiled_share)
 
 
 @dataclass(frozen=True)
@@ -328,7 +355,8 @@ def tell(options: argparse.Namespace, cores: int) -> None:
         size = batch_size_on(device)
         settings = [Setting(device, options.folder, size, cores, steps) for steps in options.epochs]
         training = Training(model, settings[0])
-        ceiling = measure(there_already(settings[-1]), training, settings[-1], options.seconds)
+        measured = partial(measure, training=training, seconds=options.seconds, profiled=options.profiler)
+        ceiling = measured(there_already(settings[-1]), setting=settings[-1])
         for data in options.data:
             for name, make in WAYS[data].items():
                 if options.only not in name:
@@ -338,12 +366,12 @@ def tell(options: argparse.Namespace, cores: int) -> None:
                     print(f"| {cores} | {model} | {name} | not measured: the time is up |", flush=True)
                     continue
                 for setting in settings:
-                    found = measure(make(setting), training, setting, options.seconds)
+                    found = measured(make(setting), setting=setting)
                     share = found.images_per_s / ceiling.images_per_s
-                    cells += [f"{found.images_per_s:,.0f}", f"{share:.0%}", f"{found.stall_share:.0%}"]
+                    cells += [f"{found.images_per_s:,.0f}", f"{share:.0%}", found.stall]
                 print(f"| {cores} | {model} | {name} | " + " | ".join(cells) + " |", flush=True)
         empty = ["", "", ""] * (len(settings) - 1)
-        cells = [*empty, f"{ceiling.images_per_s:,.0f}", "100%", f"{ceiling.stall_share:.0%}"]
+        cells = [*empty, f"{ceiling.images_per_s:,.0f}", "100%", ceiling.stall]
         print(f"| {cores} | {model} | {CEILING} | " + " | ".join(cells) + " |", flush=True)
 
 
@@ -384,6 +412,7 @@ def main() -> None:
     parser.add_argument("--epochs", nargs="+", type=int, default=[25, 1000], metavar="STEPS")
     parser.add_argument("--seconds", type=float, default=3.0, metavar="S", help="for each cell")
     parser.add_argument("--limit", type=float, default=math.inf, metavar="S", help="for everything")
+    parser.add_argument("--profiler", action="store_true", help="torch.profiler's share beside ours")
     parser.add_argument("--overhead", action="store_true", help="what recording costs, instead")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: a trial")
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)  # of the data: a process of our own

@@ -54,6 +54,7 @@ _MESSAGES, _DESCRIPTORS = 16, 9
 _FRESH_BYTES, _HELD_BYTES = 8 << 20, 64 << 20
 _FORKS, _ROUNDS = 7, 3
 _SETTLE_S, _CROWD_S = 0.01, 0.06
+_TURN_S, _MOST_TURNS = 0.02, 8
 _BLOCK_BYTES, _IMAGE_BYTES = 1 << 15, 1 << 20
 _MOST_CROWD = 128
 _LARGEST_FACTOR = 20.0
@@ -253,7 +254,7 @@ def measure() -> MachineTimes:
         for at in range(0, _HELD_BYTES, mmap.PAGESIZE):
             held[at] = 1
         held_fork_s = _fork_s()
-    alone_s = _crowded_s(1)
+    alone_s = _alone_s(cores)
     half = _crowded_s(cores // 2) / alone_s if cores > 2 else 1.0
     return MachineTimes(
         message_s=one,
@@ -348,14 +349,25 @@ def _decode_s(until_s: float) -> float:
 
 def _crowded_s(processes: int) -> float:
     """CPU seconds of that work while so many processes do it at once."""
+    return _working_s([_SETTLE_S + 1e-3 * processes] * processes, _CROWD_S)
+
+
+def _alone_s(cores: int) -> float:
+    """CPU seconds of that work in one process: several take turns, for cores are not equally fast."""
+    turns = min(cores, _MOST_TURNS)
+    return _working_s([_SETTLE_S + 1e-3 * turns + _TURN_S * turn for turn in range(turns)], _TURN_S)
+
+
+def _working_s(delays_s: Sequence[float], lasts_s: float) -> float:
+    """Median CPU seconds of that work in processes that begin it after these delays."""
     reader, writer = os.pipe()
-    begin_s = time.perf_counter() + _SETTLE_S + 1e-3 * processes
+    now_s = time.perf_counter()
     pids = []
-    for _ in range(processes):
+    for delay_s in delays_s:
         pid = os.fork()
         if not pid:
-            time.sleep(max(begin_s - time.perf_counter(), 0.0))
-            os.write(writer, b"%r\n" % _decode_s(begin_s + _CROWD_S))
+            time.sleep(max(now_s + delay_s - time.perf_counter(), 0.0))
+            os.write(writer, b"%r\n" % _decode_s(now_s + delay_s + lasts_s))
             os._exit(0)
         pids.append(pid)
     os.close(writer)
