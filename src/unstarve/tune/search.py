@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from unstarve.intervals import WORTH_SWITCHING
 from unstarve.model import Change, LoaderSettings
-from unstarve.model.parts import CACHED, GATHER, GPU_IMAGES, IMAGES, PARTS, THREADS
+from unstarve.model.parts import CACHED, GATHER, GPU_IMAGES, IMAGES, THREADS
 from unstarve.tune.bounds import Bounds, fewer, more
 from unstarve.tune.race import AS_GOOD, Race, compared, is_worth_it
 from unstarve.tune.search_result import Predicted, SearchResult
@@ -252,28 +252,33 @@ class Search:
             yield from self._try(settings)
 
     def _try_cached(self) -> SearchSteps:
-        """Keep samples in memory: fill the cache for an epoch, with the workers that are best without it."""
+        """Keep samples in memory, with the workers that are best without that, and without workers."""
         best = self.best
         if CACHED not in self._bounds.parts or self._windows[best][-1].wait_share < CONTENT:
             return
-        settings = self._settings(best.num_workers, LoaderSettings(1, part=CACHED))
-        foretold = None if settings is None else self._predicted_s(settings)
-        worth = foretold is None or foretold * PARTS[CACHED].price <= self._promising * self._rank_s(best)
-        if settings is None or settings in self._windows or not worth:
-            return
-        period_s = self._windows[best][-1].period_s
-        why_not = why_not_filled(self._bounds.epoch(), period_s) or self._bounds.prepare(CACHED)
-        if why_not is not None:
-            self._left_out[CACHED] = why_not
-            return
-        yield from self._try(settings)
-        none, alone = self._settings(0, settings), LoaderSettings(0)
-        if none is None or none in self._windows or self.best != settings:
-            return
+        period_s, alone = self._windows[best][-1].period_s, LoaderSettings(0)
         alone_s = self._rank_s(alone) if alone in self._windows else self._predicted_s(alone)
-        # A training that uses these settings fills the cache without workers, too.
-        if why_not_filled(self._bounds.epoch(), alone_s or period_s * best.num_workers) is None:
-            yield from self._try(none)
+        # The cache is filled by those who are tried, and again by a training that uses these settings.
+        takes_s = {best.num_workers: period_s, 0: alone_s or period_s * max(best.num_workers, 1)}
+        for count, batch_s in takes_s.items():
+            settings = self._settings(count, LoaderSettings(1, part=CACHED))
+            if settings is None or settings in self._windows or not self._is_cache_worth_it(settings):
+                continue
+            has_cache = any(one.part == CACHED for one in self._windows)
+            why_not = why_not_filled(self._bounds.epoch(), batch_s)
+            if why_not is None and not has_cache:
+                why_not = self._bounds.prepare(CACHED)
+            if why_not is None:
+                yield from self._try(settings)
+            elif not has_cache:
+                self._left_out[CACHED] = why_not
+                return
+
+    def _is_cache_worth_it(self, settings: LoaderSettings) -> bool:
+        best = self.best
+        foretold = self._predicted_s(settings)
+        is_promising = foretold is None or foretold * settings.price <= self._promising * self._rank_s(best)
+        return is_promising or best.part == CACHED
 
     @property
     def _promising(self) -> float:

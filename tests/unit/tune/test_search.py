@@ -67,12 +67,14 @@ class Training:
             period = max(self.step_s, making)
             return period, period - self.step_s, 0.0
         if settings.part in ("cached", "gather"):
-            return self.step_s + self.kept_s, self.kept_s, 0.0
+            handed_s = self.kept_s + (self.handoff_s if count else 0.0)
+            return self.step_s + handed_s, handed_s, 0.0
         if count == 0:
             wait = self.cpu_s + max(self.blocked_s, self.limit_s) + self.tail_s
             return self.step_s + wait, wait, 0.0
-        worker_cpu = self.cpu_s + self.handoff_s + self.sending_s
-        receiving = self.step_s + self.handoff_s
+        handoff_s, sending_s = (0.0, 0.0) if settings.part == "ring" else (self.handoff_s, self.sending_s)
+        worker_cpu = self.cpu_s + handoff_s + sending_s
+        receiving = self.step_s + handoff_s
         making = (self.blocked_s + worker_cpu + self.tail_s / (settings.prefetch_factor or 1)) / count
         crowd = 1 + 0.02 * max(count - 2, 0) if self.cpu_s else 1.0
         period = max(receiving, making, crowd * (receiving + worker_cpu) / 2, self.limit_s)
@@ -348,6 +350,27 @@ def test_samples_are_kept_in_memory_where_an_epoch_can_fill_it() -> None:
     assert prepared == ["cached"]
     kept = [settings.part for settings in training.tried].index("cached")
     assert training.tried[kept].num_workers > 0  # the workers that are best without it fill it
+
+
+@dataclass
+class Truth:
+    """A forecast that is right about everything."""
+
+    training: Training
+
+    def period_s(self, settings: LoaderSettings) -> float:
+        return self.training._steps(settings)[0]
+
+    def doubt(self, settings: LoaderSettings) -> float:
+        return 1.05
+
+
+def test_a_cache_is_tried_without_workers_where_theirs_would_be_no_faster() -> None:
+    training = Training(step_s=0.001, cpu_s=0.01, handoff_s=0.01)
+    bounds: Any = {"parts": {"cached", "ring"}, "epoch": lambda: 25}
+    found = search(training, LoaderSettings(0), forecast=lambda window: Truth(training), **bounds)
+    assert found.chosen == LoaderSettings(0, part="cached")
+    assert not any(one.part == "cached" and one.num_workers for one in training.tried)
 
 
 @pytest.mark.parametrize(
