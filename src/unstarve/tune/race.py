@@ -23,6 +23,8 @@ _MAX_ROUNDS_WITHOUT_OWN = 3
 """Which of the others is best matters less than whether it beats the user's own settings."""
 _DUEL_FROM = 3
 """From this round on only the best of the others still runs against the user's own."""
+_GIVE_UP_FROM = 4
+"""From this round on a mean gain that would not be worth a change ends the race."""
 _PLAIN = 1.3
 """If the search's own windows differ by this factor, they count as the first round, though taken apart."""
 _CLOSE = 1.04
@@ -135,6 +137,8 @@ class Race:
         ):
             return True
         best = self._own if has_own else self.best
+        if has_own and len(self._rounds) >= _GIVE_UP_FROM:
+            return all(self.gain(best, one).ratio < WORTH_SWITCHING for one in self._runners)
         return all(one == best or self.gain(best, one).high < _CLOSE for one in self._runners)
 
     def _mean(self, settings: LoaderSettings) -> float:

@@ -90,6 +90,15 @@ def test_equal_settings_end_soon_with_the_users_own() -> None:
     assert race.best == OWN
 
 
+def test_equal_settings_on_a_restless_machine_end_when_the_mean_gain_would_not_be_worth_it() -> None:
+    moods = [1.0, 1.15] * 8
+    race = Race(OWN, [FOUR])
+    asked = run(race, lambda settings, number: moods[number - 1])
+    assert len(asked) == 8
+    assert race.gain(OWN, FOUR).high > 1.04
+    assert race.best == OWN
+
+
 def test_of_others_that_are_as_fast_the_one_with_fewer_workers_is_taken() -> None:
     race = Race(OWN, [EIGHT, FOUR])
     asked = run(race, lambda settings, n: 2.0 if settings == OWN else 1.0)
