@@ -348,6 +348,8 @@ def tell(options: argparse.Namespace, cores: int) -> None:
     if "jpeg" in options.data:
         setting = Setting(device, options.folder, batch_size_on(device), cores, options.epochs[-1])
         for name, make in list(WAYS["jpeg"].items())[1:]:
+            if options.only not in name:
+                continue
             alone = measure(make(setting), NoTraining(setting), setting, options.seconds)
             cells = [*(["", "", ""] * (len(options.epochs) - 1)), f"{alone.images_per_s:,.0f}", "", ""]
             print(f"| {cores} | none | {name} | " + " | ".join(cells) + " |", flush=True)
