@@ -16,6 +16,8 @@ from unstarve.words import counted, duration, percent, size, times
 _FEWEST_STEPS = 5
 _WORTH_TELLING = 0.05
 """Share of the measured time."""
+_MUCH_BYTES_PER_S = 1e9
+"""From pageable memory, at the 7 GB/s that bench/to_device.py saw, copies of so much take a seventh of the time."""
 
 
 def summarize_copies(timelines: Sequence[Timeline]) -> CopySummary | None:
@@ -95,8 +97,11 @@ def bill_copies(seconds: Mapping[Cause, float], copies: CopySummary | None) -> d
     return {cause: value for cause, value in billed.items() if value > 0}
 
 
-def copy_evidence(copies: CopySummary | None) -> list[str]:
-    """A sentence on each kind of copy that takes long."""
+def copy_evidence(copies: CopySummary | None, gpu: GpuSummary | None) -> list[str]:
+    """A sentence on each kind of copy that takes long, or on copies that may, where nobody timed them."""
+    if copies is None and gpu is not None and (gpu.received_bytes_per_s or 0.0) >= _MUCH_BYTES_PER_S:
+        rate = size(gpu.received_bytes_per_s or 0.0)
+        return [f"the GPU receives {rate}/s; `unstarve run --copies` measures what its copies cost"]
     if copies is None or copies.share < _WORTH_TELLING:
         return []
     critical = [kind for kind in copies.kinds if not kind.overlapped]

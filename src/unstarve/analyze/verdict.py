@@ -92,7 +92,7 @@ def conclude(run: Run, findings: Findings, thresholds: Thresholds) -> Verdict:
     if state is not State.FED and findings.copied_share > findings.stall_share:
         cause, second = Cause.COPY, None
     lines = evidence(findings.timelines, cause, findings.demand, findings.gpu, findings.waits)
-    lines += tuple(copy_evidence(findings.copies))
+    lines += tuple(copy_evidence(findings.copies, findings.gpu))
     if findings.beyond_waits is not None:
         lines = (*lines, findings.beyond_waits)
     return Verdict(state, cause, _headline(state, cause, findings), lines + _notes(run, findings), second)

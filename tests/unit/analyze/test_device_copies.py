@@ -110,6 +110,19 @@ def test_too_few_timed_steps_say_nothing() -> None:
     assert copying(0.03, every=80).copies is None
 
 
+@pytest.mark.parametrize(("received", "is_told"), [(3e9, True), (2e8, False)])
+def test_where_much_is_received_and_nobody_timed_the_copies_the_option_is_named(
+    received: float, is_told: bool
+) -> None:
+    made = GpuTraining()
+    made.begin()
+    for _ in range(100):
+        made.step(0.0, 0.0, 0.1)
+        made.say(received_bytes_per_s=received)
+    told = [line for line in analyze_run(run_of(made.process())).verdict.evidence if "--copies" in line]
+    assert told == ["the GPU receives 3.0 GB/s; `unstarve run --copies` measures what its copies cost"] * is_told
+
+
 def test_a_step_that_stands_for_many_weighs_more() -> None:
     """Early steps are timed more often: here they copy, and the later ones do not."""
     made, copies = GpuTraining(), []
