@@ -104,11 +104,13 @@ def main() -> None:
     parser.add_argument("--device", action="store_true", help="image and text scripts, up to 16 workers")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the recordings there")
     parser.add_argument("--again", type=Path, metavar="FOLDER", help="use kept recordings, train nothing")
-    parser.add_argument("--seconds", type=float, default=2.5, metavar="S", help="of every training")
+    parser.add_argument("--seconds", type=float, metavar="S", help="of every training (2.5; 5 on a device)")
     parser.add_argument("--no-advice", action="store_true", help="leave out the second table")
     parser.add_argument("--quick", action="store_true", help="few workloads, up to 4 workers, no advice")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every pair")
     arguments = parser.parse_args()
+    if arguments.seconds is None:
+        arguments.seconds = 5.0 if arguments.device else 2.5
     kept = {} if arguments.again is None else kept_runs(arguments.again)
     known = sorted({one.change["num_workers"] for runs in kept.values() for one in runs})
     asked = known or list(DEVICE_WORKERS if arguments.device else WORKERS)

@@ -74,7 +74,7 @@ _PARTS = {
         "workers of unstarve's engine ring",
         "engine ring",
         "unstarve.DataLoader",
-        "the same batches from the same workers, handed over in reused shared memory",
+        "the same batches: worker processes hand them over in reused shared memory",
     ),
     THREADS: _PartWords(
         "‡",
