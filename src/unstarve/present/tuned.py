@@ -140,6 +140,8 @@ def print_tuning(run: TuneRun, tables: Sequence[Sequence[SettingSummary]], conso
             console.print(Padding(_table(lines, console), (0, 1)))
         used = {line.settings.part for line in lines}
         legend = [f"{words.mark} {words.legend}" for part, words in _PARTS.items() if part in used]
+        if any(line.unproven for line in lines):
+            legend.append("not proven: faster, but not by more than the noise, or than a change is worth")
         if legend:
             console.print(Padding(Text("\n".join(legend), "bright_black"), (0, 1, 1, 1)))
     for loader in run.loaders:

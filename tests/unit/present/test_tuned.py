@@ -93,6 +93,9 @@ def test_a_faster_row_that_was_not_proven_is_not_below_a_best_one() -> None:
     assert rows[0][-1] == "now"
     assert rows[1][-2:] == ["not", "proven"]
     assert "best" not in text
+    legend = "not proven: faster, but not by more than the noise"
+    assert legend in text
+    assert legend not in shown(loader(FOUND))
 
 
 @pytest.mark.parametrize(
