@@ -17,7 +17,7 @@ _FEWEST_STEPS = 5
 _WORTH_TELLING = 0.05
 """Share of the measured time."""
 _MUCH_BYTES_PER_S = 1e9
-"""From pageable memory, at the 7 GB/s that bench/to_device.py saw, copies of so much take a seventh of the time."""
+"""At the 7 GB/s that bench/to_device.py saw from pageable memory, that takes a seventh of the time."""
 
 
 def summarize_copies(timelines: Sequence[Timeline]) -> CopySummary | None:

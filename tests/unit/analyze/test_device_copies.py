@@ -120,7 +120,8 @@ def test_where_much_is_received_and_nobody_timed_the_copies_the_option_is_named(
         made.step(0.0, 0.0, 0.1)
         made.say(received_bytes_per_s=received)
     told = [line for line in analyze_run(run_of(made.process())).verdict.evidence if "--copies" in line]
-    assert told == ["the GPU receives 3.0 GB/s; `unstarve run --copies` measures what its copies cost"] * is_told
+    hint = "the GPU receives 3.0 GB/s; `unstarve run --copies` measures what its copies cost"
+    assert told == [hint] * is_told
 
 
 def test_a_step_that_stands_for_many_weighs_more() -> None:
