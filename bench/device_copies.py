@@ -1,4 +1,4 @@
-"""Planted copies to a GPU: what `unstarve run --copies` says of them, and what torch.profiler does."""
+"""Planted copies to a GPU and to page-locked memory: what `unstarve run --copies` and torch.profiler say."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from unstarve import api
 from unstarve.model import Cause, Diagnosis
@@ -26,13 +28,13 @@ class Ready(Dataset):
 
 def collate(rows, kept=[]):
     if not kept:
-        kept.append(torch.stack(rows))
+        kept.append(torch.stack(rows).share_memory_())
     return kept[0]
 
 layers = [torch.nn.Linear(4096, 4096, bias=False) for _ in range({layers})]
 model = torch.nn.Sequential(*layers).to("cuda", torch.bfloat16)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-loader = DataLoader(Ready(), batch_size=16, collate_fn=collate)
+loader = DataLoader(Ready(), batch_size=16, collate_fn=collate, **{options})
 kept = {{}}
 
 def to_gpu(batch):
@@ -66,6 +68,7 @@ class Planted:
     non_blocking: bool = False
     floats: int = 3 << 20
     layers: int = 8
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def script(self) -> str:
         return _TRAINING.format(**vars(self))
@@ -75,6 +78,12 @@ PLANTED = [
     Planted("pageable, blocking, 200 MB", Cause.COPY),
     Planted("pinned, non-blocking, 200 MB", Cause.COPY, pinned=True, non_blocking=True),
     Planted("pinned, blocking, 200 MB", Cause.COPY, pinned=True),
+    Planted(
+        "pinned by the loader, 200 MB",
+        Cause.PIN,
+        non_blocking=True,
+        options={"num_workers": 2, "pin_memory": True},
+    ),
     Planted("pageable, 1 MB", Cause.COMPUTE, floats=1 << 14),
     Planted("to_device", Cause.COMPUTE, loop='unstarve.to_device(loader, "cuda")', floats=3 << 18, layers=24),
     Planted("side stream", Cause.COMPUTE, move="beside", pinned=True, non_blocking=True, layers=24),
