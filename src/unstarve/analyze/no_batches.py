@@ -33,9 +33,8 @@ def why_no_batches(run: Run) -> str:
 def loop_notes(run: Run) -> tuple[str, ...]:
     """What is known about a run without batches, in sentences."""
     notes = []
-    loop = loop_of(run)
-    if loop is not None:
-        told = [p for p in loop_functions(run) if p.share >= _LEAST_TOLD][:_MOST_TOLD]
+    told = [p for p in loop_functions(run) if p.share >= _LEAST_TOLD][:_MOST_TOLD]
+    if told:
         shown = ", ".join(f"{p.name} ({PurePath(p.file).name}:{p.line}) {percent(p.share)}" for p in told)
         notes.append(f"where the training loop spent its time: {shown}")
     if run.limit is not None:

@@ -75,6 +75,12 @@ def test_a_loop_without_a_loader_is_told_by_where_its_time_went() -> None:
     ]
 
 
+def test_a_loop_that_nobody_saw_running_is_not_told_about() -> None:
+    process = dataclasses.replace(run_of(FakeTraining()).processes[0], loop=LoopProfile(0.1, (), None))
+    run = dataclasses.replace(ended(1), processes=(process,))
+    assert analyze_run(run).verdict.evidence == ()
+
+
 @pytest.mark.parametrize(
     ("batches", "code"),
     [
