@@ -382,6 +382,26 @@ def test_a_loader_left_in_the_middle_takes_everything_with_it() -> None:
     assert descriptors() <= before
 
 
+def test_workers_end_while_training_uses_the_last_batch() -> None:
+    iterator: Any = iter(ring(Sizes([LARGE] * 5), batch_size=None, num_workers=2))
+    batches = [next(iterator) for _ in range(5)]
+    for worker in iterator._workers:
+        worker.join(timeout=180)
+    assert [worker.exitcode for worker in iterator._workers] == [0, 0]
+    assert all(is_intact(i, x) for i, x in enumerate(batches))
+    with pytest.raises(StopIteration):
+        next(iterator)
+
+
+def test_persistent_workers_outlive_the_last_batch() -> None:
+    loader = ring(Sizes([LARGE] * 5), batch_size=None, num_workers=2, persistent_workers=True)
+    iterator: Any = iter(loader)
+    workers = [worker.pid for worker in iterator._workers]
+    assert all(is_intact(i, x) for i, x in enumerate(iterator))
+    assert all(is_intact(i, x) for i, x in enumerate(loader))
+    assert [worker.pid for worker in loader._iterator._workers if worker.is_alive()] == workers  # type: ignore[union-attr]  # it has one
+
+
 def test_a_loader_used_in_a_forked_child() -> None:
     loader = ring(Sizes([LARGE] * 10), batch_size=None, num_workers=1)
     iterator = iter(loader)

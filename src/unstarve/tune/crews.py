@@ -211,6 +211,9 @@ class StockCrew(SteeredWorkers, _MultiProcessingDataLoaderIter):
 class RingCrew(SteeredWorkers, RingIterator):
     """Workers that hand batches over in reused shared memory."""
 
+    def _dismiss_workers(self) -> None:
+        """Keep them: a crew that has nothing to do may be paused."""
+
 
 Crew = InProcessCrew | StockCrew | RingCrew | DrawnCrew | ReaderCrew
 

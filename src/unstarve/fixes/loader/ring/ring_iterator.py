@@ -52,14 +52,26 @@ class RingIterator(TrackedWorkers, _MultiProcessingDataLoaderIter):
             self._fence.settle()
         try:
             if _profiling() or self._sampler_iter is None or self._dataset_kind == _DatasetKind.Iterable:
-                return super().__next__()
-            # The same as torch's, without the mark for a profiler that is off.
-            batch = self._next_data()  # type: ignore[no-untyped-call]  # as torch has it
+                batch = super().__next__()
+            else:  # the same as torch's, without the mark for a profiler that is off
+                batch = self._next_data()  # type: ignore[no-untyped-call]  # as torch has it
+                self._num_yielded += 1
         except StopIteration:
             self.progress.ended = True
             raise
-        self._num_yielded += 1
+        if self._rcvd_idx == self._send_idx and not self._persistent_workers:
+            self._dismiss_workers()
         return batch
+
+    def _dismiss_workers(self) -> None:
+        """Let the workers end while training uses the last batch; torch waits for them when asked for more.
+
+        A forked worker has the training process's memory, which the kernel takes a while to take apart.
+        """
+        self._workers_done_event.set()
+        for worker, is_active in enumerate(self._workers_status):
+            if is_active:
+                self._mark_worker_as_unavailable(worker, shutdown=True)  # type: ignore[no-untyped-call]  # as torch has it
 
     def _shutdown_workers(self) -> None:
         if os.getpid() != self._pid:
