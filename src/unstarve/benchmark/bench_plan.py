@@ -123,7 +123,8 @@ class PartPlan:
     before: Callable[[Any], None] | None = None
     """Called with the data before each measurement."""
     skip: int = 0
-    """Batches taken before the clock starts: workers start and fill their queues."""
+    """Batches taken before the clock starts: workers start and fill their queues. If any, the clock stops at
+    the last batch, before workers end."""
     pairs: int = 0
     """Times that stock and an entry take turns in a round, for differences of a few percent."""
     memory: bool = False

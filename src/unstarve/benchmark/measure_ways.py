@@ -38,20 +38,24 @@ def seed_all(seed: int) -> None:
 def time_per_batch(loader: Iterable[Any], *, least_s: float, skip: int = 0) -> float:
     """Return the seconds per batch over whole epochs that last at least `least_s` in total.
 
-    The start of an epoch counts unless its first `skip` batches are left out.
+    The start and the end of an epoch count unless its first `skip` batches are left out.
     """
     total_s, batches = 0.0, 0
     while batches == 0 or total_s < least_s:
         began = time.perf_counter()
         iterator = iter(loader)
+        count = 0
         if skip:
             for _ in islice(iterator, skip):
                 pass
-            began = time.perf_counter()
-        count = 0
-        for count, _ in enumerate(iterator, start=1):  # noqa: B007  # the count is used after the loop
-            pass
-        total_s += time.perf_counter() - began
+            began = ended = time.perf_counter()
+            for count, _ in enumerate(iterator, start=1):  # noqa: B007  # the count is used after the loop
+                ended = time.perf_counter()
+        else:
+            for count, _ in enumerate(iterator, start=1):  # noqa: B007  # as above
+                pass
+            ended = time.perf_counter()
+        total_s += ended - began
         if count == 0:
             raise ValueError(f"the loader gave at most {skip} batches, too few to measure")
         batches += count

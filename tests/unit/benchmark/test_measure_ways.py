@@ -36,18 +36,19 @@ class Epochs:
         for number in range(4):
             self.now += 1.0
             yield number
+        self.now += 1.0  # the end of an epoch
 
 
-def test_the_start_of_an_epoch_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_start_and_the_end_of_an_epoch_count(monkeypatch: pytest.MonkeyPatch) -> None:
     epochs = Epochs(monkeypatch)
-    assert time_per_batch(epochs, least_s=0) == 6 / 4
+    assert time_per_batch(epochs, least_s=0) == 7 / 4
     assert epochs.epochs == 1
 
 
 def test_epochs_are_repeated_until_they_last_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     epochs = Epochs(monkeypatch)
-    assert time_per_batch(epochs, least_s=13) == 18 / 12
-    assert epochs.epochs == 3
+    assert time_per_batch(epochs, least_s=13) == 14 / 8
+    assert epochs.epochs == 2
 
 
 def test_cpu_time_is_that_of_this_process_and_of_workers_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +57,7 @@ def test_cpu_time_is_that_of_this_process_and_of_workers_that_ended(monkeypatch:
     assert cpu_per_batch([1, 2, 3, 4]) == 8 / 4
 
 
-def test_the_first_batches_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_batches_and_the_end_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert time_per_batch(Epochs(monkeypatch), least_s=0, skip=3) == 1.0
     with pytest.raises(ValueError, match="at most 4 batches"):
         time_per_batch(Epochs(monkeypatch), least_s=0, skip=4)
