@@ -71,7 +71,7 @@ class RingIterator(TrackedWorkers, _MultiProcessingDataLoaderIter):
         self._workers_done_event.set()
         for worker, is_active in enumerate(self._workers_status):
             if is_active:
-                self._mark_worker_as_unavailable(worker, shutdown=True)  # type: ignore[no-untyped-call]  # as torch has it
+                self._mark_worker_as_unavailable(worker, shutdown=True)
 
     def _shutdown_workers(self) -> None:
         if os.getpid() != self._pid:

@@ -18,6 +18,7 @@ import functools
 import os
 import pickle
 import select
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
 else:
     Queue = queues.Queue
 
-_HEADER_BYTES = 4  # in front of every message of a multiprocessing connection
-_MOST_BYTES = select.PIPE_BUF - _HEADER_BYTES
+_SIZE = struct.Struct("!i")
+"""In front of every message of a multiprocessing connection; -1: the size follows, in eight bytes."""
+_MOST_BYTES = select.PIPE_BUF - _SIZE.size
 """A message up to this size is written atomically: whole or not at all, even if the writer is killed."""
 
 
@@ -75,9 +77,9 @@ class RingQueue(Queue, PacksItself):
         self._arrived.register(self._reader.fileno(), select.POLLIN)
         self._room.register(self._writer.fileno(), select.POLLOUT)
         self._backlog = backlog = _Backlog()
-        self._write = self._send_bytes
+        self._recv_bytes = functools.partial(_receive, self._reader)
         # Not methods of this queue: the feeder thread holds them and must not keep the queue alive.
-        self._send_bytes = functools.partial(_send, self._write, self.bell, backlog)
+        self._send_bytes = functools.partial(_send, self._send_bytes, self.bell, backlog)
         self._on_queue_feeder_error = functools.partial(_lose, self._on_queue_feeder_error, backlog)
 
     def put(self, obj: Any, block: bool = True, timeout: float | None = None) -> None:
@@ -134,8 +136,9 @@ class RingQueue(Queue, PacksItself):
             raise Full
         if self._wlock.acquire(False):
             try:
-                if self._room.poll(0) == [(self._writer.fileno(), select.POLLOUT)]:
-                    self._write(message)
+                pipe = self._writer.fileno()
+                if self._room.poll(0) == [(pipe, select.POLLOUT)]:
+                    os.write(pipe, _SIZE.pack(len(message)) + message)
                     self.bell.ring()
                     return True
             finally:
@@ -172,6 +175,17 @@ class _Backlog:
 
 def _left_s(deadline: float | None) -> float | None:
     return None if deadline is None else max(deadline - time.monotonic(), 0.0)
+
+
+def _receive(reader: Any) -> bytes:
+    """Do what the connection's own `recv_bytes` does; a small message is one read, as it was one write."""
+    (size,) = _SIZE.unpack(os.read(reader.fileno(), _SIZE.size))
+    if 0 <= size <= _MOST_BYTES:
+        return os.read(reader.fileno(), size)
+    if size == -1:
+        (size,) = struct.unpack("!Q", reader._recv(8).getvalue())
+    message: bytes = reader._recv(size).getvalue()
+    return message
 
 
 def _send(write: Callable[[Any], None], bell: Bell, backlog: _Backlog, message: Any) -> None:
