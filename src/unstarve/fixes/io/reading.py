@@ -50,13 +50,13 @@ class Names:
     """Paths in the form that the native reader needs: one block of bytes, and where each name starts."""
 
     def __init__(self, paths: Iterable[str]) -> None:
-        names = [os.fsencode(path) for path in paths]
-        for name in names:
-            if b"\0" in name:
-                raise ValueError(f"a path must not contain a zero byte, got {name!r}")
-        lengths = np.fromiter((len(name) + 1 for name in names), np.int64, len(names))
-        self.starts: NDArray[np.int64] = np.cumsum(lengths) - lengths
-        self.block = b"".join(name + b"\0" for name in names)
+        listed = list(paths)
+        self.block = os.fsencode("".join(f"{path}\0" for path in listed))
+        ends = np.flatnonzero(np.frombuffer(self.block, np.uint8) == 0)
+        if len(ends) != len(listed):
+            wrong = next(path for path in listed if "\0" in path)
+            raise ValueError(f"a path must not contain a zero byte, got {wrong!r}")
+        self.starts: NDArray[np.int64] = np.concatenate([[0], ends[:-1] + 1])[: len(listed)]
 
     def at(self, start: int) -> str:
         """Return the path that starts at this position in the block."""

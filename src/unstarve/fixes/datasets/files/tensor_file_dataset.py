@@ -200,11 +200,12 @@ def _checked_options(
 def _formats_of(files: Sequence[str], given: FileStructure | None) -> NDArray[np.uint8]:
     if given is not None:
         return np.zeros(len(files), np.uint8)
-    formats = [format_of(path) for path in files]
-    if None in formats:
-        unknown = files[formats.index(None)]
-        raise UsageError(f"{unknown} is not .pt, .npy or .safetensors: give dtype and shape for raw files")
-    return np.array(formats, np.uint8)
+    suffixes = [path[path.rfind(".") :] for path in files]
+    formats = {suffix: format_of(suffix) for suffix in set(suffixes)}
+    for path, suffix in zip(files, suffixes, strict=True):
+        if formats[suffix] is None:
+            raise UsageError(f"{path} is not .pt, .npy or .safetensors: give dtype and shape for raw files")
+    return np.array([formats[suffix] for suffix in suffixes], np.uint8)
 
 
 def _warn_where_not_direct(path: str, given: FileStructure | None) -> None:
@@ -240,7 +241,19 @@ def _files_of(paths: Paths, *, any_suffix: bool = False) -> list[str]:
         found = [os.fspath(path) for path in paths]
         if not found:
             raise UsageError("paths must name at least one file, got none")
-    return [os.path.abspath(path) for path in found]  # noqa: PTH100  # pathlib would take a second per million
+    return _absolute(found)
+
+
+def _absolute(paths: list[str]) -> list[str]:
+    """Return what `os.path.abspath` returns for each path; it takes a second per million, this a tenth."""
+    absolute = [path for path in paths if path.startswith("/")]
+    if len(absolute) < len(paths):
+        here = os.getcwd()  # noqa: PTH109  # pathlib would take several seconds per million
+        absolute = [path if path.startswith("/") else f"{here}/{path}" for path in paths]
+    block = "\0".join([*absolute, ""])
+    if os.sep == "/" and not any(part in block for part in ("//", "/.", "/\0")):
+        return absolute
+    return [os.path.abspath(path) for path in paths]  # noqa: PTH100  # as above
 
 
 def _files_at(place: str, any_suffix: bool) -> list[str]:

@@ -205,6 +205,15 @@ def test_paths_may_be_a_list_a_pattern_or_a_folder(tmp_path: Path, monkeypatch: 
     assert same(relative[0], torch.zeros(4, 5))
 
 
+@pytest.mark.parametrize("one", ["/a/b", "/a//b", "//a", "/a/./b", "/a/../b", "/a/..", "/a/", "b/./c"])
+def test_paths_are_absolute(one: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    some = ["/x/.hidden/a..b", one, "y/z..", "z"]
+    for given in (some, some[:2], some[2:]):
+        raw = TensorFileDataset(given, dtype=torch.uint8, shape=[1])
+        assert raw.paths == [os.path.abspath(path) for path in given]  # noqa: PTH100  # what it must equal
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
