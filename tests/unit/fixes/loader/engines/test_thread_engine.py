@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
 import traceback
@@ -16,12 +15,9 @@ import torch
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
-    Dataset,
     DistributedSampler,
-    IterableDataset,
     RandomSampler,
     Sampler,
-    SequentialSampler,
     Subset,
     SubsetRandomSampler,
     WeightedRandomSampler,
@@ -29,65 +25,10 @@ from torch.utils.data import (
 
 import unstarve
 from same_batches import same
-from unstarve.fixes.loader.engines import read_ahead, thread_engine, thread_iterator
-from unstarve.fixes.loader.engines.read_ahead import THREADS, BatchThreads, ReadAheadPace
+from thread_rows import COUNT, OneByOne, Rows, Split, ours
+from unstarve.fixes.loader.engines import thread_iterator
+from unstarve.fixes.loader.engines.read_ahead import BatchThreads
 from unstarve.fixes.memory.buffers import empty_batch
-
-COUNT = 23
-
-
-class Rows(Dataset[Any]):
-    """Samples (row i, i), which can be read as batches by several threads."""
-
-    releases_gil = True
-
-    def __init__(self, count: int = COUNT) -> None:
-        self.count = count
-        self.asked: list[list[int]] = []
-        self.bad: set[int] = set()
-        self.gate: threading.Event | None = None
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, index: int) -> Any:
-        return torch.full((3,), float(index)), index
-
-    def read_batch(self, indices: Sequence[int]) -> Any:
-        wanted = [int(index) for index in indices]
-        self.asked.append(wanted)
-        if self.gate is not None:
-            assert self.gate.wait(180)
-        if bad := self.bad & set(wanted):
-            raise KeyError(f"no row {min(bad)}")
-        batch = empty_batch((len(indices), 3), torch.float32)
-        labels = torch.as_tensor(np.asarray(indices))
-        batch[:] = labels[:, None]
-        return [batch, labels]
-
-
-class Split(Rows):
-    """A dataset that reads each batch with all threads, so that the loop's own thread may read, too."""
-
-    splits_batches = True
-
-
-def ours(dataset: Any, **arguments: Any) -> unstarve.DataLoader[Any]:
-    loader: unstarve.DataLoader[Any] = unstarve.DataLoader(dataset, engine="threads", **arguments)
-    assert loader.engine == "threads"
-    return loader
-
-
-def reading_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("unstarve-read")]
-
-
-@pytest.fixture(autouse=True)
-def _no_thread_is_left() -> Iterator[None]:
-    yield
-    if reading_threads():
-        gc.collect()  # which takes its time
-    assert reading_threads() == []
 
 
 def generator(seed: int = 3) -> torch.Generator:
@@ -155,17 +96,6 @@ def test_with_workers_they_are_those_of_torch_with_workers(
     setting: str, abandon_after: int | None, kind: type[Rows]
 ) -> None:
     check_against_torch(SETTINGS[setting], 2, abandon_after, kind)
-
-
-class OneByOne(Sampler[int]):
-    """Draws from the default generator for every index."""
-
-    def __iter__(self) -> Iterator[int]:
-        for _ in range(20):
-            yield int(torch.randint(COUNT, ()))
-
-    def __len__(self) -> int:
-        return 20
 
 
 @pytest.mark.parametrize("kind", [Rows, Split])
@@ -283,146 +213,9 @@ def test_a_batch_that_takes_too_long_is_an_error_as_in_torch(kind: type[Rows]) -
             continue
 
 
-class Readers(Split):
-    """Remembers which threads read."""
-
-    def __init__(self, count: int = COUNT) -> None:
-        super().__init__(count)
-        self.readers: list[str] = []
-
-    def read_batch(self, indices: Sequence[int]) -> Any:
-        self.readers.append(threading.current_thread().name)
-        return super().read_batch(indices)
-
-
-def never_stepping(monkeypatch: pytest.MonkeyPatch, *, waited: bool) -> None:
-    """Let every loop do nothing between batches, and every batch be waited for, or none."""
-
-    class Pace(ReadAheadPace):
-        def gives(self, now_s: float, make_s: float, **_: Any) -> None:
-            super().gives(now_s, 1.0, waited=waited)
-            self._given_s, self._step_s = None, 0.0
-
-    monkeypatch.setattr(thread_iterator, "ReadAheadPace", Pace)
-    monkeypatch.setattr(read_ahead, "_blocks_read", lambda: 0)
-
-
-@pytest.mark.parametrize("persistent", [False, True])
-def test_with_workers_too_the_loop_reads_what_all_threads_read_at_once(
-    persistent: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    never_stepping(monkeypatch, waited=False)
-    dataset = Readers()
-    loader = ours(dataset, batch_size=1, num_workers=2, persistent_workers=persistent)
-    for _ in range(2):
-        assert [int(labels) for _, labels in loader] == list(range(COUNT))
-    assert set(dataset.readers[COUNT:]) == {threading.current_thread().name}
-    del loader
-
-
-def test_with_workers_what_waits_is_read_by_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    never_stepping(monkeypatch, waited=True)
-    dataset = Readers()
-    loader = ours(dataset, batch_size=1, num_workers=2)
-    for _ in range(2):
-        assert [int(labels) for _, labels in loader] == list(range(COUNT))
-    assert set(dataset.readers) <= {"unstarve-read-0", "unstarve-read-1"}
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_an_abandoned_epoch_leaves_no_thread(workers: int) -> None:
-    batches = iter(ours(Rows(), batch_size=2, num_workers=workers))
-    next(batches)
-    assert len(reading_threads()) == (workers or THREADS)
-    del batches
-    gc.collect()
-    assert reading_threads() == []
-
-
-def test_a_finished_epoch_leaves_no_thread_and_stays_finished() -> None:
-    batches = iter(ours(Rows(4), batch_size=2, num_workers=2))
-    assert len(list(batches)) == 2
-    assert reading_threads() == []
-    with pytest.raises(StopIteration):
-        next(batches)
-
-
-def test_persistent_threads_live_as_long_as_the_loader() -> None:
-    loader = ours(Rows(8), batch_size=2, num_workers=2, persistent_workers=True)
-    iterator = iter(loader)
-    next(iterator)
-    assert iter(loader) is iterator
-    assert [labels.tolist() for _, labels in loader] == [[0, 1], [2, 3], [4, 5], [6, 7]]
-    assert len(reading_threads()) == 2
-    del loader, iterator
-
-
 def test_parts_of_parts_are_read_by_threads() -> None:
     subset = Subset(Subset(Rows(), [5, 6, 7, 8]), [3, 1])
     assert [labels.tolist() for _, labels in ours(subset, batch_size=2)] == [[8, 6]]
-
-
-class Stream(IterableDataset[int]):
-    releases_gil = True
-
-    def read_batch(self, indices: Any) -> Any: ...
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(3))
-
-
-class Held(Rows):
-    releases_gil = False
-
-
-REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
-    "stream": (Stream, {}, "IterableDataset"),
-    "no read_batch": (lambda: list(range(5)), {}, "no read_batch"),
-    "holds the GIL": (Held, {}, "no read_batch that releases the GIL"),
-    "part of such": (lambda: Subset(Held(), [1]), {}, "no read_batch"),
-    "single samples": (Rows, {"batch_size": None}, "batch_size=None"),
-    "own collate": (Rows, {"collate_fn": list}, "collate_fn"),
-    "own start": (Rows, {"num_workers": 1, "worker_init_fn": print}, "worker_init_fn"),
-    "own sampler": (Rows, {"sampler": OneByOne()}, "batch by batch"),
-    "own batch sampler": (Rows, {"batch_sampler": [[1], [2]]}, "batch by batch"),
-    "draws over time": (
-        Rows,
-        {"sampler": RandomSampler(range(9), replacement=True, generator=generator())},
-        "batch by batch",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_threads_cannot_do_as_well_is_refused(name: str) -> None:
-    make, arguments, reason = REFUSED[name]
-    loader = DataLoader(make(), **arguments)
-    assert reason in (thread_engine.why_no_threads(loader) or "")
-    with pytest.raises(ValueError, match="engine 'threads' cannot run this loader"):
-        unstarve.DataLoader(make(), engine="threads", **arguments)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        ({"num_workers": 2}, "2 threads read ahead"),
-        ({}, f"{THREADS} threads read"),
-        ({"worker_init_fn": print}, f"{THREADS} threads"),
-        ({"sampler": SequentialSampler(range(4))}, f"{THREADS} threads"),
-        ({"sampler": OneByOne(), "num_workers": 1}, "1 thread "),
-    ],
-)
-def test_what_threads_can_do_they_say(arguments: dict[str, Any], why: str) -> None:
-    loader = DataLoader(Rows(), **arguments)
-    assert thread_engine.why_no_threads(loader) is None
-    assert why in thread_engine.why_threads(loader)
-
-
-def test_a_dataset_that_cannot_be_read_any_more_is_an_error() -> None:
-    dataset = Rows()
-    loader = ours(dataset)
-    dataset.releases_gil = False
-    with pytest.raises(ValueError, match="no longer has a read_batch that releases the GIL"):
-        thread_engine.iterate(loader)
 
 
 def test_a_thread_that_cannot_begin_fails_its_batches() -> None:
